@@ -1,0 +1,50 @@
+//! `Divergence`, and `diff`, which makes it.
+
+use std::sync::Arc;
+
+use flagfinder_diff as engine;
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+use crate::trace::{to_json, Trace};
+use crate::wait::wait_with_progress;
+
+#[pyclass(frozen, module = "flagfinder._core")]
+pub struct Divergence {
+    pub inner: Arc<engine::Divergence>,
+}
+
+#[pymethods]
+impl Divergence {
+    fn to_json(&self) -> String {
+        to_json(&*self.inner)
+    }
+}
+
+/// `progress` is called with stage, blocks scanned, blocks in all (0: not known yet).
+#[pyfunction]
+pub fn diff(
+    py: Python<'_>,
+    normals: Vec<PyRef<'_, Trace>>,
+    spin: PyRef<'_, Trace>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Divergence> {
+    let normals: Vec<_> = normals.iter().map(|trace| trace.inner.clone()).collect();
+    let spin = spin.inner.clone();
+    let show = |now: engine::Progress| match &progress {
+        Some(callback) => callback
+            .call1(py, (now.stage, now.blocks, now.total))
+            .map(drop),
+        None => Ok(()),
+    };
+    let inner = wait_with_progress(py, show, move |reporter| {
+        let normals: Vec<_> = normals.iter().map(|trace| &**trace).collect();
+        engine::diff(&normals, &spin, &engine::Options::default(), &|now| {
+            reporter.report(now)
+        })
+    })?
+    .map_err(raise)?;
+    Ok(Divergence {
+        inner: Arc::new(inner),
+    })
+}

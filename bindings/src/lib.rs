@@ -1,0 +1,31 @@
+//! `flagfinder._core`: converts between Python and the engine, nothing more. One file for each
+//! type that Python sees; `errors` and `wait` serve them all.
+
+mod check;
+mod divergence;
+mod dump;
+mod errors;
+mod process;
+mod recording;
+mod registers;
+mod report;
+mod thread;
+mod trace;
+mod values;
+mod wait;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<trace::Trace>()?;
+    module.add_class::<process::Process>()?;
+    module.add_class::<thread::Thread>()?;
+    module.add_class::<divergence::Divergence>()?;
+    module.add_class::<recording::Outcome>()?;
+    module.add_function(wrap_pyfunction!(divergence::diff, module)?)?;
+    module.add_function(wrap_pyfunction!(registers::registers_before, module)?)?;
+    module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;
+    module.add_function(wrap_pyfunction!(recording::record, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! `record` and its `Outcome`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flagfinder_record as engine;
+use flagfinder_record::{Last, RecordOptions, TargetExit, Then, TracerCommand};
+use flagfinder_trace::{EndReason, Level};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+use crate::trace::note_fields;
+
+#[pyclass(frozen, get_all, module = "flagfinder._core")]
+pub struct Outcome {
+    pid: u32,
+    ended: &'static str,
+    status: Option<i32>,
+    signal: Option<i32>,
+    ns: u64,
+    stored_bytes: u64,
+    flow_bytes: u64,
+    values_bytes: u64,
+    lost_flow_bytes: u64,
+    lost_value_chunks: u64,
+    spinning_threads: Vec<u32>,
+    notes: Vec<(&'static str, String)>,
+}
+
+impl From<engine::Outcome> for Outcome {
+    fn from(outcome: engine::Outcome) -> Self {
+        let (status, signal) = match outcome.target {
+            TargetExit::Exited(status) => (Some(status), None),
+            TargetExit::Signaled(signal) => (None, Some(signal)),
+            TargetExit::Running => (None, None),
+        };
+        Outcome {
+            pid: outcome.pid,
+            ended: match outcome.end.reason {
+                EndReason::TargetEnded => "target-ended",
+                EndReason::Spinning => "spinning",
+                EndReason::Interrupted => "interrupted",
+                EndReason::WriteFailed => "write-failed",
+            },
+            status,
+            signal,
+            ns: outcome.progress.elapsed.as_nanos() as u64,
+            stored_bytes: outcome.progress.stored_bytes,
+            flow_bytes: outcome.progress.flow_bytes,
+            values_bytes: outcome.progress.values_bytes,
+            lost_flow_bytes: outcome.end.dropped_flow_bytes,
+            lost_value_chunks: outcome.end.dropped_value_chunks,
+            spinning_threads: outcome.end.spinning_threads,
+            notes: outcome.notes.iter().map(note_fields).collect(),
+        }
+    }
+}
+
+/// Records on the calling thread, GIL released. The recorder catches SIGINT itself, so that a
+/// recording ends cleanly; what `progress` raises is raised when the recording is over.
+#[pyfunction]
+#[pyo3(signature = (*, output, command, tracer_argv, level, last, stop_when_spinning, stop_after, kill_target, follow_children,
+    facts_json, progress))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments on the Python side"
+)]
+pub fn record(
+    py: Python<'_>,
+    output: PathBuf,
+    command: Vec<String>,
+    tracer_argv: Vec<OsString>,
+    level: &str,
+    last: Option<u64>,
+    stop_when_spinning: Option<f64>,
+    stop_after: Option<f64>,
+    kill_target: bool,
+    follow_children: bool,
+    facts_json: &str,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Outcome> {
+    let level = match level {
+        "flow" => Level::Flow,
+        "values" => Level::Values,
+        _ => return Err(PyValueError::new_err("level is flow or values")),
+    };
+    let bad = |error: &dyn std::fmt::Display| PyValueError::new_err(error.to_string());
+    let seconds = |given: Option<f64>| {
+        let given = given.map(Duration::try_from_secs_f64).transpose();
+        given.map_err(|error| bad(&error))
+    };
+    let options = RecordOptions {
+        command,
+        follow_children,
+        last: last.map(|bytes| Last { bytes, flow: true }),
+        stop_when_spinning: seconds(stop_when_spinning)?,
+        stop_after: seconds(stop_after)?,
+        then: if kill_target { Then::Kill } else { Then::Leave },
+        facts: serde_json::from_str(facts_json).map_err(|error| bad(&error))?,
+        ..RecordOptions::new(output, TracerCommand { argv: tracer_argv }, level)
+    };
+    let mut raised = None;
+    let result = py.detach(|| {
+        engine::record(&options, &mut |now| {
+            let Some(callback) = &progress else { return };
+            let raw_bytes = now.flow_bytes + now.values_bytes;
+            let fields = (now.elapsed.as_nanos() as u64, now.stored_bytes, raw_bytes);
+            if let Err(error) = Python::attach(|py| callback.call1(py, fields)) {
+                raised = Some(error);
+            }
+        })
+    });
+    match raised {
+        Some(error) => Err(error),
+        None => Ok(result.map_err(raise)?.into()),
+    }
+}

@@ -1,0 +1,375 @@
+//! Names of data: which sort of memory an address is, tried in a fixed order: module
+//! segment, known thread-local block, stack, computed thread-local block, heap object,
+//! mapping. The order matters: a static program's thread block can lie in its .bss.
+
+use crate::heap::Allocation;
+use crate::input::{StackFrame, ThreadInput};
+use crate::maps::{Mapping, Maps};
+use crate::name::{DataHome, DataKind, DataName};
+use crate::names::Names;
+use crate::symbols::{demangle, with_offset};
+
+/// glibc's `struct pthread` is 0x900 bytes; musl's is smaller.
+const THREAD_CONTROL_BYTES: u64 = 0x900;
+/// Of a stack inside a larger mapping, without known frames, this much below its
+/// start is taken to be stack.
+const UNKNOWN_STACK_BYTES: u64 = 16 << 10;
+
+const KERNEL_STACK: &str = "[stack]";
+const ANONYMOUS_SHARED: &str = "/dev/zero";
+
+impl Names {
+    /// The name of a word of data.
+    pub fn data(&self, address: u64) -> DataName {
+        if let Some((module, offset)) = self.locate(address) {
+            return self.module_data(module, offset);
+        }
+        self.known_tls(address)
+            .or_else(|| self.stack(address))
+            .or_else(|| self.computed_tls(address))
+            .or_else(|| self.heap(address))
+            .unwrap_or_else(|| self.mapped(address))
+    }
+
+    /// Nobody can change it while the program runs: read-only segments, RELRO, GOT, PLT,
+    /// the kernel's pages, memory mapped without write permission.
+    pub fn is_fixed(&self, address: u64) -> bool {
+        match self.locate(address) {
+            Some((module, offset)) => matches!(
+                self.module_data(module, offset).kind,
+                DataKind::ReadOnly | DataKind::Linkage | DataKind::Kernel
+            ),
+            None => self
+                .mapping(address)
+                .is_some_and(|m| !m.writable && !m.shared),
+        }
+    }
+
+    /// `thread 2 'worker'`: numbered in order of creation, the first being 0.
+    pub fn thread_label(&self, tid: u32) -> String {
+        let Some(ordinal) = self.input.threads.iter().position(|t| t.tid == tid) else {
+            return format!("thread {tid}");
+        };
+        match &self.input.threads[ordinal].name[..] {
+            "" => format!("thread {ordinal}"),
+            name => format!("thread {ordinal} '{name}'"),
+        }
+    }
+
+    fn known_tls(&self, address: u64) -> Option<DataName> {
+        self.input.tls_blocks.iter().find_map(|block| {
+            let bytes = self.image(block.module).tls?.bytes;
+            let offset = address.checked_sub(block.start)?;
+            (offset < bytes).then(|| self.tls_name(block.module, block.tid, offset))
+        })
+    }
+
+    fn computed_tls(&self, address: u64) -> Option<DataName> {
+        for thread in &self.input.threads {
+            let Some(fs_base) = thread.fs_base else {
+                continue;
+            };
+            for (module, distance) in self.layout().iter().enumerate() {
+                let Some(start) = distance.and_then(|d| fs_base.checked_sub(d)) else {
+                    continue;
+                };
+                let bytes = self.image(module).tls.map_or(0, |tls| tls.bytes);
+                let known = self.input.tls_blocks.iter();
+                let read = known
+                    .clone()
+                    .any(|b| b.module == module && b.tid == thread.tid);
+                if !read && address >= start && address - start < bytes {
+                    return Some(self.tls_name(module, thread.tid, address - start));
+                }
+            }
+            let lowest = fs_base.saturating_sub(self.tls_bytes());
+            if (lowest..fs_base.saturating_add(THREAD_CONTROL_BYTES)).contains(&address) {
+                return Some(self.thread_control(thread, address.wrapping_sub(fs_base) as i64));
+            }
+        }
+        None
+    }
+
+    /// Bytes of static thread-local blocks below fs_base.
+    fn tls_bytes(&self) -> u64 {
+        self.layout().iter().flatten().copied().max().unwrap_or(0)
+    }
+
+    fn thread_control(&self, thread: &ThreadInput, offset: i64) -> DataName {
+        let sign = if offset < 0 { "-" } else { "" };
+        DataName {
+            kind: DataKind::ThreadControl,
+            name: format!(
+                "thread block of {} at fs:{sign}{:#x}",
+                self.thread_label(thread.tid),
+                offset.unsigned_abs()
+            ),
+            module: None,
+            offset: None,
+            symbol: None,
+            field: None,
+            near: None,
+            home: DataHome::ThreadControl {
+                tid: thread.tid,
+                offset,
+            },
+        }
+    }
+
+    fn tls_name(&self, module: usize, tid: u32, offset: u64) -> DataName {
+        let image = self.image(module);
+        let file = self.input.modules[module].identity.name.to_string();
+        let found = image
+            .symbols
+            .tls
+            .covering(offset, &(offset..offset.saturating_add(1)));
+        let debug = image.debug();
+        let variable = debug.and_then(|d| Some((d, d.thread_local(offset)?)));
+        let field = variable.and_then(|(d, v)| d.field(v.kind, offset - v.address));
+        let symbol = found
+            .map(|f| demangle(f.name))
+            .or_else(|| variable.map(|(_, v)| v.name.clone()));
+        let place = format!("tls of {file}+{offset:#x} in {}", self.thread_label(tid));
+        let start = found.map_or(offset, |f| f.start);
+        let name = match (&symbol, &field) {
+            (Some(symbol), Some(field)) => format!("{symbol}{field} ({place})"),
+            (Some(symbol), None) => format!("{} ({place})", with_offset(symbol, offset - start)),
+            (None, _) => place,
+        };
+        DataName {
+            kind: DataKind::Tls,
+            name,
+            module: Some(file.clone()),
+            offset: Some(offset),
+            symbol,
+            field: field.filter(|f| !f.is_empty()),
+            near: None,
+            home: DataHome::Tls {
+                module: file,
+                offset,
+                tid,
+            },
+        }
+    }
+
+    fn stack(&self, address: u64) -> Option<DataName> {
+        let framed = self.input.threads.iter().find_map(|thread| {
+            let frame = thread
+                .frames
+                .iter()
+                .find(|f| (f.sp..f.cfa).contains(&address))?;
+            Some((thread, frame))
+        });
+        if let Some((thread, frame)) = framed {
+            return Some(self.frame_name(thread, frame, address));
+        }
+        let threads = self.input.threads.iter().enumerate();
+        let owners = threads.filter_map(|(ordinal, thread)| {
+            let (start, end) = self.stack_extent(ordinal, thread)?;
+            (start..end).contains(&address).then_some((end, thread))
+        });
+        let (end, thread) = owners.min_by_key(|(end, _)| *end)?;
+        let top = thread
+            .stack_pointer
+            .filter(|&top| top > address)
+            .unwrap_or(end);
+        Some(DataName {
+            kind: DataKind::Stack,
+            name: format!(
+                "stack of {}, {:#x} below its start",
+                self.thread_label(thread.tid),
+                top - address
+            ),
+            module: None,
+            offset: None,
+            symbol: None,
+            field: None,
+            near: None,
+            home: DataHome::Address { address },
+        })
+    }
+
+    /// Run-time extent of a thread's stack; the first thread has the kernel's.
+    fn stack_extent(&self, ordinal: usize, thread: &ThreadInput) -> Option<(u64, u64)> {
+        let inside = thread.stack_pointer.or(thread.fs_base);
+        let mapping = inside.and_then(|inside| self.mapping(inside.checked_sub(1)?));
+        let from_kernel = self.kernel_stack().filter(|_| ordinal == 0);
+        let mapping = from_kernel.or(mapping)?;
+        if mapping.path == KERNEL_STACK {
+            return Some((mapping.start, mapping.end));
+        }
+        if !mapping.path.is_empty() && !mapping.path.starts_with("[anon") {
+            return None;
+        }
+        match thread.fs_base {
+            // The C library puts the thread's block on top of the stack it maps.
+            Some(fs_base) if (mapping.start..mapping.end).contains(&fs_base) => {
+                Some((mapping.start, fs_base.saturating_sub(self.tls_bytes())))
+            }
+            _ => {
+                let top = thread.stack_pointer?;
+                let start = top.saturating_sub(UNKNOWN_STACK_BYTES).max(mapping.start);
+                Some((start, top))
+            }
+        }
+    }
+
+    fn kernel_stack(&self) -> Option<&Mapping> {
+        let newest_first = self.input.maps.iter().rev().flat_map(Maps::all);
+        newest_first.into_iter().find(|m| m.path == KERNEL_STACK)
+    }
+
+    fn frame_name(&self, thread: &ThreadInput, frame: &StackFrame, address: u64) -> DataName {
+        let function = self.caller(frame.pc);
+        let below_cfa = frame.cfa - address;
+        let variable = self
+            .locate(frame.pc.wrapping_sub(1))
+            .and_then(|(index, pc)| {
+                let debug = self.image(index).debug()?;
+                let variable = debug.frame_variable(pc, -(below_cfa as i64))?;
+                let field = debug.field(variable.kind, variable.offset);
+                Some((variable, field))
+            });
+        let bare = |symbol: &str| symbol.split("+0x").next().unwrap_or(symbol).to_owned();
+        let owner = match &function.symbol {
+            Some(symbol) => bare(symbol),
+            None => function.to_string(),
+        };
+        let place = format!(
+            "stack of {}: frame {owner}, rsp+{:#x}",
+            self.thread_label(thread.tid),
+            address - frame.sp
+        );
+        let (symbol, field) = match variable {
+            Some((variable, field)) => (Some(variable.name), field),
+            None => (None, None),
+        };
+        let name = match (&symbol, &field) {
+            (Some(symbol), Some(field)) => format!("{symbol}{field} ({place})"),
+            (Some(symbol), None) => format!("{symbol} ({place})"),
+            (None, _) => place,
+        };
+        DataName {
+            kind: DataKind::Stack,
+            name,
+            module: None,
+            offset: None,
+            symbol,
+            field: field.filter(|f| !f.is_empty()),
+            near: None,
+            home: DataHome::Frame {
+                tid: thread.tid,
+                function: Box::new(function),
+                below_cfa,
+            },
+        }
+    }
+
+    fn heap(&self, address: u64) -> Option<DataName> {
+        let found: &Allocation = self.input.allocations.at(address)?;
+        let offset = address - found.address;
+        let site = self.caller(found.caller);
+        let freed = if found.freed { ", freed since" } else { "" };
+        let place = match offset {
+            0 => "start".to_owned(),
+            _ => format!("offset {offset}"),
+        };
+        Some(DataName {
+            kind: DataKind::Heap,
+            name: format!(
+                "{place} of heap object of {} bytes allocated by {site} (its number {}){freed}",
+                found.size, found.ordinal
+            ),
+            module: None,
+            offset: Some(offset),
+            symbol: None,
+            field: None,
+            near: None,
+            home: DataHome::Heap {
+                site: Box::new(site),
+                ordinal: found.ordinal,
+                size: found.size,
+                offset,
+            },
+        })
+    }
+
+    /// Nothing but its mapping is known.
+    fn mapped(&self, address: u64) -> DataName {
+        let (kind, name, home) = match self.mapping(address) {
+            None => (
+                DataKind::Unknown,
+                format!("{address:#x} (in no known mapping)"),
+                DataHome::Address { address },
+            ),
+            Some(mapping) => {
+                let within = address - mapping.start;
+                let file = mapping.file();
+                let is_file = file.starts_with('/');
+                let kind = match file {
+                    _ if mapping.shared => DataKind::Shared,
+                    "[heap]" => DataKind::Heap,
+                    KERNEL_STACK => DataKind::Stack,
+                    _ if mapping.executable => DataKind::Code,
+                    "" => DataKind::Anonymous,
+                    _ if is_file => DataKind::File,
+                    _ if file.starts_with("[anon") => DataKind::Anonymous,
+                    _ => DataKind::Kernel,
+                };
+                let kib = (mapping.end - mapping.start) >> 10;
+                let offset = mapping.file_offset.saturating_add(within);
+                match kind {
+                    // How the kernel calls it; the file has nothing to do with it.
+                    DataKind::Shared if file == ANONYMOUS_SHARED => (
+                        kind,
+                        format!(
+                            "{address:#x} (anonymous shared memory, {within:#x} into {kib} KiB)"
+                        ),
+                        DataHome::Address { address },
+                    ),
+                    DataKind::Shared | DataKind::File if !file.is_empty() => {
+                        let path = file.to_owned();
+                        (
+                            kind,
+                            format!("{file}+{offset:#x}"),
+                            DataHome::Mapping { path, offset },
+                        )
+                    }
+                    DataKind::Heap => (
+                        kind,
+                        format!("[heap]+{within:#x} (its allocation was not recorded)"),
+                        DataHome::Address { address },
+                    ),
+                    DataKind::Code => (
+                        kind,
+                        format!("{address:#x} (executable memory without a module)"),
+                        DataHome::Address { address },
+                    ),
+                    _ => {
+                        let what = if file.is_empty() {
+                            "anonymous memory"
+                        } else {
+                            file
+                        };
+                        let name = format!("{address:#x} ({what}, {within:#x} into {kib} KiB)");
+                        (kind, name, DataHome::Address { address })
+                    }
+                }
+            }
+        };
+        let offset = match &home {
+            DataHome::Mapping { offset, .. } => Some(*offset),
+            _ => None,
+        };
+        DataName {
+            kind,
+            name,
+            module: None,
+            offset,
+            symbol: None,
+            field: None,
+            near: None,
+            home,
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! DWARF of one file: source lines, global variables, frames' variables.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use gimli::{
+    AttributeValue, DebugInfoOffset, EndianArcSlice, LittleEndian, Operation, Reader, UnitOffset,
+};
+use object::{Object, ObjectSection};
+
+pub(crate) type Slice = EndianArcSlice<LittleEndian>;
+pub(crate) type Dwarf = gimli::Dwarf<Slice>;
+pub(crate) type Unit = gimli::Unit<Slice>;
+pub(crate) type Entry<'e> = gimli::DebuggingInformationEntry<'e, 'e, Slice>;
+
+/// A type in a file's DWARF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TypeId {
+    pub unit: DebugInfoOffset,
+    pub entry: UnitOffset,
+    /// In the file that several files share (dwz).
+    pub supplementary: bool,
+}
+
+/// A variable with a fixed address.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub address: u64,
+    pub size: u64,
+    pub name: String,
+    pub kind: TypeId,
+}
+
+/// A variable of a frame.
+#[derive(Clone, Debug)]
+pub(crate) struct FrameVariable {
+    pub name: String,
+    /// The address asked for, from the variable's first byte.
+    pub offset: u64,
+    pub kind: TypeId,
+}
+
+pub(crate) struct Debug {
+    dwarf: Arc<Dwarf>,
+    lines: Mutex<addr2line::Context<Slice>>,
+    variables: OnceLock<Variables>,
+}
+
+#[derive(Default)]
+struct Variables {
+    global: Vec<Variable>,
+    /// Addresses are offsets in the module's thread-local block.
+    tls: Vec<Variable>,
+}
+
+impl std::fmt::Debug for Debug {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Debug").finish_non_exhaustive()
+    }
+}
+
+fn sections(file: &object::File<'_>) -> gimli::Result<gimli::DwarfSections<Slice>> {
+    gimli::DwarfSections::load(|id| {
+        let data = file
+            .section_by_name(id.name())
+            .and_then(|section| section.uncompressed_data().ok())
+            .unwrap_or(Cow::Borrowed(&[]));
+        Ok(EndianArcSlice::new(Arc::from(&*data), LittleEndian))
+    })
+}
+
+/// Relative names are beside the file that names them.
+fn supplementary(file: &object::File<'_>, path: &Path) -> Option<gimli::DwarfSections<Slice>> {
+    let (name, _build_id) = file.gnu_debugaltlink().ok()??;
+    let named = PathBuf::from(String::from_utf8_lossy(name).into_owned());
+    let bytes = crate::image::map(&path.parent()?.join(named)).ok()?;
+    sections(&object::File::parse(&bytes[..]).ok()?).ok()
+}
+
+impl Debug {
+    /// `None` when there is nothing usable.
+    pub fn load(bytes: &[u8], path: &Path) -> Option<Debug> {
+        let file = object::File::parse(bytes).ok()?;
+        let own = sections(&file).ok()?;
+        let mut dwarf = own.borrow(Clone::clone);
+        if let Some(shared) = supplementary(&file, path) {
+            dwarf.set_sup(shared.borrow(Clone::clone));
+        }
+        let dwarf = Arc::new(dwarf);
+        let lines = addr2line::Context::from_arc_dwarf(Arc::clone(&dwarf)).ok()?;
+        Some(Debug {
+            dwarf,
+            lines: Mutex::new(lines),
+            variables: OnceLock::new(),
+        })
+    }
+
+    /// `file.c:12`.
+    pub fn source(&self, address: u64) -> Option<String> {
+        let lines = self.lines.lock().ok()?;
+        let found = lines.find_location(address).ok()??;
+        let file = found.file?;
+        let name = file.rsplit('/').next().unwrap_or(file);
+        Some(match found.line {
+            Some(line) => format!("{name}:{line}"),
+            None => name.to_owned(),
+        })
+    }
+
+    /// The functions that were inlined there, innermost first; empty when none was.
+    pub fn inlined(&self, address: u64) -> Vec<String> {
+        let mut names = Vec::new();
+        let Ok(lines) = self.lines.lock() else {
+            return names;
+        };
+        let Ok(mut frames) = lines.find_frames(address).skip_all_loads() else {
+            return names;
+        };
+        // The outermost frame is the function that holds the code.
+        let mut inner = None;
+        while let Ok(Some(frame)) = frames.next() {
+            if let Some(function) = inner.replace(frame.function).flatten() {
+                let name = function.demangle().map(Cow::into_owned);
+                names.extend(name.or_else(|_| function.raw_name().map(Cow::into_owned)));
+            }
+        }
+        // A function may have been inlined in parts, one within the other.
+        names.dedup();
+        names
+    }
+
+    fn variables(&self) -> &Variables {
+        self.variables.get_or_init(|| {
+            let mut all = Variables::default();
+            let mut headers = self.dwarf.units();
+            while let Ok(Some(header)) = headers.next() {
+                if let Ok(unit) = self.dwarf.unit(header) {
+                    // A damaged unit costs its own variables only.
+                    let _ = self.collect(&unit, &mut all);
+                }
+            }
+            all.global.sort_by_key(|v| v.address);
+            all.tls.sort_by_key(|v| v.address);
+            all
+        })
+    }
+
+    fn collect(&self, unit: &Unit, all: &mut Variables) -> gimli::Result<()> {
+        let mut entries = unit.entries();
+        while let Some((_, entry)) = entries.next_dfs()? {
+            if entry.tag() != gimli::DW_TAG_variable {
+                continue;
+            }
+            let Some((address, is_tls)) = self.fixed_location(unit, entry) else {
+                continue;
+            };
+            let (Some(name), Some(kind)) = (self.name(unit, entry), self.type_of(unit, entry))
+            else {
+                continue;
+            };
+            let size = self.size(kind).unwrap_or(0);
+            let list = if is_tls {
+                &mut all.tls
+            } else {
+                &mut all.global
+            };
+            list.push(Variable {
+                address,
+                size,
+                name,
+                kind,
+            });
+        }
+        Ok(())
+    }
+
+    fn fixed_location(&self, unit: &Unit, entry: &Entry<'_>) -> Option<(u64, bool)> {
+        let AttributeValue::Exprloc(expression) =
+            entry.attr_value(gimli::DW_AT_location).ok()??
+        else {
+            return None;
+        };
+        let mut operations = expression.operations(unit.encoding());
+        let address = match operations.next().ok()?? {
+            Operation::Address { address } => address,
+            Operation::AddressIndex { index } => self.dwarf.address(unit, index).ok()?,
+            Operation::UnsignedConstant { value } => value,
+            _ => return None,
+        };
+        match operations.next().ok()? {
+            None => Some((address, false)),
+            Some(Operation::TLS) => Some((address, true)),
+            Some(_) => None,
+        }
+    }
+
+    fn find(list: &[Variable], address: u64) -> Option<&Variable> {
+        let after = list.partition_point(|v| v.address <= address);
+        let candidates = list[..after].iter().rev().take(8);
+        candidates
+            .into_iter()
+            .find(|v| address - v.address < v.size.max(1))
+    }
+
+    /// The global (or static) variable at a virtual address.
+    pub fn global(&self, address: u64) -> Option<&Variable> {
+        Self::find(&self.variables().global, address)
+    }
+
+    /// The thread-local variable at an offset in the module's block.
+    pub fn thread_local(&self, offset: u64) -> Option<&Variable> {
+        Self::find(&self.variables().tls, offset)
+    }
+
+    /// The variable of the function at `pc` that lies `distance` from the frame's
+    /// canonical frame address.
+    pub fn frame_variable(&self, pc: u64, distance: i64) -> Option<FrameVariable> {
+        let lines = self.lines.lock().ok()?;
+        let found = lines.find_dwarf_and_unit(pc).skip_all_loads()?;
+        let unit = found.unit;
+        let mut entries = unit.entries();
+        // Depth of the function being looked into, and its frame base from the CFA.
+        let mut inside: Option<(isize, i64)> = None;
+        let mut depth = 0;
+        while let Ok(Some((delta, entry))) = entries.next_dfs() {
+            depth += delta;
+            if inside.is_some_and(|(function, _)| depth <= function) {
+                return None;
+            }
+            match entry.tag() {
+                gimli::DW_TAG_subprogram if self.holds(unit, entry, pc) => {
+                    inside = Some((depth, frame_base(unit, entry)?));
+                }
+                gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
+                    let Some((_, base)) = inside else { continue };
+                    let Some(start) = frame_offset(unit, entry) else {
+                        continue;
+                    };
+                    let Some(kind) = self.type_of(unit, entry) else {
+                        continue;
+                    };
+                    let Some(offset) = distance
+                        .checked_sub(base)
+                        .and_then(|d| d.checked_sub(start))
+                    else {
+                        continue;
+                    };
+                    let size = self.size(kind).unwrap_or(0).max(1);
+                    if let Some(offset) = u64::try_from(offset).ok().filter(|&o| o < size) {
+                        let name = self.name(unit, entry)?;
+                        return Some(FrameVariable { name, offset, kind });
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn holds(&self, unit: &Unit, entry: &Entry<'_>, pc: u64) -> bool {
+        let Ok(mut ranges) = self.dwarf.die_ranges(unit, entry) else {
+            return false;
+        };
+        while let Ok(Some(range)) = ranges.next() {
+            if (range.begin..range.end).contains(&pc) {
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(crate) fn dwarf(&self, supplementary: bool) -> Option<&Dwarf> {
+        if supplementary {
+            self.dwarf.sup()
+        } else {
+            Some(&self.dwarf)
+        }
+    }
+
+    /// Runs `f` with the entry of a type.
+    pub(crate) fn with_entry<T>(
+        &self,
+        id: TypeId,
+        f: impl FnOnce(&Unit, &Entry<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let dwarf = self.dwarf(id.supplementary)?;
+        let header = dwarf.debug_info.header_from_offset(id.unit).ok()?;
+        let unit = dwarf.unit(header).ok()?;
+        let entry = unit.entry(id.entry).ok()?;
+        f(&unit, &entry)
+    }
+
+    /// Where a reference attribute of an entry points.
+    pub(crate) fn reference(
+        &self,
+        unit: &Unit,
+        entry: &Entry<'_>,
+        attribute: gimli::DwAt,
+        supplementary: bool,
+    ) -> Option<TypeId> {
+        let (offset, supplementary) = match entry.attr_value(attribute).ok()?? {
+            AttributeValue::UnitRef(entry) => {
+                let unit = unit.header.offset().as_debug_info_offset()?;
+                return Some(TypeId {
+                    unit,
+                    entry,
+                    supplementary,
+                });
+            }
+            AttributeValue::DebugInfoRef(offset) => (offset, supplementary),
+            AttributeValue::DebugInfoRefSup(offset) => (offset, true),
+            _ => return None,
+        };
+        let mut headers = self.dwarf(supplementary)?.units();
+        while let Ok(Some(header)) = headers.next() {
+            let start = header.offset().as_debug_info_offset()?;
+            if let Some(entry) = offset.to_unit_offset(&header) {
+                return Some(TypeId {
+                    unit: start,
+                    entry,
+                    supplementary,
+                });
+            }
+        }
+        None
+    }
+
+    fn type_of(&self, unit: &Unit, entry: &Entry<'_>) -> Option<TypeId> {
+        self.inherited(unit, entry, &|debug, unit, entry, supplementary| {
+            debug.reference(unit, entry, gimli::DW_AT_type, supplementary)
+        })
+    }
+
+    fn name(&self, unit: &Unit, entry: &Entry<'_>) -> Option<String> {
+        self.inherited(unit, entry, &|debug, unit, entry, supplementary| {
+            debug.own_name(unit, entry, supplementary)
+        })
+    }
+
+    pub(crate) fn own_name(
+        &self,
+        unit: &Unit,
+        entry: &Entry<'_>,
+        supplementary: bool,
+    ) -> Option<String> {
+        let value = entry.attr_value(gimli::DW_AT_name).ok()??;
+        let text = self.dwarf(supplementary)?.attr_string(unit, value).ok()?;
+        Some(text.to_string_lossy().ok()?.into_owned())
+    }
+
+    /// An attribute of the entry, or of what it completes or is an instance of.
+    fn inherited<T>(
+        &self,
+        unit: &Unit,
+        entry: &Entry<'_>,
+        get: &impl Fn(&Debug, &Unit, &Entry<'_>, bool) -> Option<T>,
+    ) -> Option<T> {
+        if let Some(value) = get(self, unit, entry, false) {
+            return Some(value);
+        }
+        let origin = self
+            .reference(unit, entry, gimli::DW_AT_specification, false)
+            .or_else(|| self.reference(unit, entry, gimli::DW_AT_abstract_origin, false))?;
+        self.with_entry(origin, |unit, entry| {
+            get(self, unit, entry, origin.supplementary).or_else(|| {
+                // A concrete instance's origin may itself complete a declaration.
+                let declared = self.reference(
+                    unit,
+                    entry,
+                    gimli::DW_AT_specification,
+                    origin.supplementary,
+                )?;
+                self.with_entry(declared, |unit, entry| {
+                    get(self, unit, entry, declared.supplementary)
+                })
+            })
+        })
+    }
+}
+
+/// A function's frame base, from the canonical frame address.
+fn frame_base(unit: &Unit, function: &Entry<'_>) -> Option<i64> {
+    let AttributeValue::Exprloc(expression) =
+        function.attr_value(gimli::DW_AT_frame_base).ok()??
+    else {
+        return None;
+    };
+    match expression.operations(unit.encoding()).next().ok()?? {
+        Operation::CallFrameCFA => Some(0),
+        // rbp: it was pushed just below the return address.
+        Operation::Register { register } if register == gimli::X86_64::RBP => Some(-16),
+        _ => None,
+    }
+}
+
+/// Where a variable starts, from the frame base.
+fn frame_offset(unit: &Unit, variable: &Entry<'_>) -> Option<i64> {
+    let AttributeValue::Exprloc(expression) = variable.attr_value(gimli::DW_AT_location).ok()??
+    else {
+        return None;
+    };
+    let mut operations = expression.operations(unit.encoding());
+    match (operations.next().ok()??, operations.next().ok()?) {
+        (Operation::FrameOffset { offset }, None) => Some(offset),
+        _ => None,
+    }
+}

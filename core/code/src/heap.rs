@@ -1,0 +1,173 @@
+//! Heap objects: which allocation an address belongs to, by site and ordinal.
+
+use std::collections::BTreeMap;
+
+use flagfinder_trace::{DecodedFlow, Event, Process};
+use rustc_hash::FxHashMap;
+
+/// One recorded allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Run-time address of its first byte.
+    pub address: u64,
+    /// Bytes asked for.
+    pub size: u64,
+    /// Run-time address in the caller, behind the call.
+    pub caller: u64,
+    /// 1 for the first allocation by this caller, and so on.
+    pub ordinal: u64,
+    /// It had been freed when the log ended.
+    pub freed: bool,
+}
+
+/// What was allocated, as far as an address is concerned: later allocations hide
+/// earlier ones at the same address.
+///
+/// Blind spot: events carry no times, so the order between threads is only as good as
+/// the timed events around them. A free by one thread and a malloc by another within
+/// that gap may be taken the wrong way round.
+#[derive(Clone, Debug, Default)]
+pub struct AllocationLog {
+    live: BTreeMap<u64, Allocation>,
+    counts: FxHashMap<u64, u64>,
+    longest: u64,
+}
+
+impl AllocationLog {
+    /// Reads a whole process's events (one pass over every thread's flow).
+    ///
+    /// # Errors
+    /// I/O only; damaged stretches are passed over.
+    pub fn from_process(process: &Process) -> flagfinder_trace::Result<Self> {
+        let mut timed: Vec<(u64, Event)> = Vec::new();
+        let mut flow = DecodedFlow::default();
+        for thread in process.threads() {
+            let mut ts = thread.opened().map_or(0, |(first, _)| first);
+            let mut decoder = thread.flow_decoder();
+            for section in 0..thread.flow_section_count() {
+                decoder.decode(section, &mut flow)?;
+                for (_, _, event) in flow.events.drain(..) {
+                    ts = event.ts().unwrap_or(ts).max(ts);
+                    if matches!(event, Event::Alloc { .. } | Event::Free { .. }) {
+                        timed.push((ts, event));
+                    }
+                }
+            }
+        }
+        // Stable: the order within a thread stays.
+        timed.sort_by_key(|(ts, _)| *ts);
+        let mut log = AllocationLog::default();
+        for (_, event) in &timed {
+            log.push(event);
+        }
+        Ok(log)
+    }
+
+    /// Takes in the next event; others than allocations and frees do nothing.
+    pub fn push(&mut self, event: &Event) {
+        match *event {
+            Event::Alloc {
+                addr,
+                size,
+                caller_pc,
+                old_addr,
+                ..
+            } => {
+                if old_addr != 0 && old_addr != addr {
+                    self.free(old_addr);
+                }
+                if addr != 0 {
+                    self.allocate(addr, size, caller_pc);
+                }
+            }
+            Event::Free { addr, .. } => self.free(addr),
+            _ => {}
+        }
+    }
+
+    fn allocate(&mut self, address: u64, size: u64, caller: u64) {
+        let count = self.counts.entry(caller).or_insert(0);
+        *count += 1;
+        self.longest = self.longest.max(size);
+        let allocation = Allocation {
+            address,
+            size,
+            caller,
+            ordinal: *count,
+            freed: false,
+        };
+        self.live.insert(address, allocation);
+    }
+
+    fn free(&mut self, address: u64) {
+        if let Some(allocation) = self.live.get_mut(&address) {
+            allocation.freed = true;
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// The allocation that holds the address: a live one if there is one, else the
+    /// last that was freed there.
+    pub fn at(&self, address: u64) -> Option<&Allocation> {
+        let lowest = address.saturating_sub(self.longest);
+        let mut freed = None;
+        // Freed objects of another size may stand between; a bounded look back.
+        for (_, allocation) in self.live.range(lowest..=address).rev().take(256) {
+            // A zero-sized object still is somebody's.
+            if address - allocation.address < allocation.size.max(1) {
+                if !allocation.freed {
+                    return Some(allocation);
+                }
+                freed = freed.or(Some(allocation));
+            }
+        }
+        freed
+    }
+
+    /// The address of byte 0 of the `ordinal`-th allocation by `caller`.
+    pub fn find(&self, caller: u64, ordinal: u64) -> Option<&Allocation> {
+        self.live
+            .values()
+            .find(|a| a.caller == caller && a.ordinal == ordinal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alloc(addr: u64, size: u64, caller_pc: u64, old_addr: u64) -> Event {
+        Event::Alloc {
+            addr,
+            size,
+            caller_pc,
+            old_addr,
+            kind: 1,
+        }
+    }
+
+    #[test]
+    fn reuse_and_ordinals() {
+        let mut log = AllocationLog::default();
+        log.push(&alloc(0x1000, 256, 0x77, 0));
+        log.push(&Event::Free {
+            addr: 0x1000,
+            caller_pc: 0,
+        });
+        assert!(log.at(0x1080).is_some_and(|a| a.freed));
+        log.push(&alloc(0x1040, 32, 0x77, 0));
+        let found = log.at(0x1044).expect("live");
+        assert_eq!(
+            (found.address, found.ordinal, found.freed),
+            (0x1040, 2, false)
+        );
+        assert_eq!(log.at(0x1060).map(|a| a.address), Some(0x1000), "freed one");
+        assert_eq!(log.at(0x1100), None);
+        log.push(&alloc(0x2000, 64, 0x99, 0x1040));
+        assert!(log.at(0x1044).is_some_and(|a| a.freed), "realloc moved it");
+        assert_eq!(log.find(0x99, 1).map(|a| a.address), Some(0x2000));
+    }
+}

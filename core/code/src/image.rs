@@ -1,0 +1,304 @@
+//! One ELF file on disk, believed only when it is the one that ran.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use memmap2::Mmap;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Object, ObjectSection};
+
+use crate::debug::Debug;
+use crate::go::GoFunctions;
+use crate::input::ModuleInput;
+use crate::symbols::Symbols;
+
+const DEBUG_ROOT: &str = "/usr/lib/debug";
+
+/// PT_LOAD, in ELF virtual addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub start: u64,
+    /// By p_memsz: the last page may hold other memory behind it.
+    pub end: u64,
+    pub writable: bool,
+    pub executable: bool,
+}
+
+/// PT_TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TlsSegment {
+    pub start: u64,
+    pub bytes: u64,
+    pub align: u64,
+}
+
+/// A GOT entry that the dynamic linker fills with a fact about this module's block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TlsRelocation {
+    /// The word at `address` is the module's number in the dtv.
+    ModuleNumber { address: u64 },
+    /// The word at `address`, less `offset`, is the block's distance from fs_base.
+    Distance { address: u64, offset: u64 },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    pub loads: Vec<Load>,
+    /// Written by the dynamic linker only.
+    pub relocated: Vec<Range<u64>>,
+    /// GOT and PLT.
+    pub linkage: Vec<Range<u64>>,
+    pub tls: Option<TlsSegment>,
+    pub tls_relocations: Vec<TlsRelocation>,
+    pub symbols: Symbols,
+    pub go: Option<GoFunctions>,
+    /// Why its file is not believed, or not fully.
+    pub note: Option<String>,
+    debug_file: Option<PathBuf>,
+    debug: OnceLock<Option<Debug>>,
+}
+
+impl Image {
+    /// Opens and checks the module's file; on failure an empty image with a note.
+    pub fn load(module: &ModuleInput) -> Image {
+        Self::try_load(module).unwrap_or_else(|note| Image {
+            note: Some(note),
+            ..Image::default()
+        })
+    }
+
+    fn try_load(module: &ModuleInput) -> Result<Image, String> {
+        if !module.path.starts_with('/') {
+            // [vdso] and its like have no file; nothing is wrong.
+            return Ok(Image::default());
+        }
+        let name = &module.path;
+        let fail = |why: String| format!("symbols of {name} are not available: {why}");
+        let bytes = map(&module.file).map_err(|e| fail(e.to_string()))?;
+        let file = object::File::parse(&bytes[..]).map_err(|e| fail(e.to_string()))?;
+        let found = file.build_id().ok().flatten().unwrap_or(&[]);
+        let recorded = &module.identity.build_id[..];
+        let mut note = None;
+        if !recorded.is_empty() && found != recorded {
+            return Err(fail(format!(
+                "the file has build-id {}, the process ran {}; put the old file back",
+                hex(found),
+                hex(recorded)
+            )));
+        }
+        let mut image = Image::default();
+        image
+            .read_headers(&bytes)
+            .map_err(|e| fail(e.to_string()))?;
+        if recorded.is_empty() {
+            let (same, different) = compare(&file, &module.samples);
+            if different > 0 {
+                return Err(fail(format!(
+                    "it has no build-id, and {different} of {} blocks of code that ran are \
+                     not in the file; it was replaced",
+                    same + different
+                )));
+            }
+            if same == 0 {
+                note = Some(format!(
+                    "{name} has no build-id: its symbols are used without a check"
+                ));
+            }
+        }
+        image.note = note;
+        image.read_sections(&file);
+        image.symbols.add_file(&file);
+        image.debug_file = if file.section_by_name(".debug_info").is_some() {
+            Some(module.file.clone())
+        } else {
+            separate_debug(&file, &module.file, Path::new(&module.path))
+        };
+        if let Some(path) = image.debug_file.as_ref().filter(|p| **p != module.file) {
+            if let Ok(bytes) = map(path) {
+                if let Ok(file) = object::File::parse(&bytes[..]) {
+                    image.symbols.add_file(&file);
+                }
+            }
+        }
+        image.symbols.seal();
+        Ok(image)
+    }
+
+    fn read_headers(&mut self, bytes: &[u8]) -> object::Result<()> {
+        let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes)?;
+        let endian = header.endian()?;
+        for segment in header.program_headers(endian, bytes)? {
+            let start = segment.p_vaddr(endian);
+            let size = segment.p_memsz(endian);
+            let end = start.saturating_add(size);
+            match segment.p_type(endian) {
+                object::elf::PT_LOAD => self.loads.push(Load {
+                    start,
+                    end,
+                    writable: segment.p_flags(endian) & object::elf::PF_W != 0,
+                    executable: segment.p_flags(endian) & object::elf::PF_X != 0,
+                }),
+                object::elf::PT_GNU_RELRO => self.relocated.push(start..end),
+                object::elf::PT_TLS => {
+                    let align = segment.p_align(endian).max(1);
+                    self.tls = Some(TlsSegment {
+                        start,
+                        bytes: size,
+                        align,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn read_sections(&mut self, file: &object::File<'_>) {
+        for section in file.sections() {
+            let range = section.address()..section.address().saturating_add(section.size());
+            match section.name() {
+                Ok(".got" | ".got.plt" | ".plt" | ".plt.got" | ".plt.sec") => {
+                    self.linkage.push(range);
+                }
+                Ok(".gopclntab" | ".data.rel.ro.gopclntab") => {
+                    let text = file.section_by_name(".text").map_or(0, |s| s.address());
+                    self.go = section
+                        .uncompressed_data()
+                        .ok()
+                        .and_then(|data| GoFunctions::parse(&data, file.entry(), text));
+                }
+                _ => {}
+            }
+        }
+        if self.tls.is_some() {
+            self.read_tls_relocations(file);
+        }
+    }
+
+    fn read_tls_relocations(&mut self, file: &object::File<'_>) {
+        use object::{ObjectSymbol, ObjectSymbolTable, RelocationFlags, RelocationTarget};
+        let Some(relocations) = file.dynamic_relocations() else {
+            return;
+        };
+        for (address, relocation) in relocations {
+            let RelocationFlags::Elf { r_type } = relocation.flags() else {
+                continue;
+            };
+            let is_tls = matches!(
+                r_type,
+                object::elf::R_X86_64_DTPMOD64 | object::elf::R_X86_64_TPOFF64
+            );
+            if !is_tls {
+                continue;
+            }
+            // Symbol 0 means this module; others are followed only if local, as another
+            // module may define a global one too.
+            let offset = match relocation.target() {
+                RelocationTarget::Symbol(index) if index.0 != 0 => {
+                    let symbol = file
+                        .dynamic_symbol_table()
+                        .and_then(|table| table.symbol_by_index(index).ok());
+                    match symbol {
+                        Some(symbol) if symbol.is_local() && !symbol.is_undefined() => {
+                            symbol.address()
+                        }
+                        _ => continue,
+                    }
+                }
+                _ => 0,
+            };
+            self.tls_relocations.push(match r_type {
+                object::elf::R_X86_64_DTPMOD64 => TlsRelocation::ModuleNumber { address },
+                _ => TlsRelocation::Distance {
+                    address,
+                    offset: offset.wrapping_add_signed(relocation.addend()),
+                },
+            });
+        }
+    }
+
+    /// The segment that holds a virtual address.
+    pub fn load_at(&self, address: u64) -> Option<&Load> {
+        self.loads
+            .iter()
+            .find(|load| (load.start..load.end).contains(&address))
+    }
+
+    /// Extent of the segment that holds a virtual address; empty without one.
+    pub fn segment(&self, address: u64) -> Range<u64> {
+        self.load_at(address)
+            .map_or(0..0, |load| load.start..load.end)
+    }
+
+    /// DWARF, parsed at first use.
+    pub fn debug(&self) -> Option<&Debug> {
+        let load = || {
+            let bytes = map(self.debug_file.as_ref()?).ok()?;
+            Debug::load(&bytes, self.debug_file.as_deref()?)
+        };
+        self.debug.get_or_init(load).as_ref()
+    }
+}
+
+/// Maps a file to read it.
+pub(crate) fn map(path: &Path) -> std::io::Result<Mmap> {
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("no regular file"));
+    }
+    // SAFETY: read-only and private. Installed files are replaced, not rewritten; a
+    // file cut while it is mapped would raise SIGBUS, as in every other ELF reader.
+    unsafe { Mmap::map(&file) }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "none".into();
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// How many samples of code stand in the file as they ran, and how many do not.
+fn compare(file: &object::File<'_>, samples: &[(u64, Box<[u8]>)]) -> (usize, usize) {
+    let mut counts = (0, 0);
+    for (address, code) in samples {
+        let holds = file.sections().any(|section| {
+            let data = section.data_range(*address, code.len() as u64);
+            matches!(data, Ok(Some(data)) if data == &code[..])
+        });
+        if holds {
+            counts.0 += 1;
+        } else {
+            counts.1 += 1;
+        }
+    }
+    counts
+}
+
+/// A file of debug information for `file`, by build-id or by its debug link, with the
+/// same build-id. `path` is where the file can be read now, `installed` where it was.
+fn separate_debug(file: &object::File<'_>, path: &Path, installed: &Path) -> Option<PathBuf> {
+    let build_id = file.build_id().ok().flatten().filter(|id| id.len() > 1)?;
+    let root = Path::new(DEBUG_ROOT);
+    let (first, rest) = build_id.split_at(1);
+    let by_id = format!(".build-id/{}/{}.debug", hex(first), hex(rest));
+    let mut candidates = vec![root.join(by_id)];
+    if let Ok(Some((name, _crc))) = file.gnu_debuglink() {
+        let name = String::from_utf8_lossy(name);
+        let folder = path.parent()?;
+        candidates.push(folder.join(&*name));
+        candidates.push(folder.join(".debug").join(&*name));
+        let folder = installed.parent()?;
+        let below = folder.strip_prefix("/").unwrap_or(folder);
+        candidates.push(root.join(below).join(&*name));
+    }
+    candidates.into_iter().find(|candidate| {
+        let Ok(bytes) = map(candidate) else {
+            return false;
+        };
+        let parsed = object::File::parse(&bytes[..]);
+        parsed.is_ok_and(|found| found.build_id().ok().flatten() == Some(build_id))
+    })
+}

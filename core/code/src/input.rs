@@ -1,0 +1,150 @@
+//! What naming needs to know about a process; a trace and a live process can both
+//! tell it.
+
+use std::path::PathBuf;
+
+use flagfinder_trace::{DecodedFlow, Event, Process, Segment, Thread, ThreadStart};
+
+use crate::heap::AllocationLog;
+use crate::maps::Maps;
+use crate::module::ModuleIdentity;
+
+/// Blocks compared with a file that has no build-id.
+const SAMPLES: usize = 32;
+
+/// A process's first thread sets its fs_base this early, or not at all.
+const START_SECTIONS: usize = 8;
+const SYS_ARCH_PRCTL: u32 = 158;
+const ARCH_SET_FS: u64 = 0x1002;
+
+/// A module of the process.
+#[derive(Clone, Debug)]
+pub struct ModuleInput {
+    pub identity: ModuleIdentity,
+    /// As the process knew it.
+    pub path: String,
+    /// Where its file can be read now.
+    pub file: PathBuf,
+    /// Run-time address of ELF vaddr 0.
+    pub base: u64,
+    /// Run-time extents of its segments.
+    pub segments: Vec<Segment>,
+    /// Code that ran, by ELF vaddr: what a file without a build-id is checked with.
+    pub samples: Vec<(u64, Box<[u8]>)>,
+}
+
+/// A thread, in order of creation.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadInput {
+    pub tid: u32,
+    /// Empty when unknown.
+    pub name: String,
+    pub fs_base: Option<u64>,
+    /// Stack pointer when the thread started (its stack lies below), or a later one.
+    pub stack_pointer: Option<u64>,
+    /// Its open calls, innermost first.
+    pub frames: Vec<StackFrame>,
+}
+
+/// One open call of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackFrame {
+    /// Where it executes, or will go on (behind the call).
+    pub pc: u64,
+    /// Stack pointer there.
+    pub sp: u64,
+    /// Canonical frame address: just above the return address, that is the stack
+    /// pointer at the function's first instruction plus 8.
+    pub cfa: u64,
+}
+
+/// Where a module's thread-local block lies in one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsBlock {
+    /// Index into `modules`.
+    pub module: usize,
+    pub tid: u32,
+    pub start: u64,
+}
+
+/// Everything about one process.
+#[derive(Clone, Debug, Default)]
+pub struct NamesInput {
+    /// In load order, the executable first.
+    pub modules: Vec<ModuleInput>,
+    /// Oldest first; the newest that knows an address is believed.
+    pub maps: Vec<Maps>,
+    pub threads: Vec<ThreadInput>,
+    pub allocations: AllocationLog,
+    /// Read from the process. Where it is silent, static blocks are computed.
+    pub tls_blocks: Vec<TlsBlock>,
+}
+
+impl NamesInput {
+    /// From a trace. `allocations` costs a pass over all flow, so the caller decides
+    /// ([`AllocationLog::from_process`], or an empty one).
+    pub fn from_process(process: &Process, allocations: AllocationLog) -> Self {
+        let mut modules: Vec<ModuleInput> = Vec::new();
+        for module in process.modules() {
+            let needs_samples = module.build_id.is_empty();
+            let in_module = process.blocks().iter().filter(|block| {
+                needs_samples && block.module == Some(module.id) && !block.code.is_empty()
+            });
+            let samples = in_module
+                .take(SAMPLES)
+                .map(|block| (block.pc.wrapping_sub(module.base), block.code.clone()));
+            modules.push(ModuleInput {
+                identity: ModuleIdentity::new(&module.path, &module.build_id),
+                path: module.path.clone(),
+                file: PathBuf::from(&module.path),
+                base: module.base,
+                segments: module.segments.clone(),
+                samples: samples.collect(),
+            });
+        }
+        let threads = process.threads().iter().map(|thread| ThreadInput {
+            tid: thread.tid,
+            name: thread.name.clone(),
+            fs_base: start_value(thread, |s| s.fs_base).or_else(|| set_fs_base(thread)),
+            stack_pointer: start_value(thread, |s| s.stack_pointer),
+            frames: Vec::new(),
+        });
+        NamesInput {
+            modules,
+            maps: process
+                .maps()
+                .iter()
+                .map(|m| Maps::parse(&m.text))
+                .collect(),
+            threads: threads.collect(),
+            allocations,
+            tls_blocks: Vec::new(),
+        }
+    }
+}
+
+/// 0 stands for unknown.
+fn start_value(thread: &Thread, get: impl Fn(ThreadStart) -> u64) -> Option<u64> {
+    thread.start.map(get).filter(|&value| value != 0)
+}
+
+/// The fs_base that a thread gave itself: the first thread of a process begins
+/// without one, and its dynamic linker or C library asks the kernel for it.
+fn set_fs_base(thread: &Thread) -> Option<u64> {
+    let mut decoder = thread.flow_decoder();
+    let mut flow = DecodedFlow::default();
+    for section in 0..thread.flow_section_count().min(START_SECTIONS) {
+        decoder.decode(section, &mut flow).ok()?;
+        for (_, _, event) in &flow.events {
+            match event {
+                Event::SyscallEnter(enter)
+                    if enter.number == SYS_ARCH_PRCTL && enter.args[0] == ARCH_SET_FS =>
+                {
+                    return Some(enter.args[1]);
+                }
+                _ => {}
+            }
+        }
+    }
+    None
+}

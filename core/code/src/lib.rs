@@ -1,0 +1,38 @@
+//! Code and names: what a trace's blocks do, and what its addresses are called.
+//!
+//! In: a `flagfinder_trace::Process` (or a live process), and the ELF files it used.
+//! Out: [`CodeMap`] (decoded blocks, run-independent places), [`Graph`] (dominators
+//! and loops of observed control flow), and names.
+//! Blind spots: x86-64 only; files are believed only when their build-id agrees.
+
+mod block;
+mod codemap;
+mod data;
+mod debug;
+mod dominators;
+mod fields;
+mod go;
+mod graph;
+mod heap;
+mod image;
+mod input;
+mod live;
+mod loops;
+mod maps;
+mod module;
+mod name;
+mod names;
+mod symbols;
+mod tls;
+
+pub use block::{CodeBlock, Ending, Succession};
+pub use codemap::{CodeMap, FlowBreak};
+pub use dominators::Dominators;
+pub use graph::Graph;
+pub use heap::{Allocation, AllocationLog};
+pub use input::{ModuleInput, NamesInput, StackFrame, ThreadInput, TlsBlock};
+pub use loops::{Loop, Loops};
+pub use maps::{Mapping, Maps};
+pub use module::{ModuleIdentity, Place};
+pub use name::{Code, DataHome, DataKind, DataName};
+pub use names::{Names, TypeRef};

@@ -1,0 +1,266 @@
+//! What naming needs, from a running process: /proc, and its memory where the dynamic
+//! linker left facts.
+//!
+//! Blind spots: registers need ptrace, so `fs_base` and frames are the caller's to
+//! fill in (then [`NamesInput::read_tls_blocks`] can follow the dtv); allocations are
+//! not known.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flagfinder_trace::Segment;
+use object::elf::{FileHeader64, PT_LOAD, PT_NOTE};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::Endianness;
+
+use crate::image::{Image, TlsRelocation};
+use crate::input::{ModuleInput, NamesInput, ThreadInput, TlsBlock};
+use crate::maps::{Mapping, Maps};
+use crate::module::ModuleIdentity;
+
+const PAGE: u64 = 4096;
+/// glibc: "this thread has no block of that module yet".
+const UNALLOCATED: u64 = u64::MAX;
+/// A dtv longer than this is no dtv.
+const MODULE_LIMIT: u64 = 1 << 16;
+
+impl NamesInput {
+    /// From /proc of a running process: modules, mappings, threads with their names.
+    ///
+    /// # Errors
+    /// When the process is gone, or its memory may not be read.
+    pub fn from_live(pid: u32) -> io::Result<NamesInput> {
+        let root = PathBuf::from(format!("/proc/{pid}"));
+        let maps = Maps::parse(&fs::read_to_string(root.join("maps"))?);
+        let memory = File::open(root.join("mem"))?;
+        Ok(NamesInput {
+            modules: modules(&root, &maps, &memory),
+            maps: vec![maps],
+            threads: threads(&root)?,
+            ..NamesInput::default()
+        })
+    }
+
+    /// Finds where modules' thread-local blocks lie in the threads whose `fs_base` is
+    /// known, as the dynamic linker wrote it down: in GOT words and the dtv (glibc).
+    ///
+    /// # Errors
+    /// When the process is gone, or its memory may not be read.
+    pub fn read_tls_blocks(&mut self, pid: u32) -> io::Result<()> {
+        let memory = File::open(format!("/proc/{pid}/mem"))?;
+        self.tls_blocks.clear();
+        for (index, module) in self.modules.iter().enumerate() {
+            let image = Image::load(module);
+            for thread in &self.threads {
+                let blocks = image.tls_relocations.iter();
+                let start = thread.fs_base.and_then(|fs_base| {
+                    blocks
+                        .filter_map(|r| block_start(&memory, module.base, fs_base, r))
+                        .next()
+                });
+                if let Some(start) = start {
+                    self.tls_blocks.push(TlsBlock {
+                        module: index,
+                        tid: thread.tid,
+                        start,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn block_start(memory: &File, base: u64, fs_base: u64, relocation: &TlsRelocation) -> Option<u64> {
+    match *relocation {
+        TlsRelocation::Distance { address, offset } => {
+            let distance = word(memory, base.checked_add(address)?)?;
+            // Negative: below fs_base. Zero and up: not filled in yet.
+            let start = fs_base.wrapping_add(distance.wrapping_sub(offset));
+            ((distance as i64) < 0 && start < fs_base).then_some(start)
+        }
+        TlsRelocation::ModuleNumber { address } => {
+            let number = word(memory, base.checked_add(address)?)?;
+            if number == 0 || number > MODULE_LIMIT {
+                return None;
+            }
+            // tcbhead_t: self, dtv; dtv[n] is two words, dtv[-1] holds its length.
+            let dtv = word(memory, fs_base.checked_add(8)?)?;
+            let length = word(memory, dtv.checked_sub(16)?)?;
+            if number > length || length > MODULE_LIMIT {
+                return None;
+            }
+            let start = word(memory, dtv.checked_add(number * 16)?)?;
+            (start != UNALLOCATED && start != 0).then_some(start)
+        }
+    }
+}
+
+fn word(memory: &File, address: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    memory.read_exact_at(&mut bytes, address).ok()?;
+    Some(u64::from_le_bytes(bytes))
+}
+
+fn threads(root: &Path) -> io::Result<Vec<ThreadInput>> {
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(root.join("task"))? {
+        let path = entry?.path();
+        let tid = path.file_name().and_then(|n| n.to_str()?.parse().ok());
+        let Some(tid) = tid else { continue };
+        // A thread that ended meanwhile has no name any more.
+        let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        threads.push(ThreadInput {
+            tid,
+            name: name.trim_end().to_owned(),
+            stack_pointer: blocked_stack_pointer(&path),
+            ..ThreadInput::default()
+        });
+    }
+    threads.sort_by_key(|thread| thread.tid);
+    Ok(threads)
+}
+
+/// The kernel tells the stack pointer of threads that are blocked.
+fn blocked_stack_pointer(task: &Path) -> Option<u64> {
+    let text = fs::read_to_string(task.join("syscall")).ok()?;
+    let mut fields = text.split_whitespace().rev();
+    let (_pc, sp) = (fields.next()?, fields.next()?);
+    u64::from_str_radix(sp.strip_prefix("0x")?, 16).ok()
+}
+
+/// Files with an executable mapping, and the vdso.
+fn modules(root: &Path, maps: &Maps, memory: &File) -> Vec<ModuleInput> {
+    let mut modules: Vec<ModuleInput> = Vec::new();
+    let executable = maps
+        .all()
+        .iter()
+        .filter(|m| m.executable && !m.path.is_empty());
+    for mapping in executable {
+        let same = |m: &&Mapping| m.path == mapping.path && m.inode == mapping.inode;
+        let Some(first) = first_mapping(maps, mapping) else {
+            continue;
+        };
+        if modules
+            .iter()
+            .any(|m| m.segments.iter().any(|s| s.start == mapping.start))
+        {
+            continue;
+        }
+        let Some(headers) = Headers::read(memory, first.start) else {
+            continue;
+        };
+        let base = first.start.wrapping_sub(headers.first_page);
+        let (low, high) = (first.start, base.wrapping_add(headers.end));
+        let own = maps.all().iter().filter(same);
+        let segments = own
+            .filter(|m| m.start >= low && m.start < high)
+            .map(|m| Segment {
+                start: m.start,
+                end: m.end,
+                file_offset: m.file_offset,
+                prot: u32::from(m.readable)
+                    | u32::from(m.writable) << 1
+                    | u32::from(m.executable) << 2,
+            });
+        let mut segments: Vec<Segment> = segments.collect();
+        if let Some(last) = segments.last_mut() {
+            // .bss beyond the file is an anonymous mapping.
+            last.end = last.end.max(high);
+        }
+        modules.push(ModuleInput {
+            identity: ModuleIdentity::new(&mapping.path, &headers.build_id),
+            path: mapping.file().to_owned(),
+            file: readable_file(root, first),
+            base,
+            segments,
+            samples: Vec::new(),
+        });
+    }
+    if let Ok(executable) = fs::read_link(root.join("exe")) {
+        let executable = executable.to_string_lossy();
+        let path = executable.strip_suffix(" (deleted)").unwrap_or(&executable);
+        modules.sort_by_key(|m| m.path != path);
+    }
+    modules
+}
+
+/// The mapping of the file's first page that `mapping` belongs to: the closest before.
+fn first_mapping<'m>(maps: &'m Maps, mapping: &Mapping) -> Option<&'m Mapping> {
+    maps.all().iter().rfind(|m| {
+        let same = m.path == mapping.path && m.inode == mapping.inode;
+        same && m.file_offset == 0 && m.start <= mapping.start
+    })
+}
+
+/// The file as the process sees it: in its own root, or by its mapping when deleted.
+fn readable_file(root: &Path, mapping: &Mapping) -> PathBuf {
+    if mapping.path.ends_with(" (deleted)") {
+        let range = format!("{:x}-{:x}", mapping.start, mapping.end);
+        return root.join("map_files").join(range);
+    }
+    let inside = root.join("root").join(mapping.path.trim_start_matches('/'));
+    if inside.exists() {
+        inside
+    } else {
+        PathBuf::from(&mapping.path)
+    }
+}
+
+/// What the ELF headers in memory say.
+struct Headers {
+    /// Virtual address of the page that the first mapping holds.
+    first_page: u64,
+    /// Virtual address behind the last segment.
+    end: u64,
+    build_id: Vec<u8>,
+}
+
+impl Headers {
+    fn read(memory: &File, start: u64) -> Option<Headers> {
+        let mut page = [0; PAGE as usize];
+        memory.read_exact_at(&mut page, start).ok()?;
+        let header = FileHeader64::<Endianness>::parse(&page[..]).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, &page[..]).ok()?;
+        let loads = || segments.iter().filter(|s| s.p_type(endian) == PT_LOAD);
+        let first = loads().find(|s| s.p_offset(endian) < PAGE)?;
+        let first_page = first.p_vaddr(endian) & !(PAGE - 1);
+        let ends = loads().map(|s| s.p_vaddr(endian).saturating_add(s.p_memsz(endian)));
+        let base = start.wrapping_sub(first_page);
+        let notes = segments.iter().filter(|s| s.p_type(endian) == PT_NOTE);
+        let build_id = notes
+            .filter_map(|s| {
+                let size = s.p_filesz(endian).min(PAGE) as usize;
+                let mut bytes = vec![0; size];
+                let at = base.checked_add(s.p_vaddr(endian))?;
+                memory.read_exact_at(&mut bytes, at).ok()?;
+                gnu_build_id(&bytes, s.p_align(endian))
+            })
+            .next();
+        Some(Headers {
+            first_page,
+            end: ends.max()?,
+            build_id: build_id.unwrap_or_default(),
+        })
+    }
+}
+
+fn gnu_build_id(notes: &[u8], align: u64) -> Option<Vec<u8>> {
+    let mut notes = object::read::elf::NoteIterator::<FileHeader64<Endianness>>::new(
+        Endianness::Little,
+        align,
+        notes,
+    )
+    .ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == object::elf::ELF_NOTE_GNU
+            && note.n_type(Endianness::Little) == object::elf::NT_GNU_BUILD_ID
+        {
+            return Some(note.desc().to_vec());
+        }
+    }
+    None
+}

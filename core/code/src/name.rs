@@ -1,0 +1,149 @@
+//! What a name is, of code and of data. Serialised as reports need it: addresses and
+//! offsets as hex strings, absent knowledge as null.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// A place in code.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Code {
+    /// File name of the module; `None`: JIT or remapped code.
+    pub module: Option<String>,
+    /// ELF virtual address in the module; without one the run-time address.
+    #[serde(serialize_with = "hex")]
+    pub offset: u64,
+    /// `thread_isolate+0x68`: the function that holds the address.
+    pub symbol: Option<String>,
+    /// `file.c:123`.
+    pub source: Option<String>,
+    /// Without a `symbol`: the closest one before, which does not hold the address.
+    pub near: Option<String>,
+    /// The functions whose bodies were inlined here, innermost first: `store`, `connect`.
+    pub inlined: Vec<String>,
+    /// Build-id of the module, in hex.
+    pub build_id: Option<String>,
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(module) = &self.module else {
+            return write!(f, "{:#x} (no module: JIT or remapped code)", self.offset);
+        };
+        match &self.symbol {
+            Some(symbol) => write!(f, "{symbol} ({module}+{:#x})", self.offset)?,
+            None => write!(f, "{module}+{:#x}", self.offset)?,
+        }
+        if let Some(near) = &self.near {
+            write!(f, " (nearest symbol: {near})")?;
+        }
+        match &self.source {
+            Some(source) => write!(f, " at {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What sort of memory an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DataKind {
+    /// Writable data of a module.
+    Global,
+    /// A module's data that nobody can write once the program runs.
+    ReadOnly,
+    /// GOT and PLT: the dynamic linker's own words.
+    Linkage,
+    /// Executable memory.
+    Code,
+    Heap,
+    Tls,
+    /// The C library's thread descriptor (`fs:0` and up).
+    ThreadControl,
+    Stack,
+    Shared,
+    /// A private mapping of a file that is no module.
+    File,
+    Anonymous,
+    /// The kernel's pages (`[vvar]`, `[vdso]`).
+    Kernel,
+    /// Mapped nowhere, as far as known.
+    Unknown,
+}
+
+/// How to find the word again in a fresh run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "in", rename_all = "kebab-case")]
+pub enum DataHome {
+    Module {
+        module: String,
+        #[serde(serialize_with = "hex")]
+        offset: u64,
+    },
+    /// `offset` bytes into the `ordinal`-th object allocated behind `site`.
+    Heap {
+        site: Box<Code>,
+        ordinal: u64,
+        size: u64,
+        #[serde(serialize_with = "hex")]
+        offset: u64,
+    },
+    /// `offset` bytes into the module's thread-local block.
+    Tls {
+        module: String,
+        #[serde(serialize_with = "hex")]
+        offset: u64,
+        tid: u32,
+    },
+    /// `offset` bytes above fs_base.
+    ThreadControl { tid: u32, offset: i64 },
+    /// In the frame of `function`, `below_cfa` bytes below its canonical frame address.
+    Frame {
+        tid: u32,
+        function: Box<Code>,
+        below_cfa: u64,
+    },
+    /// `offset` bytes into a file or shared-memory object.
+    Mapping {
+        path: String,
+        #[serde(serialize_with = "hex")]
+        offset: u64,
+    },
+    /// Only the run-time address is known.
+    Address {
+        #[serde(serialize_with = "hex")]
+        address: u64,
+    },
+}
+
+/// A place in data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DataName {
+    pub kind: DataKind,
+    /// For people; always enough to find the word again.
+    pub name: String,
+    /// File name of the module that owns it (global, thread-local).
+    pub module: Option<String>,
+    /// Global: ELF virtual address. Thread-local: offset in the module's block. Heap:
+    /// offset in the object. Mapping: offset in the file.
+    #[serde(serialize_with = "hex_option")]
+    pub offset: Option<u64>,
+    /// The variable, demangled.
+    pub symbol: Option<String>,
+    /// The part of the variable, to be appended to `symbol`: `[2].state`, `.next`.
+    pub field: Option<String>,
+    /// Without a `symbol`: the closest one before, which does not hold the address.
+    pub near: Option<String>,
+    pub home: DataHome,
+}
+
+fn hex<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{value:#x}"))
+}
+
+fn hex_option<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => hex(value, serializer),
+        None => serializer.serialize_none(),
+    }
+}

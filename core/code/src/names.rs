@@ -1,0 +1,342 @@
+//! Names of code and of modules' data. Thread-local, stack and heap data: `data.rs`.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use flagfinder_trace::Segment;
+
+use crate::debug::TypeId;
+use crate::image::Image;
+use crate::input::{ModuleInput, NamesInput, StackFrame};
+use crate::maps::Mapping;
+use crate::name::{Code, DataHome, DataKind, DataName};
+use crate::symbols::{demangle, with_offset};
+use crate::tls::static_layout;
+
+/// Symbols without a size are not asked for.
+const NOWHERE: Range<u64> = 0..0;
+
+/// A type in the debug information of one module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeRef {
+    module: usize,
+    id: TypeId,
+}
+
+/// From the first to the last byte of a module, by start.
+#[derive(Debug)]
+struct Extent {
+    start: u64,
+    end: u64,
+    /// The largest end up to here.
+    reach: u64,
+    module: usize,
+}
+
+fn extents(input: &NamesInput) -> Vec<Extent> {
+    let extent = |(module, of): (usize, &ModuleInput)| {
+        let start = of.segments.iter().map(|s| s.start).min()?;
+        let end = of.segments.iter().map(|s| s.end).max()?;
+        let reach = 0;
+        Some(Extent {
+            start,
+            end,
+            reach,
+            module,
+        })
+    };
+    let modules = input.modules.iter().enumerate();
+    let mut extents: Vec<Extent> = modules.filter_map(extent).collect();
+    extents.sort_by_key(|e| e.start);
+    let mut reach = 0;
+    for extent in &mut extents {
+        reach = reach.max(extent.end);
+        extent.reach = reach;
+    }
+    extents
+}
+
+/// Names every address of one process. Files are opened at first use; lookups after
+/// that are logarithmic. Can be shared between threads.
+#[derive(Debug)]
+pub struct Names {
+    pub(crate) input: NamesInput,
+    images: Vec<OnceLock<Image>>,
+    extents: Vec<Extent>,
+    layout: OnceLock<Vec<Option<u64>>>,
+}
+
+impl Names {
+    pub fn new(input: NamesInput) -> Self {
+        let mut images = Vec::new();
+        images.resize_with(input.modules.len(), OnceLock::new);
+        let extents = extents(&input);
+        Names {
+            input,
+            images,
+            extents,
+            layout: OnceLock::new(),
+        }
+    }
+
+    pub fn input(&self) -> &NamesInput {
+        &self.input
+    }
+
+    /// Tells the open calls of a thread, innermost first, so that stack words get the
+    /// names of their frames.
+    pub fn set_frames(&mut self, tid: u32, frames: Vec<StackFrame>) {
+        if let Some(thread) = self.input.threads.iter_mut().find(|t| t.tid == tid) {
+            thread.frames = frames;
+        }
+    }
+
+    /// Why symbols of some modules are missing or unchecked, as far as files were
+    /// opened so far.
+    pub fn notes(&self) -> Vec<String> {
+        let opened = self.images.iter().filter_map(OnceLock::get);
+        let notes: BTreeSet<&String> = opened.filter_map(|i| i.note.as_ref()).collect();
+        notes.into_iter().cloned().collect()
+    }
+
+    pub(crate) fn image(&self, index: usize) -> &Image {
+        self.images[index].get_or_init(|| Image::load(&self.input.modules[index]))
+    }
+
+    /// Index of the module that holds the address, and its ELF virtual address there;
+    /// of several that were there, the latest.
+    pub(crate) fn locate(&self, address: u64) -> Option<(usize, u64)> {
+        let after = self.extents.partition_point(|e| e.start <= address);
+        let before = self.extents[..after].iter().rev();
+        let candidates = before
+            .take_while(|e| e.reach > address)
+            .filter(|e| e.end > address);
+        candidates
+            .filter_map(|extent| {
+                let module = &self.input.modules[extent.module];
+                let image = self.image(extent.module);
+                let offset = address.wrapping_sub(module.base);
+                let holds = if image.loads.is_empty() {
+                    let holds = |s: &Segment| (s.start..s.end).contains(&address);
+                    module.segments.iter().any(holds)
+                } else {
+                    image.load_at(offset).is_some()
+                };
+                holds.then_some((extent.module, offset))
+            })
+            .max_by_key(|(module, _)| *module)
+    }
+
+    pub(crate) fn mapping(&self, address: u64) -> Option<&Mapping> {
+        let newest_first = self.input.maps.iter().rev();
+        newest_first.filter_map(|maps| maps.at(address)).next()
+    }
+
+    /// The name of an instruction.
+    pub fn code(&self, address: u64) -> Code {
+        self.code_at(address, address)
+    }
+
+    /// The name of a return address: function and line of the call before it.
+    pub fn caller(&self, return_address: u64) -> Code {
+        self.code_at(return_address, return_address.wrapping_sub(1))
+    }
+
+    /// Names `address` with what is known of `probe`.
+    fn code_at(&self, address: u64, probe: u64) -> Code {
+        let Some((index, probe)) = self.locate(probe) else {
+            return Code {
+                module: None,
+                offset: address,
+                symbol: None,
+                source: None,
+                near: None,
+                inlined: Vec::new(),
+                build_id: None,
+            };
+        };
+        let module = &self.input.modules[index];
+        let image = self.image(index);
+        let offset = address.wrapping_sub(module.base);
+        let label = |name: &str, start| with_offset(&demangle(name), offset.wrapping_sub(start));
+        let found = image.symbols.code.covering(probe, &image.segment(probe));
+        let go = image.go.as_ref();
+        let go_function = go.and_then(|go| go.function(probe));
+        let symbol = found
+            .map(|f| label(f.name, f.start))
+            .or_else(|| go_function.as_ref().map(|f| label(&f.name, f.start)));
+        let near = match &symbol {
+            Some(_) => None,
+            None => image
+                .symbols
+                .code
+                .before(probe, &image.segment(probe))
+                .map(|f| label(f.name, f.start)),
+        };
+        let debug = image.debug();
+        let source = debug.and_then(|d| d.source(probe)).or_else(|| {
+            let function = go_function.as_ref()?;
+            go?.source(function, probe)
+        });
+        Code {
+            module: Some(module.identity.name.to_string()),
+            offset,
+            symbol,
+            source,
+            near,
+            inlined: debug.map_or_else(Vec::new, |d| d.inlined(probe)),
+            build_id: module.identity.build_id_hex(),
+        }
+    }
+
+    /// Run-time extent of the function that holds the address, when its end is known.
+    pub fn function(&self, address: u64) -> Option<(u64, u64)> {
+        let (index, offset) = self.locate(address)?;
+        let base = self.input.modules[index].base;
+        let image = self.image(index);
+        let by_symbol = image.symbols.code.covering(offset, &NOWHERE);
+        let (start, end) = match by_symbol {
+            Some(found) => (found.start, found.start.wrapping_add(found.size)),
+            None => {
+                let function = image.go.as_ref()?.function(offset)?;
+                (function.start, function.end)
+            }
+        };
+        Some((base.wrapping_add(start), base.wrapping_add(end)))
+    }
+
+    /// Run-time addresses and sizes (0: unknown) of a symbol, functions and variables,
+    /// in the modules whose file name or path is `module` (all when `None`).
+    pub fn resolve(&self, module: Option<&str>, symbol: &str) -> Vec<(u64, u64)> {
+        let is_meant = |m: &ModuleInput| {
+            module.is_none_or(|wanted| m.path == wanted || *m.identity.name == *wanted)
+        };
+        let mut found = Vec::new();
+        for (index, module) in self.input.modules.iter().enumerate() {
+            if is_meant(module) {
+                let symbols = &self.image(index).symbols;
+                let both = symbols
+                    .data
+                    .by_name(symbol)
+                    .chain(symbols.code.by_name(symbol));
+                found.extend(both.map(|f| (module.base.wrapping_add(f.start), f.size)));
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// A word in a module's segment.
+    pub(crate) fn module_data(&self, index: usize, offset: u64) -> DataName {
+        let module = &self.input.modules[index];
+        let image = self.image(index);
+        let kind = self.module_kind(index, offset);
+        let table = match kind {
+            DataKind::Code => &image.symbols.code,
+            _ => &image.symbols.data,
+        };
+        // A variable without a size is named where it starts only.
+        let found = table.covering(offset, &(offset..offset.saturating_add(1)));
+        let debug = image.debug();
+        let variable = debug.and_then(|d| Some((d, d.global(offset)?)));
+        let field = variable.and_then(|(d, v)| d.field(v.kind, offset - v.address));
+        let (symbol, start) = match (found, variable) {
+            (Some(found), None) => (Some(demangle(found.name)), found.start),
+            (Some(found), Some((_, v))) if found.start == v.address => {
+                (Some(demangle(found.name)), found.start)
+            }
+            (_, Some((_, variable))) => (Some(variable.name.clone()), variable.address),
+            (None, None) => (None, 0),
+        };
+        let near = match symbol {
+            Some(_) => None,
+            None => table.before(offset, &image.segment(offset)),
+        };
+        let near = near.map(|f| with_offset(&demangle(f.name), offset - f.start));
+        let place = format!("{}+{offset:#x}", module.identity.name);
+        let name = match (&symbol, &field, &near) {
+            (Some(symbol), Some(field), _) => format!("{symbol}{field} ({place})"),
+            (Some(symbol), None, _) => {
+                format!("{} ({place})", with_offset(symbol, offset - start))
+            }
+            (None, _, Some(near)) => format!("{place} (nearest symbol: {near})"),
+            (None, _, None) => place,
+        };
+        DataName {
+            kind,
+            name,
+            module: Some(module.identity.name.to_string()),
+            offset: Some(offset),
+            symbol,
+            field: field.filter(|f| !f.is_empty()),
+            near,
+            home: DataHome::Module {
+                module: module.identity.name.to_string(),
+                offset,
+            },
+        }
+    }
+
+    fn module_kind(&self, index: usize, offset: u64) -> DataKind {
+        let image = self.image(index);
+        let module = &self.input.modules[index];
+        if !module.path.starts_with('/') {
+            return DataKind::Kernel;
+        }
+        let within = |ranges: &[Range<u64>]| ranges.iter().any(|r| r.contains(&offset));
+        if within(&image.linkage) {
+            return DataKind::Linkage;
+        }
+        let (writable, executable) = match image.load_at(offset) {
+            Some(load) => (load.writable, load.executable),
+            None => {
+                let address = module.base.wrapping_add(offset);
+                let segment = module
+                    .segments
+                    .iter()
+                    .find(|s| (s.start..s.end).contains(&address));
+                segment.map_or((true, false), |s| (s.prot & 2 != 0, s.prot & 4 != 0))
+            }
+        };
+        match (writable, executable) {
+            (_, true) => DataKind::Code,
+            (true, _) if !within(&image.relocated) => DataKind::Global,
+            _ => DataKind::ReadOnly,
+        }
+    }
+
+    /// The type of the variable that holds the address, and the address's offset in it.
+    pub fn type_at(&self, address: u64) -> Option<(TypeRef, u64)> {
+        let (module, offset) = self.locate(address)?;
+        let variable = self.image(module).debug()?.global(offset)?;
+        let id = variable.kind;
+        Some((TypeRef { module, id }, offset - variable.address))
+    }
+
+    /// What a pointer type points to.
+    pub fn pointee(&self, kind: TypeRef) -> Option<TypeRef> {
+        let id = self.image(kind.module).debug()?.pointee(kind.id)?;
+        Some(TypeRef {
+            module: kind.module,
+            id,
+        })
+    }
+
+    /// The path to byte `offset` of a value of this type (`[2].state`, `.next`, empty
+    /// for a plain value); `None` in padding and outside.
+    pub fn field_path(&self, kind: TypeRef, offset: u64) -> Option<String> {
+        self.image(kind.module).debug()?.field(kind.id, offset)
+    }
+
+    /// Distance of each module's static thread-local block below fs_base.
+    pub(crate) fn layout(&self) -> &[Option<u64>] {
+        self.layout.get_or_init(|| {
+            let segments: Vec<_> = (0..self.input.modules.len())
+                .map(|index| self.image(index).tls)
+                .collect();
+            static_layout(&segments)
+        })
+    }
+}

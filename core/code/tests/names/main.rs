@@ -1,0 +1,5 @@
+//! Names against compiled programs: running ones, and ones that a trace recorded.
+
+mod live;
+mod support;
+mod trace;

@@ -1,0 +1,258 @@
+//! What the diff stage hands on: where two runs part.
+
+use crate::outcomes::BranchTable;
+use serde::{Deserialize, Serialize};
+
+/// A code address that means the same in every run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CodePlace {
+    /// File name of the module; empty for code without one.
+    pub module: String,
+    /// Address minus the module's base, that is the ELF virtual address; without a module a
+    /// recording-independent likeness of the code.
+    pub offset: u64,
+}
+
+/// A thread of one run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadRef {
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// Name as last seen; empty when unknown.
+    pub name: String,
+}
+
+/// A thread of the spin run and its like in the normal run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadPair {
+    /// In the (first) normal run; `None`: only the spin run has such a thread.
+    pub normal: Option<ThreadRef>,
+    /// In the spin run; `None`: only the normal run has such a thread.
+    pub spin: Option<ThreadRef>,
+    /// 0..=1.
+    pub confidence: f64,
+    /// In a few words.
+    pub why: String,
+}
+
+/// The outcome of a diff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// `partings[0]` says where.
+    Parted,
+    /// Nothing parts them; `reason` says why.
+    NoDivergence,
+}
+
+/// How the runs part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartingKind {
+    /// Both ran the loop; the normal run left it by `branch`.
+    LoopExit,
+    /// Both are in the loop to the end (or the normal run never left it), but the normal run took
+    /// another way within it at `branch`.
+    InsideLoop,
+    /// The normal run called the function and never came to the loop: at `branch` it went another way.
+    PathToLoop,
+    /// The normal run never made one of the open calls: at `branch` it went another way.
+    PathToCall,
+    /// The same call site called another function; `branch` is the call.
+    Callee,
+    /// The normal run has nothing to compare with; only the loop is known.
+    OnlyInSpin,
+    /// Both ran the loop, and nothing in it tells them apart.
+    Alike,
+}
+
+/// How the normal run's calls that were compared were found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContextMatch {
+    /// Same chain of call sites, in the paired thread.
+    Paired,
+    /// Same chain of call sites, in another thread (roles may change between runs).
+    OtherThread,
+    /// Same call site, another way there.
+    SameCaller,
+    /// Same function only.
+    SameFunction,
+    /// Not found.
+    None,
+}
+
+/// A conditional (or indirect) branch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BranchOutcome {
+    /// The branch instruction.
+    pub instruction: CodePlace,
+    /// Its successors, most telling first.
+    pub successors: Vec<Successor>,
+}
+
+/// One way out of a branch, and how often each run took it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Successor {
+    /// First instruction there; `None` is leaving the function.
+    pub target: Option<CodePlace>,
+    /// All threads of all normal runs.
+    pub normal: u64,
+    /// All threads of the spin run.
+    pub spin: u64,
+    /// The spinning thread still takes it in the second half of its stay in the loop.
+    pub repeated: bool,
+}
+
+/// An open call of the spinning thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenFrame {
+    /// The call instruction; `None` for the outermost frame.
+    pub call_site: Option<CodePlace>,
+    /// First instruction of the function.
+    pub function: CodePlace,
+    /// The branch or call executed last in this frame.
+    pub at: CodePlace,
+    /// A signal handler: `call_site` is what it interrupted.
+    pub signal_handler: bool,
+}
+
+/// The loop that holds the thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpinLoop {
+    /// Last instruction of the block an iteration begins with.
+    pub header: CodePlace,
+    /// Last instructions of the loop's own blocks (not callees').
+    pub blocks: Vec<CodePlace>,
+    /// Iterations of the stay that never ended.
+    pub iterations: u64,
+    /// Index, in the thread's blocks, of the first of that stay.
+    pub entered: u64,
+    /// Blocks executed since, callees' too.
+    pub length: u64,
+    /// Stays of this run that did end, and the longest of them in blocks.
+    pub earlier_stays: u64,
+    /// Blocks.
+    pub longest_earlier: u64,
+    /// What the normal runs did in this loop; `None`: they never ran it.
+    pub normal: Option<NormalLoop>,
+}
+
+/// A loop in the normal runs' compared calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NormalLoop {
+    /// Stays that ended.
+    pub left: u64,
+    /// Most iterations of one stay.
+    pub most_iterations: u64,
+    /// Longest stay in blocks.
+    pub longest: u64,
+    /// Some normal run ends inside the loop.
+    pub ends_inside: bool,
+}
+
+/// A call site of an open frame whose finished calls did what no normal run's did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedDifference {
+    /// Index into the stack.
+    pub frame: usize,
+    /// The call.
+    pub call_site: CodePlace,
+    /// Shapes (calls with loops folded) seen in the spin run only / in a normal run only / in both.
+    pub spin_only: u64,
+    /// See `spin_only`.
+    pub normal_only: u64,
+    /// See `spin_only`.
+    pub shared: u64,
+}
+
+/// Where one spinning thread parts from the normal runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parting {
+    /// The thread, in the spin run.
+    pub thread: ThreadRef,
+    /// The thread of the first normal run whose calls were compared.
+    pub normal_thread: Option<ThreadRef>,
+    /// How they part.
+    pub kind: PartingKind,
+    /// The branch (for `Callee` the call), if one was found.
+    pub branch: Option<CodePlace>,
+    /// First instruction of the block that ends in the branch, as last executed.
+    pub block: Option<CodePlace>,
+    /// Where the normal run went; `None` also when it left the function.
+    pub normal_target: Option<CodePlace>,
+    /// Where the spin run goes.
+    pub spin_target: Option<CodePlace>,
+    /// Which execution of the branch in this thread (from 1) it is: the first that does not return to
+    /// what the normal run does.
+    pub occurrence: u64,
+    /// Its index in the spinning thread's blocks.
+    pub spin_index: u64,
+    /// Its position in the spinning thread's flow (as `core/trace` counts it), for a recorded trace.
+    pub spin_pos: Option<u64>,
+    /// In the normal thread: index of the block in which the branch went the other way.
+    pub normal_index: Option<u64>,
+    /// The frame (index into `stack`) in which they part.
+    pub frame: usize,
+    /// The frame that runs the loop.
+    pub loop_frame: usize,
+    /// How the compared calls were found.
+    pub context: ContextMatch,
+    /// Calls open at the end of the spin run, outermost first.
+    pub stack: Vec<OpenFrame>,
+    /// The loop.
+    pub spin_loop: SpinLoop,
+    /// Other branches at which the normal runs leave what the spinning thread repeats.
+    pub others: Vec<BranchOutcome>,
+    /// Branches by which this run itself left the loop in earlier stays, most often taken first.
+    pub own_exits: Vec<BranchOutcome>,
+    /// Finished calls that differ: an earlier cause may be there.
+    pub closed: Vec<ClosedDifference>,
+    /// 0..=1.
+    pub confidence: f64,
+    /// The reasoning, step by step.
+    pub why: Vec<String>,
+}
+
+/// A thread that is alive at the end of the spin run, and waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedThread {
+    /// The thread.
+    pub thread: ThreadRef,
+    /// The system call it is in.
+    pub syscall: u32,
+    /// For how long, in ns; 0 when unknown.
+    pub waiting: u64,
+    /// Its open calls, outermost first.
+    pub stack: Vec<OpenFrame>,
+}
+
+/// What two (or more) runs have to say about each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Divergence {
+    /// The outcome.
+    pub verdict: Verdict,
+    /// In one sentence.
+    pub reason: String,
+    /// Threads of the spin run with their likes in the first normal run, and those without.
+    pub threads: Vec<ThreadPair>,
+    /// One for each spinning thread, the most telling first.
+    pub partings: Vec<Parting>,
+    /// Threads that wait at the end of the spin run: one of them may owe the write.
+    pub blocked: Vec<BlockedThread>,
+    /// What the reader should know of the input: gaps, unpaired returns, fallbacks.
+    pub notes: Vec<String>,
+    /// Outcomes of every conditional branch; not serialised, ask [`Divergence::branch_outcomes`].
+    #[serde(skip)]
+    pub branches: BranchTable,
+}
+
+impl Divergence {
+    /// How often each run took each successor of the branch instruction at module + offset.
+    /// `None`: neither run executed a conditional branch there.
+    pub fn branch_outcomes(&self, place: &CodePlace) -> Option<BranchOutcome> {
+        self.branches.get(place)
+    }
+}

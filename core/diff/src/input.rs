@@ -1,0 +1,134 @@
+//! What the alignment reads: blocks of code and the flow of each thread, whoever recorded them.
+//!
+//! `from_trace.rs` makes these from trace files; tests and the scale example make them by hand.
+
+use thiserror::Error;
+
+/// How a block hands control on. Addresses are run-time addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Runs into the next instruction (the tracer cut the block).
+    Fallthrough,
+    /// Two successors: the target or the next instruction.
+    Conditional { target: u64 },
+    /// Always to the target.
+    Jump { target: u64 },
+    /// To an address only known at run time.
+    IndirectJump,
+    /// A call whose target is in the instruction.
+    Call { target: u64 },
+    /// A call through a register or memory.
+    IndirectCall,
+    /// A return.
+    Return,
+    /// A system call; control comes back behind it.
+    Syscall,
+}
+
+/// Where a block lies, independent of where its module was loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockHome {
+    /// In a module; `module` indexes the module names given to the code space.
+    Module { module: u32, base: u64 },
+    /// Code without a module (JIT). `likeness` is a hash of the code that stays equal in another run.
+    Anonymous { likeness: u64 },
+}
+
+/// One block as recorded in one process.
+#[derive(Clone, Debug)]
+pub struct RawBlock {
+    /// The id used in the flow.
+    pub id: u32,
+    /// Where it lies.
+    pub home: BlockHome,
+    /// Address of the first instruction.
+    pub start: u64,
+    /// Address of the last instruction.
+    pub last: u64,
+    /// Address behind the last instruction.
+    pub end: u64,
+    /// What the last instruction does.
+    pub ending: Ending,
+}
+
+/// What happens in a flow besides blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The thread begins.
+    Start { ts: u64 },
+    /// The thread ends by itself.
+    Exit { ts: u64 },
+    /// The next block is the first of a signal handler.
+    Signal { ts: u64 },
+    /// A handler ended; the next block continues what was interrupted.
+    SignalReturn,
+    /// Control was moved by something the code does not show (fault, rseq abort, lost flow).
+    Moved,
+    /// The process image was replaced.
+    Exec,
+    /// A system call begins.
+    SyscallEnter { number: u32, ts: u64 },
+    /// A system call ended.
+    SyscallExit { number: u32, result: i64, ts: u64 },
+}
+
+/// Takes a thread's flow, in order.
+pub trait Sink {
+    /// Control entered the block.
+    fn block(&mut self, id: u32);
+    /// Something else happened.
+    fn event(&mut self, event: Event);
+}
+
+/// A flow could not be read to its end. `.0` is the four-part text of the layer below.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct FlowError(pub String);
+
+/// One thread's flow, which can be walked more than once.
+pub trait Flow: Sync {
+    /// Feeds the whole flow to `sink`.
+    ///
+    /// # Errors
+    /// When it cannot be read; what was fed until then stands.
+    fn walk<S: Sink>(&self, sink: &mut S) -> Result<(), FlowError>;
+
+    /// Where the `index`th block (from 0) is in the recording, if it has such positions.
+    fn position(&self, _index: u64) -> Option<u64> {
+        None
+    }
+}
+
+/// One thread of a run.
+pub struct ThreadInput<F> {
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Index into [`Run::processes`].
+    pub process: usize,
+    /// Thread name as last seen; empty when unknown.
+    pub name: String,
+    /// Thread that created it; 0 when unknown or for a process's first thread.
+    pub creator: u32,
+    /// Its flow.
+    pub flow: F,
+}
+
+/// One process of a run.
+pub struct ProcessInput {
+    /// Process id.
+    pub pid: u32,
+    /// File name of the executable, without its folder.
+    pub program: String,
+    /// Its blocks.
+    pub blocks: Vec<RawBlock>,
+}
+
+/// One recorded run.
+pub struct Run<F> {
+    /// Its processes, first one first.
+    pub processes: Vec<ProcessInput>,
+    /// Its threads.
+    pub threads: Vec<ThreadInput<F>>,
+    /// When the recording ended (ns, same clock as the events); 0 when unknown.
+    pub end_ts: u64,
+}

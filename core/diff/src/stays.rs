@@ -1,0 +1,184 @@
+//! Third scan: how long each loop of interest was stayed in, each time.
+
+use crate::call_stack::{CallStack, Frame, Observer};
+use crate::input::{Event, Flow, FlowError, Sink};
+use crate::nest::LoopNest;
+use crate::progress::Meter;
+use crate::space::{BlockFacts, PlaceId, Program};
+use crate::targets::{tag, untag, Class, Targets};
+use rustc_hash::FxHashMap;
+
+/// What one loop did in the calls of one class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoopStays {
+    /// Stays that ended.
+    pub ended: u64,
+    /// Longest of them, in blocks (callees' too).
+    pub longest: u64,
+    /// Most iterations of one stay.
+    pub most_iterations: u64,
+    /// Iterations of all stays, unfinished ones too.
+    pub iterations: u64,
+    /// The stay that goes on at the end of the thread: when it began, iterations so far.
+    pub current: Option<(u64, u64)>,
+}
+
+/// By target, class and loop number in the target's nest.
+pub type Stays = FxHashMap<(u32, Class, u32), LoopStays>;
+
+/// Scans one thread; `nests` are by target.
+///
+/// # Errors
+/// When the flow cannot be read.
+pub fn stays<F: Flow>(
+    flow: &F,
+    program: &Program,
+    targets: &Targets,
+    nests: &[LoopNest],
+    finals: &FxHashMap<u64, u32>,
+    meter: &Meter,
+) -> Result<Stays, FlowError> {
+    let mut scan = Scan {
+        stack: CallStack::new(program),
+        meter,
+        collector: Collector {
+            targets,
+            nests,
+            finals,
+            open: FxHashMap::default(),
+            stays: Stays::default(),
+        },
+    };
+    flow.walk(&mut scan)?;
+    meter.finish(scan.stack.index());
+    let mut stays = scan.collector.stays;
+    for frame in scan.stack.frames() {
+        let (Some((target, class)), Some(loops)) =
+            (untag(frame.tag), scan.collector.open.get(&frame.serial))
+        else {
+            continue;
+        };
+        for &(number, began, iterations) in loops {
+            let entry = stays.entry((target, class, number)).or_default();
+            entry.current = Some((began, iterations));
+            entry.iterations += iterations;
+        }
+    }
+    Ok(stays)
+}
+
+struct Scan<'a> {
+    stack: CallStack<'a>,
+    meter: &'a Meter<'a>,
+    collector: Collector<'a>,
+}
+
+impl Sink for Scan<'_> {
+    #[inline]
+    fn block(&mut self, id: u32) {
+        self.stack.block(id, &mut self.collector);
+        self.meter.tick(self.stack.index());
+    }
+
+    fn event(&mut self, event: Event) {
+        self.stack.event(event, &mut self.collector);
+    }
+}
+
+/// Loops that a frame is in now, outermost first: number, since when, iterations.
+type InLoops = Vec<(u32, u64, u64)>;
+
+struct Collector<'a> {
+    targets: &'a Targets,
+    nests: &'a [LoopNest],
+    finals: &'a FxHashMap<u64, u32>,
+    open: FxHashMap<u64, InLoops>,
+    stays: Stays,
+}
+
+impl Collector<'_> {
+    fn end_stay(&mut self, target: u32, class: Class, stay: (u32, u64, u64), index: u64) {
+        let (number, began, iterations) = stay;
+        let entry = self.stays.entry((target, class, number)).or_default();
+        entry.ended += 1;
+        entry.longest = entry.longest.max(index - began);
+        entry.most_iterations = entry.most_iterations.max(iterations);
+        entry.iterations += iterations;
+    }
+}
+
+impl Observer for Collector<'_> {
+    fn enter(&mut self, stack: &mut [Frame], _index: u64) {
+        let Some(top) = stack.last() else { return };
+        let found = match self.finals.get(&top.serial) {
+            Some(&target) => Some((target, Class::Final)),
+            None => self
+                .targets
+                .classify(stack)
+                .map(|(target, class, _)| (target, class)),
+        };
+        let mark = found
+            .filter(|&(target, _)| !self.nests[target as usize].loops.is_empty())
+            .map_or(0, |(target, class)| tag(target, class));
+        if let Some(top) = stack.last_mut() {
+            top.tag = mark;
+        }
+    }
+
+    fn leave(&mut self, stack: &[Frame], index: u64) {
+        let Some(top) = stack.last().filter(|top| top.tag != 0) else {
+            return;
+        };
+        let (Some((target, class)), Some(loops)) = (untag(top.tag), self.open.remove(&top.serial))
+        else {
+            return;
+        };
+        for stay in loops {
+            self.end_stay(target, class, stay, index);
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, stack: &[Frame], _from: PlaceId, to: &BlockFacts, index: u64) {
+        let to = to.node;
+        let Some(top) = stack.last().filter(|top| top.tag != 0) else {
+            return;
+        };
+        let Some((target, class)) = untag(top.tag) else {
+            return;
+        };
+        let nest = &self.nests[target as usize];
+        let innermost = nest.innermost(to);
+        let loops = match self.open.get_mut(&top.serial) {
+            Some(loops) => loops,
+            None if innermost.is_none() => return,
+            None => self.open.entry(top.serial).or_default(),
+        };
+        if loops.last().map(|stay| stay.0) == innermost {
+            if let (Some(number), Some(stay)) = (innermost, loops.last_mut()) {
+                stay.2 += u64::from(nest.loops[number as usize].header == to);
+            }
+            return;
+        }
+        let mut ended = Vec::new();
+        while loops
+            .last()
+            .is_some_and(|stay| !nest.around(to).any(|number| number == stay.0))
+        {
+            ended.extend(loops.pop());
+        }
+        if let Some(stay) = loops.last_mut().filter(|stay| Some(stay.0) == innermost) {
+            stay.2 += u64::from(nest.loops[stay.0 as usize].header == to);
+        } else {
+            let known = loops.last().map(|stay| stay.0);
+            let entered: Vec<u32> = nest
+                .around(to)
+                .take_while(|&number| Some(number) != known)
+                .collect();
+            loops.extend(entered.into_iter().rev().map(|number| (number, index, 1)));
+        }
+        for stay in ended {
+            self.end_stay(target, class, stay, index);
+        }
+    }
+}

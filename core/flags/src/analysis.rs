@@ -1,0 +1,378 @@
+//! One window taken apart: its loop, the exits, and every word that could be the flag.
+
+use flagfinder_code::{DataKind, Names};
+use iced_x86::Mnemonic;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::compound;
+use crate::condition::Condition;
+use crate::dependence::Dependence;
+use crate::report::LoopKind;
+use crate::slice::{Exit, Slicer, Source};
+use crate::spin_loop::{self, SpinLoop};
+use crate::syscalls::{self, Role};
+use crate::window::Window;
+
+/// A word that some exit depends on.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub address: u64,
+    pub bytes: u32,
+    /// As last read.
+    pub value: Option<u64>,
+    /// Instructions that read it for an exit.
+    pub readers: Vec<u64>,
+    /// A step that reads it.
+    pub step: u32,
+    /// Indices of exits.
+    pub exits: Vec<usize>,
+    /// Iterations in which it was read.
+    pub rounds: u32,
+    /// The same value in all of them.
+    pub steady: bool,
+    /// Read by an atomic read-modify-write.
+    pub atomic: bool,
+    pub kind: DataKind,
+}
+
+/// See the module.
+pub struct Analysis {
+    pub spin: SpinLoop,
+    pub exits: Vec<Exit>,
+    pub conditions: Vec<Option<Condition>>,
+    /// By exit: which condition of the source it is a test of.
+    pub compounds: Vec<usize>,
+    pub candidates: Vec<Candidate>,
+    /// Steps of system calls whose result decides an exit, with those exits.
+    pub calls: Vec<(u32, Vec<usize>)>,
+    pub kind: LoopKind,
+    /// Words that decide exits but which the thread itself writes in the loop.
+    pub own_words: Vec<u64>,
+    /// Stores outside the stack to ever new addresses, or of ever new values, in the
+    /// loop: work is being done.
+    pub work: bool,
+    /// Data was taken from a descriptor in (nearly) every iteration.
+    pub consumes: bool,
+}
+
+/// Size of the C library's and the loader's own frames' modules: by file name.
+pub fn is_runtime_module(name: &str) -> bool {
+    [
+        "libc.so",
+        "libc-2.",
+        "ld-linux",
+        "libpthread",
+        "ld-musl",
+        "libm.so",
+        "[vdso]",
+    ]
+    .iter()
+    .any(|prefix| name.starts_with(prefix))
+}
+
+/// The window's loop and candidates; `None` when nothing repeats.
+pub fn analyse(window: &Window, names: &Names, preferred: &[u64]) -> Option<Analysis> {
+    let spin = spin_loop::find(window, preferred)?;
+    let dependence = Dependence::new(window);
+    let slicer = Slicer::new(window, &dependence, &spin);
+    let exits = slicer.exits();
+    let conditions = exits
+        .iter()
+        .map(|exit| Condition::of(window, exit.step, exit.taken))
+        .collect();
+    let own = own_writes(window, &spin);
+    let mut collector = Collector {
+        window,
+        names,
+        spin: &spin,
+        own: &own.addresses,
+        found: FxHashMap::default(),
+        own_words: Vec::new(),
+    };
+    let mut calls: Vec<(u32, Vec<usize>)> = Vec::new();
+    for (index, exit) in exits.iter().enumerate() {
+        for source in &exit.sources {
+            match *source {
+                Source::Load {
+                    step,
+                    access,
+                    address_only: false,
+                } => collector.add(index, step, access),
+                Source::Load { .. } => {}
+                Source::Syscall { step } => match calls.iter_mut().find(|c| {
+                    window.pc(c.0) == window.pc(step)
+                        && window.syscall_at(c.0).map(|s| s.number)
+                            == window.syscall_at(step).map(|s| s.number)
+                }) {
+                    Some((_, users)) => users.push(index),
+                    None => calls.push((step, vec![index])),
+                },
+            }
+        }
+    }
+    let own_words = collector.own_words.clone();
+    let candidates = collector.finish();
+    let kind = kind(window, &spin);
+    let consumes = consumes(window, &spin);
+    Some(Analysis {
+        work: own.work,
+        kind,
+        compounds: compound::conditions(window, &exits),
+        exits,
+        conditions,
+        candidates,
+        calls,
+        own_words,
+        consumes,
+        spin,
+    })
+}
+
+struct OwnWrites {
+    /// Aligned 8 bytes that the thread changes in the loop.
+    addresses: FxHashSet<u64>,
+    work: bool,
+}
+
+fn own_writes(window: &Window, spin: &SpinLoop) -> OwnWrites {
+    let mut addresses: FxHashSet<u64> = FxHashSet::default();
+    // Values stored outside the stack by place, and how many times they changed.
+    let mut last: FxHashMap<u64, u64> = FxHashMap::default();
+    let (mut changes, mut fresh) = (0u64, 0u64);
+    let first_round_end = spin.starts.get(1).copied().unwrap_or(spin.end);
+    for step in spin.first_step()..spin.end {
+        let accesses = window.accesses(step);
+        for access in accesses.iter().filter(|a| a.write) {
+            let Some(address) = access.address else {
+                continue;
+            };
+            let value = access.value.get((access.bytes * 8).min(64));
+            if window.is_silent(step) {
+                continue;
+            }
+            let end = address.saturating_add(u64::from(access.bytes.clamp(1, 4096)) - 1);
+            for line in address >> 3..=end >> 3 {
+                addresses.insert(line);
+            }
+            let near_stack = window.rsp(step).abs_diff(address) < 1 << 20;
+            if !near_stack {
+                match last.insert(address, value.unwrap_or(0)) {
+                    Some(old) if Some(old) != value => changes += 1,
+                    None if step > first_round_end => fresh += 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+    let rounds = spin.starts.len() as u64;
+    OwnWrites {
+        addresses,
+        // A lock taken and released changes its word twice a round; work touches more.
+        work: fresh > rounds / 2 || changes > 24 * rounds,
+    }
+}
+
+fn consumes(window: &Window, spin: &SpinLoop) -> bool {
+    let rounds = spin.starts.len() as u64 - 1;
+    let calls = window.syscalls.iter().filter(|call| {
+        call.step >= spin.first_step()
+            && syscalls::consumes(call.number)
+            && call.result.is_some_and(|r| r > 0)
+    });
+    let calls: Vec<_> = calls.collect();
+    // A loop that wakes itself takes over what it just wrote: an eventfd's 8 bytes.
+    let wakes_itself = |fd: u64| {
+        let mut ways = [false; 2];
+        let all_words = calls.iter().filter(|c| c.args[0] == fd).all(|call| {
+            ways[usize::from(i64::from(call.number) == libc::SYS_write)] = true;
+            call.result == Some(8)
+        });
+        all_words && ways == [true, true]
+    };
+    let others = calls.iter().filter(|call| !wakes_itself(call.args[0]));
+    others.count() as u64 * 4 >= rounds * 3
+}
+
+fn kind(window: &Window, spin: &SpinLoop) -> LoopKind {
+    let in_loop = window
+        .syscalls
+        .iter()
+        .filter(|call| call.step >= spin.first_step());
+    let rounds = spin.starts.len() - 1;
+    let mut counts: FxHashMap<Role, usize> = FxHashMap::default();
+    for call in in_loop {
+        *counts
+            .entry(syscalls::role(call.number, &call.args))
+            .or_default() += 1;
+    }
+    let often = |role| counts.get(&role).is_some_and(|&n| n * 2 >= rounds);
+    if often(Role::Poll) || often(Role::Work) {
+        return LoopKind::Syscall;
+    }
+    if often(Role::Sleep) {
+        return LoopKind::Sleep;
+    }
+    // A scheduler takes locks of its own: its yield is not lock-protected polling.
+    if stack_switches(window, spin) >= rounds {
+        return LoopKind::Yield;
+    }
+    if locked_rounds(window, spin) * 2 >= rounds {
+        return LoopKind::Lock;
+    }
+    if often(Role::Yield) {
+        return LoopKind::Yield;
+    }
+    let mut steps = spin.first_step()..spin.end;
+    if steps.any(|step| window.code(step).mnemonic == Mnemonic::Pause) {
+        LoopKind::Pause
+    } else {
+        LoopKind::Busy
+    }
+}
+
+/// Iterations that take a lock and give it back: a word that an atomic changes and that a
+/// later atomic or store of the same iteration changes again.
+fn locked_rounds(window: &Window, spin: &SpinLoop) -> usize {
+    let mut taken: FxHashMap<u64, usize> = FxHashMap::default();
+    let mut locked = vec![false; spin.starts.len()];
+    for step in spin.first_step()..spin.end {
+        if window.is_silent(step) {
+            continue;
+        }
+        let atomic = window.code(step).is_atomic();
+        let round = spin.round_of(step);
+        for access in window.accesses(step).iter().filter(|access| access.write) {
+            let Some(address) = access.address else {
+                continue;
+            };
+            if taken.get(&address) == Some(&round) {
+                locked[round] = true;
+            } else if atomic {
+                taken.insert(address, round);
+            }
+        }
+    }
+    locked.into_iter().filter(|&yes| yes).count()
+}
+
+/// Moves of the stack pointer that no frame explains: a scheduler in user space (Go,
+/// coroutines) runs something else and comes back, which is its way to yield.
+fn stack_switches(window: &Window, spin: &SpinLoop) -> usize {
+    const FRAME_MOST: u64 = 64 << 10;
+    let mut last = 0;
+    let mut switches = 0;
+    for step in spin.first_step()..spin.end {
+        let rsp = window.rsp(step);
+        if rsp != 0 && last != 0 && rsp.abs_diff(last) > FRAME_MOST {
+            switches += 1;
+        }
+        last = if rsp == 0 { last } else { rsp };
+    }
+    switches
+}
+
+struct Collector<'a> {
+    window: &'a Window,
+    names: &'a Names,
+    spin: &'a SpinLoop,
+    own: &'a FxHashSet<u64>,
+    found: FxHashMap<u64, Candidate>,
+    own_words: Vec<u64>,
+}
+
+impl Collector<'_> {
+    fn add(&mut self, exit: usize, step: u32, access: u8) {
+        let access = self.window.accesses(step)[access as usize];
+        let Some(address) = access.address.filter(|_| access.bytes <= 64) else {
+            return;
+        };
+        if self.own.contains(&(address >> 3)) {
+            // Same 8 bytes: close enough to call it the thread's own, unless other words
+            // share them, which the memory edges already told apart for this load.
+            let exact = self.overwritten(address, access.bytes);
+            if exact {
+                if !self.own_words.contains(&address) {
+                    self.own_words.push(address);
+                }
+                return;
+            }
+        }
+        let pc = self.window.pc(step);
+        let code = self.window.code(step);
+        let atomic = code.is_atomic() || code.instruction.has_lock_prefix();
+        let kind = self
+            .found
+            .get(&address)
+            .map_or_else(|| self.names.data(address).kind, |known| known.kind);
+        let candidate = self.found.entry(address).or_insert(Candidate {
+            address,
+            bytes: access.bytes,
+            value: None,
+            readers: Vec::new(),
+            step,
+            exits: Vec::new(),
+            rounds: 0,
+            steady: true,
+            atomic: false,
+            kind,
+        });
+        candidate.atomic |= atomic;
+        candidate.bytes = candidate.bytes.max(access.bytes);
+        candidate.value = access
+            .value
+            .get((access.bytes * 8).min(64))
+            .or(candidate.value);
+        if !candidate.readers.contains(&pc) {
+            candidate.readers.push(pc);
+        }
+        if !candidate.exits.contains(&exit) {
+            candidate.exits.push(exit);
+        }
+    }
+
+    fn overwritten(&self, address: u64, bytes: u32) -> bool {
+        (self.spin.first_step()..self.spin.end).any(|step| {
+            let silent = self.window.is_silent(step);
+            self.window.accesses(step).iter().any(|a| {
+                a.write
+                    && !silent
+                    && a.address.is_some_and(|at| {
+                        at < address + u64::from(bytes) && address < at + u64::from(a.bytes)
+                    })
+            })
+        })
+    }
+
+    /// Counts in how many iterations each candidate was read, and with which values.
+    fn finish(mut self) -> Vec<Candidate> {
+        let mut rounds: FxHashMap<u64, (usize, Option<u64>)> = FxHashMap::default();
+        let whole = self.spin.starts.last().copied().unwrap_or(0);
+        for step in self.spin.first_step()..whole {
+            for access in self.window.accesses(step).iter().filter(|a| !a.write) {
+                let Some(candidate) = access.address.and_then(|a| self.found.get_mut(&a)) else {
+                    continue;
+                };
+                let value = access.value.get((access.bytes * 8).min(64));
+                let round = self.spin.round_of(step);
+                match rounds.get_mut(&candidate.address) {
+                    None => {
+                        candidate.rounds = 1;
+                        rounds.insert(candidate.address, (round, value));
+                    }
+                    Some((last, seen)) => {
+                        candidate.rounds += u32::from(*last != round);
+                        *last = round;
+                        let same_width = access.bytes == candidate.bytes;
+                        if same_width && seen.is_some() && value.is_some() && *seen != value {
+                            candidate.steady = false;
+                        }
+                        *seen = value.or(*seen);
+                    }
+                }
+            }
+        }
+        let mut list: Vec<Candidate> = self.found.into_values().collect();
+        list.sort_by_key(|c| c.address);
+        list
+    }
+}

@@ -1,0 +1,125 @@
+//! What other runs and other threads say about candidates: who wrote them, what the
+//! normal run read there, and how it left.
+
+use rustc_hash::FxHashMap;
+
+use crate::analysis::Candidate;
+
+/// A store to a candidate.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// From the normal run; else from the spin run.
+    pub normal: bool,
+    pub tid: u32,
+    /// Run-time address of the instruction, in that run.
+    pub pc: u64,
+    /// As last stored.
+    pub value: Option<u64>,
+    pub count: u64,
+    /// The store was made by a thread other than the reader (in that run).
+    pub foreign: bool,
+    /// Return addresses of the open calls then, innermost first.
+    pub stack: Vec<u64>,
+}
+
+/// What the normal run says of one candidate.
+#[derive(Clone, Debug, Default)]
+pub struct Counterpart {
+    /// Where the same instruction read in the normal run.
+    pub address: Option<u64>,
+    /// What it read when the normal run left by the exit.
+    pub exit_value: Option<u64>,
+    /// The same instruction ran at all.
+    pub seen: bool,
+}
+
+/// All of it; empty when only a window is there.
+#[derive(Clone, Debug, Default)]
+pub struct Outside {
+    /// By candidate address in the spin run.
+    pub stores: FxHashMap<u64, Vec<Store>>,
+    pub counterparts: FxHashMap<u64, Counterpart>,
+    /// Exit branches (pc in the spin run): how often the normal runs took the other way.
+    pub other_way: FxHashMap<u64, u64>,
+    /// The branch at which the diff says the runs part (pc in the spin run).
+    pub parting: Option<u64>,
+    /// Branches (pc in the spin run) that the diff names beside it.
+    pub also_parting: Vec<u64>,
+    /// A normal run with values was searched for stores.
+    pub normal_searched: bool,
+    /// The spin run's other threads were searched for stores.
+    pub spin_searched: bool,
+}
+
+impl Outside {
+    /// What the other runs say about leaving by the branch at `pc`.
+    pub fn exit(&self, pc: u64, _other: u64) -> Option<(f64, String)> {
+        if self.parting == Some(pc) {
+            return Some((
+                0.3,
+                "the normal run leaves the loop by this very branch".into(),
+            ));
+        }
+        if self.also_parting.contains(&pc) {
+            return Some((
+                0.2,
+                "the normal run goes the other way at this branch".into(),
+            ));
+        }
+        let count = self.other_way.get(&pc).copied().unwrap_or(0);
+        (count > 0).then(|| {
+            (
+                0.15,
+                format!("the normal run took the other way here {count} times"),
+            )
+        })
+    }
+
+    /// Does a thread other than the reader write it where things go well? (In the spin
+    /// run it may just have been set up before the loop.)
+    pub fn is_written_by_others(&self, candidate: &Candidate) -> bool {
+        let stores = self.stores.get(&candidate.address);
+        stores.is_some_and(|stores| stores.iter().any(|store| store.foreign && store.normal))
+    }
+
+    /// What the writers say about a candidate.
+    pub fn judge(&self, candidate: &Candidate, _tid: u32, add: &mut dyn FnMut(f64, String)) {
+        let stores = self.stores.get(&candidate.address);
+        let foreign = |normal: bool| {
+            stores.and_then(|stores| {
+                stores
+                    .iter()
+                    .find(|store| store.normal == normal && store.foreign)
+            })
+        };
+        let counterpart = self.counterparts.get(&candidate.address);
+        if let Some(store) = foreign(true) {
+            add(
+                0.3,
+                format!("thread {} wrote it in the normal run", store.tid),
+            );
+        } else if self.normal_searched && counterpart.is_some_and(|c| c.seen) {
+            if stores.is_some_and(|s| s.iter().any(|store| store.normal)) {
+                add(-0.1, "in the normal run only its reader wrote it".into());
+            } else {
+                add(
+                    -0.2,
+                    "nobody wrote it in the recorded part of the normal run".into(),
+                );
+            }
+        }
+        if let Some(store) = foreign(false) {
+            add(
+                0.1,
+                format!("thread {} wrote it in the spin run", store.tid),
+            );
+        }
+        if let Some(value) = counterpart.and_then(|c| c.exit_value) {
+            if Some(value) != candidate.value {
+                add(0.15, format!("the normal run left with {value:#x} there"));
+            } else {
+                add(-0.15, "the normal run read the same value and left".into());
+            }
+        }
+    }
+}

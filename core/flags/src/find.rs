@@ -1,0 +1,344 @@
+//! Traces in, report out.
+
+use flagfinder_code::{AllocationLog, CodeMap, Names, NamesInput};
+use flagfinder_diff::{CodePlace, Divergence, Parting, Verdict as Parted};
+use flagfinder_trace::{Event, Flow, Process, Thread, Trace, TraceError};
+use thiserror::Error;
+
+use crate::analysis::{self, Analysis};
+use crate::evidence::Outside;
+use crate::finder::{self, Naming};
+use crate::gather::{self, Run};
+use crate::replayer::DecodedBlocks;
+use crate::report::{DivergenceReport, Report, ThreadName, Verdict};
+use crate::spin_loop;
+use crate::syscalls::{self, Role};
+use crate::trace_window::tail_window;
+use crate::window::Window;
+
+/// What may be tuned.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Look at this thread only.
+    pub thread: Option<u32>,
+    /// Most threads that are looked at.
+    pub threads: usize,
+    /// Look for writers (one more pass over each trace).
+    pub writers: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            thread: None,
+            threads: 4,
+            writers: true,
+        }
+    }
+}
+
+/// Why there is no report.
+#[derive(Debug, Error)]
+pub enum FindError {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Four parts.
+    #[error("The spin trace cannot be searched. It holds no thread. Record again, long enough for the loop to be reached. `flagfinder trace info` shows what it holds.")]
+    NoThreads,
+}
+
+/// One spinning thread, analysed.
+struct Case<'t> {
+    process: &'t Process,
+    thread: &'t Thread,
+    window: Window,
+    analysis: Analysis,
+    parting: Option<&'t Parting>,
+}
+
+/// Finds the flag. Works with the spin trace alone as well; each normal trace adds
+/// evidence, `divergence` says where they part.
+///
+/// # Errors
+/// When a trace cannot be read.
+pub fn find_flags(
+    spin: &Trace,
+    normals: &[Trace],
+    divergence: Option<&Divergence>,
+    options: &Options,
+) -> Result<Report, FindError> {
+    let refs: Vec<&Trace> = normals.iter().collect();
+    find_flags_in(spin, &refs, divergence, options)
+}
+
+/// As [`find_flags`], by reference.
+///
+/// # Errors
+/// When a trace cannot be read.
+pub fn find_flags_in(
+    spin: &Trace,
+    normals: &[&Trace],
+    divergence: Option<&Divergence>,
+    options: &Options,
+) -> Result<Report, FindError> {
+    if spin.processes().iter().all(|p| p.threads().is_empty()) {
+        return Err(FindError::NoThreads);
+    }
+    if let Some(divergence) = divergence.filter(|d| d.verdict == Parted::NoDivergence) {
+        let mut report = Report::nothing(Verdict::NoDivergence, divergence.reason.clone());
+        report.notes.clone_from(&divergence.notes);
+        return Ok(report);
+    }
+    // (how long the thread has been at it, in blocks or bytes of flow; its report)
+    let mut reports: Vec<(u64, Report)> = Vec::new();
+    let mut notes: Vec<String> = Vec::new();
+    for (process, thread, parting) in candidates(spin, divergence, options)? {
+        let blocks = DecodedBlocks::new(process);
+        let code = CodeMap::new(process);
+        let preferred = parting.map_or_else(Vec::new, |parting| {
+            run_time(process, &parting.spin_loop.header)
+                .into_iter()
+                .collect()
+        });
+        let enough = |window: &Window| {
+            spin_loop::find(window, &preferred).is_some_and(|spin| spin.iterations >= 12)
+        };
+        let window = tail_window(&blocks, thread, enough)?;
+        if window.is_empty() {
+            notes.push(format!(
+                "thread {} has no recorded values; record with --level values, or re-record with --values-in",
+                thread.tid
+            ));
+            continue;
+        }
+        let allocations = AllocationLog::from_process(process)?;
+        let names = Names::new(NamesInput::from_process(process, allocations));
+        let Some(analysis) = analysis::analyse(&window, &names, &preferred) else {
+            notes.push(format!("thread {} repeats nothing at its end", thread.tid));
+            continue;
+        };
+        let case = Case {
+            process,
+            thread,
+            window,
+            analysis,
+            parting,
+        };
+        let run = Run {
+            code: &code,
+            blocks: &blocks,
+        };
+        let report = judge(&case, &run, &names, normals, options)?;
+        let length = parting.map_or(thread.flow_bytes(), |p| p.spin_loop.length);
+        reports.push((length, report));
+    }
+    let mut report = choose(reports).unwrap_or_else(|| {
+        Report::nothing(
+            Verdict::NoFlag,
+            "no thread of the spin run repeats a loop at its end",
+        )
+    });
+    report.notes.append(&mut notes);
+    Ok(report)
+}
+
+/// A thread whose answer is this much less certain than the best is not the one.
+const LESS_CERTAIN: f64 = 0.35;
+
+/// Several threads may wait for each other: of the clear cases the hottest.
+fn choose(reports: Vec<(u64, Report)>) -> Option<Report> {
+    let best = reports.iter().map(|(_, r)| weight(r)).fold(0.0, f64::max);
+    let clear = |report: &Report| weight(report) > 0.0 && weight(report) + LESS_CERTAIN >= best;
+    let hottest = reports
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, report))| clear(report))
+        .max_by_key(|(_, (length, _))| *length)
+        .map(|(index, _)| index);
+    let mut notes = Vec::new();
+    for (index, (_, report)) in reports.iter().enumerate() {
+        if Some(index) != hottest && weight(report) > 0.0 {
+            let tid = report.threads.spin.as_ref().map_or(0, |thread| thread.tid);
+            notes.push(format!("thread {tid} waits as well: {}", report.reason));
+        }
+    }
+    let mut report = reports.into_iter().nth(hottest.unwrap_or(0))?.1;
+    report.notes.append(&mut notes);
+    Some(report)
+}
+
+fn weight(report: &Report) -> f64 {
+    match report.verdict {
+        Verdict::NoFlag | Verdict::NoDivergence => 0.0,
+        _ => report.flags.first().map_or(0.0, |flag| flag.confidence),
+    }
+}
+
+/// A thread to look at, with where the diff says it parts.
+type Suspect<'t> = (&'t Process, &'t Thread, Option<&'t Parting>);
+
+/// Threads worth a look, the most telling first.
+fn candidates<'t>(
+    spin: &'t Trace,
+    divergence: Option<&'t Divergence>,
+    options: &Options,
+) -> Result<Vec<Suspect<'t>>, FindError> {
+    let all = || {
+        spin.processes().iter().flat_map(|process| {
+            process
+                .threads()
+                .iter()
+                .map(move |thread| (process, thread))
+        })
+    };
+    let wanted = |tid: u32| options.thread.is_none_or(|only| only == tid);
+    let mut list: Vec<Suspect> = Vec::new();
+    for parting in divergence.map_or(&[][..], |d| &d.partings) {
+        let found = all().find(|(process, thread)| {
+            process.pid == parting.thread.pid && thread.tid == parting.thread.tid
+        });
+        if let Some((process, thread)) = found.filter(|(_, thread)| wanted(thread.tid)) {
+            list.push((process, thread, Some(parting)));
+        }
+    }
+    if list.is_empty() {
+        let mut others: Vec<(u64, &Process, &Thread)> = Vec::new();
+        for (process, thread) in all().filter(|(_, thread)| wanted(thread.tid)) {
+            if thread.ended_open() && !is_blocked(thread)? {
+                others.push((thread.flow_bytes(), process, thread));
+            }
+        }
+        others.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
+        list.extend(
+            others
+                .into_iter()
+                .map(|(_, process, thread)| (process, thread, None)),
+        );
+    }
+    list.truncate(options.threads);
+    Ok(list)
+}
+
+/// Does the thread wait in a system call that only somebody else can end?
+fn is_blocked(thread: &Thread) -> Result<bool, FindError> {
+    let mut waiting = None;
+    for item in thread.flow_tail(64 << 10) {
+        match item? {
+            Flow::Event {
+                event: Event::SyscallEnter(call),
+                ..
+            } => waiting = Some((call.number, call.args)),
+            Flow::Event {
+                event: Event::SyscallExit { .. },
+                ..
+            }
+            | Flow::Block { .. } => waiting = None,
+            _ => {}
+        }
+    }
+    Ok(waiting.is_some_and(|(number, args)| {
+        !matches!(
+            syscalls::role(number, &args),
+            Role::Sleep | Role::Yield | Role::Neutral | Role::Poll
+        )
+    }))
+}
+
+/// Run-time address of a place that the diff named.
+fn run_time(process: &Process, place: &CodePlace) -> Option<u64> {
+    let modules = process.modules().iter().rev();
+    let named = modules.filter(|m| m.path.rsplit('/').next() == Some(place.module.as_str()));
+    let module = named.min_by_key(|m| m.unload_ts.is_some())?;
+    Some(module.base.wrapping_add(place.offset))
+}
+
+fn judge(
+    case: &Case,
+    run: &Run,
+    names: &Names,
+    normals: &[&Trace],
+    options: &Options,
+) -> Result<Report, FindError> {
+    let mut outside = Outside::default();
+    if let Some(parting) = case.parting {
+        let at = |place: &CodePlace| run_time(case.process, place);
+        outside.parting = parting.branch.as_ref().and_then(at);
+        outside.also_parting = parting
+            .others
+            .iter()
+            .filter_map(|outcome| at(&outcome.instruction))
+            .collect();
+    }
+    if options.writers {
+        gather::from_spin(&case.analysis, run, case.thread.tid, &mut outside)?;
+    }
+    let mut normal_names = None;
+    for normal in normals {
+        for process in normal.processes() {
+            let same = process.path.rsplit('/').next() == case.process.path.rsplit('/').next();
+            if !same || process.threads().is_empty() {
+                continue;
+            }
+            let code = CodeMap::new(process);
+            let blocks = DecodedBlocks::new(process);
+            let other = Run {
+                code: &code,
+                blocks: &blocks,
+            };
+            let allocations = AllocationLog::from_process(process)?;
+            let other_names = Names::new(NamesInput::from_process(process, allocations));
+            gather::from_normal(
+                &case.window,
+                &case.analysis,
+                run,
+                &other,
+                (names, &other_names),
+                &mut outside,
+            )?;
+            normal_names.get_or_insert(other_names);
+        }
+    }
+    let naming = Naming {
+        spin: names,
+        normal: normal_names.as_ref(),
+    };
+    let thread = ThreadName {
+        tid: case.thread.tid,
+        name: case.thread.name.clone(),
+    };
+    let mut report = finder::report(&case.window, &case.analysis, &naming, thread, &outside);
+    if let Some(parting) = case.parting {
+        join(&mut report, case.process, parting, names);
+    }
+    if case.window.contradictions > 0 {
+        report.notes.push(format!(
+            "recorded values contradicted the recorded flow {} times; knowledge was dropped there",
+            case.window.contradictions
+        ));
+    }
+    Ok(report)
+}
+
+/// Puts what the diff found into the report.
+fn join(report: &mut Report, process: &Process, parting: &Parting, names: &Names) {
+    report.threads.normal = parting.normal_thread.as_ref().map(|thread| ThreadName {
+        tid: thread.tid,
+        name: thread.name.clone(),
+    });
+    if let Some(spin_loop) = &mut report.spin_loop {
+        spin_loop.iterations = spin_loop.iterations.max(parting.spin_loop.iterations);
+    }
+    let code = |place: &CodePlace| run_time(process, place).map(|pc| names.code(pc));
+    let branch = parting.branch.as_ref().and_then(code);
+    let target = parting.spin_target.as_ref().and_then(code);
+    if let Some((branch, spin_target)) = branch.zip(target) {
+        report.divergence = Some(DivergenceReport {
+            branch,
+            normal_target: parting.normal_target.as_ref().and_then(code),
+            spin_target,
+        });
+    }
+    let mut explain = parting.why.clone();
+    explain.append(&mut report.explain);
+    report.explain = explain;
+}

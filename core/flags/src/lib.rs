@@ -1,0 +1,68 @@
+//! Finding the flag: which memory (or system call) a spinning thread waits for.
+//!
+//! In: a spin trace, normal traces, and where they part; or a [`Window`] of a live
+//! thread. Out: a [`Report`]. See `docs/architecture.md`.
+
+mod analysis;
+mod compound;
+mod condition;
+pub mod decoded;
+mod dependence;
+mod evaluate_alu;
+mod evaluate_bits;
+mod evaluate_move;
+mod evaluate_shift;
+mod evaluate_string;
+pub mod evaluator;
+mod evidence;
+mod find;
+mod finder;
+mod gather;
+mod rank;
+pub mod registers;
+pub mod replayer;
+mod report;
+mod slice;
+mod spin_loop;
+pub mod syscalls;
+mod trace_window;
+pub mod value;
+pub mod walk;
+mod window;
+
+use flagfinder_code::Names;
+
+pub use find::{find_flags, find_flags_in, FindError, Options};
+pub use report::{
+    Addresses, DivergenceReport, Flag, FlagKind, Group, LoopKind, LoopReport, Report, ThreadName,
+    Threads, Values, Verdict, Writer,
+};
+pub use trace_window::tail_window;
+pub use window::{Interruption, Syscall, Window};
+
+/// Looks for the flag in a window of one thread alone, without other runs.
+pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Report {
+    match analysis::analyse(window, names, &[]) {
+        Some(analysis) => {
+            let naming = finder::Naming {
+                spin: names,
+                normal: None,
+            };
+            let outside = evidence::Outside::default();
+            finder::report(window, &analysis, &naming, thread, &outside)
+        }
+        None => Report::nothing(
+            Verdict::NoFlag,
+            format!(
+                "thread {} repeats nothing within {} instructions",
+                thread.tid,
+                window.len()
+            ),
+        ),
+    }
+}
+
+/// Does the window hold enough iterations to judge by?
+pub fn has_loop(window: &Window, iterations: u64) -> bool {
+    spin_loop::find(window, &[]).is_some_and(|spin| spin.iterations >= iterations)
+}

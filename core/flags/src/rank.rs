@@ -1,0 +1,242 @@
+//! Which candidate is the flag: structure first, then who writes it.
+
+use flagfinder_code::{DataHome, DataKind, Names};
+
+use crate::analysis::{is_runtime_module, Analysis, Candidate};
+use crate::evidence::Outside;
+use crate::slice::Exit;
+use crate::window::Window;
+
+/// A candidate with its score and the reasons for it.
+#[derive(Clone, Debug)]
+pub struct Ranked {
+    /// Index into `Analysis::candidates`.
+    pub candidate: usize,
+    /// 0..=1.
+    pub score: f64,
+    /// The exit that it decides most clearly.
+    pub exit: usize,
+    pub evidence: Vec<String>,
+}
+
+/// Score from which on a word is called the flag.
+pub const ENOUGH: f64 = 0.4;
+
+/// Most that a word gets when the loop makes progress towards it.
+const MERE_BOUND: f64 = 0.3;
+
+struct Scale {
+    score: f64,
+    evidence: Vec<String>,
+}
+
+impl Scale {
+    fn add(&mut self, by: f64, why: impl Into<String>) {
+        self.score += by;
+        self.evidence.push(why.into());
+    }
+}
+
+/// Best first. `tid` is the spinning thread.
+pub fn rank(
+    window: &Window,
+    analysis: &Analysis,
+    names: &Names,
+    tid: u32,
+    outside: &Outside,
+) -> Vec<Ranked> {
+    let depths = ExitDepths::new(window, analysis, names);
+    let mut ranked: Vec<Ranked> = (0..analysis.candidates.len())
+        .filter_map(|index| one(window, analysis, names, tid, outside, &depths, index))
+        .collect();
+    ranked.sort_by(|a, b| {
+        b.score
+            .total_cmp(&a.score)
+            .then(a.candidate.cmp(&b.candidate))
+    });
+    ranked
+}
+
+/// How near each exit is to the loop itself.
+struct ExitDepths {
+    /// Number of different stack levels between the loop's frame and the exit's.
+    depth: Vec<u32>,
+    runtime: Vec<bool>,
+}
+
+impl ExitDepths {
+    fn new(window: &Window, analysis: &Analysis, names: &Names) -> ExitDepths {
+        let mut levels: Vec<u64> = analysis
+            .exits
+            .iter()
+            .map(|exit| window.rsp(exit.step))
+            .collect();
+        levels.sort_unstable_by(|a, b| b.cmp(a));
+        levels.dedup();
+        let depth = |exit: &Exit| {
+            let rsp = window.rsp(exit.step);
+            levels.iter().position(|&l| l == rsp).unwrap_or(0) as u32
+        };
+        let runtime = |exit: &Exit| {
+            let code = names.code(window.pc(exit.step));
+            let own_runtime = code
+                .symbol
+                .as_deref()
+                .is_some_and(|s| s.starts_with("runtime.") || s.starts_with("internal/runtime"));
+            own_runtime || code.module.as_deref().is_some_and(is_runtime_module)
+        };
+        ExitDepths {
+            depth: analysis.exits.iter().map(depth).collect(),
+            runtime: analysis.exits.iter().map(runtime).collect(),
+        }
+    }
+}
+
+fn usable(candidate: &Candidate, names: &Names) -> bool {
+    let kind = candidate.kind;
+    let fixed = matches!(
+        kind,
+        DataKind::ReadOnly
+            | DataKind::Linkage
+            | DataKind::Code
+            | DataKind::Kernel
+            | DataKind::ThreadControl
+    );
+    !fixed && !names.is_fixed(candidate.address)
+}
+
+fn one(
+    window: &Window,
+    analysis: &Analysis,
+    names: &Names,
+    tid: u32,
+    outside: &Outside,
+    depths: &ExitDepths,
+    index: usize,
+) -> Option<Ranked> {
+    let candidate = &analysis.candidates[index];
+    if !usable(candidate, names) {
+        return None;
+    }
+    let mut scale = Scale {
+        score: 0.5,
+        evidence: Vec::new(),
+    };
+    let rounds = analysis.spin.starts.len() as u32 - 1;
+    let part = f64::from(candidate.rounds) / f64::from(rounds.max(1));
+    if part >= 0.9 {
+        scale.evidence.push(format!(
+            "read at the same address in {} of {rounds} iterations",
+            candidate.rounds
+        ));
+    } else {
+        scale.add(
+            -0.25 * (1.0 - part),
+            format!("read in only {} of {rounds} iterations", candidate.rounds),
+        );
+    }
+    if !candidate.steady {
+        scale.add(-0.3, "its value changes while the loop goes on");
+    }
+    // Of all exits it decides, the one that speaks most for it.
+    let (exit, bonus, why) = candidate
+        .exits
+        .iter()
+        .map(|&exit| {
+            let (bonus, why) = exit_bonus(window, analysis, depths, outside, candidate, exit);
+            (exit, bonus, why)
+        })
+        .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+    scale.score += bonus;
+    scale.evidence.extend(why);
+    place(candidate, names, tid, &mut scale);
+    outside.judge(candidate, tid, &mut |by, why| scale.add(by, why));
+    if analysis.work {
+        scale.add(-0.15, "the loop also writes ever new data: it does work");
+    }
+    // The bound of a loop that counts towards it, or the end of a loop that moves data,
+    // is no flag, whatever else speaks for it, unless somebody else sets it.
+    let progresses = analysis.exits[exit].induction || analysis.consumes;
+    if progresses && !outside.is_written_by_others(candidate) {
+        scale.score = scale.score.min(MERE_BOUND);
+    }
+    Some(Ranked {
+        candidate: index,
+        score: scale.score.clamp(0.0, 0.99),
+        exit,
+        evidence: scale.evidence,
+    })
+}
+
+fn exit_bonus(
+    window: &Window,
+    analysis: &Analysis,
+    depths: &ExitDepths,
+    outside: &Outside,
+    candidate: &Candidate,
+    index: usize,
+) -> (f64, Vec<String>) {
+    let exit = &analysis.exits[index];
+    let mut why = Vec::new();
+    let mut bonus = 0.0;
+    let mentioned = analysis.conditions[index]
+        .as_ref()
+        .is_some_and(|c| c.mentions(candidate.address, candidate.bytes));
+    if mentioned {
+        bonus += 0.15;
+        why.push("the exit branch compares it directly".into());
+    }
+    let both = analysis.conditions[index].as_ref().is_some_and(|c| {
+        let side =
+            |side: &crate::condition::Expression| side.mentions(candidate.address, candidate.bytes);
+        side(&c.left) && side(&c.right)
+    });
+    if both {
+        bonus -= 0.05;
+        why.push("it stands on both sides of the comparison: a mask or a bound".into());
+    }
+    if exit.induction {
+        bonus -= 0.3;
+        why.push(
+            "it is compared with something the loop itself changes (a counter, a bound)".into(),
+        );
+    }
+    if depths.runtime[index] {
+        bonus -= 0.25;
+        why.push("the exit lies in the C library or language runtime".into());
+    }
+    bonus -= 0.04 * f64::from(depths.depth[index].min(5));
+    // A slice that many words enter says little about each.
+    let sources = exit.sources.len() as f64;
+    bonus -= 0.02 * (sources - 2.0).clamp(0.0, 10.0);
+    if let Some((by, reason)) = outside.exit(window.pc(exit.step), exit.other) {
+        bonus += by;
+        why.push(reason);
+    }
+    (bonus, why)
+}
+
+fn place(candidate: &Candidate, names: &Names, tid: u32, scale: &mut Scale) {
+    let home = names.data(candidate.address).home;
+    match (&home, candidate.kind) {
+        (DataHome::Tls { tid: owner, .. } | DataHome::ThreadControl { tid: owner, .. }, _) => {
+            if *owner == tid {
+                scale.add(-0.2, "it is the thread's own thread-local memory");
+            } else {
+                scale.add(0.1, "it is another thread's thread-local memory");
+            }
+        }
+        (DataHome::Frame { tid: owner, .. }, _) if *owner != tid => {
+            scale.add(0.1, "it is on another thread's stack");
+        }
+        (_, DataKind::Stack) => scale.add(-0.15, "it is on a stack"),
+        _ => {}
+    }
+    let pointer = candidate.bytes == 8
+        && candidate
+            .value
+            .is_some_and(|v| v > 0x1000 && names.data(v).kind != DataKind::Unknown);
+    if pointer {
+        scale.add(-0.1, "its value is a pointer");
+    }
+}

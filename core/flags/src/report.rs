@@ -1,0 +1,181 @@
+//! What the flags stage hands on: the `flagfinder.diff/1` report.
+
+use flagfinder_code::Code;
+use serde::{Serialize, Serializer};
+
+/// The outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    DataFlag,
+    SyscallLoop,
+    Lock,
+    NoFlag,
+    NoDivergence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoopKind {
+    Busy,
+    Pause,
+    Yield,
+    Sleep,
+    Syscall,
+    Lock,
+    Rmw,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlagKind {
+    Global,
+    Heap,
+    Tls,
+    Stack,
+    Shared,
+    Syscall,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ThreadName {
+    pub tid: u32,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Threads {
+    pub normal: Option<ThreadName>,
+    pub spin: Option<ThreadName>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LoopReport {
+    pub kind: LoopKind,
+    /// The outermost function that holds the loop; `module+0x..` when it has no symbol.
+    pub function: Option<String>,
+    pub module: Option<String>,
+    /// Whole iterations seen (with a diff: since the loop was entered).
+    pub iterations: u64,
+    /// Where an iteration begins.
+    pub header: Code,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DivergenceReport {
+    pub branch: Code,
+    pub normal_target: Option<Code>,
+    pub spin_target: Code,
+}
+
+/// Hex strings, absent as null.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Addresses {
+    #[serde(serialize_with = "hex_option")]
+    pub normal: Option<u64>,
+    #[serde(serialize_with = "hex_option")]
+    pub spin: Option<u64>,
+}
+
+/// Hex strings, absent as null.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Values {
+    #[serde(serialize_with = "hex_option")]
+    pub spin: Option<u64>,
+    /// With which the loop would be left.
+    #[serde(serialize_with = "hex_option")]
+    pub exit: Option<u64>,
+}
+
+/// A store to the flag.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Writer {
+    /// `normal` or `spin`.
+    pub run: String,
+    pub tid: u32,
+    pub thread: String,
+    pub code: Code,
+    #[serde(serialize_with = "hex_option")]
+    pub value: Option<u64>,
+    /// Call sites, innermost first.
+    pub stack: Vec<Code>,
+    /// How often this instruction wrote there.
+    pub count: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Flag {
+    pub rank: u32,
+    /// 0..=1.
+    pub confidence: f64,
+    pub kind: FlagKind,
+    /// Always enough to find it again in a fresh run.
+    pub name: String,
+    pub module: Option<String>,
+    #[serde(serialize_with = "hex_option")]
+    pub offset: Option<u64>,
+    pub symbol: Option<String>,
+    pub field: Option<String>,
+    pub address: Addresses,
+    /// Bytes; 0 for a system call.
+    pub size: u32,
+    pub value: Values,
+    pub exit_when: String,
+    pub access_path: Option<String>,
+    pub readers: Vec<Code>,
+    pub writers: Vec<Writer>,
+    pub evidence: Vec<String>,
+}
+
+/// The words that decide one exit branch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    pub branch: Code,
+    pub exit_when: Option<String>,
+    /// Ranks of its flags.
+    pub flags: Vec<u32>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    pub schema: &'static str,
+    pub verdict: Verdict,
+    pub reason: String,
+    pub threads: Threads,
+    #[serde(rename = "loop")]
+    pub spin_loop: Option<LoopReport>,
+    pub divergence: Option<DivergenceReport>,
+    pub flags: Vec<Flag>,
+    pub groups: Vec<Group>,
+    pub notes: Vec<String>,
+    /// The reasoning, step by step.
+    pub explain: Vec<String>,
+}
+
+impl Report {
+    pub const SCHEMA: &'static str = "flagfinder.diff/1";
+
+    /// Nothing found, and why.
+    pub fn nothing(verdict: Verdict, reason: impl Into<String>) -> Report {
+        Report {
+            schema: Self::SCHEMA,
+            verdict,
+            reason: reason.into(),
+            threads: Threads::default(),
+            spin_loop: None,
+            divergence: None,
+            flags: Vec::new(),
+            groups: Vec::new(),
+            notes: Vec::new(),
+            explain: Vec::new(),
+        }
+    }
+}
+
+fn hex_option<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => serializer.collect_str(&format_args!("{value:#x}")),
+        None => serializer.serialize_none(),
+    }
+}

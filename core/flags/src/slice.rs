@@ -1,0 +1,266 @@
+//! Backward slices from the branches that could leave the loop to what decides them.
+//!
+//! An exit is a conditional branch that always went one way in its frame and whose other
+//! successor was never seen. Its slice goes back at most two iterations. Loads that no
+//! store of this thread in the loop covers are the words somebody else must change.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use iced_x86::FlowControl;
+
+use crate::dependence::{Dependence, Input};
+use crate::spin_loop::SpinLoop;
+use crate::window::Window;
+
+/// A branch that would leave what repeats.
+#[derive(Clone, Debug)]
+pub struct Exit {
+    /// Last execution in a whole iteration.
+    pub step: u32,
+    pub taken: bool,
+    /// Where it never went.
+    pub other: u64,
+    pub sources: Vec<Source>,
+    /// Something that decides it changes from iteration to iteration by this thread's
+    /// own doing (a counter, a deadline).
+    pub induction: bool,
+}
+
+/// What an exit depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Memory read at `step` that this thread does not write in the loop.
+    Load {
+        step: u32,
+        access: u8,
+        /// It only forms the address of another load.
+        address_only: bool,
+    },
+    /// Result or output of the system call at `step`.
+    Syscall { step: u32 },
+}
+
+/// Exits looked at; more are noise of a very large iteration.
+const EXIT_LIMIT: usize = 2000;
+/// Steps in one slice.
+const SLICE_LIMIT: usize = 20_000;
+
+pub struct Slicer<'w> {
+    window: &'w Window,
+    dependence: &'w Dependence,
+    spin: &'w SpinLoop,
+    /// Earlier execution of the same instruction at the same depth.
+    previous: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Branch {
+    rounds: u32,
+    last_round: Option<usize>,
+    last: u32,
+    taken: [bool; 2],
+}
+
+impl<'w> Slicer<'w> {
+    pub fn new(window: &'w Window, dependence: &'w Dependence, spin: &'w SpinLoop) -> Self {
+        let mut last: FxHashMap<(u32, u64), u32> = FxHashMap::default();
+        let previous = (0..window.len())
+            .map(|step| {
+                let key = (window.code_index(step), window.rsp(step));
+                last.insert(key, step).unwrap_or(u32::MAX)
+            })
+            .collect();
+        Slicer {
+            window,
+            dependence,
+            spin,
+            previous,
+        }
+    }
+
+    /// All exits with their sources.
+    pub fn exits(&self) -> Vec<Exit> {
+        let window = self.window;
+        let mut branches: FxHashMap<(u32, u64), Branch> = FxHashMap::default();
+        let mut seen: FxHashSet<(u64, u64)> = FxHashSet::default();
+        let whole = self.spin.starts.last().copied().unwrap_or(0);
+        for step in self.spin.first_step()..self.spin.end {
+            seen.insert((window.pc(step), window.rsp(step)));
+            let code = window.code(step);
+            let conditional =
+                code.instruction.flow_control() == FlowControl::ConditionalBranch && !code.repeated;
+            let Some(next) = window.next_pc(step).filter(|_| conditional) else {
+                continue;
+            };
+            let branch = branches
+                .entry((window.code_index(step), window.rsp(step)))
+                .or_default();
+            let taken = next != code.instruction.next_ip();
+            branch.taken[usize::from(taken)] = true;
+            if step < whole {
+                branch.last = step;
+                let round = Some(self.spin.round_of(step));
+                branch.rounds += u32::from(round != branch.last_round);
+                branch.last_round = round;
+            }
+        }
+        let rounds = self.spin.starts.len() as u32 - 1;
+        let mut exits: Vec<Exit> = Vec::new();
+        for ((code, rsp), branch) in &branches {
+            if branch.taken == [true, true] || branch.rounds == 0 {
+                continue;
+            }
+            let instruction = &window.code_at(*code).instruction;
+            let taken = branch.taken[1];
+            let other = if taken {
+                instruction.next_ip()
+            } else {
+                instruction.near_branch_target()
+            };
+            let often = branch.rounds * 2 >= rounds.min(8);
+            if often && !seen.contains(&(other, *rsp)) {
+                exits.push(Exit {
+                    step: branch.last,
+                    taken,
+                    other,
+                    sources: Vec::new(),
+                    induction: false,
+                });
+            }
+        }
+        // Outer frames first: they are what a huge iteration is about.
+        exits.sort_by_key(|exit| (std::cmp::Reverse(window.rsp(exit.step)), exit.step));
+        exits.truncate(EXIT_LIMIT);
+        for exit in &mut exits {
+            self.slice(exit);
+        }
+        exits
+    }
+
+    fn slice(&self, exit: &mut Exit) {
+        let round = self.spin.round_of(exit.step);
+        let bound = self.spin.starts[round.saturating_sub(1)];
+        let mut visited: FxHashMap<u32, bool> = FxHashMap::default();
+        let mut sources: FxHashSet<Source> = FxHashSet::default();
+        // (step, only forms an address)
+        let mut work = vec![(exit.step, false)];
+        while let Some((step, address_only)) = work.pop() {
+            match visited.get(&step) {
+                Some(false) => continue,
+                Some(true) if address_only => continue,
+                _ => {}
+            }
+            visited.insert(step, address_only);
+            if visited.len() > SLICE_LIMIT {
+                break;
+            }
+            if self.window.syscall_at(step).is_some() {
+                if !address_only {
+                    sources.insert(Source::Syscall { step });
+                }
+                continue;
+            }
+            self.loads(step, address_only, &mut sources);
+            let mut follow = |from: u32, address_only: bool| {
+                if from < bound {
+                    return;
+                }
+                if !address_only
+                    && self.spin.round_of(from) != self.spin.round_of(step)
+                    && self.changes(from)
+                {
+                    exit.induction = true;
+                }
+                work.push((from, address_only));
+            };
+            for edge in self.dependence.inputs(step) {
+                match edge.input {
+                    Input::Value | Input::Memory(_) => follow(edge.from, address_only),
+                    Input::Address => follow(edge.from, true),
+                }
+            }
+            if !address_only && self.is_constant(step) {
+                for branch in self.deciders(step, exit.step) {
+                    follow(branch, false);
+                }
+            }
+        }
+        exit.sources = sources.into_iter().collect();
+        exit.sources.sort_by_key(|source| match source {
+            Source::Load { step, access, .. } => (*step, *access),
+            Source::Syscall { step } => (*step, 0),
+        });
+    }
+
+    /// Loads at the step that no store within the loop covers.
+    fn loads(&self, step: u32, address_only: bool, sources: &mut FxHashSet<Source>) {
+        let first = self.spin.first_step();
+        for (index, access) in self.window.accesses(step).iter().enumerate() {
+            if access.write || access.address.is_none() {
+                continue;
+            }
+            let input = Input::Memory(index as u8);
+            let own = self
+                .dependence
+                .inputs(step)
+                .iter()
+                .any(|edge| edge.input == input && edge.from >= first);
+            if !own {
+                sources.insert(Source::Load {
+                    step,
+                    access: index as u8,
+                    address_only,
+                });
+            }
+        }
+    }
+
+    /// Does the step yield something else than its execution before?
+    fn changes(&self, step: u32) -> bool {
+        let before = self.previous[step as usize];
+        if before == u32::MAX {
+            return false;
+        }
+        let window = self.window;
+        let stored = |step: u32| {
+            let stores = window.accesses(step).iter().filter(|a| a.write);
+            stores.map(|a| a.value).collect::<Vec<_>>()
+        };
+        window.results(step) != window.results(before) || stored(step) != stored(before)
+    }
+
+    /// A definition that depends on nothing: which one it is was decided by a branch.
+    fn is_constant(&self, step: u32) -> bool {
+        let code = self.window.code(step);
+        code.reads == 0 && !code.memory.iter().any(|m| m.read)
+    }
+
+    /// The one-sided branches that led to `step`, if it is in a function called below
+    /// the exit's: `if (x) return 1`.
+    fn deciders(&self, step: u32, exit: u32) -> Vec<u32> {
+        let window = self.window;
+        let frame = window.rsp(step);
+        if frame == 0 || frame >= window.rsp(exit) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        let start = self.spin.starts[self.spin.round_of(step)];
+        let mut at = step;
+        while at > start && found.len() < 4 && step - at < 2000 {
+            at -= 1;
+            let code = window.code(at);
+            if code.instruction.flow_control() == FlowControl::ConditionalBranch {
+                found.push(at);
+            }
+            let calls = matches!(
+                code.instruction.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            );
+            if calls && window.rsp(at) > frame {
+                break; // the function's own call
+            }
+        }
+        found.retain(|branch| window.rsp(*branch) <= window.rsp(exit));
+        found
+    }
+}

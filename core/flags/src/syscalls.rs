@@ -1,0 +1,177 @@
+//! What the finder knows about system calls: which yield or sleep, which answer a
+//! question, and what memory they fill.
+
+/// What a call in a waiting loop is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Gives the processor away: its result decides nothing.
+    Yield,
+    /// Lets time pass.
+    Sleep,
+    /// Waits for or wakes another thread through a word in memory.
+    Lock,
+    /// Says something about the process or the time.
+    Neutral,
+    /// Moves data or changes something.
+    Work,
+    /// Tells whether something is ready.
+    Poll,
+}
+
+/// `args` tell a poll for nothing (a sleep) from a real one.
+pub fn role(number: u32, args: &[u64; 6]) -> Role {
+    match i64::from(number) {
+        libc::SYS_sched_yield => Role::Yield,
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep | libc::SYS_pause => Role::Sleep,
+        libc::SYS_poll | libc::SYS_ppoll if args[1] == 0 => Role::Sleep,
+        libc::SYS_select | libc::SYS_pselect6 if args[1..4] == [0, 0, 0] => Role::Sleep,
+        libc::SYS_poll
+        | libc::SYS_ppoll
+        | libc::SYS_select
+        | libc::SYS_pselect6
+        | libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2 => Role::Poll,
+        libc::SYS_futex => Role::Lock,
+        libc::SYS_getpid
+        | libc::SYS_gettid
+        | libc::SYS_getppid
+        | libc::SYS_clock_gettime
+        | libc::SYS_gettimeofday
+        | libc::SYS_time
+        | libc::SYS_times
+        | libc::SYS_getrusage
+        | libc::SYS_getcpu
+        | libc::SYS_rt_sigprocmask
+        | libc::SYS_rt_sigaction
+        | libc::SYS_rt_sigreturn
+        | libc::SYS_rt_sigpending
+        | libc::SYS_tgkill
+        | libc::SYS_madvise
+        | libc::SYS_brk
+        | libc::SYS_mmap
+        | libc::SYS_munmap
+        | libc::SYS_mprotect
+        | libc::SYS_membarrier
+        | libc::SYS_restart_syscall => Role::Neutral,
+        _ => Role::Work,
+    }
+}
+
+/// Does it hand data over that was waiting, when its result is positive?
+pub fn consumes(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_read
+            | libc::SYS_readv
+            | libc::SYS_pread64
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_pwrite64
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_accept
+            | libc::SYS_accept4
+    )
+}
+
+/// The descriptor it is about, where it has one as first argument.
+pub fn descriptor(number: u32, args: &[u64; 6]) -> Option<i32> {
+    let first = consumes(number)
+        || matches!(
+            i64::from(number),
+            libc::SYS_ioctl
+                | libc::SYS_fcntl
+                | libc::SYS_connect
+                | libc::SYS_epoll_wait
+                | libc::SYS_epoll_pwait
+                | libc::SYS_epoll_pwait2
+                | libc::SYS_flock
+                | libc::SYS_lseek
+                | libc::SYS_fstat
+        );
+    first.then_some(args[0] as i32)
+}
+
+/// `poll`, or `syscall 999` where the name is not known.
+pub fn name(number: u32) -> String {
+    let name = match i64::from(number) {
+        libc::SYS_poll => "poll",
+        libc::SYS_ppoll => "ppoll",
+        libc::SYS_select => "select",
+        libc::SYS_pselect6 => "pselect6",
+        libc::SYS_epoll_wait => "epoll_wait",
+        libc::SYS_epoll_pwait => "epoll_pwait",
+        libc::SYS_epoll_pwait2 => "epoll_pwait2",
+        libc::SYS_read => "read",
+        libc::SYS_readv => "readv",
+        libc::SYS_pread64 => "pread64",
+        libc::SYS_write => "write",
+        libc::SYS_recvfrom => "recvfrom",
+        libc::SYS_recvmsg => "recvmsg",
+        libc::SYS_sendto => "sendto",
+        libc::SYS_sendmsg => "sendmsg",
+        libc::SYS_accept => "accept",
+        libc::SYS_accept4 => "accept4",
+        libc::SYS_connect => "connect",
+        libc::SYS_ioctl => "ioctl",
+        libc::SYS_fcntl => "fcntl",
+        libc::SYS_futex => "futex",
+        libc::SYS_wait4 => "wait4",
+        libc::SYS_waitid => "waitid",
+        libc::SYS_kill => "kill",
+        libc::SYS_open => "open",
+        libc::SYS_openat => "openat",
+        libc::SYS_access => "access",
+        libc::SYS_faccessat => "faccessat",
+        libc::SYS_stat => "stat",
+        libc::SYS_newfstatat => "newfstatat",
+        libc::SYS_fstat => "fstat",
+        libc::SYS_flock => "flock",
+        libc::SYS_sched_yield => "sched_yield",
+        libc::SYS_nanosleep => "nanosleep",
+        libc::SYS_clock_nanosleep => "clock_nanosleep",
+        _ => return format!("syscall {number}"),
+    };
+    name.into()
+}
+
+/// (address, bytes) that the kernel wrote on success, for the calls that threads poll
+/// with.
+pub fn outputs(number: u32, args: &[u64; 6], result: i64) -> Vec<(u64, u64)> {
+    if result < 0 {
+        return Vec::new();
+    }
+    let got = result as u64;
+    let sets = |sets: &[u64], descriptors: u64| {
+        let bytes = descriptors.min(65536).div_ceil(64) * 8;
+        sets.iter()
+            .filter(|&&set| set != 0)
+            .map(|&set| (set, bytes))
+            .collect()
+    };
+    match i64::from(number) {
+        libc::SYS_poll | libc::SYS_ppoll => {
+            // Only `revents`, the last two bytes of each entry.
+            let count = args[1].min(1024);
+            (0..count)
+                .map(|i| (args[0].wrapping_add(i * 8 + 6), 2))
+                .collect()
+        }
+        libc::SYS_select | libc::SYS_pselect6 => sets(&args[1..4], args[0]),
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+            vec![(args[1], got.min(4096) * 12)]
+        }
+        libc::SYS_read | libc::SYS_recvfrom | libc::SYS_pread64 => {
+            vec![(args[1], got.min(1 << 20))]
+        }
+        libc::SYS_clock_gettime if args[1] != 0 => vec![(args[1], 16)],
+        libc::SYS_ioctl if args[1] == libc::FIONREAD => vec![(args[2], 4)],
+        libc::SYS_fstat | libc::SYS_stat => vec![(args[1], 144)],
+        libc::SYS_newfstatat => vec![(args[2], 144)],
+        libc::SYS_wait4 if args[1] != 0 => vec![(args[1], 4)],
+        _ => Vec::new(),
+    }
+}

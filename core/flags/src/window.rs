@@ -1,0 +1,190 @@
+//! A stretch of one thread's execution, instruction by instruction.
+//!
+//! Filled by the evaluator from a trace or by single-stepping a live thread; the
+//! finder does not see the difference. Known and unknown are told apart everywhere.
+//! About 80 bytes an instruction.
+
+use iced_x86::{Instruction, InstructionInfoFactory};
+use rustc_hash::FxHashMap;
+
+use crate::decoded::Decoded;
+use crate::evaluator::Access;
+use crate::value::Value;
+
+/// A system call within the window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Syscall {
+    /// Step of the `syscall` instruction.
+    pub step: u32,
+    pub number: u32,
+    pub args: [u64; 6],
+    /// Negative errno; `None` when it never returned.
+    pub result: Option<i64>,
+    /// What the kernel wrote into memory: (address, bytes).
+    pub written: Vec<(u64, u64)>,
+}
+
+/// Something that moved control from outside the code, before step `.0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interruption {
+    /// A signal was delivered; the step is the handler's first.
+    Signal { number: u32 },
+    /// sigreturn, rseq, or a gap in the recording.
+    Moved,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    code: u32,
+    first_access: u32,
+    first_result: u32,
+    rsp: u64,
+}
+
+/// See the module. Steps count from 0, oldest first.
+#[derive(Clone, Default)]
+pub struct Window {
+    codes: Vec<Decoded>,
+    by_pc: FxHashMap<(u64, u64), u32>,
+    steps: Vec<Step>,
+    accesses: Vec<Access>,
+    /// (register number, value after).
+    results: Vec<(u8, Value)>,
+    pub syscalls: Vec<Syscall>,
+    pub interruptions: Vec<(u32, Interruption)>,
+    /// How often knowledge was dropped because it contradicted what was recorded.
+    pub contradictions: u64,
+    /// Time that the window spans, in ns; 0 when unknown.
+    pub duration: u64,
+}
+
+impl Window {
+    pub fn len(&self) -> u32 {
+        self.steps.len() as u32
+    }
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+    /// Number of static instructions.
+    pub fn code_count(&self) -> usize {
+        self.codes.len()
+    }
+    /// Index of the step's static instruction.
+    pub fn code_index(&self, step: u32) -> u32 {
+        self.steps[step as usize].code
+    }
+    pub fn code(&self, step: u32) -> &Decoded {
+        &self.codes[self.steps[step as usize].code as usize]
+    }
+    pub fn code_at(&self, index: u32) -> &Decoded {
+        &self.codes[index as usize]
+    }
+    pub fn pc(&self, step: u32) -> u64 {
+        self.code(step).pc()
+    }
+    /// pc of the step after, if the window has one.
+    pub fn next_pc(&self, step: u32) -> Option<u64> {
+        (step + 1 < self.len()).then(|| self.pc(step + 1))
+    }
+    /// Stack pointer before the step; 0 when unknown.
+    pub fn rsp(&self, step: u32) -> u64 {
+        self.steps[step as usize].rsp
+    }
+    pub fn accesses(&self, step: u32) -> &[Access] {
+        let first = self.steps[step as usize].first_access as usize;
+        let end = self
+            .steps
+            .get(step as usize + 1)
+            .map_or(self.accesses.len(), |s| s.first_access as usize);
+        &self.accesses[first..end]
+    }
+    /// General registers that the step wrote, with their values after it.
+    pub fn results(&self, step: u32) -> &[(u8, Value)] {
+        let first = self.steps[step as usize].first_result as usize;
+        let end = self
+            .steps
+            .get(step as usize + 1)
+            .map_or(self.results.len(), |s| s.first_result as usize);
+        &self.results[first..end]
+    }
+    pub fn result(&self, step: u32, register: u8) -> Value {
+        let mut all = self.results(step).iter();
+        all.find(|(number, _)| *number == register)
+            .map_or(Value::UNKNOWN, |(_, value)| *value)
+    }
+    /// An atomic that puts back what was there tells nothing new: a spinner on a
+    /// test-and-set lock does not write its flag.
+    pub fn is_silent(&self, step: u32) -> bool {
+        let value = |write| {
+            let mut all = self.accesses(step).iter().filter(|a| a.write == write);
+            all.next().and_then(|a| a.value.get((a.bytes * 8).min(64)))
+        };
+        self.code(step).is_atomic() && value(false).is_some() && value(false) == value(true)
+    }
+    /// The call a `syscall` step made.
+    pub fn syscall_at(&self, step: u32) -> Option<&Syscall> {
+        let at = self.syscalls.partition_point(|s| s.step < step);
+        self.syscalls.get(at).filter(|s| s.step == step)
+    }
+
+    /// Interns a static instruction; changed code at one address becomes another.
+    pub fn intern(
+        &mut self,
+        instruction: &Instruction,
+        likeness: u64,
+        factory: &mut InstructionInfoFactory,
+    ) -> u32 {
+        let next = self.codes.len() as u32;
+        let index = *self
+            .by_pc
+            .entry((instruction.ip(), likeness))
+            .or_insert(next);
+        if index == next {
+            self.codes.push(Decoded::new(instruction, factory));
+        }
+        index
+    }
+
+    /// Begins a step; its accesses and results follow.
+    pub fn push(&mut self, code: u32, rsp: Value) {
+        self.steps.push(Step {
+            code,
+            first_access: self.accesses.len() as u32,
+            first_result: self.results.len() as u32,
+            rsp: rsp.get(64).unwrap_or(0),
+        });
+    }
+    pub fn push_access(&mut self, access: Access) {
+        self.accesses.push(access);
+    }
+    pub fn push_result(&mut self, register: u8, value: Value) {
+        self.results.push((register, value));
+    }
+
+    /// Drops all but the last `keep` steps.
+    pub fn keep_last(&mut self, keep: u32) {
+        let drop = self.len().saturating_sub(keep);
+        if drop == 0 {
+            return;
+        }
+        let (first_access, first_result) = self
+            .steps
+            .get(drop as usize)
+            .map_or((0, 0), |s| (s.first_access, s.first_result));
+        self.steps.drain(..drop as usize);
+        self.accesses.drain(..first_access as usize);
+        self.results.drain(..first_result as usize);
+        for step in &mut self.steps {
+            step.first_access -= first_access;
+            step.first_result -= first_result;
+        }
+        self.syscalls.retain(|s| s.step >= drop);
+        for call in &mut self.syscalls {
+            call.step -= drop;
+        }
+        self.interruptions.retain(|(step, _)| *step >= drop);
+        for (step, _) in &mut self.interruptions {
+            *step -= drop;
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Taking chunks out of the pool: workers compress FULL chunks and free them; at
+//! the end the half-filled ones are collected too.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use flagfinder_trace::protocol::{self as p, Chunk};
+use flagfinder_trace::{
+    settled_bytes, settled_records, EncodedSection, SectionEncoder, SectionKind, SectionMeta,
+    TraceError,
+};
+
+use crate::pool::Pool;
+use crate::sink::Sink;
+
+/// How long a worker sleeps when no doorbell rings.
+const IDLE: Duration = Duration::from_millis(20);
+/// How long FULL chunks are still drained once the recording is over; a tracer that
+/// does not heed `stop` fills more for ever.
+const LAST_DRAIN: Duration = Duration::from_secs(60);
+/// A partial chunk is cut this far behind its last nonzero byte: no event ends in
+/// more zeros.
+const ZERO_TAIL: usize = 512;
+
+/// What workers and the supervisor share.
+pub struct Drain<'a> {
+    pub pool: &'a Pool,
+    pub sink: &'a Mutex<Sink>,
+    /// Chunks of which a part is in the file: index -> (ts_open, bytes).
+    saved: Mutex<HashMap<u32, (u64, usize)>>,
+    /// FULL chunks that a worker has.
+    taken: Vec<AtomicBool>,
+    pub busy: AtomicU32,
+    pub stop: AtomicBool,
+}
+
+impl<'a> Drain<'a> {
+    pub fn new(pool: &'a Pool, sink: &'a Mutex<Sink>) -> Self {
+        let taken = (0..pool.chunk_count)
+            .map(|_| AtomicBool::new(false))
+            .collect();
+        Drain {
+            pool,
+            sink,
+            saved: Mutex::default(),
+            taken,
+            busy: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// A worker's whole life: until `stop` and nothing is FULL. Errors: the
+    /// compressor could not be had.
+    pub fn work(&self) -> Result<(), TraceError> {
+        let mut writer = ChunkWriter::new()?;
+        let mut stopped: Option<Instant> = None;
+        loop {
+            let seen = self.pool.doorbell();
+            let stop = self.stop.load(Ordering::Acquire);
+            if stop {
+                stopped.get_or_insert_with(Instant::now);
+            }
+            let overdue = stopped.is_some_and(|since| since.elapsed() > LAST_DRAIN);
+            if !overdue && self.drain_one(&mut writer) {
+                continue;
+            }
+            if stop {
+                return Ok(());
+            }
+            self.pool.wait_full(seen, IDLE);
+        }
+    }
+
+    fn drain_one(&self, writer: &mut ChunkWriter) -> bool {
+        let Some(index) = self.take() else {
+            return false;
+        };
+        let chunk = self.pool.chunk(index);
+        let used = chunk.used.min(self.pool.chunk_bytes);
+        if chunk.stream == p::STREAM_FLOW {
+            // Whatever the file's flow mentions, the file describes.
+            self.save(writer, p::STREAM_META, |other| other.pid == chunk.pid);
+        }
+        let saved = self.forget_saved(index, &chunk).min(used as usize);
+        let data = &self.pool.full_data(index, used)[saved..];
+        // All of it may be in the file already; values count even when there are none.
+        if !data.is_empty() || chunk.stream == p::STREAM_VALUES {
+            if let Some(section) = writer.encode(&chunk, saved, data, false) {
+                lock(self.sink).append(&section);
+            }
+        }
+        self.pool.free(index, used);
+        self.taken[index as usize].store(false, Ordering::Release);
+        self.busy.fetch_sub(1, Ordering::AcqRel);
+        true
+    }
+
+    /// How many bytes of a chunk stand in the file already; forgets that.
+    fn forget_saved(&self, index: u32, chunk: &Chunk) -> usize {
+        let saved = lock(&self.saved).remove(&index);
+        saved
+            .filter(|(ts_open, _)| *ts_open == chunk.ts_open)
+            .map_or(0, |(_, bytes)| bytes)
+    }
+
+    /// Writes what is finished of chunks that are still being written, so that it is
+    /// in the file should this process be killed. For META and FLOW.
+    fn save(&self, writer: &mut ChunkWriter, stream: u32, of: impl Fn(&Chunk) -> bool) {
+        // Held throughout: nobody drains a chunk of which a part is being saved.
+        let mut saved = lock(&self.saved);
+        for index in self.pool.span() {
+            if self.pool.state(index).load(Ordering::Acquire) != p::CHUNK_OWNED {
+                continue;
+            }
+            let chunk = self.pool.chunk(index);
+            if chunk.pid == 0 || chunk.stream != stream || !of(&chunk) {
+                continue;
+            }
+            let known = saved
+                .get(&index)
+                .filter(|(ts_open, _)| *ts_open == chunk.ts_open);
+            let before = known.map_or(0, |(_, bytes)| *bytes);
+            let mut data = std::mem::take(&mut writer.snapshot);
+            if self.pool.snapshot_from(index, before, &mut data).is_ok() {
+                let settled = match stream {
+                    p::STREAM_META => settled_records(&data),
+                    _ => settled_bytes(&data),
+                };
+                // FULL by now is as good, FREE is not: it was OWNED by another then.
+                let still = self.pool.chunk(index).ts_open == chunk.ts_open
+                    && self.pool.state(index).load(Ordering::Acquire) != p::CHUNK_FREE;
+                if settled > 0 && still {
+                    if let Some(section) = writer.encode(&chunk, before, &data[..settled], false) {
+                        lock(self.sink).append(&section);
+                    }
+                    saved.insert(index, (chunk.ts_open, before + settled));
+                }
+            }
+            writer.snapshot = data;
+        }
+    }
+
+    /// Saves the flow of threads that take longer than `age_ns` to fill a chunk.
+    pub fn save_slow(&self, writer: &mut ChunkWriter, now: u64, age_ns: u64) {
+        let slow = |chunk: &Chunk| now.saturating_sub(chunk.ts_open) > age_ns;
+        self.save(writer, p::STREAM_META, |_| true);
+        self.save(writer, p::STREAM_FLOW, slow);
+    }
+
+    /// Takes a FULL chunk: META and FLOW before VALUES, since only those make the
+    /// target wait; the oldest first.
+    fn take(&self) -> Option<u32> {
+        let mut best: Option<(u32, (bool, u64))> = None;
+        for index in self.pool.span() {
+            if self.pool.state(index).load(Ordering::Acquire) != p::CHUNK_FULL
+                || self.taken[index as usize].load(Ordering::Acquire)
+            {
+                continue;
+            }
+            let chunk = self.pool.chunk(index);
+            let key = (chunk.stream == p::STREAM_VALUES, chunk.ts_full);
+            if best.is_none_or(|(_, least)| key < least) {
+                best = Some((index, key));
+            }
+        }
+        let (index, _) = best?;
+        // Busy first, so that nobody sees "nothing FULL, nobody busy" in between.
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        let mine = !self.taken[index as usize].swap(true, Ordering::AcqRel);
+        if mine && self.pool.state(index).load(Ordering::Acquire) == p::CHUNK_FULL {
+            return Some(index);
+        }
+        if mine {
+            self.taken[index as usize].store(false, Ordering::Release);
+        }
+        self.busy.fetch_sub(1, Ordering::AcqRel);
+        // Another worker was faster; look again.
+        self.take()
+    }
+
+    /// Is a FULL chunk waiting, or being written?
+    pub fn is_pending(&self) -> bool {
+        self.busy.load(Ordering::Acquire) > 0
+            || self
+                .pool
+                .span()
+                .any(|i| self.pool.state(i).load(Ordering::Acquire) == p::CHUNK_FULL)
+    }
+
+    /// Writes the half-filled chunks of the processes that `of` names. `dead`: they
+    /// are freed as well. Once the workers have ended, FULL ones are written too: a
+    /// tracer that still runs may have filled them meanwhile.
+    pub fn collect(&self, dead: bool, of: impl Fn(u32) -> bool) -> Result<(), TraceError> {
+        let mut writer = ChunkWriter::new()?;
+        let mut buffer = Vec::new();
+        for index in 0..self.pool.chunk_count {
+            let state = self.pool.state(index).load(Ordering::Acquire);
+            let alone = self.stop.load(Ordering::Acquire);
+            if state != p::CHUNK_OWNED && !(state == p::CHUNK_FULL && alone) {
+                continue;
+            }
+            let chunk = self.pool.chunk(index);
+            // Claimed but not described yet: empty.
+            if chunk.pid == 0 || !of(chunk.pid) || self.pool.snapshot(index, &mut buffer).is_err() {
+                continue;
+            }
+            let partial = state == p::CHUNK_OWNED;
+            let size = if partial {
+                partial_size(&chunk, &buffer)
+            } else {
+                chunk.used as usize
+            };
+            let saved = self.forget_saved(index, &chunk);
+            let data = &buffer[..size.min(buffer.len())];
+            let data = data.get(saved..).unwrap_or_default();
+            // An empty section still says that its thread was running.
+            if saved > 0 || !data.is_empty() {
+                if let Some(section) = writer.encode(&chunk, saved, data, partial) {
+                    lock(self.sink).append(&section);
+                }
+            }
+            if dead {
+                self.pool.free(index, self.pool.chunk_bytes);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes of a half-filled chunk to keep; 0: it was not begun.
+fn partial_size(chunk: &Chunk, data: &[u8]) -> usize {
+    match data.iter().rposition(|&byte| byte != 0) {
+        None => 0,
+        Some(last) if chunk.stream == p::STREAM_FLOW => (last + 1 + ZERO_TAIL).min(data.len()),
+        // Records and values may end in zeros: the reader knows where they end.
+        Some(_) => data.len(),
+    }
+}
+
+/// What a panicked holder left is still usable: sections are whole or not there.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Turns chunks into sections.
+pub struct ChunkWriter {
+    encoder: SectionEncoder,
+    scratch: Vec<u8>,
+    snapshot: Vec<u8>,
+}
+
+impl ChunkWriter {
+    pub fn new() -> Result<Self, TraceError> {
+        Ok(ChunkWriter {
+            encoder: SectionEncoder::new()?,
+            scratch: Vec::new(),
+            snapshot: Vec::new(),
+        })
+    }
+
+    /// `data` begins `skipped` bytes into the chunk. `None`: a stream this version
+    /// does not know.
+    fn encode(
+        &mut self,
+        chunk: &Chunk,
+        skipped: usize,
+        data: &[u8],
+        partial: bool,
+    ) -> Option<EncodedSection> {
+        let kind = match chunk.stream {
+            p::STREAM_META => SectionKind::Meta,
+            p::STREAM_FLOW => SectionKind::Flow,
+            p::STREAM_VALUES => SectionKind::Values,
+            _ => return None,
+        };
+        let meta = SectionMeta {
+            kind,
+            partial,
+            pid: chunk.pid,
+            tid: chunk.tid,
+            seq: chunk.seq,
+            start_pos: chunk.start_pos + skipped as u64,
+            ts_open: chunk.ts_open,
+            ts_full: if partial { 0 } else { chunk.ts_full },
+            lost: 0,
+            regs_valid: if kind == SectionKind::Values {
+                chunk.regs_valid
+            } else {
+                0
+            },
+            image_ts: chunk.image_ts,
+        };
+        if kind != SectionKind::Values {
+            return self.encoder.encode(&meta, data).ok();
+        }
+        self.scratch.clear();
+        self.scratch
+            .extend_from_slice(bytemuck::bytes_of(&chunk.regs));
+        self.scratch.extend_from_slice(data);
+        self.encoder.encode(&meta, &self.scratch).ok()
+    }
+}

@@ -1,0 +1,23 @@
+//! The recorder: starts a target under a tracer, drains the tracer's shared-memory
+//! pool into a trace file, and sees the recording to its end, however it comes.
+//!
+//! The pool's protocol is `include/ff_protocol.h`; the file is `flagfinder_trace`'s.
+
+mod drain;
+mod error;
+mod machine;
+mod observe;
+mod options;
+mod pool;
+mod session;
+mod signals;
+mod sink;
+mod spinning;
+mod target;
+mod user;
+
+pub use error::{RecordError, RecordErrorKind};
+pub use options::{
+    Last, Outcome, Progress, RecordOptions, TargetExit, Then, TracerCommand, POOL_PLACEHOLDER,
+};
+pub use session::record;

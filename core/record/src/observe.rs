@@ -1,0 +1,113 @@
+//! What /proc tells about the target while it runs: memory maps and thread names.
+//!
+//! Looking costs the target its mmap lock for a moment, so the looks grow rare
+//! while nothing changes.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use flagfinder_trace::{SectionKind, SectionMeta};
+
+use crate::drain::lock;
+use crate::sink::Sink;
+
+const FIRST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+pub struct Observer {
+    processes: BTreeMap<u32, Observed>,
+}
+
+struct Observed {
+    next: Instant,
+    interval: Duration,
+    maps: String,
+    names: BTreeMap<u32, String>,
+}
+
+impl Observer {
+    /// Looks at each process whose turn it is; all of them when `now` is demanded.
+    pub fn look(&mut self, pids: &[u32], demanded: bool, sink: &Mutex<Sink>) {
+        let now = Instant::now();
+        for &pid in pids {
+            let observed = self.processes.entry(pid).or_insert_with(|| Observed {
+                next: now,
+                interval: FIRST,
+                maps: String::new(),
+                names: BTreeMap::new(),
+            });
+            if demanded || observed.next <= now {
+                let changed = observed.look(pid, sink);
+                // A program whose maps change all the time is not looked at more for it.
+                let longest = if changed { LONGEST / 2 } else { LONGEST };
+                observed.interval = (observed.interval * 2).min(longest);
+                observed.next = now + observed.interval;
+            }
+        }
+    }
+}
+
+impl Observed {
+    fn look(&mut self, pid: u32, sink: &Mutex<Sink>) -> bool {
+        let mut changed = false;
+        let ts = monotonic_ns();
+        let meta = |kind| SectionMeta {
+            pid,
+            ts_open: ts,
+            ts_full: ts,
+            ..SectionMeta::new(kind)
+        };
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        if !maps.is_empty() && maps != self.maps {
+            lock(sink).section(&meta(SectionKind::Maps), maps.as_bytes());
+            self.maps = maps;
+            changed = true;
+        }
+        let names = thread_names(pid);
+        if names
+            .iter()
+            .any(|(tid, name)| self.names.get(tid) != Some(name))
+        {
+            // Ended threads keep their last name.
+            self.names.extend(names);
+            if let Ok(text) = serde_json::to_vec(&self.names) {
+                lock(sink).section(&meta(SectionKind::Names), &text);
+            }
+            changed = true;
+        }
+        changed
+    }
+}
+
+fn thread_names(pid: u32) -> BTreeMap<u32, String> {
+    let mut names = BTreeMap::new();
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return names;
+    };
+    for task in tasks.flatten() {
+        let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
+        let name = std::fs::read(task.path().join("comm")).ok();
+        if let (Some(tid), Some(name)) = (tid, name) {
+            names.insert(
+                tid,
+                String::from_utf8_lossy(&name)
+                    .trim_end_matches('\n')
+                    .to_owned(),
+            );
+        }
+    }
+    names
+}
+
+/// CLOCK_MONOTONIC in ns, the clock of all trace times.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills the struct it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

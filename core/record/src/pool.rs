@@ -1,0 +1,425 @@
+//! The shared-memory pool: the recorder's side of `include/ff_protocol.h`.
+//!
+//! All unsafe access to shared memory stands here. Tracers write at any time, so
+//! shared words are atomics and chunk data is read only once FULL (it is ours
+//! then) or through `pread`, which also leaves holes of the sparse file unallocated.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{fchown, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use flagfinder_trace::protocol::{self as p, Chunk, ShmHeader};
+use flagfinder_trace::{Level, Note, NoteLevel};
+use memmap2::MmapRaw;
+
+use crate::error::{RecordError, Result};
+use crate::user::User;
+
+const MIB: u64 = 1 << 20;
+/// FULL chunks that may wait for the recorder, in bytes; beyond it tracers wait.
+const BACKLOG_BYTES: u64 = 256 * MIB;
+/// The least that a pool is good for.
+const MINIMUM_BYTES: u64 = 24 * MIB;
+const MAXIMUM_BYTES: u64 = 4 << 30;
+/// Two per thread; the target reserves address space for all of them.
+const MOST_CHUNKS: u64 = 8192;
+const PAGE: u64 = 4096;
+const DESCRIPTORS: u64 = PAGE;
+/// Chunks are given backing memory ahead in steps of so many, so that a full
+/// tmpfs is noticed here and never becomes a SIGBUS in the target.
+const BACKING_STEP: u32 = 16;
+/// A tracer's search may pass a chunk that is freed behind it and take a later one.
+const BACKING_SLACK: u32 = 4;
+
+pub struct Pool {
+    path: PathBuf,
+    file: File,
+    map: MmapRaw,
+    pub chunk_bytes: u32,
+    pub chunk_count: u32,
+    data_offset: u64,
+    /// Chunks below this index have backing memory.
+    backed: AtomicU32,
+    /// No chunk at or above this index was ever in use.
+    high_water: AtomicU32,
+}
+
+macro_rules! header_word {
+    ($pool:expr, $field:ident, $type:ty) => {{
+        let offset = std::mem::offset_of!(ShmHeader, $field);
+        // SAFETY: the map is at least a page, is aligned to one, and lives as long
+        // as the pool; the field is aligned; shared words are only used as atomics.
+        unsafe { &*($pool.map.as_ptr().add(offset) as *const $type) }
+    }};
+}
+
+impl Pool {
+    /// Creates the file: in /dev/shm when that has room, else in the temporary
+    /// directory. Returns the notes about it.
+    pub fn create(level: Level, user: Option<&User>) -> Result<(Pool, Vec<Note>)> {
+        let mut notes = Vec::new();
+        let shm = Path::new("/dev/shm");
+        let (directory, free) = match free_bytes(shm) {
+            Some(free) if free / 2 >= MINIMUM_BYTES => (shm.to_path_buf(), free),
+            found => {
+                let directory = std::env::temp_dir();
+                let free = free_bytes(&directory).unwrap_or(0);
+                let reason = found.map_or("is not there".to_owned(), |f| {
+                    format!("has only {} MiB free", f / MIB)
+                });
+                let text = format!(
+                    "/dev/shm {reason}: the buffers stand in {} instead, which slows recording down",
+                    directory.display()
+                );
+                notes.push(Note {
+                    level: NoteLevel::Fallback,
+                    text,
+                });
+                (directory, free)
+            }
+        };
+        let bytes = (free / 2).min(available_memory() / 2).min(MAXIMUM_BYTES);
+        if bytes < MINIMUM_BYTES {
+            return Err(RecordError {
+                kind: crate::error::RecordErrorKind::Unavailable,
+                what: "There is no room for the recording buffers.".into(),
+                found: format!("{} MiB usable in {}", bytes / MIB, directory.display()),
+                fix: format!(
+                    "Free {} MiB there, or set TMPDIR to a directory that has it.",
+                    2 * MINIMUM_BYTES / MIB
+                ),
+                still_works: "Existing traces can be read.".into(),
+            });
+        }
+        // Small pools get small chunks: each thread needs two.
+        let chunk_bytes = if bytes >= 256 * MIB { MIB } else { MIB / 4 };
+        let chunk_count = (bytes / chunk_bytes).min(MOST_CHUNKS) as u32;
+        sweep(&directory);
+        let pool = Self::create_in(&directory, level, chunk_bytes as u32, chunk_count, user)?;
+        Ok((pool, notes))
+    }
+
+    /// Creates a pool of a given shape. Errors: the system's.
+    pub fn create_in(
+        directory: &Path,
+        level: Level,
+        chunk_bytes: u32,
+        chunk_count: u32,
+        user: Option<&User>,
+    ) -> Result<Pool> {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let path = directory.join(format!("{PREFIX}{}-{serial}{SUFFIX}", std::process::id()));
+        let fail = |e: &std::io::Error| {
+            RecordError::io(
+                format!(
+                    "The recording buffers {} could not be created.",
+                    path.display()
+                ),
+                e,
+                "Make room there, or set TMPDIR to another directory.",
+            )
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| fail(&e))?;
+        let descriptors = u64::from(chunk_count) * std::mem::size_of::<Chunk>() as u64;
+        let data_offset = (DESCRIPTORS + descriptors).div_ceil(PAGE) * PAGE;
+        let total = data_offset + u64::from(chunk_count) * u64::from(chunk_bytes);
+        let prepared = file
+            .set_len(total)
+            .and_then(|()| allocate(&file, 0, data_offset))
+            .and_then(|()| {
+                user.map_or(Ok(()), |user| fchown(&file, Some(user.uid), Some(user.gid)))
+            });
+        let map = prepared
+            .and_then(|()| MmapRaw::map_raw(&file))
+            .map_err(|e| {
+                let _ = std::fs::remove_file(&path);
+                fail(&e)
+            })?;
+        let pool = Pool {
+            path,
+            file,
+            map,
+            chunk_bytes,
+            chunk_count,
+            data_offset,
+            backed: AtomicU32::new(0),
+            high_water: AtomicU32::new(0),
+        };
+        pool.back(BACKING_STEP * 2);
+        let limit = pool.live_limit();
+        let header = ShmHeader {
+            magic: p::SHM_MAGIC,
+            version: p::PROTOCOL_VERSION,
+            chunk_count,
+            chunk_bytes,
+            level: if level == Level::Values {
+                p::LEVEL_VALUES
+            } else {
+                p::LEVEL_FLOW
+            },
+            descriptor_offset: DESCRIPTORS,
+            data_offset,
+            recorder_pid: std::process::id(),
+            live_limit: limit,
+            ..bytemuck::Zeroable::zeroed()
+        };
+        // SAFETY: no tracer knows the file yet.
+        unsafe { std::ptr::write(pool.map.as_mut_ptr().cast::<ShmHeader>(), header) };
+        Ok(pool)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn state(&self, index: u32) -> &AtomicU32 {
+        let offset = self.descriptor(index) + std::mem::offset_of!(Chunk, state);
+        // SAFETY: as in header_word!; `descriptor` checks the index.
+        unsafe { &*(self.map.as_ptr().add(offset) as *const AtomicU32) }
+    }
+
+    fn owner(&self, index: u32) -> &AtomicU32 {
+        let offset = self.descriptor(index) + std::mem::offset_of!(Chunk, pid);
+        // SAFETY: as in `state`.
+        unsafe { &*(self.map.as_ptr().add(offset) as *const AtomicU32) }
+    }
+
+    fn descriptor(&self, index: u32) -> usize {
+        assert!(index < self.chunk_count);
+        DESCRIPTORS as usize + index as usize * std::mem::size_of::<Chunk>()
+    }
+
+    /// A copy of a chunk's descriptor. Its fields are stable while the chunk is FULL.
+    pub fn chunk(&self, index: u32) -> Chunk {
+        // SAFETY: inside the map; a copy torn by a tracer is still plain data.
+        unsafe {
+            std::ptr::read_volatile(
+                self.map
+                    .as_ptr()
+                    .add(self.descriptor(index))
+                    .cast::<Chunk>(),
+            )
+        }
+    }
+
+    fn data(&self, index: u32) -> *mut u8 {
+        assert!(index < self.chunk_count);
+        // SAFETY: inside the map.
+        unsafe {
+            self.map
+                .as_mut_ptr()
+                .add(self.data_offset as usize + index as usize * self.chunk_bytes as usize)
+        }
+    }
+
+    /// The first `used` bytes of a FULL chunk that the caller has taken.
+    pub fn full_data(&self, index: u32, used: u32) -> &[u8] {
+        // SAFETY: inside the map; tracers do not write FULL chunks, and `free` is
+        // called by the one who took it, after this borrow.
+        unsafe { std::slice::from_raw_parts(self.data(index), used.min(self.chunk_bytes) as usize) }
+    }
+
+    /// Reads a chunk that may still be written, without allocating its holes.
+    pub fn snapshot(&self, index: u32, buffer: &mut Vec<u8>) -> std::io::Result<()> {
+        buffer.resize(self.chunk_bytes as usize, 0);
+        let offset = self.data_offset + u64::from(index) * u64::from(self.chunk_bytes);
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    /// The same from byte `skip` on, unless nothing stands there yet.
+    pub fn snapshot_from(
+        &self,
+        index: u32,
+        skip: usize,
+        buffer: &mut Vec<u8>,
+    ) -> std::io::Result<()> {
+        buffer.clear();
+        let size = (self.chunk_bytes as usize).saturating_sub(skip);
+        let offset =
+            self.data_offset + u64::from(index) * u64::from(self.chunk_bytes) + skip as u64;
+        let mut first = [0u8; 8];
+        let probe = size.min(first.len());
+        self.file.read_exact_at(&mut first[..probe], offset)?;
+        if first != [0; 8] {
+            buffer.resize(size, 0);
+            self.file.read_exact_at(buffer, offset)?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes a chunk and gives it back to the tracers.
+    pub fn free(&self, index: u32, used: u32) {
+        let used = u64::from(used).div_ceil(PAGE) * PAGE;
+        let size = used.min(u64::from(self.chunk_bytes)) as usize;
+        // SAFETY: inside the map; nobody else writes a chunk that is FULL or whose
+        // owner is dead.
+        unsafe { std::ptr::write_bytes(self.data(index), 0, size) };
+        // Between its next claim and description nobody must take it for the old owner's.
+        self.owner(index).store(0, Ordering::Relaxed);
+        header_word!(self, live_count, AtomicU32)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
+                live.checked_sub(1)
+            })
+            .ok();
+        self.state(index).store(p::CHUNK_FREE, Ordering::Release);
+        let doorbell = header_word!(self, free_doorbell, AtomicU32);
+        doorbell.fetch_add(1, Ordering::Release);
+        futex(doorbell, libc::FUTEX_WAKE, i32::MAX as u32, None);
+    }
+
+    /// Waits until a tracer rings or `timeout` passes; `seen` is the doorbell's
+    /// value before the caller last looked for FULL chunks.
+    pub fn wait_full(&self, seen: u32, timeout: Duration) {
+        futex(
+            header_word!(self, full_doorbell, AtomicU32),
+            libc::FUTEX_WAIT,
+            seen,
+            Some(timeout),
+        );
+    }
+
+    pub fn doorbell(&self) -> u32 {
+        header_word!(self, full_doorbell, AtomicU32).load(Ordering::Acquire)
+    }
+
+    /// Tells tracers to stop writing and not to wait for anyone.
+    pub fn close(&self) {
+        header_word!(self, stop, AtomicU32).store(1, Ordering::Release);
+        header_word!(self, recorder_gone, AtomicU32).store(1, Ordering::Release);
+        let doorbell = header_word!(self, free_doorbell, AtomicU32);
+        doorbell.fetch_add(1, Ordering::Release);
+        futex(doorbell, libc::FUTEX_WAKE, i32::MAX as u32, None);
+    }
+
+    /// (flow bytes, value chunks) that tracers had to drop so far.
+    pub fn dropped(&self) -> (u64, u64) {
+        (
+            header_word!(self, dropped_flow_bytes, AtomicU64).load(Ordering::Relaxed),
+            header_word!(self, dropped_value_chunks, AtomicU64).load(Ordering::Relaxed),
+        )
+    }
+
+    fn live_limit(&self) -> u32 {
+        self.backed
+            .load(Ordering::Relaxed)
+            .saturating_sub(BACKING_SLACK)
+    }
+
+    fn back(&self, wanted: u32) {
+        let backed = self.backed.load(Ordering::Relaxed);
+        let wanted = wanted.min(self.chunk_count);
+        if wanted <= backed {
+            return;
+        }
+        let chunk = u64::from(self.chunk_bytes);
+        let start = self.data_offset + u64::from(backed) * chunk;
+        if allocate(&self.file, start, u64::from(wanted - backed) * chunk).is_ok() {
+            self.backed.store(wanted, Ordering::Relaxed);
+        }
+    }
+
+    /// Raises the limit of live chunks while `owned` chunks are being written: all
+    /// of those, and a backlog. `false`: no memory is left and no chunk is free, so
+    /// tracers wait for ever.
+    pub fn grow(&self, owned: u32, full: u32) -> bool {
+        let backlog = (BACKLOG_BYTES / u64::from(self.chunk_bytes)) as u32;
+        let live = owned + full;
+        let most = owned.saturating_add(backlog);
+        let backed = self.backed.load(Ordering::Relaxed);
+        if live + 2 * BACKING_STEP > backed && backed < most {
+            self.back(backed + BACKING_STEP.max(live / 2));
+        }
+        let limit = self.live_limit();
+        header_word!(self, live_limit, AtomicU32).store(limit, Ordering::Release);
+        full > 0 || owned < limit
+    }
+
+    /// Indices that may be in use: everything below the highest ever seen in use,
+    /// and somewhat beyond.
+    pub fn span(&self) -> std::ops::Range<u32> {
+        0..(self.high_water.load(Ordering::Relaxed) + 64).min(self.chunk_count)
+    }
+
+    pub fn used(&self, index: u32) {
+        self.high_water.fetch_max(index + 1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.close();
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+const PREFIX: &str = "flagfinder-";
+const SUFFIX: &str = ".pool";
+
+/// Removes pools whose recorder was killed. Their targets keep what they mapped.
+fn sweep(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| {
+            name.strip_prefix(PREFIX)?
+                .strip_suffix(SUFFIX)?
+                .split('-')
+                .next()?
+                .parse::<u32>()
+                .ok()
+        });
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn allocate(file: &File, offset: u64, bytes: u64) -> std::io::Result<()> {
+    // SAFETY: a plain system call on an open file.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset as i64, bytes as i64) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>) {
+    let time = timeout.map(|t| libc::timespec {
+        tv_sec: t.as_secs() as i64,
+        tv_nsec: i64::from(t.subsec_nanos()),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the word outlives the call; a wrong or early return only means one
+    // more look at the pool.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
+}
+
+fn free_bytes(directory: &Path) -> Option<u64> {
+    let path = std::ffi::CString::new(directory.to_str()?).ok()?;
+    // SAFETY: statvfs fills the struct it is given.
+    unsafe {
+        let mut facts: libc::statvfs = std::mem::zeroed();
+        (libc::statvfs(path.as_ptr(), &mut facts) == 0).then_some(facts.f_bavail * facts.f_frsize)
+    }
+}
+
+/// MemAvailable in bytes; unlimited where /proc does not tell.
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map_or(u64::MAX, |kib| kib * 1024)
+}

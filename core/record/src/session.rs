@@ -1,0 +1,399 @@
+//! One recording from start to end: the supervisor.
+//!
+//! Inputs: options, the tracer's command. Output: the trace file and how it ended.
+//! Blind spots: a process that was started by the target and is not traced is not
+//! waited for; a thread that ends without its tracer noticing keeps its chunks
+//! until its process ends.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use flagfinder_trace::{protocol as p, End, EndReason, Note, NoteLevel, ProcessEnd, TraceError};
+
+use crate::drain::{lock, ChunkWriter, Drain};
+use crate::error::{RecordError, RecordErrorKind, Result};
+use crate::machine;
+use crate::observe::{monotonic_ns, Observer};
+use crate::options::{Outcome, Progress, RecordOptions, TargetExit, Then};
+use crate::pool::Pool;
+use crate::signals::Signals;
+use crate::sink::Sink;
+use crate::spinning::SpinWatch;
+use crate::target::{is_running, Target};
+use crate::user::User;
+
+const TICK: Duration = Duration::from_millis(50);
+/// At first the pool must grow with the target's threads, and short programs' maps
+/// are wanted.
+const FIRST_TICK: Duration = Duration::from_millis(5);
+const AT_FIRST: Duration = Duration::from_millis(300);
+/// Between looks for spinning threads, progress reports and looks at dead children.
+const LOOK: Duration = Duration::from_millis(250);
+/// A thread's flow is in the file after this, however slowly it fills a chunk.
+const SAVE_AFTER_NS: u64 = 1_000_000_000;
+/// Tracers that wait for a chunk although none will come are released after this.
+const STARVED: Duration = Duration::from_secs(2);
+/// After the recorder was asked to end, how long the target may take to do so.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Records until the target ends or one of the options says so. `progress` is
+/// called about four times a second from the calling thread.
+///
+/// Errors: nothing could be started, or the target ended before its tracer began.
+/// A full disk is no error: the outcome says `EndReason::WriteFailed`.
+pub fn record(options: &RecordOptions, progress: &mut dyn FnMut(Progress)) -> Result<Outcome> {
+    let signals = Signals::catch().ok_or_else(|| RecordError {
+        kind: RecordErrorKind::Failed,
+        what: "A second recording cannot run in this process.".into(),
+        found: "one that has not ended".into(),
+        fix: "Wait for it, or record from another process.".into(),
+        still_works: "The first recording goes on.".into(),
+    })?;
+    let user = User::behind_sudo();
+    let (pool, pool_notes) = Pool::create(options.level, user.as_ref())?;
+    let info = machine::info(options);
+    let sink = Mutex::new(Sink::create(
+        &options.output,
+        &info,
+        options.last,
+        user.as_ref(),
+    )?);
+    for note in options.notes.iter().chain(&pool_notes) {
+        lock(&sink).note(note.clone());
+    }
+    let drain = Drain::new(&pool, &sink);
+    let target = Target::start(&options.tracer, pool.path(), user.as_ref())?;
+    let workers = std::thread::available_parallelism().map_or(1, |n| n.get().clamp(1, 4));
+    let mut session = Session {
+        options,
+        signals,
+        drain: &drain,
+        target,
+        observer: Observer::default(),
+        spin: options.stop_when_spinning.map(SpinWatch::new),
+        started: Instant::now(),
+        starved: None,
+        asked: None,
+        pids: Vec::new(),
+        seen: BTreeSet::new(),
+        end: End::default(),
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(|| drain.work())).collect();
+        let result = session.supervise(progress);
+        drain.stop.store(true, Ordering::Release);
+        for thread in threads {
+            // A worker that panicked took nothing along: its chunk stays FULL.
+            if let Ok(Err(error)) = thread.join() {
+                return Err(error);
+            }
+        }
+        result
+    })?;
+    session.finish()
+}
+
+struct Session<'a> {
+    options: &'a RecordOptions,
+    signals: Signals,
+    drain: &'a Drain<'a>,
+    target: Target,
+    observer: Observer,
+    spin: Option<SpinWatch>,
+    started: Instant,
+    /// Since when tracers have been waiting in vain.
+    starved: Option<Instant>,
+    /// Since when a signal has asked for the end.
+    asked: Option<Instant>,
+    /// Processes that have chunks in the pool now.
+    pids: Vec<u32>,
+    /// All that ever had.
+    seen: BTreeSet<u32>,
+    end: End,
+}
+
+impl Session<'_> {
+    fn supervise(
+        &mut self,
+        progress: &mut dyn FnMut(Progress),
+    ) -> std::result::Result<(), TraceError> {
+        let mut looked = Instant::now();
+        let mut saver = ChunkWriter::new()?;
+        loop {
+            let young = self.started.elapsed() < AT_FIRST;
+            self.target.wait(if young { FIRST_TICK } else { TICK });
+            let ended = self.target.exit().is_some();
+            self.census();
+            if ended && !self.children_run() {
+                self.end.reason = EndReason::TargetEnded;
+                return Ok(());
+            }
+            if let Some(reason) = self.reason_to_stop() {
+                self.end.reason = reason;
+                return Ok(());
+            }
+            let running: Vec<u32> = self
+                .pids
+                .iter()
+                .copied()
+                .filter(|&pid| is_running(pid))
+                .collect();
+            self.observer.look(&running, false, self.drain.sink);
+            if looked.elapsed() < LOOK {
+                continue;
+            }
+            looked = Instant::now();
+            progress(self.progress());
+            self.drain
+                .save_slow(&mut saver, monotonic_ns(), SAVE_AFTER_NS);
+            self.collect_dead(&running)?;
+            let spinning = self
+                .spin
+                .as_mut()
+                .map(|spin| spin.look(self.drain.pool))
+                .unwrap_or_default();
+            if !spinning.is_empty() {
+                self.end.spinning_threads = spinning.iter().map(|(_, tid)| *tid).collect();
+                self.end.reason = EndReason::Spinning;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts chunks, notes processes, and lets the pool grow.
+    fn census(&mut self) {
+        let pool = self.drain.pool;
+        let (mut owned, mut full) = (0, 0);
+        self.pids.clear();
+        for index in 0..pool.chunk_count {
+            match pool.state(index).load(Ordering::Acquire) {
+                p::CHUNK_FREE => continue,
+                p::CHUNK_OWNED => owned += 1,
+                _ => full += 1,
+            }
+            pool.used(index);
+            let pid = pool.chunk(index).pid;
+            if pid != 0 && !self.pids.contains(&pid) {
+                self.pids.push(pid);
+                self.seen.insert(pid);
+            }
+        }
+        if pool.grow(owned, full) {
+            self.starved = None;
+        } else {
+            self.starved.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn reason_to_stop(&mut self) -> Option<EndReason> {
+        if lock(self.drain.sink).failure.is_some() {
+            return Some(EndReason::WriteFailed);
+        }
+        if self
+            .options
+            .stop_after
+            .is_some_and(|limit| self.started.elapsed() >= limit)
+        {
+            return Some(EndReason::Interrupted);
+        }
+        if self.starved.is_some_and(|since| since.elapsed() > STARVED) {
+            let text = "more threads than the buffers in shared memory can serve: the recording ends here, the target goes on";
+            lock(self.drain.sink).note(Note {
+                level: NoteLevel::Lost,
+                text: text.into(),
+            });
+            return Some(EndReason::WriteFailed);
+        }
+        if let Some(number) = self.signals.take_forward() {
+            self.target.signal(number);
+            if number != libc::SIGINT {
+                self.asked.get_or_insert_with(Instant::now);
+            }
+        }
+        let insists = self.signals.received() > 1;
+        let overdue = self.asked.is_some_and(|since| since.elapsed() > GRACE);
+        (insists || overdue).then_some(EndReason::Interrupted)
+    }
+
+    fn children_run(&self) -> bool {
+        self.options.follow_children
+            && self
+                .pids
+                .iter()
+                .any(|&pid| pid != self.target.pid() && is_running(pid))
+    }
+
+    /// Takes the half-filled chunks of children that have ended.
+    fn collect_dead(&mut self, running: &[u32]) -> std::result::Result<(), TraceError> {
+        let main = self.target.pid();
+        let dead: Vec<u32> = self
+            .pids
+            .iter()
+            .copied()
+            .filter(|pid| *pid != main && !running.contains(pid))
+            .collect();
+        if !dead.is_empty() && !self.drain.is_pending() {
+            self.drain.collect(true, |pid| dead.contains(&pid))?;
+        }
+        Ok(())
+    }
+
+    fn progress(&self) -> Progress {
+        let sink = lock(self.drain.sink);
+        Progress {
+            elapsed: self.started.elapsed(),
+            flow_bytes: sink.flow_bytes,
+            values_bytes: sink.values_bytes,
+            stored_bytes: sink.stored_bytes(),
+            waiting_chunks: self.drain.busy.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Collects what is left in the pool, ends the target if so asked, closes the file.
+    fn finish(mut self) -> Result<Outcome> {
+        let stopped_early = self.target.exit().is_none() || self.children_run();
+        let failed = self.end.reason == EndReason::WriteFailed;
+        if stopped_early && !failed {
+            let running: Vec<u32> = self
+                .pids
+                .iter()
+                .copied()
+                .filter(|&pid| is_running(pid))
+                .collect();
+            self.observer.look(&running, true, self.drain.sink);
+        }
+        if stopped_early && self.options.then == Then::Kill && !failed {
+            self.kill();
+        }
+        let running: Vec<u32> = self
+            .pids
+            .iter()
+            .copied()
+            .filter(|&pid| is_running(pid))
+            .collect();
+        if !running.is_empty() {
+            self.drain.pool.close();
+        }
+        self.drain.work()?;
+        self.drain.collect(false, |_| true)?;
+        let last_words = self.last_words();
+        if failed && self.target.exit().is_none() {
+            self.sit_out();
+        }
+        self.close(last_words)
+    }
+
+    /// After the kill nothing writes to the pool any more.
+    fn kill(&mut self) {
+        self.target.signal(libc::SIGKILL);
+        for &pid in self.pids.iter().filter(|&&pid| pid != self.target.pid()) {
+            // Only processes that own chunks of this pool get here.
+            // SAFETY: a plain system call.
+            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        }
+        let since = Instant::now();
+        while since.elapsed() < GRACE
+            && (self.target.exit().is_none() || self.pids.iter().any(|&pid| is_running(pid)))
+        {
+            self.target.wait(TICK);
+        }
+    }
+
+    /// What a reader of the trace must know about losses.
+    fn last_words(&mut self) -> Vec<Note> {
+        let mut notes = Vec::new();
+        let (flow, values) = self.drain.pool.dropped();
+        self.end.dropped_flow_bytes = flow;
+        self.end.dropped_value_chunks = values;
+        let mut lost = |text: String| {
+            notes.push(Note {
+                level: NoteLevel::Lost,
+                text,
+            })
+        };
+        if flow > 0 {
+            lost(format!(
+                "{flow} bytes of flow were dropped because the recorder could not take them"
+            ));
+        }
+        if values > 0 {
+            lost(format!(
+                "{values} chunks of values were overwritten before they could be written"
+            ));
+        }
+        if let Some(error) = &lock(self.drain.sink).failure {
+            lost(format!(
+                "{} ({}). Later parts of the run are missing.",
+                error.what(),
+                error.found()
+            ));
+        }
+        notes
+    }
+
+    /// The recording is over but the target is not to be disturbed: wait for it, so
+    /// that its exit status can still be returned.
+    fn sit_out(&mut self) {
+        while self.target.exit().is_none() {
+            self.target.wait(LOOK);
+            if let Some(number) = self.signals.take_forward() {
+                self.target.signal(number);
+            }
+            if self.signals.received() > 1 {
+                return;
+            }
+        }
+    }
+
+    fn close(mut self, last_words: Vec<Note>) -> Result<Outcome> {
+        let target = self.target.exit().unwrap_or(TargetExit::Running);
+        let main = self.target.pid();
+        self.end.ts = monotonic_ns();
+        self.end.processes = vec![process_end(main, target)];
+        for &pid in self.seen.iter().filter(|&&pid| pid != main) {
+            self.end.processes.push(ProcessEnd {
+                pid,
+                running: is_running(pid),
+                ..ProcessEnd::default()
+            });
+        }
+        let mut sink = lock(self.drain.sink);
+        let nothing = sink.flow_sections == 0;
+        sink.finish(&mut self.end, last_words);
+        let notes = std::mem::take(&mut sink.notes);
+        drop(sink);
+        if nothing && self.end.reason == EndReason::TargetEnded {
+            return Err(RecordError {
+                kind: RecordErrorKind::Failed,
+                what: "Nothing was recorded: the program ended before its tracer began.".into(),
+                found: format!("{target:?}; what the tracer or the program printed stands above"),
+                fix: "Check that the program runs by itself, then `flagfinder record` again."
+                    .into(),
+                still_works: "Existing traces can be read.".into(),
+            });
+        }
+        let progress = self.progress();
+        Ok(Outcome {
+            pid: main,
+            target,
+            end: self.end,
+            notes,
+            progress,
+        })
+    }
+}
+
+fn process_end(pid: u32, exit: TargetExit) -> ProcessEnd {
+    let mut end = ProcessEnd {
+        pid,
+        ..ProcessEnd::default()
+    };
+    match exit {
+        TargetExit::Exited(status) => end.status = Some(status),
+        TargetExit::Signaled(signal) => end.signal = Some(signal),
+        TargetExit::Running => end.running = true,
+    }
+    end
+}

@@ -1,0 +1,313 @@
+//! The file that all drain workers append to: counts, the flight recorder's limit,
+//! and what happens when the disk is full.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{fchown, FileExt};
+use std::path::{Path, PathBuf};
+
+use flagfinder_trace::{
+    container::SectionHeader, EncodedSection, End, Info, Note, SectionKind, SectionMeta,
+    TraceError, TraceWriter,
+};
+
+use crate::error::Result;
+use crate::options::Last;
+use crate::user::User;
+
+/// Removed sections are reclaimed once they make up so much of the file: copying
+/// the rest then costs less than writing it did.
+const RECLAIM_BYTES: u64 = 16 << 20;
+/// How many sections may be given up so that META and END fit on a full disk.
+const SACRIFICE: usize = 256;
+
+#[derive(Clone, Copy)]
+struct Kept {
+    kind: SectionKind,
+    offset: u64,
+    bytes: u64,
+    live: bool,
+    age: u64,
+}
+
+/// By what a flight recorder drops: flow by its end, values by their begin, so that
+/// values never outlive the flow they belong to.
+fn age(header: &SectionHeader) -> u64 {
+    match header.section_kind() {
+        Some(SectionKind::Values) => header.ts_open,
+        _ if header.ts_full == 0 => u64::MAX,
+        _ => header.ts_full,
+    }
+}
+
+pub struct Sink {
+    path: PathBuf,
+    writer: TraceWriter<File>,
+    /// File header and INFO.
+    head_bytes: u64,
+    last: Option<Last>,
+    /// Sections behind INFO, in file order.
+    sections: Vec<Kept>,
+    /// Limited sections: (age, index in `sections`), the oldest first. Not the file's
+    /// order: values wait longest before they are written.
+    by_age: BTreeSet<(u64, usize)>,
+    limited_bytes: u64,
+    dead_bytes: u64,
+    pub dropped_sections: u64,
+    pub flow_bytes: u64,
+    pub values_bytes: u64,
+    pub flow_sections: u64,
+    pub notes: Vec<Note>,
+    /// META that came after the failure.
+    rescued: Vec<EncodedSection>,
+    /// Set by the first write that failed; nothing is appended after it.
+    pub failure: Option<TraceError>,
+}
+
+impl Sink {
+    pub fn create(
+        path: &Path,
+        info: &Info,
+        last: Option<Last>,
+        user: Option<&User>,
+    ) -> Result<Sink> {
+        let writer = TraceWriter::create(path, info)?;
+        if let Some(user) = user {
+            // The file is the user's, not root's; failing that it is still readable by root.
+            let _ = fchown(writer.file(), Some(user.uid), Some(user.gid));
+        }
+        Ok(Sink {
+            path: path.to_path_buf(),
+            head_bytes: writer.bytes(),
+            writer,
+            last,
+            sections: Vec::new(),
+            by_age: BTreeSet::new(),
+            limited_bytes: 0,
+            dead_bytes: 0,
+            dropped_sections: 0,
+            flow_bytes: 0,
+            values_bytes: 0,
+            flow_sections: 0,
+            notes: Vec::new(),
+            rescued: Vec::new(),
+            failure: None,
+        })
+    }
+
+    pub fn stored_bytes(&self) -> u64 {
+        self.writer.bytes()
+    }
+
+    pub fn append(&mut self, section: &EncodedSection) {
+        let kind = section.header.section_kind();
+        match kind {
+            Some(SectionKind::Flow) => {
+                self.flow_bytes += section.header.raw_bytes;
+                self.flow_sections += 1;
+            }
+            Some(SectionKind::Values) => self.values_bytes += section.header.raw_bytes,
+            _ => {}
+        }
+        if self.failure.is_none() {
+            let offset = self.writer.bytes();
+            match self.writer.append(section) {
+                Ok(()) => {
+                    return self.keep(
+                        kind.unwrap_or(SectionKind::Note),
+                        offset,
+                        age(&section.header),
+                    )
+                }
+                Err(error) => self.failure = Some(error),
+            }
+        }
+        // Without descriptions of its blocks the flow in the file is worth nothing.
+        if kind == Some(SectionKind::Meta) {
+            self.rescued.push(section.clone());
+        }
+    }
+
+    fn keep(&mut self, kind: SectionKind, offset: u64, age: u64) {
+        let kept = Kept {
+            kind,
+            offset,
+            bytes: self.writer.bytes() - offset,
+            live: true,
+            age,
+        };
+        if self.is_limited(kept.kind) {
+            self.limited_bytes += kept.bytes;
+            self.by_age.insert((age, self.sections.len()));
+        }
+        self.sections.push(kept);
+        self.enforce_limit();
+    }
+
+    fn is_limited(&self, kind: SectionKind) -> bool {
+        self.last.is_some_and(|last| {
+            kind == SectionKind::Values || (last.flow && kind == SectionKind::Flow)
+        })
+    }
+
+    fn enforce_limit(&mut self) {
+        let Some(last) = self.last else { return };
+        if self.limited_bytes <= last.bytes {
+            return;
+        }
+        while self.limited_bytes > last.bytes {
+            let Some((_, index)) = self.by_age.pop_first() else {
+                break;
+            };
+            let kept = &mut self.sections[index];
+            kept.live = false;
+            self.limited_bytes -= kept.bytes;
+            self.dead_bytes += kept.bytes;
+            self.dropped_sections += 1;
+        }
+        if self.dead_bytes > (last.bytes / 2).max(RECLAIM_BYTES) {
+            self.reclaim();
+        }
+    }
+
+    /// Rewrites the file without its removed sections. The old file stays readable
+    /// until the new one takes its name.
+    fn reclaim(&mut self) {
+        if self.dead_bytes == 0 || self.failure.is_some() {
+            return;
+        }
+        let mut name = self.path.clone().into_os_string();
+        name.push(".part");
+        let part = PathBuf::from(name);
+        match self.rewrite(&part) {
+            Ok((writer, sections)) => {
+                self.writer = writer;
+                self.sections = sections;
+                self.dead_bytes = 0;
+                self.by_age = self.limited_by_age();
+            }
+            Err(error) => {
+                let _ = std::fs::remove_file(&part);
+                let what = "The flight recorder's file could not be rewritten.";
+                let found = error.to_string();
+                let fix = "Make room on the disk for twice the size given with --last.";
+                let kind = flagfinder_trace::TraceErrorKind::Io;
+                self.failure = Some(TraceError::new(
+                    kind,
+                    what,
+                    found,
+                    fix,
+                    "The trace up to here is readable.",
+                ));
+            }
+        }
+    }
+
+    fn limited_by_age(&self) -> BTreeSet<(u64, usize)> {
+        let sections = self.sections.iter().enumerate();
+        sections
+            .filter(|(_, kept)| kept.live && self.is_limited(kept.kind))
+            .map(|(index, kept)| (kept.age, index))
+            .collect()
+    }
+
+    fn rewrite(&mut self, part: &Path) -> std::io::Result<(TraceWriter<File>, Vec<Kept>)> {
+        let old = self.writer.file();
+        let new = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(part)?;
+        let metadata = old.metadata()?;
+        // Root may give the file back to the user behind sudo; others own it anyway.
+        let _ = fchown(
+            &new,
+            Some(std::os::unix::fs::MetadataExt::uid(&metadata)),
+            None,
+        );
+        let mut buffer = Vec::new();
+        let mut copy = |offset: u64, bytes: u64, to: u64| -> std::io::Result<()> {
+            buffer.resize(bytes as usize, 0);
+            old.read_exact_at(&mut buffer, offset)?;
+            new.write_all_at(&buffer, to)
+        };
+        copy(0, self.head_bytes, 0)?;
+        let mut end = self.head_bytes;
+        let mut sections = Vec::new();
+        for kept in self.sections.iter().filter(|kept| kept.live) {
+            copy(kept.offset, kept.bytes, end)?;
+            sections.push(Kept {
+                offset: end,
+                ..*kept
+            });
+            end += kept.bytes;
+        }
+        (&new).seek(SeekFrom::Start(end))?;
+        std::fs::rename(part, &self.path)?;
+        let writer = TraceWriter::resume(new, end, sections.len() as u64 + 1)
+            .map_err(std::io::Error::other)?;
+        Ok((writer, sections))
+    }
+
+    /// Appends a section that belongs to no chunk.
+    pub fn section(&mut self, meta: &SectionMeta, raw: &[u8]) {
+        if self.failure.is_some() {
+            return;
+        }
+        let offset = self.writer.bytes();
+        match self.writer.section(meta, raw) {
+            Ok(()) => self.keep(meta.kind, offset, meta.ts_open),
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    /// Writes a note into the trace and keeps it for the caller.
+    pub fn note(&mut self, note: Note) {
+        if let Ok(text) = serde_json::to_vec(&note) {
+            self.section(&SectionMeta::new(SectionKind::Note), &text);
+        }
+        self.notes.push(note);
+    }
+
+    /// Closes the trace with late META, `last_words` and END. On a full disk the newest sections
+    /// make room for them.
+    pub fn finish(&mut self, end: &mut End, last_words: Vec<Note>) {
+        if self.failure.is_none() {
+            self.reclaim();
+        }
+        end.dropped_sections = self.dropped_sections;
+        for _ in 0..=SACRIFICE {
+            let (bytes, sections) = (self.end_of_sections(), self.sections.len() as u64 + 1);
+            // Cuts off what a failed write left.
+            if self.writer.truncate(bytes, sections).is_err() {
+                break;
+            }
+            let rescued = self
+                .rescued
+                .iter()
+                .try_for_each(|section| self.writer.append(section));
+            let noted = rescued.and_then(|()| {
+                last_words
+                    .iter()
+                    .try_for_each(|note| self.writer.note(note))
+            });
+            if noted.and_then(|()| self.writer.end(end)).is_ok() {
+                break;
+            }
+            if self.sections.pop().is_none() {
+                break;
+            }
+            end.dropped_sections += 1;
+        }
+        self.notes.extend(last_words);
+    }
+
+    /// Where the last whole section ends.
+    fn end_of_sections(&self) -> u64 {
+        self.sections
+            .last()
+            .map_or(self.head_bytes, |kept| kept.offset + kept.bytes)
+    }
+}

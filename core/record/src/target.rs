@@ -1,0 +1,127 @@
+//! The target process: started through the tracer, watched, and its end.
+
+use std::ffi::OsString;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use crate::error::{RecordError, Result};
+use crate::options::{TargetExit, TracerCommand, POOL_PLACEHOLDER};
+use crate::user::User;
+
+pub struct Target {
+    child: Child,
+    exit: Option<TargetExit>,
+}
+
+impl Target {
+    /// Starts the tracer, which becomes the target: same pid, this terminal, this
+    /// working directory and environment, the recorder's stdin, stdout and stderr.
+    pub fn start(tracer: &TracerCommand, pool: &Path, user: Option<&User>) -> Result<Target> {
+        let argv: Vec<OsString> = tracer
+            .argv
+            .iter()
+            .map(|word| {
+                if word == POOL_PLACEHOLDER {
+                    pool.as_os_str().to_owned()
+                } else {
+                    word.clone()
+                }
+            })
+            .collect();
+        let Some((program, arguments)) = argv.split_first() else {
+            return Err(RecordError {
+                kind: crate::error::RecordErrorKind::Failed,
+                what: "The tracer could not be started.".into(),
+                found: "an empty command".into(),
+                fix: "Give the tracer's program and arguments.".into(),
+                still_works: "Existing traces can be read.".into(),
+            });
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        if let Some(user) = user.cloned() {
+            command
+                .env("HOME", &user.home)
+                .env("USER", &user.name)
+                .env("LOGNAME", &user.name);
+            // SAFETY: between fork and exec only system calls are made.
+            unsafe {
+                command.pre_exec(move || {
+                    let groups = libc::setgroups(user.groups.len(), user.groups.as_ptr());
+                    if groups != 0 || libc::setgid(user.gid) != 0 || libc::setuid(user.uid) != 0 {
+                        return Err(std::io::Error::last_os_error());
+                    }
+                    Ok(())
+                });
+            }
+        }
+        let child = command.spawn().map_err(|e| {
+            RecordError::io(
+                format!(
+                    "The tracer {} could not be started.",
+                    Path::new(program).display()
+                ),
+                &e,
+                "Build the tracer again, or check that its file may be executed.",
+            )
+        })?;
+        Ok(Target { child, exit: None })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended; `None` while it runs.
+    pub fn exit(&mut self) -> Option<TargetExit> {
+        if self.exit.is_none() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                self.exit = Some(match (status.code(), status.signal()) {
+                    (Some(code), _) => TargetExit::Exited(code),
+                    (None, signal) => TargetExit::Signaled(signal.unwrap_or(0)),
+                });
+            }
+        }
+        self.exit
+    }
+
+    /// Sends a signal while the process is still ours to name.
+    pub fn signal(&mut self, number: i32) {
+        if self.exit().is_none() {
+            // SAFETY: the pid is that of our unreaped child.
+            unsafe { libc::kill(self.pid() as i32, number) };
+        }
+    }
+
+    /// Sleeps until the target ends, a signal arrives, or `timeout` passes.
+    pub fn wait(&self, timeout: Duration) {
+        // SAFETY: plain system calls; the descriptor is closed here.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_pidfd_open, self.pid(), 0) as i32;
+            if fd < 0 {
+                libc::usleep(timeout.as_micros() as u32);
+                return;
+            }
+            let mut wanted = libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            libc::poll(&mut wanted, 1, timeout.as_millis() as i32);
+            libc::close(fd);
+        }
+    }
+}
+
+/// Does the process run (a zombie does not)?
+pub fn is_running(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.trim_start().chars().next());
+    !matches!(state, Some('Z' | 'X') | None)
+}

@@ -1,0 +1,254 @@
+//! The recorder against a stand-in tracer (`writer.c`): every way a recording ends.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+use flagfinder_record::{
+    record, Last, Outcome, RecordOptions, TargetExit, Then, TracerCommand, POOL_PLACEHOLDER,
+};
+use flagfinder_trace::{EndReason, Flow, Level, Trace};
+
+/// Recordings catch signals, so a process makes one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn writer() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ff_writer");
+        let status = Command::new("cc")
+            .args(["-O2", "-std=gnu11", "-I"])
+            .arg(root.join("../../include"))
+            .arg(root.join("tests/writer.c"))
+            .arg("-o")
+            .arg(&out)
+            .status()
+            .expect("a C compiler");
+        assert!(status.success());
+        out
+    })
+}
+
+fn options(name: &str, mode: &str, count: u64) -> RecordOptions {
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // `timeout` execs nothing itself, so the target must limit itself: see ulimit.
+    let script = format!("ulimit -t 60; exec \"$0\" \"$1\" {mode} {count}");
+    let argv = [
+        "sh",
+        "-c",
+        &script,
+        writer().to_str().unwrap(),
+        POOL_PLACEHOLDER,
+    ]
+    .map(Into::into);
+    RecordOptions::new(
+        output,
+        TracerCommand {
+            argv: argv.to_vec(),
+        },
+        Level::Flow,
+    )
+}
+
+fn run(options: &RecordOptions) -> (Outcome, Trace) {
+    let outcome = record(options, &mut |_| {}).unwrap();
+    (outcome, Trace::open(&options.output).unwrap())
+}
+
+/// The blocks of the only thread, which must cycle through 1 2 3 without a gap.
+fn cycling_blocks(trace: &Trace) -> u64 {
+    let mut count = 0;
+    for item in trace.processes()[0].threads()[0].flow() {
+        match item.unwrap() {
+            Flow::Block { id, .. } => {
+                assert_eq!(u64::from(id), 1 + count % 3, "block {count}");
+                count += 1;
+            }
+            Flow::Event { .. } => {}
+            Flow::Gap { reason, pos } => panic!("a gap at {pos}: {reason:?}"),
+        }
+    }
+    count
+}
+
+#[test]
+fn a_target_that_ends_is_recorded_whole() {
+    let _alone = alone();
+    let (outcome, trace) = run(&options("whole.trace", "count", 20_000_000));
+    assert_eq!(outcome.target, TargetExit::Exited(7));
+    assert_eq!(outcome.end.reason, EndReason::TargetEnded);
+    assert_eq!(trace.end().unwrap().processes[0].status, Some(7));
+    assert!(
+        trace.is_complete(),
+        "{:?} {:?}",
+        trace.damage(),
+        trace.faults()
+    );
+    assert_eq!(cycling_blocks(&trace), 20_000_000);
+    assert_eq!(trace.processes()[0].blocks().len(), 8);
+    assert!(!trace.processes()[0].threads()[0].ended_open());
+}
+
+#[test]
+fn a_killed_target_keeps_everything_it_executed() {
+    let _alone = alone();
+    let (outcome, trace) = run(&options("killed.trace", "kill", 3_000_001));
+    assert_eq!(outcome.target, TargetExit::Signaled(libc::SIGKILL));
+    assert_eq!(cycling_blocks(&trace), 3_000_001);
+    assert_eq!(trace.processes()[0].blocks().len(), 8);
+    assert!(trace.processes()[0].threads()[0].ended_open());
+}
+
+#[test]
+fn a_spinning_thread_ends_the_recording() {
+    let _alone = alone();
+    let mut options = options("spin.trace", "slow", 0);
+    options.stop_when_spinning = Some(Duration::from_secs(1));
+    options.then = Then::Kill;
+    let (outcome, trace) = run(&options);
+    assert_eq!(outcome.end.reason, EndReason::Spinning);
+    assert_eq!(outcome.end.spinning_threads, [outcome.pid]);
+    assert_eq!(outcome.target, TargetExit::Signaled(libc::SIGKILL));
+    assert!(cycling_blocks(&trace) > 10_000);
+    assert!(!trace.processes()[0].maps().is_empty());
+    assert_eq!(trace.processes()[0].threads()[0].name, "ff_writer");
+}
+
+#[test]
+fn a_target_can_be_left_running() {
+    let _alone = alone();
+    let mut options = options("left.trace", "slow", 0);
+    options.stop_after = Some(Duration::from_millis(500));
+    let (outcome, trace) = run(&options);
+    let running = Path::new("/proc").join(outcome.pid.to_string()).exists();
+    unsafe { libc::kill(outcome.pid as i32, libc::SIGKILL) };
+    assert!(running);
+    assert_eq!(outcome.target, TargetExit::Running);
+    assert!(trace.end().unwrap().processes[0].running);
+    assert!(cycling_blocks(&trace) > 1000);
+}
+
+#[test]
+fn the_flight_recorder_keeps_the_newest_flow() {
+    let _alone = alone();
+    let mut options = options("last.trace", "flood", 60_000_000);
+    options.last = Some(Last {
+        bytes: 4 << 20,
+        flow: true,
+    });
+    let (outcome, trace) = run(&options);
+    assert_eq!(outcome.target, TargetExit::Exited(7));
+    assert!(outcome.end.dropped_sections > 0);
+    let size = std::fs::metadata(&options.output).unwrap().len();
+    assert!(size < (4 << 20) + (1 << 20), "{size} bytes are kept");
+    let thread = &trace.processes()[0].threads()[0];
+    let first = thread.flow().next().unwrap().unwrap();
+    assert!(
+        matches!(first, Flow::Gap { .. }),
+        "the loss shows: {first:?}"
+    );
+    let blocks = thread
+        .flow()
+        .filter(|i| matches!(i, Ok(Flow::Block { .. })))
+        .count();
+    assert!(
+        (1_000_000..60_000_000).contains(&blocks),
+        "{blocks} blocks are kept"
+    );
+    let gaps = thread
+        .flow()
+        .filter(|i| matches!(i, Ok(Flow::Gap { .. })))
+        .count();
+    assert_eq!(gaps, 1);
+    assert!(trace.is_complete());
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_but_not_the_target() {
+    let _alone = alone();
+    let options = options("full.trace", "flood", 150_000_000);
+    let unlimited = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    let limited = libc::rlimit {
+        rlim_cur: 6 << 20,
+        ..unlimited
+    };
+    // Only from the first report on: the pool's file is there by then.
+    let outcome = record(&options, &mut |_| {
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limited) };
+    });
+    unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &unlimited) };
+    let outcome = outcome.unwrap();
+    assert_eq!(outcome.end.reason, EndReason::WriteFailed);
+    // 9: the stand-in noticed that nobody takes its chunks any more.
+    assert_eq!(outcome.target, TargetExit::Exited(9));
+    assert!(outcome
+        .notes
+        .iter()
+        .any(|note| note.level == flagfinder_trace::NoteLevel::Lost));
+    let trace = Trace::open(&options.output).unwrap();
+    assert!(trace.is_complete() && trace.notes() == outcome.notes);
+    assert_eq!(trace.end().unwrap().reason, EndReason::WriteFailed);
+    assert_eq!(trace.processes()[0].blocks().len(), 8);
+    assert!(trace.processes()[0].threads()[0].flow().count() > 1_000_000);
+    assert_eq!(flagfinder_trace::check(&trace).unwrap(), []);
+}
+
+#[test]
+fn a_killed_recorder_leaves_a_readable_trace_and_the_target_running() {
+    let _alone = alone();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("launcher");
+    std::fs::create_dir_all(&directory).unwrap();
+    let launcher = directory.join("ff_launch");
+    let script = "#!/bin/sh\nulimit -t 60; exec FF \"$2\" slow\n";
+    std::fs::write(&launcher, script.replace("FF", writer().to_str().unwrap())).unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&launcher, executable).unwrap();
+    let output = directory.join("orphan.trace");
+    // cargo test builds the examples beside the tests.
+    let tests = std::env::current_exe().unwrap();
+    let example = tests.ancestors().nth(2).unwrap().join("examples/record");
+    let mut recorder = Command::new(example)
+        .arg("-o")
+        .arg(&output)
+        .arg("--tracer-dir")
+        .arg(&directory)
+        .args(["--level", "flow", "--", "slow"])
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    let trace = Trace::open(&output).unwrap();
+    let pid = trace.processes()[0].pid;
+    let running = Path::new("/proc").join(pid.to_string()).exists();
+    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+    assert!(running, "the target outlives its recorder");
+    assert!(trace.end().is_none() && !trace.is_complete());
+    assert!(cycling_blocks(&trace) > 10_000);
+    assert_eq!(flagfinder_trace::check(&trace).unwrap(), []);
+}
+
+#[test]
+fn a_tracer_that_cannot_start_is_an_error_in_four_parts() {
+    let _alone = alone();
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("none.trace");
+    let command = TracerCommand {
+        argv: vec!["/nonexistent/tracer".into()],
+    };
+    let error = record(
+        &RecordOptions::new(output, command, Level::Flow),
+        &mut |_| {},
+    )
+    .unwrap_err();
+    assert_eq!(error.exit_code(), 69);
+    assert!(error.what.contains("/nonexistent/tracer") && !error.fix.is_empty());
+}

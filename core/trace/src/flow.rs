@@ -1,0 +1,368 @@
+//! Walking a thread's flow: block ids and events, in order, one section in memory
+//! at a time.
+//!
+//! A position is a byte offset in the thread's FLOW stream. Events are framed, so
+//! decoding can begin at section starts only. A damaged or missing section is a
+//! [`Flow::Gap`]; the walk goes on behind it.
+
+use crate::block::BlockId;
+use crate::container::{Section, SectionLoader, Storage};
+use crate::error::{Result, TraceErrorKind};
+use crate::event::{decode_record, Event};
+use crate::protocol as p;
+use crate::thread::Thread;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapReason {
+    /// Sections are missing: dropped by the tracer or by `--last`.
+    Lost,
+    /// A section is there but its checksum or framing is wrong.
+    Damaged,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Control entered a block.
+    Block {
+        id: BlockId,
+        pos: u64,
+    },
+    Event {
+        event: Event,
+        pos: u64,
+    },
+    /// Flow is missing between the item before and `pos`.
+    Gap {
+        reason: GapReason,
+        pos: u64,
+    },
+}
+
+impl Flow {
+    pub fn pos(&self) -> u64 {
+        match self {
+            Flow::Block { pos, .. } | Flow::Event { pos, .. } | Flow::Gap { pos, .. } => *pos,
+        }
+    }
+}
+
+/// What comes next, without taking it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Upcoming {
+    Fault,
+    Other,
+    End,
+}
+
+/// Iterates over a thread's flow. Yields `Err` once for an I/O error, then ends.
+pub struct FlowCursor<'a> {
+    storage: &'a Storage,
+    sections: &'a [Section],
+    /// Index of the section to load next.
+    next: usize,
+    loader: SectionLoader,
+    buffer: Vec<u8>,
+    offset: usize,
+    /// Position of buffer[0].
+    base: u64,
+    gap: Option<GapReason>,
+    /// Position that continues what was walked.
+    expected: Option<u64>,
+    failed: Option<crate::TraceError>,
+}
+
+impl<'a> FlowCursor<'a> {
+    /// Begins at section `first` of the thread's flow.
+    pub(crate) fn new(thread: &'a Thread, first: usize) -> Self {
+        let expected = if first == 0 { Some(0) } else { None };
+        FlowCursor {
+            storage: &thread.storage,
+            sections: &thread.flow_sections,
+            next: first,
+            loader: SectionLoader::new(),
+            buffer: Vec::new(),
+            offset: 0,
+            base: 0,
+            gap: None,
+            expected,
+            failed: None,
+        }
+    }
+
+    /// Loads sections until something can be decoded. `false`: the end.
+    fn refill(&mut self) -> bool {
+        while self.offset + 2 > self.buffer.len() && self.gap.is_none() && self.failed.is_none() {
+            let Some(section) = self.sections.get(self.next) else {
+                return false;
+            };
+            self.next += 1;
+            self.offset = 0;
+            self.base = section.header.start_pos;
+            let missing = self.expected.is_some_and(|pos| pos != self.base);
+            self.expected = Some(self.base + section.header.raw_bytes);
+            if missing {
+                self.gap = Some(GapReason::Lost);
+            }
+            if let Err(error) = self.loader.load(self.storage, section, &mut self.buffer) {
+                self.buffer.clear();
+                self.next = if error.kind() == TraceErrorKind::Io {
+                    self.sections.len()
+                } else {
+                    self.next
+                };
+                match error.kind() {
+                    TraceErrorKind::Io => self.failed = Some(error),
+                    TraceErrorKind::BadTrace => self.damaged(section),
+                }
+            }
+        }
+        true
+    }
+
+    fn damaged(&mut self, section: &Section) {
+        self.buffer.clear();
+        self.offset = 0;
+        self.base = section.header.start_pos + section.header.raw_bytes;
+        self.gap = Some(GapReason::Damaged);
+    }
+
+    fn unit(&self, at: usize) -> u16 {
+        match self.buffer.get(at..at + 2) {
+            Some(bytes) => u16::from_le_bytes([bytes[0], bytes[1]]),
+            None => p::FLOW_PAD,
+        }
+    }
+
+    pub(crate) fn upcoming(&mut self) -> Upcoming {
+        loop {
+            if !self.refill() {
+                return Upcoming::End;
+            }
+            if self.gap.is_some() || self.failed.is_some() {
+                return Upcoming::Other;
+            }
+            match self.unit(self.offset) {
+                p::FLOW_PAD => self.offset = self.buffer.len(),
+                p::FLOW_EVENT if self.unit(self.offset + 2) == p::EVENT_FAULT => {
+                    return Upcoming::Fault
+                }
+                _ => return Upcoming::Other,
+            }
+        }
+    }
+}
+
+impl Iterator for FlowCursor<'_> {
+    type Item = Result<Flow>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if self.offset + 2 > self.buffer.len() || self.gap.is_some() {
+                if !self.refill() {
+                    return None;
+                }
+                if let Some(error) = self.failed.take() {
+                    return Some(Err(error));
+                }
+                if let Some(reason) = self.gap.take() {
+                    return Some(Ok(Flow::Gap {
+                        reason,
+                        pos: self.base,
+                    }));
+                }
+            }
+            let pos = self.base + self.offset as u64;
+            let unit = self.unit(self.offset);
+            match unit {
+                p::FLOW_PAD => self.offset = self.buffer.len(),
+                p::FLOW_EVENT => {
+                    let record = decode_record(&self.buffer[self.offset..]);
+                    let event = record.and_then(|(kind, payload, taken)| {
+                        Some((Event::decode(kind, payload)?, taken))
+                    });
+                    if let Some((event, taken)) = event {
+                        self.offset += taken;
+                        return Some(Ok(Flow::Event { event, pos }));
+                    }
+                    self.broken_event();
+                }
+                short if short < p::FLOW_LONG => {
+                    self.offset += 2;
+                    return Some(Ok(Flow::Block {
+                        id: u32::from(short),
+                        pos,
+                    }));
+                }
+                high if self.offset + 4 <= self.buffer.len() => {
+                    let id = u32::from(high - p::FLOW_LONG) << 16
+                        | u32::from(self.unit(self.offset + 2));
+                    self.offset += 4;
+                    return Some(Ok(Flow::Block { id, pos }));
+                }
+                _ => self.broken_event(),
+            }
+        }
+    }
+}
+
+impl FlowCursor<'_> {
+    /// The rest of the section cannot be framed: the end of a killed thread's
+    /// flow, or damage.
+    fn broken_event(&mut self) {
+        let section = &self.sections[self.next - 1];
+        if section.header.is_partial() {
+            self.offset = self.buffer.len();
+        } else {
+            self.damaged(section);
+        }
+    }
+}
+
+/// One section of flow, decoded in bulk.
+#[derive(Default)]
+pub struct DecodedFlow {
+    pub blocks: Vec<BlockId>,
+    /// (index into `blocks` before which it happened, position, event).
+    pub events: Vec<(usize, u64, Event)>,
+    /// Set when flow is missing before this section (`Lost`) or this section could
+    /// not be decoded (to its end) (`Damaged`).
+    pub gap: Option<GapReason>,
+    raw: Vec<u8>,
+}
+
+/// Decodes sections in bulk: several hundred million blocks a second.
+pub struct FlowDecoder<'a> {
+    thread: &'a Thread,
+    loader: SectionLoader,
+}
+
+impl<'a> FlowDecoder<'a> {
+    pub(crate) fn new(thread: &'a Thread) -> Self {
+        FlowDecoder {
+            thread,
+            loader: SectionLoader::new(),
+        }
+    }
+
+    /// Replaces `out` with section `index` (0.. `Thread::flow_section_count`).
+    /// Errors: I/O only; damage is told in `out.gap`.
+    pub fn decode(&mut self, index: usize, out: &mut DecodedFlow) -> Result<()> {
+        out.blocks.clear();
+        out.events.clear();
+        out.gap = None;
+        let sections = &self.thread.flow_sections;
+        let Some(section) = sections.get(index) else {
+            return Ok(());
+        };
+        let before = index.checked_sub(1).map(|i| &sections[i].header);
+        let expected = before.map_or(0, |header| header.start_pos + header.raw_bytes);
+        if expected != section.header.start_pos {
+            out.gap = Some(GapReason::Lost);
+        }
+        match self
+            .loader
+            .load(&self.thread.storage, section, &mut out.raw)
+        {
+            Ok(()) => {}
+            Err(error) if error.kind() == TraceErrorKind::BadTrace => {
+                out.gap = Some(GapReason::Damaged);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        if !decode_units(
+            &out.raw,
+            section.header.start_pos,
+            &mut out.blocks,
+            &mut out.events,
+        ) && !section.header.is_partial()
+        {
+            out.gap = Some(GapReason::Damaged);
+        }
+        Ok(())
+    }
+}
+
+/// Decodes raw flow that begins at position `base` (a section's, or a live chunk's
+/// start) up to the first padding unit, appending to `blocks` and `events` as in
+/// [`DecodedFlow`]. `false`: framing broke before the end.
+pub fn decode_units(
+    raw: &[u8],
+    base: u64,
+    blocks: &mut Vec<BlockId>,
+    events: &mut Vec<(usize, u64, Event)>,
+) -> bool {
+    const LANES: usize = 32;
+    blocks.reserve(raw.len() / 2);
+    let mut at = 0;
+    let short = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
+    while at + 2 <= raw.len() {
+        // Nearly all units are short ids: whole groups of them, branch-free.
+        while let Some(group) = raw.get(at..at + 2 * LANES) {
+            let mut ids = [0u32; LANES];
+            let mut plain = true;
+            for (id, bytes) in ids.iter_mut().zip(group.chunks_exact(2)) {
+                let unit = short(bytes);
+                plain &= unit.wrapping_sub(1) < p::FLOW_LONG - 1;
+                *id = u32::from(unit);
+            }
+            if !plain {
+                break;
+            }
+            blocks.extend_from_slice(&ids);
+            at += 2 * LANES;
+        }
+        let stop = (at + 2 * LANES).min(raw.len());
+        while at < stop && at + 2 <= raw.len() {
+            let unit = short(&raw[at..]);
+            match unit {
+                p::FLOW_PAD => return true,
+                p::FLOW_EVENT => {
+                    let Some((kind, payload, taken)) = decode_record(&raw[at..]) else {
+                        return false;
+                    };
+                    let Some(event) = Event::decode(kind, payload) else {
+                        return false;
+                    };
+                    events.push((blocks.len(), base + at as u64, event));
+                    at += taken;
+                }
+                id if id < p::FLOW_LONG => {
+                    blocks.push(u32::from(id));
+                    at += 2;
+                }
+                high => {
+                    let Some(low) = raw.get(at + 2..at + 4) else {
+                        return false;
+                    };
+                    blocks.push(u32::from(high - p::FLOW_LONG) << 16 | u32::from(short(low)));
+                    at += 4;
+                }
+            }
+        }
+    }
+    true
+}
+
+/// How many bytes of a chunk that is still being written can be taken: whole units
+/// up to the first padding. An event at the very end may be unfinished and stays.
+pub fn settled_bytes(raw: &[u8]) -> usize {
+    let mut at = 0;
+    let mut settled = 0;
+    while let Some(unit) = raw.get(at..at + 2) {
+        let size = match u16::from_le_bytes([unit[0], unit[1]]) {
+            p::FLOW_PAD => break,
+            p::FLOW_EVENT => match decode_record(&raw[at..]) {
+                Some((_, _, taken)) => taken,
+                None => break,
+            },
+            short if short < p::FLOW_LONG => 2,
+            _ => 4,
+        };
+        // What stands behind something is finished; a block id is one store.
+        settled = if size <= 4 { at + size } else { at };
+        at += size;
+    }
+    settled.min(raw.len())
+}

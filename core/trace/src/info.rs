@@ -1,0 +1,99 @@
+//! The JSON sections: what was recorded and how it ended.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What the tracers were asked to record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Block ids and events only.
+    #[default]
+    Flow,
+    /// Also what loads read.
+    Values,
+}
+
+/// The first section: the circumstances of the recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Info {
+    /// Version of the recorder that wrote the file.
+    pub recorder: String,
+    /// `dynamorio`, `frida`, `lldb`, `synthetic`.
+    pub tracer: String,
+    pub level: Level,
+    pub command: Vec<String>,
+    pub working_directory: String,
+    /// Facts about the machine: kernel, CPU, ..
+    pub machine: BTreeMap<String, serde_json::Value>,
+    /// Options of the recording, and findings of its self-test.
+    pub options: BTreeMap<String, serde_json::Value>,
+}
+
+/// How serious a [`Note`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NoteLevel {
+    /// Another way than the best one was taken.
+    Fallback,
+    /// Something was lost.
+    Lost,
+    Warning,
+}
+
+/// Something that was announced while recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    pub level: NoteLevel,
+    pub text: String,
+}
+
+/// Why the recording ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndReason {
+    /// The target ended.
+    #[default]
+    TargetEnded,
+    /// A thread had been spinning for as long as asked.
+    Spinning,
+    /// The user ended the recording (a signal to the recorder).
+    Interrupted,
+    /// The file could not be written any further.
+    WriteFailed,
+}
+
+/// How one process of the target ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessEnd {
+    pub pid: u32,
+    /// Exit status, when it exited.
+    pub status: Option<i32>,
+    /// Signal number, when a signal ended it.
+    pub signal: Option<i32>,
+    /// It was still running when the recording ended.
+    pub running: bool,
+}
+
+/// The last section of a recording that was closed in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct End {
+    pub reason: EndReason,
+    pub processes: Vec<ProcessEnd>,
+    /// Threads found spinning, when that ended the recording.
+    pub spinning_threads: Vec<u32>,
+    /// Flow bytes that the tracers could not hand over.
+    pub dropped_flow_bytes: u64,
+    /// VALUES chunks that were overwritten before they were drained.
+    pub dropped_value_chunks: u64,
+    /// Sections that `--last` removed.
+    pub dropped_sections: u64,
+    /// Sections in the file before this one.
+    pub sections: u64,
+    /// CLOCK_MONOTONIC ns.
+    pub ts: u64,
+}

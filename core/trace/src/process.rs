@@ -1,0 +1,267 @@
+//! A traced process: its modules, blocks and memory maps, read from META and MAPS.
+
+use std::sync::Arc;
+
+use crate::block::{Block, BlockId, BlockTable, ModuleId};
+use crate::event::{decode_record, encode_record};
+use crate::protocol as p;
+use crate::thread::Thread;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Run-time addresses.
+    pub start: u64,
+    pub end: u64,
+    pub file_offset: u64,
+    /// PROT_READ 1, PROT_WRITE 2, PROT_EXEC 4.
+    pub prot: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Module {
+    pub id: ModuleId,
+    pub path: String,
+    /// Bytes of the GNU build-id note; empty when there is none.
+    pub build_id: Vec<u8>,
+    /// Run-time address of ELF vaddr 0.
+    pub base: u64,
+    pub start: u64,
+    pub end: u64,
+    pub segments: Vec<Segment>,
+    /// CLOCK_MONOTONIC ns.
+    pub load_ts: u64,
+    pub unload_ts: Option<u64>,
+}
+
+impl Module {
+    /// Is `addr` inside one of the segments (inside start..end if none is known)?
+    pub fn contains(&self, addr: u64) -> bool {
+        if self.segments.is_empty() {
+            return (self.start..self.end).contains(&addr);
+        }
+        self.segments
+            .iter()
+            .any(|s| (s.start..s.end).contains(&addr))
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let record = p::ModuleLoad {
+            ts: self.load_ts,
+            module: self.id,
+            segment_count: self.segments.len() as u32,
+            base: self.base,
+            start: self.start,
+            end: self.end,
+            build_id_bytes: self.build_id.len() as u32,
+            path_bytes: self.path.len() as u32,
+        };
+        let mut segments = Vec::new();
+        for s in &self.segments {
+            let record = p::SegmentRecord {
+                start: s.start,
+                end: s.end,
+                file_offset: s.file_offset,
+                prot: s.prot,
+                reserved: 0,
+            };
+            segments.extend_from_slice(bytemuck::bytes_of(&record));
+        }
+        let parts = [
+            bytemuck::bytes_of(&record),
+            &segments,
+            &self.build_id,
+            self.path.as_bytes(),
+        ];
+        encode_record(out, p::META_MODULE_LOAD, &parts);
+    }
+}
+
+/// The text of /proc/PID/maps at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapsSnapshot {
+    /// CLOCK_MONOTONIC ns.
+    pub ts: u64,
+    pub text: String,
+}
+
+/// One image of one process: after exec there is a new `Process` with the same pid.
+#[derive(Debug, Default)]
+pub struct Process {
+    pub pid: u32,
+    pub parent_pid: u32,
+    /// Path of the executable; empty when its record was lost.
+    pub path: String,
+    /// CLOCK_MONOTONIC ns of its first META chunk.
+    pub start_ts: u64,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) modules: Vec<Module>,
+    pub(crate) blocks: Arc<BlockTable>,
+    pub(crate) maps: Vec<MapsSnapshot>,
+}
+
+impl Process {
+    /// In the order in which they started.
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+    pub fn thread(&self, tid: u32) -> Option<&Thread> {
+        self.threads.iter().find(|thread| thread.tid == tid)
+    }
+    /// In load order; unloaded ones stay.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+    pub fn module(&self, id: ModuleId) -> Option<&Module> {
+        // Ids count from 1 in load order; only a damaged META breaks that.
+        match self.modules.get((id as usize).wrapping_sub(1)) {
+            Some(module) if module.id == id => Some(module),
+            _ => self.modules.iter().find(|module| module.id == id),
+        }
+    }
+    /// The module at a run-time address; of several that were there, the latest.
+    pub fn module_at(&self, addr: u64) -> Option<&Module> {
+        let holds = |module: &&Module| module.contains(addr);
+        let loaded = self
+            .modules
+            .iter()
+            .rev()
+            .filter(|module| module.unload_ts.is_none())
+            .find(holds);
+        loaded.or_else(|| self.modules.iter().rev().find(holds))
+    }
+    #[inline]
+    pub fn block(&self, id: BlockId) -> Option<&Block> {
+        self.blocks.get(id)
+    }
+    /// In the order in which they were first built.
+    pub fn blocks(&self) -> &[Block] {
+        self.blocks.all()
+    }
+    /// Snapshots of /proc/PID/maps, oldest first.
+    pub fn maps(&self) -> &[MapsSnapshot] {
+        &self.maps
+    }
+}
+
+/// What one META payload adds to a process while a trace is opened.
+pub(crate) struct MetaReader<'a> {
+    pub process: &'a mut Process,
+    pub blocks: &'a mut BlockTable,
+    /// The tracer's own notes.
+    pub notes: &'a mut Vec<String>,
+    /// What was wrong with the records.
+    pub faults: &'a mut Vec<String>,
+}
+
+impl MetaReader<'_> {
+    /// Reads records up to the first unit that begins none. `partial`: a cut record
+    /// at the end is no fault, the writer was killed in it.
+    pub fn read(&mut self, mut payload: &[u8], partial: bool) {
+        while payload.len() >= 2 && payload[..2] != [0, 0] {
+            let Some((kind, record, taken)) = decode_record(payload) else {
+                if !partial {
+                    self.faults
+                        .push("a META record runs past its section".into());
+                }
+                return;
+            };
+            let last = payload[taken..].iter().take(8).all(|&byte| byte == 0);
+            if let Err(fault) = self.record(kind, record) {
+                if !(partial && last) {
+                    self.faults.push(fault.into());
+                }
+            }
+            payload = &payload[taken..];
+        }
+    }
+
+    fn record(&mut self, kind: u16, payload: &[u8]) -> Result<(), &'static str> {
+        match kind {
+            p::META_PROCESS => {
+                let record: p::ProcessRecord =
+                    p::read(payload).ok_or("process record is too short")?;
+                let path = payload
+                    .get(std::mem::size_of::<p::ProcessRecord>()..)
+                    .unwrap_or_default();
+                let path = path
+                    .get(..record.path_bytes as usize)
+                    .ok_or("process path is cut")?;
+                self.process.parent_pid = record.parent_pid;
+                self.process.path = String::from_utf8_lossy(path).into_owned();
+            }
+            p::META_MODULE_LOAD => self.process.modules.push(decode_module(payload)?),
+            p::META_MODULE_UNLOAD => {
+                let record: p::ModuleUnload =
+                    p::read(payload).ok_or("module record is too short")?;
+                let module = self
+                    .process
+                    .modules
+                    .iter_mut()
+                    .rev()
+                    .find(|m| m.id == record.module);
+                module
+                    .ok_or("a module is unloaded that was never loaded")?
+                    .unload_ts = Some(record.ts);
+            }
+            p::META_BLOCK => {
+                let fresh = self.blocks.insert(Block::decode(payload)?);
+                return fresh
+                    .then_some(())
+                    .ok_or("one block id stands for two blocks");
+            }
+            p::META_NOTE => self
+                .notes
+                .push(String::from_utf8_lossy(payload).into_owned()),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn decode_module(payload: &[u8]) -> Result<Module, &'static str> {
+    let record: p::ModuleLoad = p::read(payload).ok_or("module record is too short")?;
+    let segment_size = std::mem::size_of::<p::SegmentRecord>();
+    let segments_start = std::mem::size_of::<p::ModuleLoad>();
+    let id_start = segments_start + record.segment_count as usize * segment_size;
+    let path_start = id_start + record.build_id_bytes as usize;
+    let encoded = payload
+        .get(segments_start..id_start)
+        .ok_or("module's segments are cut")?;
+    let build_id = payload
+        .get(id_start..path_start)
+        .ok_or("module's build id is cut")?;
+    let path = payload
+        .get(path_start..path_start + record.path_bytes as usize)
+        .ok_or("module's path is cut")?;
+    let segments = encoded
+        .chunks_exact(segment_size)
+        .filter_map(p::read::<p::SegmentRecord>)
+        .map(|s| Segment {
+            start: s.start,
+            end: s.end,
+            file_offset: s.file_offset,
+            prot: s.prot,
+        })
+        .collect();
+    Ok(Module {
+        id: record.module,
+        path: String::from_utf8_lossy(path).into_owned(),
+        build_id: build_id.to_vec(),
+        base: record.base,
+        start: record.start,
+        end: record.end,
+        segments,
+        load_ts: record.ts,
+        unload_ts: None,
+    })
+}
+
+/// How many bytes of a META chunk that is still being written can be taken: all
+/// records whose header is there, which tracers write last.
+pub fn settled_records(raw: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some((_, _, taken)) = decode_record(&raw[at..]) {
+        at += taken;
+    }
+    at
+}

@@ -1,0 +1,209 @@
+//! A traced thread: who started it, its flow, and the stretches of it that have values.
+
+use std::sync::Arc;
+
+use crate::block::BlockTable;
+use crate::container::{Section, Storage};
+use crate::flow::{FlowCursor, FlowDecoder};
+use crate::replay::ReplayCursor;
+
+/// One life of one tid within a [`crate::Process`].
+pub struct Thread {
+    pub pid: u32,
+    pub tid: u32,
+    /// As last seen; empty when never seen.
+    pub name: String,
+    /// `None` when the start of its flow is missing.
+    pub start: Option<ThreadStart>,
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) blocks: Arc<BlockTable>,
+    pub(crate) flow_sections: Vec<Section>,
+    pub(crate) values_sections: Vec<Section>,
+    pub(crate) ended_open: bool,
+}
+
+impl std::fmt::Debug for Thread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Thread")
+            .field("tid", &self.tid)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadStart {
+    /// `None` for the process's first thread, or when unknown.
+    pub creator_tid: Option<u32>,
+    /// CLOCK_MONOTONIC ns.
+    pub ts: u64,
+    pub fs_base: u64,
+    pub stack_pointer: u64,
+    pub start_pc: u64,
+}
+
+/// A maximal run of VALUES sections with none missing between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueSpan {
+    /// Index of its first section among the thread's VALUES sections.
+    pub first_section: usize,
+    pub sections: usize,
+    /// Flow position of the block whose values come first.
+    pub start_pos: u64,
+    /// Raw bytes of slots.
+    pub bytes: u64,
+    /// Chunks dropped just before it.
+    pub lost_before: u64,
+}
+
+impl Thread {
+    pub fn creator_tid(&self) -> Option<u32> {
+        self.start.and_then(|start| start.creator_tid)
+    }
+
+    /// The whole flow.
+    pub fn flow(&self) -> FlowCursor<'_> {
+        FlowCursor::new(self, 0)
+    }
+
+    /// Flow from the last section start at or before `pos`: the first items may lie
+    /// before it.
+    pub fn flow_from(&self, pos: u64) -> FlowCursor<'_> {
+        let after = self
+            .flow_sections
+            .partition_point(|s| s.header.start_pos <= pos);
+        FlowCursor::new(self, after.saturating_sub(1))
+    }
+
+    /// At least the last `bytes` of flow, from a section start.
+    pub fn flow_tail(&self, bytes: u64) -> FlowCursor<'_> {
+        self.flow_from(self.flow_end().saturating_sub(bytes))
+    }
+
+    /// Decoding section by section, in bulk.
+    pub fn flow_decoder(&self) -> FlowDecoder<'_> {
+        FlowDecoder::new(self)
+    }
+
+    pub fn flow_section_count(&self) -> usize {
+        self.flow_sections.len()
+    }
+
+    /// Start position and raw bytes of each FLOW section.
+    pub fn flow_section_extents(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
+        self.flow_sections
+            .iter()
+            .map(|s| (s.header.start_pos, s.header.raw_bytes))
+    }
+
+    /// Position behind the last section (its padding included).
+    pub fn flow_end(&self) -> u64 {
+        self.flow_sections
+            .last()
+            .map_or(0, |s| s.header.start_pos + s.header.raw_bytes)
+    }
+
+    /// Raw bytes of flow in the file.
+    pub fn flow_bytes(&self) -> u64 {
+        self.flow_sections.iter().map(|s| s.header.raw_bytes).sum()
+    }
+
+    /// Was the thread still running when its last chunk was collected? Its flow then
+    /// does not end with its exit.
+    pub fn ended_open(&self) -> bool {
+        self.ended_open
+    }
+
+    /// Was its last chunk still being written? Its last block may not have finished.
+    pub(crate) fn flow_is_partial(&self) -> bool {
+        self.flow_sections
+            .last()
+            .is_some_and(|s| s.header.is_partial())
+    }
+
+    /// CLOCK_MONOTONIC ns at which its first and last FLOW chunk were opened.
+    pub fn opened(&self) -> Option<(u64, u64)> {
+        Some((
+            self.flow_sections.first()?.header.ts_open,
+            self.flow_sections.last()?.header.ts_open,
+        ))
+    }
+
+    /// The stretches with values, oldest first; empty at level flow.
+    pub fn value_spans(&self) -> Vec<ValueSpan> {
+        let mut spans: Vec<ValueSpan> = Vec::new();
+        let mut expected = None;
+        for (index, section) in self.values_sections.iter().enumerate() {
+            let header = &section.header;
+            let bytes = header
+                .raw_bytes
+                .saturating_sub(crate::values::CHECKPOINT_BYTES as u64);
+            match spans.last_mut() {
+                Some(span) if expected == Some(header.seq) && header.lost == 0 => {
+                    span.sections += 1;
+                    span.bytes += bytes;
+                }
+                _ => spans.push(ValueSpan {
+                    first_section: index,
+                    sections: 1,
+                    start_pos: header.start_pos,
+                    bytes,
+                    lost_before: header.lost,
+                }),
+            }
+            expected = Some(header.seq + 1);
+        }
+        spans
+    }
+
+    /// The span that holds `pos`, cut to begin at its last section start at or before `pos`: evaluating
+    /// from there needs no more than one section of lead. `None`: no values that early.
+    pub fn values_from(&self, pos: u64) -> Option<ValueSpan> {
+        let spans = self.value_spans();
+        let span = spans.iter().rev().find(|span| span.start_pos <= pos)?;
+        let end = span.first_section + span.sections;
+        let sections = &self.values_sections[span.first_section..end];
+        let after = sections.partition_point(|s| s.header.start_pos <= pos);
+        // 0 only where a damaged trace has positions out of order.
+        let skipped = after.saturating_sub(1);
+        Some(ValueSpan {
+            first_section: span.first_section + skipped,
+            sections: span.sections - skipped,
+            start_pos: sections[skipped].header.start_pos,
+            ..*span
+        })
+    }
+
+    /// The shortest end of the last stretch with values that holds `bytes` bytes of
+    /// slots (the whole stretch when it is shorter); `None` at level flow.
+    pub fn value_tail(&self, bytes: u64) -> Option<ValueSpan> {
+        let mut tail = self.value_spans().pop()?;
+        let all = tail.sections;
+        let first = tail.first_section;
+        let mut held = 0;
+        for (index, section) in self.values_sections[first..first + all]
+            .iter()
+            .enumerate()
+            .rev()
+        {
+            held += section
+                .header
+                .raw_bytes
+                .saturating_sub(crate::values::CHECKPOINT_BYTES as u64);
+            if held >= bytes && index > 0 {
+                tail.first_section = first + index;
+                tail.sections = all - index;
+                tail.start_pos = section.header.start_pos;
+                tail.bytes = held;
+                tail.lost_before = 0;
+                break;
+            }
+        }
+        Some(tail)
+    }
+
+    /// Walks flow and values of one span together.
+    pub fn replay(&self, span: &ValueSpan) -> ReplayCursor<'_> {
+        ReplayCursor::new(self, span)
+    }
+}

@@ -1,0 +1,483 @@
+//! Opening a trace: sections are found by their headers and put back into threads
+//! and processes. Sections may stand in any order in the file; `seq` within a
+//! stream and `ts_open` between streams decide.
+//!
+//! Blind spots: payloads other than META, and the first bytes of each thread, are
+//! not verified here; cursors do that as they reach them, `check` does it at once.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::block::BlockTable;
+use crate::container::{
+    read_file_header, scan_sections, Damage, FileHeader, Section, SectionKind, SectionLoader,
+    Storage,
+};
+use crate::error::{Result, TraceError, TraceErrorKind};
+use crate::event::Event;
+use crate::flow::{DecodedFlow, Flow, GapReason};
+use crate::info::{End, Info, Note, NoteLevel};
+use crate::process::{MapsSnapshot, MetaReader, Process};
+use crate::thread::{Thread, ThreadStart};
+
+/// A recording, opened for reading.
+#[derive(Debug)]
+pub struct Trace {
+    header: FileHeader,
+    info: Info,
+    notes: Vec<Note>,
+    end: Option<End>,
+    processes: Vec<Process>,
+    damage: Vec<Damage>,
+    faults: Vec<String>,
+    section_count: usize,
+    file_bytes: u64,
+}
+
+impl Trace {
+    /// Opens a trace file. Errors: the system's, or `BadTrace` (exit status 65) for
+    /// an empty, foreign or newer file or one without a single whole section.
+    pub fn open(path: &Path) -> Result<Trace> {
+        let what = || format!("The trace {} could not be opened.", path.display());
+        let io = |e| TraceError::io(what(), &e, "Check the path and its permissions.");
+        let file = File::open(path).map_err(io)?;
+        let metadata = file.metadata().map_err(io)?;
+        if !metadata.is_file() {
+            return Err(TraceError::new(
+                TraceErrorKind::BadTrace,
+                what(),
+                "something that is no regular file",
+                "Give a file that `flagfinder record` wrote.",
+                "Other trace files are unaffected.",
+            ));
+        }
+        Self::from_storage(Storage::File {
+            file,
+            bytes: metadata.len(),
+        })
+    }
+
+    /// Opens a trace that stands in memory.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Trace> {
+        Self::from_storage(Storage::Memory(bytes))
+    }
+
+    fn from_storage(storage: Storage) -> Result<Trace> {
+        let header = read_file_header(&storage)?;
+        let (sections, damage) = scan_sections(&storage)?;
+        if sections.is_empty() {
+            return Err(TraceError::new(
+                TraceErrorKind::BadTrace,
+                "The trace holds nothing.",
+                format!(
+                    "a header, then {} bytes without one whole section",
+                    storage.bytes().saturating_sub(64)
+                ),
+                "Record again; was the recorder killed at once, or the disk full?",
+                "Other trace files are unaffected.",
+            ));
+        }
+        let file_bytes = storage.bytes();
+        let mut opener = Opener {
+            storage: Arc::new(storage),
+            loader: SectionLoader::new(),
+            buffer: Vec::new(),
+            faults: Vec::new(),
+            notes: Vec::new(),
+        };
+        let info = opener
+            .json(&sections, SectionKind::Info)
+            .pop()
+            .unwrap_or_default();
+        let end = opener.json(&sections, SectionKind::End).pop();
+        let file_notes = opener.json(&sections, SectionKind::Note);
+        opener.notes.extend(file_notes);
+        let processes = opener.processes(&sections)?;
+        Ok(Trace {
+            header,
+            info,
+            notes: opener.notes,
+            end,
+            processes,
+            damage,
+            faults: opener.faults,
+            section_count: sections.len(),
+            file_bytes,
+        })
+    }
+
+    /// All defaults when the INFO section was damaged.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+    /// Everything that was announced while recording.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+    /// `None`: the recording was not closed in order (the recorder was killed), or
+    /// the end of the file is missing.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+    /// In the order in which they started; the recorded command comes first.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+    /// Closed in order, and no byte of the file is damaged as far as opening looked.
+    pub fn is_complete(&self) -> bool {
+        self.end.is_some() && self.damage.is_empty() && self.faults.is_empty()
+    }
+    /// Bytes of the file that are no whole section.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+    /// What opening found wrong inside sections, in words.
+    pub fn faults(&self) -> &[String] {
+        &self.faults
+    }
+    /// Version of the file format.
+    pub fn version(&self) -> u32 {
+        self.header.version
+    }
+    /// ns since the Unix epoch.
+    pub fn created(&self) -> u64 {
+        self.header.created
+    }
+    pub fn section_count(&self) -> usize {
+        self.section_count
+    }
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+}
+
+type Stream = Vec<Section>;
+
+struct Opener {
+    storage: Arc<Storage>,
+    loader: SectionLoader,
+    buffer: Vec<u8>,
+    faults: Vec<String>,
+    notes: Vec<Note>,
+}
+
+impl Opener {
+    /// Loads a section; damage becomes a fault. Errors: I/O.
+    fn load(&mut self, section: &Section) -> Result<bool> {
+        match self.loader.load(&self.storage, section, &mut self.buffer) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == TraceErrorKind::BadTrace => {
+                self.faults
+                    .push(format!("{} ({})", error.what(), error.found()));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn json<T: serde::de::DeserializeOwned>(
+        &mut self,
+        sections: &[Section],
+        kind: SectionKind,
+    ) -> Vec<T> {
+        let mut values = Vec::new();
+        for section in sections
+            .iter()
+            .filter(|s| s.header.section_kind() == Some(kind))
+        {
+            if let Ok(true) = self.load(section) {
+                match serde_json::from_slice(&self.buffer) {
+                    Ok(value) => values.push(value),
+                    Err(error) => self
+                        .faults
+                        .push(format!("a {kind:?} section is no such JSON: {error}")),
+                }
+            }
+        }
+        values
+    }
+
+    fn processes(&mut self, sections: &[Section]) -> Result<Vec<Process>> {
+        // Streams of one image; where the tracer does not tell images apart (0), times do.
+        let mut groups: BTreeMap<(u32, u64), Vec<Section>> = BTreeMap::new();
+        for section in sections {
+            let kind = section.header.section_kind();
+            if let Some(SectionKind::Meta | SectionKind::Flow | SectionKind::Values) = kind {
+                let key = (section.header.pid, section.header.image_ts);
+                groups.entry(key).or_default().push(*section);
+            }
+        }
+        let mut processes = Vec::new();
+        for ((pid, _), group) in &groups {
+            let streams = |kind| split_streams(group, kind);
+            self.images(
+                *pid,
+                streams(SectionKind::Meta),
+                streams(SectionKind::Flow),
+                streams(SectionKind::Values),
+                &mut processes,
+            )?;
+        }
+        let mut pids: Vec<u32> = groups.keys().map(|(pid, _)| *pid).collect();
+        pids.dedup();
+        for pid in pids {
+            self.annotate(pid, sections, &mut processes)?;
+        }
+        processes.sort_by_key(|process| process.start_ts);
+        Ok(processes)
+    }
+
+    /// Adds one `Process` per image that ran under `pid`.
+    fn images(
+        &mut self,
+        pid: u32,
+        meta: Vec<Stream>,
+        flow: Vec<Stream>,
+        values: Vec<Stream>,
+        processes: &mut Vec<Process>,
+    ) -> Result<()> {
+        let first = processes.len();
+        let starts: Vec<u64> = meta.iter().map(|stream| stream[0].header.ts_open).collect();
+        for stream in &meta {
+            processes.push(self.image(pid, stream)?);
+        }
+        if meta.is_empty() {
+            processes.push(Process {
+                pid,
+                ..Process::default()
+            });
+        }
+        let mut owners: Vec<Vec<Thread>> = (first..processes.len()).map(|_| Vec::new()).collect();
+        let mut flow: Vec<(usize, Stream)> = flow
+            .into_iter()
+            .map(|stream| (latest(&starts, stream[0].header.ts_open), stream))
+            .collect();
+        flow.sort_by_key(|(owner, stream)| {
+            (*owner, stream[0].header.ts_open, stream[0].header.tid)
+        });
+        for (owner, stream) in flow {
+            let blocks = Arc::clone(&processes[first + owner].blocks);
+            owners[owner].push(self.thread(stream, blocks));
+        }
+        for stream in values {
+            let header = stream[0].header;
+            let owner = latest(&starts, header.ts_open);
+            // A tid may be reused: its latest life that had begun by then.
+            let lives = || {
+                owners[owner]
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, thread)| thread.tid == header.tid)
+            };
+            let begun = lives()
+                .rev()
+                .find(|(_, t)| t.opened().is_some_and(|(ts, _)| ts <= header.ts_open));
+            match begun.or_else(|| lives().next()).map(|(index, _)| index) {
+                Some(index) => owners[owner][index].values_sections.extend(stream),
+                None => self
+                    .faults
+                    .push(format!("thread {} has values but no flow", header.tid)),
+            }
+        }
+        for (process, threads) in processes[first..].iter_mut().zip(owners) {
+            process.threads = threads;
+            if process.start_ts == 0 {
+                process.start_ts = process
+                    .threads
+                    .first()
+                    .and_then(Thread::opened)
+                    .map_or(0, |(ts, _)| ts);
+            }
+        }
+        Ok(())
+    }
+
+    fn image(&mut self, pid: u32, stream: &Stream) -> Result<Process> {
+        let mut process = Process {
+            pid,
+            start_ts: stream[0].header.ts_open,
+            ..Process::default()
+        };
+        let mut blocks = BlockTable::default();
+        let mut tracer_notes = Vec::new();
+        for section in stream {
+            if self.load(section)? {
+                let mut reader = MetaReader {
+                    process: &mut process,
+                    blocks: &mut blocks,
+                    notes: &mut tracer_notes,
+                    faults: &mut self.faults,
+                };
+                reader.read(&self.buffer, section.header.is_partial());
+            }
+        }
+        process.blocks = Arc::new(blocks);
+        self.notes.extend(tracer_notes.into_iter().map(|text| Note {
+            level: NoteLevel::Warning,
+            text,
+        }));
+        Ok(process)
+    }
+
+    fn thread(&mut self, flow_sections: Stream, blocks: Arc<BlockTable>) -> Thread {
+        let header = flow_sections[0].header;
+        let mut thread = Thread {
+            pid: header.pid,
+            tid: header.tid,
+            name: String::new(),
+            start: None,
+            storage: Arc::clone(&self.storage),
+            blocks,
+            flow_sections,
+            values_sections: Vec::new(),
+            ended_open: false,
+        };
+        thread.ended_open = !ends_with_exit(&thread);
+        let first = thread.flow().next();
+        let start = match first {
+            Some(Ok(Flow::Event { event, .. })) => event,
+            _ => return thread,
+        };
+        if let Event::ThreadStart {
+            creator_tid,
+            ts,
+            fs_base,
+            stack_pointer,
+            start_pc,
+            ..
+        } = start
+        {
+            let creator_tid = (creator_tid != 0).then_some(creator_tid);
+            thread.start = Some(ThreadStart {
+                creator_tid,
+                ts,
+                fs_base,
+                stack_pointer,
+                start_pc,
+            });
+        }
+        thread
+    }
+
+    /// Gives maps and thread names to the image that ran when they were read.
+    fn annotate(
+        &mut self,
+        pid: u32,
+        sections: &[Section],
+        processes: &mut [Process],
+    ) -> Result<()> {
+        let mut starts: Vec<(u64, usize)> = processes
+            .iter()
+            .enumerate()
+            .filter(|(_, process)| process.pid == pid)
+            .map(|(index, process)| (process.start_ts, index))
+            .collect();
+        starts.sort_unstable();
+        let times: Vec<u64> = starts.iter().map(|(ts, _)| *ts).collect();
+        let of = |kind: SectionKind| {
+            sections
+                .iter()
+                .filter(move |s| s.header.pid == pid && s.header.kind == kind as u16)
+        };
+        let (maps, names) = (of(SectionKind::Maps), of(SectionKind::Names));
+        for section in maps {
+            if self.load(section)? {
+                let text = String::from_utf8_lossy(&self.buffer).into_owned();
+                let owner = starts[latest(&times, section.header.ts_open)].1;
+                processes[owner].maps.push(MapsSnapshot {
+                    ts: section.header.ts_open,
+                    text,
+                });
+            }
+        }
+        for section in names {
+            if !self.load(section)? {
+                continue;
+            }
+            let parsed: serde_json::Result<BTreeMap<u32, String>> =
+                serde_json::from_slice(&self.buffer);
+            let Ok(named) = parsed else {
+                self.faults.push("a NAMES section is no such JSON".into());
+                continue;
+            };
+            let owner = starts[latest(&times, section.header.ts_open)].1;
+            for (tid, name) in named {
+                if let Some(thread) = processes[owner]
+                    .threads
+                    .iter_mut()
+                    .rev()
+                    .find(|t| t.tid == tid)
+                {
+                    thread.name = name;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Does the flow end with the thread's exit, or an exec? (Damage: unknown, so yes.)
+fn ends_with_exit(thread: &Thread) -> bool {
+    if thread.flow_is_partial() {
+        return false;
+    }
+    let mut last = DecodedFlow::default();
+    let index = thread.flow_section_count().saturating_sub(1);
+    if thread.flow_decoder().decode(index, &mut last).is_err()
+        || last.gap == Some(GapReason::Damaged)
+    {
+        return true;
+    }
+    let ending = last
+        .events
+        .last()
+        .filter(|(before, _, _)| *before == last.blocks.len());
+    matches!(
+        ending,
+        Some((_, _, Event::ThreadExit { .. } | Event::Exec { .. }))
+    )
+}
+
+/// Index of the last start at or before `ts`; the first when there is none.
+fn latest(starts: &[u64], ts: u64) -> usize {
+    starts
+        .partition_point(|&start| start <= ts)
+        .saturating_sub(1)
+}
+
+/// The streams of one kind, per thread and life.
+fn split_streams(group: &[Section], kind: SectionKind) -> Vec<Stream> {
+    let mut threads: BTreeMap<u32, Stream> = BTreeMap::new();
+    for section in group.iter().filter(|s| s.header.kind == kind as u16) {
+        // META is the process's: whichever thread handed a chunk over.
+        let tid = if kind == SectionKind::Meta {
+            0
+        } else {
+            section.header.tid
+        };
+        threads.entry(tid).or_default().push(*section);
+    }
+    threads.values().flat_map(lives).collect()
+}
+
+/// Splits the sections of one (pid, tid, kind) into lives: a position that does not
+/// grow (for values, a sequence number) begins another one: a tid was reused, or the
+/// process called exec.
+fn lives(stream: &Stream) -> Vec<Stream> {
+    let order = |section: &Section| match section.header.section_kind() {
+        Some(SectionKind::Values) => section.header.seq,
+        _ => section.header.start_pos,
+    };
+    let mut sorted = stream.clone();
+    sorted.sort_by_key(|section| (section.header.ts_open, order(section)));
+    let mut lives: Vec<Stream> = Vec::new();
+    for section in sorted {
+        match lives.last_mut() {
+            Some(life) if order(&life[life.len() - 1]) < order(&section) => life.push(section),
+            _ => lives.push(vec![section]),
+        }
+    }
+    lives
+}

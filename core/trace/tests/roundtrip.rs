@@ -1,0 +1,112 @@
+//! A synthetic trace through the encoder and back through every cursor.
+
+use flagfinder_trace::{
+    DecodedFlow, Event, Flow, Level, Module, Registers, ReplayItem, Slot, SlotKind, TraceBuilder,
+};
+
+const LOAD8: Slot = Slot {
+    instruction: 0,
+    kind: SlotKind::Load,
+    size: 8,
+    detail: 0,
+};
+
+fn sample() -> (Vec<u8>, Vec<(u32, Option<u64>)>) {
+    let mut b = TraceBuilder::new(Level::Values).unwrap();
+    b.section_bytes(512);
+    b.process(100, 1, "/bin/sample");
+    let module = b.module(
+        100,
+        Module {
+            path: "/bin/sample".into(),
+            base: 0x1000,
+            start: 0x1000,
+            end: 0x9000,
+            build_id: vec![7; 20],
+            ..Module::default()
+        },
+    );
+    let load = b.block(100, Some(module), 0x1000, &[0x48, 0x8b, 0x00], 1, &[LOAD8]);
+    let plain = b.block(100, Some(module), 0x1003, &[0x90], 1, &[]);
+    let long = b.block_with_id(100, 0x12_0000, None, 0x2000, &[0x90], 1, &[]);
+    let t = b.thread(100, 100, 0, "main", 0x1000);
+    let mut expected = Vec::new();
+    for i in 0..1000u64 {
+        if i == 500 {
+            b.checkpoint(
+                t,
+                Registers {
+                    valid: 1,
+                    values: [i; 18],
+                },
+            );
+        }
+        b.run_with_values(t, load, &i.to_le_bytes());
+        expected.push((load, Some(i)));
+        b.run(t, &[plain, long]);
+        expected.push((plain, None));
+        expected.push((long, None));
+        if i % 100 == 7 {
+            b.event(t, &Event::ThreadName(format!("n{i}")));
+        }
+    }
+    (b.into_bytes().unwrap(), expected)
+}
+
+#[test]
+fn flow_and_bulk_decoding_agree() {
+    let (bytes, expected) = sample();
+    let trace = flagfinder_trace::Trace::from_bytes(bytes).unwrap();
+    assert!(trace.is_complete());
+    let process = &trace.processes()[0];
+    let thread = &process.threads()[0];
+    assert_eq!(
+        (thread.name.as_str(), thread.start.unwrap().start_pc),
+        ("main", 0x1000)
+    );
+    let mut events = 0;
+    let mut walked = Vec::new();
+    for item in thread.flow() {
+        match item.unwrap() {
+            Flow::Block { id, .. } => walked.push(id),
+            Flow::Event { .. } => events += 1,
+            Flow::Gap { .. } => panic!("no gap was written"),
+        }
+    }
+    assert_eq!(walked, expected.iter().map(|e| e.0).collect::<Vec<_>>());
+    assert_eq!(events, 11);
+    let (mut bulk, mut section, mut decoder) =
+        (Vec::new(), DecodedFlow::default(), thread.flow_decoder());
+    for index in 0..thread.flow_section_count() {
+        decoder.decode(index, &mut section).unwrap();
+        assert_eq!(section.gap, None);
+        bulk.extend_from_slice(&section.blocks);
+    }
+    assert!(thread.flow_section_count() > 10);
+    assert_eq!(bulk, walked);
+    assert_eq!(process.module_at(0x1003).unwrap().path, "/bin/sample");
+}
+
+#[test]
+fn replay_gives_every_block_its_values() {
+    let (bytes, expected) = sample();
+    let trace = flagfinder_trace::Trace::from_bytes(bytes).unwrap();
+    let thread = &trace.processes()[0].threads()[0];
+    let spans = thread.value_spans();
+    assert_eq!(spans.len(), 1);
+    let mut replay = thread.replay(&spans[0]);
+    let (mut seen, mut checkpoints) = (Vec::new(), Vec::new());
+    while let Some(item) = replay.next() {
+        if let ReplayItem::Block(block) = item.unwrap() {
+            let values = block.values.expect("values everywhere");
+            seen.push((block.id, values.try_into().ok().map(u64::from_le_bytes)));
+            if let Some(registers) = block.checkpoint.and_then(|r| r.get(0)) {
+                checkpoints.push(registers);
+            }
+            assert!(!block.partial);
+        }
+    }
+    assert_eq!(replay.mismatches(), 0);
+    assert_eq!(seen, expected);
+    assert_eq!(checkpoints, [500]);
+}

@@ -1,0 +1,55 @@
+"""flagfinder names the memory location that a spinning thread waits for, from two recorded runs.
+
+    import flagfinder
+    flagfinder.record(["./app"], "normal.trace")
+    spin = flagfinder.open_trace("spin.trace")
+    normal = flagfinder.open_trace("normal.trace")
+    report = flagfinder.find_flags(spin, [normal], flagfinder.diff(normal, spin))
+    print(report.flag)
+
+``docs/python.md`` shows more.
+"""
+
+from flagfinder.diff import Divergence, diff
+from flagfinder.errors import (
+    BadTraceError,
+    FlagfinderError,
+    PermissionDeniedError,
+    TargetError,
+    UnavailableError,
+    UsageError,
+)
+from flagfinder.flags import Code, DivergencePoint, Flag, Loop, Report, ThreadName, Writer, find_flags
+from flagfinder.record import record
+from flagfinder.recorder import Recording, RecordOptions
+from flagfinder.trace import BlockTable, Module, Process, Syscalls, Thread, Trace, Values, open_trace
+
+__all__ = [
+    "BadTraceError",
+    "BlockTable",
+    "Code",
+    "Divergence",
+    "DivergencePoint",
+    "Flag",
+    "FlagfinderError",
+    "Loop",
+    "Module",
+    "PermissionDeniedError",
+    "Process",
+    "RecordOptions",
+    "Recording",
+    "Report",
+    "Syscalls",
+    "TargetError",
+    "Thread",
+    "ThreadName",
+    "Trace",
+    "UnavailableError",
+    "UsageError",
+    "Values",
+    "Writer",
+    "diff",
+    "find_flags",
+    "open_trace",
+    "record",
+]

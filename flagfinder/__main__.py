@@ -1,0 +1,5 @@
+"""``python -m flagfinder`` is the ``flagfinder`` command."""
+
+from flagfinder.cli import entry
+
+entry()

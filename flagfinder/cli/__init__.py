@@ -1,0 +1,120 @@
+"""The command line: ``flagfinder VERB ...``. One module per verb; this one ties them together.
+
+Exit codes: 0 found, 1 searched and found nothing, 2 usage or failure, 65 bad trace, 69 something is
+unavailable, 77 no permission, 130 Ctrl-C. ``record`` passes on the exit status of its program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import metadata
+
+from flagfinder.cli import diff, find, record, registers, trace
+from flagfinder.cli.common import Parser
+from flagfinder.errors import FlagfinderError
+from flagfinder.report.terminal import ColorChoice, Terminal
+
+_EPILOG = """\
+examples:
+  flagfinder record -o normal.trace -- ./app --good
+  flagfinder record -o spin.trace --stop-when-spinning -- ./app --bad
+  flagfinder diff normal.trace spin.trace
+
+exit codes: 0 found, 1 nothing found, 2 usage or failure, 65 bad trace, 69 unavailable,
+77 no permission, 130 Ctrl-C. `record` passes on the exit status of its program.
+"""
+
+
+def build_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        prog="flagfinder",
+        description="Names the memory location that a spinning thread waits for, from two recorded runs.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--version", action="version", version=f"flagfinder {metadata.version('flagfinder')}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
+    for module in (record, trace, diff, registers, find):
+        module.add_parser(verbs)
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command line; returns the exit code and never raises what flagfinder foresees."""
+    own, target = _split(arguments)
+    debug = "--debug" in own
+    terminal = Terminal(_early_color(own))
+    try:
+        parsed = build_parser().parse_args(own, argparse.Namespace(command=target))
+        terminal = Terminal(parsed.color, parsed.quiet)
+        code: int = parsed.run(parsed, terminal)
+        sys.stdout.flush()
+        return code
+    except FlagfinderError as error:
+        if debug:
+            traceback.print_exc()
+        terminal.error(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if debug:
+            traceback.print_exc()
+        terminal.message("interrupted")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): no error of ours. Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        terminal.error(_from_os(error))
+        return _from_os(error).exit_code
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        terminal.error(_unforeseen(error))
+        return FlagfinderError.exit_code
+
+
+def entry() -> None:
+    """The ``flagfinder`` command."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Our own words and those behind the first ``--``, which belong to the program to record."""
+    words = list(arguments)
+    if "--" not in words:
+        return words, None
+    place = words.index("--")
+    return words[:place], words[place + 1 :]
+
+
+def _early_color(arguments: Sequence[str]) -> ColorChoice:
+    """The colour choice for errors in the command line itself."""
+    choices: tuple[ColorChoice, ...] = ("always", "never")
+    for choice in choices:
+        if f"--color={choice}" in arguments:
+            return choice
+    return "auto"
+
+
+def _from_os(error: OSError) -> FlagfinderError:
+    found = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    result = FlagfinderError("The operating system refused a request", found, "Check the path and its permissions.")
+    if isinstance(error, PermissionError):
+        result.exit_code = 77
+    return result
+
+
+def _unforeseen(error: Exception) -> FlagfinderError:
+    return FlagfinderError(
+        "flagfinder itself failed",
+        f"{type(error).__name__}: {error}",
+        "Run the command again with --debug and report what it prints.",
+        "Recordings on disk are unaffected.",
+    )

@@ -1,0 +1,92 @@
+"""``flagfinder diff``: two recordings in, the flag out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb
+from flagfinder.diff import diff
+from flagfinder.flags import Report, find_flags
+from flagfinder.report.diff_report import show_report
+from flagfinder.report.terminal import Terminal
+from flagfinder.trace import open_trace
+
+_EXAMPLES = """\
+  flagfinder diff normal.trace spin.trace
+  flagfinder diff normal.trace spin.trace --explain
+  flagfinder diff normal.trace spin.trace --normal another-good-run.trace
+  flagfinder diff --json normal.trace spin.trace | jq '.flags[0].name'
+
+exit codes: 0 a flag, syscall or lock is named; 1 no flag or no divergence; 65 a trace is unreadable"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb."""
+    parser = add_verb(
+        subparsers,
+        "diff",
+        "Compare a good run with one that spins, and name what it waits for.",
+        _EXAMPLES,
+        run,
+    )
+    parser.add_argument("normal_trace", type=Path, metavar="NORMAL", help="a run that went well")
+    parser.add_argument("spin_trace", type=Path, metavar="SPIN", help="the run that spins")
+    parser.add_argument(
+        "--normal",
+        dest="more_normals",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="TRACE",
+        help="another good run: what also differs between good runs is noise (repeatable)",
+    )
+    parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Runs the verb."""
+    normals = [options.normal_trace, *options.more_normals]
+    report = compare(terminal, normals, options.spin_trace)
+    return show(terminal, report, normals, options.spin_trace, options.json, options.explain)
+
+
+def compare(terminal: Terminal, normal_paths: list[Path], spin_path: Path) -> Report:
+    """Opens the traces, aligns them and looks for the flag, with progress."""
+    with terminal.progress() as progress:
+        progress.update("reading the traces")
+        spin = open_trace(spin_path)
+        normals = [open_trace(path) for path in normal_paths]
+        for trace in (*normals, spin):
+            if not trace.is_complete:
+                terminal.warning(f"{trace.path} was not closed in order; what was recorded is used")
+
+        def aligning(stage: str, done: int, total: int) -> None:
+            share = f", {100 * done // total} %" if total else f", {done:,} blocks"
+            progress.update(f"aligning the runs: {stage}{share}")
+
+        divergence = diff(normals[0], spin, normals[1:], aligning)
+        progress.update("looking for the flag")
+        return find_flags(spin, normals, divergence)
+
+
+def show(
+    terminal: Terminal,
+    report: Report,
+    normal_paths: list[Path],
+    spin_path: Path,
+    as_json: bool,
+    explain: bool,
+) -> int:
+    """Prints the report and says what to run next; returns the exit code."""
+    found = report.verdict in ("data-flag", "syscall-loop", "lock")
+    if as_json:
+        terminal.raw(json.dumps(report.raw, indent=2, ensure_ascii=False))
+    else:
+        show_report(terminal, report, explain)
+        if report.divergence is not None:
+            terminal.next_command("flagfinder", "registers", spin_path, "--before-divergence", normal_paths[0])
+        elif not explain:
+            terminal.next_command("flagfinder", "diff", *normal_paths[:1], spin_path, "--explain")
+    return EXIT_FOUND if found else EXIT_NOTHING_FOUND

@@ -1,0 +1,85 @@
+"""``flagfinder find``: record both runs and name the flag, in one go."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+from flagfinder.cli.common import Subparsers, add_verb, parse_seconds
+from flagfinder.cli.diff import show
+from flagfinder.errors import UsageError
+from flagfinder.find import Found, Observer, find
+from flagfinder.recorder import Progress, Recording, RecordOptions
+from flagfinder.report.record_report import show_progress, show_recording
+from flagfinder.report.terminal import Terminal
+
+_EXAMPLES = """\
+  flagfinder find --normal './app good.conf' --spin './app bad.conf'
+  flagfinder find --normal './app' --spin './app --broken' -d traces --level flow
+  flagfinder find --normal "sh -c 'exec ./app < in.txt'" --spin './app'
+
+The commands are split into words as a shell does, but no shell runs them. Exit codes as of `flagfinder diff`."""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb."""
+    parser = add_verb(
+        subparsers, "find", "Record a good run and one that spins, and name what it waits for.", _EXAMPLES, run
+    )
+    parser.add_argument("--normal", required=True, metavar="CMD", help="a command that ends well")
+    parser.add_argument("--spin", required=True, metavar="CMD", help="the command that spins")
+    parser.add_argument(
+        "-d", "--directory", type=Path, default=Path(), metavar="DIR", help="where the traces go (default: here)"
+    )
+    parser.add_argument(
+        "--level",
+        choices=("flow", "values"),
+        default="values",
+        help="flow: a light first pass, then again with values where it points",
+    )
+    parser.add_argument(
+        "--stop-when-spinning",
+        type=parse_seconds,
+        default=2.0,
+        metavar="SECONDS",
+        help="end the spinning run after so long (default 2)",
+    )
+    parser.add_argument("--follow-children", action="store_true", help="record child processes too")
+    parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Runs the verb."""
+    directory: Path = options.directory
+    directory.mkdir(parents=True, exist_ok=True)
+    chosen = RecordOptions(
+        level=options.level,
+        stop_when_spinning=options.stop_when_spinning,
+        follow_children=options.follow_children,
+    )
+    found = _find(_words("--normal", options.normal), _words("--spin", options.spin), directory, chosen, terminal)
+    return show(terminal, found.report, [found.normal], found.spin, options.json, options.explain)
+
+
+def _find(normal: list[str], spin: list[str], directory: Path, chosen: RecordOptions, terminal: Terminal) -> Found:
+    with terminal.progress() as line:
+
+        def recorded(recording: Recording) -> None:
+            line.clear()
+            show_recording(terminal, recording)
+
+        def progress(state: Progress) -> None:
+            show_progress(line, state)
+
+        return find(normal, spin, directory, chosen, Observer(terminal.message, progress, recorded))
+
+
+def _words(option: str, command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"{option} is no command line", f"{command!r}: {error}", "Check the quotes.") from error
+    if not words:
+        raise UsageError(f"{option} is empty", "there is no program to run", f"Write {option} 'PROGRAM ARGS'.")
+    return words

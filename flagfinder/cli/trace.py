@@ -1,0 +1,84 @@
+"""``flagfinder trace info|check|dump``: look into a recording."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Parser, Subparsers, add_verb, print_json
+from flagfinder.report.terminal import Terminal
+from flagfinder.report.trace_report import show_trace, trace_fields
+from flagfinder.report.units import count
+from flagfinder.trace import open_trace
+
+_SUMMARY = "Look into a recording."
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb and its three actions."""
+    examples = "  flagfinder trace info spin.trace\n  flagfinder trace check spin.trace"
+    parser: Parser = subparsers.add_parser(
+        "trace", help=_SUMMARY, description=_SUMMARY, epilog=f"examples:\n{examples}"
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
+    info = add_verb(
+        actions,
+        "info",
+        "What was recorded: command, threads, modules, losses.",
+        "  flagfinder trace info spin.trace\n  flagfinder trace info --json spin.trace | jq .processes",
+        _info,
+    )
+    check = add_verb(
+        actions,
+        "check",
+        "Check every invariant of a recording. Exit code 0: sound; 65: not.",
+        "  flagfinder trace check spin.trace",
+        _check,
+    )
+    dump = add_verb(
+        actions,
+        "dump",
+        "Print a stream of a recording as text.",
+        "  flagfinder trace dump spin.trace --what events\n"
+        "  flagfinder trace dump spin.trace --what flow --tid 4711 --from 100000 --limit 50",
+        _dump,
+    )
+    for action in (info, check, dump):
+        action.add_argument("file", type=Path, metavar="FILE")
+    dump.add_argument("--what", choices=("flow", "values", "events", "blocks", "modules"), default="flow")
+    dump.add_argument("--tid", type=int, help="this thread only (default: all)")
+    dump.add_argument("--from", dest="start", type=int, default=0, metavar="POS", help="begin at this flow position")
+    dump.add_argument("--limit", type=int, default=1000, metavar="N", help="lines for each thread (default 1000)")
+
+
+def _info(options: argparse.Namespace, terminal: Terminal) -> int:
+    trace = open_trace(options.file)
+    if options.json:
+        print_json(terminal, "trace-info", trace_fields(trace))
+    else:
+        show_trace(terminal, trace)
+        terminal.next_command("flagfinder", "trace", "check", options.file)
+    return EXIT_FOUND
+
+
+def _check(options: argparse.Namespace, terminal: Terminal) -> int:
+    violations = open_trace(options.file).check()
+    if options.json:
+        print_json(terminal, "trace-check", {"sound": not violations, "violations": list(violations)})
+    elif violations:
+        for violation in violations:
+            terminal.result(violation)
+        terminal.result(f"{options.file}: {count(len(violations), 'violation')}")
+    else:
+        terminal.result(f"{options.file}: sound")
+    return 65 if violations else EXIT_FOUND
+
+
+def _dump(options: argparse.Namespace, terminal: Terminal) -> int:
+    lines: list[str] = []
+    write = lines.append if options.json else terminal.raw
+    open_trace(options.file).dump(options.what, options.tid, options.start, options.limit, write)
+    if options.json:
+        print_json(terminal, "trace-dump", {"what": options.what, "lines": "".join(lines).splitlines()})
+        return EXIT_FOUND if lines else EXIT_NOTHING_FOUND
+    return EXIT_FOUND

@@ -1,0 +1,99 @@
+"""The whole chain: record a good run, record the run that spins, compare, name the flag.
+
+Recordings at level ``flow`` say where the runs part but not what was read there. Then both are recorded once more
+with values, in the modules the first pass points to only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flagfinder.diff import Divergence, diff
+from flagfinder.flags import Report, find_flags
+from flagfinder.record import record
+from flagfinder.recorder import Progress, Recording, RecordOptions
+from flagfinder.trace import Trace, open_trace
+
+_WHOLE_MODULE = "0x0-0xffffffffffff"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer, and the traces it came from."""
+
+    report: Report
+    normal: Path
+    spin: Path
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Whom to tell what goes on: ``announce`` gets lines, ``recorded`` each finished recording."""
+
+    announce: Callable[[str], None] = lambda _text: None
+    progress: Callable[[Progress], None] | None = None
+    recorded: Callable[[Recording], None] = lambda _recording: None
+
+
+def find(
+    normal_command: Sequence[str],
+    spin_command: Sequence[str],
+    directory: Path,
+    options: RecordOptions,
+    observer: Observer,
+) -> Found:
+    """Runs both commands and compares them. ``directory`` gets ``normal.trace`` and ``spin.trace``.
+
+    The spinning program is ended when it has spun for ``options.stop_when_spinning`` seconds. Raises what
+    ``record`` and ``find_flags`` raise.
+    """
+    normal = directory / "normal.trace"
+    spin = directory / "spin.trace"
+    normal_options = dataclasses.replace(options, stop_when_spinning=None)
+
+    def record_both(normal_chosen: RecordOptions, spin_chosen: RecordOptions) -> tuple[Trace, Trace]:
+        for command, path, chosen, kind in (
+            (normal_command, normal, normal_chosen, "good"),
+            (spin_command, spin, spin_chosen, "spinning"),
+        ):
+            observer.announce(f"recording the {kind} run at level {chosen.level}")
+            observer.recorded(record(command, path, chosen, announce=observer.announce, progress=observer.progress))
+        return open_trace(normal), open_trace(spin)
+
+    good, bad = record_both(normal_options, options)
+    divergence = diff(good, bad)
+    ranges = value_ranges(divergence)
+    if options.level == "flow" and ranges:
+        listed = directory / "values-in.txt"
+        listed.write_text("".join(f"{line}\n" for line in ranges), encoding="utf-8")
+        observer.announce(f"recording again with values in {len(ranges)} modules ({listed})")
+        good, bad = record_both(
+            dataclasses.replace(normal_options, level="values", values_in=listed),
+            dataclasses.replace(options, level="values", values_in=listed),
+        )
+        divergence = diff(good, bad)
+    return Found(find_flags(bad, [good], divergence), normal, spin)
+
+
+def value_ranges(divergence: Divergence) -> list[str]:
+    """Where values would decide: the modules of the loops and of the calls open around them.
+
+    Whole modules, as the loop's callees matter too. Lines for ``RecordOptions.values_in``; empty when no thread spins.
+    """
+    modules: dict[str, None] = {}
+    for parting in divergence.raw["partings"]:
+        for place in _places(parting):
+            if place and place["module"]:
+                modules.setdefault(place["module"])
+    return [f"{module}+{_WHOLE_MODULE}" for module in modules]
+
+
+def _places(parting: Mapping[str, Any]) -> list[Mapping[str, Any] | None]:
+    places = [parting["branch"], parting["spin_loop"]["header"], *parting["spin_loop"]["blocks"]]
+    for frame in parting["stack"]:
+        places += [frame["function"], frame["call_site"]]
+    return places

@@ -1,0 +1,176 @@
+"""The verdict on a screen: where the runs part, what is polled, what ends the loop, who wrote it, how sure.
+
+Kept within 80x24 where the names allow. Everything shown comes from ``Report``; nothing is decided here
+except how sure a number sounds.
+"""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from flagfinder.flags import Flag, Report, ThreadName, Writer
+from flagfinder.report.code import code_text
+from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import count, hexadecimal
+
+_LABEL_WIDTH = 11
+_EVIDENCE_SHOWN = 4
+_STACK_SHOWN = 2
+
+_KINDS = {
+    "global": "global variable",
+    "heap": "heap object",
+    "tls": "thread-local variable",
+    "stack": "stack variable",
+    "shared": "shared memory",
+    "syscall": "syscall result",
+}
+
+_LOOPS = {
+    "busy": "a busy loop",
+    "pause": "a busy loop with pause",
+    "yield": "a loop around sched_yield",
+    "sleep": "a loop that sleeps between looks",
+    "syscall": "a loop around a syscall",
+    "lock": "a loop that looks under a lock",
+    "rmw": "a loop that tries to take the word",
+}
+
+
+def show_report(terminal: Terminal, report: Report, explain: bool = False) -> None:
+    """The whole answer. ``explain`` adds the engine's reasoning step by step and every candidate."""
+    terminal.result(_headline(report))
+    if report.loop is not None:
+        _show_spot(terminal, report)
+    flag = report.flag
+    if flag is not None:
+        _show_flag(terminal, flag)
+        _show_evidence(terminal, flag, len(flag.evidence) if explain else _EVIDENCE_SHOWN)
+        _show_others(terminal, report.flags[1:], explain)
+    for note in report.notes:
+        _line(terminal, "note", Text(note))
+    if explain and report.explain:
+        terminal.result("")
+        terminal.result(Text("How this was found", "bold"))
+        for number, step in enumerate(report.explain, 1):
+            terminal.result(Text(f"{number:3}. {step}"))
+
+
+def _headline(report: Report) -> Text:
+    thread = _thread(report.spin_thread)
+    flag = report.flag
+    if report.verdict == "data-flag" and flag is not None:
+        return Text("data flag: ", "bold green").append(f"{thread} polls ").append(flag.name, "bold")
+    if report.verdict == "syscall-loop" and flag is not None:
+        return Text("syscall loop: ", "bold green").append(f"{thread} repeats ").append(flag.name, "bold")
+    if report.verdict == "lock" and flag is not None:
+        return Text("lock: ", "bold green").append(f"{thread} spins for ").append(flag.name, "bold")
+    return Text(f"{report.verdict.replace('-', ' ')}: ", "bold yellow").append(report.reason)
+
+
+def _show_spot(terminal: Terminal, report: Report) -> None:
+    loop = report.loop
+    assert loop is not None
+    where = Text()
+    if loop.function:
+        where.append(loop.function, "cyan")
+        if loop.module and loop.module not in loop.function:
+            where.append(f" ({loop.module})")
+        where.append(": ")
+    where.append(_LOOPS.get(loop.kind, f"a {loop.kind} loop"))
+    if loop.iterations is not None:
+        where.append(f", {count(loop.iterations, 'iteration')} seen")
+    _line(terminal, "spins in", where)
+    point = report.divergence
+    if point is None:
+        return
+    _line(terminal, "parts at", code_text(point.branch))
+    if point.normal_target is not None:
+        _line(terminal, "", Text("normal run went to ").append_text(code_text(point.normal_target)))
+    if point.spin_target is not None:
+        _line(terminal, "", Text("spin run goes to   ").append_text(code_text(point.spin_target)))
+
+
+def _show_flag(terminal: Terminal, flag: Flag) -> None:
+    kind = _KINDS.get(flag.kind, flag.kind)
+    what = Text(f"{count(flag.size, 'byte')} of a {kind}" if flag.size else kind)
+    if flag.spin_address is not None:
+        what.append(f" at {flag.spin_address:#x}")
+    _line(terminal, "polls", what)
+    if flag.access_path:
+        _line(terminal, "", Text(f"reached as {flag.access_path}"))
+    _line(terminal, "value", Text(hexadecimal(flag.value_spin), "bold"))
+    ends = Text(flag.exit_when or "not known", "bold")
+    if flag.value_exit is not None:
+        ends.append(f" (the normal run left with {flag.value_exit:#x})", "default")
+    _line(terminal, "ends when", ends)
+    _show_writers(terminal, flag)
+
+
+def _show_writers(terminal: Terminal, flag: Flag) -> None:
+    if flag.kind == "syscall" and not flag.writers:
+        return
+    for run, label in (("normal", "written by"), ("spin", "")):
+        writers = [writer for writer in flag.writers if writer.run == run]
+        if not writers:
+            if run == "normal" and flag.normal_address is None and flag.value_exit is None:
+                _line(terminal, label, Text("not known: the normal run has no values there"))
+            else:
+                _line(terminal, label, Text(f"{run} run: nobody seen"))
+            continue
+        _line(terminal, label, _writer(writers[0]))
+        if run == "normal":  # who wrote it in the spin run only shows that it is another write
+            for caller in writers[0].stack[:_STACK_SHOWN]:
+                _line(terminal, "", Text("    called from ").append_text(code_text(caller)))
+        if len(writers) > 1:
+            _line(terminal, "", Text(f"    and {count(len(writers) - 1, 'more writer')}"))
+
+
+def _writer(writer: Writer) -> Text:
+    text = Text(f"{writer.run} run: {_thread(ThreadName(writer.tid, writer.thread))}")
+    if writer.value is not None:
+        text.append(f" wrote {writer.value}")
+    if writer.code is not None:
+        text.append(" in ").append_text(code_text(writer.code))
+    return text
+
+
+def _show_evidence(terminal: Terminal, flag: Flag, shown: int) -> None:
+    _line(terminal, "sure", Text(f"{_confidence(flag.confidence)} ({flag.confidence:.2f})", "bold"))
+    for item in flag.evidence[:shown]:
+        _line(terminal, "", Text(f"- {item}"))
+    if len(flag.evidence) > shown:
+        _line(terminal, "", Text(f"- and {len(flag.evidence) - shown} more: --explain"))
+
+
+def _show_others(terminal: Terminal, others: tuple[Flag, ...], explain: bool) -> None:
+    if not others:
+        return
+    if not explain:
+        _line(terminal, "also", Text(f"{count(len(others), 'weaker candidate')}: --explain"))
+        return
+    terminal.result("")
+    terminal.result(Text("Other candidates", "bold"))
+    for flag in others:
+        value = f", value {flag.value_spin:#x}" if flag.value_spin is not None else ""
+        terminal.result(Text(f"{flag.rank:3}. {flag.confidence:.2f}  {flag.name}{value}"))
+        for item in flag.evidence:
+            terminal.result(Text(f"           - {item}"))
+
+
+def _confidence(value: float) -> str:
+    for bound, word in ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "likely")):
+        if value >= bound:
+            return word
+    return "a guess"
+
+
+def _thread(thread: ThreadName | None) -> str:
+    if thread is None or (thread.tid is None and thread.name is None):
+        return "a thread"
+    name = f" ({thread.name})" if thread.name else ""
+    return f"thread {thread.tid}{name}" if thread.tid is not None else f"thread{name}"
+
+
+def _line(terminal: Terminal, label: str, body: Text) -> None:
+    terminal.result(Text(f"  {label:<{_LABEL_WIDTH}}", "bold").append_text(body))

@@ -1,0 +1,88 @@
+"""``trace info`` as text and as JSON fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from flagfinder.report.terminal import Terminal, quote_command
+from flagfinder.report.units import count, size
+from flagfinder.trace import Thread, Trace
+
+
+def trace_fields(trace: Trace) -> dict[str, Any]:
+    """What ``trace info --json`` prints."""
+    return {
+        "path": str(trace.path),
+        "bytes": trace.path.stat().st_size,
+        "complete": trace.is_complete,
+        "info": trace.info,
+        "end": trace.end,
+        "notes": [{"level": note.level, "text": note.text} for note in trace.notes],
+        "processes": [
+            {
+                "pid": process.pid,
+                "parent_pid": process.parent_pid,
+                "path": process.path,
+                "modules": [module.path for module in process.modules],
+                "threads": [_thread_fields(thread) for thread in process.threads],
+            }
+            for process in trace.processes
+        ],
+    }
+
+
+def show_trace(terminal: Terminal, trace: Trace) -> None:
+    """What ``trace info`` prints."""
+    ended = _ending(trace)
+    for label, value in (
+        ("command", quote_command(*trace.command)),
+        ("level", f"{trace.level}, recorded with {trace.info['tracer']}"),
+        ("size", size(trace.path.stat().st_size)),
+        ("ended", ended),
+    ):
+        terminal.result(Text(f"{label:<9}", "bold").append(value, "default"))
+    for note in trace.notes:
+        terminal.result(Text(f"{'note':<9}", "bold").append(f"{note.level}: {note.text}", "default"))
+    for process in trace.processes:
+        terminal.result(
+            Text(f"{'process':<9}", "bold").append(
+                f"{process.pid} {process.path}, {count(len(process.modules), 'module')}", "default"
+            )
+        )
+        for thread in process.threads:
+            summary = thread.summary()
+            gaps = f", {count(summary.gaps, 'gap')}" if summary.gaps else ""
+            terminal.result(
+                f"  thread {thread.tid:<8} {thread.name or '':<16}"
+                f" {count(summary.blocks, 'block')}, {count(summary.syscalls, 'syscall')}{gaps}"
+            )
+
+
+def _thread_fields(thread: Thread) -> dict[str, Any]:
+    summary = thread.summary()
+    return {
+        "tid": thread.tid,
+        "name": thread.name,
+        "creator_tid": thread.creator_tid,
+        "blocks": summary.blocks,
+        "syscalls": summary.syscalls,
+        "signals": summary.signals,
+        "gaps": summary.gaps,
+    }
+
+
+def _ending(trace: Trace) -> str:
+    if trace.end is None:
+        return "not closed in order (the recorder was killed); all that reached the file is here"
+    reason = str(trace.end["reason"]).replace("-", " ")
+    details = []
+    for process in trace.end["processes"]:
+        if process["status"] is not None:
+            details.append(f"process {process['pid']} exited with {process['status']}")
+        elif process["signal"] is not None:
+            details.append(f"process {process['pid']} was killed by signal {process['signal']}")
+        elif process["running"]:
+            details.append(f"process {process['pid']} was still running")
+    return "; ".join([reason, *details])

@@ -1,0 +1,33 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+
+def size(count: int) -> str:
+    """Bytes: ``812 B``, ``1.4 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable")
+
+
+def count(number: int, noun: str) -> str:
+    """``1 thread``, ``12,400 threads``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(nanoseconds: int) -> str:
+    """``85 ms``, ``3.2 s``, ``2 min 5 s``."""
+    seconds = nanoseconds / 1e9
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def hexadecimal(number: int | None) -> str:
+    """``0x1f``; ``unknown`` for None."""
+    return "unknown" if number is None else f"{number:#x}"

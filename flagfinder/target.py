@@ -1,0 +1,117 @@
+"""Whether a program can be recorded at all, asked before anything is started.
+
+What the tracer can't do is said here in words; left to the tracer it would be a target that dies oddly.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from flagfinder.errors import PermissionDeniedError, TargetError, UnavailableError, UsageError
+
+_ELF_MAGIC = b"\x7fELF"
+_ELF_CLASS_64 = 2
+_ELF_MACHINE_X86_64 = 62
+_SCRIPT_DEPTH = 4  # the kernel's own limit on interpreters of interpreters
+
+_READING_WORKS = "Traces recorded elsewhere can be read here."
+
+
+def check_machine() -> None:
+    """Raises UnavailableError unless this is x86-64 Linux."""
+    system, machine = platform.system(), platform.machine()
+    if (system, machine) != ("Linux", "x86_64"):
+        raise UnavailableError(
+            "Programs can't be recorded on this machine",
+            f"{system} on {machine}",
+            "Record on x86-64 Linux.",
+            _READING_WORKS,
+        )
+
+
+def find_program(command: Sequence[str]) -> Path:
+    """The file that ``command`` runs, by the shell's rules.
+
+    Raises UsageError without a command, TargetError when the file is missing or of a kind that can't be
+    traced, PermissionDeniedError when it may not be run.
+    """
+    if not command:
+        raise UsageError(
+            "There is no program to record",
+            "nothing follows `--`",
+            "Write `flagfinder record -o FILE -- PROGRAM ARGS`.",
+        )
+    name = command[0]
+    found = shutil.which(name)
+    if found is None:
+        _explain_missing(name)
+    assert found is not None
+    program = Path(found)
+    _check_kind(program, program, _SCRIPT_DEPTH)
+    return program
+
+
+def _explain_missing(name: str) -> None:
+    path = Path(name)
+    if "/" not in name:
+        raise TargetError(
+            "The program was not found",
+            f"no {name} in PATH",
+            f"Give its path, as in ./{name}, or check the spelling.",
+        )
+    if path.is_dir():
+        raise TargetError("The program can't be run", f"{name} is a directory", "Name the program inside it.")
+    if path.exists():
+        raise PermissionDeniedError(
+            "The program may not be run", f"{name} is not executable for this user", f"Try: chmod +x {name}"
+        )
+    raise TargetError("The program was not found", f"there is no {name}", "Check the path.")
+
+
+def _check_kind(program: Path, file: Path, depth: int) -> None:
+    mode = file.stat().st_mode
+    if mode & (stat.S_ISUID | stat.S_ISGID) and os.geteuid() != 0:
+        raise PermissionDeniedError(
+            "A set-user-ID program can't be recorded",
+            f"{file} gains privileges that a traced program must not have",
+            "Record it as root with sudo, or record a copy without the set-user-ID bit.",
+        )
+    try:
+        with file.open("rb") as handle:
+            head = handle.read(256)
+    except PermissionError as error:
+        raise PermissionDeniedError(
+            "The program can't be inspected",
+            f"{file} is executable but not readable",
+            "Record as a user who may read it.",
+        ) from error
+    if head.startswith(b"#!"):
+        interpreter = head[2:].split(b"\n", 1)[0].strip().split(None, 1)[:1]
+        if interpreter and depth > 0 and (target := Path(os.fsdecode(interpreter[0]))).is_file():
+            _check_kind(program, target, depth - 1)
+            return
+        raise TargetError(
+            "The script can't be run",
+            f"{file} names an interpreter that is not there",
+            "Correct the script's first line.",
+        )
+    if not head.startswith(_ELF_MAGIC):
+        raise TargetError(
+            "The program can't be recorded",
+            f"{file} is no ELF program and has no #! line",
+            f"Run it through its interpreter, as in `-- sh {file}`.",
+        )
+    machine = int.from_bytes(head[18:20], "little")
+    if head[4] != _ELF_CLASS_64 or machine != _ELF_MACHINE_X86_64:
+        bits = 64 if head[4] == _ELF_CLASS_64 else 32
+        raise TargetError(
+            "The program is not for x86-64",
+            f"{file} is a {bits}-bit ELF file for machine {machine}",
+            "Record a 64-bit x86 build of it.",
+            _READING_WORKS,
+        )

@@ -1,0 +1,55 @@
+/* The DynamoRIO client: reads its options and starts the parts.
+ *
+ * Options (from ff_launch): --pool PATH [--follow-children] [--values-in FILE]
+ * Blind spots: 32-bit programs; what a process does after a fork when children are not
+ * followed; a debugger's view, which sees the code cache. */
+#include <string.h>
+
+#include "ff_client.h"
+#include "ff_sys.h"
+
+bool ff_follow_children;
+uint32_t ff_process_id;
+static void *lock;
+
+void ff_lock(void) { dr_recurlock_lock(lock); }
+
+void ff_unlock(void) { dr_recurlock_unlock(lock); }
+
+void ff_lock_renew(void) { lock = dr_recurlock_create(); }
+
+static void fail(const char *what, const char *found, const char *fix)
+{
+    dr_fprintf(STDERR, "flagfinder: %s\n  found: %s\n  fix: %s\n  The program was not started.\n", what, found, fix);
+    dr_abort_with_code(2);
+}
+
+DR_EXPORT void dr_client_main(client_id_t id, int argc, const char *argv[])
+{
+    (void)id;
+    const char *pool = NULL, *values_in = NULL, *why = "no --pool option";
+    dr_set_client_name("flagfinder", "the flagfinder project");
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--follow-children") == 0)
+            ff_follow_children = true;
+        else if (strcmp(argv[i], "--pool") == 0 && i + 1 < argc)
+            pool = argv[++i];
+        else if (strcmp(argv[i], "--values-in") == 0 && i + 1 < argc)
+            values_in = argv[++i];
+    }
+    ff_sys_init();
+    ff_process_id = (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0);
+    lock = dr_recurlock_create();
+    if (pool == NULL || !ff_pool_open(pool, &why))
+        fail("the tracer cannot reach its recorder.", why, "start it with `flagfinder record`.");
+    if (values_in != NULL && !ff_ranges_read(values_in))
+        fail("the --values-in file cannot be used.", values_in, "lines must read module+0xSTART-0xEND.");
+    if (!drmgr_init() || !ff_thread_init() || !ff_instrument_init())
+        fail("the tracer could not start.", "DynamoRIO refused it", "rebuild the tracer.");
+    ff_meta_init(ff_follow_children);
+    ff_meta_process();
+    ff_blocks_init();
+    ff_heap_init();
+    ff_modules_init();
+    ff_events_init();
+}

@@ -1,0 +1,121 @@
+/* What the parts of the client know of each other. */
+#ifndef FF_CLIENT_H
+#define FF_CLIENT_H
+
+#include <stdint.h>
+
+/* drmgr.h wants dr_api.h first. */
+#include "dr_api.h"
+
+#include "drmgr.h"
+#include "ff_pool.h"
+
+/* ---- ff_client.c: options and the process --------------------------------- */
+extern bool ff_follow_children;
+/* The process whose META stream describes the code that runs: a vfork child's is its parent's. */
+extern uint32_t ff_process_id;
+/* Guards META, blocks and modules; reentrant. Held over a fork, so that the child finds them whole. */
+void ff_lock(void);
+void ff_unlock(void);
+/* In a forked child: the lock's owner is not there. */
+void ff_lock_renew(void);
+
+/* ---- ff_meta.c: the META stream ------------------------------------------- */
+struct ff_part {
+    const void *data;
+    uint32_t bytes;
+};
+void ff_meta_init(bool keep_for_children);
+/* Appends a record made of parts. Any thread. */
+void ff_meta_write(enum ff_meta kind, const struct ff_part *parts, uint32_t part_count);
+void ff_meta_note(const char *text);
+void ff_meta_process(void);
+/* In a forked child: a stream of its own that begins with all that the parent's said. */
+void ff_meta_fork(void);
+/* Hands over what stands in the stream, before an exec that may end the image. */
+void ff_meta_flush(void);
+
+/* ---- ff_modules.c --------------------------------------------------------- */
+void ff_modules_init(void);
+/* The number of the module that holds `pc`, 0 if none. */
+uint32_t ff_module_at(app_pc pc);
+
+/* ---- ff_ranges.c: --values-in --------------------------------------------- */
+bool ff_ranges_read(const char *path);
+void ff_ranges_module(const char *path, uint64_t base);
+/* Does a block get slots? Always, when no ranges were given. */
+bool ff_ranges_want(app_pc start, app_pc end);
+
+/* ---- ff_thread.c: streams of threads -------------------------------------- */
+/* The outermost call of an allocator that has not returned. */
+struct ff_call {
+    bool is_open;
+    uint64_t stack_pointer;   /* at its entry */
+    uint64_t address_goes_to; /* posix_memalign: where the result is stored */
+    struct ff_alloc event;
+};
+struct ff_thread {
+    uint32_t tid;
+    struct ff_buffer flow;
+    struct ff_buffer values;
+    uint8_t **flow_at; /* raw TLS slots: where the next byte goes */
+    uint8_t **values_at;
+    uint32_t values_retired_used; /* bytes in a chunk of values that is to be replaced */
+    bool values_retired;
+    int64_t exit_status;
+    struct ff_call call;
+    bool holds_lock;      /* over a fork */
+    reg_t close_range_last; /* what the application passed */
+};
+bool ff_thread_init(void);
+struct ff_thread *ff_thread_of(void *drcontext);
+/* For instrumentation. */
+void ff_thread_insert_read_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t to);
+void ff_thread_insert_write_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from);
+void ff_thread_insert_read_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t to);
+void ff_thread_insert_write_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from);
+/* Appends an event to the thread's flow. */
+void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *payload, uint32_t bytes);
+void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_part first, struct ff_part second);
+/* Handles a fault at `address` if it is a full buffer's; `state` is the application's at
+ * the block's entry (NULL if unknown). `unit_bytes`: size of the unit that the block has
+ * already written to FLOW. Returns the address to write to instead, or NULL. */
+uint8_t *ff_thread_full(struct ff_thread *thread, const uint8_t *address, const dr_mcontext_t *state,
+                        uint32_t unit_bytes);
+/* Hands everything over; the next write claims again. */
+void ff_thread_flush(struct ff_thread *thread);
+/* Fills regs[] from a context; returns the bits for regs_valid. */
+uint32_t ff_registers(uint64_t *regs, const dr_mcontext_t *state, bool with_pc);
+/* The creator of the thread that will run on a stack. */
+void ff_thread_expect(uint64_t stack_pointer, uint32_t creator);
+/* In a forked child. */
+void ff_thread_fork(struct ff_thread *thread);
+
+/* ---- ff_descriptors.c: around close_range ----------------------------------- */
+void ff_descriptors_enter(void *drcontext, struct ff_thread *thread);
+void ff_descriptors_exit(void *drcontext, struct ff_thread *thread);
+
+/* ---- ff_events.c, ff_heap.c ------------------------------------------------ */
+void ff_events_init(void);
+void ff_heap_init(void);
+void ff_heap_module(const module_data_t *module, uint64_t base);
+/* Hooks the block at `pc`, if an allocator begins or returns there. Before anything else is inserted. */
+void ff_heap_insert_top(void *drcontext, instrlist_t *ilist, instr_t *first, app_pc pc);
+/* Does this instruction leave an allocator (or may it)? Then its hook, before it; rax must not
+ * be reserved there. */
+bool ff_heap_leaves(instr_t *instr);
+void ff_heap_insert_leave(void *drcontext, instrlist_t *ilist, instr_t *where);
+
+/* ---- ff_blocks.c: identity of blocks --------------------------------------- */
+void ff_blocks_init(void);
+/* The id of the block, new or old; a new one is described in META. 0: no memory. */
+uint32_t ff_block_id(app_pc pc, const uint8_t *code, uint32_t code_bytes, uint32_t instruction_count,
+                     const struct ff_slot *slots, uint32_t slot_count);
+
+/* ---- ff_instrument.c ------------------------------------------------------- */
+bool ff_instrument_init(void);
+/* Size of the unit that the instruction at `pc` of the code cache belongs to, and the
+ * register it writes through. False: not one of our writes. */
+bool ff_instrument_decode_write(void *drcontext, byte *pc, reg_id_t *base, uint32_t *tag);
+
+#endif

@@ -1,0 +1,222 @@
+/* A thread's two streams. The code cache writes through two raw TLS slots; everything else
+ * here runs seldom: at events, and when a buffer is full. */
+#include <asm/prctl.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "ff_client.h"
+#include "ff_sys.h"
+
+enum { FLOW_SLOT, VALUES_SLOT, SLOT_COUNT };
+
+static reg_id_t tls_segment;
+static uint tls_offset;
+static int tls_index = -1;
+
+/* Threads that were asked for and have not started: who asked. The kernel's new thread
+ * knows only its stack. */
+static struct {
+    uint64_t stack_pointer;
+    uint32_t creator;
+} expected[64];
+static uint32_t expected_next;
+
+void ff_thread_expect(uint64_t stack_pointer, uint32_t creator)
+{
+    uint32_t i = __atomic_fetch_add(&expected_next, 1, __ATOMIC_RELAXED) % (sizeof expected / sizeof *expected);
+    expected[i].creator = creator;
+    __atomic_store_n(&expected[i].stack_pointer, stack_pointer, __ATOMIC_RELEASE);
+}
+
+static uint32_t creator_of(uint64_t stack_pointer)
+{
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        if (__atomic_load_n(&expected[i].stack_pointer, __ATOMIC_ACQUIRE) == stack_pointer && stack_pointer != 0) {
+            expected[i].stack_pointer = 0;
+            return expected[i].creator;
+        }
+    }
+    return 0;
+}
+
+struct ff_thread *ff_thread_of(void *drcontext) { return drmgr_get_tls_field(drcontext, tls_index); }
+
+void ff_thread_insert_read_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t to)
+{
+    dr_insert_read_raw_tls(drcontext, ilist, where, tls_segment, tls_offset + FLOW_SLOT * sizeof(void *), to);
+}
+
+void ff_thread_insert_write_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from)
+{
+    dr_insert_write_raw_tls(drcontext, ilist, where, tls_segment, tls_offset + FLOW_SLOT * sizeof(void *), from);
+}
+
+void ff_thread_insert_read_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t to)
+{
+    dr_insert_read_raw_tls(drcontext, ilist, where, tls_segment, tls_offset + VALUES_SLOT * sizeof(void *), to);
+}
+
+void ff_thread_insert_write_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from)
+{
+    dr_insert_write_raw_tls(drcontext, ilist, where, tls_segment, tls_offset + VALUES_SLOT * sizeof(void *), from);
+}
+
+static uint32_t flow_used(const struct ff_thread *thread) { return (uint32_t)(*thread->flow_at - thread->flow.base); }
+
+static uint32_t values_used(const struct ff_thread *thread)
+{
+    return thread->values_retired ? thread->values_retired_used : (uint32_t)(*thread->values_at - thread->values.base);
+}
+
+/* A chunk of values ends with the chunk of flow: each is then a checkpoint, so a reader can
+ * begin anywhere, also in a loop that loads next to nothing. The next slot faults. */
+static void retire_values(struct ff_thread *thread)
+{
+    if (thread->values.chunk == NULL || thread->values_retired)
+        return;
+    thread->values_retired_used = values_used(thread);
+    thread->values_retired = true;
+    *thread->values_at = thread->values.end;
+}
+
+static void next_flow_chunk(struct ff_thread *thread)
+{
+    uint32_t used = flow_used(thread);
+    retire_values(thread);
+    ff_buffer_publish(&thread->flow, used);
+    ff_buffer_claim(&thread->flow, FF_STREAM_FLOW, ff_process_id, thread->tid, used);
+    *thread->flow_at = thread->flow.base;
+}
+
+void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_part first, struct ff_part second)
+{
+    struct ff_record record = {FF_FLOW_EVENT, (uint16_t)kind, first.bytes + second.bytes};
+    size_t whole = sizeof record + record.bytes + record.bytes % 2;
+    if (whole > (size_t)(thread->flow.end - *thread->flow_at))
+        next_flow_chunk(thread);
+    uint8_t *at = *thread->flow_at;
+    memcpy(at + sizeof record, first.data, first.bytes);
+    if (second.bytes != 0)
+        memcpy(at + sizeof record + first.bytes, second.data, second.bytes);
+    /* Last: the reader stops at the first zero, so an event cut short by a kill is not there. */
+    __atomic_signal_fence(__ATOMIC_RELEASE);
+    memcpy(at, &record, sizeof record);
+    *thread->flow_at = at + whole;
+}
+
+void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *payload, uint32_t bytes)
+{
+    ff_thread_event2(thread, kind, (struct ff_part){payload, bytes}, (struct ff_part){NULL, 0});
+}
+
+uint32_t ff_registers(uint64_t *regs, const dr_mcontext_t *state, bool with_pc)
+{
+    const reg_t general[16] = {state->xax, state->xcx, state->xdx, state->xbx, state->xsp, state->xbp,
+                               state->xsi, state->xdi, state->r8,  state->r9,  state->r10, state->r11,
+                               state->r12, state->r13, state->r14, state->r15};
+    memcpy(regs, general, sizeof general);
+    regs[16] = with_pc ? (uint64_t)state->pc : 0;
+    regs[17] = state->xflags;
+    return with_pc ? 0x3ffff : 0x2ffff;
+}
+
+uint8_t *ff_thread_full(struct ff_thread *thread, const uint8_t *address, const dr_mcontext_t *state,
+                        uint32_t unit_bytes)
+{
+    if (ff_buffer_is_guard(&thread->values, address) && unit_bytes != 0) {
+        uint32_t used = values_used(thread);
+        thread->values_retired = false;
+        ff_buffer_renew(&thread->values, FF_STREAM_VALUES, ff_process_id, thread->tid, used);
+        struct ff_chunk *chunk = thread->values.chunk;
+        if (chunk != NULL) {
+            chunk->start_pos = thread->flow.start_pos + flow_used(thread) - unit_bytes;
+            chunk->regs_valid = state == NULL ? 0 : ff_registers(chunk->regs, state, true);
+        }
+        return *thread->values_at = thread->values.base;
+    }
+    if (ff_buffer_is_guard(&thread->flow, address) && unit_bytes == 0) {
+        next_flow_chunk(thread);
+        return *thread->flow_at;
+    }
+    return NULL;
+}
+
+void ff_thread_flush(struct ff_thread *thread)
+{
+    if (thread->values.chunk != NULL)
+        ff_buffer_publish(&thread->values, values_used(thread));
+    thread->values_retired = false;
+    *thread->values_at = thread->values.base;
+    ff_buffer_publish(&thread->flow, flow_used(thread));
+    *thread->flow_at = thread->flow.base;
+}
+
+static uint64_t application_fs_base(void *drcontext)
+{
+    uint64_t base = 0;
+    dr_switch_to_app_state(drcontext);
+    ff_syscall3(SYS_arch_prctl, ARCH_GET_FS, (long)&base, 0);
+    dr_switch_to_dr_state(drcontext);
+    return base;
+}
+
+static void write_start(struct ff_thread *thread, void *drcontext)
+{
+    dr_mcontext_t state = {.size = sizeof state, .flags = DR_MC_INTEGER | DR_MC_CONTROL};
+    /* Before the first thread runs there is no context. */
+    bool known = dr_get_mcontext(drcontext, &state) && state.xsp != 0;
+    struct ff_thread_start start = {
+        .tid = thread->tid,
+        .ts = ff_now(),
+        .fs_base = application_fs_base(drcontext),
+        .stack_pointer = known ? state.xsp : ff_entry_stack(),
+        .start_pc = known ? (uint64_t)state.pc : ff_entry_pc(),
+    };
+    start.creator_tid = creator_of(start.stack_pointer);
+    ff_thread_event(thread, FF_EVENT_THREAD_START, &start, sizeof start);
+}
+
+static void reset(struct ff_thread *thread)
+{
+    thread->tid = (uint32_t)ff_syscall3(SYS_gettid, 0, 0, 0);
+    ff_buffer_init(&thread->flow);
+    ff_buffer_init(&thread->values);
+    thread->values_retired = false;
+    *thread->flow_at = thread->flow.base;
+    *thread->values_at = thread->values.base;
+}
+
+static void on_thread_init(void *drcontext)
+{
+    struct ff_thread *thread = dr_thread_alloc(drcontext, sizeof *thread);
+    memset(thread, 0, sizeof *thread);
+    uint8_t *slots = (uint8_t *)dr_get_dr_segment_base(tls_segment) + tls_offset;
+    thread->flow_at = (uint8_t **)slots + FLOW_SLOT;
+    thread->values_at = (uint8_t **)slots + VALUES_SLOT;
+    drmgr_set_tls_field(drcontext, tls_index, thread);
+    reset(thread);
+    write_start(thread, drcontext);
+}
+
+static void on_thread_exit(void *drcontext)
+{
+    struct ff_thread *thread = ff_thread_of(drcontext);
+    struct ff_thread_exit end = {.ts = ff_now(), .status = thread->exit_status};
+    ff_thread_event(thread, FF_EVENT_THREAD_EXIT, &end, sizeof end);
+    ff_thread_flush(thread);
+    drmgr_set_tls_field(drcontext, tls_index, NULL);
+    dr_thread_free(drcontext, thread, sizeof *thread);
+}
+
+void ff_thread_fork(struct ff_thread *thread)
+{
+    reset(thread);
+    write_start(thread, dr_get_current_drcontext());
+}
+
+bool ff_thread_init(void)
+{
+    tls_index = drmgr_register_tls_field();
+    return tls_index >= 0 && dr_raw_tls_calloc(&tls_segment, &tls_offset, SLOT_COUNT, 0) &&
+           drmgr_register_thread_init_event(on_thread_init) && drmgr_register_thread_exit_event(on_thread_exit);
+}

@@ -1,0 +1,1 @@
+//! Empty: this package only pins the crate that carries DynamoRIO's source.

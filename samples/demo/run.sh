@@ -1,0 +1,24 @@
+#!/bin/sh
+# make demo: an OpenMP program hangs in Debian's stripped libgomp; flagfinder names what it waits for.
+#   run.sh DIR    DIR gets the program and the traces
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1"
+cd "$1"
+show() { printf '\n$ %s\n' "$*"; "$@"; }
+
+cc -O2 -fopenmp "$here/histogram.c" -o histogram
+seq 1 20000 >one.txt
+seq 5 20000 >two.txt
+rm -f silent.fifo
+mkfifo silent.fifo
+sleep 600 >silent.fifo &   # keeps the FIFO's writing end open, as a stuck producer does
+producer=$!
+: <silent.fifo
+trap 'kill $producer 2>/dev/null; rm -f silent.fifo' EXIT INT TERM
+
+export OMP_WAIT_POLICY=active
+printf '\nThe good run, then one in which the second file never says anything.\n'
+show flagfinder record -o normal.trace -- ./histogram one.txt two.txt
+show flagfinder record -o spin.trace --stop-when-spinning 2 -- ./histogram one.txt silent.fifo
+show flagfinder diff normal.trace spin.trace

@@ -1,0 +1,66 @@
+"""Builds the Rust engine as ``flagfinder._core`` and ships the tracer's sources.
+
+The tracer itself (DynamoRIO, its client and launcher) is not built here: that takes minutes
+and a C toolchain, and only recording needs it. ``flagfinder.tracer_build`` does it at first use
+from the sources which ``BuildWithTracerSources`` puts beside the package.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+from setuptools_rust import Binding, RustExtension
+
+ROOT = Path(__file__).resolve().parent
+TRACER_SOURCES = ("pintools", "include")
+
+
+def workspace_version() -> str:
+    """The one version number, which the Rust workspace owns."""
+    text = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
+    match = re.search(r'^version = "([^"]+)"', text, re.MULTILINE)
+    if match is None:
+        raise SystemExit("Cargo.toml has no workspace version; restore the line [workspace.package] version = ...")
+    return match.group(1)
+
+
+class BuildWithTracerSources(build_py):
+    """build_py, plus a copy of the tracer's sources in ``flagfinder/_tracer_sources``."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return  # the package finds the checkout's own pintools/
+        target = Path(self.build_lib) / "flagfinder" / "_tracer_sources"
+        shutil.rmtree(target, ignore_errors=True)
+        for name in TRACER_SOURCES:
+            shutil.copytree(
+                ROOT / name,
+                target / name,
+                ignore=shutil.ignore_patterns("__pycache__", "target", "vendor", "build", "*.o"),
+            )
+
+
+setup(
+    version=workspace_version(),
+    packages=["flagfinder", "flagfinder.cli", "flagfinder.report"],
+    package_data={"flagfinder": ["_core.pyi", "py.typed"]},
+    include_package_data=False,
+    cmdclass={"build_py": BuildWithTracerSources},
+    rust_extensions=[
+        RustExtension(
+            "flagfinder._core",
+            path="bindings/Cargo.toml",
+            binding=Binding.PyO3,
+            py_limited_api=True,
+            debug=False,
+            args=["--locked"],
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    zip_safe=False,
+)

@@ -1,0 +1,80 @@
+"""A small program with a good and a spinning mode, recorded once for all command-line tests."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from harness import flagfinder
+
+PROGRAM = r"""
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile int ready;
+static int channel[2];
+
+static void *prepare(void *argument)
+{
+    char byte;
+    (void)argument;
+    if (read(channel[0], &byte, 1) == 1)
+        ready = 7;
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+    if (pipe(channel) != 0 || pthread_create(&thread, NULL, prepare, NULL) != 0)
+        return 1;
+    if (argc > 1 && strcmp(argv[1], "spin") != 0) {
+        usleep(100000);
+        if (write(channel[1], "x", 1) != 1)
+            return 1;
+    }
+    while (!ready)
+        sched_yield();
+    pthread_join(thread, NULL);
+    printf("ready %d\n", ready);
+    return 0;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Where the program and its two recordings are."""
+
+    program: Path
+    normal: Path
+    spin: Path
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled program."""
+    directory = tmp_path_factory.mktemp("program")
+    source = directory / "waiter.c"
+    source.write_text(PROGRAM)
+    subprocess.run(["cc", "-g", "-O2", "-pthread", source, "-o", directory / "waiter"], check=True, timeout=60)
+    return directory / "waiter"
+
+
+@pytest.fixture(scope="session")
+def pair(program: Path, tracer: None) -> Pair:  # noqa: ARG001
+    """Both recordings, sound by the invariant checker."""
+    normal, spin = program.with_name("normal.trace"), program.with_name("spin.trace")
+    good = flagfinder("record", "-o", normal, "--", program, "normal")
+    assert (good.returncode, good.stdout) == (0, "ready 7\n"), good.stderr
+    bad = flagfinder("record", "-o", spin, "--stop-when-spinning", "1", "--", program, "spin")
+    assert bad.returncode == 0, bad.stderr
+    for trace in (normal, spin):
+        check = flagfinder("trace", "check", trace)
+        assert check.returncode == 0, check.stdout
+    return Pair(program, normal, spin)

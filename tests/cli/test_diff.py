@@ -1,0 +1,98 @@
+"""``diff`` and what stands around it, on one real pair of recordings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from harness import flagfinder
+
+import flagfinder as api
+
+from .conftest import Pair
+
+
+def test_the_contract(pair: Pair) -> None:
+    done = flagfinder("diff", "--json", pair.normal, pair.spin)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["schema"] == "flagfinder.diff/1"
+    assert answer["verdict"] == "data-flag"
+    assert set(answer) >= {"reason", "threads", "loop", "divergence", "flags"}
+    assert answer["loop"]["kind"] == "yield"
+    flag = answer["flags"][0]
+    assert (flag["kind"], flag["symbol"], flag["size"]) == ("global", "ready", 4)
+    assert int(flag["value"]["spin"], 16) == 0
+    assert int(flag["value"]["exit"], 16) == 7
+    writer = flag["writers"][0]
+    assert writer["run"] == "normal"
+    assert writer["code"]["symbol"].startswith("prepare")
+    assert int(writer["value"], 16) == 7
+    for code in (answer["divergence"]["branch"], flag["readers"][0]):
+        assert set(code) >= {"module", "offset", "symbol", "source"}
+        assert code["module"] == pair.program.name
+
+
+def test_the_screen(pair: Pair) -> None:
+    done = flagfinder("diff", pair.normal, pair.spin)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) <= 24
+    for part in ("ready", "waiter.c:", "sched_yield", "prepare"):
+        assert part in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("Next: flagfinder registers")
+    assert "\x1b" not in done.stdout
+
+
+def test_color_on_demand(pair: Pair) -> None:
+    assert "\x1b" in flagfinder("diff", "--color=always", pair.normal, pair.spin).stdout
+
+
+def test_two_good_runs_do_not_part(pair: Pair) -> None:
+    done = flagfinder("diff", "--json", pair.normal, pair.normal)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["verdict"] in ("no-divergence", "no-flag")
+
+
+def test_a_second_normal_run(pair: Pair) -> None:
+    done = flagfinder("diff", "--json", pair.normal, pair.spin, "--normal", pair.normal)
+    assert json.loads(done.stdout)["flags"][0]["symbol"] == "ready"
+
+
+def test_registers_agree_with_the_slice(pair: Pair) -> None:
+    flag = json.loads(flagfinder("diff", "--json", pair.normal, pair.spin).stdout)["flags"][0]
+    done = flagfinder("registers", "--json", pair.spin, "--before-divergence", pair.normal)
+    assert done.returncode == 0, done.stderr
+    blocks = json.loads(done.stdout)["blocks"]
+    assert len(blocks) == 8
+    assert any(value for block in blocks for value in block["registers"].values())
+    # The flag is read rip-relative: the branch's own block and the slice must speak of the same word.
+    assert blocks[-1]["code"]["module"] == pair.program.name
+    assert any(f"{int(flag['address']['spin'], 16):x}" in line.lower() for line in blocks[-1]["assembly"])
+
+
+def test_find_does_the_whole_chain(tmp_path: Path, pair: Pair) -> None:
+    done = flagfinder(
+        "find", "--json", "-d", tmp_path, "--normal", f"{pair.program} normal", "--spin", f"{pair.program} spin",
+        "--level", "flow",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout[done.stdout.index("{") :])
+    assert answer["flags"][0]["symbol"] == "ready"
+
+
+def test_arrays(pair: Pair) -> None:
+    trace = api.open_trace(pair.spin)
+    spinner = max(trace.threads, key=lambda thread: thread.summary().blocks)
+    blocks = spinner.blocks()
+    table = spinner.process.block_table
+    assert blocks.dtype == "uint32"
+    assert len(blocks) == spinner.summary().blocks
+    assert blocks.max() < len(table.pc)
+    yields = spinner.syscalls()
+    assert (yields.number == 24).sum() > 100
+    assert yields.args.shape == (len(yields.number), 6)
+    values = spinner.values()
+    flag = api.find_flags(trace, [], None).flag
+    assert flag is not None and flag.spin_address is not None
+    read = values.value[values.address_known & (values.address == flag.spin_address)]
+    assert len(read) > 100 and (read == 0).all()

@@ -1,0 +1,65 @@
+"""Help, versions and usage errors, which need no tracer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from harness import flagfinder
+
+VERBS = [
+    ["record"],
+    ["trace"],
+    ["trace", "info"],
+    ["trace", "check"],
+    ["trace", "dump"],
+    ["diff"],
+    ["registers"],
+    ["find"],
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_help_has_examples(verb: list[str]) -> None:
+    done = flagfinder(*verb, "--help")
+    assert done.returncode == 0
+    assert f"flagfinder {' '.join(verb)}" in done.stdout.split("examples:")[1]
+
+
+def test_version() -> None:
+    assert flagfinder("--version").stdout.startswith("flagfinder ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["no-such-verb"],
+        ["diff"],
+        ["diff", "one.trace"],
+        ["record", "-o", "x", "--last", "lots", "--", "true"],
+        ["record", "-o", "x", "--stop-when-spinning", "-1", "--", "true"],
+        ["find", "--normal", "'", "--spin", "true"],
+        ["registers", "x", "--before-divergence", "y", "-n", "0"],
+    ],
+    ids=" ".join,
+)
+def test_usage_errors(words: list[str]) -> None:
+    done = flagfinder(*words)
+    assert done.returncode == 2
+    assert "found:" in done.stderr and "fix:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_debug_shows_the_traceback() -> None:
+    assert "Traceback" in flagfinder("trace", "info", "--debug", "/no/such/file").stderr
+
+
+def test_interrupted_output() -> None:
+    """A reader that goes away is no error."""
+    done = subprocess.run(
+        f"{sys.executable} -m flagfinder --help | head -1", shell=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""

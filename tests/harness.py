@@ -1,0 +1,189 @@
+"""What tests of recorded programs share: run with a timeout, record, diff, compare with a truth.
+
+Every process is started in a session of its own and the whole session is killed when its time is up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FLAGFINDER = shlex.split(os.environ.get("FF_COMMAND", f"{shlex.quote(sys.executable)} -P -m flagfinder"))
+
+
+def live_or_skip(reason: str) -> NoReturn:
+    """Skips, or fails where FF_REQUIRE_LIVE=1 says that everything must run."""
+    if os.environ.get("FF_REQUIRE_LIVE") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def kill_session(process: subprocess.Popen[Any]) -> None:
+    """SIGKILL to all that the process started in its session, then reaps it."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.getsid(int(entry.name)) == process.pid:
+                    os.kill(int(entry.name), signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    process.wait(timeout=30)
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    timeout: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs to the end or to the timeout; then the whole session is killed and TimeoutExpired raised."""
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(stdin, timeout=timeout)
+    finally:
+        kill_session(process)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def flagfinder(*words: str | Path, timeout: float = 300, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs the command line."""
+    return run([*FLAGFINDER, *words], timeout=timeout, cwd=cwd)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded run of a program."""
+
+    trace: Path
+    stdout: str
+    stderr: str
+    exit_code: int
+    ended_by_itself: bool  # the recorder ended, we did not have to kill the program
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of a process."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def record(
+    trace: Path,
+    command: Sequence[str | Path],
+    *options: str,
+    kill_after: float | None = None,
+    timeout: float = 120,
+    cwd: Path | None = None,
+) -> Recording:
+    """Records a run. With kill_after the program, not the recorder, gets SIGKILL after so many seconds."""
+    out_path, err_path = trace.with_suffix(".out"), trace.with_suffix(".err")
+    with out_path.open("wb") as out, err_path.open("wb") as err:
+        process = subprocess.Popen(
+            [*FLAGFINDER, "record", "-o", str(trace), *options, "--", *[str(word) for word in command]],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        ended_by_itself = True
+        deadline = time.monotonic() + timeout
+        try:
+            try:
+                process.wait(timeout=timeout if kill_after is None else kill_after)
+            except subprocess.TimeoutExpired:
+                if kill_after is None:
+                    raise
+                ended_by_itself = False
+                for child in children(process.pid):
+                    os.kill(child, signal.SIGKILL)
+                process.wait(timeout=max(1.0, deadline - time.monotonic()))
+        finally:
+            kill_session(process)
+    return Recording(
+        trace,
+        out_path.read_text(errors="replace"),
+        err_path.read_text(errors="replace"),
+        process.returncode,
+        ended_by_itself,
+    )
+
+
+def diff(normal: Path, spin: Path, *options: str, timeout: float = 300) -> dict[str, Any]:
+    """What `flagfinder diff --json` prints. Exit 0 goes with a flag, 1 with none."""
+    ran = flagfinder("diff", "--json", *options, normal, spin, timeout=timeout)
+    assert ran.returncode in (0, 1), f"diff ended with {ran.returncode}: {ran.stderr}"
+    result: dict[str, Any] = json.loads(ran.stdout)
+    assert result["schema"] == "flagfinder.diff/1"
+    found = result["verdict"] in ("data-flag", "syscall-loop", "lock")
+    assert (ran.returncode == 0) == found, f"exit {ran.returncode} with verdict {result['verdict']}"
+    assert bool(result["flags"]) == found, f"verdict {result['verdict']} with {len(result['flags'])} flags"
+    return result
+
+
+def assert_consistent(trace: Path) -> None:
+    """The invariant checker finds nothing wrong with the trace."""
+    checked = flagfinder("trace", "check", trace)
+    assert checked.returncode == 0, f"{trace.name}: {checked.stdout}{checked.stderr}"
+
+
+def announced_flags(stderr: str) -> list[tuple[int, int]]:
+    """(address, size) of each FLAG line that a sample printed."""
+    return [(int(a, 16), int(s)) for a, s in re.findall(r"FLAG address=0x([0-9a-f]+) size=(\d+)", stderr)]
+
+
+_COMPARISON = re.compile(r"(==|!=|<=|>=|<|>)\s*(-?(?:0x[0-9a-fA-F]+|\d+))")
+_MASK = re.compile(r"&\s*(0x[0-9a-fA-F]+|\d+)")
+_OPERATIONS = {
+    "==": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    "<=": lambda left, right: left <= right,
+    ">=": lambda left, right: left >= right,
+    "<": lambda left, right: left < right,
+    ">": lambda left, right: left > right,
+}
+
+
+def leaves(exit_when: str, value: int) -> bool:
+    """Whether the word's value satisfies an `exit_when`: the first `[& MASK] OP NUMBER` in its text."""
+    comparison = _COMPARISON.search(exit_when)
+    assert comparison, f"no comparison with a number in exit_when {exit_when!r}"
+    mask = _MASK.search(exit_when[: comparison.start()])
+    masked = value & int(mask[1], 0) if mask else value
+    return _OPERATIONS[comparison[1]](masked, int(comparison[2], 0))
+
+
+def code_symbols(codes: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The bare function names of CODE objects, inlined ones too: no offset, no arguments, no clone suffix."""
+    names = {str(code["symbol"]) for code in codes if code and code.get("symbol")}
+    names.update(str(name) for code in codes if code for name in code.get("inlined") or ())
+    return {re.split(r"[+(.]", name.removeprefix("main."))[0].split("::")[-1] for name in names}

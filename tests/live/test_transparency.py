@@ -1,0 +1,92 @@
+"""Real programs give the same result traced as untraced, at both levels."""
+
+from __future__ import annotations
+
+import filecmp
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness import assert_consistent, live_or_skip, record, run
+
+pytestmark = pytest.mark.live
+LEVELS = pytest.mark.parametrize("level", ["flow", "values"])
+PYTHON_TESTS = ["test_threading", "test_signal", "test_queue", "test_socket", "test_subprocess", "test_mmap"]
+
+
+def python_with_tests() -> str:
+    for python in (sys.executable, "/usr/bin/python3"):
+        if run([python, "-c", "import test.test_threading"], timeout=60).returncode == 0:
+            return python
+    live_or_skip("no Python here has CPython's test package")
+
+
+def verdicts(output: str) -> dict[str, str]:
+    """test -> outcome, from `python -m test -v`."""
+    return dict(re.findall(r"^(test\w+ \([\w.]+\)).*? \.\.\. (ok|FAIL|ERROR|skipped)", output, re.M))
+
+
+@pytest.mark.timeout(1800)
+@LEVELS
+@pytest.mark.parametrize("module", PYTHON_TESTS)
+def test_cpython_tests(module: str, level: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+    command = [python_with_tests(), "-m", "test", "-v", "--timeout", "600", module]
+    plain = run(command, timeout=600, cwd=tmp_path)
+    traced = record(tmp_path / "t.trace", command, "--level", level, timeout=1500, cwd=tmp_path)
+    assert_consistent(tmp_path / "t.trace")
+    (tmp_path / "t.trace").unlink()
+    expected, got = verdicts(plain.stdout + plain.stderr), verdicts(traced.stdout + traced.stderr)
+    assert len(expected) >= 10, "the untraced run shows no tests"
+    differing = {
+        name: (expected.get(name), got.get(name)) for name in expected | got if expected.get(name) != got.get(name)
+    }
+    assert not differing
+    assert traced.exit_code == plain.returncode
+
+
+def thousand_statements() -> str:
+    lines = ["create table t(a integer primary key, b text, c real);"]
+    lines += [f"insert into t values({i}, 'row {i * 7919 % 997}', {i} / 7.0);" for i in range(600)]
+    lines += [f"select count(*), sum(c), max(b) from t where a % {k + 1} = 0;" for k in range(300)]
+    lines += [f"update t set c = c * {k} where a = {k * 5};" for k in range(98)]
+    return "\n".join([*lines, "select printf('%.6f', sum(c)) from t;"]) + "\n"
+
+
+@LEVELS
+def test_sqlite_script(level: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+    if shutil.which("sqlite3") is None:
+        live_or_skip("sqlite3 is not installed")
+    script = tmp_path / "script.sql"
+    script.write_text(thousand_statements())
+    assert script.read_text().count(";") == 1000
+    command = ["sqlite3", ":memory:", f".read {script}"]
+    plain = run(command, timeout=60)
+    assert plain.returncode == 0 and plain.stdout.count("\n") == 301
+    traced = record(tmp_path / "t.trace", command, "--level", level)
+    assert_consistent(tmp_path / "t.trace")
+    assert (traced.exit_code, traced.stdout) == (plain.returncode, plain.stdout)
+
+
+@LEVELS
+@pytest.mark.parametrize("tool", ["gzip", "xz"])
+def test_round_trip(tool: str, level: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+    if shutil.which(tool) is None:
+        live_or_skip(f"{tool} is not installed")
+    original = tmp_path / "original"
+    original.write_bytes(b"".join(f"{i} {i * i % 7919}\n".encode() for i in range(150_000)))
+    subprocess.run(f"{tool} -n -c original > plain" if tool == "gzip" else f"{tool} -c original > plain",
+                   shell=True, check=True, cwd=tmp_path, timeout=60)  # fmt: skip
+    shutil.copy(original, tmp_path / "packed")
+    options = ["-n"] if tool == "gzip" else []
+    packed = record(tmp_path / "p.trace", [tool, *options, "packed"], "--level", level, cwd=tmp_path)
+    assert packed.exit_code == 0, packed.stderr
+    result = tmp_path / ("packed.gz" if tool == "gzip" else "packed.xz")
+    assert filecmp.cmp(result, tmp_path / "plain", shallow=False), "compressed bytes differ from the untraced run's"
+    unpacked = record(tmp_path / "u.trace", [tool, "-d", result.name], "--level", level, cwd=tmp_path)
+    assert unpacked.exit_code == 0, unpacked.stderr
+    assert filecmp.cmp(original, tmp_path / "packed", shallow=False)
+    for trace in ("p.trace", "u.trace"):
+        assert_consistent(tmp_path / trace)

@@ -1,0 +1,97 @@
+"""The JSON contract into Python types, and onto a screen."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from flagfinder.flags import Report
+from flagfinder.report.diff_report import show_report
+from flagfinder.report.terminal import Terminal
+
+CODE = {"module": "app", "offset": "0x1189", "symbol": "wait_done+0x9", "source": "app.c:12"}
+REPORT: dict[str, Any] = {
+    "schema": "flagfinder.diff/1",
+    "verdict": "data-flag",
+    "reason": "one thread polls a word that another wrote in the normal run",
+    "threads": {"normal": {"tid": 11, "name": "app"}, "spin": {"tid": 21, "name": "app"}},
+    "loop": {"kind": "yield", "function": "wait_done", "module": "app", "iterations": 1200},
+    "divergence": {"branch": CODE, "normal_target": CODE, "spin_target": None},
+    "flags": [
+        {
+            "rank": 1,
+            "confidence": 0.95,
+            "kind": "global",
+            "name": "done (app+0x4010)",
+            "module": "app",
+            "offset": "0x4010",
+            "symbol": "done",
+            "field": None,
+            "address": {"normal": "0x555555558010", "spin": "0x55d0c0de4010"},
+            "size": 4,
+            "value": {"spin": "0x0", "exit": "0x1"},
+            "exit_when": "value != 0",
+            "access_path": None,
+            "readers": [CODE],
+            "writers": [
+                {"run": "normal", "tid": 12, "thread": "worker", "code": CODE, "value": "0x1", "stack": [CODE]}
+            ],
+            "evidence": ["the normal run left by this branch"],
+        }
+    ],
+}
+
+
+def shown(report: dict[str, Any], capsys: pytest.CaptureFixture[str], explain: bool = False) -> str:
+    show_report(Terminal("never"), Report.from_json(json.dumps(report)), explain)
+    return capsys.readouterr().out
+
+
+def test_numbers_become_ints() -> None:
+    report = Report.from_json(json.dumps(REPORT))
+    assert report.flag is not None
+    assert report.flag.spin_address == 0x55D0C0DE4010
+    assert report.flag.value_spin == 0
+    assert report.flag.value_exit == 1
+    assert report.flag.readers[0].offset == 0x1189
+    assert report.divergence is not None
+    assert report.divergence.spin_target is None
+
+
+def test_unknown_fields_are_kept() -> None:
+    report = Report.from_json(json.dumps({**REPORT, "groups": [{"exit": 1}]}))
+    assert report.raw["groups"] == [{"exit": 1}]
+
+
+def test_another_schema_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"flagfinder\.diff/1"):
+        Report.from_json(json.dumps({**REPORT, "schema": "flagfinder.diff/9"}))
+
+
+def test_the_screen_answers_every_question(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(REPORT, capsys)
+    for part in ("app.c:12", "done (app+0x4010)", "0x0", "value != 0", "worker", "wrote 0x1", "0.95", "sched_yield"):
+        assert part in text
+    assert len(text.splitlines()) <= 24
+
+
+def test_nobody_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:
+    report = copy.deepcopy(REPORT)
+    report["flags"][0]["writers"] = []
+    assert "normal run: nobody seen" in shown(report, capsys)
+
+
+def test_no_flag_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    report = {**REPORT, "verdict": "no-flag", "reason": "the loop's own thread counts i up", "flags": []}
+    assert "no flag: the loop's own thread counts i up" in shown(report, capsys)
+
+
+def test_weaker_candidates_need_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    report = copy.deepcopy(REPORT)
+    second = {**copy.deepcopy(report["flags"][0]), "rank": 2, "name": "debug_level (app+0x4020)"}
+    report["flags"].append(second)
+    assert "debug_level" not in shown(report, capsys)
+    assert "debug_level" in shown(report, capsys, explain=True)

@@ -1,0 +1,80 @@
+"""What can't be recorded is refused in words, before anything runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flagfinder.errors import FlagfinderError, PermissionDeniedError, TargetError, UsageError
+from flagfinder.target import find_program
+
+
+def write_program(path: Path, content: bytes, mode: int = 0o755) -> str:
+    path.write_bytes(content)
+    path.chmod(mode)
+    return str(path)
+
+
+def elf_header(bits: int, machine: int) -> bytes:
+    header = bytearray(64)
+    header[:4] = b"\x7fELF"
+    header[4] = 2 if bits == 64 else 1
+    header[18:20] = machine.to_bytes(2, "little")
+    return bytes(header)
+
+
+def assert_four_parts(error: FlagfinderError) -> None:
+    assert error.what and error.found and error.fix
+
+
+def test_a_program_in_path_is_found() -> None:
+    assert find_program(["sh", "-c", "true"]).name == "sh"
+
+
+def test_a_script_is_judged_by_its_interpreter(tmp_path: Path) -> None:
+    assert find_program([write_program(tmp_path / "script", b"#!/bin/sh\n")]) == tmp_path / "script"
+
+
+def test_no_command() -> None:
+    with pytest.raises(UsageError) as caught:
+        find_program([])
+    assert_four_parts(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "expected", "word"),
+    [
+        (b"#!/no/such/interpreter\n", 0o755, TargetError, "interpreter"),
+        (b"plain text", 0o755, TargetError, "no ELF"),
+        (b"", 0o755, TargetError, "no ELF"),
+        (elf_header(32, 3), 0o755, TargetError, "32-bit"),
+        (elf_header(64, 183), 0o755, TargetError, "machine 183"),
+        (elf_header(64, 62), 0o644, PermissionDeniedError, "not executable"),
+    ],
+    ids=["lost-interpreter", "text", "empty", "i386", "aarch64", "mode"],
+)
+def test_kinds_that_are_refused(
+    tmp_path: Path, content: bytes, mode: int, expected: type[FlagfinderError], word: str
+) -> None:
+    program = write_program(tmp_path / "program", content, mode)
+    with pytest.raises(expected) as caught:
+        find_program([program])
+    assert_four_parts(caught.value)
+    assert word in caught.value.found
+
+
+@pytest.mark.parametrize("name", ["no-such-program-anywhere", "./no-such-file", "/usr"])
+def test_missing(name: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        find_program([name])
+    assert_four_parts(caught.value)
+
+
+def test_set_user_id_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)  # root gains nothing from such a program
+    program = write_program(tmp_path / "program", elf_header(64, 62), 0o4755)
+    with pytest.raises(PermissionDeniedError) as caught:
+        find_program([program])
+    assert "privileges" in caught.value.found
