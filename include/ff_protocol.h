@@ -38,7 +38,7 @@ struct ff_shm_header {
     uint32_t live_count;
     uint64_t dropped_flow_bytes;   /* flow lost because the recorder was gone */
     uint64_t dropped_value_chunks; /* value chunks overwritten before they were drained */
-    uint32_t stop; /* the recorder asks the tracers to stop writing */
+    uint32_t stop;                 /* the recorder asks the tracers to stop writing */
     uint32_t reserved[11];
 };
 
@@ -62,15 +62,15 @@ struct ff_chunk {
     uint32_t stream; /* enum ff_stream */
     uint32_t pid;
     uint32_t tid;
-    uint64_t seq;       /* 0,1,2.. within the stream */
-    uint64_t start_pos; /* FLOW/META: bytes of this stream before the chunk.
-                           VALUES: the flow position (bytes) of the block unit whose
-                           slots come first here */
-    uint64_t ts_open;   /* CLOCK_MONOTONIC ns */
-    uint64_t ts_full;   /* 0 while OWNED */
-    uint32_t used;      /* bytes, set when FULL; while OWNED the reader derives it */
-    uint32_t regs_valid;/* VALUES: bit r set: regs[r] is the application's value at
-                             the entry of that first block */
+    uint64_t seq;        /* 0,1,2.. within the stream */
+    uint64_t start_pos;  /* FLOW/META: bytes of this stream before the chunk.
+                            VALUES: the flow position (bytes) of the block unit whose
+                            slots come first here */
+    uint64_t ts_open;    /* CLOCK_MONOTONIC ns */
+    uint64_t ts_full;    /* 0 while OWNED */
+    uint32_t used;       /* bytes, set when FULL; while OWNED the reader derives it */
+    uint32_t regs_valid; /* VALUES: bit r set: regs[r] is the application's value at
+                              the entry of that first block */
     uint64_t regs[FF_REG_COUNT];
     uint64_t image_ts;    /* ts of the ff_process record of the program image that writes: tells
                        apart the streams of one pid before and after an exec */
@@ -100,18 +100,18 @@ enum ff_event {
     FF_EVENT_THREAD_EXIT = 2,
     FF_EVENT_SYSCALL_ENTER = 3,
     FF_EVENT_SYSCALL_EXIT = 4,
-    FF_EVENT_SIGNAL = 5,     /* delivered: the next block is the handler's first */
-    FF_EVENT_TRANSFER = 6,   /* the kernel or tracer moved control: sigreturn, rseq abort, .. */
+    FF_EVENT_SIGNAL = 5,   /* delivered: the next block is the handler's first */
+    FF_EVENT_TRANSFER = 6, /* the kernel or tracer moved control: sigreturn, rseq abort, .. */
     FF_EVENT_ALLOC = 7,
     FF_EVENT_FREE = 8,
     FF_EVENT_FORK = 9,
     FF_EVENT_EXEC = 10,
-    FF_EVENT_GAP = 11,       /* flow was lost here */
-    FF_EVENT_VALUES_OFF = 12,/* following blocks have no slots in VALUES .. */
-    FF_EVENT_VALUES_ON = 13, /* .. until here */
+    FF_EVENT_GAP = 11,         /* flow was lost here */
+    FF_EVENT_VALUES_OFF = 12,  /* following blocks have no slots in VALUES .. */
+    FF_EVENT_VALUES_ON = 13,   /* .. until here */
     FF_EVENT_THREAD_NAME = 14, /* payload: the name, no NUL */
-    FF_EVENT_FAULT = 15,     /* the block was left early at pc (fault or signal in mid-block);
-                        slots of instructions at and after pc are not valid */
+    FF_EVENT_FAULT = 15,       /* the block was left early at pc (fault or signal in mid-block);
+                          slots of instructions at and after pc are not valid */
 };
 
 struct ff_thread_start {
@@ -230,7 +230,7 @@ struct ff_module_unload {
 /* A block: straight-line code entered at its top. `slot_count` slots follow the code
  * bytes; the block's share of VALUES is the sum of their sizes, in order, unaligned. */
 struct ff_block {
-    uint32_t id; /* from 1 */
+    uint32_t id;     /* from 1 */
     uint32_t module; /* 0: none (JIT, stack, vdso without a file) */
     uint64_t pc;
     uint32_t code_bytes;

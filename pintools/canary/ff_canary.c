@@ -72,7 +72,7 @@ __asm__(".text\n"
         "    syscall\n"
         "    mov %r8d, %edi\n"
         "    mov %eax, %esi\n"
-        "    mov $10, %edx\n" /* SIGUSR1 */
+        "    mov $10, %edx\n"  /* SIGUSR1 */
         "    mov $234, %eax\n" /* tgkill */
         "    syscall\n"
         "    ret\n"

@@ -64,7 +64,7 @@ struct ff_thread {
     bool values_retired;
     int64_t exit_status;
     struct ff_call call;
-    bool holds_lock;      /* over a fork */
+    bool holds_lock;        /* over a fork */
     reg_t close_range_last; /* what the application passed */
 };
 bool ff_thread_init(void);

@@ -14,7 +14,7 @@
 
 struct function {
     const char *name;
-    uint32_t kind; /* enum ff_alloc_kind; 0: free */
+    uint32_t kind;   /* enum ff_alloc_kind; 0: free */
     uint8_t size_at; /* which argument is the size */
 };
 

@@ -17,8 +17,8 @@ static struct ff_shm_header *header;
 static struct ff_chunk *chunks;
 static file_t pool_file = INVALID_FILE;
 static uint32_t chunk_bytes = 1u << 20;
-static uint8_t *data_area;        /* chunk i at i * (chunk_bytes + FF_GUARD_BYTES) */
-static uint8_t *nowhere;          /* two pages that always fault */
+static uint8_t *data_area; /* chunk i at i * (chunk_bytes + FF_GUARD_BYTES) */
+static uint8_t *nowhere;   /* two pages that always fault */
 static unsigned char *chunk_mapped;
 static uint64_t image_ts;
 
