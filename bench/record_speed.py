@@ -30,7 +30,7 @@ def main() -> int:
     options = _options()
     print(f"{machine()}\n\n{_versions()}\n")
     # Builds and checks the tracer now, not in the first measured run.
-    subprocess.run([sys.executable, "-m", "flagfinder", "record", "--check"], check=True, timeout=1800)
+    subprocess.run([sys.executable, "-P", "-m", "flagfinder", "record", "--check"], check=True, timeout=1800)
     tracer = ensure_tracer(_say).directory
     basis = [native(), dynamorio_alone(tracer), *ours()]
     workloads = [WORKLOADS[name] for name in options.workloads.split(",")]

@@ -72,7 +72,7 @@ def flagfinder(name: str, content: str, *options: str) -> Recorder:
 
     def command(program: Sequence[str], scratch: Path) -> list[str]:
         trace = str(scratch / TRACE)
-        return [sys.executable, "-m", "flagfinder", "record", "-q", "-o", trace, *options, "--", *program]
+        return [sys.executable, "-P", "-m", "flagfinder", "record", "-q", "-o", trace, *options, "--", *program]
 
     return Recorder(name, content, command)
 

@@ -6,12 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from harness import flagfinder
+from harness import FLAGFINDER, flagfinder
 
 from .conftest import Pair
 
@@ -83,7 +82,7 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
 def test_ctrl_c_keeps_the_trace(tmp_path: Path, pair: Pair) -> None:
     trace = tmp_path / "x.trace"
     with subprocess.Popen(
-        [sys.executable, "-m", "flagfinder", "record", "-o", trace, "--", pair.program, "spin"],
+        [*FLAGFINDER, "record", "-o", trace, "--", pair.program, "spin"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -98,7 +97,7 @@ def test_ctrl_c_keeps_the_trace(tmp_path: Path, pair: Pair) -> None:
 def test_killing_the_recorder_keeps_what_was_written(tmp_path: Path, pair: Pair) -> None:
     trace = tmp_path / "x.trace"
     with subprocess.Popen(
-        [sys.executable, "-m", "flagfinder", "record", "-q", "-o", trace, "--", pair.program, "spin"],
+        [*FLAGFINDER, "record", "-q", "-o", trace, "--", pair.program, "spin"],
         start_new_session=True,
     ) as recorder:
         time.sleep(3)
@@ -122,7 +121,7 @@ def test_a_tracer_that_corrupts_programs_is_refused(tmp_path: Path) -> None:
         program.chmod(0o755)
     environment = {**os.environ, "FF_TRACER_DIR": str(tracer), "FF_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-m", "flagfinder", "record", "-o", tmp_path / "x.trace", "--", "true"],
+        [*FLAGFINDER, "record", "-o", tmp_path / "x.trace", "--", "true"],
         env=environment,
         capture_output=True,
         text=True,

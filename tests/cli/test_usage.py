@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
-import sys
 
 import pytest
-from harness import flagfinder
+from harness import FLAGFINDER, flagfinder
 
 VERBS = [
     ["record"],
@@ -60,6 +60,6 @@ def test_debug_shows_the_traceback() -> None:
 def test_interrupted_output() -> None:
     """A reader that goes away is no error."""
     done = subprocess.run(
-        f"{sys.executable} -m flagfinder --help | head -1", shell=True, capture_output=True, text=True, timeout=60
+        f"{shlex.join(FLAGFINDER)} --help | head -1", shell=True, capture_output=True, text=True, timeout=60
     )
     assert done.stderr == ""
