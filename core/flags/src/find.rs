@@ -7,8 +7,9 @@ use thiserror::Error;
 
 use crate::analysis::{self, Analysis};
 use crate::evidence::Outside;
-use crate::finder::{self, Naming};
+use crate::finder;
 use crate::gather::{self, Run};
+use crate::naming::Naming;
 use crate::replayer::DecodedBlocks;
 use crate::report::{DivergenceReport, Report, ThreadName, Verdict};
 use crate::spin_loop;

@@ -6,6 +6,7 @@
 mod analysis;
 mod compound;
 mod condition;
+mod deciding_call;
 pub mod decoded;
 mod dependence;
 mod evaluate_alu;
@@ -18,6 +19,7 @@ mod evidence;
 mod find;
 mod finder;
 mod gather;
+mod naming;
 mod rank;
 pub mod registers;
 pub mod replayer;
@@ -44,7 +46,7 @@ pub use window::{Interruption, Syscall, Window};
 pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Report {
     match analysis::analyse(window, names, &[]) {
         Some(analysis) => {
-            let naming = finder::Naming {
+            let naming = naming::Naming {
                 spin: names,
                 normal: None,
             };

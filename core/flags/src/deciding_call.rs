@@ -1,0 +1,199 @@
+//! The system call that keeps a loop going, as a flag: `poll` that finds a dead descriptor ready.
+
+use flagfinder_code::Code;
+
+use crate::analysis::is_runtime_module;
+use crate::finder::Builder;
+use crate::report::{Addresses, Flag, FlagKind, Values};
+use crate::syscalls::{self, Role};
+
+/// (tells whether something is ready, the normal run left by its answer, exits).
+type CallRank = (bool, bool, usize);
+
+impl Builder<'_> {
+    /// The system call whose result decides an exit outside the C library: first the one
+    /// whose answer made the normal run leave, then polls, then the one with most exits.
+    pub(crate) fn deciding_call(&self) -> Option<u32> {
+        let mut best: Option<(CallRank, u32)> = None;
+        for (step, exits) in &self.analysis.calls {
+            let Some(call) = self.window.syscall_at(*step) else {
+                continue;
+            };
+            let role = syscalls::role(call.number, &call.args);
+            if !matches!(role, Role::Poll | Role::Work) {
+                continue;
+            }
+            let wrapper = self.code(self.window.pc(*step)).module;
+            let (mut left, mut outside) = (0, 0);
+            for &exit in exits {
+                let exit = &self.analysis.exits[exit];
+                let pc = self.window.pc(exit.step);
+                let module = self.code(pc).module;
+                let runtime = module.as_deref().is_some_and(is_runtime_module);
+                if !runtime || wrapper.as_deref().is_some_and(|w| !is_runtime_module(w)) {
+                    outside += 1;
+                }
+                // The test of the answer for an error often lies in the C library.
+                left += usize::from(self.outside.exit(pc, exit.other).is_some());
+            }
+            let rank = (role == Role::Poll, left > 0, outside);
+            if outside > 0 && best.is_none_or(|b| rank > b.0) {
+                best = Some((rank, *step));
+            }
+        }
+        best.map(|(_, step)| step)
+    }
+
+    pub(crate) fn call_flag(&self, step: u32) -> Flag {
+        let call = self.window.syscall_at(step);
+        let (number, args, result) =
+            call.map_or((0, [0; 6], None), |c| (c.number, c.args, c.result));
+        let name = syscalls::name(number);
+        let descriptors = self.ready_descriptors(step);
+        let of = if descriptors.is_empty() {
+            String::new()
+        } else {
+            format!(" on {}", descriptors.join(", "))
+        };
+        let returns = match result {
+            Some(result) if result < 0 => format!("error {}", -result),
+            Some(result) => result.to_string(),
+            None => "nothing".into(),
+        };
+        let same = self
+            .window
+            .syscalls
+            .iter()
+            .filter(|c| c.number == number && c.step >= self.analysis.spin.first_step());
+        let (mut count, mut steady) = (0, true);
+        for other in same {
+            count += 1;
+            steady &= other.result == result || other.args[0] != args[0];
+        }
+        let exits = self
+            .analysis
+            .calls
+            .iter()
+            .find(|(s, _)| *s == step)
+            .map_or(&[][..], |(_, exits)| exits);
+        let mut readers: Vec<Code> = Vec::new();
+        for exit in exits.iter().take(4) {
+            readers.push(self.code(self.window.pc(self.analysis.exits[*exit].step)));
+        }
+        let mut evidence = vec![
+            format!(
+                "{name} is called in the loop ({count} times in the window) and returns {returns}"
+            ),
+            format!(
+                "its result decides {} branches that could leave the loop",
+                exits.len()
+            ),
+        ];
+        if !steady {
+            evidence.push("its result is not always the same".into());
+        }
+        Flag {
+            rank: 0,
+            confidence: if steady { 0.8 } else { 0.6 },
+            kind: FlagKind::Syscall,
+            name: format!("{name}{of} returns {returns}"),
+            module: None,
+            offset: None,
+            symbol: Some(name.clone()),
+            field: None,
+            address: Addresses::default(),
+            size: 0,
+            value: Values {
+                spin: result.map(|r| r as u64),
+                exit: None,
+            },
+            exit_when: format!("{name}{of} answers differently"),
+            access_path: None,
+            readers,
+            writers: Vec::new(),
+            evidence,
+        }
+    }
+
+    /// `fd 0 (revents 0x20)`: what the call was about, or found ready.
+    fn ready_descriptors(&self, step: u32) -> Vec<String> {
+        let Some(call) = self.window.syscall_at(step) else {
+            return Vec::new();
+        };
+        if let Some(fd) = syscalls::descriptor(call.number, &call.args) {
+            return vec![format!("fd {fd}")];
+        }
+        let mut found = Vec::new();
+        for (address, bytes) in &call.written {
+            // The kernel's answers are seen where the program read them.
+            let Some(word) = self.read_later(step, *address, *bytes) else {
+                continue;
+            };
+            match i64::from(call.number) {
+                libc::SYS_poll | libc::SYS_ppoll if word & 0xffff != 0 => {
+                    let events = word & 0xffff;
+                    let entry = (address - call.args[0]) / 8;
+                    let what = self
+                        .descriptor_at(address - 6)
+                        .map_or_else(|| format!("entry {entry}"), |fd| format!("fd {fd}"));
+                    found.push(format!("{what} (revents {events:#x})"));
+                }
+                libc::SYS_select | libc::SYS_pselect6 => {
+                    let set = ["read", "write", "except"]
+                        .into_iter()
+                        .zip(&call.args[1..4])
+                        .find(|(_, at)| *at == address)
+                        .map_or("read", |(set, _)| set);
+                    for fd in (0..64).filter(|fd| word >> fd & 1 == 1) {
+                        found.push(format!("fd {fd} ({set} set)"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found.truncate(4);
+        found
+    }
+
+    /// The descriptor in the entry of a poll set at the address, if the program touched
+    /// it in the window.
+    fn descriptor_at(&self, address: u64) -> Option<i32> {
+        let steps = (0..self.window.len()).rev();
+        let mut touched = steps.flat_map(|step| self.window.accesses(step));
+        touched.find_map(|access| {
+            let whole = access.address == Some(address) && matches!(access.bytes, 4 | 8);
+            let fd = access.value.get(32).filter(|_| whole)?;
+            Some(fd as u32 as i32)
+        })
+    }
+
+    /// What the program read at the address after the call.
+    fn read_later(&self, step: u32, address: u64, bytes: u64) -> Option<u64> {
+        let end = self.window.len().min(step + 20_000);
+        let (mut word, mut any) = (0u64, false);
+        for at in step + 1..end {
+            if self
+                .window
+                .syscall_at(at)
+                .is_some_and(|c| Some(c.number) == self.window.syscall_at(step).map(|c| c.number))
+            {
+                break;
+            }
+            for access in self.window.accesses(at).iter().filter(|a| !a.write) {
+                let Some(from) = access.address else { continue };
+                let inside = from >= address && from < address + bytes.min(8);
+                let value = access.value.get((access.bytes * 8).min(64));
+                if let Some(value) = value.filter(|_| inside) {
+                    word |= value << ((from - address) * 8);
+                    any = true;
+                }
+                let covers = from < address && from + u64::from(access.bytes) > address;
+                if let Some(value) = value.filter(|_| covers && access.bytes <= 8) {
+                    word |= value >> ((address - from) * 8);
+                    any = true;
+                }
+            }
+        }
+        any.then_some(word)
+    }
+}
