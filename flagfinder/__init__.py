@@ -22,6 +22,7 @@ from flagfinder.errors import (
 from flagfinder.flags import Code, DivergencePoint, Flag, Loop, Report, ThreadName, Writer, find_flags
 from flagfinder.record import record
 from flagfinder.recorder import Recording, RecordOptions
+from flagfinder.spin import SpinReport, SpinThread, Wait, spin
 from flagfinder.trace import BlockTable, Module, Process, Syscalls, Thread, Trace, Values, open_trace
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "RecordOptions",
     "Recording",
     "Report",
+    "SpinReport",
+    "SpinThread",
     "Syscalls",
     "TargetError",
     "Thread",
@@ -47,9 +50,11 @@ __all__ = [
     "UnavailableError",
     "UsageError",
     "Values",
+    "Wait",
     "Writer",
     "diff",
     "find_flags",
     "open_trace",
     "record",
+    "spin",
 ]

@@ -140,9 +140,9 @@ class Report:
             reason=raw["reason"],
             normal_thread=_thread(threads.get("normal")),
             spin_thread=_thread(threads.get("spin")),
-            loop=_loop(raw.get("loop")),
+            loop=loop_from_raw(raw.get("loop")),
             divergence=_divergence(raw.get("divergence")),
-            flags=tuple(_flag(item) for item in raw.get("flags") or ()),
+            flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
             explain=tuple(raw.get("explain") or ()),
             notes=tuple(raw.get("notes") or ()),
             raw=raw,
@@ -180,7 +180,8 @@ def _thread(raw: Mapping[str, Any] | None) -> ThreadName | None:
     return None if raw is None else ThreadName(raw.get("tid"), raw.get("name"))
 
 
-def _loop(raw: Mapping[str, Any] | None) -> Loop | None:
+def loop_from_raw(raw: Mapping[str, Any] | None) -> Loop | None:
+    """Reads a LOOP object of the engine's JSON."""
     if raw is None:
         return None
     return Loop(raw["kind"], raw.get("function"), raw.get("module"), raw.get("iterations"))
@@ -205,7 +206,8 @@ def _writer(raw: Mapping[str, Any]) -> Writer:
     )
 
 
-def _flag(raw: Mapping[str, Any]) -> Flag:
+def flag_from_raw(raw: Mapping[str, Any]) -> Flag:
+    """Reads a FLAG object of the engine's JSON."""
     address = raw.get("address") or {}
     value = raw.get("value") or {}
     return Flag(

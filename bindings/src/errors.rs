@@ -3,6 +3,7 @@
 use flagfinder_diff::input::FlowError;
 use flagfinder_flags::FindError;
 use flagfinder_record::RecordError;
+use flagfinder_step::StepError;
 use flagfinder_trace::TraceError;
 use pyo3::prelude::*;
 
@@ -43,6 +44,17 @@ impl From<RecordError> for Failure {
         Failure {
             exit_code: error.exit_code(),
             parts: [error.what, error.found, error.fix, error.still_works],
+        }
+    }
+}
+
+impl From<StepError> for Failure {
+    fn from(error: StepError) -> Self {
+        let denied = matches!(error.errno, Some(1 | 13));
+        Failure {
+            exit_code: if denied { 77 } else { 69 },
+            parts: [error.what, error.found, error.fix, error.still_works]
+                .map(|part| part.trim_end_matches('.').to_owned()),
         }
     }
 }

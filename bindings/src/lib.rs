@@ -5,6 +5,7 @@ mod check;
 mod divergence;
 mod dump;
 mod errors;
+mod live;
 mod process;
 mod recording;
 mod registers;
@@ -26,6 +27,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(divergence::diff, module)?)?;
     module.add_function(wrap_pyfunction!(registers::registers_before, module)?)?;
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;
+    module.add_function(wrap_pyfunction!(live::spin, module)?)?;
+    module.add_function(wrap_pyfunction!(live::poke, module)?)?;
+    module.add_function(wrap_pyfunction!(live::resolve, module)?)?;
     module.add_function(wrap_pyfunction!(recording::record, module)?)?;
     Ok(())
 }

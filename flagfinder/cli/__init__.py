@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import metadata
 
-from flagfinder.cli import diff, find, record, registers, trace
+from flagfinder.cli import diff, find, record, registers, spin, trace
 from flagfinder.cli.common import Parser
 from flagfinder.errors import FlagfinderError
 from flagfinder.report.terminal import ColorChoice, Terminal
@@ -23,6 +23,7 @@ examples:
   flagfinder record -o normal.trace -- ./app --good
   flagfinder record -o spin.trace --stop-when-spinning -- ./app --bad
   flagfinder diff normal.trace spin.trace
+  flagfinder spin 4711                        a live process, without any recording
 
 exit codes: 0 found, 1 nothing found, 2 usage or failure, 65 bad trace, 69 unavailable,
 77 no permission, 130 Ctrl-C. `record` passes on the exit status of its program.
@@ -38,7 +39,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"flagfinder {metadata.version('flagfinder')}")
     verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
-    for module in (record, trace, diff, registers, find):
+    for module in (record, trace, diff, registers, find, spin):
         module.add_parser(verbs)
     return parser
 

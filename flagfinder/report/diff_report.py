@@ -26,7 +26,7 @@ _KINDS = {
     "syscall": "syscall result",
 }
 
-_LOOPS = {
+LOOPS = {
     "busy": "a busy loop",
     "pause": "a busy loop with pause",
     "yield": "a loop around sched_yield",
@@ -48,7 +48,7 @@ def show_report(terminal: Terminal, report: Report, explain: bool = False) -> No
         _show_evidence(terminal, flag, len(flag.evidence) if explain else _EVIDENCE_SHOWN)
         _show_others(terminal, report.flags[1:], explain)
     for note in report.notes:
-        _line(terminal, "note", Text(note))
+        label_line(terminal, "note", Text(note))
     if explain and report.explain:
         terminal.result("")
         terminal.result(Text("How this was found", "bold"))
@@ -77,34 +77,49 @@ def _show_spot(terminal: Terminal, report: Report) -> None:
         if loop.module and loop.module not in loop.function:
             where.append(f" ({loop.module})")
         where.append(": ")
-    where.append(_LOOPS.get(loop.kind, f"a {loop.kind} loop"))
+    where.append(LOOPS.get(loop.kind, f"a {loop.kind} loop"))
     if loop.iterations is not None:
         where.append(f", {count(loop.iterations, 'iteration')} seen")
-    _line(terminal, "spins in", where)
+    label_line(terminal, "spins in", where)
     point = report.divergence
     if point is None:
         return
-    _line(terminal, "parts at", code_text(point.branch))
+    label_line(terminal, "parts at", code_text(point.branch))
     if point.normal_target is not None:
-        _line(terminal, "", Text("normal run went to ").append_text(code_text(point.normal_target)))
+        label_line(terminal, "", Text("normal run went to ").append_text(code_text(point.normal_target)))
     if point.spin_target is not None:
-        _line(terminal, "", Text("spin run goes to   ").append_text(code_text(point.spin_target)))
+        label_line(terminal, "", Text("spin run goes to   ").append_text(code_text(point.spin_target)))
+
+
+def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) -> None:
+    """A live thread's flags: what one run alone tells of them."""
+    flag = flags[0]
+    _show_place(terminal, flag)
+    label_line(terminal, "ends when", Text(flag.exit_when or "not known", "bold"))
+    if flag.readers:
+        label_line(terminal, "read by", code_text(flag.readers[0]))
+    _show_evidence(terminal, flag, len(flag.evidence) if explain else _EVIDENCE_SHOWN)
+    _show_others(terminal, flags[1:], explain)
 
 
 def _show_flag(terminal: Terminal, flag: Flag) -> None:
+    _show_place(terminal, flag)
+    ends = Text(flag.exit_when or "not known", "bold")
+    if flag.value_exit is not None:
+        ends.append(f" (the normal run left with {flag.value_exit:#x})", "default")
+    label_line(terminal, "ends when", ends)
+    _show_writers(terminal, flag)
+
+
+def _show_place(terminal: Terminal, flag: Flag) -> None:
     kind = _KINDS.get(flag.kind, flag.kind)
     what = Text(f"{count(flag.size, 'byte')} of a {kind}" if flag.size else kind)
     if flag.spin_address is not None:
         what.append(f" at {flag.spin_address:#x}")
-    _line(terminal, "polls", what)
+    label_line(terminal, "polls", what)
     if flag.access_path:
-        _line(terminal, "", Text(f"reached as {flag.access_path}"))
-    _line(terminal, "value", Text(hexadecimal(flag.value_spin), "bold"))
-    ends = Text(flag.exit_when or "not known", "bold")
-    if flag.value_exit is not None:
-        ends.append(f" (the normal run left with {flag.value_exit:#x})", "default")
-    _line(terminal, "ends when", ends)
-    _show_writers(terminal, flag)
+        label_line(terminal, "", Text(f"reached as {flag.access_path}"))
+    label_line(terminal, "value", Text(hexadecimal(flag.value_spin), "bold"))
 
 
 def _show_writers(terminal: Terminal, flag: Flag) -> None:
@@ -114,16 +129,16 @@ def _show_writers(terminal: Terminal, flag: Flag) -> None:
         writers = [writer for writer in flag.writers if writer.run == run]
         if not writers:
             if run == "normal" and flag.normal_address is None and flag.value_exit is None:
-                _line(terminal, label, Text("not known: the normal run has no values there"))
+                label_line(terminal, label, Text("not known: the normal run has no values there"))
             else:
-                _line(terminal, label, Text(f"{run} run: nobody seen"))
+                label_line(terminal, label, Text(f"{run} run: nobody seen"))
             continue
-        _line(terminal, label, _writer(writers[0]))
+        label_line(terminal, label, _writer(writers[0]))
         if run == "normal":  # who wrote it in the spin run only shows that it is another write
             for caller in writers[0].stack[:_STACK_SHOWN]:
-                _line(terminal, "", Text("    called from ").append_text(code_text(caller)))
+                label_line(terminal, "", Text("    called from ").append_text(code_text(caller)))
         if len(writers) > 1:
-            _line(terminal, "", Text(f"    and {count(len(writers) - 1, 'more writer')}"))
+            label_line(terminal, "", Text(f"    and {count(len(writers) - 1, 'more writer')}"))
 
 
 def _writer(writer: Writer) -> Text:
@@ -136,18 +151,18 @@ def _writer(writer: Writer) -> Text:
 
 
 def _show_evidence(terminal: Terminal, flag: Flag, shown: int) -> None:
-    _line(terminal, "sure", Text(f"{_confidence(flag.confidence)} ({flag.confidence:.2f})", "bold"))
+    label_line(terminal, "sure", Text(f"{_confidence(flag.confidence)} ({flag.confidence:.2f})", "bold"))
     for item in flag.evidence[:shown]:
-        _line(terminal, "", Text(f"- {item}"))
+        label_line(terminal, "", Text(f"- {item}"))
     if len(flag.evidence) > shown:
-        _line(terminal, "", Text(f"- and {len(flag.evidence) - shown} more: --explain"))
+        label_line(terminal, "", Text(f"- and {len(flag.evidence) - shown} more: --explain"))
 
 
 def _show_others(terminal: Terminal, others: tuple[Flag, ...], explain: bool) -> None:
     if not others:
         return
     if not explain:
-        _line(terminal, "also", Text(f"{count(len(others), 'weaker candidate')}: --explain"))
+        label_line(terminal, "also", Text(f"{count(len(others), 'weaker candidate')}: --explain"))
         return
     terminal.result("")
     terminal.result(Text("Other candidates", "bold"))
@@ -172,5 +187,6 @@ def _thread(thread: ThreadName | None) -> str:
     return f"thread {thread.tid}{name}" if thread.tid is not None else f"thread{name}"
 
 
-def _line(terminal: Terminal, label: str, body: Text) -> None:
+def label_line(terminal: Terminal, label: str, body: Text) -> None:
+    """One line of a report: what it is about, then what there is to say."""
     terminal.result(Text(f"  {label:<{_LABEL_WIDTH}}", "bold").append_text(body))

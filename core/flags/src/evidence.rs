@@ -1,7 +1,7 @@
 //! What other runs and other threads say about candidates: who wrote them, what the
 //! normal run read there, and how it left.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Candidate;
 
@@ -49,6 +49,12 @@ pub struct Outside {
     pub normal_searched: bool,
     /// The spin run's other threads were searched for stores.
     pub spin_searched: bool,
+    /// Branches whose other way stays in the loop: they skip something, they leave nothing.
+    pub skips: FxHashSet<u64>,
+    /// Words other than zero that are as the program's file has them.
+    pub as_in_file: FxHashSet<u64>,
+    /// The process was looked at, without another run to compare with.
+    pub live: bool,
 }
 
 impl Outside {
@@ -64,6 +70,12 @@ impl Outside {
             return Some((
                 0.2,
                 "the normal run goes the other way at this branch".into(),
+            ));
+        }
+        if self.skips.contains(&pc) {
+            return Some((
+                -0.3,
+                "its other way stays in the loop: it skips something".into(),
             ));
         }
         let count = self.other_way.get(&pc).copied().unwrap_or(0);
@@ -84,6 +96,14 @@ impl Outside {
 
     /// What the writers say about a candidate.
     pub fn judge(&self, candidate: &Candidate, _tid: u32, add: &mut dyn FnMut(f64, String)) {
+        if self.as_in_file.contains(&candidate.address) {
+            let why = "it is as the program's file has it, and not zero: a setting more likely";
+            add(-0.06, why.into());
+        }
+        if self.live {
+            let why = "nothing else is known: there is no good run to compare with";
+            add(0.0, why.into());
+        }
         let stores = self.stores.get(&candidate.address);
         let foreign = |normal: bool| {
             stores.and_then(|stores| {

@@ -3,7 +3,6 @@
 //! In: a spin trace, normal traces, and where they part; or a [`Window`] of a live
 //! thread. Out: a [`Report`]. See `docs/architecture.md`.
 
-mod access_path;
 mod analysis;
 mod compound;
 mod condition;
@@ -20,7 +19,9 @@ mod evidence;
 mod find;
 mod finder;
 mod gather;
+mod live;
 mod naming;
+mod natural;
 mod rank;
 pub mod registers;
 pub mod replayer;
@@ -36,6 +37,7 @@ mod window;
 use flagfinder_code::Names;
 
 pub use find::{find_flags, find_flags_in, FindError, Options};
+pub use live::LiveMemory;
 pub use report::{
     Addresses, DivergenceReport, Flag, FlagKind, Group, LoopKind, LoopReport, Report, ThreadName,
     Threads, Values, Verdict, Writer,
@@ -65,7 +67,30 @@ pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Rep
     }
 }
 
+/// As [`find_in_window`], with what the thread's process can still tell.
+pub fn find_in_live_window(
+    window: &Window,
+    names: &Names,
+    thread: ThreadName,
+    process: &dyn LiveMemory,
+) -> Report {
+    let Some(analysis) = analysis::analyse(window, names, &[]) else {
+        return find_in_window(window, names, thread);
+    };
+    let outside = live::evidence(window, &analysis, names, process);
+    let naming = naming::Naming {
+        spin: names,
+        normal: None,
+    };
+    finder::report(window, &analysis, &naming, thread, &outside)
+}
+
 /// Does the window hold enough iterations to judge by?
 pub fn has_loop(window: &Window, iterations: u64) -> bool {
-    spin_loop::find(window, &[]).is_some_and(|spin| spin.iterations >= iterations)
+    loop_iterations(window) >= iterations
+}
+
+/// Whole iterations of the loop at the window's end; 0 without one.
+pub fn loop_iterations(window: &Window) -> u64 {
+    spin_loop::find(window, &[]).map_or(0, |spin| spin.iterations)
 }

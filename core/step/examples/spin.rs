@@ -13,7 +13,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         steps,
         ..Limits::default()
     };
-    let window = step_thread(tid, &limits, |window| has_loop(window, 40))?;
+    let stepped = step_thread(tid, &limits, |window| has_loop(window, 40))?;
+    let window = stepped.window;
     let names = Names::new(NamesInput::from_live(pid)?);
     let name = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"))?;
     let thread = ThreadName {

@@ -2,8 +2,10 @@
 
 use thiserror::Error;
 
+const STILL_WORKS: &str = "The process goes on undisturbed.";
+
 /// Four parts: what failed, what was found, how to fix it, what still works.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 #[error("{what} {found} {fix} {still_works}")]
 pub struct StepError {
     pub what: String,
@@ -15,23 +17,60 @@ pub struct StepError {
 }
 
 impl StepError {
-    pub(crate) fn system(what: impl Into<String>, error: &std::io::Error) -> StepError {
+    pub fn new(what: impl Into<String>, found: impl Into<String>, fix: &str) -> StepError {
+        StepError {
+            what: what.into(),
+            found: found.into(),
+            fix: fix.into(),
+            still_works: STILL_WORKS.into(),
+            errno: None,
+        }
+    }
+
+    pub fn system(what: impl Into<String>, error: &std::io::Error) -> StepError {
         let errno = error.raw_os_error();
         let fix = match errno {
             Some(libc::EPERM) => {
-                "Run as the process's user with kernel.yama.ptrace_scope=0, or as root; end any debugger on it."
+                "Run as root, or with CAP_SYS_PTRACE (sudo setcap does not reach Python: use sudo); as the process's own user when \
+                 /proc/sys/kernel/yama/ptrace_scope is 0 or absent; end any debugger on it."
             }
             Some(libc::ESRCH) => "Check the thread id: the thread may have ended.",
             _ => "Try again; if it persists, record the program from its start.",
         };
         StepError {
-            what: what.into(),
-            found: format!("The system says: {error}."),
-            fix: fix.into(),
-            still_works: "The process goes on undisturbed; `flagfinder record` needs no attaching."
-                .into(),
             errno,
+            still_works: format!("{STILL_WORKS} `flagfinder record` needs no attaching."),
+            ..StepError::new(what, format!("The system says: {error}."), fix)
         }
+    }
+
+    pub(crate) fn frozen(tid: i32) -> StepError {
+        StepError::new(
+            format!("Thread {tid} is not stepped."),
+            "Its process is stopped (SIGSTOP, or Ctrl-Z).",
+            "Let it go on with `kill -CONT`, then try again.",
+        )
+    }
+
+    pub(crate) fn does_not_stop(tid: i32, gone: bool) -> StepError {
+        let found = if gone {
+            "It ended meanwhile."
+        } else {
+            "It is in an uninterruptible state (D in ps), or frozen by a control group."
+        };
+        StepError::new(
+            format!("Thread {tid} is not stepped."),
+            found,
+            "Try again later, or choose another thread with --thread.",
+        )
+    }
+
+    pub(crate) fn not_64_bit(tid: i32) -> StepError {
+        StepError::new(
+            format!("Thread {tid} is not stepped."),
+            "It runs 32-bit code.",
+            "Only 64-bit programs are understood.",
+        )
     }
 }
 

@@ -1,14 +1,18 @@
-//! Single-stepping one thread of a live process into a [`Window`].
+//! Single-stepping one thread of a live process into a [`Window`](flagfinder_flags::Window).
 //!
 //! In: a process and a thread id. Out: what the thread executed, instruction by
 //! instruction. Only that thread stops; asynchronous signals wait until it is let go.
-//! Blind spots: about 30 us a step; a thread that never leaves a system call yields
-//! nothing; loaded values are read just before the instruction and may race.
+//! Blind spots: about 20 us a step; a thread that never leaves a system call yields
+//! nothing; loaded values are read just before the instruction and may race; a restartable
+//! sequence (rseq) never gets through while it is stepped.
 
 mod error;
+mod helper;
 mod ptrace;
 mod registers;
+mod restart;
 mod stepper;
 
 pub use error::StepError;
-pub use stepper::{step_thread, Limits};
+pub use helper::Helper;
+pub use stepper::{step_thread, Ended, Limits, Stepped};

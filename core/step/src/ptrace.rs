@@ -1,31 +1,54 @@
-//! The few ptrace requests that stepping needs, and letting go safely.
+//! One seized thread: stopping, stepping, and letting go so that it notices nothing.
+//!
+//! A tracer that dies while it steps leaves the trap flag set in its tracee, which the next
+//! instruction then kills (the kernel clears the flag on PTRACE_DETACH only). So this runs in
+//! a helper process (`helper.rs`) that outlives the command and detaches when that is gone.
 
 use std::io::Error;
 use std::mem::{size_of, zeroed};
-use std::ptr::{null_mut, without_provenance_mut};
+use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
 
 use crate::error::{Result, StepError};
+use crate::{helper, restart};
+
+/// The kernel's number for stops that are no signal: an interrupt, or a stopped process.
+const EVENT_STOP: i32 = 128;
+/// What `si_code` says of a SIGTRAP that the code itself raised with int3.
+const SI_KERNEL: i32 = 0x80;
+/// How often a thread is looked at that should stop but does not.
+const QUICK_LOOK: Duration = Duration::from_micros(50);
+const SLOW_LOOK: Duration = Duration::from_millis(2);
 
 /// A seized thread. Dropping it restores its signal mask and lets it go.
 pub struct Tracee {
     pub tid: i32,
-    /// Signal mask to restore; set while signals are held.
+    /// Its own signal mask, while signals are held.
     mask: Option<u64>,
     /// The thread is stopped, so that requests work.
     stopped: bool,
+    /// It was stepped: the trap flag may be set.
+    stepped: bool,
+    /// It ended; nothing is left to let go.
+    gone: bool,
 }
 
 /// What a wait brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The step is done (or the interrupt arrived).
-    Trap,
+    /// The step is done.
+    Step,
+    /// Our interrupt arrived.
+    Interrupted,
     /// A signal is about to be delivered.
     Signal(i32),
+    /// Somebody stopped the process.
+    Frozen,
+    /// Another program runs now.
+    Exec,
     /// The thread ended.
     Gone,
-    /// Nothing until the time was over.
+    /// Nothing until the time was over, or nobody waits for the result any more.
     Timeout,
 }
 
@@ -48,57 +71,96 @@ fn request(request: libc::c_uint, tid: i32, address: usize, data: usize) -> std:
 
 impl Tracee {
     /// Seizes and stops the thread; signals that would run handlers wait from now on.
+    ///
+    /// # Errors
+    /// When the system refuses, or the thread does not stop within `patience`.
     pub fn seize(tid: i32, patience: Duration) -> Result<Tracee> {
-        request(libc::PTRACE_SEIZE, tid, 0, 0)
+        let options = libc::PTRACE_O_TRACEEXEC as usize;
+        request(libc::PTRACE_SEIZE, tid, 0, options)
             .map_err(|e| StepError::system(format!("Thread {tid} cannot be traced."), &e))?;
         let mut tracee = Tracee {
             tid,
             mask: None,
             stopped: false,
+            stepped: false,
+            gone: false,
         };
-        tracee.interrupt()?;
-        match tracee.wait(patience) {
-            Stop::Trap | Stop::Signal(_) => {}
-            Stop::Gone | Stop::Timeout => {
-                return Err(StepError {
-                    what: format!("Thread {tid} did not stop."),
-                    found: "It ended, or is in an uninterruptible state (D in ps).".into(),
-                    fix: "Try again, or choose another thread.".into(),
-                    still_works: "The process goes on undisturbed.".into(),
-                    errno: None,
-                })
-            }
+        match tracee.halt(patience) {
+            Stop::Interrupted => {}
+            Stop::Frozen => return Err(StepError::frozen(tid)),
+            other => return Err(StepError::does_not_stop(tid, other == Stop::Gone)),
         }
+        if tracee.registers()?.cs != LONG_MODE {
+            return Err(StepError::not_64_bit(tid));
+        }
+        restart::undo_interruption(&tracee)?;
         tracee.hold_signals();
         Ok(tracee)
     }
 
-    fn interrupt(&self) -> Result<()> {
-        request(libc::PTRACE_INTERRUPT, self.tid, 0, 0).map_err(|e| {
-            StepError::system(format!("Thread {} cannot be interrupted.", self.tid), &e)
-        })
+    /// Stops a running thread, wherever it is.
+    fn halt(&mut self, patience: Duration) -> Stop {
+        if request(libc::PTRACE_INTERRUPT, self.tid, 0, 0).is_err() {
+            self.gone = true;
+            return Stop::Gone;
+        }
+        // What was under way (a step, a signal) may come first; the interrupt still stands.
+        let begin = Instant::now();
+        loop {
+            match self.wait_even_if_unwanted(patience.saturating_sub(begin.elapsed())) {
+                Stop::Step => return Stop::Interrupted,
+                Stop::Signal(number) => {
+                    // Deliver it: the handler begins, and the interrupt comes before its
+                    // first instruction.
+                    if request(libc::PTRACE_CONT, self.tid, 0, number as usize).is_err() {
+                        return Stop::Gone;
+                    }
+                    self.stopped = false;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn mask_now(&self) -> Option<u64> {
+        let mut mask = 0u64;
+        let at = &raw mut mask as usize;
+        request(libc::PTRACE_GETSIGMASK, self.tid, size_of::<u64>(), at).ok()?;
+        Some(mask)
+    }
+
+    fn set_mask(&self, mask: u64) -> bool {
+        let at = &raw const mask as usize;
+        request(libc::PTRACE_SETSIGMASK, self.tid, size_of::<u64>(), at).is_ok()
     }
 
     /// Blocks what is asynchronous; faults of the code itself stay deliverable.
-    fn hold_signals(&mut self) {
-        let mut old = 0u64;
-        let at = &raw mut old as usize;
-        if request(libc::PTRACE_GETSIGMASK, self.tid, size_of::<u64>(), at).is_err() {
-            return;
-        }
+    pub fn hold_signals(&mut self) {
+        let Some(own) = self.mask_now() else { return };
         let faults = [
             libc::SIGSEGV,
             libc::SIGBUS,
             libc::SIGILL,
             libc::SIGFPE,
             libc::SIGTRAP,
+            libc::SIGSYS,
         ];
         let deliverable = faults.iter().fold(0u64, |all, s| all | 1 << (s - 1));
-        let held = !deliverable | old;
-        let at = &raw const held as usize;
-        if request(libc::PTRACE_SETSIGMASK, self.tid, size_of::<u64>(), at).is_ok() {
-            self.mask = Some(old);
+        if self.set_mask(!deliverable | own) {
+            self.mask = Some(own);
         }
+    }
+
+    /// Gives the thread its own mask back: for a call that reads, changes or inherits it,
+    /// and for a handler, whose return restores it.
+    pub fn release_signals(&mut self) {
+        if let Some(own) = self.mask.take() {
+            self.set_mask(own);
+        }
+    }
+
+    pub fn holds_signals(&self) -> bool {
+        self.mask.is_some()
     }
 
     /// Lets one instruction run, delivering `signal` (0: none).
@@ -107,42 +169,70 @@ impl Tracee {
             StepError::system(format!("Thread {} cannot be stepped.", self.tid), &e)
         })?;
         self.stopped = false;
+        self.stepped = true;
         Ok(())
     }
 
-    /// Waits for the next stop, at most `patience`.
+    /// Waits for the next stop, at most `patience`; gives up early when nobody wants the
+    /// result any more.
     pub fn wait(&mut self, patience: Duration) -> Stop {
+        self.wait_for(patience, true)
+    }
+
+    fn wait_even_if_unwanted(&mut self, patience: Duration) -> Stop {
+        self.wait_for(patience, false)
+    }
+
+    fn wait_for(&mut self, patience: Duration, may_give_up: bool) -> Stop {
         let begin = Instant::now();
-        let mut spins = 0u32;
+        let mut looks = 0u32;
         loop {
             let mut status = 0;
             // SAFETY: status is ours.
             let pid = unsafe { libc::waitpid(self.tid, &mut status, libc::__WALL | libc::WNOHANG) };
             if pid == self.tid {
-                if libc::WIFSTOPPED(status) {
-                    self.stopped = true;
-                    let signal = libc::WSTOPSIG(status);
-                    return if signal == libc::SIGTRAP || status >> 16 != 0 {
-                        Stop::Trap
-                    } else {
-                        Stop::Signal(signal)
-                    };
-                }
-                return Stop::Gone;
+                return self.understand(status);
             }
             if pid == -1 && Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+                self.gone = true;
                 return Stop::Gone;
             }
-            spins += 1;
-            if spins > 200 {
-                if begin.elapsed() > patience {
+            looks += 1;
+            if looks > 200 {
+                if begin.elapsed() > patience || (may_give_up && helper::is_abandoned()) {
                     return Stop::Timeout;
                 }
-                std::thread::sleep(Duration::from_micros(50));
+                let quick = begin.elapsed() < Duration::from_millis(20);
+                std::thread::sleep(if quick { QUICK_LOOK } else { SLOW_LOOK });
             } else {
                 std::thread::yield_now();
             }
         }
+    }
+
+    fn understand(&mut self, status: i32) -> Stop {
+        if !libc::WIFSTOPPED(status) {
+            self.gone = true;
+            return Stop::Gone;
+        }
+        self.stopped = true;
+        let signal = libc::WSTOPSIG(status);
+        match status >> 16 {
+            EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
+            EVENT_STOP => Stop::Frozen,
+            libc::PTRACE_EVENT_EXEC => Stop::Exec,
+            _ if signal == libc::SIGTRAP && !self.is_sent_trap() => Stop::Step,
+            _ => Stop::Signal(signal),
+        }
+    }
+
+    /// A SIGTRAP that somebody sent or that int3 raised, not our step.
+    fn is_sent_trap(&self) -> bool {
+        // SAFETY: plain data, filled by the kernel.
+        let mut info: libc::siginfo_t = unsafe { zeroed() };
+        let at = &raw mut info as usize;
+        let known = request(libc::PTRACE_GETSIGINFO, self.tid, 0, at).is_ok();
+        known && (info.si_code <= 0 || info.si_code == SI_KERNEL)
     }
 
     pub fn registers(&self) -> Result<libc::user_regs_struct> {
@@ -152,6 +242,12 @@ impl Tracee {
         request(libc::PTRACE_GETREGS, self.tid, 0, at)
             .map_err(|e| StepError::system(format!("Registers of {}.", self.tid), &e))?;
         Ok(registers)
+    }
+
+    pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<()> {
+        let at = &raw const *registers as usize;
+        request(libc::PTRACE_SETREGS, self.tid, 0, at)
+            .map_err(|e| StepError::system(format!("Registers of {}.", self.tid), &e))
     }
 
     /// Reads memory of the process; as many bytes as could be read.
@@ -168,33 +264,52 @@ impl Tracee {
         let read = unsafe { libc::process_vm_readv(self.tid, &local, 1, &remote, 1, 0) };
         usize::try_from(read).unwrap_or(0)
     }
+
+    /// Takes the trap flag out of the flags that a stepped `pushf` put on the stack: popped
+    /// after we are gone it would kill the program.
+    pub fn clean_pushed_flags(&self, rsp: u64) {
+        const TRAP: u64 = 1 << 8;
+        let mut word = [0u8; 8];
+        if self.read(rsp, &mut word) == 8 {
+            let flags = u64::from_le_bytes(word) & !TRAP;
+            // Failure leaves what a plain debugger leaves as well.
+            let _ = request(
+                libc::PTRACE_POKEDATA,
+                self.tid,
+                rsp as usize,
+                flags as usize,
+            );
+        }
+    }
 }
+
+/// Code segment of 64-bit programs.
+const LONG_MODE: u64 = 0x33;
+/// Wait for a thread that never stopped: our end detaches it as well.
+const UNSTEPPED: Duration = Duration::from_secs(1);
 
 impl Drop for Tracee {
     fn drop(&mut self) {
+        if self.gone {
+            return;
+        }
         if !self.stopped {
-            // It runs, or waits in a system call: stop it once more to restore the mask.
-            let _ = self.interrupt();
-            if matches!(
-                self.wait(Duration::from_secs(2)),
-                Stop::Gone | Stop::Timeout
-            ) {
-                // Our exit detaches it; nothing else can be done from here.
-                return;
+            // It runs, or waits in a system call: stop it once more to restore the mask. A
+            // step under way must end first, however long that takes: see the module.
+            let patience = if self.stepped {
+                Duration::MAX
+            } else {
+                UNSTEPPED
+            };
+            match self.halt(patience) {
+                Stop::Gone | Stop::Timeout => return,
+                Stop::Interrupted => {
+                    let _ = restart::undo_interruption(self);
+                }
+                _ => {}
             }
         }
-        if let Some(mask) = self.mask {
-            let at = &raw const mask as usize;
-            let _ = request(libc::PTRACE_SETSIGMASK, self.tid, size_of::<u64>(), at);
-        }
-        // SAFETY: no pointers are passed.
-        unsafe {
-            libc::ptrace(
-                libc::PTRACE_DETACH,
-                self.tid,
-                null_mut::<libc::c_void>(),
-                null_mut::<libc::c_void>(),
-            );
-        }
+        self.release_signals();
+        let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
     }
 }

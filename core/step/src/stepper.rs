@@ -4,21 +4,24 @@ use std::time::{Duration, Instant};
 
 use flagfinder_flags::decoded::is_syscall;
 use flagfinder_flags::evaluator::Access;
+use flagfinder_flags::syscalls::outputs;
 use flagfinder_flags::value::{mask, Machine, Value};
 use flagfinder_flags::{Interruption, Syscall, Window};
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory};
+use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::Hasher;
 
 use crate::error::Result;
 use crate::ptrace::{Stop, Tracee};
-use crate::registers;
-use flagfinder_flags::syscalls::outputs;
+use crate::{helper, registers, restart};
 
 /// When to stop stepping.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub steps: u32,
+    /// Longest time in all for which the thread is kept from running: its sleep in system
+    /// calls does not count.
+    pub pause: Duration,
     /// Wall time for everything.
     pub time: Duration,
     /// Longest wait for one system call to return.
@@ -28,16 +31,45 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            steps: 20_000,
-            time: Duration::from_secs(5),
+            steps: 100_000,
+            pause: Duration::from_millis(800),
+            time: Duration::from_millis(2000),
             syscall: Duration::from_secs(1),
         }
     }
 }
 
+/// Why stepping ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// `enough` said so.
+    Enough,
+    /// A limit was reached.
+    Limit,
+    /// A system call did not return in time.
+    Blocked,
+    /// The thread ended.
+    Gone,
+    /// It executed another program.
+    Exec,
+    /// Somebody stopped the process meanwhile.
+    Frozen,
+}
+
+/// What was seen, and what it cost the thread.
+pub struct Stepped {
+    pub window: Window,
+    pub pause: Duration,
+    pub ended: Ended,
+}
+
+/// A call that takes longer than this slept.
+const CALL_ITSELF: Duration = Duration::from_micros(200);
+/// Steps before `enough` is asked first; later ever more seldom.
+const FIRST_QUESTION: u32 = 1000;
+
 /// Steps thread `tid` and lets it go again. `enough` is asked now and then and may
-/// end it before the limits. `observe` sees each step's instruction and the registers
-/// before and after.
+/// end it before the limits.
 ///
 /// # Errors
 /// When the thread cannot be traced; a thread that ends or blocks midway is no error,
@@ -46,67 +78,27 @@ pub fn step_thread(
     tid: u32,
     limits: &Limits,
     mut enough: impl FnMut(&Window) -> bool,
-) -> Result<Window> {
-    let mut tracee = Tracee::seize(tid as i32, Duration::from_secs(1))?;
+) -> Result<Stepped> {
+    let begin = Instant::now();
+    let mut tracee = Tracee::seize(tid as i32, Duration::from_millis(500))?;
     let mut stepper = Stepper {
         window: Window::default(),
         factory: InstructionInfoFactory::new(),
         cache: FxHashMap::default(),
         machine: Machine::default(),
+        asleep: Duration::ZERO,
+        next_question: FIRST_QUESTION,
     };
-    let begin = Instant::now();
-    let mut before = tracee.registers()?;
-    let mut signal = 0;
-    while stepper.window.len() < limits.steps && begin.elapsed() < limits.time {
-        let step = if restarts_syscall(&before) {
-            None // the kernel will first go back to the interrupted call
-        } else {
-            stepper.begin(&tracee, &before)
-        };
-        let in_syscall = step.as_ref().is_some_and(is_syscall);
-        tracee.step(signal)?;
-        signal = 0;
-        let patience = if in_syscall {
-            limits.syscall
-        } else {
-            Duration::from_secs(1)
-        };
-        match tracee.wait(patience) {
-            Stop::Trap => {}
-            Stop::Signal(number) => {
-                // The code's own fault: deliver it with the next step.
-                signal = number;
-                let at = stepper.window.len();
-                stepper.window.interruptions.push((
-                    at,
-                    Interruption::Signal {
-                        number: number as u32,
-                    },
-                ));
-                before = tracee.registers()?;
-                continue;
-            }
-            Stop::Gone | Stop::Timeout => break,
-        }
-        let after = tracee.registers()?;
-        if step.is_some() {
-            stepper.finish(&tracee, &before, &after, in_syscall);
-        }
-        before = after;
-        if stepper.window.len().is_multiple_of(4096) && enough(&stepper.window) {
-            break;
-        }
-    }
+    let ended = stepper.run(&mut tracee, limits, begin, &mut enough);
     drop(tracee);
+    let time = begin.elapsed();
     let mut window = stepper.window;
-    window.duration = begin.elapsed().as_nanos() as u64;
-    Ok(window)
-}
-
-/// Stopped in a system call that will run again: rip stands behind it.
-fn restarts_syscall(registers: &libc::user_regs_struct) -> bool {
-    const RESTART: std::ops::RangeInclusive<i64> = -516..=-512;
-    registers.orig_rax != u64::MAX && RESTART.contains(&(registers.rax as i64))
+    window.duration = time.as_nanos() as u64;
+    Ok(Stepped {
+        window,
+        pause: time.saturating_sub(stepper.asleep),
+        ended: ended?,
+    })
 }
 
 struct Stepper {
@@ -115,9 +107,95 @@ struct Stepper {
     /// By pc: the bytes seen there, and the instruction.
     cache: FxHashMap<u64, ([u8; 15], Instruction)>,
     machine: Machine,
+    /// Time that the thread spent in system calls by its own wish.
+    asleep: Duration,
+    /// Number of steps at which `enough` is asked again.
+    next_question: u32,
 }
 
 impl Stepper {
+    fn run(
+        &mut self,
+        tracee: &mut Tracee,
+        limits: &Limits,
+        begin: Instant,
+        enough: &mut dyn FnMut(&Window) -> bool,
+    ) -> Result<Ended> {
+        let mut now = tracee.registers()?;
+        // The kernel runs an interrupted call again, within the first step.
+        if restart::is_pending(&now) {
+            now = restart::before_call(&now);
+        }
+        let mut signal = 0;
+        let mut moved = 0;
+        loop {
+            if self.window.len() >= moved {
+                moved += 500;
+                beside(tracee.tid);
+            }
+            let spent = begin.elapsed();
+            let held = spent.saturating_sub(self.asleep);
+            let over = spent > limits.time || held > limits.pause;
+            if over || self.window.len() >= limits.steps || helper::is_abandoned() {
+                return Ok(Ended::Limit);
+            }
+            // With a signal to deliver, the next stop is in its handler: no instruction runs.
+            let step = if signal == 0 {
+                self.begin(tracee, &now)
+            } else {
+                None
+            };
+            let in_syscall = step.as_ref().is_some_and(is_syscall);
+            if signal != 0 || (in_syscall && restart::needs_own_mask(now.rax)) {
+                tracee.release_signals();
+            }
+            tracee.step(signal)?;
+            signal = 0;
+            let called = Instant::now();
+            let stop = tracee.wait(if in_syscall {
+                limits.syscall.min(limits.time.saturating_sub(spent))
+            } else {
+                Duration::from_secs(1)
+            });
+            if in_syscall {
+                self.asleep += called.elapsed().saturating_sub(CALL_ITSELF);
+            }
+            match stop {
+                Stop::Step => {}
+                Stop::Signal(number) => {
+                    // The code's own fault, or one that its call let in: deliver it with
+                    // the next step.
+                    signal = number;
+                    let number = number as u32;
+                    let at = self.window.len();
+                    let interruption = Interruption::Signal { number };
+                    self.window.interruptions.push((at, interruption));
+                }
+                Stop::Gone => return Ok(Ended::Gone),
+                Stop::Exec => return Ok(Ended::Exec),
+                Stop::Frozen => return Ok(Ended::Frozen),
+                Stop::Timeout | Stop::Interrupted => return Ok(Ended::Blocked),
+            }
+            if !tracee.holds_signals() && signal == 0 {
+                tracee.hold_signals();
+            }
+            let after = tracee.registers()?;
+            if let Some(instruction) = step.filter(|_| signal == 0) {
+                self.finish(tracee, &now, &after, in_syscall);
+                if matches!(instruction.mnemonic(), Mnemonic::Pushf | Mnemonic::Pushfq) {
+                    tracee.clean_pushed_flags(after.rsp);
+                }
+            }
+            now = after;
+            if self.window.len() >= self.next_question {
+                self.next_question += self.next_question / 2;
+                if enough(&self.window) {
+                    return Ok(Ended::Enough);
+                }
+            }
+        }
+    }
+
     /// Opens the step at `before.rip`; `None` when there is no readable code.
     fn begin(&mut self, tracee: &Tracee, before: &libc::user_regs_struct) -> Option<Instruction> {
         let mut bytes = [0u8; 15];
@@ -228,5 +306,22 @@ impl Stepper {
             result: Some(result),
             written,
         });
+    }
+}
+
+/// Runs this process on the thread's processor: handing over to a neighbour there is several
+/// times cheaper than waking another processor. The thread itself is not moved.
+fn beside(tid: i32) {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    const PROCESSOR: usize = 39;
+    let field = behind_name.split_whitespace().nth(PROCESSOR - 3);
+    if let Some(processor) = field.and_then(|text| text.parse::<usize>().ok()) {
+        // SAFETY: a set of our own; a refusal only costs time.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(processor, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+        }
     }
 }

@@ -1,0 +1,38 @@
+//! Evidence from a live process, in place of another run: its code around the loop, and its
+//! memory as the program's file has it.
+
+use flagfinder_code::{DataKind, Names};
+
+use crate::analysis::Analysis;
+use crate::evidence::Outside;
+use crate::natural;
+use crate::window::Window;
+
+/// What a live process can be asked.
+pub trait LiveMemory {
+    /// Reads its memory; returns how many bytes could be read.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
+    /// The value that a global had when its module was loaded; `None` elsewhere.
+    fn initial(&self, address: u64, bytes: u32) -> Option<u64>;
+}
+
+pub fn evidence(
+    window: &Window,
+    analysis: &Analysis,
+    names: &Names,
+    process: &dyn LiveMemory,
+) -> Outside {
+    let code = |address: u64, buffer: &mut [u8]| process.read(address, buffer);
+    let as_in_file = analysis.candidates.iter().filter(|candidate| {
+        let value = candidate.value.filter(|value| *value != 0);
+        candidate.kind == DataKind::Global
+            && value.is_some()
+            && process.initial(candidate.address, candidate.bytes) == value
+    });
+    Outside {
+        as_in_file: as_in_file.map(|candidate| candidate.address).collect(),
+        skips: natural::skips(window, analysis, names, &code),
+        live: true,
+        ..Outside::default()
+    }
+}

@@ -1,0 +1,193 @@
+//! The loop in the code, as opposed to what was seen of it: ways that no iteration took may
+//! lead on within the loop.
+//!
+//!     while (!ready) {           // the other way leaves the loop
+//!         if (log_level > 3)     // the other way, never seen either, stays in it
+//!             log();
+//!         sched_yield();
+//!     }
+//!
+//! So does the way on which a function called by the loop returns what it returns anyway.
+//!
+//! Functions are followed from their entry, so that an inner loop is told from the one around
+//! it. Blind spots: functions of unknown extent; jump tables beyond the targets that were seen.
+
+use std::collections::hash_map::Entry;
+
+use flagfinder_code::{Graph, Loop, Loops, Names};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::analysis::Analysis;
+use crate::slice::Exit;
+use crate::window::Window;
+
+/// Reads code; returns how many bytes could be read.
+pub type ReadCode<'a> = dyn Fn(u64, &mut [u8]) -> usize + 'a;
+
+/// A longer function is not followed.
+const LONGEST: u64 = 64 << 10;
+
+/// Addresses of exit branches whose other way stays in the loop that repeats.
+pub fn skips(
+    window: &Window,
+    analysis: &Analysis,
+    names: &Names,
+    read: &ReadCode,
+) -> FxHashSet<u64> {
+    let mut functions: FxHashMap<u64, Option<Function>> = FxHashMap::default();
+    let mut found = FxHashSet::default();
+    for exit in &analysis.exits {
+        let pc = window.pc(exit.step);
+        let Some((start, end)) = names.function(pc).filter(|(s, e)| e - s <= LONGEST) else {
+            continue;
+        };
+        let function = match functions.entry(start) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                place.insert(Function::follow(start, end, window, analysis, read))
+            }
+        };
+        let Some(function) = function else { continue };
+        let stays = function.stays(window.rsp(exit.step), exit.other, window, analysis);
+        if stays || returns_the_same(window, exit, read) {
+            found.insert(pc);
+        }
+    }
+    found
+}
+
+/// Instructions on the way to a return.
+const SHORT_WAY: usize = 32;
+
+/// The other way leads straight to a return, with the value that is returned as it is.
+fn returns_the_same(window: &Window, exit: &Exit, read: &ReadCode) -> bool {
+    const RAX: u8 = 0;
+    const LOW: u64 = 0xff;
+    let rsp = window.rsp(exit.step);
+    let known = |end: u32| {
+        (0..end)
+            .rev()
+            .find(|&step| window.results(step).iter().any(|(r, _)| *r == RAX))
+            .and_then(|step| window.result(step, RAX).get(8))
+    };
+    let is_return = |&step: &u32| {
+        let ends = window.code(step).instruction.flow_control() == FlowControl::Return;
+        ends && window.rsp(step) >= rsp
+    };
+    let Some(returned) = (exit.step..window.len()).find(is_return) else {
+        return false;
+    };
+    let now = known(returned);
+    let mut value = known(exit.step);
+    let mut pc = exit.other;
+    for _ in 0..SHORT_WAY {
+        let mut bytes = [0u8; 15];
+        let got = read(pc, &mut bytes);
+        let code = Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE).decode();
+        pc = code.next_ip();
+        match code.flow_control() {
+            FlowControl::Return => return now.is_some() && value == now,
+            FlowControl::UnconditionalBranch => pc = code.near_branch_target(),
+            FlowControl::Next => {}
+            _ => return false,
+        }
+        let target = code.op0_register().full_register();
+        if code.op_count() == 0 || target != Register::RAX {
+            continue;
+        }
+        value = match code.mnemonic() {
+            Mnemonic::Xor if code.op0_register() == code.op1_register() => Some(0),
+            Mnemonic::Mov if code.op1_kind() == OpKind::Immediate32 => {
+                Some(u64::from(code.immediate32()) & LOW)
+            }
+            Mnemonic::Mov if code.op1_kind() == OpKind::Immediate8 => {
+                Some(u64::from(code.immediate8()))
+            }
+            Mnemonic::Cmp | Mnemonic::Test => value,
+            _ => None,
+        };
+    }
+    false
+}
+
+struct Function {
+    start: u64,
+    end: u64,
+    loops: Loops,
+}
+
+impl Function {
+    fn follow(
+        start: u64,
+        end: u64,
+        window: &Window,
+        analysis: &Analysis,
+        read: &ReadCode,
+    ) -> Option<Function> {
+        let mut code = vec![0u8; (end - start) as usize];
+        let got = read(start, &mut code);
+        code.truncate(got);
+        let mut edges: Vec<(u32, u32)> = Vec::new();
+        let mut seen: FxHashSet<u64> = FxHashSet::default();
+        let mut work = vec![start];
+        let inside = |pc: u64| (start..start + got as u64).contains(&pc);
+        // Targets of indirect jumps, as far as they were seen.
+        let mut jumps: FxHashMap<u64, FxHashSet<u64>> = FxHashMap::default();
+        for step in analysis.spin.first_step()..analysis.spin.end {
+            let is_jump =
+                window.code(step).instruction.flow_control() == FlowControl::IndirectBranch;
+            if let Some(next) = window.next_pc(step).filter(|_| is_jump) {
+                jumps.entry(window.pc(step)).or_default().insert(next);
+            }
+        }
+        while let Some(pc) = work.pop() {
+            if !inside(pc) || !seen.insert(pc) {
+                continue;
+            }
+            let bytes = &code[(pc - start) as usize..];
+            let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+            let next = instruction.next_ip();
+            let targets: Vec<u64> = match instruction.flow_control() {
+                FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
+                FlowControl::ConditionalBranch => vec![instruction.near_branch_target(), next],
+                FlowControl::IndirectBranch => {
+                    let known = jumps.get(&pc);
+                    known.map_or_else(Vec::new, |targets| targets.iter().copied().collect())
+                }
+                FlowControl::Return | FlowControl::Exception => Vec::new(),
+                _ => vec![next],
+            };
+            for target in targets.into_iter().filter(|t| inside(*t)) {
+                edges.push(((pc - start) as u32, (target - start) as u32));
+                work.push(target);
+            }
+        }
+        if edges.is_empty() {
+            return None;
+        }
+        let loops = Loops::new(&Graph::new(0, edges));
+        Some(Function { start, end, loops })
+    }
+
+    /// The innermost loop that holds all that was executed in the frame lies around `other`
+    /// as well.
+    fn stays(&self, rsp: u64, other: u64, window: &Window, analysis: &Analysis) -> bool {
+        let own = |pc: &u64| (self.start..self.end).contains(pc);
+        if !own(&other) || rsp == 0 {
+            return false;
+        }
+        let last = analysis.spin.starts.len().saturating_sub(4);
+        let steps = analysis.spin.starts[last]..analysis.spin.end;
+        let executed: FxHashSet<u32> = steps
+            .filter(|&step| window.rsp(step) == rsp)
+            .map(|step| window.pc(step))
+            .filter(own)
+            .map(|pc| (pc - self.start) as u32)
+            .collect();
+        let holds_all = |l: &&Loop| executed.iter().all(|node| l.contains(*node));
+        let around = self.loops.all().iter().filter(holds_all);
+        let innermost = around.max_by_key(|l| l.depth);
+        innermost.is_some_and(|l| l.contains((other - self.start) as u32))
+    }
+}

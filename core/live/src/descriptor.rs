@@ -1,0 +1,205 @@
+//! What a file descriptor of the process is, and who is at its other end.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::Serialize;
+
+use crate::owners::{Owner, Owners};
+
+/// A descriptor that a thread waits on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Descriptor {
+    pub fd: i32,
+    /// As /proc/PID/fd/N links; `closed` when there is none.
+    pub target: String,
+    /// What it is, for people: `TCP 127.0.0.1:80 -> 127.0.0.1:5566, established`.
+    pub what: String,
+    /// Who holds the other end: `process 12 (cat), fd 1`. Empty: nobody found.
+    pub peers: Vec<String>,
+    /// For an epoll descriptor: the descriptors in it.
+    pub watches: Vec<Descriptor>,
+}
+
+const MOST_WATCHED: usize = 16;
+const MOST_PEERS: usize = 4;
+
+/// Describes one; a closed one is an answer too.
+pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
+    let target = match fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
+        Ok(target) => target.to_string_lossy().into_owned(),
+        Err(_) => "closed".into(),
+    };
+    let mut descriptor = Descriptor {
+        fd,
+        what: target.clone(),
+        target,
+        peers: Vec::new(),
+        watches: Vec::new(),
+    };
+    let target = descriptor.target.clone();
+    if target == "closed" {
+        descriptor.what = "not open: every call on it fails or reports it invalid".into();
+    } else if let Some(inode) = between(&target, "socket:[") {
+        socket(pid, inode, &mut descriptor, owners);
+    } else if target.starts_with("pipe:") || is_fifo(pid, fd) {
+        pipe(pid, fd, &mut descriptor, owners);
+    } else if target == "anon_inode:[eventpoll]" {
+        descriptor.what = "epoll".into();
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+        let watched = info.lines().filter_map(|line| {
+            let number = line.strip_prefix("tfd:")?.split_whitespace().next()?;
+            number.parse::<i32>().ok()
+        });
+        let watched: Vec<i32> = watched.filter(|inner| *inner != fd).collect();
+        for inner in watched.into_iter().take(MOST_WATCHED) {
+            descriptor.watches.push(describe(pid, inner, owners));
+        }
+    } else if let Some(kind) = between(&target, "anon_inode:[") {
+        descriptor.what = kind.into();
+    }
+    descriptor
+}
+
+fn between<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
+    text.strip_prefix(prefix)?.strip_suffix(']')
+}
+
+fn is_fifo(pid: u32, fd: i32) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let path = format!("/proc/{pid}/fd/{fd}");
+    fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
+}
+
+fn peers(owners: &[Owner], wanted: impl Fn(&Owner) -> bool) -> Vec<String> {
+    let chosen = owners.iter().filter(|owner| wanted(owner)).take(MOST_PEERS);
+    chosen
+        .map(|o| format!("process {} ({}), fd {}", o.pid, o.name, o.fd))
+        .collect()
+}
+
+fn pipe(pid: u32, fd: i32, descriptor: &mut Descriptor, owners: &mut Owners) {
+    let all = owners.of(&descriptor.target);
+    let own = all.iter().find(|o| o.pid == pid && o.fd == fd);
+    let we_read = own.is_none_or(|o| o.reads);
+    let kind = if descriptor.target.starts_with("pipe:") {
+        "pipe"
+    } else {
+        "FIFO"
+    };
+    let others = |owner: &Owner| if we_read { owner.writes } else { owner.reads };
+    descriptor.peers = peers(all, |o| others(o) && !(o.pid == pid && o.fd == fd));
+    let (end, other) = if we_read {
+        ("read end", "writers")
+    } else {
+        ("write end", "readers")
+    };
+    descriptor.what = format!("{end} of a {kind}");
+    if kind == "FIFO" {
+        descriptor.what += &format!(" {}", descriptor.target);
+    }
+    if descriptor.peers.is_empty() && !owners.partial {
+        descriptor.what += &format!(" without {other}");
+    }
+}
+
+fn socket(pid: u32, inode: &str, descriptor: &mut Descriptor, owners: &mut Owners) {
+    for protocol in ["tcp", "tcp6", "udp", "udp6"] {
+        let table = fs::read_to_string(format!("/proc/{pid}/net/{protocol}")).unwrap_or_default();
+        let lines = || table.lines().skip(1).filter_map(InternetSocket::parse);
+        let Some(own) = lines().find(|socket| socket.inode == inode) else {
+            continue;
+        };
+        let name = protocol.trim_end_matches('6').to_uppercase();
+        let state = TCP_STATES.get(own.state).copied().unwrap_or("");
+        descriptor.what = match own.state {
+            LISTEN if name == "TCP" => format!("TCP {}, listening", own.local),
+            _ if name == "TCP" => format!("TCP {} -> {}, {state}", own.local, own.remote),
+            _ => format!("{name} {} -> {}", own.local, own.remote),
+        };
+        let other = lines().find(|s| s.local == own.remote && s.remote == own.local);
+        if let Some(other) = other {
+            descriptor.peers = peers(owners.of(&format!("socket:[{}]", other.inode)), |_| true);
+        }
+        return;
+    }
+    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    for line in table.lines().skip(1) {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if fields.get(6) == Some(&inode) {
+            let path = fields.get(7).map_or("without a name", |path| path);
+            descriptor.what = format!("Unix socket {path}");
+            return;
+        }
+    }
+    descriptor.what = "socket".into();
+}
+
+const LISTEN: usize = 10;
+const TCP_STATES: [&str; 12] = [
+    "",
+    "established",
+    "connecting (SYN sent)",
+    "SYN received",
+    "FIN wait 1",
+    "FIN wait 2",
+    "time wait",
+    "closed",
+    "close wait: the peer has closed",
+    "last ACK",
+    "listening",
+    "closing",
+];
+
+struct InternetSocket<'t> {
+    local: String,
+    remote: String,
+    state: usize,
+    inode: &'t str,
+}
+
+impl<'t> InternetSocket<'t> {
+    fn parse(line: &'t str) -> Option<InternetSocket<'t>> {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        Some(InternetSocket {
+            local: endpoint(fields.get(1)?)?,
+            remote: endpoint(fields.get(2)?)?,
+            state: usize::from_str_radix(fields.get(3)?, 16).ok()?,
+            inode: fields.get(9)?,
+        })
+    }
+}
+
+/// `0100007F:1F90` is 127.0.0.1:8080: words in the machine's byte order.
+fn endpoint(text: &str) -> Option<String> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let words: Option<Vec<[u8; 4]>> = (0..address.len() / 8)
+        .map(|i| {
+            let word = u32::from_str_radix(address.get(i * 8..i * 8 + 8)?, 16).ok()?;
+            Some(word.to_ne_bytes())
+        })
+        .collect();
+    let bytes = words?.concat();
+    let address = match bytes.len() {
+        4 => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        16 => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)).to_canonical(),
+        _ => return None,
+    };
+    Some(match address {
+        IpAddr::V6(address) => format!("[{address}]:{port}"),
+        IpAddr::V4(address) => format!("{address}:{port}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_in_the_machines_byte_order() {
+        assert_eq!(endpoint("0100007F:1F90").unwrap(), "127.0.0.1:8080");
+        let mapped = "0000000000000000FFFF00000100007F:0050";
+        assert_eq!(endpoint(mapped).unwrap(), "127.0.0.1:80");
+    }
+}

@@ -1,0 +1,101 @@
+//! Who else has a pipe or socket open: found by its inode under /proc/*/fd.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+/// A process that holds an end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub pid: u32,
+    pub name: String,
+    pub fd: i32,
+    /// Opened for writing (pipes have an end for each).
+    pub writes: bool,
+    pub reads: bool,
+}
+
+/// Looking through a large machine's processes must not take longer than the answer is worth.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// By what /proc/PID/fd/N links to: `pipe:[123]`.
+#[derive(Default)]
+pub struct Owners {
+    by_target: Option<FxHashMap<String, Vec<Owner>>>,
+    /// Not every process could be looked at.
+    pub partial: bool,
+}
+
+impl Owners {
+    pub fn of(&mut self, target: &str) -> &[Owner] {
+        if self.by_target.is_none() {
+            self.by_target = Some(self.scan());
+        }
+        let found = self.by_target.as_ref().and_then(|map| map.get(target));
+        found.map_or(&[], |owners| &owners[..])
+    }
+
+    fn scan(&mut self) -> FxHashMap<String, Vec<Owner>> {
+        let begin = Instant::now();
+        let mut map: FxHashMap<String, Vec<Owner>> = FxHashMap::default();
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for pid in pids {
+            if begin.elapsed() > PATIENCE {
+                self.partial = true;
+                break;
+            }
+            let Ok(list) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+                self.partial = true;
+                continue;
+            };
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            for entry in list.flatten() {
+                let Ok(target) = fs::read_link(entry.path()) else {
+                    continue;
+                };
+                let target = target.to_string_lossy();
+                if !(target.starts_with("pipe:")
+                    || target.starts_with("socket:")
+                    || is_fifo(&entry.path()))
+                {
+                    continue;
+                }
+                let fd = entry
+                    .file_name()
+                    .to_str()
+                    .and_then(|n| n.parse().ok())
+                    .unwrap_or(-1);
+                let (reads, writes) = access(pid, fd);
+                map.entry(target.into_owned()).or_default().push(Owner {
+                    pid,
+                    name: name.trim_end().to_owned(),
+                    fd,
+                    writes,
+                    reads,
+                });
+            }
+        }
+        map
+    }
+}
+
+fn is_fifo(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
+}
+
+/// (for reading, for writing)
+fn access(pid: u32, fd: i32) -> (bool, bool) {
+    let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags
+        .and_then(|f| i32::from_str_radix(f.trim(), 8).ok())
+        .unwrap_or(0);
+    match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => (true, false),
+        libc::O_WRONLY => (false, true),
+        _ => (true, true),
+    }
+}

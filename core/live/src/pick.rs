@@ -1,0 +1,83 @@
+//! Which threads are worth stepping, and which must be left alone.
+
+use std::time::Duration;
+
+use crate::call;
+use crate::memory::Memory;
+use crate::sample::Activity;
+
+/// What to do about a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It uses the processor all the time it gets.
+    Hot,
+    /// It sleeps and wakes, again and again, or will wake soon by its timeout.
+    Repeats,
+    /// It is blocked: described, never touched.
+    Waits,
+    /// It cannot be stepped; why.
+    Untouchable(String),
+}
+
+/// Share of the processor from which on a thread is hot.
+const HOT: f64 = 0.3;
+/// A thread that used some processor time in many short turns.
+const WARM: f64 = 0.02;
+/// A longer timeout says that the thread waits, not that it polls.
+const SOON: Duration = Duration::from_millis(1100);
+
+pub fn way(activity: &Activity, memory: &Memory) -> Way {
+    if let Some(why) = untouchable(activity) {
+        return Way::Untouchable(why);
+    }
+    if activity.wants >= HOT || (activity.state == 'R' && activity.wants >= WARM) {
+        return Way::Hot;
+    }
+    if activity.sleeps >= 2 || activity.wants >= WARM {
+        return Way::Repeats;
+    }
+    let timeout = activity.call.and_then(|c| call::timeout(&c, memory));
+    let wakes_soon = timeout.is_some_and(|t| !t.absolute && t.time <= SOON && !t.time.is_zero());
+    if wakes_soon || activity.sleeps > 0 {
+        return Way::Repeats;
+    }
+    Way::Waits
+}
+
+fn untouchable(activity: &Activity) -> Option<String> {
+    match activity.state {
+        'Z' | 'X' => return Some("it has ended".into()),
+        'T' => {
+            return Some(
+                "its process is stopped (SIGSTOP, or Ctrl-Z); `kill -CONT` lets it go on".into(),
+            )
+        }
+        _ => {}
+    }
+    if activity.tracer != 0 {
+        let tracer = activity.tracer;
+        return Some(format!(
+            "process {tracer} traces it already (a debugger, strace); end that first"
+        ));
+    }
+    let freezers = ["__refrigerator", "do_freezer_trap", "cgroup_freezing"];
+    freezers
+        .contains(&activity.sleeps_in.as_str())
+        .then(|| "its control group is frozen; thaw that first".into())
+}
+
+/// The threads to step, the most telling first.
+pub fn order(threads: &[(Activity, Way)], most: usize) -> Vec<u32> {
+    let mut list: Vec<&(Activity, Way)> = threads
+        .iter()
+        .filter(|(_, way)| matches!(way, Way::Hot | Way::Repeats))
+        .collect();
+    list.sort_by(|(a, way_a), (b, way_b)| {
+        let rank = |way: &Way| u8::from(*way != Way::Hot);
+        rank(way_a)
+            .cmp(&rank(way_b))
+            .then(b.wants.total_cmp(&a.wants))
+            .then(b.sleeps.cmp(&a.sleeps))
+    });
+    list.into_iter().take(most).map(|(a, _)| a.tid).collect()
+}

@@ -1,0 +1,79 @@
+//! Writing a value into the live process: the experiment that proves a diagnosis.
+
+use std::io::Error;
+use std::ptr::without_provenance_mut;
+
+use flagfinder_code::NamesInput;
+use flagfinder_step::StepError;
+
+use crate::memory::Memory;
+use crate::spin::check;
+
+/// What was there, and what was read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poked {
+    pub before: u64,
+    pub after: u64,
+}
+
+/// Run-time address of `module` (file name or path) + `offset` in the process.
+///
+/// # Errors
+/// When the process is gone, may not be looked at, or has no such module.
+pub fn resolve(pid: u32, module: &str, offset: u64) -> Result<u64, StepError> {
+    check(pid)?;
+    let input = NamesInput::from_live(pid)
+        .map_err(|e| StepError::system(format!("Process {pid} cannot be looked at."), &e))?;
+    let mut modules = input.modules.iter();
+    let found = modules.find(|m| m.path == module || *m.identity.name == *module);
+    found.map(|m| m.base.wrapping_add(offset)).ok_or_else(|| {
+        StepError::new(
+            format!("The flag is not in process {pid}."),
+            format!("It has not loaded {module}."),
+            "Name the flag by --address and --size, or run `flagfinder spin` on this process.",
+        )
+    })
+}
+
+/// Writes `value` in one copy of `size` (1, 2, 4 or 8) bytes; the address must be a
+/// multiple of the size, so that no reader sees half of it.
+///
+/// # Errors
+/// When the place is not fit for it, or the system refuses.
+pub fn poke(pid: u32, address: u64, size: usize, value: u64) -> Result<Poked, StepError> {
+    check(pid)?;
+    if !matches!(size, 1 | 2 | 4 | 8) || !address.is_multiple_of(size as u64) {
+        return Err(StepError::new(
+            "Nothing was written.",
+            format!("{size} bytes at {address:#x} cannot be written at once."),
+            "The size must be 1, 2, 4 or 8, and the address a multiple of it.",
+        ));
+    }
+    let refused = |e: &Error| StepError::system("Nothing was written.", e);
+    let memory = Memory::open(pid).map_err(|e| refused(&e))?;
+    let unreadable = || {
+        StepError::new(
+            "Nothing was written.",
+            format!("Process {pid} has no memory at {address:#x}."),
+            "Run `flagfinder spin` again: the word may have moved.",
+        )
+    };
+    let before = memory.number(address, size).ok_or_else(unreadable)?;
+    let bytes = value.to_le_bytes();
+    let local = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: size,
+    };
+    let remote = libc::iovec {
+        iov_base: without_provenance_mut(address as usize),
+        iov_len: size,
+    };
+    // SAFETY: the local vector is `bytes`, which the call only reads; the kernel checks the
+    // remote one, and that its page may be written by the program itself.
+    let written = unsafe { libc::process_vm_writev(pid as i32, &local, 1, &remote, 1, 0) };
+    if written != size as isize {
+        return Err(refused(&Error::last_os_error()));
+    }
+    let after = memory.number(address, size).ok_or_else(unreadable)?;
+    Ok(Poked { before, after })
+}

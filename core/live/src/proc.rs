@@ -1,0 +1,104 @@
+//! The lines of /proc that say what a thread is doing.
+
+use std::fs;
+
+/// The system call a thread is in, as /proc/PID/task/TID/syscall tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub number: u32,
+    pub args: [u64; 6],
+    pub sp: u64,
+    pub pc: u64,
+}
+
+/// One look at a thread.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    pub name: String,
+    /// As ps shows it: R, S, D, T, t, Z, ..
+    pub state: char,
+    /// ns on a processor, and ns waiting for one, since its start.
+    pub ran: u64,
+    pub queued: u64,
+    /// Times that it gave the processor away to wait.
+    pub switches: u64,
+    /// Process id of the tracer; 0: none.
+    pub tracer: u32,
+    pub call: Option<Call>,
+    /// Function of the kernel it sleeps in; empty when it runs or that is not told.
+    pub sleeps_in: String,
+}
+
+fn read(pid: u32, tid: u32, file: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/{file}")).ok()
+}
+
+/// Thread ids, the first thread first.
+pub fn threads(pid: u32) -> std::io::Result<Vec<u32>> {
+    let mut tids: Vec<u32> = fs::read_dir(format!("/proc/{pid}/task"))?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+/// `None`: the thread is gone.
+pub fn look(pid: u32, tid: u32) -> Option<Look> {
+    let status = read(pid, tid, "status")?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim())
+    };
+    let number = |name: &str| field(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let times = read(pid, tid, "schedstat").unwrap_or_default();
+    let mut times = times.split_whitespace().map(|t| t.parse().unwrap_or(0));
+    let sleeps_in = read(pid, tid, "wchan").unwrap_or_default();
+    Some(Look {
+        name: read(pid, tid, "comm")?.trim_end().to_owned(),
+        state: field("State:")
+            .and_then(|s| s.chars().next())
+            .unwrap_or('?'),
+        ran: times.next().unwrap_or(0),
+        queued: times.next().unwrap_or(0),
+        switches: number("voluntary_ctxt_switches:"),
+        tracer: number("TracerPid:") as u32,
+        call: read(pid, tid, "syscall").and_then(|line| parse_call(&line)),
+        sleeps_in: sleeps_in.trim_matches(['0', '\n']).to_owned(),
+    })
+}
+
+fn parse_call(line: &str) -> Option<Call> {
+    let mut fields = line.split_whitespace();
+    let number: i64 = fields.next()?.parse().ok()?;
+    let mut rest = fields.map(|f| u64::from_str_radix(f.trim_start_matches("0x"), 16).unwrap_or(0));
+    let mut args = [0; 6];
+    if number >= 0 {
+        args = [(); 6].map(|()| rest.next().unwrap_or(0));
+    }
+    let (sp, pc) = (rest.next()?, rest.next()?);
+    Some(Call {
+        number: u32::try_from(number).ok()?,
+        args,
+        sp,
+        pc,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_has_its_arguments_and_where_the_program_is() {
+        let call = parse_call("202 0x7f10 0x80 0x0 0x0 0x0 0xffffffff 0x7ffc 0x7f29\n").unwrap();
+        assert_eq!(call.number, 202);
+        assert_eq!(call.args, [0x7f10, 0x80, 0, 0, 0, 0xffff_ffff]);
+        assert_eq!((call.sp, call.pc), (0x7ffc, 0x7f29));
+    }
+
+    #[test]
+    fn a_thread_that_runs_is_in_no_call() {
+        assert_eq!(parse_call("running\n"), None);
+        assert_eq!(parse_call("-1 0x7ffc 0x7f29\n"), None);
+    }
+}

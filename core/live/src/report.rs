@@ -1,0 +1,70 @@
+//! What `flagfinder spin` hands on: the `flagfinder.spin/1` report.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::wait::Wait;
+
+/// The classes of hang (Argus, section 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Class {
+    /// It repeats a look at something, giving the processor away in between.
+    RepeatedYield,
+    /// It uses the processor.
+    LongRunning,
+    /// It is blocked in the kernel.
+    LongWait,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct ThreadReport {
+    pub tid: u32,
+    pub name: String,
+    pub class: Class,
+    /// Share of the sample on a processor.
+    pub cpu: f64,
+    /// Times that it went to sleep, a second.
+    pub sleeps_per_second: f64,
+    /// Verdict of the flag search; null when it was not stepped.
+    pub verdict: Option<String>,
+    pub reason: String,
+    #[serde(rename = "loop")]
+    pub spin_loop: Value,
+    /// As in `flagfinder.diff/1`.
+    pub flags: Value,
+    pub groups: Value,
+    pub notes: Value,
+    pub explain: Value,
+    pub wait: Option<Wait>,
+    /// Instructions that it was stepped over.
+    pub steps: u64,
+    /// For how long it was kept from running.
+    pub pause_ms: f64,
+}
+
+impl ThreadReport {
+    pub fn has_flag(&self) -> bool {
+        self.flags.as_array().is_some_and(|flags| !flags.is_empty())
+    }
+    pub fn confidence(&self) -> f64 {
+        self.flags[0]["confidence"].as_f64().unwrap_or(0.0)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Serialize)]
+pub struct SpinReport {
+    pub schema: &'static str,
+    pub pid: u32,
+    pub program: String,
+    /// `ticks since boot` of its start: with the pid, which process this was.
+    pub started: u64,
+    /// The longest pause that was allowed, each thread.
+    pub budget_ms: u64,
+    pub threads: Vec<ThreadReport>,
+    pub notes: Vec<String>,
+}
+
+impl SpinReport {
+    pub const SCHEMA: &'static str = "flagfinder.spin/1";
+}

@@ -1,0 +1,394 @@
+//! From a process id to the report: sample, choose, step in helpers, describe the rest.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use flagfinder_code::{Names, NamesInput};
+use flagfinder_flags::{find_in_live_window, loop_iterations, LoopKind, Report, ThreadName};
+use flagfinder_step::{step_thread, Ended, Helper, Limits, StepError};
+use serde::Serialize;
+use serde_json::{json, Value};
+
+use crate::memory::{Memory, NamedMemory};
+use crate::owners::Owners;
+use crate::pick::{self, Way};
+use crate::report::{Class, SpinReport, ThreadReport};
+use crate::sample::{self, Activity};
+use crate::wait::Describer;
+
+/// What may be tuned.
+#[derive(Clone, Debug)]
+pub struct SpinOptions {
+    /// Only these threads; empty: those that seem to repeat something.
+    pub threads: Vec<u32>,
+    /// Longest pause of each thread.
+    pub budget: Duration,
+    /// Most threads that are stepped.
+    pub most: usize,
+}
+
+impl Default for SpinOptions {
+    fn default() -> Self {
+        SpinOptions {
+            threads: Vec::new(),
+            budget: Duration::from_millis(800),
+            most: 4,
+        }
+    }
+}
+
+/// Told before threads are stepped.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    pub threads: usize,
+    pub stepped: Vec<u32>,
+}
+
+const SAMPLE: Duration = Duration::from_millis(200);
+/// Wall time for stepping one thread; mostly its own sleep.
+const WALL: Duration = Duration::from_millis(2000);
+/// Blocked threads that are described.
+const DESCRIBED: usize = 64;
+
+/// Looks at the process; `told` hears which threads are about to be stepped.
+///
+/// # Errors
+/// Four parts: the process is gone, may not be looked at, or is no 64-bit program.
+pub fn spin(
+    pid: u32,
+    options: &SpinOptions,
+    told: impl FnOnce(&Progress),
+) -> Result<SpinReport, StepError> {
+    check(pid)?;
+    let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
+    let activities = sample::sample(pid, SAMPLE).map_err(|e| refused(pid, &e))?;
+    let mut threads: Vec<(Activity, Way)> = activities
+        .into_iter()
+        .map(|activity| {
+            let way = pick::way(&activity, &memory);
+            (activity, way)
+        })
+        .collect();
+    if let Some(unknown) = options
+        .threads
+        .iter()
+        .find(|tid| !threads.iter().any(|(a, _)| a.tid == **tid))
+    {
+        return Err(StepError::new(
+            format!("Process {pid} has no thread {unknown}."),
+            "It may have ended.",
+            &format!("`ls /proc/{pid}/task` lists the threads."),
+        ));
+    }
+    if !options.threads.is_empty() {
+        threads.retain(|(a, _)| options.threads.contains(&a.tid));
+    }
+    let chosen = if options.threads.is_empty() {
+        pick::order(&threads, options.most)
+    } else {
+        // A thread that was asked for is stepped also when it seems to wait.
+        let touchable = |way: &Way| !matches!(way, Way::Untouchable(_) | Way::Waits);
+        let named = threads.iter().filter(|(_, way)| touchable(way));
+        named.map(|(a, _)| a.tid).collect()
+    };
+    told(&Progress {
+        threads: threads.len(),
+        stepped: chosen.clone(),
+    });
+    let mut helpers = Vec::new();
+    for &tid in &chosen {
+        let name = threads.iter().find(|(a, _)| a.tid == tid);
+        let name = name.map_or_else(String::new, |(a, _)| a.name.clone());
+        let title = format!("ff-step: holds thread {tid} of process {pid}; end it with SIGTERM only, SIGKILL would hurt that process");
+        let budget = options.budget;
+        let helper = Helper::start(&title, move || {
+            let found = look(pid, tid, name, budget);
+            serde_json::to_vec(&found.unwrap_or_else(Finding::failed)).unwrap_or_default()
+        })?;
+        helpers.push((tid, helper));
+    }
+    // While they work: names for the waits.
+    let names = Names::new(NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?);
+    let mut describer = Describer {
+        pid,
+        memory: &memory,
+        names: &names,
+        threads: threads.iter().map(|(a, _)| a.tid).collect(),
+        owners: Owners::default(),
+    };
+    let mut report = SpinReport {
+        schema: SpinReport::SCHEMA,
+        pid,
+        program: program(pid),
+        started: started(pid).unwrap_or(0),
+        budget_ms: options.budget.as_millis() as u64,
+        threads: Vec::new(),
+        notes: Vec::new(),
+    };
+    let mut described = 0;
+    for (activity, way) in &threads {
+        if chosen.contains(&activity.tid) {
+            continue;
+        }
+        described += 1;
+        if described > DESCRIBED {
+            continue;
+        }
+        report
+            .threads
+            .push(untouched(activity, way, &mut describer));
+    }
+    if described > DESCRIBED {
+        let more = described - DESCRIBED;
+        report.notes.push(format!(
+            "{more} more blocked threads are not shown; --thread TID shows one"
+        ));
+    }
+    let mut denied = None;
+    for (tid, helper) in helpers {
+        let Some((activity, way)) = threads.iter().find(|(a, _)| a.tid == tid) else {
+            continue;
+        };
+        let finding: Value = helper
+            .result(WALL + options.budget + Duration::from_secs(20))
+            .map(|bytes| serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+            .unwrap_or_else(|error| json!({ "error": error.to_string() }));
+        if let Some(errno) = finding["errno"].as_i64() {
+            denied = denied.or(Some((tid, errno as i32)));
+        }
+        report
+            .threads
+            .push(stepped(activity, way, &finding, &mut describer));
+    }
+    let any = report.threads.iter().any(|t| t.steps > 0);
+    if let Some((tid, errno)) = denied.filter(|(_, errno)| !any && *errno == libc::EPERM) {
+        let error = std::io::Error::from_raw_os_error(errno);
+        return Err(StepError::system(
+            format!("Thread {tid} cannot be traced."),
+            &error,
+        ));
+    }
+    report.threads.sort_by(|a, b| {
+        let key = |t: &ThreadReport| (!t.has_flag(), t.steps == 0);
+        key(a)
+            .cmp(&key(b))
+            .then(b.confidence().total_cmp(&a.confidence()))
+            .then(b.cpu.total_cmp(&a.cpu))
+            .then(a.tid.cmp(&b.tid))
+    });
+    if chosen.len() == options.most && options.threads.is_empty() {
+        let repeat = threads
+            .iter()
+            .filter(|(_, w)| matches!(w, Way::Hot | Way::Repeats));
+        let left = repeat.count() - chosen.len();
+        if left > 0 {
+            report.notes.push(format!(
+                "{left} more threads repeat something and were not stepped; --thread TID steps one"
+            ));
+        }
+    }
+    Ok(report)
+}
+
+/// What a helper found out.
+#[derive(Serialize)]
+struct Finding {
+    report: Option<Report>,
+    steps: u64,
+    pause_ms: f64,
+    ended: String,
+    error: Option<String>,
+    errno: Option<i32>,
+}
+
+impl Finding {
+    fn failed(error: StepError) -> Finding {
+        Finding {
+            report: None,
+            steps: 0,
+            pause_ms: 0.0,
+            ended: String::new(),
+            error: Some(format!("{} {}", error.found, error.fix)),
+            errno: error.errno,
+        }
+    }
+}
+
+/// Steps the thread and looks for its flag. Runs in the helper.
+fn look(pid: u32, tid: u32, name: String, budget: Duration) -> Result<Finding, StepError> {
+    let limits = Limits {
+        pause: budget,
+        time: WALL.max(budget * 2),
+        ..Limits::default()
+    };
+    let begin = Instant::now();
+    let stepped = step_thread(tid, &limits, |window| {
+        let iterations = loop_iterations(window);
+        let waited = begin.elapsed();
+        iterations >= 40
+            || (waited > WALL / 4 && iterations >= 12)
+            || (waited > WALL * 3 / 5 && iterations >= 4)
+    })?;
+    let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
+    let input = NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?;
+    let names = Names::new(input);
+    let live = NamedMemory {
+        memory: &memory,
+        names: &names,
+    };
+    let report = find_in_live_window(&stepped.window, &names, ThreadName { tid, name }, &live);
+    Ok(Finding {
+        report: Some(report),
+        steps: u64::from(stepped.window.len()),
+        pause_ms: (stepped.pause.as_secs_f64() * 1e4).round() / 10.0,
+        ended: match stepped.ended {
+            Ended::Enough | Ended::Limit => String::new(),
+            Ended::Blocked => "a system call did not return meanwhile".into(),
+            Ended::Gone => "the thread ended meanwhile".into(),
+            Ended::Exec => "the thread executed another program meanwhile".into(),
+            Ended::Frozen => "the process was stopped meanwhile".into(),
+        },
+        error: None,
+        errno: None,
+    })
+}
+
+fn blank(activity: &Activity, class: Class) -> ThreadReport {
+    let round = |value: f64| (value * 1000.0).round() / 1000.0;
+    ThreadReport {
+        tid: activity.tid,
+        name: activity.name.clone(),
+        class,
+        cpu: round(activity.cpu),
+        sleeps_per_second: round(activity.sleeps as f64 / SAMPLE.as_secs_f64()),
+        verdict: None,
+        reason: String::new(),
+        spin_loop: Value::Null,
+        flags: json!([]),
+        groups: json!([]),
+        notes: json!([]),
+        explain: json!([]),
+        wait: None,
+        steps: 0,
+        pause_ms: 0.0,
+    }
+}
+
+fn untouched(activity: &Activity, way: &Way, describer: &mut Describer) -> ThreadReport {
+    let class = match way {
+        Way::Hot => Class::LongRunning,
+        Way::Repeats => Class::RepeatedYield,
+        Way::Waits | Way::Untouchable(_) => Class::LongWait,
+    };
+    let wait = describer.wait(activity.call, &activity.sleeps_in);
+    ThreadReport {
+        reason: match way {
+            Way::Untouchable(why) => format!("not stepped: {why}"),
+            Way::Hot | Way::Repeats => "not stepped: others seemed to tell more".into(),
+            Way::Waits => wait.summary.clone(),
+        },
+        wait: Some(wait),
+        ..blank(activity, class)
+    }
+}
+
+fn stepped(
+    activity: &Activity,
+    way: &Way,
+    finding: &Value,
+    describer: &mut Describer,
+) -> ThreadReport {
+    let found = &finding["report"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut report = blank(activity, class(way, found));
+    report.steps = finding["steps"].as_u64().unwrap_or(0);
+    report.pause_ms = finding["pause_ms"].as_f64().unwrap_or(0.0);
+    if found.is_object() {
+        report.verdict = Some(text(&found["verdict"]));
+        report.reason = text(&found["reason"]);
+        report.spin_loop = found["loop"].clone();
+        report.flags = found["flags"].clone();
+        report.groups = found["groups"].clone();
+        report.notes = found["notes"].clone();
+        report.explain = found["explain"].clone();
+    } else {
+        report.reason = format!("not stepped: {}", text(&finding["error"]));
+    }
+    let ended = text(&finding["ended"]);
+    if !ended.is_empty() {
+        report.reason += &format!("; {ended}");
+    }
+    if activity.call.is_some() && !report.has_flag() {
+        report.wait = Some(describer.wait(activity.call, &activity.sleeps_in));
+    }
+    report
+}
+
+fn class(way: &Way, found: &Value) -> Class {
+    let kind = found["loop"]["kind"].as_str().unwrap_or_default();
+    let gives_way = [LoopKind::Yield, LoopKind::Sleep, LoopKind::Syscall]
+        .iter()
+        .any(|k| serde_json::to_value(k).is_ok_and(|name| name == kind));
+    if gives_way || *way == Way::Repeats {
+        Class::RepeatedYield
+    } else {
+        Class::LongRunning
+    }
+}
+
+fn program(pid: u32) -> String {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    path.to_string_lossy().into_owned()
+}
+
+fn started(pid: u32) -> Option<u64> {
+    const START_TIME: usize = 22;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields = stat.rsplit_once(')')?.1;
+    fields.split_whitespace().nth(START_TIME - 3)?.parse().ok()
+}
+
+fn refused(pid: u32, error: &std::io::Error) -> StepError {
+    if error.kind() == ErrorKind::NotFound {
+        return StepError::new(
+            format!("There is no process {pid}."),
+            "It may have ended.",
+            "`ps -e` lists the processes.",
+        );
+    }
+    StepError::system(format!("Process {pid} cannot be looked at."), error)
+}
+
+/// Only 64-bit programs of others are looked at.
+pub fn check(pid: u32) -> Result<(), StepError> {
+    use std::os::unix::fs::FileExt;
+    const CLASS: u64 = 4;
+    const CLASS_64: u8 = 2;
+    if pid == std::process::id() {
+        return Err(StepError::new(
+            "flagfinder cannot step itself.",
+            format!("Process {pid} is this command."),
+            "Name another process.",
+        ));
+    }
+    if !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
+        return Err(refused(pid, &ErrorKind::NotFound.into()));
+    }
+    let mut class = [0u8];
+    let file = fs::File::open(format!("/proc/{pid}/exe"));
+    match file.and_then(|f| f.read_exact_at(&mut class, CLASS)) {
+        Ok(()) if class[0] == CLASS_64 => Ok(()),
+        Ok(()) => Err(StepError::new(
+            format!("Process {pid} is not stepped."),
+            "It is a 32-bit program.",
+            "Only 64-bit programs are understood.",
+        )),
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(StepError::new(
+            format!("Process {pid} is not stepped."),
+            "It has no program: it is a thread of the kernel, or has ended.",
+            "Name another process.",
+        )),
+        Err(e) => Err(refused(pid, &e)),
+    }
+}

@@ -1,0 +1,173 @@
+//! Work in a process of its own, which the death of this one does not interrupt midway.
+//!
+//! `kill -9` of the command must not kill the program it looks at, so the process that traces
+//! is another one: in a session of its own, out of reach of Ctrl-C and of a kill of the
+//! command's process group. It notices that its parent is gone, lets go of the thread and
+//! ends. Only a SIGKILL to the helper itself could still do harm, so its command line says
+//! that it must not be killed that way; SIGTERM makes it let go.
+
+use std::fs::File;
+use std::io::{Error, Read, Write};
+use std::os::fd::FromRawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::{Result, StepError};
+
+/// The process whose death ends this helper; 0 in every other process.
+static PARENT: AtomicI32 = AtomicI32::new(0);
+static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
+
+/// Nobody waits for the result any more.
+pub fn is_abandoned() -> bool {
+    let parent = PARENT.load(Ordering::Relaxed);
+    // SAFETY: getppid cannot fail.
+    ASKED_TO_END.load(Ordering::Relaxed) || (parent != 0 && unsafe { libc::getppid() } != parent)
+}
+
+extern "C" fn on_signal(_number: i32) {
+    ASKED_TO_END.store(true, Ordering::Relaxed);
+}
+
+/// A helper at work.
+pub struct Helper {
+    pid: i32,
+    output: File,
+}
+
+impl Helper {
+    /// Runs `work` in a child process; `title` is its command line. Start helpers one after
+    /// the other, from one thread.
+    ///
+    /// # Errors
+    /// When the system gives no process or pipe.
+    pub fn start(title: &str, work: impl FnOnce() -> Vec<u8>) -> Result<Helper> {
+        let mut ends = [0i32; 2];
+        let failed = |e: &Error| StepError::system("The helper process cannot be started.", e);
+        // SAFETY: two integers to fill.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+            return Err(failed(&Error::last_os_error()));
+        }
+        // SAFETY: fresh descriptors that nobody else owns.
+        let (output, mut input) =
+            unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) };
+        let parent = std::process::id() as i32;
+        // SAFETY: the child uses nothing that another thread may have locked but the
+        // allocator, which glibc keeps usable across fork; it leaves by _exit.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(failed(&Error::last_os_error()));
+        }
+        if pid == 0 {
+            drop(output);
+            become_helper(title, parent);
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            let written = result.is_ok_and(|bytes| input.write_all(&bytes).is_ok());
+            // SAFETY: ends the child without the parent's exit handlers.
+            unsafe { libc::_exit(i32::from(!written)) };
+        }
+        Ok(Helper { pid, output })
+    }
+
+    /// What the work returned. After `patience` the helper is asked to let go and end.
+    ///
+    /// # Errors
+    /// When it failed or had to be ended.
+    pub fn result(mut self, patience: Duration) -> Result<Vec<u8>> {
+        let deadline = Instant::now() + patience;
+        let mut bytes = Vec::new();
+        let mut asked = false;
+        loop {
+            let mut poll = libc::pollfd {
+                fd: std::os::fd::AsRawFd::as_raw_fd(&self.output),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let wait = if asked { 3000 } else { left.as_millis() as i32 };
+            // SAFETY: one entry of ours.
+            match unsafe { libc::poll(&mut poll, 1, wait) } {
+                0 if asked => break,
+                0 => {
+                    // SAFETY: our own child, not yet waited for.
+                    unsafe { libc::kill(self.pid, libc::SIGTERM) };
+                    asked = true;
+                }
+                -1 if Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+                _ => {
+                    let mut part = [0u8; 65536];
+                    match self.output.read(&mut part) {
+                        Ok(0) | Err(_) => break,
+                        Ok(got) => bytes.extend_from_slice(&part[..got]),
+                    }
+                }
+            }
+        }
+        let mut status = 0;
+        // SAFETY: status is ours. One that is stuck in the kernel is not waited for.
+        let ended =
+            unsafe { libc::waitpid(self.pid, &mut status, if asked { libc::WNOHANG } else { 0 }) };
+        if ended == self.pid && status == 0 && !asked {
+            return Ok(bytes);
+        }
+        Err(StepError {
+            what: "The helper process gave no result.".into(),
+            found: if asked {
+                format!("It was not done after {} s.", patience.as_secs())
+            } else {
+                format!("It ended with status {status:#x}; its message is above.")
+            },
+            fix: "Try again; please report it if it happens again.".into(),
+            still_works: "The thread was let go.".into(),
+            errno: None,
+        })
+    }
+}
+
+fn become_helper(title: &str, parent: i32) {
+    PARENT.store(parent, Ordering::Relaxed);
+    // SAFETY: plain system calls; the handler only stores an atomic.
+    unsafe {
+        libc::setsid();
+        let handler = on_signal as extern "C" fn(i32) as libc::sighandler_t;
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
+            libc::signal(signal, handler);
+        }
+        // A blocked mask would be inherited from a caller that holds signals back.
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, c"ff-step".as_ptr());
+    }
+    retitle(title);
+}
+
+/// Overwrites the command line that ps shows and `pkill -f` searches.
+fn retitle(title: &str) {
+    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else {
+        return;
+    };
+    let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let field = |number: usize| {
+        let text = behind_name.split_whitespace().nth(number - 3)?;
+        text.parse::<usize>().ok()
+    };
+    const ARG_START: usize = 48;
+    let (Some(start), Some(end)) = (field(ARG_START), field(ARG_START + 1)) else {
+        return;
+    };
+    if start == 0 || end <= start {
+        return;
+    }
+    // SAFETY: the kernel's own record of where the arguments lie; writable stack memory of
+    // this process that nothing in the helper reads.
+    let arguments = unsafe {
+        std::slice::from_raw_parts_mut(
+            std::ptr::with_exposed_provenance_mut::<u8>(start),
+            end - start,
+        )
+    };
+    arguments.fill(0);
+    let most = title.len().min(arguments.len() - 1);
+    arguments[..most].copy_from_slice(&title.as_bytes()[..most]);
+}

@@ -1,0 +1,68 @@
+"""``flagfinder spin``: a live process in, what its threads wait for out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_seconds
+from flagfinder.report.spin_report import show_spin
+from flagfinder.report.terminal import Terminal
+from flagfinder.spin import DEFAULT_BUDGET, DEFAULT_THREADS, spin
+
+_EXAMPLES = """\
+  flagfinder spin 4711                 every thread that repeats something, and what the others wait for
+  flagfinder spin 4711 --thread 4713   this thread only
+  flagfinder spin 4711 --budget 0.2    pause each thread for at most 0.2 s
+  flagfinder spin 4711 --json > spin.json; flagfinder poke 4711 --flag spin.json#1
+
+One thread is single-stepped at a time of its own, the others run on; its signals wait until it is let go. Threads that
+are blocked in the kernel are described and never touched.
+
+exit codes: 0 a flag, syscall or lock is named; 1 no thread polls anything; 69 no such process, or none that can be
+stepped; 77 no permission to trace it"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb."""
+    parser = add_verb(subparsers, "spin", "Name what the threads of a live process poll, or wait for.", _EXAMPLES, run)
+    parser.add_argument("pid", type=int, metavar="PID", help="the process")
+    parser.add_argument(
+        "--thread", type=int, action="append", default=[], metavar="TID", help="only this thread (repeatable)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=parse_seconds,
+        default=DEFAULT_BUDGET,
+        metavar="SECONDS",
+        help=f"longest pause of each stepped thread (default {DEFAULT_BUDGET})",
+    )
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=DEFAULT_THREADS,
+        metavar="N",
+        help=f"step at most so many threads (default {DEFAULT_THREADS})",
+    )
+    parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Runs the verb."""
+
+    def told(threads: int, stepped: list[int]) -> None:
+        if stepped:
+            listed = ", ".join(str(tid) for tid in stepped)
+            terminal.message(
+                f"process {options.pid}, {threads} threads: stepping {listed}, "
+                f"each paused for at most {options.budget:g} s"
+            )
+        else:
+            terminal.message(f"process {options.pid}, {threads} threads: none repeats anything, none is touched")
+
+    report = spin(options.pid, options.thread, budget=options.budget, most=options.most, told=told)
+    if options.json:
+        terminal.raw(json.dumps(report.raw, indent=2, ensure_ascii=False))
+    else:
+        show_spin(terminal, report, options.explain)
+    return EXIT_FOUND if report.flag is not None else EXIT_NOTHING_FOUND

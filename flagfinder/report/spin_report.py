@@ -1,0 +1,87 @@
+"""A live process on a screen: what its threads poll, what the others wait for, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from flagfinder.report.code import code_text
+from flagfinder.report.diff_report import LOOPS, label_line, show_flag_facts
+from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import count
+from flagfinder.spin import SpinReport, SpinThread
+
+_WAITS_SHOWN = 6
+_STACK_SHOWN = 5
+
+
+def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> None:
+    """The whole answer; ends in the next command."""
+    found = [thread for thread in report.threads if thread.flag is not None]
+    first, others = report.threads[:1], report.threads[1:]
+    for thread in first:
+        _show_thread(terminal, thread, explain)
+    for thread in others:
+        if explain:
+            _show_thread(terminal, thread, explain)
+    if not explain:
+        _show_briefly(terminal, others)
+    for note in report.notes:
+        label_line(terminal, "note", Text(note))
+    if not report.threads:
+        terminal.result("the process has no thread that could be looked at")
+    pauses = [thread.pause_ms for thread in report.threads if thread.steps]
+    if pauses:
+        terminal.message(
+            f"{count(len(pauses), 'thread')} stepped, paused for {max(pauses):.0f} ms at most; all run on as before"
+        )
+    if found and found[0].flag is not None and found[0].flag.size:
+        terminal.next_command("flagfinder", "poke", str(report.pid), "--thread", str(found[0].tid))
+    elif not explain:
+        terminal.next_command("flagfinder", "spin", str(report.pid), "--explain")
+
+
+def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:
+    terminal.result(_headline(thread))
+    loop = thread.loop
+    if loop is not None:
+        where = Text(loop.function or "unknown code", "cyan").append(": ")
+        where.append(LOOPS.get(loop.kind, f"a {loop.kind} loop"))
+        if loop.iterations is not None:
+            where.append(f", {count(loop.iterations, 'iteration')} seen in {thread.steps:,} steps")
+        label_line(terminal, "spins in", where)
+    if thread.flag is not None:
+        show_flag_facts(terminal, thread.flags, explain)
+    elif thread.wait is not None:
+        for code in thread.wait.stack[: _STACK_SHOWN if not explain else None]:
+            label_line(terminal, "in", code_text(code))
+    for note in thread.notes if explain else ():
+        label_line(terminal, "note", Text(note))
+    if explain:
+        for number, step in enumerate(thread.explain, 1):
+            terminal.result(Text(f"{number:3}. {step}"))
+
+
+def _headline(thread: SpinThread) -> Text:
+    who = f"thread {thread.tid} ({thread.name})"
+    flag = thread.flag
+    if flag is None:
+        return Text(f"{thread.kind}: ", "bold yellow").append(f"{who}: {thread.reason}")
+    verb = {"syscall-loop": "repeats", "lock": "spins for"}.get(thread.verdict or "", "polls")
+    return Text(f"{thread.kind}: ", "bold green").append(f"{who} {verb} ").append(flag.name, "bold")
+
+
+def _show_briefly(terminal: Terminal, threads: Sequence[SpinThread]) -> None:
+    for thread in threads[:_WAITS_SHOWN]:
+        flag = thread.flag
+        text = Text(f"{thread.tid} ({thread.name}), {thread.kind}: ")
+        text.append(f"polls {flag.name}" if flag is not None else thread.reason)
+        label_line(terminal, "thread", text)
+        if thread.wait is not None and flag is None:
+            named = [code for code in thread.wait.stack if code.symbol]
+            if named:
+                names = " < ".join((code.symbol or "").split("+")[0] for code in named[:4])
+                label_line(terminal, "", Text(f"    in {names}", "dim"))
+    if len(threads) > _WAITS_SHOWN:
+        label_line(terminal, "", Text(f"and {count(len(threads) - _WAITS_SHOWN, 'more thread')}: --explain"))

@@ -1,0 +1,137 @@
+"""What the threads of a live process wait for, with no recording and no good run to compare with.
+
+The engine owns this type (``core/live``). Threads that repeat something are single-stepped for less than ``budget``
+seconds each, one thread at a time stopped; blocked threads are described without being touched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from flagfinder import _core
+from flagfinder.flags import Code, Flag, Loop, flag_from_raw, loop_from_raw
+
+SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
+
+DEFAULT_BUDGET = 0.8
+DEFAULT_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a blocked thread waits for. ``raw`` also has descriptors with their peers, and the futex with its owner.
+
+    ``timeout`` is in ns, None for ever; ``stack`` is innermost first, found by scanning, so a frame may be stale.
+    """
+
+    summary: str
+    syscall: str | None
+    timeout: int | None
+    stack: tuple[Code, ...]
+    raw: Mapping[str, Any] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class SpinThread:
+    """One thread. ``verdict`` is None when it was not stepped; for ``pause_ms`` it was kept from running."""
+
+    tid: int
+    name: str
+    kind: SpinClass
+    cpu: float
+    verdict: str | None
+    reason: str
+    loop: Loop | None
+    flags: tuple[Flag, ...]
+    notes: tuple[str, ...]
+    explain: tuple[str, ...]
+    wait: Wait | None
+    steps: int
+    pause_ms: float
+
+    @property
+    def flag(self) -> Flag | None:
+        """The answer for this thread: the flag at rank 1, or None."""
+        return self.flags[0] if self.flags else None
+
+
+@dataclass(frozen=True)
+class SpinReport:
+    """What ``flagfinder spin`` found: threads with a flag first. ``raw`` is the JSON object it was made from."""
+
+    pid: int
+    program: str
+    budget_ms: int
+    threads: tuple[SpinThread, ...]
+    notes: tuple[str, ...]
+    raw: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> SpinReport:
+        """Reads the object that ``flagfinder spin --json`` prints. Raises ValueError on another schema."""
+        raw = json.loads(text)
+        if raw.get("schema") != "flagfinder.spin/1":
+            raise ValueError(f"expected schema flagfinder.spin/1, found {raw.get('schema')!r}")
+        return cls(
+            pid=raw["pid"],
+            program=raw["program"],
+            budget_ms=raw["budget_ms"],
+            threads=tuple(_thread(item) for item in raw["threads"]),
+            notes=tuple(raw.get("notes") or ()),
+            raw=raw,
+        )
+
+    @property
+    def flag(self) -> Flag | None:
+        """The answer: the flag at rank 1 of the thread that is surest, or None."""
+        return self.threads[0].flag if self.threads else None
+
+
+def spin(
+    pid: int,
+    threads: Sequence[int] = (),
+    *,
+    budget: float = DEFAULT_BUDGET,
+    most: int = DEFAULT_THREADS,
+    told: Callable[[int, list[int]], object] | None = None,
+) -> SpinReport:
+    """Looks at process ``pid``: at ``threads``, or at up to ``most`` that repeat something.
+
+    ``budget`` is the longest pause of each thread in seconds. ``told`` hears the number of threads and which are about
+    to be stepped. Raises PermissionDeniedError without the right to trace, UnavailableError when the process is gone
+    or no 64-bit program.
+    """
+    return SpinReport.from_json(_core.spin(pid, list(threads), budget, most, told))
+
+
+def _thread(raw: Mapping[str, Any]) -> SpinThread:
+    return SpinThread(
+        tid=raw["tid"],
+        name=raw["name"],
+        kind=raw["class"],
+        cpu=raw["cpu"],
+        verdict=raw["verdict"],
+        reason=raw["reason"],
+        loop=loop_from_raw(raw.get("loop")),
+        flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
+        notes=tuple(raw.get("notes") or ()),
+        explain=tuple(raw.get("explain") or ()),
+        wait=_wait(raw.get("wait")),
+        steps=raw["steps"],
+        pause_ms=raw["pause_ms"],
+    )
+
+
+def _wait(raw: Mapping[str, Any] | None) -> Wait | None:
+    if raw is None:
+        return None
+    return Wait(
+        summary=raw["summary"],
+        syscall=raw["syscall"],
+        timeout=raw["timeout"],
+        stack=tuple(Code.from_raw(item) for item in raw["stack"]),
+        raw=raw,
+    )
