@@ -7,6 +7,7 @@ use crate::input::{StackFrame, ThreadInput};
 use crate::maps::{Mapping, Maps};
 use crate::name::{DataHome, DataKind, DataName};
 use crate::names::Names;
+use crate::register::RSP;
 use crate::symbols::{demangle, with_offset};
 
 /// glibc's `struct pthread` is 0x900 bytes; musl's is smaller.
@@ -24,9 +25,12 @@ impl Names {
         if let Some((module, offset)) = self.locate(address) {
             return self.module_data(module, offset);
         }
+        let tls = |(module, tid, offset)| self.tls_name(module, tid, offset);
         self.known_tls(address)
+            .map(tls)
             .or_else(|| self.stack(address))
-            .or_else(|| self.computed_tls(address))
+            .or_else(|| self.computed_tls(address).map(tls))
+            .or_else(|| self.thread_control(address))
             .or_else(|| self.heap(address))
             .unwrap_or_else(|| self.mapped(address))
     }
@@ -56,38 +60,43 @@ impl Names {
         }
     }
 
-    fn known_tls(&self, address: u64) -> Option<DataName> {
+    /// Module, thread and offset in the module's block, of a thread-local word.
+    pub(crate) fn thread_local(&self, address: u64) -> Option<(usize, u32, u64)> {
+        self.known_tls(address)
+            .or_else(|| self.computed_tls(address))
+    }
+
+    fn known_tls(&self, address: u64) -> Option<(usize, u32, u64)> {
         self.input.tls_blocks.iter().find_map(|block| {
             let bytes = self.image(block.module).tls?.bytes;
             let offset = address.checked_sub(block.start)?;
-            (offset < bytes).then(|| self.tls_name(block.module, block.tid, offset))
+            (offset < bytes).then_some((block.module, block.tid, offset))
         })
     }
 
-    fn computed_tls(&self, address: u64) -> Option<DataName> {
-        for thread in &self.input.threads {
-            let Some(fs_base) = thread.fs_base else {
-                continue;
-            };
-            for (module, distance) in self.layout().iter().enumerate() {
-                let Some(start) = distance.and_then(|d| fs_base.checked_sub(d)) else {
-                    continue;
-                };
+    fn computed_tls(&self, address: u64) -> Option<(usize, u32, u64)> {
+        self.input.threads.iter().find_map(|thread| {
+            let fs_base = thread.fs_base?;
+            let mut blocks = self.layout().iter().enumerate();
+            blocks.find_map(|(module, distance)| {
+                let start = fs_base.checked_sub((*distance)?)?;
                 let bytes = self.image(module).tls.map_or(0, |tls| tls.bytes);
-                let known = self.input.tls_blocks.iter();
-                let read = known
-                    .clone()
-                    .any(|b| b.module == module && b.tid == thread.tid);
-                if !read && address >= start && address - start < bytes {
-                    return Some(self.tls_name(module, thread.tid, address - start));
-                }
-            }
+                let mut known = self.input.tls_blocks.iter();
+                let read = known.any(|b| b.module == module && b.tid == thread.tid);
+                let inside = !read && address >= start && address - start < bytes;
+                inside.then_some((module, thread.tid, address.wrapping_sub(start)))
+            })
+        })
+    }
+
+    /// Around a thread's fs_base: the C library's own words, and gaps between blocks.
+    fn thread_control(&self, address: u64) -> Option<DataName> {
+        self.input.threads.iter().find_map(|thread| {
+            let fs_base = thread.fs_base?;
             let lowest = fs_base.saturating_sub(self.tls_bytes());
-            if (lowest..fs_base.saturating_add(THREAD_CONTROL_BYTES)).contains(&address) {
-                return Some(self.thread_control(thread, address.wrapping_sub(fs_base) as i64));
-            }
-        }
-        None
+            let inside = (lowest..fs_base.saturating_add(THREAD_CONTROL_BYTES)).contains(&address);
+            inside.then(|| self.thread_control_name(thread, address.wrapping_sub(fs_base) as i64))
+        })
     }
 
     /// Bytes of static thread-local blocks below fs_base.
@@ -95,7 +104,7 @@ impl Names {
         self.layout().iter().flatten().copied().max().unwrap_or(0)
     }
 
-    fn thread_control(&self, thread: &ThreadInput, offset: i64) -> DataName {
+    fn thread_control_name(&self, thread: &ThreadInput, offset: i64) -> DataName {
         let sign = if offset < 0 { "-" } else { "" };
         DataName {
             kind: DataKind::ThreadControl,
@@ -222,14 +231,13 @@ impl Names {
     fn frame_name(&self, thread: &ThreadInput, frame: &StackFrame, address: u64) -> DataName {
         let function = self.caller(frame.pc);
         let below_cfa = frame.cfa - address;
-        let variable = self
-            .locate(frame.pc.wrapping_sub(1))
-            .and_then(|(index, pc)| {
-                let debug = self.image(index).debug()?;
-                let variable = debug.frame_variable(pc, -(below_cfa as i64))?;
-                let field = debug.field(variable.kind, variable.offset);
-                Some((variable, field))
-            });
+        let registers = |register| (register == RSP).then_some(frame.sp);
+        let found = self.frame_variable(
+            frame.pc.wrapping_sub(1),
+            Some(frame.cfa),
+            &registers,
+            address,
+        );
         let bare = |symbol: &str| symbol.split("+0x").next().unwrap_or(symbol).to_owned();
         let owner = match &function.symbol {
             Some(symbol) => bare(symbol),
@@ -240,8 +248,8 @@ impl Names {
             self.thread_label(thread.tid),
             address - frame.sp
         );
-        let (symbol, field) = match variable {
-            Some((variable, field)) => (Some(variable.name), field),
+        let (symbol, field) = match found {
+            Some(found) => (Some(found.name), Some(found.word.path)),
             None => (None, None),
         };
         let name = match (&symbol, &field) {
@@ -269,6 +277,9 @@ impl Names {
         let found: &Allocation = self.input.allocations.at(address)?;
         let offset = address - found.address;
         let site = self.caller(found.caller);
+        // The outermost of those inlined there: the program's, not its library's.
+        let inlined = site.inlined.last();
+        let inlined = inlined.map_or_else(String::new, |function| format!("{function} in "));
         let freed = if found.freed { ", freed since" } else { "" };
         let place = match offset {
             0 => "start".to_owned(),
@@ -277,7 +288,7 @@ impl Names {
         Some(DataName {
             kind: DataKind::Heap,
             name: format!(
-                "{place} of heap object of {} bytes allocated by {site} (its number {}){freed}",
+                "{place} of heap object of {} bytes allocated by {inlined}{site} (its number {}){freed}",
                 found.size, found.ordinal
             ),
             module: None,

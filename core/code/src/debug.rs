@@ -1,6 +1,7 @@
-//! DWARF of one file: source lines, global variables, frames' variables.
+//! DWARF of one file: source lines and variables with a fixed address. Those of frames: `scope.rs`.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -8,6 +9,7 @@ use gimli::{
     AttributeValue, DebugInfoOffset, EndianArcSlice, LittleEndian, Operation, Reader, UnitOffset,
 };
 use object::{Object, ObjectSection};
+use rustc_hash::FxHashMap;
 
 pub(crate) type Slice = EndianArcSlice<LittleEndian>;
 pub(crate) type Dwarf = gimli::Dwarf<Slice>;
@@ -32,19 +34,15 @@ pub(crate) struct Variable {
     pub kind: TypeId,
 }
 
-/// A variable of a frame.
-#[derive(Clone, Debug)]
-pub(crate) struct FrameVariable {
-    pub name: String,
-    /// The address asked for, from the variable's first byte.
-    pub offset: u64,
-    pub kind: TypeId,
-}
+/// Concrete functions of a unit.
+pub(crate) type Functions = Arc<Vec<(Range<u64>, UnitOffset)>>;
 
 pub(crate) struct Debug {
     dwarf: Arc<Dwarf>,
     lines: Mutex<addr2line::Context<Slice>>,
     variables: OnceLock<Variables>,
+    units: Mutex<FxHashMap<(DebugInfoOffset, bool), Arc<Unit>>>,
+    pub(crate) functions: Mutex<FxHashMap<DebugInfoOffset, Functions>>,
 }
 
 #[derive(Default)]
@@ -93,6 +91,8 @@ impl Debug {
             dwarf,
             lines: Mutex::new(lines),
             variables: OnceLock::new(),
+            units: Mutex::default(),
+            functions: Mutex::default(),
         })
     }
 
@@ -213,61 +213,28 @@ impl Debug {
         Self::find(&self.variables().tls, offset)
     }
 
-    /// The variable of the function at `pc` that lies `distance` from the frame's
-    /// canonical frame address.
-    pub fn frame_variable(&self, pc: u64, distance: i64) -> Option<FrameVariable> {
+    /// The unit whose code holds the address.
+    pub(crate) fn unit_at(&self, pc: u64) -> Option<Arc<Unit>> {
         let lines = self.lines.lock().ok()?;
-        let found = lines.find_dwarf_and_unit(pc).skip_all_loads()?;
-        let unit = found.unit;
-        let mut entries = unit.entries();
-        // Depth of the function being looked into, and its frame base from the CFA.
-        let mut inside: Option<(isize, i64)> = None;
-        let mut depth = 0;
-        while let Ok(Some((delta, entry))) = entries.next_dfs() {
-            depth += delta;
-            if inside.is_some_and(|(function, _)| depth <= function) {
-                return None;
-            }
-            match entry.tag() {
-                gimli::DW_TAG_subprogram if self.holds(unit, entry, pc) => {
-                    inside = Some((depth, frame_base(unit, entry)?));
-                }
-                gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
-                    let Some((_, base)) = inside else { continue };
-                    let Some(start) = frame_offset(unit, entry) else {
-                        continue;
-                    };
-                    let Some(kind) = self.type_of(unit, entry) else {
-                        continue;
-                    };
-                    let Some(offset) = distance
-                        .checked_sub(base)
-                        .and_then(|d| d.checked_sub(start))
-                    else {
-                        continue;
-                    };
-                    let size = self.size(kind).unwrap_or(0).max(1);
-                    if let Some(offset) = u64::try_from(offset).ok().filter(|&o| o < size) {
-                        let name = self.name(unit, entry)?;
-                        return Some(FrameVariable { name, offset, kind });
-                    }
-                }
-                _ => {}
-            }
-        }
-        None
+        let unit = lines.find_dwarf_and_unit(pc).skip_all_loads()?.unit;
+        self.unit(unit.header.offset().as_debug_info_offset()?, false)
     }
 
-    fn holds(&self, unit: &Unit, entry: &Entry<'_>, pc: u64) -> bool {
-        let Ok(mut ranges) = self.dwarf.die_ranges(unit, entry) else {
-            return false;
-        };
-        while let Ok(Some(range)) = ranges.next() {
-            if (range.begin..range.end).contains(&pc) {
-                return true;
-            }
+    /// A unit, parsed at first use.
+    fn unit(&self, start: DebugInfoOffset, supplementary: bool) -> Option<Arc<Unit>> {
+        let mut units = self.units.lock().ok()?;
+        if let Some(known) = units.get(&(start, supplementary)) {
+            return Some(Arc::clone(known));
         }
-        false
+        let dwarf = self.dwarf(supplementary)?;
+        let header = dwarf.debug_info.header_from_offset(start).ok()?;
+        let unit = Arc::new(dwarf.unit(header).ok()?);
+        units.insert((start, supplementary), Arc::clone(&unit));
+        Some(unit)
+    }
+
+    pub(crate) fn own_dwarf(&self) -> &Dwarf {
+        &self.dwarf
     }
 
     pub(crate) fn dwarf(&self, supplementary: bool) -> Option<&Dwarf> {
@@ -284,9 +251,7 @@ impl Debug {
         id: TypeId,
         f: impl FnOnce(&Unit, &Entry<'_>) -> Option<T>,
     ) -> Option<T> {
-        let dwarf = self.dwarf(id.supplementary)?;
-        let header = dwarf.debug_info.header_from_offset(id.unit).ok()?;
-        let unit = dwarf.unit(header).ok()?;
+        let unit = self.unit(id.unit, id.supplementary)?;
         let entry = unit.entry(id.entry).ok()?;
         f(&unit, &entry)
     }
@@ -326,13 +291,13 @@ impl Debug {
         None
     }
 
-    fn type_of(&self, unit: &Unit, entry: &Entry<'_>) -> Option<TypeId> {
+    pub(crate) fn type_of(&self, unit: &Unit, entry: &Entry<'_>) -> Option<TypeId> {
         self.inherited(unit, entry, &|debug, unit, entry, supplementary| {
             debug.reference(unit, entry, gimli::DW_AT_type, supplementary)
         })
     }
 
-    fn name(&self, unit: &Unit, entry: &Entry<'_>) -> Option<String> {
+    pub(crate) fn name(&self, unit: &Unit, entry: &Entry<'_>) -> Option<String> {
         self.inherited(unit, entry, &|debug, unit, entry, supplementary| {
             debug.own_name(unit, entry, supplementary)
         })
@@ -376,33 +341,5 @@ impl Debug {
                 })
             })
         })
-    }
-}
-
-/// A function's frame base, from the canonical frame address.
-fn frame_base(unit: &Unit, function: &Entry<'_>) -> Option<i64> {
-    let AttributeValue::Exprloc(expression) =
-        function.attr_value(gimli::DW_AT_frame_base).ok()??
-    else {
-        return None;
-    };
-    match expression.operations(unit.encoding()).next().ok()?? {
-        Operation::CallFrameCFA => Some(0),
-        // rbp: it was pushed just below the return address.
-        Operation::Register { register } if register == gimli::X86_64::RBP => Some(-16),
-        _ => None,
-    }
-}
-
-/// Where a variable starts, from the frame base.
-fn frame_offset(unit: &Unit, variable: &Entry<'_>) -> Option<i64> {
-    let AttributeValue::Exprloc(expression) = variable.attr_value(gimli::DW_AT_location).ok()??
-    else {
-        return None;
-    };
-    let mut operations = expression.operations(unit.encoding());
-    match (operations.next().ok()??, operations.next().ok()?) {
-        (Operation::FrameOffset { offset }, None) => Some(offset),
-        _ => None,
     }
 }

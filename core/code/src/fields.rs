@@ -2,7 +2,8 @@
 
 use gimli::AttributeValue;
 
-use crate::debug::{Debug, Entry, TypeId, Unit};
+use crate::debug::{Debug, Entry, Slice, TypeId, Unit};
+use crate::wrappers::is_inner;
 
 /// Types nested deeper than this are damaged DWARF.
 const DEPTH_LIMIT: usize = 64;
@@ -72,25 +73,38 @@ impl Debug {
     /// the variable's name: `[2].state`, or empty for a plain variable. `None`: the
     /// offset is outside, or in padding.
     pub fn field(&self, id: TypeId, offset: u64) -> Option<String> {
-        let mut path = String::new();
-        self.walk(id, offset, &mut path, DEPTH_LIMIT)?;
-        Some(path)
+        Some(self.word(id, offset)?.0)
     }
 
-    fn walk(&self, id: TypeId, offset: u64, path: &mut String, depth: usize) -> Option<()> {
+    /// The path to byte `offset`, and the type of the word there.
+    pub fn word(&self, id: TypeId, offset: u64) -> Option<(String, TypeId)> {
+        let mut path = String::new();
+        let kind = self.walk(id, offset, &mut path, DEPTH_LIMIT)?;
+        Some((path, kind))
+    }
+
+    fn walk(&self, id: TypeId, offset: u64, path: &mut String, depth: usize) -> Option<TypeId> {
         let depth = depth.checked_sub(1)?;
-        if offset >= self.size(id)?.max(1) {
-            return None;
-        }
         self.with_entry(id, |unit, entry| match entry.tag() {
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
-                self.member(unit, id, offset, path, depth)
+                let name = self.own_name(unit, entry, id.supplementary);
+                let inside = Inside {
+                    id,
+                    name: name.unwrap_or_default(),
+                    offset,
+                };
+                let mut tree = unit.entries_tree(Some(id.entry)).ok()?;
+                self.member(unit, &inside, tree.root().ok()?, path, depth)
             }
             gimli::DW_TAG_array_type => {
                 let element = self.target(unit, entry, id)?;
                 let size = self.size(element)?.max(1);
                 let mut index = offset / size;
                 let counts = counts(unit, entry)?;
+                // A count of 0 is C's flexible array: it ends where the object does.
+                if counts[..].first().is_some_and(|&count| count > 0) && index >= product(&counts) {
+                    return None;
+                }
                 let mut indices = Vec::new();
                 for &count in counts.iter().skip(1).rev() {
                     indices.push(index % count.max(1));
@@ -103,77 +117,121 @@ impl Debug {
                 self.walk(element, offset % size, path, depth)
             }
             tag if is_alias(tag) => self.walk(self.target(unit, entry, id)?, offset, path, depth),
+            _ if offset >= self.size(id)? => None,
             _ => {
                 if offset > 0 {
                     path.push_str(&format!("+{offset:#x}"));
                 }
-                Some(())
+                Some(id)
             }
         })
     }
 
+    /// Looks through the children of a struct, or of a variant of it.
     fn member(
         &self,
         unit: &Unit,
-        id: TypeId,
-        offset: u64,
+        inside: &Inside,
+        node: gimli::EntriesTreeNode<'_, '_, '_, Slice>,
         path: &mut String,
         depth: usize,
-    ) -> Option<()> {
-        let mut tree = unit.entries_tree(Some(id.entry)).ok()?;
-        let mut children = tree.root().ok()?.children();
-        let mut bits: Vec<String> = Vec::new();
+    ) -> Option<TypeId> {
+        let mut children = node.children();
+        let mut bits: Vec<(String, TypeId)> = Vec::new();
         while let Ok(Some(child)) = children.next() {
             let entry = child.entry();
-            if entry.tag() != gimli::DW_TAG_member && entry.tag() != gimli::DW_TAG_inheritance {
+            let tag = entry.tag();
+            if tag == gimli::DW_TAG_variant_part {
+                if let Some(kind) = self.variant(unit, inside, child, path, depth) {
+                    return Some(kind);
+                }
+                continue;
+            }
+            if tag != gimli::DW_TAG_member && tag != gimli::DW_TAG_inheritance {
                 continue;
             }
             if entry.attr(gimli::DW_AT_external).is_ok_and(|a| a.is_some()) {
                 // A static member lives elsewhere.
                 continue;
             }
-            let Some(kind) = self.target(unit, entry, id) else {
+            let Some(kind) = self.target(unit, entry, inside.id) else {
                 continue;
             };
-            let name = self.own_name(unit, entry, id.supplementary);
+            let name = self.own_name(unit, entry, inside.id.supplementary);
             if let Some(width) = number(entry, gimli::DW_AT_bit_size) {
                 let first = number(entry, gimli::DW_AT_data_bit_offset)
                     .or_else(|| self.old_bit_offset(entry, kind, width));
                 if first.is_some_and(|bit| {
                     let end = bit.saturating_add(width);
-                    bit / 8 <= offset && offset < end.div_ceil(8)
+                    bit / 8 <= inside.offset && inside.offset < end.div_ceil(8)
                 }) {
-                    bits.extend(name);
+                    bits.extend(name.map(|name| (name, kind)));
                 }
                 continue;
             }
             let start = number(entry, gimli::DW_AT_data_member_location).unwrap_or(0);
-            let Some(inner) = offset.checked_sub(start) else {
+            let Some(inner) = inside.offset.checked_sub(start) else {
                 continue;
             };
             let mark = path.len();
-            if entry.tag() == gimli::DW_TAG_member {
-                if let Some(name) = name {
+            if let Some(name) = name.filter(|_| tag == gimli::DW_TAG_member) {
+                if !is_inner(&inside.name, &name) {
                     path.push('.');
-                    path.push_str(&name);
+                    path.push_str(tuple_index(&name));
                 }
             }
-            if self.walk(kind, inner, path, depth).is_some() {
-                return Some(());
+            if let Some(kind) = self.walk(kind, inner, path, depth) {
+                return Some(kind);
             }
             path.truncate(mark);
         }
-        match &bits[..] {
-            [] => None,
-            [one] => {
-                path.push_str(&format!(".{one}"));
-                Some(())
-            }
-            several => {
-                path.push_str(&format!(".{{{}}}", several.join(",")));
-                Some(())
+        let (_, kind) = bits.first()?;
+        let names: Vec<&str> = bits.iter().map(|(name, _)| name.as_str()).collect();
+        match &names[..] {
+            [one] => path.push_str(&format!(".{one}")),
+            several => path.push_str(&format!(".{{{}}}", several.join(","))),
+        }
+        Some(*kind)
+    }
+
+    /// An enum that carries data (Rust): the variant whose member is there, if only one
+    /// has any; else, or where none has, the discriminant.
+    fn variant(
+        &self,
+        unit: &Unit,
+        inside: &Inside,
+        part: gimli::EntriesTreeNode<'_, '_, '_, Slice>,
+        path: &mut String,
+        depth: usize,
+    ) -> Option<TypeId> {
+        let mark = path.len();
+        let mut children = part.children();
+        let mut found: Vec<(String, TypeId)> = Vec::new();
+        let mut discriminant = None;
+        while let Ok(Some(child)) = children.next() {
+            let entry = child.entry();
+            match entry.tag() {
+                gimli::DW_TAG_member => {
+                    let start = number(entry, gimli::DW_AT_data_member_location).unwrap_or(0);
+                    let kind = self.target(unit, entry, inside.id);
+                    discriminant = kind.filter(|kind| {
+                        let size = self.size(*kind).unwrap_or(0);
+                        (start..start.saturating_add(size)).contains(&inside.offset)
+                    });
+                }
+                gimli::DW_TAG_variant => {
+                    let kind = self.member(unit, inside, child, path, depth);
+                    found.extend(kind.map(|kind| (path[mark..].to_owned(), kind)));
+                    path.truncate(mark);
+                }
+                _ => {}
             }
         }
+        if let [(variant, kind)] = &found[..] {
+            path.push_str(variant);
+            return Some(*kind);
+        }
+        discriminant
     }
 
     /// DWARF 3: bits counted from the top of the storage unit.
@@ -184,6 +242,30 @@ impl Debug {
         let bits = start.checked_add(storage)?.checked_mul(8)?;
         bits.checked_sub(from_top)?.checked_sub(width)
     }
+}
+
+/// A struct that is being looked into.
+struct Inside {
+    id: TypeId,
+    name: String,
+    offset: u64,
+}
+
+/// Rust's `__0` is written `0`.
+fn tuple_index(member: &str) -> &str {
+    let digits = member.strip_prefix("__").unwrap_or(member);
+    let is_index = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if is_index {
+        digits
+    } else {
+        member
+    }
+}
+
+fn product(counts: &[u64]) -> u64 {
+    counts
+        .iter()
+        .fold(1, |all, &count| all.saturating_mul(count))
 }
 
 /// Types that are another type by a further name.

@@ -13,6 +13,7 @@ use crate::debug::Debug;
 use crate::go::GoFunctions;
 use crate::input::ModuleInput;
 use crate::symbols::Symbols;
+use crate::unwind::Unwind;
 
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
@@ -58,6 +59,9 @@ pub(crate) struct Image {
     pub note: Option<String>,
     debug_file: Option<PathBuf>,
     debug: OnceLock<Option<Debug>>,
+    /// The module's own file, as far as it is believed.
+    file: Option<PathBuf>,
+    unwind: OnceLock<Option<Unwind>>,
 }
 
 impl Image {
@@ -108,6 +112,7 @@ impl Image {
             }
         }
         image.note = note;
+        image.file = Some(module.file.clone());
         image.read_sections(&file);
         image.symbols.add_file(&file);
         image.debug_file = if file.section_by_name(".debug_info").is_some() {
@@ -239,6 +244,12 @@ impl Image {
             Debug::load(&bytes, self.debug_file.as_deref()?)
         };
         self.debug.get_or_init(load).as_ref()
+    }
+
+    /// Frame layout, parsed at first use.
+    pub fn unwind(&self) -> Option<&Unwind> {
+        let load = || Unwind::load(&map(self.file.as_ref()?).ok()?);
+        self.unwind.get_or_init(load).as_ref()
     }
 }
 

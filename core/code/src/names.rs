@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 
 use flagfinder_trace::Segment;
 
-use crate::debug::TypeId;
 use crate::image::Image;
 use crate::input::{ModuleInput, NamesInput, StackFrame};
 use crate::maps::Mapping;
@@ -16,13 +15,6 @@ use crate::tls::static_layout;
 
 /// Symbols without a size are not asked for.
 const NOWHERE: Range<u64> = 0..0;
-
-/// A type in the debug information of one module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TypeRef {
-    module: usize,
-    id: TypeId,
-}
 
 /// From the first to the last byte of a module, by start.
 #[derive(Debug)]
@@ -198,10 +190,13 @@ impl Names {
         let by_symbol = image.symbols.code.covering(offset, &NOWHERE);
         let (start, end) = match by_symbol {
             Some(found) => (found.start, found.start.wrapping_add(found.size)),
-            None => {
-                let function = image.go.as_ref()?.function(offset)?;
-                (function.start, function.end)
-            }
+            None => match image.go.as_ref().and_then(|go| go.function(offset)) {
+                Some(function) => (function.start, function.end),
+                None => {
+                    let extent = image.unwind()?.function(offset)?;
+                    (extent.start, extent.end)
+                }
+            },
         };
         Some((base.wrapping_add(start), base.wrapping_add(end)))
     }
@@ -305,29 +300,6 @@ impl Names {
             (true, _) if !within(&image.relocated) => DataKind::Global,
             _ => DataKind::ReadOnly,
         }
-    }
-
-    /// The type of the variable that holds the address, and the address's offset in it.
-    pub fn type_at(&self, address: u64) -> Option<(TypeRef, u64)> {
-        let (module, offset) = self.locate(address)?;
-        let variable = self.image(module).debug()?.global(offset)?;
-        let id = variable.kind;
-        Some((TypeRef { module, id }, offset - variable.address))
-    }
-
-    /// What a pointer type points to.
-    pub fn pointee(&self, kind: TypeRef) -> Option<TypeRef> {
-        let id = self.image(kind.module).debug()?.pointee(kind.id)?;
-        Some(TypeRef {
-            module: kind.module,
-            id,
-        })
-    }
-
-    /// The path to byte `offset` of a value of this type (`[2].state`, `.next`, empty
-    /// for a plain value); `None` in padding and outside.
-    pub fn field_path(&self, kind: TypeRef, offset: u64) -> Option<String> {
-        self.image(kind.module).debug()?.field(kind.id, offset)
     }
 
     /// Distance of each module's static thread-local block below fs_base.

@@ -3,6 +3,7 @@
 //! In: a spin trace, normal traces, and where they part; or a [`Window`] of a live
 //! thread. Out: a [`Report`]. See `docs/architecture.md`.
 
+mod access_path;
 mod analysis;
 mod compound;
 mod condition;

@@ -2,6 +2,7 @@
 
 use flagfinder_code::{DataKind, DataName, Names};
 
+use crate::access_path::Explorer;
 use crate::finder::Builder;
 use crate::rank::Ranked;
 use crate::report::{Addresses, Flag, FlagKind, Values, Writer};
@@ -25,7 +26,15 @@ impl Builder<'_> {
                 short_name(&names.data(address), address)
             }
         };
-        let typed = self.through_pointer(candidate.step, candidate.address);
+        let explorer = Explorer::new(self.window, names);
+        let reached = explorer.reached(candidate.step, candidate.address);
+        let field = reached.as_ref().and_then(|reached| reached.field.clone());
+        let name = match &reached {
+            Some(reached) if data.symbol.is_none() && field.is_some() => {
+                format!("{} ({})", reached.path, data.name)
+            }
+            _ => data.name.clone(),
+        };
         let counterpart = self.outside.counterparts.get(&candidate.address);
         let bits = (candidate.bytes * 8).min(64);
         let direct = condition.filter(|c| c.mentions(candidate.address, candidate.bytes));
@@ -52,8 +61,8 @@ impl Builder<'_> {
             module: data.module.clone(),
             offset: data.offset,
             symbol: data.symbol.clone(),
-            field: data.field.clone().or_else(|| typed.as_ref()?.1.clone()),
-            name: data.name.clone(),
+            field: data.field.clone().or(field),
+            name,
             address: Addresses {
                 spin: Some(candidate.address),
                 normal: counterpart.and_then(|c| c.address),
@@ -64,9 +73,7 @@ impl Builder<'_> {
                 exit: exit_value,
             },
             exit_when,
-            access_path: typed
-                .map(|(path, _)| path)
-                .or_else(|| self.access_path(candidate.step)),
+            access_path: reached.map(|reached| reached.path),
             readers: candidate.readers.iter().map(|&pc| self.code(pc)).collect(),
             writers: self.writers(candidate.address),
             evidence: ranked.evidence.clone(),
@@ -93,64 +100,6 @@ impl Builder<'_> {
             })
         });
         named.collect()
-    }
-
-    /// `pool->workers[2].state` and `.workers[2].state`, when the word was reached through
-    /// a variable whose type says what it points to.
-    fn through_pointer(&self, step: u32, address: u64) -> Option<(String, Option<String>)> {
-        let (window, names) = (self.window, self.naming.spin);
-        let base = window.code(step).memory.first()?.base?;
-        let start = self.analysis.spin.first_step().saturating_sub(1);
-        let set = crate::decoded::general(base);
-        let definition = (start..step)
-            .rev()
-            .find(|&s| window.code(s).writes & set != 0)?;
-        let access = window.accesses(definition).iter().find(|a| !a.write)?;
-        let (variable, pointer) = (access.address?, access.value.get(64)?);
-        let (kind, 0) = names.type_at(variable)? else {
-            return None;
-        };
-        let offset = address.checked_sub(pointer)?;
-        let field = names.field_path(names.pointee(kind)?, offset)?;
-        let symbol = short_name(&names.data(variable), variable);
-        let path = match field.strip_prefix('.') {
-            Some(member) => format!("{symbol}->{member}"),
-            None => format!("(*{symbol}){field}"),
-        };
-        Some((path, Some(field).filter(|field| !field.is_empty())))
-    }
-
-    /// How the code reached the word: the pointers that were loaded to form its address.
-    fn access_path(&self, step: u32) -> Option<String> {
-        let window = self.window;
-        let mut parts: Vec<String> = Vec::new();
-        let (mut at, mut reference) = (step, window.code(step).memory.first().copied()?);
-        for _ in 0..4 {
-            let displacement = reference.displacement;
-            let Some(base) = reference.base else { break };
-            let start = self.analysis.spin.first_step().saturating_sub(1);
-            let set = crate::decoded::general(base);
-            let definition = (start..at)
-                .rev()
-                .find(|&s| window.code(s).writes & set != 0)?;
-            let code = window.code(definition);
-            let load = code.memory.first().filter(|m| m.read)?;
-            let access = window.accesses(definition).iter().find(|a| !a.write)?;
-            let address = access.address?;
-            let data = self.naming.spin.data(address);
-            parts.push(format!("->+{displacement:#x}"));
-            if matches!(
-                data.kind,
-                DataKind::Global | DataKind::Tls | DataKind::Linkage
-            ) {
-                parts.push(short_name(&data, address));
-                parts.reverse();
-                return Some(parts.concat());
-            }
-            at = definition;
-            reference = *load;
-        }
-        None
     }
 }
 

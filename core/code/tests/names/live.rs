@@ -125,10 +125,14 @@ fn with_debug_information_fields_are_named() {
     let (start, end) = names.function(running.at("main")).expect("sized");
     assert!(start == running.at("main") - 4 && end > start + 16);
 
-    let (pool, offset) = names.type_at(running.at("state")).expect("typed");
+    let state = names.word_at(running.at("state")).expect("typed");
     assert_eq!(
-        names.field_path(pool, offset).as_deref(),
-        Some(".workers[2].state")
+        (
+            &state.name[..],
+            &state.word.path[..],
+            names.size(state.word.kind)
+        ),
+        ("pool", ".workers[2].state", Some(4))
     );
     let found = names.resolve(Some("memory"), "counter");
     assert_eq!(found, [(running.at("counter"), 4)]);

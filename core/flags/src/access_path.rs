@@ -1,0 +1,342 @@
+//! How the code reached a word, in the program's own words: `pool->workers[2].state`.
+//!
+//! In: the instruction that read the word, the steps before it, debug information where
+//! there is any. A register's value is named by the variable that DWARF knows to be in
+//! it, innermost scope first, or by following the instruction that computed it.
+//! Blind spots: pointers that were computed before the window and that no variable holds
+//! any more, pointers kept in vector registers.
+
+use std::cell::Cell;
+
+use flagfinder_code::{DataKind, Names, TypeRef, ValuePlace};
+use iced_x86::Mnemonic as M;
+use rustc_hash::FxHashSet;
+
+use crate::decoded::{general, Decoded, MemoryReference, Operand, Segment};
+use crate::naming::short_name;
+use crate::window::Window;
+
+/// Pointers and copies followed, one behind the other.
+const DEPTH: u32 = 24;
+/// All that are followed for one word.
+const BUDGET: u32 = 400;
+/// Steps of the same function looked at for a variable that holds a register's value.
+const REACH: u32 = 4000;
+/// Elements that a pointer may be away from the one that it points to.
+const ELEMENTS: u64 = 1 << 20;
+
+/// A word by the way to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub path: String,
+    /// The part of the object that the last pointer points to, or of the variable:
+    /// `.workers[2].state`.
+    pub field: Option<String>,
+    kind: Option<TypeRef>,
+}
+
+/// The value of a register, as a pointer.
+#[derive(Clone, Debug)]
+struct Pointer {
+    path: String,
+    value: u64,
+    /// What it points to.
+    kind: Option<TypeRef>,
+}
+
+/// See the module.
+pub(crate) struct Explorer<'a> {
+    window: &'a Window,
+    names: &'a Names,
+    left: Cell<u32>,
+}
+
+impl<'a> Explorer<'a> {
+    pub fn new(window: &'a Window, names: &'a Names) -> Self {
+        let left = Cell::new(BUDGET);
+        Explorer {
+            window,
+            names,
+            left,
+        }
+    }
+
+    /// How the step's load of `address` reached it: as a local variable or through a
+    /// pointer; `None`: neither is known.
+    pub fn reached(&self, step: u32, address: u64) -> Option<Reached> {
+        self.left.set(BUDGET);
+        self.local(step, address)
+            .or_else(|| self.behind(step, address, DEPTH))
+    }
+
+    fn word(&self, step: u32, address: u64, depth: u32) -> Option<Reached> {
+        let depth = depth.checked_sub(1)?;
+        self.fixed(address)
+            .or_else(|| self.local(step, address))
+            .or_else(|| self.behind(step, address, depth))
+    }
+
+    /// A global or thread-local variable.
+    fn fixed(&self, address: u64) -> Option<Reached> {
+        let data = self.names.data(address);
+        let is_fixed = matches!(
+            data.kind,
+            DataKind::Global | DataKind::Tls | DataKind::ReadOnly
+        );
+        is_fixed.then(|| Reached {
+            path: short_name(&data, address),
+            field: data.field.clone(),
+            kind: self.names.word_at(address).map(|found| found.word.kind),
+        })
+    }
+
+    /// A variable of the frame that the step executes in.
+    fn local(&self, step: u32, address: u64) -> Option<Reached> {
+        let registers = |register| self.register(step, register);
+        let pc = self.window.pc(step);
+        let found = self.names.frame_variable(pc, None, &registers, address)?;
+        Some(Reached {
+            path: format!("{}{}", found.name, found.word.path),
+            field: Some(found.word.path).filter(|path| !path.is_empty()),
+            kind: Some(found.word.kind),
+        })
+    }
+
+    /// A word that the step reached through a pointer in a register.
+    fn behind(&self, step: u32, address: u64, depth: u32) -> Option<Reached> {
+        let reference = self.reference(step, address)?;
+        let mut untyped = None;
+        for register in [reference.base, reference.index].into_iter().flatten() {
+            let Some(pointer) = self.pointer(step, register, address, depth) else {
+                continue;
+            };
+            if let Some(found) = self.follow(&pointer, address) {
+                return Some(found);
+            }
+            let distance = address.wrapping_sub(pointer.value);
+            untyped = untyped.or_else(|| {
+                (distance < ELEMENTS).then(|| Reached {
+                    path: format!("{}->+{distance:#x}", pointer.path),
+                    field: None,
+                    kind: None,
+                })
+            });
+        }
+        untyped
+    }
+
+    /// The operand by which the step read the address.
+    fn reference(&self, step: u32, address: u64) -> Option<&MemoryReference> {
+        let references = self.window.code(step).memory.iter().filter(|m| m.read);
+        let accesses = self.window.accesses(step).iter().filter(|a| !a.write);
+        let covers = |at: u64, bytes: u32| at <= address && address - at < u64::from(bytes.max(1));
+        references
+            .zip(accesses)
+            .find(|(_, a)| a.address.is_some_and(|at| covers(at, a.bytes)))
+            .map(|(reference, _)| reference)
+    }
+
+    /// The word at the address by the pointer's type, which may be that of an element.
+    fn follow(&self, pointer: &Pointer, address: u64) -> Option<Reached> {
+        let (index, field, kind) = self.part(pointer.kind?, pointer.value, address)?;
+        let path = match (index, field.strip_prefix('.')) {
+            (0, Some(member)) => format!("{}->{member}", pointer.path),
+            (0, None) if field.is_empty() => format!("*{}", pointer.path),
+            (0, None) => format!("(*{}){field}", pointer.path),
+            _ => format!("{}[{index}]{field}", pointer.path),
+        };
+        Some(Reached {
+            path,
+            field: Some(field).filter(|field| !field.is_empty()),
+            kind: Some(kind),
+        })
+    }
+
+    /// (element, path in it, type of the word).
+    fn part(&self, kind: TypeRef, value: u64, address: u64) -> Option<(u64, String, TypeRef)> {
+        let offset = address.checked_sub(value)?;
+        if let Some(word) = self.names.word(kind, offset) {
+            return Some((0, word.path, word.kind));
+        }
+        let size = self.names.size(kind).filter(|&size| size > 0)?;
+        let index = offset / size;
+        let word = self.names.word(kind, offset % size)?;
+        (index > 0 && index < ELEMENTS).then_some((index, word.path, word.kind))
+    }
+
+    /// The pointer in the register before the step, by which `target` is to be reached.
+    fn pointer(&self, step: u32, register: u8, target: u64, depth: u32) -> Option<Pointer> {
+        let depth = depth.checked_sub(1)?;
+        self.left.set(self.left.get().checked_sub(1)?);
+        let value = self.register(step, register);
+        let held = value.and_then(|value| self.held(step, register, value, target));
+        // `this` says less than what it was called with.
+        let receiver = |held: &Pointer| matches!(held.path.as_str(), "this" | "self");
+        if held.as_ref().is_some_and(|held| !receiver(held)) {
+            return held;
+        }
+        let computed = self
+            .definition(step, register)
+            .and_then(|definition| self.computed(definition, target, depth));
+        let is_typed = |p: &Pointer| self.follow(p, target).is_some();
+        match (held, computed) {
+            (Some(held), Some(computed)) if !is_typed(&computed) => Some(held),
+            (held, computed) => computed.or(held),
+        }
+    }
+
+    /// The variable that holds the register's value: at the step, or at another step of
+    /// the same function since the register got it. Of several the one whose object is
+    /// the largest, as an inlined callee's parameter often is a part of its caller's.
+    fn held(&self, step: u32, register: u8, value: u64, target: u64) -> Option<Pointer> {
+        let since = self.definition(step, register).map_or(0, |at| at + 1);
+        let here = self.window.pc(step);
+        let function = self.names.function(here).unwrap_or((here, here + 1));
+        let mut seen: FxHashSet<u64> = FxHashSet::default();
+        let steps = (since.max(step.saturating_sub(REACH))..=step).rev();
+        let mut pcs = steps.map(|step| self.window.pc(step));
+        pcs.find_map(|pc| {
+            let fresh = (function.0..function.1).contains(&pc) && seen.insert(pc);
+            fresh.then(|| self.held_at(pc, register, value, target))?
+        })
+    }
+
+    fn held_at(&self, pc: u64, register: u8, value: u64, target: u64) -> Option<Pointer> {
+        let mut best: Option<(u64, Pointer)> = None;
+        for variable in self.names.variables(pc) {
+            let ValuePlace::Register { register: at, add } = variable.place else {
+                continue;
+            };
+            let word = self.names.word(variable.kind, variable.part);
+            let pointee = word.as_ref().and_then(|w| self.names.pointee(w.kind));
+            let (Some(word), Some(pointee), true) = (word, pointee, at == register) else {
+                continue;
+            };
+            let pointer = Pointer {
+                path: format!("{}{}", variable.name, word.path),
+                value: value.wrapping_add_signed(add),
+                kind: Some(pointee),
+            };
+            let size = self.names.size(pointee).unwrap_or(0);
+            let better = best.as_ref().is_none_or(|(largest, _)| size > *largest);
+            if better && self.follow(&pointer, target).is_some() {
+                best = Some((size, pointer));
+            }
+        }
+        best.map(|(_, pointer)| pointer)
+    }
+
+    /// What the instruction at `step` put into its register, as a pointer.
+    fn computed(&self, step: u32, target: u64, depth: u32) -> Option<Pointer> {
+        if self.window.syscall_at(step).is_some() {
+            return None;
+        }
+        let code = self.window.code(step);
+        let source = |index: usize| match code.operands[index] {
+            Operand::Register {
+                number,
+                shift: 0,
+                bits: 64,
+            } => self.pointer(step, number, target, depth),
+            _ => None,
+        };
+        match code.mnemonic {
+            M::Mov | M::Pop | M::Cmpxchg | M::Xchg | M::Xadd
+                if code.memory.iter().any(|m| m.read) =>
+            {
+                self.loaded(step, target, depth)
+            }
+            M::Mov => source(1),
+            M::Lea => {
+                let instruction = &code.instruction;
+                let parts = [instruction.memory_base(), instruction.memory_index()];
+                let mut numbers = parts.into_iter().filter_map(full_register);
+                numbers.find_map(|number| self.pointer(step, number, target, depth))
+            }
+            M::Add => source(0).or_else(|| source(1)),
+            M::Sub | M::And => source(0),
+            _ if is_conditional_move(code) => source(1).or_else(|| source(0)),
+            _ => None,
+        }
+    }
+
+    /// A pointer that the step loaded from memory.
+    fn loaded(&self, step: u32, target: u64, depth: u32) -> Option<Pointer> {
+        let access = self.window.accesses(step).iter().find(|a| !a.write)?;
+        let (address, value) = (access.address?, access.value.get(64)?);
+        let reached = self.word(step, address, depth);
+        let pointer = reached.map(|reached| Pointer {
+            path: reached.path,
+            value,
+            kind: reached.kind.and_then(|kind| self.names.pointee(kind)),
+        });
+        let is_typed = |p: &Pointer| self.follow(p, target).is_some();
+        if pointer.as_ref().is_some_and(is_typed) {
+            return pointer;
+        }
+        // A register that was saved on the stack comes back.
+        let saved = self.stored(step, address).and_then(|store| {
+            let code = self.window.code(store);
+            let index = usize::from(code.mnemonic == M::Mov);
+            let Operand::Register {
+                number, bits: 64, ..
+            } = code.operands[index]
+            else {
+                return None;
+            };
+            matches!(code.mnemonic, M::Mov | M::Push)
+                .then(|| self.pointer(store, number, target, depth))?
+        });
+        saved.or(pointer)
+    }
+
+    /// The last step before that stored to exactly this address.
+    fn stored(&self, before: u32, address: u64) -> Option<u32> {
+        (0..before).rev().find(|&step| {
+            let mut stores = self.window.accesses(step).iter().filter(|a| a.write);
+            stores.any(|a| a.address == Some(address))
+        })
+    }
+
+    /// The last step before that wrote the register.
+    fn definition(&self, before: u32, register: u8) -> Option<u32> {
+        let set = general(register);
+        (0..before)
+            .rev()
+            .find(|&step| self.window.code(step).writes & set != 0)
+    }
+
+    /// The register's value before the step.
+    fn register(&self, step: u32, register: u8) -> Option<u64> {
+        const RSP: u8 = 4;
+        if register == RSP {
+            return Some(self.window.rsp(step)).filter(|&rsp| rsp != 0);
+        }
+        if let Some(definition) = self.definition(step, register) {
+            return self.window.result(definition, register).get(64);
+        }
+        // Nothing wrote it since: any address that is formed with it tells.
+        let unchanged = |at: &u32| self.window.code(*at).writes & general(register) == 0;
+        let mut steps = (0..self.window.len()).take_while(unchanged);
+        steps.find_map(|at| {
+            let reference = self.window.code(at).memory.first()?;
+            let access = self.window.accesses(at).first()?;
+            let plain = reference.base == Some(register)
+                && reference.index.is_none()
+                && !reference.short
+                && reference.segment == Segment::Flat;
+            let address = access.address.filter(|_| plain)?;
+            Some(address.wrapping_sub(reference.displacement))
+        })
+    }
+}
+
+fn full_register(register: iced_x86::Register) -> Option<u8> {
+    register.is_gpr64().then(|| register.number() as u8)
+}
+
+fn is_conditional_move(code: &Decoded) -> bool {
+    code.instruction.mnemonic() != M::Mov
+        && code.instruction.condition_code() != iced_x86::ConditionCode::None
+        && !code.instruction.is_jcc_short_or_near()
+}
