@@ -54,7 +54,7 @@ enum ff_stream {
     FF_STREAM_VALUES = 2, /* one per thread: slots, newest kept under pressure */
 };
 
-/* x86 numbering: rax rcx rdx rbx rsp rbp rsi rdi r8..r15, then rip, rflags */
+/* x86 numbering: rax rcx rdx rbx rsp rbp rsi rdi r8..r15, then rip (never valid: the block says it), rflags */
 #define FF_REG_COUNT 18
 
 struct ff_chunk {

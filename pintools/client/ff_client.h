@@ -77,15 +77,19 @@ void ff_thread_insert_write_values(void *drcontext, instrlist_t *ilist, instr_t 
 /* Appends an event to the thread's flow. */
 void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *payload, uint32_t bytes);
 void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_part first, struct ff_part second);
-/* Handles a fault at `address` if it is a full buffer's; `state` is the application's at
- * the block's entry (NULL if unknown). `unit_bytes`: size of the unit that the block has
- * already written to FLOW. Returns the address to write to instead, or NULL. */
-uint8_t *ff_thread_full(struct ff_thread *thread, const uint8_t *address, const dr_mcontext_t *state,
-                        uint32_t unit_bytes);
+/* Takes the next chunk of FLOW; `flow_at` then points into it. */
+void ff_thread_next_flow(struct ff_thread *thread);
+/* The same for VALUES, at the top of a block whose unit of `unit_bytes` is in FLOW already. The
+ * chunk is NULL when nobody reads. */
+struct ff_chunk *ff_thread_next_values(struct ff_thread *thread, uint32_t unit_bytes);
+/* Does `address` lie behind one of the thread's chunks? */
+bool ff_thread_is_full(const struct ff_thread *thread, const uint8_t *address);
+/* The running thread's, from its TLS segment: for code that may not call DynamoRIO. */
+struct ff_thread *ff_thread_here(void);
 /* Hands everything over; the next write claims again. */
 void ff_thread_flush(struct ff_thread *thread);
 /* Fills regs[] from a context; returns the bits for regs_valid. */
-uint32_t ff_registers(uint64_t *regs, const dr_mcontext_t *state, bool with_pc);
+uint32_t ff_registers(uint64_t *regs, const dr_mcontext_t *state);
 /* The creator of the thread that will run on a stack. */
 void ff_thread_expect(uint64_t stack_pointer, uint32_t creator);
 /* In a forked child. */
@@ -114,8 +118,12 @@ uint32_t ff_block_id(app_pc pc, const uint8_t *code, uint32_t code_bytes, uint32
 
 /* ---- ff_instrument.c ------------------------------------------------------- */
 bool ff_instrument_init(void);
-/* Size of the unit that the instruction at `pc` of the code cache belongs to, and the
- * register it writes through. False: not one of our writes. */
-bool ff_instrument_decode_write(void *drcontext, byte *pc, reg_id_t *base, uint32_t *tag);
+
+/* ---- ff_fault.c: full buffers ----------------------------------------------- */
+/* Once DynamoRIO's own handler is in place: from the first block on. */
+void ff_fault_install(void);
+/* The immediate of the store that may find VALUES full. `spill`: the offset in the TLS segment at
+ * which the application's value of the store's base register is; -1: it has none that matters. */
+uint8_t ff_fault_tag(uint32_t unit_bytes, int spill);
 
 #endif

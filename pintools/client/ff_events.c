@@ -76,7 +76,7 @@ static bool on_syscall_enter(void *drcontext, int number)
     if (ff_pool_level() == FF_LEVEL_VALUES) {
         dr_mcontext_t state = {.size = sizeof state, .flags = DR_MC_INTEGER | DR_MC_CONTROL};
         if (dr_get_mcontext(drcontext, &state)) {
-            enter.regs_valid = ff_registers(enter.regs, &state, false);
+            enter.regs_valid = ff_registers(enter.regs, &state);
             bytes = sizeof enter;
         }
     }
@@ -149,26 +149,9 @@ static bool is_synchronous(int signal)
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL || signal == SIGTRAP;
 }
 
-/* A full buffer: put the new address into the register that the store went through. */
-static bool handle_full(struct ff_thread *thread, dr_siginfo_t *info)
-{
-    reg_id_t base;
-    uint32_t tag;
-    if (info->sig != SIGSEGV || !info->raw_mcontext_valid || thread == NULL ||
-        !ff_instrument_decode_write(info->drcontext, info->raw_mcontext->pc, &base, &tag))
-        return false;
-    uint8_t *at = ff_thread_full(thread, info->access_address, info->mcontext, tag);
-    if (at == NULL)
-        return false;
-    reg_set_value(base, info->raw_mcontext, (reg_t)at);
-    return true;
-}
-
 static dr_signal_action_t on_signal(void *drcontext, dr_siginfo_t *info)
 {
     struct ff_thread *thread = ff_thread_of(drcontext);
-    if (handle_full(thread, info))
-        return DR_SIGNAL_SUPPRESS;
     if (thread != NULL && is_synchronous(info->sig) && info->raw_mcontext_valid) {
         struct ff_fault fault = {.ts = ff_now(), .pc = (uint64_t)info->mcontext->pc};
         ff_thread_event(thread, FF_EVENT_FAULT, &fault, sizeof fault);

@@ -3,7 +3,11 @@
  * A hook at the function's entry notes the request; hooks before its return instructions see
  * the result. Where it leaves by a jump into another function (glibc's calloc into memset),
  * a hook makes the place where that one will return to a hook as well. Code already in the cache
- * is then thrown out, which costs milliseconds: so not for every call, and once for each place. */
+ * is then thrown out, which costs milliseconds: so not for every call, and once for each place.
+ *
+ * Programs allocate often, and a clean call that saves vector registers costs more than malloc does.
+ * on_entry and on_return run without: what they call is compiled for general registers only
+ * (CMakeLists.txt), and they call nothing of DynamoRIO's or libc's. */
 #include <elf.h>
 #include <string.h>
 
@@ -39,13 +43,6 @@ static hashtable_t entries; /* pc -> struct allocator * */
 static hashtable_t returns; /* pc -> anything */
 static struct allocator *allocators;
 
-static dr_mcontext_t application_state(void *drcontext)
-{
-    dr_mcontext_t state = {.size = sizeof state, .flags = DR_MC_INTEGER | DR_MC_CONTROL};
-    dr_get_mcontext(drcontext, &state);
-    return state;
-}
-
 /* A call whose frame is gone did return, past our hook: by longjmp, or before it was there. */
 static bool is_nested(const struct ff_call *outer, uint64_t stack_pointer)
 {
@@ -63,63 +60,74 @@ static void hook_return(void *drcontext, app_pc pc)
         dr_delay_flush_region(pc, 1, 0, NULL);
 }
 
-static void on_entry(const struct allocator *allocator)
+static void on_entry(const struct allocator *allocator, uint64_t stack_pointer, uint64_t first, uint64_t second,
+                     uint64_t third)
 {
     const struct function *function = allocator->function;
-    void *drcontext = dr_get_current_drcontext();
-    struct ff_thread *thread = ff_thread_of(drcontext);
-    dr_mcontext_t state = application_state(drcontext);
-    uint64_t arguments[] = {state.xdi, state.xsi, state.xdx}, caller = 0;
-    if (is_nested(&thread->call, state.xsp) || !dr_safe_read((void *)state.xsp, sizeof caller, &caller, NULL))
+    struct ff_thread *thread = ff_thread_here();
+    if (is_nested(&thread->call, stack_pointer))
         return;
+    /* The call has just put it there. */
+    uint64_t caller = *(const uint64_t *)stack_pointer;
     if (function->kind == 0) {
-        struct ff_free event = {arguments[0], caller};
+        struct ff_free event = {first, caller};
         if (event.addr != 0)
             ff_thread_event(thread, FF_EVENT_FREE, &event, sizeof event);
         return;
     }
-    thread->call = (struct ff_call){
-        .is_open = true,
-        .stack_pointer = state.xsp,
-        .address_goes_to = function->size_at == 2 ? arguments[0] : 0,
-        .event = {.kind = function->kind, .caller_pc = caller, .size = arguments[function->size_at]},
-    };
+    struct ff_call *call = &thread->call;
+    call->is_open = true;
+    call->stack_pointer = stack_pointer;
+    call->address_goes_to = function->size_at == 2 ? first : 0;
+    call->event.addr = 0;
+    call->event.size = function->size_at == 0 ? first : function->size_at == 1 ? second : third;
+    call->event.caller_pc = caller;
+    call->event.old_addr = 0;
+    call->event.kind = function->kind;
     if (function->kind == FF_ALLOC_CALLOC)
-        thread->call.event.size *= arguments[0];
+        call->event.size *= first;
     if (function->kind == FF_ALLOC_REALLOC)
-        thread->call.event.old_addr = arguments[0];
-    if (allocator->start == allocator->end)
-        hook_return(drcontext, (app_pc)caller);
+        call->event.old_addr = first;
+}
+
+/* For an allocator whose end is not known; saves everything. */
+static void on_entry_unbounded(const struct allocator *allocator, uint64_t stack_pointer, uint64_t first,
+                               uint64_t second, uint64_t third)
+{
+    on_entry(allocator, stack_pointer, first, second, third);
+    const struct ff_call *call = &ff_thread_here()->call;
+    if (call->is_open && call->stack_pointer == stack_pointer)
+        hook_return(dr_get_current_drcontext(), (app_pc)call->event.caller_pc);
 }
 
 /* `popped`: what the return has already taken off the stack. */
-static void on_return(reg_t popped)
+static void on_return(uint64_t popped, uint64_t stack_pointer, uint64_t result)
 {
-    void *drcontext = dr_get_current_drcontext();
-    struct ff_thread *thread = ff_thread_of(drcontext);
+    struct ff_thread *thread = ff_thread_here();
     struct ff_call *call = &thread->call;
-    if (!call->is_open)
-        return;
-    dr_mcontext_t state = application_state(drcontext);
-    if (state.xsp != call->stack_pointer + popped)
+    if (!call->is_open || stack_pointer != call->stack_pointer + popped)
         return;
     call->is_open = false;
-    call->event.addr = state.xax;
-    if (call->address_goes_to != 0) {
-        call->event.addr = 0;
-        if (state.xax == 0)
-            dr_safe_read((void *)call->address_goes_to, sizeof call->event.addr, &call->event.addr, NULL);
-    }
+    call->event.addr = result;
+    /* posix_memalign has stored it there, or failed. */
+    if (call->address_goes_to != 0)
+        call->event.addr = result == 0 ? *(const uint64_t *)call->address_goes_to : 0;
     if (call->event.addr != 0 || call->event.kind == FF_ALLOC_REALLOC)
         ff_thread_event(thread, FF_EVENT_ALLOC, &call->event, sizeof call->event);
 }
 
-static void on_jump_out(void)
+/* Saves everything. */
+static void on_jump_out(uint64_t stack_pointer)
 {
-    void *drcontext = dr_get_current_drcontext();
-    const struct ff_call *call = &ff_thread_of(drcontext)->call;
-    if (call->is_open && application_state(drcontext).xsp == call->stack_pointer)
-        hook_return(drcontext, (app_pc)call->event.caller_pc);
+    const struct ff_call *call = &ff_thread_here()->call;
+    if (call->is_open && stack_pointer == call->stack_pointer)
+        hook_return(dr_get_current_drcontext(), (app_pc)call->event.caller_pc);
+}
+
+static void insert_return(void *drcontext, instrlist_t *ilist, instr_t *where, uint32_t popped)
+{
+    dr_insert_clean_call_ex(drcontext, ilist, where, (void *)on_return, DR_CLEANCALL_NOSAVE_XMM, 3,
+                            OPND_CREATE_INTPTR(popped), opnd_create_reg(DR_REG_XSP), opnd_create_reg(DR_REG_XAX));
 }
 
 void ff_heap_insert_top(void *drcontext, instrlist_t *ilist, instr_t *first, app_pc pc)
@@ -129,9 +137,14 @@ void ff_heap_insert_top(void *drcontext, instrlist_t *ilist, instr_t *first, app
     bool is_return = hashtable_lookup(&returns, pc) != NULL;
     ff_unlock();
     if (is_return)
-        dr_insert_clean_call(drcontext, ilist, first, (void *)on_return, false, 1, OPND_CREATE_INTPTR(sizeof(void *)));
-    if (allocator != NULL)
-        dr_insert_clean_call(drcontext, ilist, first, (void *)on_entry, false, 1, OPND_CREATE_INTPTR(allocator));
+        insert_return(drcontext, ilist, first, sizeof(void *));
+    if (allocator == NULL)
+        return;
+    bool is_bounded = allocator->function->kind == 0 || allocator->start != allocator->end;
+    dr_insert_clean_call_ex(drcontext, ilist, first, is_bounded ? (void *)on_entry : (void *)on_entry_unbounded,
+                            is_bounded ? DR_CLEANCALL_NOSAVE_XMM : 0, 5, OPND_CREATE_INTPTR(allocator),
+                            opnd_create_reg(DR_REG_XSP), opnd_create_reg(DR_REG_XDI), opnd_create_reg(DR_REG_XSI),
+                            opnd_create_reg(DR_REG_XDX));
 }
 
 static const struct allocator *allocator_at(app_pc pc)
@@ -160,9 +173,9 @@ void ff_heap_insert_leave(void *drcontext, instrlist_t *ilist, instr_t *where)
 {
     if (instr_is_return(where)) {
         drreg_restore_app_values(drcontext, ilist, where, opnd_create_reg(DR_REG_XAX), NULL);
-        dr_insert_clean_call(drcontext, ilist, where, (void *)on_return, false, 1, OPND_CREATE_INTPTR(0));
+        insert_return(drcontext, ilist, where, 0);
     } else {
-        dr_insert_clean_call(drcontext, ilist, where, (void *)on_jump_out, false, 0);
+        dr_insert_clean_call(drcontext, ilist, where, (void *)on_jump_out, false, 1, opnd_create_reg(DR_REG_XSP));
     }
 }
 

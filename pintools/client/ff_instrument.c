@@ -30,8 +30,7 @@ struct block {
     instr_t *first, *last;
     reg_id_t pointer; /* holds the values pointer from top to end; DR_REG_NULL: per instruction */
     uint32_t offset;
-    drvector_t unused; /* registers that the block leaves alone */
-    bool has_unused;
+    uint32_t used; /* registers that the block reads or writes, a bit each */
     bool leaves_allocator;
     struct ff_capture_plan plans[];
 };
@@ -57,19 +56,30 @@ static size_t block_bytes(uint32_t slots) { return sizeof(struct block) + slots 
 
 static void destroy(void *drcontext, struct block *block)
 {
-    drvector_delete(&block->unused);
     dr_thread_free(drcontext, block, block_bytes(block->slot_count));
 }
 
-static void allow(drvector_t *allowed, uint32_t used, bool *any)
+/* A register that is put away goes through memory and back, and what the application computes with
+ * it waits for that: first those that compilers rarely keep anything in. */
+static const reg_id_t preferred[] = {DR_REG_R11, DR_REG_R10, DR_REG_R9,  DR_REG_R8,  DR_REG_R15,
+                                     DR_REG_R14, DR_REG_R13, DR_REG_R12, DR_REG_RBP, DR_REG_RBX,
+                                     DR_REG_RDX, DR_REG_RCX, DR_REG_RSI, DR_REG_RDI, DR_REG_RAX};
+
+/* Reserves a register that none of the block's instructions uses. */
+static reg_id_t reserve_unused(void *drcontext, instrlist_t *ilist, instr_t *where, const struct block *block)
 {
-    uint32_t free = ~used & 0xffffu & ~(1u << (DR_REG_RSP - DR_REG_START_64));
-    drreg_init_and_fill_vector(allowed, false);
-    for (uint32_t i = 0; i < GENERAL_REGISTERS; i++) {
-        if ((free & 1u << i) != 0)
-            drreg_set_vector_entry(allowed, (reg_id_t)(DR_REG_START_64 + i), true);
+    reg_id_t reg = DR_REG_NULL;
+    drvector_t allowed;
+    drreg_init_and_fill_vector(&allowed, false);
+    for (size_t i = 0; i < sizeof preferred / sizeof *preferred && reg == DR_REG_NULL; i++) {
+        if ((block->used & 1u << (preferred[i] - DR_REG_START_64)) != 0)
+            continue;
+        drreg_set_vector_entry(&allowed, preferred[i], true);
+        if (drreg_reserve_register(drcontext, ilist, where, &allowed, &reg) != DRREG_SUCCESS)
+            reg = DR_REG_NULL;
     }
-    *any = free != 0;
+    drvector_delete(&allowed);
+    return reg;
 }
 
 static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilist, bool for_trace, bool translating,
@@ -81,6 +91,7 @@ static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilis
     struct ff_capture_plan plans[INSTRUCTIONS_MOST * 2 + FF_CAPTURES_MOST];
     uint32_t slot_count = 0, total = 0, count = 0, used = 0;
     *user_data = NULL;
+    ff_fault_install();
     instr_t *first = instrlist_first_app(ilist);
     if (first == NULL)
         return DR_EMIT_DEFAULT;
@@ -90,13 +101,13 @@ static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilis
         if (instr_get_app_pc(instr) != end || count == INSTRUCTIONS_MOST)
             break;
         end += instr_length(drcontext, instr);
+        used |= registers_of(instr);
         count++;
         last = instr;
     }
     if (with_values && ff_ranges_want(start, end)) {
         uint8_t index = 0;
         for (instr_t *instr = first;; instr = instr_get_next_app(instr)) {
-            used |= registers_of(instr);
             struct ff_capture_plan *plan = plans + slot_count;
             uint32_t more = ff_slots_of(instr, index++, instr == last, plan);
             for (uint32_t i = 0;
@@ -123,7 +134,7 @@ static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilis
     block->leaves_allocator = ff_heap_leaves(last);
     if (block->leaves_allocator)
         used |= 1u << (DR_REG_RAX - DR_REG_START_64);
-    allow(&block->unused, used, &block->has_unused);
+    block->used = used;
     *user_data = block;
     return DR_EMIT_DEFAULT;
 }
@@ -154,24 +165,35 @@ static void insert_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg
     ff_thread_insert_write_flow(drcontext, ilist, where, reg);
 }
 
+/* The TLS offset of a reserved register's value, -1 if it was not kept. */
+static int spilled_at(void *drcontext, reg_id_t reg)
+{
+    drreg_reserve_info_t info = {.size = sizeof info};
+    bool kept = drreg_reservation_info_ex(drcontext, reg, &info) == DRREG_SUCCESS && info.app_value_retained &&
+                !info.is_dr_slot;
+    return kept ? info.tls_offs : -1;
+}
+
 static void insert_values_top(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t reg,
                               const struct block *block)
 {
-    int unit_bytes = block->id < SHORT_IDS ? 2 : 4;
+    uint8_t tag = ff_fault_tag(block->id < SHORT_IDS ? 2 : 4, spilled_at(drcontext, reg));
     ff_thread_insert_read_values(drcontext, ilist, where, reg);
-    /* Its value tells the fault handler how far back in FLOW this block's unit stands. */
     put_may_fault(
         ilist, where,
-        INSTR_CREATE_mov_st(drcontext, OPND_CREATE_MEM8(reg, (int)block->total - 1), OPND_CREATE_INT8(unit_bytes)));
+        INSTR_CREATE_mov_st(drcontext, OPND_CREATE_MEM8(reg, (int)block->total - 1), OPND_CREATE_INT8((char)tag)));
     advance(drcontext, ilist, where, reg, block->total);
     ff_thread_insert_write_values(drcontext, ilist, where, reg);
 }
 
 static void insert_top(void *drcontext, instrlist_t *ilist, instr_t *where, struct block *block)
 {
-    reg_id_t reg;
-    bool pinned = block->slot_count != 0 && block->has_unused;
-    if (drreg_reserve_register(drcontext, ilist, where, pinned ? &block->unused : NULL, &reg) != DRREG_SUCCESS)
+    reg_id_t reg = DR_REG_NULL;
+    /* At level flow one that the block overwrites is best: it need not be put away. */
+    if (block->slot_count != 0 || drreg_reserve_dead_register(drcontext, ilist, where, NULL, &reg) != DRREG_SUCCESS)
+        reg = reserve_unused(drcontext, ilist, where, block);
+    bool pinned = block->slot_count != 0 && reg != DR_REG_NULL;
+    if (reg == DR_REG_NULL && drreg_reserve_register(drcontext, ilist, where, NULL, &reg) != DRREG_SUCCESS)
         return;
     insert_flow(drcontext, ilist, where, reg, block->id);
     if (block->slot_count != 0)
@@ -186,8 +208,9 @@ static void insert_top(void *drcontext, instrlist_t *ilist, instr_t *where, stru
 static reg_id_t borrow(void *drcontext, instrlist_t *ilist, instr_t *where, struct block *block, opnd_t busy)
 {
     reg_id_t reg = DR_REG_NULL;
-    if (block->pointer != DR_REG_NULL &&
-        drreg_reserve_register(drcontext, ilist, where, &block->unused, &reg) == DRREG_SUCCESS)
+    if (block->pointer != DR_REG_NULL)
+        reg = reserve_unused(drcontext, ilist, where, block);
+    if (reg != DR_REG_NULL)
         return reg;
     drvector_t allowed;
     drreg_init_and_fill_vector(&allowed, true);
@@ -300,21 +323,6 @@ static dr_emit_flags_t on_insert(void *drcontext, void *tag, instrlist_t *ilist,
     if (drmgr_is_last_instr(drcontext, instr))
         destroy(drcontext, block);
     return DR_EMIT_DEFAULT;
-}
-
-bool ff_instrument_decode_write(void *drcontext, byte *pc, reg_id_t *base, uint32_t *tag)
-{
-    instr_t instr;
-    instr_init(drcontext, &instr);
-    bool ours = decode(drcontext, pc, &instr) != NULL && instr_get_opcode(&instr) == OP_mov_st &&
-                opnd_is_base_disp(instr_get_dst(&instr, 0)) && opnd_is_immed_int(instr_get_src(&instr, 0));
-    if (ours) {
-        *base = opnd_get_base(instr_get_dst(&instr, 0));
-        bool is_values = opnd_get_size(instr_get_dst(&instr, 0)) == OPSZ_1;
-        *tag = is_values ? (uint32_t)opnd_get_immed_int(instr_get_src(&instr, 0)) : 0;
-    }
-    instr_free(drcontext, &instr);
-    return ours;
 }
 
 bool ff_instrument_init(void)

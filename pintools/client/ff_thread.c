@@ -7,7 +7,7 @@
 #include "ff_client.h"
 #include "ff_sys.h"
 
-enum { FLOW_SLOT, VALUES_SLOT, SLOT_COUNT };
+enum { FLOW_SLOT, VALUES_SLOT, THREAD_SLOT, SLOT_COUNT };
 
 static reg_id_t tls_segment;
 static uint tls_offset;
@@ -37,6 +37,18 @@ static uint32_t creator_of(uint64_t stack_pointer)
         }
     }
     return 0;
+}
+
+struct ff_thread *ff_thread_here(void)
+{
+    struct ff_thread *thread;
+    __asm__ volatile("movq %%gs:(%1), %0" : "=r"(thread) : "r"(tls_offset + THREAD_SLOT * sizeof(void *)));
+    return thread;
+}
+
+static struct ff_thread **here(void)
+{
+    return (struct ff_thread **)((uint8_t *)dr_get_dr_segment_base(tls_segment) + tls_offset) + THREAD_SLOT;
 }
 
 struct ff_thread *ff_thread_of(void *drcontext) { return drmgr_get_tls_field(drcontext, tls_index); }
@@ -79,7 +91,7 @@ static void retire_values(struct ff_thread *thread)
     *thread->values_at = thread->values.end;
 }
 
-static void next_flow_chunk(struct ff_thread *thread)
+void ff_thread_next_flow(struct ff_thread *thread)
 {
     uint32_t used = flow_used(thread);
     retire_values(thread);
@@ -88,16 +100,29 @@ static void next_flow_chunk(struct ff_thread *thread)
     *thread->flow_at = thread->flow.base;
 }
 
+/* Events are short, and libc's memcpy uses vector registers, which ff_heap.c's hooks do not save. */
+static void copy(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t)) {
+        uint64_t word;
+        __builtin_memcpy(&word, from, sizeof word);
+        __builtin_memcpy(to, &word, sizeof word);
+        to += sizeof word;
+        from += sizeof word;
+    }
+    for (; bytes != 0; bytes--)
+        *to++ = *from++;
+}
+
 void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_part first, struct ff_part second)
 {
     struct ff_record record = {FF_FLOW_EVENT, (uint16_t)kind, first.bytes + second.bytes};
     size_t whole = sizeof record + record.bytes + record.bytes % 2;
     if (whole > (size_t)(thread->flow.end - *thread->flow_at))
-        next_flow_chunk(thread);
+        ff_thread_next_flow(thread);
     uint8_t *at = *thread->flow_at;
-    memcpy(at + sizeof record, first.data, first.bytes);
-    if (second.bytes != 0)
-        memcpy(at + sizeof record + first.bytes, second.data, second.bytes);
+    copy(at + sizeof record, first.data, first.bytes);
+    copy(at + sizeof record + first.bytes, second.data, second.bytes);
     /* Last: the reader stops at the first zero, so an event cut short by a kill is not there. */
     __atomic_signal_fence(__ATOMIC_RELEASE);
     memcpy(at, &record, sizeof record);
@@ -109,36 +134,31 @@ void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *p
     ff_thread_event2(thread, kind, (struct ff_part){payload, bytes}, (struct ff_part){NULL, 0});
 }
 
-uint32_t ff_registers(uint64_t *regs, const dr_mcontext_t *state, bool with_pc)
+uint32_t ff_registers(uint64_t *regs, const dr_mcontext_t *state)
 {
     const reg_t general[16] = {state->xax, state->xcx, state->xdx, state->xbx, state->xsp, state->xbp,
                                state->xsi, state->xdi, state->r8,  state->r9,  state->r10, state->r11,
                                state->r12, state->r13, state->r14, state->r15};
     memcpy(regs, general, sizeof general);
-    regs[16] = with_pc ? (uint64_t)state->pc : 0;
+    regs[16] = 0;
     regs[17] = state->xflags;
-    return with_pc ? 0x3ffff : 0x2ffff;
+    return 0x2ffff;
 }
 
-uint8_t *ff_thread_full(struct ff_thread *thread, const uint8_t *address, const dr_mcontext_t *state,
-                        uint32_t unit_bytes)
+bool ff_thread_is_full(const struct ff_thread *thread, const uint8_t *address)
 {
-    if (ff_buffer_is_guard(&thread->values, address) && unit_bytes != 0) {
-        uint32_t used = values_used(thread);
-        thread->values_retired = false;
-        ff_buffer_renew(&thread->values, FF_STREAM_VALUES, ff_process_id, thread->tid, used);
-        struct ff_chunk *chunk = thread->values.chunk;
-        if (chunk != NULL) {
-            chunk->start_pos = thread->flow.start_pos + flow_used(thread) - unit_bytes;
-            chunk->regs_valid = state == NULL ? 0 : ff_registers(chunk->regs, state, true);
-        }
-        return *thread->values_at = thread->values.base;
-    }
-    if (ff_buffer_is_guard(&thread->flow, address) && unit_bytes == 0) {
-        next_flow_chunk(thread);
-        return *thread->flow_at;
-    }
-    return NULL;
+    return ff_buffer_is_guard(&thread->flow, address) || ff_buffer_is_guard(&thread->values, address);
+}
+
+struct ff_chunk *ff_thread_next_values(struct ff_thread *thread, uint32_t unit_bytes)
+{
+    uint32_t used = values_used(thread);
+    thread->values_retired = false;
+    ff_buffer_renew(&thread->values, FF_STREAM_VALUES, ff_process_id, thread->tid, used);
+    *thread->values_at = thread->values.base;
+    if (thread->values.chunk != NULL)
+        thread->values.chunk->start_pos = thread->flow.start_pos + flow_used(thread) - unit_bytes;
+    return thread->values.chunk;
 }
 
 void ff_thread_flush(struct ff_thread *thread)
@@ -193,6 +213,7 @@ static void on_thread_init(void *drcontext)
     uint8_t *slots = (uint8_t *)dr_get_dr_segment_base(tls_segment) + tls_offset;
     thread->flow_at = (uint8_t **)slots + FLOW_SLOT;
     thread->values_at = (uint8_t **)slots + VALUES_SLOT;
+    *here() = thread;
     drmgr_set_tls_field(drcontext, tls_index, thread);
     reset(thread);
     write_start(thread, drcontext);
@@ -205,6 +226,9 @@ static void on_thread_exit(void *drcontext)
     ff_thread_event(thread, FF_EVENT_THREAD_EXIT, &end, sizeof end);
     ff_thread_flush(thread);
     drmgr_set_tls_field(drcontext, tls_index, NULL);
+    /* Not always by itself: what a vfork child left is cleared away by its parent. */
+    if (ff_thread_here() == thread)
+        *here() = NULL;
     dr_thread_free(drcontext, thread, sizeof *thread);
 }
 
@@ -217,6 +241,7 @@ void ff_thread_fork(struct ff_thread *thread)
 bool ff_thread_init(void)
 {
     tls_index = drmgr_register_tls_field();
-    return tls_index >= 0 && dr_raw_tls_calloc(&tls_segment, &tls_offset, SLOT_COUNT, 0) &&
+    /* ff_fault.c reads through gs. */
+    return tls_index >= 0 && dr_raw_tls_calloc(&tls_segment, &tls_offset, SLOT_COUNT, 0) && tls_segment == DR_SEG_GS &&
            drmgr_register_thread_init_event(on_thread_init) && drmgr_register_thread_exit_event(on_thread_exit);
 }
