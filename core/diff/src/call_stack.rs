@@ -217,6 +217,7 @@ impl<'a> CallStack<'a> {
             }
             Event::Start { .. }
             | Event::Exit { .. }
+            | Event::Clock { .. }
             | Event::SyscallEnter { .. }
             | Event::SyscallExit { .. } => {}
         }

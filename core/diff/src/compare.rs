@@ -18,6 +18,8 @@ pub struct NormalThread {
     pub profiles: Profiles,
     /// Stays by target, class and loop.
     pub stays: Stays,
+    /// When its recording ended (ns).
+    pub end_ts: u64,
 }
 
 /// The levels of comparison, best first, with the factor each puts on the confidence.
@@ -114,11 +116,17 @@ impl Side {
                     let facts = facts.get_or_insert_with(NormalLoop::default);
                     facts.left += stays.ended;
                     facts.longest = facts.longest.max(stays.longest);
-                    facts.most_iterations = facts
-                        .most_iterations
-                        .max(stays.most_iterations)
-                        .max(stays.current.map_or(0, |current| current.1));
-                    facts.ends_inside |= stays.current.is_some();
+                    facts.longest_ns = facts.longest_ns.max(stays.longest_ns);
+                    facts.most_iterations = facts.most_iterations.max(stays.most_iterations);
+                    if let Some(open) = stays.current {
+                        let lasted = normals[thread].end_ts.saturating_sub(open.began_ts);
+                        facts.ends_inside = true;
+                        facts.most_iterations = facts.most_iterations.max(open.iterations);
+                        facts.open_iterations = facts.open_iterations.max(open.iterations);
+                        if open.began_ts != 0 {
+                            facts.open_ns = facts.open_ns.max(lasted);
+                        }
+                    }
                 }
             }
         }

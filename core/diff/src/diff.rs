@@ -29,8 +29,10 @@ pub struct Options {
 const WAITING: u64 = 100_000_000;
 /// `sched_yield` on x86-64 waits for nobody, however long a busy machine takes to come back to the thread.
 const YIELD: u32 = 24;
-/// Most spinning threads looked at: the longest ones.
-const MOST_THREADS: usize = 16;
+/// Most threads looked at: the busiest ones. Slow pollers execute little, so the bound is a wide one.
+const MOST_THREADS: usize = 64;
+/// Where neither run has an earlier stay to compare with, a stay is compared with this (ns, blocks).
+const ORDINARY: (u64, u64) = (1_000_000, 1000);
 
 /// A run with its blocks numbered and its threads surveyed.
 pub(crate) struct Surveyed<'a, F> {
@@ -144,23 +146,18 @@ pub fn align<F: Flow + Send>(
         progress,
     )?;
 
-    let spinning: Vec<(&Suspect, Held)> = suspects
-        .iter()
-        .filter_map(|suspect| {
-            let survey = &spin.surveys[suspect.thread];
-            held(
-                &survey.open,
-                &suspect.chain,
-                &nests,
-                &suspect.stays,
-                survey.blocks,
-            )
-            .map(|held| (suspect, held))
-        })
-        .collect();
+    // (thread, loop, is it a second guess)
+    let mut spinning: Vec<(&Suspect, Held, bool)> = Vec::new();
+    for suspect in &suspects {
+        let survey = &spin.surveys[suspect.thread];
+        let end = (survey.blocks, spin.end_ts());
+        let found = held(&survey.open, &suspect.chain, &nests, &suspect.stays, end);
+        let guesses = found.into_iter().enumerate();
+        spinning.extend(guesses.map(|(number, held)| (suspect, held, number > 0)));
+    }
     let repeated = spinning
         .iter()
-        .flat_map(|(suspect, held)| held.repeated(&suspect.profiles, &nests))
+        .flat_map(|(suspect, held, _)| held.repeated(&suspect.profiles, &nests))
         .collect();
     let writer = Writer {
         space: &space,
@@ -170,7 +167,7 @@ pub fn align<F: Flow + Send>(
     };
     let branches = writer.branches();
     let mut partings = Vec::new();
-    for (suspect, held) in spinning {
+    for (suspect, held, second_guess) in spinning {
         let survey = &spin.surveys[suspect.thread];
         let paired: Vec<Option<usize>> = pairs
             .iter()
@@ -188,6 +185,7 @@ pub fn align<F: Flow + Send>(
             profiles: &suspect.profiles,
             nests: &nests,
             held,
+            second_guess,
             normals: &normals,
             runs: surveyed.len(),
             paired: &paired,
@@ -208,14 +206,30 @@ pub fn align<F: Flow + Send>(
     Ok(writer.divergence(pairs.first(), partings, &waiting, branches))
 }
 
-/// How much a parting tells: a certain one of a thread that has long been spinning.
+/// How much a parting tells: a certain one, out of a stay that is long for this loop. How busy the thread
+/// is tells nothing: it may sleep between two looks at what it waits for.
 fn telling(parting: &Parting) -> f64 {
-    let alike = if parting.kind == PartingKind::Alike {
-        0.1
-    } else {
-        1.0
+    let doubt = match (parting.kind, parting.second_guess) {
+        (PartingKind::Alike, _) => 0.001,
+        (_, true) => 0.1,
+        _ => 1.0,
     };
-    alike * parting.confidence * (2.0 + parting.spin_loop.length as f64).log2()
+    doubt * parting.confidence * (2.0 + disproportion(&parting.spin_loop)).log2()
+}
+
+/// How many times as long the stay is as any that ended, or as one in which a normal run stayed to its end.
+fn disproportion(spin: &SpinLoop) -> f64 {
+    let normal = spin.normal.unwrap_or_default();
+    let ratio = |now: u64, earlier: [u64; 3], ordinary: u64| {
+        now as f64 / earlier.into_iter().fold(ordinary, u64::max) as f64
+    };
+    if spin.lasted > 0 {
+        let earlier = [spin.longest_earlier_ns, normal.longest_ns, normal.open_ns];
+        ratio(spin.lasted, earlier, ORDINARY.0)
+    } else {
+        let earlier = [spin.longest_earlier, normal.longest, 0];
+        ratio(spin.length, earlier, ORDINARY.1)
+    }
 }
 
 fn survey_all<'a, F: Flow + Send>(
@@ -372,6 +386,7 @@ fn scan_edges<F: Flow + Send>(
                 thread,
                 profiles,
                 stays: Stays::default(),
+                end_ts: normals[run].end_ts(),
             }),
             Job::Suspect(index) => suspects[index].profiles = profiles,
         }

@@ -136,6 +136,10 @@ pub struct SpinLoop {
     pub earlier_stays: u64,
     /// Blocks.
     pub longest_earlier: u64,
+    /// How long the stay that never ended had lasted at the end, in ns; 0 when unknown.
+    pub lasted: u64,
+    /// The longest of the earlier stays in ns.
+    pub longest_earlier_ns: u64,
     /// What the normal runs did in this loop; `None`: they never ran it.
     pub normal: Option<NormalLoop>,
 }
@@ -147,10 +151,16 @@ pub struct NormalLoop {
     pub left: u64,
     /// Most iterations of one stay.
     pub most_iterations: u64,
-    /// Longest stay in blocks.
+    /// Longest stay that ended, in blocks.
     pub longest: u64,
+    /// Longest stay that ended, in ns; 0 when unknown.
+    pub longest_ns: u64,
     /// Some normal run ends inside the loop.
     pub ends_inside: bool,
+    /// For how long (ns) it had been there then.
+    pub open_ns: u64,
+    /// After how many iterations.
+    pub open_iterations: u64,
 }
 
 /// A call site of an open frame whose finished calls did what no normal run's did.
@@ -210,6 +220,8 @@ pub struct Parting {
     pub own_exits: Vec<BranchOutcome>,
     /// Finished calls that differ: an earlier cause may be there.
     pub closed: Vec<ClosedDifference>,
+    /// The thread has another parting, in a loop around this one, which holds it more clearly.
+    pub second_guess: bool,
     /// 0..=1.
     pub confidence: f64,
     /// The reasoning, step by step.
@@ -238,7 +250,7 @@ pub struct Divergence {
     pub reason: String,
     /// Threads of the spin run with their likes in the first normal run, and those without.
     pub threads: Vec<ThreadPair>,
-    /// One for each spinning thread, the most telling first.
+    /// One for each spinning thread (and second guesses), the most telling first.
     pub partings: Vec<Parting>,
     /// Threads that wait at the end of the spin run: one of them may owe the write.
     pub blocked: Vec<BlockedThread>,

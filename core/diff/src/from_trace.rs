@@ -48,6 +48,8 @@ impl Flow for TraceFlow<'_> {
             if decoded.gap.is_some() {
                 sink.event(Event::Moved);
             }
+            let (opened, full) = self.thread.flow_section_times(section);
+            sink.event(Event::Clock { ts: opened });
             let mut done = 0;
             for (before, _, event) in &decoded.events {
                 for &id in &decoded.blocks[done..*before] {
@@ -61,6 +63,7 @@ impl Flow for TraceFlow<'_> {
             for &id in &decoded.blocks[done..] {
                 sink.block(id);
             }
+            sink.event(Event::Clock { ts: full });
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ pub struct RawBlock {
     pub ending: Ending,
 }
 
-/// What happens in a flow besides blocks.
+/// What happens in a flow besides blocks. Times are in ns of one clock; 0 is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The thread begins.
@@ -66,10 +66,27 @@ pub enum Event {
     Moved,
     /// The process image was replaced.
     Exec,
+    /// Nothing happened; it is this late (the recorder's clock, between chunks of a busy loop).
+    Clock { ts: u64 },
     /// A system call begins.
     SyscallEnter { number: u32, ts: u64 },
     /// A system call ended.
     SyscallExit { number: u32, result: i64, ts: u64 },
+}
+
+impl Event {
+    /// When it happened, if it is known.
+    pub fn ts(&self) -> Option<u64> {
+        match *self {
+            Event::Start { ts }
+            | Event::Exit { ts }
+            | Event::Signal { ts }
+            | Event::SyscallEnter { ts, .. }
+            | Event::SyscallExit { ts, .. }
+            | Event::Clock { ts } => Some(ts).filter(|&ts| ts != 0),
+            Event::SignalReturn | Event::Moved | Event::Exec => None,
+        }
+    }
 }
 
 /// Takes a thread's flow, in order.

@@ -31,6 +31,8 @@ pub struct Case<'a> {
     pub nests: &'a [LoopNest],
     /// The loop that holds it.
     pub held: Held,
+    /// Another one holds it more clearly.
+    pub second_guess: bool,
     /// Scanned threads of the normal runs.
     pub normals: &'a [NormalThread],
     /// How many normal runs there are.
@@ -95,6 +97,9 @@ impl Case<'_> {
                 if facts.is_none() {
                     continue;
                 }
+                if facts.is_some_and(|facts| self.ends_there_too(&facts)) {
+                    return self.alike(*level, *factor, side, facts);
+                }
                 let leavings = self.leavings(side, &repeated);
                 if leavings.first().is_some_and(|best| best.rank >= least) {
                     return self.in_loop(*level, *factor, side, facts, &leavings, &repeated);
@@ -108,6 +113,14 @@ impl Case<'_> {
             }
         }
         self.before_loop()
+    }
+
+    /// A normal run stays in the loop at its end for as long: that is how this thread idles.
+    fn ends_there_too(&self, facts: &NormalLoop) -> bool {
+        facts.left > 0
+            && self.held.lasted > 0
+            && facts.open_ns >= self.held.lasted / 2
+            && facts.open_iterations >= self.held.iterations / 8
     }
 
     /// Branches by which this run itself left the loop before, most often taken first.
@@ -308,13 +321,17 @@ impl Case<'_> {
         let earlier = match held.earlier {
             0 => "never left before in this run".to_string(),
             count => format!(
-                "left {count} times before, after {} blocks at most",
-                held.longest_earlier
+                "left {count} times before, after {} blocks and {} ms at most",
+                held.longest_earlier,
+                held.longest_earlier_ns / 1_000_000
             ),
         };
         format!(
-            "the thread stays in a loop of frame {}: {} iterations, {} blocks; {earlier}",
-            held.frame, held.iterations, held.length
+            "the thread stays in a loop of frame {}: {} iterations, {} blocks, {} ms; {earlier}",
+            held.frame,
+            held.iterations,
+            held.length,
+            held.lasted / 1_000_000
         )
     }
 
@@ -328,8 +345,13 @@ impl Case<'_> {
         let why = vec![
             self.describe_held(),
             describe_context(context),
-            "the normal run repeats the same branches in this loop with the same outcomes"
-                .to_string(),
+            match normal_loop {
+                Some(facts) if self.ends_there_too(&facts) => {
+                    "the normal run ends in this loop as well, having been there for as long"
+                }
+                _ => "the normal run repeats the same branches in this loop with the same outcomes",
+            }
+            .to_string(),
         ];
         Found {
             kind: PartingKind::Alike,

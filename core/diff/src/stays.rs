@@ -8,19 +8,35 @@ use crate::space::{BlockFacts, PlaceId, Program};
 use crate::targets::{tag, untag, Class, Targets};
 use rustc_hash::FxHashMap;
 
-/// What one loop did in the calls of one class.
+/// A stay that goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenStay {
+    /// Index of its first block.
+    pub began: u64,
+    /// The last time known before that (ns; 0: none).
+    pub began_ts: u64,
+    /// Iterations so far.
+    pub iterations: u64,
+}
+
+/// What one loop did in the calls of one class. Times are as exact as the flow's stamps: a chunk of
+/// blocks or a system call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopStays {
     /// Stays that ended.
     pub ended: u64,
     /// Longest of them, in blocks (callees' too).
     pub longest: u64,
+    /// Longest of them in ns.
+    pub longest_ns: u64,
+    /// All of them together in ns.
+    pub total_ns: u64,
     /// Most iterations of one stay.
     pub most_iterations: u64,
     /// Iterations of all stays, unfinished ones too.
     pub iterations: u64,
-    /// The stay that goes on at the end of the thread: when it began, iterations so far.
-    pub current: Option<(u64, u64)>,
+    /// The stay that goes on at the end of the thread.
+    pub current: Option<OpenStay>,
 }
 
 /// By target, class and loop number in the target's nest.
@@ -47,6 +63,7 @@ pub fn stays<F: Flow>(
             finals,
             open: FxHashMap::default(),
             stays: Stays::default(),
+            now: 0,
         },
     };
     flow.walk(&mut scan)?;
@@ -58,10 +75,10 @@ pub fn stays<F: Flow>(
         else {
             continue;
         };
-        for &(number, began, iterations) in loops {
+        for &(number, stay) in loops {
             let entry = stays.entry((target, class, number)).or_default();
-            entry.current = Some((began, iterations));
-            entry.iterations += iterations;
+            entry.current = Some(stay);
+            entry.iterations += stay.iterations;
         }
     }
     Ok(stays)
@@ -81,12 +98,15 @@ impl Sink for Scan<'_> {
     }
 
     fn event(&mut self, event: Event) {
+        if let Some(ts) = event.ts() {
+            self.collector.now = ts.max(self.collector.now);
+        }
         self.stack.event(event, &mut self.collector);
     }
 }
 
-/// Loops that a frame is in now, outermost first: number, since when, iterations.
-type InLoops = Vec<(u32, u64, u64)>;
+/// Loops (by number) that a frame is in now, outermost first.
+type InLoops = Vec<(u32, OpenStay)>;
 
 struct Collector<'a> {
     targets: &'a Targets,
@@ -94,16 +114,24 @@ struct Collector<'a> {
     finals: &'a FxHashMap<u64, u32>,
     open: FxHashMap<u64, InLoops>,
     stays: Stays,
+    /// The last time known.
+    now: u64,
 }
 
 impl Collector<'_> {
-    fn end_stay(&mut self, target: u32, class: Class, stay: (u32, u64, u64), index: u64) {
-        let (number, began, iterations) = stay;
+    fn end_stay(&mut self, target: u32, class: Class, stay: (u32, OpenStay), index: u64) {
+        let (number, stay) = stay;
+        let lasted = match stay.began_ts {
+            0 => 0,
+            began => self.now.saturating_sub(began),
+        };
         let entry = self.stays.entry((target, class, number)).or_default();
         entry.ended += 1;
-        entry.longest = entry.longest.max(index - began);
-        entry.most_iterations = entry.most_iterations.max(iterations);
-        entry.iterations += iterations;
+        entry.longest = entry.longest.max(index - stay.began);
+        entry.longest_ns = entry.longest_ns.max(lasted);
+        entry.total_ns += lasted;
+        entry.most_iterations = entry.most_iterations.max(stay.iterations);
+        entry.iterations += stay.iterations;
     }
 }
 
@@ -156,7 +184,7 @@ impl Observer for Collector<'_> {
         };
         if loops.last().map(|stay| stay.0) == innermost {
             if let (Some(number), Some(stay)) = (innermost, loops.last_mut()) {
-                stay.2 += u64::from(nest.loops[number as usize].header == to);
+                stay.1.iterations += u64::from(nest.loops[number as usize].header == to);
             }
             return;
         }
@@ -168,14 +196,19 @@ impl Observer for Collector<'_> {
             ended.extend(loops.pop());
         }
         if let Some(stay) = loops.last_mut().filter(|stay| Some(stay.0) == innermost) {
-            stay.2 += u64::from(nest.loops[stay.0 as usize].header == to);
+            stay.1.iterations += u64::from(nest.loops[stay.0 as usize].header == to);
         } else {
             let known = loops.last().map(|stay| stay.0);
             let entered: Vec<u32> = nest
                 .around(to)
                 .take_while(|&number| Some(number) != known)
                 .collect();
-            loops.extend(entered.into_iter().rev().map(|number| (number, index, 1)));
+            let stay = OpenStay {
+                began: index,
+                began_ts: self.now,
+                iterations: 1,
+            };
+            loops.extend(entered.into_iter().rev().map(|number| (number, stay)));
         }
         for stay in ended {
             self.end_stay(target, class, stay, index);

@@ -143,12 +143,9 @@ impl Observer for Nothing {
 
 impl Scan<'_> {
     fn stamp(&mut self, ts: u64) {
-        if ts != 0 {
-            if self.survey.span.0 == 0 {
-                self.survey.span.0 = ts;
-            }
-            self.survey.span.1 = ts;
-        }
+        let (first, last) = &mut self.survey.span;
+        *first = if *first == 0 { ts } else { *first };
+        *last = ts.max(*last);
     }
 }
 
@@ -175,15 +172,16 @@ impl Sink for Scan<'_> {
     }
 
     fn event(&mut self, event: Event) {
+        if let Some(ts) = event.ts() {
+            self.stamp(ts);
+        }
         match event {
-            Event::Start { ts } => self.stamp(ts),
-            Event::Exit { ts } => {
-                self.stamp(ts);
+            Event::Start { .. } | Event::Clock { .. } => {}
+            Event::Exit { .. } => {
                 self.survey.exited = true;
                 self.survey.pending = None;
             }
             Event::SyscallEnter { number, ts } => {
-                self.stamp(ts);
                 self.survey.pending = Some((number, ts));
                 if CLONE_CALLS.contains(&number) {
                     let sites = self
@@ -196,7 +194,6 @@ impl Sink for Scan<'_> {
                 }
             }
             Event::SyscallExit { number, result, ts } => {
-                self.stamp(ts);
                 if let Some((_, began)) = self.survey.pending.take() {
                     self.recent_calls[self.calls % 64] = (number, ts.saturating_sub(began));
                     self.calls += 1;

@@ -1,11 +1,13 @@
 //! Traces in, report out.
 
 use flagfinder_code::{AllocationLog, CodeMap, Names, NamesInput};
-use flagfinder_diff::{CodePlace, Divergence, Parting, Verdict as Parted};
+use flagfinder_diff::{CodePlace, Divergence, Parting, PartingKind, Verdict as Parted};
 use flagfinder_trace::{Event, Flow, Process, Thread, Trace, TraceError};
+use rustc_hash::FxHashSet;
 use thiserror::Error;
 
 use crate::analysis::{self, Analysis};
+use crate::choose::{self, has_flag};
 use crate::evidence::Outside;
 use crate::finder;
 use crate::gather::{self, Run};
@@ -90,10 +92,13 @@ pub fn find_flags_in(
         report.notes.clone_from(&divergence.notes);
         return Ok(report);
     }
-    // (how long the thread has been at it, in blocks or bytes of flow; its report)
-    let mut reports: Vec<(u64, Report)> = Vec::new();
+    let mut reports: Vec<Report> = Vec::new();
     let mut notes: Vec<String> = Vec::new();
     for (process, thread, parting) in candidates(spin, divergence, options)? {
+        let guess = parting.is_some_and(|parting| parting.second_guess);
+        if guess && reports.iter().any(|r| has_flag(r) && is_about(r, thread)) {
+            continue;
+        }
         let blocks = DecodedBlocks::new(process);
         let code = CodeMap::new(process);
         let preferred = parting.map_or_else(Vec::new, |parting| {
@@ -129,11 +134,9 @@ pub fn find_flags_in(
             code: &code,
             blocks: &blocks,
         };
-        let report = judge(&case, &run, &names, normals, options)?;
-        let length = parting.map_or(thread.flow_bytes(), |p| p.spin_loop.length);
-        reports.push((length, report));
+        reports.push(judge(&case, &run, &names, normals, options)?);
     }
-    let mut report = choose(reports).unwrap_or_else(|| {
+    let mut report = choose::choose(reports).unwrap_or_else(|| {
         Report::nothing(
             Verdict::NoFlag,
             "no thread of the spin run repeats a loop at its end",
@@ -143,36 +146,9 @@ pub fn find_flags_in(
     Ok(report)
 }
 
-/// A thread whose answer is this much less certain than the best is not the one.
-const LESS_CERTAIN: f64 = 0.35;
-
-/// Several threads may wait for each other: of the clear cases the hottest.
-fn choose(reports: Vec<(u64, Report)>) -> Option<Report> {
-    let best = reports.iter().map(|(_, r)| weight(r)).fold(0.0, f64::max);
-    let clear = |report: &Report| weight(report) > 0.0 && weight(report) + LESS_CERTAIN >= best;
-    let hottest = reports
-        .iter()
-        .enumerate()
-        .filter(|(_, (_, report))| clear(report))
-        .max_by_key(|(_, (length, _))| *length)
-        .map(|(index, _)| index);
-    let mut notes = Vec::new();
-    for (index, (_, report)) in reports.iter().enumerate() {
-        if Some(index) != hottest && weight(report) > 0.0 {
-            let tid = report.threads.spin.as_ref().map_or(0, |thread| thread.tid);
-            notes.push(format!("thread {tid} waits as well: {}", report.reason));
-        }
-    }
-    let mut report = reports.into_iter().nth(hottest.unwrap_or(0))?.1;
-    report.notes.append(&mut notes);
-    Some(report)
-}
-
-fn weight(report: &Report) -> f64 {
-    match report.verdict {
-        Verdict::NoFlag | Verdict::NoDivergence => 0.0,
-        _ => report.flags.first().map_or(0.0, |flag| flag.confidence),
-    }
+fn is_about(report: &Report, thread: &Thread) -> bool {
+    let spin = report.threads.spin.as_ref();
+    spin.is_some_and(|spin| spin.tid == thread.tid)
 }
 
 /// A thread to look at, with where the diff says it parts.
@@ -194,7 +170,8 @@ fn candidates<'t>(
     };
     let wanted = |tid: u32| options.thread.is_none_or(|only| only == tid);
     let mut list: Vec<Suspect> = Vec::new();
-    for parting in divergence.map_or(&[][..], |d| &d.partings) {
+    let partings = divergence.map_or(&[][..], |d| &d.partings);
+    for parting in partings.iter().filter(|p| p.kind != PartingKind::Alike) {
         let found = all().find(|(process, thread)| {
             process.pid == parting.thread.pid && thread.tid == parting.thread.tid
         });
@@ -216,7 +193,11 @@ fn candidates<'t>(
                 .map(|(_, process, thread)| (process, thread, None)),
         );
     }
-    list.truncate(options.threads);
+    let mut threads = FxHashSet::default();
+    list.retain(|(process, thread, _)| {
+        let key = (process.pid, thread.tid);
+        threads.contains(&key) || threads.len() < options.threads && threads.insert(key)
+    });
     Ok(list)
 }
 

@@ -5,6 +5,7 @@
 
 mod access_path;
 mod analysis;
+mod choose;
 mod compound;
 mod condition;
 mod deciding_call;

@@ -96,6 +96,13 @@ impl Thread {
             .map(|s| (s.header.start_pos, s.header.raw_bytes))
     }
 
+    /// CLOCK_MONOTONIC ns at which the chunk of a FLOW section was opened and was full; 0 when
+    /// unknown. Sections of one chunk share the first.
+    pub fn flow_section_times(&self, index: usize) -> (u64, u64) {
+        let section = self.flow_sections.get(index);
+        section.map_or((0, 0), |s| (s.header.ts_open, s.header.ts_full))
+    }
+
     /// Position behind the last section (its padding included).
     pub fn flow_end(&self) -> u64 {
         self.flow_sections
