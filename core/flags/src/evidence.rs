@@ -53,6 +53,8 @@ pub struct Outside {
     pub skips: FxHashSet<u64>,
     /// Words other than zero that are as the program's file has them.
     pub as_in_file: FxHashSet<u64>,
+    /// Words of the C library's or language runtime's own.
+    pub of_runtime: FxHashSet<u64>,
     /// The process was looked at, without another run to compare with.
     pub live: bool,
 }
@@ -99,6 +101,9 @@ impl Outside {
         if self.as_in_file.contains(&candidate.address) {
             let why = "it is as the program's file has it, and not zero: a setting more likely";
             add(-0.06, why.into());
+        }
+        if self.of_runtime.contains(&candidate.address) {
+            add(-0.2, "it belongs to the C library itself".into());
         }
         if self.live {
             let why = "nothing else is known: there is no good run to compare with";

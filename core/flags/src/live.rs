@@ -3,7 +3,7 @@
 
 use flagfinder_code::{DataKind, Names};
 
-use crate::analysis::Analysis;
+use crate::analysis::{is_runtime_module, Analysis};
 use crate::evidence::Outside;
 use crate::natural;
 use crate::window::Window;
@@ -29,7 +29,12 @@ pub fn evidence(
             && value.is_some()
             && process.initial(candidate.address, candidate.bytes) == value
     });
+    let of_runtime = analysis.candidates.iter().filter(|candidate| {
+        let module = names.data(candidate.address).module;
+        candidate.kind == DataKind::Global && module.as_deref().is_some_and(is_runtime_module)
+    });
     Outside {
+        of_runtime: of_runtime.map(|candidate| candidate.address).collect(),
         as_in_file: as_in_file.map(|candidate| candidate.address).collect(),
         skips: natural::skips(window, analysis, names, &code),
         live: true,

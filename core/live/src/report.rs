@@ -23,6 +23,8 @@ pub struct ThreadReport {
     pub class: Class,
     /// Share of the sample on a processor.
     pub cpu: f64,
+    /// The same with the time it waited for one.
+    pub wants: f64,
     /// Times that it went to sleep, a second.
     pub sleeps_per_second: f64,
     /// Verdict of the flag search; null when it was not stepped.

@@ -169,14 +169,7 @@ pub fn spin(
             &error,
         ));
     }
-    report.threads.sort_by(|a, b| {
-        let key = |t: &ThreadReport| (!t.has_flag(), t.steps == 0);
-        key(a)
-            .cmp(&key(b))
-            .then(b.confidence().total_cmp(&a.confidence()))
-            .then(b.cpu.total_cmp(&a.cpu))
-            .then(a.tid.cmp(&b.tid))
-    });
+    sort(&mut report.threads);
     if chosen.len() == options.most && options.threads.is_empty() {
         let repeat = threads
             .iter()
@@ -189,6 +182,27 @@ pub fn spin(
         }
     }
     Ok(report)
+}
+
+/// A thread whose answer is this much less certain than the best is not the one.
+const LESS_CERTAIN: f64 = 0.35;
+
+/// Threads may wait for each other: of the clear cases the hottest comes first.
+fn sort(threads: &mut [ThreadReport]) {
+    let best = threads
+        .iter()
+        .map(ThreadReport::confidence)
+        .fold(0.0, f64::max);
+    let class = |t: &ThreadReport| {
+        let clear = t.has_flag() && t.confidence() + LESS_CERTAIN >= best;
+        (!clear, !t.has_flag(), t.steps == 0)
+    };
+    threads.sort_by(|a, b| {
+        class(a)
+            .cmp(&class(b))
+            .then(b.wants.total_cmp(&a.wants))
+            .then(a.tid.cmp(&b.tid))
+    });
 }
 
 /// What a helper found out.
@@ -261,6 +275,7 @@ fn blank(activity: &Activity, class: Class) -> ThreadReport {
         name: activity.name.clone(),
         class,
         cpu: round(activity.cpu),
+        wants: round(activity.wants),
         sleeps_per_second: round(activity.sleeps as f64 / SAMPLE.as_secs_f64()),
         verdict: None,
         reason: String::new(),

@@ -16,6 +16,8 @@ use crate::error::{Result, StepError};
 
 /// The process whose death ends this helper; 0 in every other process.
 static PARENT: AtomicI32 = AtomicI32::new(0);
+/// How long a blocking call may go on unbroken.
+const TICK: Duration = Duration::from_millis(10);
 static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
 
 /// Nobody waits for the result any more.
@@ -24,6 +26,13 @@ pub fn is_abandoned() -> bool {
     // SAFETY: getppid cannot fail.
     ASKED_TO_END.load(Ordering::Relaxed) || (parent != 0 && unsafe { libc::getppid() } != parent)
 }
+
+/// A timer breaks blocking calls of this process.
+pub fn has_timer() -> bool {
+    PARENT.load(Ordering::Relaxed) != 0
+}
+
+extern "C" fn on_tick(_number: i32) {}
 
 extern "C" fn on_signal(_number: i32) {
     ASKED_TO_END.store(true, Ordering::Relaxed);
@@ -133,6 +142,18 @@ fn become_helper(title: &str, parent: i32) {
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
             libc::signal(signal, handler);
         }
+        let mut tick: libc::sigaction = std::mem::zeroed();
+        tick.sa_sigaction = on_tick as extern "C" fn(i32) as libc::sighandler_t;
+        libc::sigaction(libc::SIGALRM, &tick, std::ptr::null_mut());
+        let every = libc::timeval {
+            tv_sec: 0,
+            tv_usec: TICK.as_micros() as libc::suseconds_t,
+        };
+        let timer = libc::itimerval {
+            it_interval: every,
+            it_value: every,
+        };
+        libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut());
         // A blocked mask would be inherited from a caller that holds signals back.
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);

@@ -109,6 +109,14 @@ impl Tracee {
         loop {
             match self.wait_even_if_unwanted(patience.saturating_sub(begin.elapsed())) {
                 Stop::Step => return Stop::Interrupted,
+                Stop::Interrupted if self.stepped && restart::is_trap_pending(self.tid) => {
+                    // A call that was stepped into left its trap behind: take it, or it
+                    // kills the program once we are gone.
+                    if request(libc::PTRACE_CONT, self.tid, 0, 0).is_err() {
+                        return Stop::Gone;
+                    }
+                    self.stopped = false;
+                }
                 Stop::Signal(number) => {
                     // Deliver it: the handler begins, and the interrupt comes before its
                     // first instruction.
@@ -188,14 +196,28 @@ impl Tracee {
         let mut looks = 0u32;
         loop {
             let mut status = 0;
+            // In a helper a timer breaks the wait; waiting in earnest hands the processor to
+            // the thread at once, where others compete for it.
+            let way = if helper::has_timer() {
+                0
+            } else {
+                libc::WNOHANG
+            };
             // SAFETY: status is ours.
-            let pid = unsafe { libc::waitpid(self.tid, &mut status, libc::__WALL | libc::WNOHANG) };
+            let pid = unsafe { libc::waitpid(self.tid, &mut status, libc::__WALL | way) };
             if pid == self.tid {
                 return self.understand(status);
             }
-            if pid == -1 && Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            let broken = pid == -1 && Error::last_os_error().raw_os_error() == Some(libc::EINTR);
+            if pid == -1 && !broken {
                 self.gone = true;
                 return Stop::Gone;
+            }
+            if broken && begin.elapsed() <= patience && !(may_give_up && helper::is_abandoned()) {
+                continue;
+            }
+            if broken {
+                return Stop::Timeout;
             }
             looks += 1;
             if looks > 200 {

@@ -54,17 +54,32 @@ pub fn undo_interruption(tracee: &Tracee) -> Result<()> {
     tracee.set_registers(&before)
 }
 
+/// A set of signals in /proc/TID/status.
+fn signals(tid: i32, names: &[&str]) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let set = |name: &&str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(*name))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    };
+    names
+        .iter()
+        .map(set)
+        .try_fold(0, |all, set| Some(all | set?))
+}
+
 /// A signal is about to be delivered: the EINTR may be its doing.
 fn has_signal(tid: i32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else {
-        return true;
-    };
-    let set = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
-            .unwrap_or(0)
-    };
-    (set("SigPnd:") | set("ShdPnd:")) & !set("SigBlk:") != 0
+    let pending = signals(tid, &["SigPnd:", "ShdPnd:"]);
+    let blocked = signals(tid, &["SigBlk:"]);
+    pending
+        .zip(blocked)
+        .is_none_or(|(pending, blocked)| pending & !blocked != 0)
+}
+
+/// A SIGTRAP for this very thread waits to be delivered.
+pub fn is_trap_pending(tid: i32) -> bool {
+    let pending = signals(tid, &["SigPnd:"]);
+    pending.is_some_and(|set| set >> (libc::SIGTRAP - 1) & 1 == 1)
 }
 
 /// Reads, changes or passes on the signal mask, or sends a signal to the caller: the thread
