@@ -115,6 +115,7 @@ struct Function {
     start: u64,
     end: u64,
     loops: Loops,
+    edges: FxHashMap<u32, Vec<u32>>,
 }
 
 impl Function {
@@ -166,12 +167,22 @@ impl Function {
         if edges.is_empty() {
             return None;
         }
-        let loops = Loops::new(&Graph::new(0, edges));
-        Some(Function { start, end, loops })
+        let loops = Loops::new(&Graph::new(0, edges.iter().copied()));
+        let mut successors: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        for (from, to) in edges {
+            successors.entry(from).or_default().push(to);
+        }
+        Some(Function {
+            start,
+            end,
+            loops,
+            edges: successors,
+        })
     }
 
     /// The innermost loop that holds all that was executed in the frame lies around `other`
-    /// as well.
+    /// as well, which leads on into the middle of it. (Where it leads to the loop's header
+    /// only, that may be the header of a loop around this one too.)
     fn stays(&self, rsp: u64, other: u64, window: &Window, analysis: &Analysis) -> bool {
         let own = |pc: &u64| (self.start..self.end).contains(pc);
         if !own(&other) || rsp == 0 {
@@ -188,6 +199,22 @@ impl Function {
         let holds_all = |l: &&Loop| executed.iter().all(|node| l.contains(*node));
         let around = self.loops.all().iter().filter(holds_all);
         let innermost = around.max_by_key(|l| l.depth);
-        innermost.is_some_and(|l| l.contains((other - self.start) as u32))
+        innermost.is_some_and(|l| self.rejoins((other - self.start) as u32, l, &executed))
+    }
+
+    fn rejoins(&self, other: u32, around: &Loop, executed: &FxHashSet<u32>) -> bool {
+        let mut seen = FxHashSet::default();
+        let mut work = vec![other];
+        while let Some(node) = work.pop() {
+            let goes_on = around.contains(node) && !around.headers.contains(&node);
+            if !goes_on || !seen.insert(node) {
+                continue;
+            }
+            if executed.contains(&node) {
+                return true;
+            }
+            work.extend(self.edges.get(&node).into_iter().flatten());
+        }
+        false
     }
 }
