@@ -5,10 +5,10 @@
 use crate::heap::Allocation;
 use crate::input::{StackFrame, ThreadInput};
 use crate::maps::{Mapping, Maps};
-use crate::name::{DataHome, DataKind, DataName};
+use crate::name::{Code, DataHome, DataKind, DataName};
 use crate::names::Names;
 use crate::register::RSP;
-use crate::symbols::{demangle, with_offset};
+use crate::symbols::{demangle, with_offset, without_arguments};
 
 /// glibc's `struct pthread` is 0x900 bytes; musl's is smaller.
 const THREAD_CONTROL_BYTES: u64 = 0x900;
@@ -49,15 +49,42 @@ impl Names {
         }
     }
 
-    /// `thread 2 'worker'`: numbered in order of creation, the first being 0.
+    /// Threads are numbered in order of creation, the first being 0.
+    pub fn thread_ordinal(&self, tid: u32) -> Option<usize> {
+        self.input.threads.iter().position(|t| t.tid == tid)
+    }
+
+    /// `thread 2 'worker'`.
     pub fn thread_label(&self, tid: u32) -> String {
-        let Some(ordinal) = self.input.threads.iter().position(|t| t.tid == tid) else {
+        let Some(ordinal) = self.thread_ordinal(tid) else {
             return format!("thread {tid}");
         };
         match &self.input.threads[ordinal].name[..] {
             "" => format!("thread {ordinal}"),
             name => format!("thread {ordinal} '{name}'"),
         }
+    }
+
+    /// Whose stack holds the address, and how many bytes below the stack's start.
+    pub fn stack_place(&self, address: u64) -> Option<(u32, u64)> {
+        let threads = self.input.threads.iter().enumerate();
+        let owners = threads.filter_map(|(ordinal, thread)| {
+            let (start, end) = self.stack_extent(ordinal, thread)?;
+            (start..end).contains(&address).then_some((end, thread))
+        });
+        let (end, thread) = owners.min_by_key(|(end, _)| *end)?;
+        let top = thread
+            .stack_pointer
+            .filter(|&top| top > address)
+            .unwrap_or(end);
+        Some((thread.tid, top - address))
+    }
+
+    /// What is mapped there, and how many bytes from its start: the same in a fresh run
+    /// as long as the program maps memory alike.
+    pub fn mapping_place(&self, address: u64) -> Option<(&str, u64)> {
+        let mapping = self.mapping(address)?;
+        Some((mapping.file(), address - mapping.start))
     }
 
     /// Module, thread and offset in the module's block, of a thread-local word.
@@ -172,22 +199,12 @@ impl Names {
         if let Some((thread, frame)) = framed {
             return Some(self.frame_name(thread, frame, address));
         }
-        let threads = self.input.threads.iter().enumerate();
-        let owners = threads.filter_map(|(ordinal, thread)| {
-            let (start, end) = self.stack_extent(ordinal, thread)?;
-            (start..end).contains(&address).then_some((end, thread))
-        });
-        let (end, thread) = owners.min_by_key(|(end, _)| *end)?;
-        let top = thread
-            .stack_pointer
-            .filter(|&top| top > address)
-            .unwrap_or(end);
+        let (tid, below) = self.stack_place(address)?;
         Some(DataName {
             kind: DataKind::Stack,
             name: format!(
-                "stack of {}, {:#x} below its start",
-                self.thread_label(thread.tid),
-                top - address
+                "stack of {}, {below:#x} below its start",
+                self.thread_label(tid)
             ),
             module: None,
             offset: None,
@@ -278,8 +295,14 @@ impl Names {
         let offset = address - found.address;
         let site = self.caller(found.caller);
         // The outermost of those inlined there: the program's, not its library's.
-        let inlined = site.inlined.last();
-        let inlined = inlined.map_or_else(String::new, |function| format!("{function} in "));
+        let whole = |code: &Code| match code.inlined.last() {
+            Some(function) => format!("{} in {code}", without_arguments(function)),
+            None => code.to_string(),
+        };
+        let by = match self.beyond(&site, found.address) {
+            Some(outer) => format!("{} for {}", whole(&site), whole(&outer)),
+            None => whole(&site),
+        };
         let freed = if found.freed { ", freed since" } else { "" };
         let place = match offset {
             0 => "start".to_owned(),
@@ -288,7 +311,7 @@ impl Names {
         Some(DataName {
             kind: DataKind::Heap,
             name: format!(
-                "{place} of heap object of {} bytes allocated by {inlined}{site} (its number {}){freed}",
+                "{place} of heap object of {} bytes allocated by {by} (its number {}){freed}",
                 found.size, found.ordinal
             ),
             module: None,

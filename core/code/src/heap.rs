@@ -18,6 +18,19 @@ pub struct Allocation {
     pub ordinal: u64,
     /// It had been freed when the log ended.
     pub freed: bool,
+    /// Where the trace tells of it; `None` when it is not from a trace.
+    pub moment: Option<Moment>,
+}
+
+/// A moment in a process's flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Index among the process's threads.
+    pub thread: u32,
+    /// Section of the thread's flow.
+    pub section: u32,
+    /// Blocks of the section that came before.
+    pub block: u32,
 }
 
 /// What was allocated, as far as an address is concerned: later allocations hide
@@ -39,32 +52,41 @@ impl AllocationLog {
     /// # Errors
     /// I/O only; damaged stretches are passed over.
     pub fn from_process(process: &Process) -> flagfinder_trace::Result<Self> {
-        let mut timed: Vec<(u64, Event)> = Vec::new();
+        let mut timed: Vec<(u64, Moment, Event)> = Vec::new();
         let mut flow = DecodedFlow::default();
-        for thread in process.threads() {
+        for (index, thread) in process.threads().iter().enumerate() {
             let mut ts = thread.opened().map_or(0, |(first, _)| first);
             let mut decoder = thread.flow_decoder();
             for section in 0..thread.flow_section_count() {
                 decoder.decode(section, &mut flow)?;
-                for (_, _, event) in flow.events.drain(..) {
+                for (block, _, event) in flow.events.drain(..) {
                     ts = event.ts().unwrap_or(ts).max(ts);
                     if matches!(event, Event::Alloc { .. } | Event::Free { .. }) {
-                        timed.push((ts, event));
+                        let moment = Moment {
+                            thread: index as u32,
+                            section: section as u32,
+                            block: block as u32,
+                        };
+                        timed.push((ts, moment, event));
                     }
                 }
             }
         }
         // Stable: the order within a thread stays.
-        timed.sort_by_key(|(ts, _)| *ts);
+        timed.sort_by_key(|(ts, ..)| *ts);
         let mut log = AllocationLog::default();
-        for (_, event) in &timed {
-            log.push(event);
+        for (_, moment, event) in &timed {
+            log.take(event, Some(*moment));
         }
         Ok(log)
     }
 
     /// Takes in the next event; others than allocations and frees do nothing.
     pub fn push(&mut self, event: &Event) {
+        self.take(event, None);
+    }
+
+    fn take(&mut self, event: &Event, moment: Option<Moment>) {
         match *event {
             Event::Alloc {
                 addr,
@@ -77,7 +99,7 @@ impl AllocationLog {
                     self.free(old_addr);
                 }
                 if addr != 0 {
-                    self.allocate(addr, size, caller_pc);
+                    self.allocate(addr, size, caller_pc, moment);
                 }
             }
             Event::Free { addr, .. } => self.free(addr),
@@ -85,7 +107,7 @@ impl AllocationLog {
         }
     }
 
-    fn allocate(&mut self, address: u64, size: u64, caller: u64) {
+    fn allocate(&mut self, address: u64, size: u64, caller: u64, moment: Option<Moment>) {
         let count = self.counts.entry(caller).or_insert(0);
         *count += 1;
         self.longest = self.longest.max(size);
@@ -95,6 +117,7 @@ impl AllocationLog {
             caller,
             ordinal: *count,
             freed: false,
+            moment,
         };
         self.live.insert(address, allocation);
     }

@@ -102,7 +102,11 @@ impl NamesInput {
                 samples: samples.collect(),
             });
         }
-        let threads = process.threads().iter().map(|thread| ThreadInput {
+        let mut in_order: Vec<&Thread> = process.threads().iter().collect();
+        // The kernel counts thread ids up and then begins anew below the process's own;
+        // recorded is when threads began to run, which is another order.
+        in_order.sort_by_key(|thread| thread.tid.wrapping_sub(process.pid));
+        let threads = in_order.into_iter().map(|thread| ThreadInput {
             tid: thread.tid,
             name: thread.name.clone(),
             fs_base: start_value(thread, |s| s.fs_base).or_else(|| set_fs_base(thread)),

@@ -6,6 +6,7 @@
 //! Blind spots: x86-64 only; files are believed only when their build-id agrees.
 
 mod block;
+mod callers;
 mod codemap;
 mod data;
 mod debug;
@@ -31,10 +32,11 @@ mod unwind;
 mod wrappers;
 
 pub use block::{CodeBlock, Ending, Succession};
+pub use callers::outer_callers;
 pub use codemap::{CodeMap, FlowBreak};
 pub use dominators::Dominators;
 pub use graph::Graph;
-pub use heap::{Allocation, AllocationLog};
+pub use heap::{Allocation, AllocationLog, Moment};
 pub use input::{ModuleInput, NamesInput, StackFrame, ThreadInput, TlsBlock};
 pub use loops::{Loop, Loops};
 pub use maps::{Mapping, Maps};

@@ -38,7 +38,7 @@ impl NamesInput {
         Ok(NamesInput {
             modules: modules(&root, &maps, &memory),
             maps: vec![maps],
-            threads: threads(&root)?,
+            threads: threads(&root, pid)?,
             ..NamesInput::default()
         })
     }
@@ -104,7 +104,7 @@ fn word(memory: &File, address: u64) -> Option<u64> {
     Some(u64::from_le_bytes(bytes))
 }
 
-fn threads(root: &Path) -> io::Result<Vec<ThreadInput>> {
+fn threads(root: &Path, pid: u32) -> io::Result<Vec<ThreadInput>> {
     let mut threads = Vec::new();
     for entry in fs::read_dir(root.join("task"))? {
         let path = entry?.path();
@@ -119,7 +119,7 @@ fn threads(root: &Path) -> io::Result<Vec<ThreadInput>> {
             ..ThreadInput::default()
         });
     }
-    threads.sort_by_key(|thread| thread.tid);
+    threads.sort_by_key(|thread| thread.tid.wrapping_sub(pid));
     Ok(threads)
 }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use flagfinder_trace::Segment;
+use rustc_hash::FxHashMap;
 
 use crate::image::Image;
 use crate::input::{ModuleInput, NamesInput, StackFrame};
@@ -57,6 +58,8 @@ pub struct Names {
     images: Vec<OnceLock<Image>>,
     extents: Vec<Extent>,
     layout: OnceLock<Vec<Option<u64>>>,
+    /// By allocation's address: callers beyond its site, innermost first.
+    outer_callers: FxHashMap<u64, Vec<u64>>,
 }
 
 impl Names {
@@ -69,6 +72,7 @@ impl Names {
             images,
             extents,
             layout: OnceLock::new(),
+            outer_callers: FxHashMap::default(),
         }
     }
 
@@ -82,6 +86,19 @@ impl Names {
         if let Some(thread) = self.input.threads.iter_mut().find(|t| t.tid == tid) {
             thread.frames = frames;
         }
+    }
+
+    /// Tells who called the caller of the allocator for the object at `address`
+    /// ([`crate::outer_callers`]).
+    pub fn set_outer_callers(&mut self, address: u64, callers: Vec<u64>) {
+        self.outer_callers.insert(address, callers);
+    }
+
+    /// The first caller, beyond an allocation's site in a library, in another module.
+    pub(crate) fn beyond(&self, site: &Code, allocation: u64) -> Option<Code> {
+        let callers = self.outer_callers.get(&allocation)?;
+        let mut named = callers.iter().map(|&caller| self.caller(caller));
+        named.find(|code| code.module != site.module)
     }
 
     /// Why symbols of some modules are missing or unchecked, as far as files were

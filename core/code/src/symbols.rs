@@ -193,6 +193,27 @@ pub(crate) fn demangle(name: &str) -> String {
     name.to_owned()
 }
 
+/// `std::make_unique` of a demangled name with its result, template arguments and
+/// parameters.
+pub(crate) fn without_arguments(name: &str) -> String {
+    let mut depth = 0;
+    let mut kept = String::new();
+    for c in name.chars() {
+        match c {
+            '<' | '(' | '[' => depth += 1,
+            '>' | ')' | ']' => depth -= 1,
+            ' ' if depth == 0 => kept.clear(),
+            _ if depth == 0 => kept.push(c),
+            _ => {}
+        }
+    }
+    if kept.is_empty() {
+        name.to_owned()
+    } else {
+        kept
+    }
+}
+
 /// `name`, or `name+0x10`.
 pub(crate) fn with_offset(name: &str, offset: u64) -> String {
     match offset {
@@ -238,6 +259,18 @@ mod tests {
             (0x10, 4, "__read"),
         ]);
         assert_eq!(t.covering(0x11, &(0..0x100)).map(|f| f.name), Some("read"));
+    }
+
+    #[test]
+    fn arguments_are_left_out() {
+        let made = "std::enable_if<true>::type std::make_unique<A, char const (&) [22]>(char const (&) [22])";
+        assert_eq!(without_arguments(made), "std::make_unique");
+        assert_eq!(
+            without_arguments("alloc::sync::Arc<T>::new"),
+            "alloc::sync::Arc::new"
+        );
+        assert_eq!(without_arguments("job_create"), "job_create");
+        assert_eq!(without_arguments("<T as Trait>"), "<T as Trait>");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use flagfinder_code::{DataKind, Names, TypeRef, ValuePlace};
+use flagfinder_code::{DataKind, Names, StackFrame, TypeRef, ValuePlace};
 use iced_x86::Mnemonic as M;
 use rustc_hash::FxHashSet;
 
@@ -16,6 +16,7 @@ use crate::decoded::{general, Decoded, MemoryReference, Operand, Segment};
 use crate::naming::short_name;
 use crate::window::Window;
 
+const RSP: u8 = 4;
 /// Pointers and copies followed, one behind the other.
 const DEPTH: u32 = 24;
 /// All that are followed for one word.
@@ -67,6 +68,15 @@ impl<'a> Explorer<'a> {
         self.left.set(BUDGET);
         self.local(step, address)
             .or_else(|| self.behind(step, address, DEPTH))
+    }
+
+    /// The frame that the step executes in.
+    pub fn frame(&self, step: u32) -> Option<StackFrame> {
+        let pc = self.window.pc(step);
+        let (register, add) = self.names.frame_address(pc)?;
+        let cfa = self.register(step, register)?.wrapping_add_signed(add);
+        let sp = self.register(step, RSP).filter(|&sp| sp < cfa)?;
+        Some(StackFrame { pc, sp, cfa })
     }
 
     fn word(&self, step: u32, address: u64, depth: u32) -> Option<Reached> {
@@ -308,26 +318,45 @@ impl<'a> Explorer<'a> {
 
     /// The register's value before the step.
     fn register(&self, step: u32, register: u8) -> Option<u64> {
-        const RSP: u8 = 4;
         if register == RSP {
             return Some(self.window.rsp(step)).filter(|&rsp| rsp != 0);
         }
         if let Some(definition) = self.definition(step, register) {
             return self.window.result(definition, register).get(64);
         }
-        // Nothing wrote it since: any address that is formed with it tells.
+        // Nothing wrote it yet: a copy of it tells, or an address that is formed with it.
         let unchanged = |at: &u32| self.window.code(*at).writes & general(register) == 0;
         let mut steps = (0..self.window.len()).take_while(unchanged);
-        steps.find_map(|at| {
-            let reference = self.window.code(at).memory.first()?;
-            let access = self.window.accesses(at).first()?;
-            let plain = reference.base == Some(register)
-                && reference.index.is_none()
-                && !reference.short
-                && reference.segment == Segment::Flat;
-            let address = access.address.filter(|_| plain)?;
-            Some(address.wrapping_sub(reference.displacement))
-        })
+        steps.find_map(|at| self.revealed(at, register))
+    }
+
+    /// A register's value before the step, where the step lets it be seen.
+    fn revealed(&self, step: u32, register: u8) -> Option<u64> {
+        let code = self.window.code(step);
+        if let (
+            M::Mov,
+            Operand::Register {
+                number, bits: 64, ..
+            },
+        ) = (code.mnemonic, code.operands[0])
+        {
+            let whole = Operand::Register {
+                number: register,
+                shift: 0,
+                bits: 64,
+            };
+            if code.operands[1] == whole {
+                return self.window.result(step, number).get(64);
+            }
+        }
+        let reference = code.memory.first()?;
+        let access = self.window.accesses(step).first()?;
+        let plain = reference.base == Some(register)
+            && reference.index.is_none()
+            && !reference.short
+            && reference.segment == Segment::Flat;
+        let address = access.address.filter(|_| plain)?;
+        Some(address.wrapping_sub(reference.displacement))
     }
 }
 

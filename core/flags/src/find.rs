@@ -10,6 +10,7 @@ use crate::analysis::{self, Analysis};
 use crate::choose::{self, has_flag};
 use crate::evidence::Outside;
 use crate::finder;
+use crate::frames;
 use crate::gather::{self, Run};
 use crate::naming::Naming;
 use crate::replayer::DecodedBlocks;
@@ -118,11 +119,14 @@ pub fn find_flags_in(
             continue;
         }
         let allocations = AllocationLog::from_process(process)?;
-        let names = Names::new(NamesInput::from_process(process, allocations));
+        let mut names = Names::new(NamesInput::from_process(process, allocations));
         let Some(analysis) = analysis::analyse(&window, &names, &preferred) else {
             notes.push(format!("thread {} repeats nothing at its end", thread.tid));
             continue;
         };
+        let threads = process.threads();
+        frames::name_frames(&mut names, &blocks, threads, thread.tid, &window, &analysis)?;
+        frames::name_allocations(&mut names, &code, &analysis)?;
         let case = Case {
             process,
             thread,

@@ -1,22 +1,22 @@
 //! Gathering evidence from traces: one pass over the normal run for what the same
 //! instructions read and where they went, one pass over each run for who stored there.
 
-use flagfinder_code::{CodeMap, DataHome, DataKind, Names};
+use flagfinder_code::{CodeMap, Names};
 use flagfinder_trace::{Result, Thread};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
+use crate::counterpart::same_home;
 use crate::decoded::Decoded;
 use crate::evaluator::Evaluator;
 use crate::evidence::{Outside, Store};
+use crate::frames::OpenCalls;
 use crate::replayer::{replay, DecodedBlocks, Visitor};
 use crate::value::Machine;
 use crate::window::Window;
 
 /// Addresses remembered for one candidate of the normal run.
 const ADDRESSES: usize = 64;
-/// Open calls remembered.
-const CALLS: usize = 64;
 /// Call sites told of a writer.
 const STACK: usize = 4;
 
@@ -57,61 +57,6 @@ impl Run<'_> {
             replay(self.blocks, thread, &span, visitor)?;
         }
         Ok(whole)
-    }
-}
-
-/// Is it the same object in both runs: the same variable, the same thread's, the same
-/// allocation of the same call site?
-fn same_home(spin: &Names, address: u64, normal: &Names, other: u64) -> bool {
-    let (one, two) = (spin.data(address), normal.data(other));
-    // Thread numbers differ from run to run, the order of creation seldom does.
-    let same_thread = |a: u32, b: u32| spin.thread_label(a) == normal.thread_label(b);
-    match (&one.home, &two.home) {
-        (
-            DataHome::Heap {
-                site,
-                ordinal,
-                size,
-                offset,
-            },
-            DataHome::Heap {
-                site: other_site,
-                ordinal: other_ordinal,
-                size: other_size,
-                offset: other_offset,
-            },
-        ) => {
-            (&site.module, site.offset) == (&other_site.module, other_site.offset)
-                && (ordinal, size, offset) == (other_ordinal, other_size, other_offset)
-        }
-        (
-            DataHome::Tls {
-                module,
-                offset,
-                tid,
-            },
-            DataHome::Tls {
-                module: other_module,
-                offset: other_offset,
-                tid: other_tid,
-            },
-        ) => (module, offset) == (other_module, other_offset) && same_thread(*tid, *other_tid),
-        (
-            DataHome::ThreadControl { tid, offset },
-            DataHome::ThreadControl {
-                tid: other_tid,
-                offset: other_offset,
-            },
-        ) => offset == other_offset && same_thread(*tid, *other_tid),
-        // Named by its thread and its distance from the stack's start.
-        (DataHome::Address { .. }, DataHome::Address { .. }) => {
-            one.kind == DataKind::Stack && one.name == two.name
-        }
-        (
-            home @ (DataHome::Module { .. } | DataHome::Mapping { .. }),
-            other @ (DataHome::Module { .. } | DataHome::Mapping { .. }),
-        ) => home == other,
-        _ => false,
     }
 }
 
@@ -267,8 +212,7 @@ struct Stores {
     tid: u32,
     /// By (candidate, thread, pc).
     found: FxHashMap<(u64, u32, u64), Store>,
-    /// (stack pointer at the call, return address).
-    calls: Vec<(u64, u64)>,
+    calls: OpenCalls,
 }
 
 impl Stores {
@@ -284,7 +228,7 @@ impl Stores {
         }
         for thread in run.threads() {
             self.tid = thread.tid;
-            self.calls.clear();
+            self.calls = OpenCalls::default();
             let whole = run.walk(thread, &mut self)?;
             let reads = self
                 .watched
@@ -318,20 +262,7 @@ impl Stores {
 
 impl Visitor for Stores {
     fn before(&mut self, code: &Decoded, machine: &Machine) {
-        use iced_x86::FlowControl;
-        if matches!(
-            code.instruction.flow_control(),
-            FlowControl::Call | FlowControl::IndirectCall
-        ) {
-            if let Some(rsp) = machine.registers[4].get(64) {
-                while self.calls.last().is_some_and(|(at, _)| *at <= rsp) {
-                    self.calls.pop();
-                }
-                if self.calls.len() < CALLS {
-                    self.calls.push((rsp, code.instruction.next_ip()));
-                }
-            }
-        }
+        self.calls.step(code, machine);
     }
 
     fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
@@ -375,8 +306,7 @@ impl Stores {
                 None
             };
             let foreign = reader != self.tid;
-            let open = self.calls.iter().rev().filter(|(sp, _)| *sp > rsp);
-            let stack = open.take(STACK).map(|(_, pc)| *pc).collect();
+            let stack = self.calls.returns(rsp).take(STACK).collect();
             let store = self
                 .found
                 .entry((candidate, self.tid, code.pc()))

@@ -1,0 +1,177 @@
+//! The open calls of threads on whose stacks a word lies, so that it gets the name of its
+//! frame; and who called the allocator for a word on the heap. In: the reader's steps, or a replay of the thread that owns the stack.
+//! Blind spot: calls opened in a part of a long thread that is not replayed.
+
+use std::collections::BTreeSet;
+
+use flagfinder_code::{CodeMap, DataKind, Names, StackFrame};
+use flagfinder_trace::{Result, Thread};
+use iced_x86::FlowControl;
+
+use crate::access_path::Explorer;
+use crate::analysis::Analysis;
+use crate::decoded::Decoded;
+use crate::evaluator::Evaluator;
+use crate::replayer::{replay, DecodedBlocks, Visitor};
+use crate::value::Machine;
+use crate::window::Window;
+
+const RSP: usize = 4;
+/// Open calls remembered.
+const CALLS: usize = 256;
+/// Bytes of values replayed of a thread's beginning, and as many of its end.
+const REPLAYED: u64 = 32 << 20;
+/// How deep the red zone is: bytes below rsp that a leaf function may use.
+const RED_ZONE: u64 = 128;
+
+/// Follows calls and returns by the stack pointer, which no tail call or longjmp deceives.
+#[derive(Debug, Default)]
+pub(crate) struct OpenCalls {
+    /// (stack pointer before the call, return address), outermost first.
+    calls: Vec<(u64, u64)>,
+}
+
+impl OpenCalls {
+    /// Before each instruction.
+    pub fn step(&mut self, code: &Decoded, machine: &Machine) {
+        let flow = code.instruction.flow_control();
+        let is_call = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
+        if !is_call && flow != FlowControl::Return {
+            return;
+        }
+        let Some(rsp) = machine.registers[RSP].get(64) else {
+            return;
+        };
+        // A return takes the return address off: the call was made 8 bytes above.
+        let open_above = if is_call { rsp } else { rsp.saturating_add(8) };
+        while self.calls.last().is_some_and(|(at, _)| *at <= open_above) {
+            self.calls.pop();
+        }
+        if is_call {
+            if self.calls.len() == CALLS {
+                self.calls.remove(0);
+            }
+            self.calls.push((rsp, code.instruction.next_ip()));
+        }
+    }
+
+    /// Return addresses, innermost first, of calls that were made above `rsp`.
+    pub fn returns(&self, rsp: u64) -> impl Iterator<Item = u64> + '_ {
+        let open = self.calls.iter().rev().filter(move |(at, _)| *at > rsp);
+        open.map(|(_, pc)| *pc)
+    }
+
+    /// The frames of a thread that executes at `pc`, innermost first. The outermost
+    /// function's is not among them: nothing called it.
+    pub fn frames(&self, pc: u64, rsp: u64) -> Vec<StackFrame> {
+        let mut frames = Vec::new();
+        let (mut pc, mut sp) = (pc, rsp);
+        for &(cfa, back) in self.calls.iter().rev().filter(|(at, _)| *at > rsp) {
+            frames.push(StackFrame { pc, sp, cfa });
+            (pc, sp) = (back, cfa);
+        }
+        frames
+    }
+}
+
+/// Where a thread is at the end of a replay.
+#[derive(Default)]
+struct Whereabouts {
+    calls: OpenCalls,
+    pc: u64,
+    rsp: Option<u64>,
+}
+
+impl Visitor for Whereabouts {
+    fn before(&mut self, code: &Decoded, machine: &Machine) {
+        self.calls.step(code, machine);
+        self.pc = code.pc();
+        self.rsp = machine.registers[RSP].get(64);
+    }
+
+    fn after(&mut self, _code: &Decoded, _evaluator: &Evaluator) {}
+}
+
+/// Replays the thread's beginning, where its outer calls were opened, and its end.
+fn whereabouts(blocks: &DecodedBlocks, thread: &Thread) -> Result<Whereabouts> {
+    let mut there = Whereabouts::default();
+    let tail = thread.value_tail(REPLAYED);
+    let before = tail.map_or(0, |tail| tail.start_pos);
+    let mut left = REPLAYED;
+    for mut span in thread.value_spans() {
+        let section = (span.bytes / span.sections.max(1) as u64).max(1);
+        span.sections = span.sections.min((left / section) as usize);
+        left = left.saturating_sub(span.bytes);
+        if span.start_pos < before && span.sections > 0 {
+            replay(blocks, thread, &span, &mut there)?;
+        }
+    }
+    if let Some(tail) = tail {
+        replay(blocks, thread, &tail, &mut there)?;
+    }
+    Ok(there)
+}
+
+/// Tells `names` the frames of threads whose stacks hold candidates. `tid` is the reader.
+///
+/// # Errors
+/// When the trace cannot be read.
+pub(crate) fn name_frames(
+    names: &mut Names,
+    blocks: &DecodedBlocks,
+    threads: &[Thread],
+    tid: u32,
+    window: &Window,
+    analysis: &Analysis,
+) -> Result<()> {
+    let mut replayed: BTreeSet<u32> = BTreeSet::new();
+    let on_stacks = analysis.candidates.iter();
+    for candidate in on_stacks.filter(|c| c.kind == DataKind::Stack) {
+        let Some((owner, _)) = names.stack_place(candidate.address) else {
+            continue;
+        };
+        if owner == tid && replayed.is_empty() {
+            // Most often it is in the frame of the code that reads it.
+            let frame = Explorer::new(window, names).frame(candidate.step);
+            let holds = |f: &StackFrame| {
+                (f.sp.saturating_sub(RED_ZONE)..f.cfa).contains(&candidate.address)
+            };
+            if let Some(frame) = frame.filter(holds) {
+                let frames = vec![frame];
+                names.set_frames(tid, frames);
+                continue;
+            }
+        }
+        let thread = threads.iter().find(|thread| thread.tid == owner);
+        let Some(thread) = thread.filter(|_| replayed.insert(owner)) else {
+            continue;
+        };
+        let there = whereabouts(blocks, thread)?;
+        if let Some(rsp) = there.rsp {
+            names.set_frames(owner, there.calls.frames(there.pc, rsp));
+        }
+    }
+    Ok(())
+}
+
+/// Tells `names` for whom the candidates' objects were allocated.
+///
+/// # Errors
+/// When the trace cannot be read.
+pub(crate) fn name_allocations(
+    names: &mut Names,
+    code: &CodeMap,
+    analysis: &Analysis,
+) -> Result<()> {
+    let mut known: BTreeSet<u64> = BTreeSet::new();
+    let on_heap = analysis.candidates.iter();
+    for candidate in on_heap.filter(|c| c.kind == DataKind::Heap) {
+        let found = names.input().allocations.at(candidate.address).copied();
+        let Some(allocation) = found.filter(|found| known.insert(found.address)) else {
+            continue;
+        };
+        let callers = flagfinder_code::outer_callers(code, &allocation)?;
+        names.set_outer_callers(allocation.address, callers);
+    }
+    Ok(())
+}
