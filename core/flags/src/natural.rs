@@ -1,11 +1,13 @@
 //! The loop in the code, as opposed to what was seen of it: ways that no iteration took may
 //! lead on within the loop.
 //!
+//! ```c
 //!     while (!ready) {           // the other way leaves the loop
 //!         if (log_level > 3)     // the other way, never seen either, stays in it
 //!             log();
 //!         sched_yield();
 //!     }
+//! ```
 //!
 //! So does the way on which a function called by the loop returns what it returns anyway.
 //!
