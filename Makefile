@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 STAMPS := build/stamps
 CARGO  := cargo
 
-PACKAGE_SOURCES := $(shell find flagfinder bindings core pintools include -type f \
+PACKAGE_SOURCES := $(shell find flagfinder bindings core pintools include bpf -type f \
 	-not -path '*/target/*' -not -path '*/__pycache__/*' -not -name '*.so' -not -name '*.md') \
 	setup.py pyproject.toml Cargo.toml Cargo.lock
 RUST_TESTS := --workspace --exclude flagfinder-bindings --release --locked
@@ -29,7 +29,7 @@ lint: $(STAMPS)/dev $(STAMPS)/packages-lint
 	PYTHONPATH=$(CURDIR) $(BIN)/lint-imports --no-cache
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --release --locked -- -D warnings
-	git ls-files 'pintools/*.[ch]' 'include/*.h' | xargs $(BIN)/clang-format --dry-run -Werror
+	git ls-files 'pintools/*.[ch]' 'include/*.h' 'bpf/*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
 
 setup: $(STAMPS)/installed
 

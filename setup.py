@@ -1,8 +1,8 @@
-"""Builds the Rust engine as ``flagfinder._core`` and ships the tracer's sources.
+"""Builds the Rust engine as ``flagfinder._core`` and ships the sources of the tracer and of the BPF programs.
 
 The tracer itself (DynamoRIO, its client and launcher) is not built here: that takes minutes
 and a C toolchain, and only recording needs it. ``flagfinder.tracer_build`` does it at first use
-from the sources which ``BuildWithTracerSources`` puts beside the package.
+from the sources which ``BuildWithTracerSources`` puts beside the package; so does ``flagfinder.bpf_build`` for BPF.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from setuptools.command.build_py import build_py
 from setuptools_rust import Binding, RustExtension
 
 ROOT = Path(__file__).resolve().parent
-TRACER_SOURCES = ("pintools", "include")
+TRACER_SOURCES = ("pintools", "include", "bpf")
 
 
 def workspace_version() -> str:

@@ -5,6 +5,7 @@ use flagfinder_flags::FindError;
 use flagfinder_record::RecordError;
 use flagfinder_step::StepError;
 use flagfinder_trace::TraceError;
+use flagfinder_watch::WatchError;
 use pyo3::prelude::*;
 
 /// An error's four parts and its exit code, whichever crate it came from.
@@ -55,6 +56,15 @@ impl From<StepError> for Failure {
             exit_code: if denied { 77 } else { 69 },
             parts: [error.what, error.found, error.fix, error.still_works]
                 .map(|part| part.trim_end_matches('.').to_owned()),
+        }
+    }
+}
+
+impl From<WatchError> for Failure {
+    fn from(error: WatchError) -> Self {
+        Failure {
+            exit_code: error.exit_code,
+            parts: [error.what, error.found, error.fix, error.still_works],
         }
     }
 }

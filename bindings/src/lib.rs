@@ -14,6 +14,7 @@ mod thread;
 mod trace;
 mod values;
 mod wait;
+mod watch;
 
 use pyo3::prelude::*;
 
@@ -24,6 +25,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<thread::Thread>()?;
     module.add_class::<divergence::Divergence>()?;
     module.add_class::<recording::Outcome>()?;
+    module.add_class::<watch::Watch>()?;
     module.add_function(wrap_pyfunction!(divergence::diff, module)?)?;
     module.add_function(wrap_pyfunction!(registers::registers_before, module)?)?;
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;

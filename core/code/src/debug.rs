@@ -203,6 +203,16 @@ impl Debug {
             .find(|v| address - v.address < v.size.max(1))
     }
 
+    /// Every variable with a fixed place.
+    pub fn all(&self, tls: bool) -> &[Variable] {
+        let all = self.variables();
+        if tls {
+            &all.tls
+        } else {
+            &all.global
+        }
+    }
+
     /// The global (or static) variable at a virtual address.
     pub fn global(&self, address: u64) -> Option<&Variable> {
         Self::find(&self.variables().global, address)

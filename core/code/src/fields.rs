@@ -69,6 +69,73 @@ impl Debug {
         None
     }
 
+    /// The type behind typedefs and qualifiers.
+    fn plain(&self, id: TypeId) -> Option<TypeId> {
+        let mut id = id;
+        for _ in 0..DEPTH_LIMIT {
+            let next = self.with_entry(id, |unit, entry| {
+                Some(if is_alias(entry.tag()) {
+                    Some(self.target(unit, entry, id)?)
+                } else {
+                    None
+                })
+            })?;
+            match next {
+                Some(inner) => id = inner,
+                None => return Some(id),
+            }
+        }
+        None
+    }
+
+    /// The type of an array's elements, and how many each dimension has.
+    pub fn array(&self, id: TypeId) -> Option<(TypeId, Vec<u64>)> {
+        let id = self.plain(id)?;
+        self.with_entry(id, |unit, entry| {
+            if entry.tag() != gimli::DW_TAG_array_type {
+                return None;
+            }
+            Some((self.target(unit, entry, id)?, counts(unit, entry)?))
+        })
+    }
+
+    /// Offset and type of a member, also of base classes and nameless members.
+    pub fn member_named(&self, id: TypeId, name: &str) -> Option<(u64, TypeId)> {
+        self.member_within(id, name, DEPTH_LIMIT)
+    }
+
+    fn member_within(&self, id: TypeId, name: &str, depth: usize) -> Option<(u64, TypeId)> {
+        let depth = depth.checked_sub(1)?;
+        let id = self.plain(id)?;
+        self.with_entry(id, |unit, _| {
+            let mut tree = unit.entries_tree(Some(id.entry)).ok()?;
+            let mut children = tree.root().ok()?.children();
+            while let Ok(Some(child)) = children.next() {
+                let entry = child.entry();
+                if entry.tag() != gimli::DW_TAG_member && entry.tag() != gimli::DW_TAG_inheritance {
+                    continue;
+                }
+                let Some(kind) = self.target(unit, entry, id) else {
+                    continue;
+                };
+                let start = number(entry, gimli::DW_AT_data_member_location).unwrap_or(0);
+                match self.own_name(unit, entry, id.supplementary) {
+                    Some(own) if entry.tag() == gimli::DW_TAG_member => {
+                        if own == name {
+                            return Some((start, kind));
+                        }
+                    }
+                    _ => {
+                        if let Some((inner, kind)) = self.member_within(kind, name, depth) {
+                            return Some((start.checked_add(inner)?, kind));
+                        }
+                    }
+                }
+            }
+            None
+        })
+    }
+
     /// The path from a variable of type `id` to its byte `offset`, to be appended to
     /// the variable's name: `[2].state`, or empty for a plain variable. `None`: the
     /// offset is outside, or in padding.

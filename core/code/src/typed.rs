@@ -8,8 +8,8 @@ use crate::scope::ValuePlace;
 /// A type in the debug information of one module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeRef {
-    module: usize,
-    id: TypeId,
+    pub(crate) module: usize,
+    pub(crate) id: TypeId,
 }
 
 /// A word within something larger.

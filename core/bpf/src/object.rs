@@ -1,0 +1,151 @@
+//! A BPF object file in the kernel: its programs, by name, and its maps.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::{HashMap, MapData, PerCpuArray};
+use aya::programs::{Program, ProgramError};
+use aya::{Ebpf, EbpfLoader, Pod};
+
+use crate::error::{chain, BpfError, Result};
+use crate::ring::Ring;
+
+/// Lines of the verifier's log that are told.
+const LOG_LINES: usize = 12;
+
+/// A loaded object. Its programs stay in the kernel as long as it lives or something is attached to them.
+pub struct Object {
+    ebpf: Ebpf,
+}
+
+impl Object {
+    /// Creates the maps and fills in one constant of the programs.
+    ///
+    /// # Errors
+    /// When the bytes are no such object, or the kernel refuses a map.
+    pub fn load<T: Pod>(bytes: &[u8], constant: (&str, &T)) -> Result<Object> {
+        let loaded = EbpfLoader::new()
+            .set_global(constant.0, constant.1, true)
+            .load(bytes);
+        let ebpf =
+            loaded.map_err(|error| refused("The BPF object can't be loaded", chain(&error)))?;
+        Ok(Object { ebpf })
+    }
+
+    /// Loads a program (the verifier checks it) and returns its descriptor.
+    ///
+    /// # Errors
+    /// When there is none of this name, or the kernel refuses it.
+    pub fn program(&mut self, name: &str) -> Result<BorrowedFd<'_>> {
+        let what = format!("The BPF program {name} can't be loaded");
+        let program = self.ebpf.program_mut(name);
+        let program = program.ok_or_else(|| refused(&what, "it is not in the object".into()))?;
+        let loaded = match program {
+            Program::PerfEvent(program) => program.load(),
+            Program::UProbe(program) => program.load(),
+            _ => return Err(refused(&what, "its section names another kind".into())),
+        };
+        loaded.map_err(|error| refused(&what, describe(&error)))?;
+        let descriptor = program
+            .fd()
+            .map_err(|error| refused(&what, chain(&error)))?;
+        Ok(descriptor.as_fd())
+    }
+
+    fn map(&mut self, name: &str) -> Result<aya::maps::Map> {
+        let map = self.ebpf.take_map(name);
+        map.ok_or_else(|| {
+            refused(
+                "A BPF map is missing",
+                format!("no map {name} in the object"),
+            )
+        })
+    }
+
+    /// Takes a ring out of the object.
+    ///
+    /// # Errors
+    /// When there is no ring of this name, or it can't be mapped.
+    pub fn ring(&mut self, name: &str) -> Result<Ring> {
+        let ring = aya::maps::RingBuf::try_from(self.map(name)?);
+        Ok(Ring::new(ring.map_err(|error| map_failed(name, &error))?))
+    }
+
+    /// Takes a hash map out of the object.
+    ///
+    /// # Errors
+    /// When there is none of this name and these sizes.
+    pub fn table<K: Pod, V: Pod>(&mut self, name: &str) -> Result<Table<K, V>> {
+        let map = HashMap::try_from(self.map(name)?);
+        Ok(Table(map.map_err(|error| map_failed(name, &error))?))
+    }
+
+    /// Takes an array of one value per CPU out of the object.
+    ///
+    /// # Errors
+    /// When there is none of this name and size.
+    pub fn counts<V: Pod>(&mut self, name: &str) -> Result<Counts<V>> {
+        let map = PerCpuArray::try_from(self.map(name)?);
+        Ok(Counts(map.map_err(|error| map_failed(name, &error))?))
+    }
+}
+
+/// A hash map that kernel and user space share.
+pub struct Table<K: Pod, V: Pod>(HashMap<MapData, K, V>);
+
+impl<K: Pod, V: Pod> Table<K, V> {
+    /// `None` when absent.
+    pub fn get(&self, key: &K) -> Option<V> {
+        self.0.get(key, 0).ok()
+    }
+
+    /// Returns whether there was room.
+    pub fn insert(&mut self, key: K, value: V) -> bool {
+        self.0.insert(key, value, 0).is_ok()
+    }
+
+    pub fn keys(&self) -> Vec<K> {
+        self.0.keys().filter_map(|key| key.ok()).collect()
+    }
+}
+
+/// One value for each possible CPU.
+pub struct Counts<V: Pod>(PerCpuArray<MapData, V>);
+
+impl<V: Pod> Counts<V> {
+    /// By CPU number.
+    pub fn read(&self) -> Vec<V> {
+        self.0
+            .get(&0, 0)
+            .map_or_else(|_| Vec::new(), |all| all.to_vec())
+    }
+}
+
+fn map_failed(name: &str, error: &aya::maps::MapError) -> BpfError {
+    refused(
+        "A BPF map can't be used",
+        format!("{name}: {}", chain(error)),
+    )
+}
+
+fn refused(what: &str, found: String) -> BpfError {
+    BpfError::unavailable(
+        what,
+        found,
+        "It needs Linux 5.15 or newer with BPF and BTF (/sys/kernel/btf/vmlinux), and CAP_BPF and CAP_PERFMON.",
+    )
+}
+
+/// The end of the verifier's log says why.
+fn describe(error: &ProgramError) -> String {
+    let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = error
+    else {
+        return chain(error);
+    };
+    let log = verifier_log.to_string();
+    let lines: Vec<&str> = log.lines().collect();
+    let tail = &lines[lines.len().saturating_sub(LOG_LINES)..];
+    format!("{io_error}\n{}", tail.join("\n"))
+}

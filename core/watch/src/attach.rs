@@ -1,0 +1,104 @@
+//! Puts the programs in place: a breakpoint for each word on each CPU, a probe for each site.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use flagfinder_bpf::{online_cpus, open_breakpoint, open_uprobe, Attached};
+
+use crate::place::Place;
+use crate::protocol::WATCH_MAX;
+use crate::site::Site;
+use crate::{Result, WatchError};
+
+/// The breakpoints, by CPU. CPUs that come online later get theirs from `renew`.
+pub(crate) struct Breakpoints {
+    program: OwnedFd,
+    words: Vec<(u64, u32, bool)>,
+    cpus: Vec<(u32, Vec<Attached>)>,
+}
+
+impl Breakpoints {
+    /// # Errors
+    /// When the kernel refuses one.
+    pub fn open(program: OwnedFd, words: &[Place], reads: bool) -> Result<Breakpoints> {
+        let words = words.iter().map(|place| (place.address, place.size, reads));
+        let mut breakpoints = Breakpoints {
+            program,
+            words: words.collect(),
+            cpus: Vec::new(),
+        };
+        breakpoints.renew()?;
+        Ok(breakpoints)
+    }
+
+    /// Covers the CPUs that run now and are not covered.
+    ///
+    /// # Errors
+    /// When the kernel refuses one.
+    pub fn renew(&mut self) -> Result<()> {
+        let online = online_cpus().map_err(|error| failed(&error))?;
+        // An offlined CPU has lost its breakpoints.
+        self.cpus.retain(|(cpu, _)| online.contains(cpu));
+        for cpu in online {
+            if self.cpus.iter().any(|(known, _)| *known == cpu) {
+                continue;
+            }
+            let mut attached = Vec::new();
+            for &(address, size, reads) in &self.words {
+                match open_breakpoint(cpu, address, size, reads, self.program.as_fd()) {
+                    Ok(event) => attached.push(event),
+                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => break,
+                    Err(error) => return Err(failed(&error)),
+                }
+            }
+            self.cpus.push((cpu, attached));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what can't fit before anything is tried.
+pub(crate) fn check_count(words: usize) -> Result<()> {
+    if words <= WATCH_MAX {
+        return Ok(());
+    }
+    Err(full(format!("{words} words were asked for")))
+}
+
+fn full(found: String) -> WatchError {
+    WatchError::usage(
+        "There are not enough debug registers",
+        format!("{found}; an x86 CPU has {WATCH_MAX}, and other tools (gdb, perf) use the same ones"),
+        "Watch fewer words at once, or end the other tools' watchpoints (`gdb`, `perf record -e mem:..`, another `flagfinder watch`).",
+        "--site MODULE+OFFSET hooks instructions and needs no debug register.",
+    )
+}
+
+fn failed(error: &io::Error) -> WatchError {
+    if error.raw_os_error() == Some(libc::ENOSPC) {
+        return full("a CPU has none left".into());
+    }
+    WatchError::unavailable(
+        "The breakpoints can't be set",
+        format!("perf_event_open: {error}"),
+        "Hardware breakpoints need a CPU with debug registers; some virtual machines hide them.",
+    )
+}
+
+/// Hooks the sites.
+///
+/// # Errors
+/// When the kernel refuses one.
+pub(crate) fn hook(pid: u32, sites: &[Site], program: &OwnedFd) -> Result<Vec<Attached>> {
+    let opened = sites.iter().map(|site| {
+        let opened = open_uprobe(pid, &site.file, site.file_offset, program.as_fd());
+        opened.map_err(|error| {
+            WatchError::unavailable(
+                format!("{} can't be hooked", site.code),
+                format!("perf_event_open(uprobe): {error}"),
+                "It needs a kernel with CONFIG_UPROBE_EVENTS and a file system with the file still in place.",
+            )
+        })
+    });
+    opened.collect()
+}

@@ -1,0 +1,112 @@
+//! One event, and how it is written: a JSON object on a line.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde_json::to_string;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    Write,
+    Read,
+    /// The instruction could not be told, so neither can whether it read or wrote.
+    Access,
+}
+
+impl EventKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            EventKind::Write => "data_flag_write",
+            EventKind::Read => "data_flag_read",
+            EventKind::Access => "data_flag_access",
+        }
+    }
+}
+
+/// Where a value comes from, surest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueSource {
+    /// The instruction and its registers prove it.
+    Instruction,
+    /// Read from memory just after the access; another thread may have written in between.
+    Memory,
+    /// The value that the last event before left.
+    Before,
+}
+
+impl ValueSource {
+    fn name(self) -> &'static str {
+        match self {
+            ValueSource::Instruction => "instruction",
+            ValueSource::Memory => "memory",
+            ValueSource::Before => "before",
+        }
+    }
+}
+
+/// An access to a watched word, or by a hooked instruction.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub kind: EventKind,
+    /// CLOCK_MONOTONIC, ns.
+    pub ts: u64,
+    pub tid: u32,
+    pub thread: String,
+    pub cpu: u32,
+    /// Number of the watch or site in the header, from 1.
+    pub watch: usize,
+    pub address: u64,
+    pub value: Option<u64>,
+    pub value_from: Option<ValueSource>,
+    /// The word's value before.
+    pub previous: Option<u64>,
+    /// How many reads it stands for.
+    pub reads: u64,
+    /// The system call in which the kernel made the access.
+    pub syscall: Option<i64>,
+    /// Of a site: the object that the instruction's operand is a part of (its base register).
+    pub object: Option<u64>,
+    /// JSON of the accessing instruction's `Code`, of its thread's call sites as an array.
+    pub code: Arc<str>,
+    pub stack: Arc<str>,
+}
+
+impl Event {
+    /// One line without its end. Addresses and values are hex strings, as JSON readers lose integers past 2**53.
+    pub fn to_json(&self) -> String {
+        let hex = |number: Option<u64>| number.map_or("null".to_owned(), |n| format!("\"{n:#x}\""));
+        let mut line = format!(
+            "{{\"event\":\"{}\",\"ts\":{},\"tid\":{},\"thread\":{},\"watch\":{},\"value\":{},\"previous\":{}",
+            self.kind.name(),
+            self.ts,
+            self.tid,
+            to_string(&self.thread).unwrap_or_default(),
+            self.watch,
+            hex(self.value),
+            hex(self.previous),
+        );
+        // Writing to a String never fails.
+        if let Some(source) = self.value_from {
+            let _ = write!(line, ",\"value_from\":\"{}\"", source.name());
+        }
+        if self.kind == EventKind::Read {
+            let _ = write!(line, ",\"reads\":{}", self.reads);
+        }
+        if let Some(number) = self.syscall {
+            let _ = write!(line, ",\"syscall\":{number}");
+        }
+        if let Some(object) = self.object {
+            let _ = write!(
+                line,
+                ",\"address\":\"{:#x}\",\"ref\":\"{object:#x}\"",
+                self.address
+            );
+        }
+        let _ = write!(
+            line,
+            ",\"cpu\":{},\"code\":{},\"stack\":{}}}",
+            self.cpu, self.code, self.stack
+        );
+        line
+    }
+}

@@ -1,0 +1,210 @@
+//! From a hit to an event: what the instruction did, and which values it saw and left.
+
+use crate::access::{failed_exchange, Access, Effect};
+use crate::event::{Event, EventKind, ValueSource};
+use crate::memory::Memory;
+use crate::naming::Naming;
+use crate::place::Place;
+use crate::protocol::{Hit, HIT_SITE, MARK_KERNEL, MARK_VALUE};
+use crate::site::Site;
+use crate::value::proven;
+
+/// A watched word, and the value that its last event left.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    address: u64,
+    size: u32,
+    reads: bool,
+    first: Option<u64>,
+    last: Option<u64>,
+}
+
+/// Keeps the words' values from event to event.
+#[derive(Debug)]
+pub(crate) struct Interpreter {
+    words: Vec<Word>,
+}
+
+/// What a system call does to memory that it is given.
+fn syscall_effect(number: i64) -> Option<EventKind> {
+    match number {
+        // write pwrite64 writev sendto sendmsg pwritev process_vm_writev
+        1 | 18 | 20 | 44 | 46 | 296 | 311 => Some(EventKind::Read),
+        // read pread64 readv recvfrom recvmsg exit (clears the id of the thread) preadv process_vm_readv getrandom
+        0 | 17 | 19 | 45 | 47 | 60 | 295 | 310 | 318 => Some(EventKind::Write),
+        // futex compares the word before it sleeps
+        202 => Some(EventKind::Read),
+        _ => None,
+    }
+}
+
+impl Interpreter {
+    pub fn new(words: &[Place], reads: bool, memory: &Memory) -> Self {
+        let words = words.iter().map(|place| {
+            let first = memory.number(place.address, place.size);
+            Word {
+                address: place.address,
+                size: place.size,
+                reads,
+                first,
+                last: first,
+            }
+        });
+        Interpreter {
+            words: words.collect(),
+        }
+    }
+
+    /// The word's value when the watch began.
+    pub fn first_value(&self, index: usize) -> Option<u64> {
+        self.words.get(index)?.first
+    }
+
+    fn access(&self, hit: &Hit, naming: &mut Naming) -> Option<Access> {
+        let word = self.words.get(usize::from(hit.place))?;
+        if hit.has(MARK_KERNEL) {
+            return None;
+        }
+        naming.access(hit.ip, &hit.registers, hit.place, (word.address, word.size))
+    }
+
+    /// Whether the code before the hit's address never writes.
+    pub fn only_reads(&self, hit: &Hit, naming: &mut Naming) -> bool {
+        hit.kind != HIT_SITE
+            && self
+                .access(hit, naming)
+                .is_some_and(|a| a.effect == Effect::Read)
+    }
+
+    /// What a hit of a watch is.
+    fn kind(&self, hit: &Hit, access: Option<&Access>) -> EventKind {
+        let write_only = self
+            .words
+            .get(usize::from(hit.place))
+            .is_some_and(|w| !w.reads);
+        match access {
+            Some(access) if failed_exchange(&access.instruction, hit.rflags) => EventKind::Read,
+            _ if write_only => EventKind::Write,
+            Some(access) if access.effect == Effect::Read => EventKind::Read,
+            Some(_) => EventKind::Write,
+            None if hit.has(MARK_KERNEL) => {
+                syscall_effect(hit.syscall).unwrap_or(EventKind::Access)
+            }
+            None => EventKind::Access,
+        }
+    }
+
+    /// Whether the hit is a read, for thinning.
+    pub fn reads(&self, hit: &Hit, naming: &mut Naming, sites: &[Site]) -> bool {
+        if hit.kind == HIT_SITE {
+            let site = sites.get(usize::from(hit.place));
+            return site.is_some_and(|site| site.access.effect == Effect::Read);
+        }
+        let access = self.access(hit, naming);
+        self.kind(hit, access.as_ref()) == EventKind::Read
+    }
+
+    /// The event of a hit. `pending`: more hits of its watch wait, so memory now holds a later value.
+    pub fn event(
+        &mut self,
+        hit: &Hit,
+        naming: &mut Naming,
+        sites: &[Site],
+        pending: bool,
+    ) -> Event {
+        let mut event = Event {
+            kind: EventKind::Access,
+            ts: hit.ts,
+            tid: hit.tid,
+            thread: hit.thread_name(),
+            cpu: hit.cpu,
+            watch: usize::from(hit.place) + 1,
+            address: hit.address,
+            value: None,
+            value_from: None,
+            previous: None,
+            reads: hit.reads,
+            syscall: None,
+            object: None,
+            code: naming.code(hit.ip),
+            stack: naming.stack(
+                hit.ip,
+                &hit.stack[..(hit.words as usize).min(hit.stack.len())],
+            ),
+        };
+        match sites
+            .get(usize::from(hit.place))
+            .filter(|_| hit.kind == HIT_SITE)
+        {
+            Some(site) => self.site_event(hit, site, &mut event),
+            None => self.word_event(hit, naming, pending, &mut event),
+        }
+        event
+    }
+
+    fn site_event(&self, hit: &Hit, site: &Site, event: &mut Event) {
+        let now = hit.has(MARK_VALUE).then_some(hit.value);
+        event.watch += self.words.len();
+        event.object = site.object(&hit.registers);
+        let fails = site.exchange_fails(&hit.registers, now);
+        if site.access.effect == Effect::Read || fails {
+            event.kind = EventKind::Read;
+            (event.value, event.previous) = (now, now);
+            event.value_from = now.map(|_| ValueSource::Memory);
+        } else {
+            event.kind = EventKind::Write;
+            event.value = site.stored(&hit.registers, now);
+            event.previous = now;
+            event.value_from = event.value.map(|_| ValueSource::Instruction);
+        }
+    }
+
+    fn word_event(&mut self, hit: &Hit, naming: &mut Naming, pending: bool, event: &mut Event) {
+        let access = self.access(hit, naming);
+        event.kind = self.kind(hit, access.as_ref());
+        if hit.has(MARK_KERNEL) {
+            event.syscall = Some(hit.syscall);
+            event.code = naming.syscall_code(hit.ip);
+        } else if let Some(access) = &access {
+            event.code = naming.code(access.instruction.ip());
+        }
+        let Some(word) = self.words.get_mut(usize::from(hit.place)) else {
+            return;
+        };
+        let place = (word.address, word.size);
+        let before = word.last;
+        let proven = access.map_or_else(Default::default, |access| {
+            proven(&access, &hit.registers, hit.rflags, place, before)
+        });
+        let in_handler = hit.has(MARK_VALUE).then_some(hit.value);
+        let mut choose = |surest: Option<u64>, next: (Option<u64>, ValueSource)| {
+            let source = surest.map_or(next.1, |_| ValueSource::Instruction);
+            event.value = surest.or(next.0);
+            event.value_from = event.value.map(|_| source);
+        };
+        match event.kind {
+            EventKind::Write => {
+                let now = || {
+                    in_handler.or_else(|| {
+                        (!pending)
+                            .then(|| naming.memory.number(place.0, place.1))
+                            .flatten()
+                    })
+                };
+                choose(proven.new, (now(), ValueSource::Memory));
+                event.previous = proven.old.or(before);
+                word.last = event.value;
+            }
+            EventKind::Read => {
+                choose(proven.old, (before, ValueSource::Before));
+                event.previous = before;
+                word.last = event.value;
+            }
+            EventKind::Access => {
+                choose(None, (in_handler, ValueSource::Memory));
+                event.previous = before;
+                word.last = event.value;
+            }
+        }
+    }
+}

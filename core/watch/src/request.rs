@@ -1,0 +1,59 @@
+//! What to watch, as it was asked for. `place.rs` finds it in the process.
+
+use serde::Deserialize;
+
+/// One word.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "by", rename_all = "kebab-case")]
+pub enum WordRequest {
+    /// A variable; thread-local ones need the thread.
+    Symbol {
+        module: Option<String>,
+        symbol: String,
+        size: Option<u32>,
+        tid: Option<u32>,
+    },
+    /// `pool->workers[2].state`, evaluated now.
+    Expression {
+        module: Option<String>,
+        text: String,
+        size: Option<u32>,
+        tid: Option<u32>,
+    },
+    /// A run-time address.
+    Address { address: u64, size: u32 },
+    /// `offset`: ELF virtual address in the module.
+    Module {
+        module: String,
+        offset: u64,
+        size: u32,
+    },
+    /// `offset` bytes into the module's thread-local block.
+    Tls {
+        module: String,
+        offset: u64,
+        size: u32,
+        tid: u32,
+    },
+}
+
+/// An instruction: `offset` is its ELF virtual address in the module.
+#[derive(Clone, Debug, Deserialize)]
+pub struct SiteRequest {
+    pub module: String,
+    pub offset: u64,
+}
+
+/// Everything that was asked for.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Request {
+    #[serde(default)]
+    pub words: Vec<WordRequest>,
+    #[serde(default)]
+    pub sites: Vec<SiteRequest>,
+    /// Reads too, not only writes.
+    #[serde(default)]
+    pub reads: bool,
+    /// See [`crate::Until`].
+    pub until: Option<String>,
+}

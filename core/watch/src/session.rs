@@ -1,0 +1,475 @@
+//! A watch from beginning to end.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use flagfinder_bpf::{require, Attached, Capability, Counts, Object, Ring, Table};
+use flagfinder_code::{Code, DataName};
+use serde::Serialize;
+
+use crate::attach::{check_count, hook, Breakpoints};
+use crate::clock;
+use crate::event::Event;
+use crate::interpret::Interpreter;
+use crate::naming::Naming;
+use crate::place::Place;
+use crate::protocol::{Config, Count, Held, Hit, Reader, HIT_WATCH, SITE_MAX, SITE_READS};
+use crate::request::Request;
+use crate::site::Site;
+use crate::timeline::{Queue, Thinner, THINNING};
+use crate::until::Until;
+use crate::{Result, WatchError};
+
+/// CPUs that came online are looked for this often.
+const RENEWAL: Duration = Duration::from_secs(1);
+/// Records taken from the ring before events are handed out, so that nobody waits for them too long.
+const BATCH: usize = 8192;
+
+/// Why a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// The condition of `until` was met.
+    Until,
+    TargetEnded,
+    /// [`Watch::finish`] was called before.
+    Stopped,
+}
+
+#[derive(Debug, Serialize)]
+struct Watched<'a> {
+    watch: usize,
+    #[serde(flatten)]
+    what: What<'a>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum What<'a> {
+    Word {
+        name: &'a str,
+        address: String,
+        size: u32,
+        access: &'static str,
+        value: Option<String>,
+        data: &'a DataName,
+    },
+    Site {
+        name: String,
+        effect: &'static str,
+        instruction: String,
+        size: u32,
+        code: &'a Code,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Header<'a> {
+    schema: &'static str,
+    pid: u32,
+    backend: &'static str,
+    clock: &'static str,
+    started: u64,
+    started_unix_ns: u64,
+    thinning: &'static str,
+    watches: Vec<Watched<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Lost {
+    total: u64,
+    /// By CPU number; CPUs that lost nothing are left out.
+    cpus: std::collections::BTreeMap<u32, u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Summary {
+    event: &'static str,
+    reason: Ending,
+    ts: u64,
+    /// Accesses that trapped, lost ones included.
+    hits: u64,
+    events: u64,
+    writes: u64,
+    reads: u64,
+    /// Records that found no room.
+    lost: Lost,
+}
+
+/// A running watch. Dropping it removes the breakpoints and hooks; so does the kernel when this process dies.
+pub struct Watch {
+    pid: u32,
+    alive: OwnedFd,
+    until: Option<Until>,
+    words: Vec<Place>,
+    sites: Vec<Site>,
+    reads: bool,
+    started: (u64, u64),
+    _object: Object,
+    ring: Ring,
+    counts: Counts<Count>,
+    readers: Table<Reader, Held>,
+    read_sites: Table<u64, u32>,
+    breakpoints: Option<Breakpoints>,
+    hooks: Vec<Attached>,
+    renewed: Instant,
+    naming: Naming,
+    queue: Queue,
+    thinner: Thinner,
+    interpreter: Interpreter,
+    tally: Tally,
+    ending: Option<Ending>,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    events: u64,
+    writes: u64,
+    reads: u64,
+}
+
+fn no_process(pid: u32, error: &std::io::Error) -> WatchError {
+    let mut failed = WatchError::usage(
+        format!("Process {pid} can't be watched"),
+        error.to_string(),
+        "Check the process id; to read another user's process, run it as root (sudo).",
+        "",
+    );
+    if error.kind() == std::io::ErrorKind::PermissionDenied {
+        failed.exit_code = 77;
+    }
+    failed
+}
+
+fn open_pid(pid: u32) -> std::io::Result<OwnedFd> {
+    // SAFETY: takes integers, returns a descriptor.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if descriptor < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
+}
+
+impl Watch {
+    /// Finds what was asked for and starts. `object` is the compiled `bpf/watch.bpf.c`.
+    ///
+    /// # Errors
+    /// In four parts: privileges, what can't be found, what the kernel refuses.
+    pub fn open(pid: u32, request: &Request, object: &[u8]) -> Result<Watch> {
+        require(
+            "Watching a process",
+            &[Capability::Bpf, Capability::Perfmon],
+        )?;
+        check_count(request.words.len())?;
+        let until = request.until.as_deref().map(parse_until).transpose()?;
+        let alive = open_pid(pid).map_err(|error| no_process(pid, &error))?;
+        let naming = Naming::new(pid).map_err(|error| no_process(pid, &error))?;
+        let words: Vec<Place> = {
+            let found = request.words.iter();
+            let found = found.map(|word| Place::find(word, &naming.names, &naming.memory));
+            found.collect::<Result<_>>()?
+        };
+        let sites = find_sites(request, &naming)?;
+        let mut object = Object::load(
+            object,
+            ("ff_config", &config(pid, &words, &sites, request.reads)),
+        )?;
+        let started = (clock::monotonic(), clock::wall());
+        let interpreter = Interpreter::new(&words, request.reads, &naming.memory);
+        let (mut breakpoints, mut hooks) = (None, Vec::new());
+        if !words.is_empty() {
+            let program = duplicate(object.program("ff_watch")?)?;
+            breakpoints = Some(Breakpoints::open(program, &words, request.reads)?);
+        }
+        if !sites.is_empty() {
+            let program = duplicate(object.program("ff_site")?)?;
+            hooks = hook(pid, &sites, &program)?;
+        }
+        Ok(Watch {
+            pid,
+            alive,
+            until,
+            reads: request.reads,
+            started,
+            ring: object.ring("hits")?,
+            counts: object.counts("counts")?,
+            readers: object.table("readers")?,
+            read_sites: object.table("read_sites")?,
+            _object: object,
+            breakpoints,
+            hooks,
+            renewed: Instant::now(),
+            naming,
+            queue: Queue::default(),
+            thinner: Thinner::default(),
+            interpreter,
+            words,
+            sites,
+            tally: Tally::default(),
+            ending: None,
+        })
+    }
+
+    /// The first line of the output, as JSON.
+    pub fn header(&self) -> String {
+        let access = if self.reads { "read-write" } else { "write" };
+        let words = self
+            .words
+            .iter()
+            .enumerate()
+            .map(|(index, word)| What::Word {
+                name: &word.name.name,
+                address: format!("{:#x}", word.address),
+                size: word.size,
+                access,
+                value: self
+                    .interpreter
+                    .first_value(index)
+                    .map(|v| format!("{v:#x}")),
+                data: &word.name,
+            });
+        let sites = self.sites.iter().map(|site| What::Site {
+            name: site.code.to_string(),
+            effect: site.access.effect.name(),
+            instruction: site.access.instruction.to_string(),
+            size: site.size(),
+            code: &site.code,
+        });
+        let watches = words.chain(sites).zip(1..);
+        json(&Header {
+            schema: "flagfinder.watch/1",
+            pid: self.pid,
+            backend: "perf",
+            clock: "CLOCK_MONOTONIC, ns",
+            started: self.started.0,
+            started_unix_ns: self.started.1,
+            thinning: THINNING,
+            watches: watches
+                .map(|(what, watch)| Watched { watch, what })
+                .collect(),
+        })
+    }
+
+    /// Waits up to `patience` and returns the events that are certain to be next, in order of time; also why it is over, once it is.
+    ///
+    /// # Errors
+    /// When a CPU that came online can't be covered.
+    pub fn poll(&mut self, patience: Duration) -> Result<(Vec<Event>, Option<Ending>)> {
+        let mut events = Vec::new();
+        if self.ending.is_some() {
+            return Ok((events, self.ending));
+        }
+        self.ring.wait(patience);
+        if self.renewed.elapsed() > RENEWAL {
+            self.renewed = Instant::now();
+            if let Some(breakpoints) = &mut self.breakpoints {
+                breakpoints.renew()?;
+            }
+        }
+        let ended = self.target_ended();
+        // Read before draining: what is drained later may be newer than what is still in the ring.
+        let now = clock::monotonic();
+        let full = self.drain() == BATCH;
+        let limit = match (ended, full) {
+            (true, false) => u64::MAX,
+            _ => now,
+        };
+        self.release(limit, &mut events);
+        if ended && !full && self.ending.is_none() {
+            self.ending = Some(Ending::TargetEnded);
+            self.detach();
+            self.finish_readers(&mut events);
+        }
+        Ok((events, self.ending))
+    }
+
+    /// Ends the watch and returns the events that were still to come.
+    pub fn finish(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.detach();
+        if self.ending.is_none() {
+            while self.drain() == BATCH {}
+            self.release(u64::MAX, &mut events);
+        }
+        if self.ending.is_none() {
+            self.finish_readers(&mut events);
+            self.ending.get_or_insert(Ending::Stopped);
+        }
+        events
+    }
+
+    /// The last line of the output, as JSON: what happened in all.
+    pub fn summary(&self) -> String {
+        let counts = self.counts.read();
+        let cpus = counts.iter().zip(0..).filter(|(count, _)| count.lost > 0);
+        let total: u64 = counts.iter().map(|count| count.lost).sum();
+        json(&Summary {
+            event: "end",
+            reason: self.ending.unwrap_or(Ending::Stopped),
+            ts: clock::monotonic(),
+            hits: counts.iter().map(|count| count.hits).sum(),
+            events: self.tally.events,
+            writes: self.tally.writes,
+            reads: self.tally.reads,
+            lost: Lost {
+                total,
+                cpus: cpus.map(|(count, cpu)| (cpu, count.lost)).collect(),
+            },
+        })
+    }
+
+    /// Records lost so far.
+    pub fn lost(&self) -> u64 {
+        self.counts.read().iter().map(|count| count.lost).sum()
+    }
+
+    fn detach(&mut self) {
+        self.breakpoints = None;
+        self.hooks.clear();
+    }
+
+    fn target_ended(&self) -> bool {
+        let mut poll = libc::pollfd {
+            fd: self.alive.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd.
+        unsafe { libc::poll(&mut poll, 1, 0) > 0 }
+    }
+
+    /// Takes records from the ring; tells BPF at once which code only reads.
+    fn drain(&mut self) -> usize {
+        let (queue, interpreter, naming) =
+            (&mut self.queue, &mut self.interpreter, &mut self.naming);
+        let read_sites = &mut self.read_sites;
+        let reads = self.reads;
+        self.ring.drain(BATCH, |record| {
+            let Some(hit) = Hit::read(record) else { return };
+            if reads && interpreter.only_reads(&hit, naming) {
+                // Without room BPF sends every read, and thinning happens here.
+                read_sites.insert(hit.ip, SITE_READS);
+            }
+            queue.add(hit);
+        })
+    }
+
+    fn release(&mut self, now: u64, events: &mut Vec<Event>) {
+        while self.ending.is_none() {
+            let Some(hit) = self.queue.next(now) else {
+                return;
+            };
+            let kept = self.thin(hit);
+            for hit in kept {
+                self.report(&hit, events);
+            }
+        }
+    }
+
+    fn thin(&mut self, hit: Hit) -> Vec<Hit> {
+        let mut kept = Vec::new();
+        let readers = &self.readers;
+        if self.interpreter.reads(&hit, &mut self.naming, &self.sites) {
+            self.thinner.read(hit, |hit| kept.push(hit));
+            return kept;
+        }
+        if hit.kind == HIT_WATCH {
+            let held = |reader: &Reader| readers.get(reader);
+            self.thinner
+                .write(hit.place, hit.ts, held, |hit| kept.push(hit));
+            kept.sort_by_key(|hit| hit.ts);
+        }
+        kept.push(hit);
+        kept
+    }
+
+    fn finish_readers(&mut self, events: &mut Vec<Event>) {
+        let mut last = Vec::new();
+        let readers = &self.readers;
+        self.thinner
+            .finish(|reader| readers.get(reader), |hit| last.push(hit));
+        for hit in last {
+            self.report(&hit, events);
+        }
+    }
+
+    fn report(&mut self, hit: &Hit, events: &mut Vec<Event>) {
+        let pending = self.queue.holds(hit.place);
+        let event = self
+            .interpreter
+            .event(hit, &mut self.naming, &self.sites, pending);
+        self.tally.events += 1;
+        match event.kind {
+            crate::EventKind::Write => self.tally.writes += 1,
+            crate::EventKind::Read => self.tally.reads += event.reads,
+            crate::EventKind::Access => {}
+        }
+        let met = self
+            .until
+            .is_some_and(|until| until.is_met(&event, self.tally.events));
+        events.push(event);
+        if met && self.ending.is_none() {
+            self.ending = Some(Ending::Until);
+            self.detach();
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    // Strings and numbers into memory: nothing can fail.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn duplicate(descriptor: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
+    descriptor.try_clone_to_owned().map_err(|error| {
+        let fix = "Raise the limit of open files (ulimit -n).";
+        WatchError::unavailable("A descriptor can't be duplicated", error.to_string(), fix)
+    })
+}
+
+fn parse_until(text: &str) -> Result<Until> {
+    Until::parse(text).ok_or_else(|| {
+        WatchError::usage(
+            "The condition to stop at isn't understood",
+            format!("--until {text}"),
+            "Write --until write, --until read, --until 'value==1' (or != < <= > >=), or --until COUNT.",
+            "",
+        )
+    })
+}
+
+fn find_sites(request: &Request, naming: &Naming) -> Result<Vec<Site>> {
+    let mut sites: Vec<Site> = Vec::new();
+    for site in &request.sites {
+        let found = Site::find(site, &naming.names, &naming.memory)?;
+        if sites.iter().all(|known| known.ip != found.ip) {
+            sites.push(found);
+        }
+    }
+    if sites.len() > SITE_MAX {
+        return Err(WatchError::usage(
+            "There are too many instructions to hook",
+            format!("{} were asked for, {SITE_MAX} can be hooked", sites.len()),
+            "Name the ones that matter with --site.",
+            "",
+        ));
+    }
+    Ok(sites)
+}
+
+fn config(pid: u32, words: &[Place], sites: &[Site], reads: bool) -> Config {
+    let mut config = Config::zeroed();
+    config.tgid = pid;
+    config.words = words.len() as u32;
+    config.sites = sites.len() as u32;
+    for (to, word) in config.word.iter_mut().zip(words) {
+        to.address = word.address;
+        to.size = word.size;
+        to.reads = u32::from(reads);
+    }
+    for (to, site) in config.site.iter_mut().zip(sites) {
+        *to = site.config();
+    }
+    config
+}

@@ -1,0 +1,76 @@
+//! Where threads' `fs:0` points, without stopping them: /proc does not tell, and ptrace would interrupt system calls.
+//!
+//! The x86-64 ABI makes the word at `fs:0` a pointer to itself, and C libraries keep the thread's id close behind: glibc, which also
+//! repeats the pointer at `fs:0x10`, 0x2d0 bytes on, musl 0x30. Memory that could hold such blocks (private, writable,
+//! anonymous) is searched for this pattern. Blind spot: programs without a C library (Go) have no such block.
+
+use flagfinder_code::{Maps, NamesInput};
+
+use crate::memory::Memory;
+
+/// The thread's id lies this close behind `fs:0`.
+const ID_WITHIN: usize = 0x400;
+/// Blocks are aligned at least so.
+const ALIGNMENT: usize = 16;
+/// Larger mappings are searched at their ends only: thread stacks have their block on top, arenas have none.
+const SEARCHED: u64 = 8 << 20;
+
+/// Fills in `fs_base` of the threads where it is found.
+pub(crate) fn find(input: &mut NamesInput, memory: &Memory) {
+    let Some(maps) = input.maps.last().cloned() else {
+        return;
+    };
+    let mut bytes = Vec::new();
+    for (start, end) in candidates(&maps) {
+        if input.threads.iter().all(|thread| thread.fs_base.is_some()) {
+            return;
+        }
+        bytes.resize((end - start) as usize, 0);
+        let read = memory.read(start, &mut bytes);
+        for (address, block) in blocks(start, &bytes[..read]) {
+            let ids: Vec<u32> = block
+                .chunks_exact(4)
+                .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
+                .collect();
+            let mut unknown = input.threads.iter_mut().filter(|t| t.fs_base.is_none());
+            if let Some(thread) = unknown.find(|t| ids.contains(&t.tid)) {
+                thread.fs_base = Some(address);
+            }
+        }
+    }
+}
+
+fn candidates(maps: &Maps) -> Vec<(u64, u64)> {
+    let anonymous = maps.all().iter().filter(|m| {
+        let nameless = m.path.is_empty() || m.path == "[heap]" || m.path.starts_with("[anon");
+        m.writable && m.readable && !m.shared && nameless
+    });
+    anonymous
+        .map(|m| (m.start.max(m.end.saturating_sub(SEARCHED)), m.end))
+        .collect()
+}
+
+/// Address and first bytes of what looks like a thread's block.
+fn blocks(start: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let offsets = (0..bytes.len().saturating_sub(8)).step_by(ALIGNMENT);
+    offsets.filter_map(move |at| {
+        let word: [u8; 8] = bytes[at..at + 8].try_into().ok()?;
+        let address = start + at as u64;
+        let end = bytes.len().min(at + ID_WITHIN);
+        (u64::from_le_bytes(word) == address).then(|| (address, &bytes[at..end]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_points_to_itself() {
+        let mut bytes = vec![0; 256];
+        bytes[64..72].copy_from_slice(&0x7000_0040u64.to_le_bytes());
+        bytes[128..136].copy_from_slice(&0x7000_0040u64.to_le_bytes());
+        let found: Vec<u64> = blocks(0x7000_0000, &bytes).map(|(a, _)| a).collect();
+        assert_eq!(found, [0x7000_0040]);
+    }
+}

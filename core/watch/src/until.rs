@@ -1,0 +1,106 @@
+//! When to stop by itself: `write`, `read`, `value==1`, or a number of events.
+
+use crate::event::{Event, EventKind};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// A condition on events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    Write,
+    Read,
+    /// So many events.
+    Count(u64),
+    /// The value read or written, unsigned.
+    Value(Compare),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compare {
+    comparison: Comparison,
+    number: u64,
+}
+
+impl Until {
+    /// `None`: not understood.
+    pub fn parse(text: &str) -> Option<Until> {
+        let text: String = text.split_whitespace().collect();
+        match &text[..] {
+            "write" => return Some(Until::Write),
+            "read" => return Some(Until::Read),
+            _ => {}
+        }
+        let Some(condition) = text.strip_prefix("value") else {
+            return number(&text).filter(|&n| n > 0).map(Until::Count);
+        };
+        let operators = [
+            ("==", Comparison::Equal),
+            ("!=", Comparison::NotEqual),
+            ("<=", Comparison::LessOrEqual),
+            (">=", Comparison::GreaterOrEqual),
+            ("<", Comparison::Less),
+            (">", Comparison::Greater),
+        ];
+        operators.iter().find_map(|&(sign, comparison)| {
+            let number = number(condition.strip_prefix(sign)?)?;
+            Some(Until::Value(Compare { comparison, number }))
+        })
+    }
+
+    /// Whether `event`, the `count`-th one, fulfils it.
+    pub fn is_met(self, event: &Event, count: u64) -> bool {
+        match self {
+            Until::Write => event.kind == EventKind::Write,
+            Until::Read => event.kind == EventKind::Read,
+            Until::Count(wanted) => count >= wanted,
+            Until::Value(compare) => event.value.is_some_and(|value| compare.holds(value)),
+        }
+    }
+}
+
+impl Compare {
+    fn holds(self, value: u64) -> bool {
+        match self.comparison {
+            Comparison::Equal => value == self.number,
+            Comparison::NotEqual => value != self.number,
+            Comparison::Less => value < self.number,
+            Comparison::LessOrEqual => value <= self.number,
+            Comparison::Greater => value > self.number,
+            Comparison::GreaterOrEqual => value >= self.number,
+        }
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_understood() {
+        assert_eq!(Until::parse("write"), Some(Until::Write));
+        assert_eq!(Until::parse("100"), Some(Until::Count(100)));
+        let value = Until::parse("value >= 0x10").expect("understood");
+        let Until::Value(compare) = value else {
+            panic!("{value:?}")
+        };
+        assert!(compare.holds(16) && compare.holds(17) && !compare.holds(15));
+        for wrong in ["", "0", "value", "value=1", "value==x", "writes"] {
+            assert_eq!(Until::parse(wrong), None, "{wrong}");
+        }
+    }
+}

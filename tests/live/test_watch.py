@@ -1,0 +1,552 @@
+"""`watch` on real processes, with real breakpoints. Needs root or CAP_BPF and CAP_PERFMON, and hardware breakpoints.
+
+The program `programs/writers.c` makes known accesses once it gets a line on its stdin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import FLAGFINDER, ROOT, flagfinder, live_or_skip, run
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+SOURCE = ROOT / "tests" / "live" / "programs" / "writers.c"
+STARTED = 20.0
+SET_UP = 60.0
+
+
+@pytest.fixture(scope="session")
+def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled program."""
+    if os.geteuid() != 0:
+        live_or_skip("watching needs CAP_BPF and CAP_PERFMON; run as root")
+    program = tmp_path_factory.mktemp("writers") / "writers"
+    built = run(["gcc", "-O1", "-g", "-pthread", "-o", program, SOURCE], timeout=60)
+    assert built.returncode == 0, built.stderr
+    return program
+
+
+class Target:
+    """The running program: what it printed, and the lines that make it go on."""
+
+    def __init__(self, program: Path, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.printed: dict[str, int] = {}
+        self.until("ready")
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def until(self, name: str) -> None:
+        """Reads what it prints up to the line of this name."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            word, number = line.split()
+            self.printed[word] = int(number, 0)
+            if word == name:
+                return
+        pytest.fail(f"the program ended before it printed {name}")
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=30)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+@contextlib.contextmanager
+def target(program: Path, *words: str) -> Iterator[Target]:
+    started = Target(program, *words)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+class Watcher:
+    """A running `flagfinder watch --json`, from its header on."""
+
+    def __init__(self, pid: int, *words: str | Path) -> None:
+        self.process = subprocess.Popen(
+            [*FLAGFINDER, "watch", str(pid), *map(str, words), "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        first = self.process.stdout.readline()
+        if not first:
+            _, err = self.process.communicate(timeout=SET_UP)
+            pytest.fail(f"watch did not start: {err}")
+        self.header: dict[str, Any] = json.loads(first)
+        self.exit_code = 0
+
+    def stop(self) -> None:
+        """Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    def rest(self, timeout: float = 60) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The events and the totals, once it ends."""
+        out, err = self.process.communicate(timeout=timeout)
+        self.exit_code = self.process.returncode
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert lines, err
+        assert lines[-1]["event"] == "end", err
+        return lines[:-1], lines[-1]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def watching(pid: int, *words: str | Path) -> Iterator[Watcher]:
+    started = Watcher(pid, *words)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def run_watched(
+    program: Path, what: list[str], *words: str
+) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+    """Watches while the program does `what` and ends; header, events, totals."""
+    with target(program, *what) as running, watching(running.pid, *words) as watcher:
+        running.go()
+        running.until("done")
+        running.go()
+        events, end = watcher.rest()
+    assert end["reason"] == "target-ended"
+    assert watcher.exit_code == 0
+    return watcher.header, events, end
+
+
+def values(events: list[dict[str, Any]]) -> list[tuple[str, str | None, str | None]]:
+    """(w or r, previous, value) of each."""
+    return [(e["event"].removeprefix("data_flag_")[0], e["previous"], e["value"]) for e in events]
+
+
+def in_function(event: dict[str, Any]) -> str:
+    return str(event["code"]["symbol"]).split("+", maxsplit=1)[0]
+
+
+@pytest.mark.parametrize("writes", [200, 20_000])
+def test_every_planted_write_is_seen_or_counted(writers: Path, writes: int) -> None:
+    threads = 8
+    _, events, end = run_watched(writers, ["planted", str(threads), str(writes)], "writers", "word64")
+    assert end["hits"] == threads * writes
+    assert end["events"] + end["lost"]["total"] == threads * writes
+    assert sum(end["lost"]["cpus"].values()) == end["lost"]["total"]
+    assert len(events) == end["events"]
+    seen: dict[int, list[int]] = {}
+    for event in events:
+        value = int(event["value"], 16)
+        seen.setdefault(value >> 32, []).append(value & 0xFFFFFFFF)
+        assert in_function(event) == "planted"
+    assert sorted(seen) == list(range(1, threads + 1))  # threads that started after the watch
+    for numbers in seen.values():
+        assert numbers == sorted(set(numbers)), "one thread's writes come once and in order"
+    if end["lost"]["total"] == 0:
+        assert all(numbers == list(range(1, writes + 1)) for numbers in seen.values())
+    if writes == 200:
+        assert end["lost"]["total"] == 0
+
+
+@pytest.mark.parametrize("reads", [[], ["--reads"]], ids=["writes", "reads"])
+@pytest.mark.parametrize(
+    ("word", "size", "first", "second"),
+    [
+        ("word8", 1, 0x11, 0x51),
+        ("word16", 2, 0x2222, 0x6262),
+        ("word32", 4, 0x33333333, 0x73737373),
+        ("word64", 8, 0x4444444444444444, 0x8484848484848484),
+    ],
+)
+def test_values_of_all_sizes(writers: Path, word: str, size: int, first: int, second: int, reads: list[str]) -> None:
+    header, events, end = run_watched(writers, ["sizes"], "writers", word, *reads)
+    watch = header["watches"][0]
+    assert (watch["size"], watch["value"]) == (size, "0x0")
+    assert watch["data"]["symbol"] == word
+    assert values(events) == [("w", "0x0", hex(first)), ("w", hex(first), hex(second))]
+    assert {in_function(event) for event in events} == {"write_sizes"}
+    assert [frame["symbol"].split("+")[0] for frame in events[0]["stack"]][:1] == ["main"]
+    assert end["lost"]["total"] == 0
+
+
+def test_updates_tell_what_they_found_and_left(writers: Path) -> None:
+    _, events, _ = run_watched(writers, ["update"], "writers", "word32")
+    assert values(events) == [
+        ("w", "0x0", "0x5"),
+        ("w", "0x5", "0x7"),
+        ("w", "0x7", "0x8"),
+        ("r", "0x8", "0x8"),  # a compare-and-exchange that failed
+        ("w", "0x8", "0x14"),
+        ("w", "0x14", "0x1e"),
+        ("w", "0x1e", "0x1f"),
+    ]
+
+
+def test_reads_are_told_from_writes_and_thinned(writers: Path) -> None:
+    _, events, end = run_watched(writers, ["spin", "300"], "writers", "word32", "--reads")
+    spinning = [event for event in events if in_function(event) == "spin_until_set"]
+    setting = [event for event in events if in_function(event) == "set_flag"]
+    assert values(setting) == [("w", "0x0", "0x1")]
+    assert {event["event"] for event in spinning} == {"data_flag_read"}
+    before = [event for event in spinning if event["ts"] < setting[0]["ts"]]
+    assert {event["value"] for event in before} == {"0x0"}
+    assert spinning[-1]["value"] == "0x1"
+    assert events == sorted(events, key=lambda event: event["ts"])
+    # 300 ms of spinning at 10 us a hit, in a few events.
+    assert len(events) < 20
+    assert sum(event["reads"] for event in spinning) > 1000
+    assert end["hits"] == sum(event.get("reads", 1) for event in events)
+
+
+def test_writes_alone_leave_reads_alone(writers: Path) -> None:
+    _, events, end = run_watched(writers, ["spin", "300"], "writers", "word32")
+    assert values(events) == [("w", "0x0", "0x1")]
+    assert end["hits"] == 1
+
+
+def test_the_kernel_s_writes_are_seen(writers: Path) -> None:
+    _, events, _ = run_watched(writers, ["kernel"], "writers", "word32")
+    assert {event["syscall"] for event in events} == {0}
+    assert events[-1]["value"] == "0x1234"
+    assert {event["code"]["module"] for event in events} == {"libc.so.6"}
+    assert "main" in {frame["symbol"].split("+")[0] for frame in events[0]["stack"]}
+
+
+def test_an_access_path_is_followed_through_the_process(writers: Path) -> None:
+    header, events, _ = run_watched(writers, ["pool"], "--expr", "pool->current->state")
+    data = header["watches"][0]["data"]
+    assert (data["symbol"], data["field"]) == ("the_pool", ".workers[2].state")
+    assert values(events) == [("w", "0x0", "0x2a")]
+
+
+def test_four_at_once_and_a_fifth_is_refused(writers: Path) -> None:
+    words = [word for index in range(4) for word in ("--expr", f"flags[{index}]")]
+    _, events, _ = run_watched(writers, ["flags"], *words)
+    assert [(e["watch"], e["value"]) for e in events] == [(1, "0x1"), (2, "0x2"), (3, "0x3"), (4, "0x4")]
+    with target(writers, "flags") as running:
+        refused = flagfinder("watch", str(running.pid), *words, "--expr", "flags[4]")
+        assert refused.returncode == 2
+        assert_four_parts(refused.stderr, "debug registers")
+        # Four of ours are taken: another watch meets the kernel's ENOSPC.
+        with watching(running.pid, *words):
+            refused = flagfinder("watch", str(running.pid), "--expr", "flags[4]")
+            assert refused.returncode == 2
+            assert_four_parts(refused.stderr, "a CPU has none left")
+
+
+def assert_four_parts(stderr: str, found: str) -> None:
+    assert found in stderr
+    assert "Traceback" not in stderr
+    for part in ("found:", "fix:"):
+        assert part in stderr, stderr
+
+
+def test_thread_local_of_one_thread(writers: Path) -> None:
+    with target(writers, "own") as running:
+        running.until("tid")
+        tid = running.printed["tid"]
+        unnamed = flagfinder("watch", str(running.pid), "writers", "own")
+        assert unnamed.returncode == 2
+        assert_four_parts(unnamed.stderr, str(tid))
+        with watching(running.pid, "writers", "own", "--thread", str(tid)) as watcher:
+            running.go()
+            running.until("done")
+            watcher.stop()
+            events, end = watcher.rest()
+    assert end["reason"] == "interrupted"
+    assert watcher.exit_code == 130
+    assert watcher.header["watches"][0]["data"]["kind"] == "tls"
+    assert values(events) == [("w", "0x1", "0x4d")]
+    assert events[0]["tid"] == tid
+
+
+@pytest.mark.parametrize(("until", "last"), [("write", 1), ("3", 3), ("value==5", 5), ("value >= 0x4", 4)])
+def test_until(writers: Path, until: str, last: int) -> None:
+    with target(writers, "flags") as running:
+        base = running.printed["flags"]
+        words = [word for index in range(4) for word in ("--address", hex(base + 8 * index))]
+        with watching(running.pid, *words, "--size", "8", "--until", until) as watcher:
+            running.go()
+            events, end = watcher.rest()
+        assert end["reason"] == "until"
+        assert watcher.exit_code == 0
+        # flags[i] = i + 1, two to a word of eight bytes
+        written = [int(event["value"], 16) for event in events]
+        wanted = [value for value in written if (value if value < 2**32 else value >> 32) == last]
+        assert written[-1] in wanted or until.startswith("value")
+        assert len(events) == {"write": 1, "3": 3}.get(until, len(events))
+        running.until("done")
+        assert running.process.poll() is None
+
+
+def test_until_is_checked_before_anything_else(writers: Path) -> None:
+    with target(writers, "flags") as running:
+        wrong = flagfinder("watch", str(running.pid), "writers", "word32", "--until", "value=1")
+        assert wrong.returncode == 2
+        assert_four_parts(wrong.stderr, "--until value=1")
+
+
+def test_duration(writers: Path) -> None:
+    with (
+        target(writers, "sizes") as running,
+        watching(running.pid, "writers", "word32", "--duration", "0.5") as watcher,
+    ):
+        events, end = watcher.rest()
+    assert (events, end["reason"], watcher.exit_code) == ([], "duration", 1)
+
+
+def test_a_site_sees_every_object(writers: Path) -> None:
+    listing = run(["objdump", "-d", "--no-show-raw-insn", writers], timeout=60).stdout
+    body = listing[listing.index("<request_display>:") :]
+    stored = re.search(r"^\s*([0-9a-f]+):\s+mov\s+%\w+,0x18\(%rdi\)", body, re.MULTILINE)
+    assert stored
+    site = f"writers+0x{stored[1]}"
+    with target(writers, "objects") as running, watching(running.pid, "--site", site) as watcher:
+        running.go()
+        objects = []
+        for _ in range(5):
+            running.until("object")
+            objects.append(running.printed["object"])
+        running.until("done")
+        running.go()
+        events, _ = watcher.rest()
+    assert watcher.header["watches"][0]["effect"] == "write"
+    assert [int(event["ref"], 16) for event in events] == objects
+    assert [int(event["address"], 16) for event in events] == [address + 24 for address in objects]
+    assert values(events) == [("w", "0x0", hex(number)) for number in range(1, 6)]
+
+
+def flag_file(path: Path, pid: int | None, **flag: Any) -> str:
+    """A file as `spin --json` prints it, with one flag."""
+    flags = [{"rank": 1, "confidence": 1.0, "name": "a flag", "readers": [], "writers": [], **flag}]
+    thread = {"tid": pid, "name": "writers", "class": "RepeatedYield", "flags": flags}
+    path.write_text(json.dumps({"schema": "flagfinder.spin/1", "pid": pid, "threads": [thread]}))
+    return f"{path}#1"
+
+
+def test_flags_are_found_again(writers: Path, tmp_path: Path) -> None:
+    with target(writers, "sizes") as running:
+        with watching(running.pid, "writers", "word32") as watcher:
+            data = watcher.header["watches"][0]["data"]
+        other = flag_file(
+            tmp_path / "a.json", 1, kind="global", module="writers", offset=data["offset"], size=4, address={}
+        )
+        with watching(running.pid, "--flag", other) as watcher:
+            assert watcher.header["watches"][0]["data"]["symbol"] == "word32"
+        address = {"normal": None, "spin": hex(running.printed["word64"])}
+        same = flag_file(
+            tmp_path / "b.json", running.pid, kind="heap", module=None, offset="0x8", size=8, address=address
+        )
+        with watching(running.pid, "--flag", same) as watcher:
+            assert watcher.header["watches"][0]["data"]["symbol"] == "word64"
+        moved = flag_file(tmp_path / "c.json", 1, kind="heap", module=None, offset="0x8", size=8, address=address)
+        refused = flagfinder("watch", str(running.pid), "--flag", moved)
+        assert refused.returncode == 2
+        assert_four_parts(refused.stderr, "--all-objects")
+        absent = flagfinder("watch", str(running.pid), "--flag", f"{tmp_path / 'c.json'}#2")
+        assert absent.returncode == 2
+        assert_four_parts(absent.stderr, "rank 2")
+
+
+def test_all_objects_hooks_the_code_of_the_flag(writers: Path, tmp_path: Path) -> None:
+    listing = run(["objdump", "-d", "--no-show-raw-insn", writers], timeout=60).stdout
+    body = listing[listing.index("<request_display>:") :]
+    stored = re.search(r"^\s*([0-9a-f]+):\s+mov\s+%\w+,0x18\(%rdi\)", body, re.MULTILINE)
+    assert stored
+    code = {"module": "writers", "offset": f"0x{stored[1]}", "symbol": "request_display", "source": None}
+    flag = flag_file(tmp_path / "a.json", 1, kind="heap", module=None, size=4, address={}, writers=[{"code": code}])
+    _, events, _ = run_watched(writers, ["objects"], "--flag", flag, "--all-objects")
+    assert len({event["ref"] for event in events}) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("writers", "nope"), "no variable nope"),
+        (("libnope.so", "word32"), "no image libnope.so"),
+        (("writers", "flags"), "32 bytes"),
+        (("--expr", "pool->nope"), "no member nope"),
+        (("--expr", "pool->workers[9].state"), "4 elements"),
+        (("--address", "0x10", "--size", "4"), "nothing is mapped"),
+        (("--address", "0x10001", "--size", "4"), "not aligned"),
+        (("--site", "writers+0x1"), "can't be hooked"),
+        ((), "nothing to watch"),
+    ],
+)
+def test_what_can_t_be_watched_is_said(writers: Path, words: tuple[str, ...], found: str) -> None:
+    with target(writers, "sizes") as running:
+        refused = flagfinder("watch", str(running.pid), *words)
+    assert refused.returncode == 2
+    assert_four_parts(refused.stderr, found)
+
+
+def test_no_such_process(writers: Path) -> None:
+    del writers
+    refused = flagfinder("watch", "4194300", "app", "flag")
+    assert refused.returncode == 2
+    assert_four_parts(refused.stderr, "4194300")
+
+
+def test_without_privileges_the_capability_is_named(writers: Path, tmp_path: Path) -> None:
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        live_or_skip("setpriv (util-linux) is not installed")
+    tmp_path.chmod(0o777)
+    drop = [setpriv, "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+    with target(writers, "sizes") as running:
+        refused = run(
+            [*drop, *FLAGFINDER, "watch", str(running.pid), "writers", "word32"],
+            timeout=60,
+            env={"FF_CACHE_DIR": str(tmp_path)},
+        )
+        assert refused.returncode == 77, refused.stderr
+        assert_four_parts(refused.stderr, "CAP_BPF and CAP_PERFMON")
+        assert "perf_event_paranoid is" in refused.stderr
+        assert "unprivileged_bpf_disabled is" in refused.stderr
+        assert "still works:" in refused.stderr
+
+
+def test_without_a_compiler_it_is_named(writers: Path, tmp_path: Path) -> None:
+    with target(writers, "sizes") as running:
+        refused = run(
+            [*FLAGFINDER, "watch", str(running.pid), "writers", "word32"],
+            timeout=60,
+            env={"FF_CACHE_DIR": str(tmp_path), "FF_CLANG": "/nonexistent/clang"},
+        )
+        assert refused.returncode == 69
+        assert_four_parts(refused.stderr, "clang")
+
+
+def debug_registers(pid: int) -> list[int]:
+    """dr0..dr3 and dr7 of a thread, by ptrace. Breakpoints of perf events don't show here; those of ptrace would."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    libc.ptrace.restype = ctypes.c_long
+    attach, peek_user, detach = 16, 3, 17
+    assert libc.ptrace(attach, pid, None, None) == 0, os.strerror(ctypes.get_errno())
+    os.waitpid(pid, 0x40000000)
+    offset = 848  # offsetof(struct user, u_debugreg)
+    found = [libc.ptrace(peek_user, pid, offset + 8 * number, None) for number in (0, 1, 2, 3, 7)]
+    libc.ptrace(detach, pid, None, None)
+    return found
+
+
+def test_killed_in_the_middle_nothing_stays(writers: Path) -> None:
+    with target(writers, "flags") as running:
+        for _ in range(5):
+            words = [word for index in range(4) for word in ("--expr", f"flags[{index}]")]
+            with watching(running.pid, *words) as watcher:
+                watcher.process.send_signal(signal.SIGKILL)
+                watcher.process.wait(timeout=30)
+        # All four registers are free again on every CPU: else this would meet ENOSPC.
+        with watching(running.pid, *words) as watcher:
+            running.go()
+            running.until("done")
+            watcher.stop()
+            events, _ = watcher.rest()
+        assert len(events) == 4
+        assert debug_registers(running.pid) == [0] * 5
+        running.go()
+        assert running.process.wait(timeout=STARTED) == 0
+
+
+def test_the_terminal_shows_events(writers: Path) -> None:
+    with target(writers, "sizes") as running:
+        process = subprocess.Popen(
+            [*FLAGFINDER, "watch", str(running.pid), "writers", "word32", "--until", "2"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        running.go()
+        out, err = process.communicate(timeout=SET_UP)
+    assert first.startswith("watching word32"), first
+    assert "0x0 -> 0x33333333" in out
+    assert "write_sizes" in out
+    assert "called from" in out
+    assert "2 writes; nothing lost" in err
+
+
+def test_the_output_file_is_whole(writers: Path, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with target(writers, "sizes") as running:
+        process = subprocess.Popen(
+            [*FLAGFINDER, "watch", str(running.pid), "writers", "word64", "-o", str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        running.go()
+        running.until("done")
+        running.go()
+        process.communicate(timeout=SET_UP)
+    header, *events, end = [json.loads(line) for line in path.read_text().splitlines()]
+    assert header["schema"] == "flagfinder.watch/1"
+    assert "first" in header["thinning"]
+    assert [event["value"] for event in events] == ["0x4444444444444444", "0x8484848484848484"]
+    assert (end["event"], end["events"]) == ("end", 2)
+
+
+def test_the_package_does_the_same(writers: Path) -> None:
+    code = """
+import json, sys
+from flagfinder.watch import Watch, WatchRequest, symbol_word
+with Watch(int(sys.argv[1]), WatchRequest([symbol_word("writers", "word8")], until="2")) as watch:
+    print("ready", flush=True)
+    values = [json.loads(line)["value"] for lines in watch.batches(60) for line in lines]
+    print(values, watch.ending)
+"""
+    with target(writers, "sizes") as running:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", code, str(running.pid)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        running.go()
+        out, _ = process.communicate(timeout=SET_UP)
+    assert out.strip() == "['0x11', '0x51'] until"
+
+
+def test_a_hot_reader_goes_on_while_writes_are_watched(writers: Path) -> None:
+    """No timing: only that nothing traps. The speed is measured by bench/watch_speed.py."""
+    with target(writers, "spin", "200") as running, watching(running.pid, "writers", "word64") as watcher:
+        running.go()
+        running.until("done")
+        time.sleep(0.1)
+        watcher.stop()
+        events, end = watcher.rest()
+    assert (events, end["hits"]) == ([], 0)
