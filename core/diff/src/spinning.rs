@@ -51,15 +51,16 @@ pub struct Held {
 }
 
 impl Held {
+    /// `classes` are the calls whose stays are earlier ones.
     fn new(
         (frame, target, number): (usize, u32, u32),
         stays: &Stays,
         (total, end_ts): (u64, u64),
+        classes: &[Class],
     ) -> Option<Held> {
         let stay = stays.get(&(target, Class::Final, number))?.current?;
-        let classes = [Class::Final, Class::Full, Class::Caller, Class::Function];
         let mut earlier = LoopStays::default();
-        for class in classes {
+        for &class in classes {
             if let Some(stays) = stays.get(&(target, class, number)) {
                 earlier.ended += stays.ended;
                 earlier.longest = earlier.longest.max(stays.longest);
@@ -125,12 +126,30 @@ pub fn held(
     stays: &Stays,
     end: (u64, u64),
 ) -> Vec<Held> {
+    let held = |classes: &[Class]| held_among(classes, open, chain, nests, stays, end);
+    let found = held(&[Class::Final, Class::Full, Class::Caller, Class::Function]);
+    if found.is_empty() {
+        // Other calls of the function (an interpreter's loop, say) may be about something else.
+        held(&[Class::Final, Class::Full])
+    } else {
+        found
+    }
+}
+
+fn held_among(
+    classes: &[Class],
+    open: &[Frame],
+    chain: &[Option<u32>],
+    nests: &[LoopNest],
+    stays: &Stays,
+    end: (u64, u64),
+) -> Vec<Held> {
     let mut inner: Vec<Held> = Vec::new();
     let mut holding = None;
     'frames: for (frame, (open, target)) in open.iter().zip(chain).enumerate().rev() {
         let Some(target) = *target else { break };
         for number in nests[target as usize].around(open.node) {
-            let loop_ = Held::new((frame, target, number), stays, end)
+            let loop_ = Held::new((frame, target, number), stays, end, classes)
                 .filter(|held| held.iterations >= LEAST_ITERATIONS);
             match loop_ {
                 Some(held) if held.is_out_of_proportion() => {

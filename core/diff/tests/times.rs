@@ -98,6 +98,32 @@ fn a_long_spin_of_few_blocks() {
     );
 }
 
+/// The thread waited for long in the same function, called from elsewhere: nothing else holds it, so only
+/// calls like the present one count.
+#[test]
+fn another_callers_long_wait() {
+    let code = Code::new(&[
+        ("a0", 0x100, End::Call(0x2000)),
+        ("a1", 0x110, End::Call(0x2000)),
+        ("a2", 0x120, End::Ret),
+        ("w0", 0x2000, End::If(0x2020)),
+        ("w1", 0x2010, End::Jump(0x2000)),
+        ("w2", 0x2020, End::Ret),
+    ]);
+    let run = |number: u32, laps: usize, open: bool| {
+        one(&code, number, 0, |pen| {
+            pen.run("a0").times(5000, "w0 w1").run("w0 w2 a1");
+            pen.times(laps, "w0 w1");
+            if !open {
+                pen.run("w0 w2 a2").exit();
+            }
+        })
+    };
+    let found = diff(&[run(1, 5, false)], &run(2, 2000, true));
+    assert_eq!(found.partings.len(), 1, "{}", found.reason);
+    assert_eq!(found.partings[0].branch, branch_of(0x2000));
+}
+
 /// No longer than an ordinary wait: main's loop may hold it, and the wait is a second guess at best.
 #[test]
 fn an_ordinary_wait_is_not_held() {

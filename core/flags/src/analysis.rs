@@ -7,6 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::compound;
 use crate::condition::Condition;
 use crate::dependence::Dependence;
+use crate::interpreter;
 use crate::report::LoopKind;
 use crate::slice::{Exit, Slicer, Source};
 use crate::spin_loop::{self, SpinLoop};
@@ -53,6 +54,8 @@ pub struct Analysis {
     pub work: bool,
     /// Data was taken from a descriptor in (nearly) every iteration.
     pub consumes: bool,
+    /// The loop runs a program of its own (see `interpreter.rs`).
+    pub interprets: bool,
 }
 
 /// Size of the C library's and the loader's own frames' modules: by file name.
@@ -124,6 +127,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64]) -> Option<Anal
         calls,
         own_words,
         consumes,
+        interprets: interpreter::interprets(window, &spin),
         spin,
     })
 }

@@ -45,6 +45,8 @@ pub struct Outside {
     pub parting: Option<u64>,
     /// Branches (pc in the spin run) that the diff names beside it.
     pub also_parting: Vec<u64>,
+    /// The thread of the normal run that does there what the spinning one does; others run the same code.
+    pub reader: Option<u32>,
     /// A normal run with values was searched for stores.
     pub normal_searched: bool,
     /// The spin run's other threads were searched for stores.
@@ -89,11 +91,18 @@ impl Outside {
         })
     }
 
+    fn is_foreign(&self, store: &Store) -> bool {
+        store.foreign && !(store.normal && Some(store.tid) == self.reader)
+    }
+
     /// Does a thread other than the reader write it where things go well? (In the spin
     /// run it may just have been set up before the loop.)
     pub fn is_written_by_others(&self, candidate: &Candidate) -> bool {
         let stores = self.stores.get(&candidate.address);
-        stores.is_some_and(|stores| stores.iter().any(|store| store.foreign && store.normal))
+        stores.is_some_and(|stores| {
+            let mut normal = stores.iter().filter(|store| store.normal);
+            normal.any(|store| self.is_foreign(store))
+        })
     }
 
     /// What the writers say about a candidate.
@@ -114,7 +123,7 @@ impl Outside {
             stores.and_then(|stores| {
                 stores
                     .iter()
-                    .find(|store| store.normal == normal && store.foreign)
+                    .find(|store| store.normal == normal && self.is_foreign(store))
             })
         };
         let counterpart = self.counterparts.get(&candidate.address);
@@ -142,6 +151,10 @@ impl Outside {
         if let Some(value) = counterpart.and_then(|c| c.exit_value) {
             if Some(value) != candidate.value {
                 add(0.15, format!("the normal run left with {value:#x} there"));
+                let mut stores = stores.into_iter().flatten();
+                if stores.any(|s| s.normal && self.is_foreign(s) && s.value == Some(value)) {
+                    add(0.1, "that is what the other thread wrote".into());
+                }
             } else {
                 add(-0.15, "the normal run read the same value and left".into());
             }

@@ -248,6 +248,7 @@ fn judge(
     let mut outside = Outside::default();
     if let Some(parting) = case.parting {
         let at = |place: &CodePlace| run_time(case.process, place);
+        outside.reader = parting.normal_thread.as_ref().map(|thread| thread.tid);
         outside.parting = parting.branch.as_ref().and_then(at);
         outside.also_parting = parting
             .others

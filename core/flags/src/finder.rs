@@ -74,6 +74,10 @@ pub fn report(
     let kind = writer.kind(flags.first());
     let (verdict, reason) = writer.verdict(&flags, call_first, kind);
     let mut notes = Vec::new();
+    if analysis.interprets && verdict != Verdict::NoFlag {
+        let text = "the loop is an interpreter's: it runs a program of its own, and the words are the interpreter's. Which variable of that program is meant, its own tools can tell (a stack dump of the thread names the line)";
+        notes.push(text.to_string());
+    }
     if verdict == Verdict::NoFlag {
         // What was not believed is no flag; it is told all the same.
         groups.clear();

@@ -23,6 +23,7 @@ mod find;
 mod finder;
 mod frames;
 mod gather;
+mod interpreter;
 mod live;
 mod naming;
 mod natural;

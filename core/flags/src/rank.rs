@@ -14,6 +14,8 @@ pub struct Ranked {
     pub candidate: usize,
     /// 0..=1.
     pub score: f64,
+    /// The score before it was cut to that: two words that are both as good as certain still differ.
+    weight: f64,
     /// The exit that it decides most clearly.
     pub exit: usize,
     pub evidence: Vec<String>,
@@ -24,6 +26,12 @@ pub const ENOUGH: f64 = 0.4;
 
 /// Most that a word gets when the loop makes progress towards it.
 const MERE_BOUND: f64 = 0.3;
+
+/// Most that any word gets.
+const CERTAIN: f64 = 0.99;
+
+/// Most that a word gets when an interpreter reads it: it may be any of the interpreter's own.
+const INTERPRETER: f64 = 0.6;
 
 struct Scale {
     score: f64,
@@ -50,8 +58,8 @@ pub fn rank(
         .filter_map(|index| one(window, analysis, names, tid, outside, &depths, index))
         .collect();
     ranked.sort_by(|a, b| {
-        b.score
-            .total_cmp(&a.score)
+        b.weight
+            .total_cmp(&a.weight)
             .then(a.candidate.cmp(&b.candidate))
     });
     ranked
@@ -160,9 +168,15 @@ fn one(
     if progresses && !outside.is_written_by_others(candidate) {
         scale.score = scale.score.min(MERE_BOUND);
     }
+    let most = if analysis.interprets {
+        INTERPRETER
+    } else {
+        CERTAIN
+    };
     Some(Ranked {
         candidate: index,
-        score: scale.score.clamp(0.0, 0.99),
+        score: scale.score.clamp(0.0, most),
+        weight: scale.score,
         exit,
         evidence: scale.evidence,
     })
