@@ -15,10 +15,25 @@ mkfifo silent.fifo
 sleep 600 >silent.fifo &   # keeps the FIFO's writing end open, as a stuck producer does
 producer=$!
 : <silent.fifo
-trap 'kill $producer 2>/dev/null; rm -f silent.fifo' EXIT INT TERM
+hung=
+trap 'kill $producer $hung 2>/dev/null || :; rm -f silent.fifo' EXIT INT TERM
 
 export OMP_WAIT_POLICY=active
 printf '\nThe good run, then one in which the second file never says anything.\n'
 show flagfinder record -o normal.trace -- ./histogram one.txt two.txt
 show flagfinder record -o spin.trace --stop-when-spinning 2 -- ./histogram one.txt silent.fifo
 show flagfinder diff normal.trace spin.trace
+
+printf '\nNow it hangs untraced, and there is no good run: the live process itself is asked.\n'
+./histogram one.txt silent.fifo &
+hung=$!
+sleep 1
+show flagfinder spin "$hung"
+flagfinder spin -q --json "$hung" >live.json
+
+printf '\nWho writes that word? The producer is about to give up, so the second file ends.\n'
+(sleep 4; kill "$producer") &
+show flagfinder watch "$hung" --flag live.json#1 --until write --duration 60 ||
+    printf '(watching needs root, or CAP_BPF and CAP_PERFMON; the rest of the demo did not)\n'
+wait "$hung"
+hung=
