@@ -48,7 +48,9 @@ def record_case(source: Path, expect: dict[str, Any], variant: str, work: Path) 
     env = expect.get("environment", {})
     code, error = driver.fed(normal, command, [], work, expect["normal"], env)
     assert code == 0 or "kill_after" in expect["normal"], f"the normal run ended with {code}: {error}"
-    _, error = driver.fed(spin, command, SPINNING, work, expect["spin"], env)
+    # A program with a busy thread looks as if it were spinning from its start: its case says how to stop.
+    stop = expect["spin"].get("options", SPINNING)
+    _, error = driver.fed(spin, command, stop, work, expect["spin"], env)
     return normal, spin, error
 
 
