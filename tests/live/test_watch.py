@@ -211,6 +211,16 @@ def test_updates_tell_what_they_found_and_left(writers: Path) -> None:
     ]
 
 
+def test_updates_under_read_write_breakpoints(writers: Path) -> None:
+    """What instructions don't prove is null or true, never wrong."""
+    _, events, _ = run_watched(writers, ["update"], "writers", "word32", "--reads")
+    kinds = "".join(event["event"].removeprefix("data_flag_")[0] for event in events)
+    assert kinds == "wwrwrwww"
+    truth = ["0x5", "0x7", "0x7", "0x8", "0x8", "0x14", "0x1e", "0x1f"]
+    assert [event["value"] or true for event, true in zip(events, truth, strict=True)] == truth
+    assert [event["value"] for event in events[1:6]] == truth[1:6]
+
+
 def test_reads_are_told_from_writes_and_thinned(writers: Path) -> None:
     _, events, end = run_watched(writers, ["spin", "300"], "writers", "word32", "--reads")
     spinning = [event for event in events if in_function(event) == "spin_until_set"]

@@ -32,6 +32,8 @@ pub enum ValueSource {
     Memory,
     /// The value that the last event before left.
     Before,
+    /// What the next access found.
+    After,
 }
 
 impl ValueSource {
@@ -40,6 +42,7 @@ impl ValueSource {
             ValueSource::Instruction => "instruction",
             ValueSource::Memory => "memory",
             ValueSource::Before => "before",
+            ValueSource::After => "after",
         }
     }
 }
@@ -72,6 +75,23 @@ pub struct Event {
 }
 
 impl Event {
+    /// Fills in what the write before this access left, if only this access knows; returns whether it did. (An exchange has replaced the
+    /// register whose value it stored.)
+    pub fn tell_before(&mut self, before: &mut Event) -> bool {
+        let found = match (self.kind, self.value_from) {
+            (EventKind::Write, _) => self.previous,
+            (EventKind::Read, Some(ValueSource::Instruction)) => self.value,
+            _ => None,
+        };
+        if before.kind != EventKind::Write || before.value.is_some() || found.is_none() {
+            return false;
+        }
+        before.value = found;
+        before.value_from = Some(ValueSource::After);
+        self.previous = found;
+        true
+    }
+
     /// One line without its end. Addresses and values are hex strings, as JSON readers lose integers past 2**53.
     pub fn to_json(&self) -> String {
         let hex = |number: Option<u64>| number.map_or("null".to_owned(), |n| format!("\"{n:#x}\""));
@@ -108,5 +128,57 @@ impl Event {
             self.cpu, self.code, self.stack
         );
         line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: EventKind, value: Option<u64>, previous: Option<u64>) -> Event {
+        Event {
+            kind,
+            ts: 1,
+            tid: 2,
+            thread: "a \"thread\"".into(),
+            cpu: 0,
+            watch: 1,
+            address: 0,
+            value,
+            value_from: value.map(|_| ValueSource::Instruction),
+            previous,
+            reads: 1,
+            syscall: None,
+            object: None,
+            code: "{}".into(),
+            stack: "[]".into(),
+        }
+    }
+
+    #[test]
+    fn the_next_access_tells_what_an_exchange_left() {
+        let mut exchange = event(EventKind::Write, None, Some(4));
+        let mut read = event(EventKind::Read, Some(5), None);
+        assert!(read.tell_before(&mut exchange));
+        assert_eq!(
+            (exchange.value, exchange.value_from),
+            (Some(5), Some(ValueSource::After))
+        );
+        assert_eq!(read.previous, Some(5));
+        // What is known stays.
+        let mut later = event(EventKind::Write, Some(9), Some(6));
+        assert!(!later.tell_before(&mut exchange));
+        assert_eq!(exchange.value, Some(5));
+    }
+
+    #[test]
+    fn lines_are_json() {
+        let line = event(EventKind::Write, Some(16), None).to_json();
+        let parsed: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        assert_eq!(parsed["thread"], "a \"thread\"");
+        assert_eq!(
+            (&parsed["value"], &parsed["previous"]),
+            (&"0x10".into(), &serde_json::Value::Null)
+        );
     }
 }

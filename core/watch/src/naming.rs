@@ -31,7 +31,9 @@ pub(crate) struct Naming {
     accesses: FxHashMap<(u64, u16), Option<Access>>,
     codes: FxHashMap<u64, Arc<str>>,
     callers: FxHashMap<u64, Arc<str>>,
+    /// By the instruction and the return addresses above it.
     stacks: FxHashMap<Vec<u64>, Arc<str>>,
+    key: Vec<u64>,
     sites: CallSites,
 }
 
@@ -69,6 +71,7 @@ impl Naming {
             codes: FxHashMap::default(),
             callers: FxHashMap::default(),
             stacks: FxHashMap::default(),
+            key: Vec::new(),
             sites: CallSites::default(),
         })
     }
@@ -129,15 +132,17 @@ impl Naming {
         self.code(ip.wrapping_sub(SYSCALL_BYTES))
     }
 
-    /// JSON array of the call sites above code at `ip`.
+    /// JSON array of the call sites above code at `ip`, with these words above its stack pointer.
     pub fn stack(&mut self, ip: u64, words: &[u64]) -> Arc<str> {
         let (names, memory) = (&self.names, &self.memory);
         let read = |at: u64, count: usize| code(names, memory, at, count);
-        let callers = self.sites.callers(&self.names, ip, words, read);
-        if let Some(known) = self.stacks.get(&callers) {
+        self.key.clear();
+        self.key.push(ip);
+        self.sites.candidates(names, words, read, &mut self.key);
+        if let Some(known) = self.stacks.get(&self.key) {
             return Arc::clone(known);
         }
-        let names = &self.names;
+        let callers = self.sites.callers(names, ip, &self.key[1..]);
         let parts = callers.iter().map(|&address| {
             let made = self.callers.entry(address);
             Arc::clone(made.or_insert_with(|| json(&names.caller(address))))
@@ -147,7 +152,7 @@ impl Naming {
         if self.stacks.len() >= STACKS_KEPT {
             self.stacks.clear();
         }
-        self.stacks.insert(callers, Arc::clone(&stack));
+        self.stacks.insert(self.key.clone(), Arc::clone(&stack));
         stack
     }
 }

@@ -78,6 +78,31 @@ impl Hit {
         Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
     }
 
+    /// Without the unused part of the stack.
+    pub fn pack(&self) -> Box<[u8]> {
+        let unused = STACK_WORDS.saturating_sub(self.words as usize) * 8;
+        // SAFETY: plain integers without padding, read as the bytes that they are.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(std::ptr::from_ref(self).cast::<u8>(), size_of::<Hit>())
+        };
+        bytes[..size_of::<Hit>() - unused].into()
+    }
+
+    /// The reverse of `pack`.
+    pub fn unpack(bytes: &[u8]) -> Hit {
+        let mut hit = Hit::zeroed();
+        let count = bytes.len().min(size_of::<Hit>());
+        // SAFETY: `count` bytes are there on both sides, and any bytes are a Hit.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                std::ptr::from_mut(&mut hit).cast::<u8>(),
+                count,
+            );
+        }
+        hit
+    }
+
     /// What a reader's held reads come to.
     pub fn from_held(reader: &Reader, held: &Held, kind: u8) -> Hit {
         Hit {

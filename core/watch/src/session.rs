@@ -20,10 +20,20 @@ use crate::timeline::{Queue, Thinner, THINNING};
 use crate::until::Until;
 use crate::{Result, WatchError};
 
+/// A value that an event did not know is looked for in the next one, if that follows within so many.
+const HINDSIGHT: usize = 64;
 /// CPUs that came online are looked for this often.
 const RENEWAL: Duration = Duration::from_secs(1);
-/// Records taken from the ring before events are handed out, so that nobody waits for them too long.
+/// Records taken from the ring at a time: more than it holds.
+const DRAINED: usize = 1 << 17;
+/// Events handed out at a time.
 const BATCH: usize = 8192;
+/// After so many new records taking more of them comes first: interpreting costs ten times as much.
+const BUSY: usize = 4096;
+/// Events handed out meanwhile.
+const BUSY_BATCH: usize = 256;
+/// Hits that may wait here, of at most 744 bytes: a target may have more of the CPU than we do. Then the ring fills, and what it can't take is counted.
+const WAITING: usize = 1 << 19;
 
 /// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -260,7 +270,9 @@ impl Watch {
         if self.ending.is_some() {
             return Ok((events, self.ending));
         }
-        self.ring.wait(patience);
+        if self.queue.len() < BUSY {
+            self.ring.wait(patience);
+        }
         if self.renewed.elapsed() > RENEWAL {
             self.renewed = Instant::now();
             if let Some(breakpoints) = &mut self.breakpoints {
@@ -270,13 +282,14 @@ impl Watch {
         let ended = self.target_ended();
         // Read before draining: what is drained later may be newer than what is still in the ring.
         let now = clock::monotonic();
-        let full = self.drain() == BATCH;
+        let (drained, full) = self.drain();
         let limit = match (ended, full) {
             (true, false) => u64::MAX,
             _ => now,
         };
-        self.release(limit, &mut events);
-        if ended && !full && self.ending.is_none() {
+        let most = if drained > BUSY { BUSY_BATCH } else { BATCH };
+        self.release(limit, most, &mut events);
+        if ended && !full && self.queue.len() == 0 && self.ending.is_none() {
             self.ending = Some(Ending::TargetEnded);
             self.detach();
             self.finish_readers(&mut events);
@@ -289,8 +302,10 @@ impl Watch {
         let mut events = Vec::new();
         self.detach();
         if self.ending.is_none() {
-            while self.drain() == BATCH {}
-            self.release(u64::MAX, &mut events);
+            while self.drain().1 {
+                self.release(clock::monotonic(), usize::MAX, &mut events);
+            }
+            self.release(u64::MAX, usize::MAX, &mut events);
         }
         if self.ending.is_none() {
             self.finish_readers(&mut events);
@@ -339,24 +354,29 @@ impl Watch {
         unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
-    /// Takes records from the ring; tells BPF at once which code only reads.
-    fn drain(&mut self) -> usize {
+    /// Takes records from the ring, and tells BPF at once which code only reads. Returns how many, and
+    /// whether there may be more.
+    fn drain(&mut self) -> (usize, bool) {
         let (queue, interpreter, naming) =
             (&mut self.queue, &mut self.interpreter, &mut self.naming);
         let read_sites = &mut self.read_sites;
         let reads = self.reads;
-        self.ring.drain(BATCH, |record| {
-            let Some(hit) = Hit::read(record) else { return };
+        let room = WAITING.saturating_sub(queue.len()).min(DRAINED);
+        let drained = self.ring.drain(room, |record| {
+            let Some(hit) = Hit::read(record) else {
+                return;
+            };
             if reads && interpreter.only_reads(&hit, naming) {
                 // Without room BPF sends every read, and thinning happens here.
                 read_sites.insert(hit.ip, SITE_READS);
             }
-            queue.add(hit);
-        })
+            queue.add(&hit);
+        });
+        (drained, drained == room)
     }
 
-    fn release(&mut self, now: u64, events: &mut Vec<Event>) {
-        while self.ending.is_none() {
+    fn release(&mut self, now: u64, most: usize, events: &mut Vec<Event>) {
+        while self.ending.is_none() && events.len() < most {
             let Some(hit) = self.queue.next(now) else {
                 return;
             };
@@ -396,18 +416,22 @@ impl Watch {
 
     fn report(&mut self, hit: &Hit, events: &mut Vec<Event>) {
         let pending = self.queue.holds(hit.place);
-        let event = self
+        let mut event = self
             .interpreter
             .event(hit, &mut self.naming, &self.sites, pending);
+        let last = events.iter_mut().rev().take(HINDSIGHT);
+        let before = last.into_iter().find(|before| before.watch == event.watch);
+        let told = before.and_then(|before| event.tell_before(before).then_some(&*before));
         self.tally.events += 1;
         match event.kind {
             crate::EventKind::Write => self.tally.writes += 1,
             crate::EventKind::Read => self.tally.reads += event.reads,
             crate::EventKind::Access => {}
         }
-        let met = self
-            .until
-            .is_some_and(|until| until.is_met(&event, self.tally.events));
+        let met = self.until.is_some_and(|until| {
+            let met = |event: &Event| until.is_met(event, self.tally.events);
+            met(&event) || told.is_some_and(met)
+        });
         events.push(event);
         if met && self.ending.is_none() {
             self.ending = Some(Ending::Until);

@@ -65,18 +65,22 @@ impl CallSites {
         })
     }
 
-    /// Return addresses, innermost first, of code at `ip` with these words above its stack pointer.
-    pub fn callers(
+    /// Adds those of `words` that are return addresses, live or old.
+    pub fn candidates(
         &mut self,
         names: &Names,
-        ip: u64,
         words: &[u64],
         code: impl Fn(u64, usize) -> Vec<u8>,
-    ) -> Vec<u64> {
-        let words = words.iter();
-        let sites: Vec<CallSite> = words
-            .filter_map(|&w| self.before(names, w, &code))
-            .collect();
+        found: &mut Vec<u64>,
+    ) {
+        let words = words.iter().copied();
+        found.extend(words.filter(|&word| self.before(names, word, &code).is_some()));
+    }
+
+    /// The live ones of `candidates`, innermost first, for code at `ip`.
+    pub fn callers(&self, names: &Names, ip: u64, candidates: &[u64]) -> Vec<u64> {
+        let known = candidates.iter();
+        let sites: Vec<CallSite> = known.filter_map(|word| *self.known.get(word)?).collect();
         let function = |address: u64| names.function(address).map(|(start, _)| start);
         chain(&sites, function(ip), &function)
     }

@@ -1,7 +1,9 @@
 //! Puts hits in order of time, and holds back the reads between a reader's first and last before each write.
 //!
-//!     hits      r r r r r r r r W r r r r r r r
-//!     events    r             R W r           R      R: the last one, with the number of reads it stands for
+//! ```text
+//! hits      r r r r r r r r W r r r r r r r
+//! events    r             R W r           R      R: the last one, with the number of reads it stands for
+//! ```
 //!
 //! BPF holds back by the same rule once it knows that an instruction only reads (`bpf/watch.bpf.c`), and hands over the last one when the
 //! reader reads again after a write; a reader that does not is asked for its last one here.
@@ -21,13 +23,19 @@ changing counts as a write.";
 /// Hits are this late at most: CPUs hand over at once, but a thread may be interrupted between its hit and its record.
 const LATENESS: u64 = 20_000_000;
 
-/// Orders by time, then by CPU and sequence.
+/// A packed hit; ordered by time, then by CPU and sequence.
 #[derive(Debug)]
-struct Timed(Box<Hit>);
+struct Timed {
+    ts: u64,
+    cpu: u32,
+    place: Option<u16>,
+    sequence: u64,
+    hit: Box<[u8]>,
+}
 
 impl Timed {
     fn key(&self) -> (u64, u32, u64) {
-        (self.0.ts, self.0.cpu, self.0.sequence)
+        (self.ts, self.cpu, self.sequence)
     }
 }
 
@@ -60,27 +68,37 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub fn add(&mut self, hit: Hit) {
-        self.count(&hit, 1);
-        self.waiting.push(Reverse(Timed(Box::new(hit))));
+    pub fn add(&mut self, hit: &Hit) {
+        let place = (hit.kind == HIT_WATCH).then_some(hit.place);
+        self.count(place, 1);
+        self.waiting.push(Reverse(Timed {
+            ts: hit.ts,
+            cpu: hit.cpu,
+            place,
+            sequence: hit.sequence,
+            hit: hit.pack(),
+        }));
+    }
+
+    pub fn len(&self) -> usize {
+        self.waiting.len()
     }
 
     /// The earliest hit, if it is old enough at `now`.
     pub fn next(&mut self, now: u64) -> Option<Hit> {
         let first = &self.waiting.peek()?.0;
-        if first.0.ts.saturating_add(LATENESS) > now {
+        if first.ts.saturating_add(LATENESS) > now {
             return None;
         }
-        let Reverse(Timed(hit)) = self.waiting.pop()?;
-        self.count(&hit, -1);
-        Some(*hit)
+        let Reverse(first) = self.waiting.pop()?;
+        self.count(first.place, -1);
+        Some(Hit::unpack(&first.hit))
     }
 
-    fn count(&mut self, hit: &Hit, change: isize) {
-        if hit.kind == HIT_WATCH {
-            if let Some(count) = self.counts.get_mut(usize::from(hit.place)) {
-                *count = count.saturating_add_signed(change);
-            }
+    fn count(&mut self, place: Option<u16>, change: isize) {
+        let count = place.and_then(|place| self.counts.get_mut(usize::from(place)));
+        if let Some(count) = count {
+            *count = count.saturating_add_signed(change);
         }
     }
 
@@ -257,7 +275,7 @@ mod tests {
     fn hits_leave_the_queue_in_order_of_time() {
         let mut queue = Queue::default();
         for ts in [5, 3, 9] {
-            queue.add(hit(ts, 0, 1));
+            queue.add(&hit(ts, 0, 1));
         }
         assert!(queue.next(LATENESS).is_none());
         let all: Vec<u64> = std::iter::from_fn(|| queue.next(LATENESS + 5))
