@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 
 use flagfinder_flags::decoded::Decoded;
+use flagfinder_flags::decoded_blocks::DecodedBlocks;
 use flagfinder_flags::evaluator::Evaluator;
+use flagfinder_flags::replayer::{replay, Visitor};
 use flagfinder_flags::value::Machine;
-use flagfinder_flags::walk::{walk, Visitor};
 use flagfinder_trace::{BlockId, Flow, Process, Result, Thread};
 
 /// One entry a load in each.
@@ -26,6 +27,7 @@ impl Loads {
     /// All loads of the thread whose values were recorded.
     pub fn read(process: &Process, thread: &Thread) -> Result<Self> {
         let mut loads = Loads::default();
+        let blocks = DecodedBlocks::new(process);
         let (mut passed, mut flow) = (0, thread.flow());
         for span in thread.value_spans() {
             for item in flow.by_ref() {
@@ -36,7 +38,7 @@ impl Loads {
                 }
             }
             loads.next = passed;
-            walk(process, thread, &span, &mut loads)?;
+            replay(&blocks, thread, &span, &mut loads)?;
             // The block that ended the search was taken from `flow` but not passed.
             passed += 1;
         }
@@ -45,13 +47,13 @@ impl Loads {
 }
 
 impl Visitor for Loads {
-    fn block(&mut self, _id: BlockId, _pos: u64, _machine: &Machine) -> ControlFlow<()> {
+    fn enter(&mut self, _id: BlockId, _pos: u64, _machine: &Machine) -> ControlFlow<()> {
         self.current = self.next;
         self.next += 1;
         ControlFlow::Continue(())
     }
 
-    fn step(&mut self, code: &Decoded, evaluator: &Evaluator) {
+    fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
         for access in evaluator.accesses().iter().filter(|access| !access.write) {
             let Some(value) = access.value.get(access.bytes.min(8) * 8) else {
                 continue;

@@ -32,6 +32,8 @@ pub struct Recorded {
     pub addresses: [Option<u64>; 2],
     /// (register number, bytes, value) after the instruction.
     pub registers: [Option<(u8, u8, u64)>; 4],
+    /// What its block loads was not recorded: only the own stack may still be as this thread left it.
+    pub missing: bool,
 }
 
 /// See the module.
@@ -88,7 +90,10 @@ impl Evaluator {
                         bits: slot & mask(bits),
                         known: mask(bits),
                     },
-                    (None, Some(at)) if (8..=64).contains(&bits) => {
+                    (None, Some(at))
+                        if (8..=64).contains(&bits)
+                            && (!recorded.missing || memory.base == Some(RSP)) =>
+                    {
                         self.machine.shadow.load(at, bits)
                     }
                     _ => Value::UNKNOWN,
@@ -271,12 +276,13 @@ impl Evaluator {
 
     /// `false`: not an instruction of the integer ISA; nothing was changed.
     fn execute(&mut self, code: &Decoded) -> bool {
+        // The frequent groups first.
         self.moves(code)
             || self.arithmetic(code)
+            || self.control(code)
             || self.shifts(code)
             || self.bits(code)
             || self.strings(code)
-            || self.control(code)
     }
 
     fn control(&mut self, code: &Decoded) -> bool {

@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::analysis::Candidate;
 
 /// A store to a candidate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     /// From the normal run; else from the spin run.
     pub normal: bool,

@@ -1,6 +1,6 @@
 //! Traces in, report out.
 
-use flagfinder_code::{AllocationLog, CodeMap, Names, NamesInput};
+use flagfinder_code::Names;
 use flagfinder_diff::{CodePlace, Divergence, Parting, PartingKind, Verdict as Parted};
 use flagfinder_trace::{Event, Flow, Process, Thread, Trace, TraceError};
 use rustc_hash::FxHashSet;
@@ -11,10 +11,10 @@ use crate::choose::{self, has_flag};
 use crate::evidence::Outside;
 use crate::finder;
 use crate::frames;
-use crate::gather::{self, Run};
+use crate::gather::{gather, Waiting};
 use crate::naming::Naming;
-use crate::replayer::DecodedBlocks;
 use crate::report::{DivergenceReport, Report, ThreadName, Verdict};
+use crate::run::Run;
 use crate::spin_loop;
 use crate::syscalls::{self, Role};
 use crate::trace_window::tail_window;
@@ -53,11 +53,53 @@ pub enum FindError {
 
 /// One spinning thread, analysed.
 struct Case<'t> {
-    process: &'t Process,
     thread: &'t Thread,
     window: Window,
     analysis: Analysis,
     parting: Option<&'t Parting>,
+}
+
+impl Case<'_> {
+    fn waiting(&self) -> Waiting<'_> {
+        Waiting {
+            tid: self.thread.tid,
+            window: &self.window,
+            analysis: &self.analysis,
+            length: self.parting.map_or(0, |parting| parting.spin_loop.length),
+        }
+    }
+}
+
+/// Looks at the end of a thread; `Err` says why there is nothing to see.
+fn analyse<'t>(
+    run: &mut Run<'t>,
+    thread: &'t Thread,
+    parting: Option<&'t Parting>,
+) -> Result<Result<Case<'t>, String>, FindError> {
+    let header = parting.and_then(|parting| run_time(run.process, &parting.spin_loop.header));
+    let preferred: Vec<u64> = header.into_iter().collect();
+    let enough = |window: &Window| {
+        spin_loop::find(window, &preferred).is_some_and(|spin| spin.iterations >= 12)
+    };
+    let window = tail_window(&run.blocks, thread, enough)?;
+    let tid = thread.tid;
+    if window.is_empty() {
+        return Ok(Err(format!(
+            "thread {tid} has no recorded values; record with --level values, or re-record with --values-in"
+        )));
+    }
+    let Some(analysis) = analysis::analyse(&window, &run.names, &preferred) else {
+        return Ok(Err(format!("thread {tid} repeats nothing at its end")));
+    };
+    let (names, threads) = (&mut run.names, run.process.threads());
+    frames::name_frames(names, &run.blocks, threads, tid, &window, &analysis)?;
+    frames::name_allocations(names, &run.code, &analysis)?;
+    Ok(Ok(Case {
+        thread,
+        window,
+        analysis,
+        parting,
+    }))
 }
 
 /// Finds the flag. Works with the spin trace alone as well; each normal trace adds
@@ -95,50 +137,42 @@ pub fn find_flags_in(
     }
     let mut reports: Vec<Report> = Vec::new();
     let mut notes: Vec<String> = Vec::new();
-    for (process, thread, parting) in candidates(spin, divergence, options)? {
-        let guess = parting.is_some_and(|parting| parting.second_guess);
-        if guess && reports.iter().any(|r| has_flag(r) && is_about(r, thread)) {
+    let suspects = candidates(spin, divergence, options)?;
+    let mut good = Vec::new();
+    for process in normals.iter().flat_map(|normal| normal.processes()) {
+        let mut programs = suspects.iter().map(|suspect| program(suspect.0));
+        let alike = programs.any(|suspect| suspect == program(process));
+        if alike && !process.threads().is_empty() {
+            good.push(Run::new(process)?);
+        }
+    }
+    for process in spin.processes() {
+        let within = |suspect: &&Suspect| std::ptr::eq(suspect.0, process);
+        let suspects: Vec<&Suspect> = suspects.iter().filter(within).collect();
+        if suspects.is_empty() {
             continue;
         }
-        let blocks = DecodedBlocks::new(process);
-        let code = CodeMap::new(process);
-        let preferred = parting.map_or_else(Vec::new, |parting| {
-            run_time(process, &parting.spin_loop.header)
-                .into_iter()
-                .collect()
-        });
-        let enough = |window: &Window| {
-            spin_loop::find(window, &preferred).is_some_and(|spin| spin.iterations >= 12)
-        };
-        let window = tail_window(&blocks, thread, enough)?;
-        if window.is_empty() {
-            notes.push(format!(
-                "thread {} has no recorded values; record with --level values, or re-record with --values-in",
-                thread.tid
-            ));
-            continue;
+        let mut run = Run::new(process)?;
+        let normals: Vec<&Run> = good
+            .iter()
+            .filter(|normal| program(normal.process) == program(process))
+            .collect();
+        // Second guesses only about threads that the first ones found no flag for.
+        for guess in [false, true] {
+            let mut cases = Vec::new();
+            for &&(_, thread, parting) in &suspects {
+                let is_guess = parting.is_some_and(|parting| parting.second_guess);
+                let known = || reports.iter().any(|r| has_flag(r) && is_about(r, thread));
+                if is_guess != guess || guess && known() {
+                    continue;
+                }
+                match analyse(&mut run, thread, parting)? {
+                    Ok(case) => cases.push(case),
+                    Err(note) => notes.push(note),
+                }
+            }
+            reports.extend(judge(&run, &cases, &normals, options)?);
         }
-        let allocations = AllocationLog::from_process(process)?;
-        let mut names = Names::new(NamesInput::from_process(process, allocations));
-        let Some(analysis) = analysis::analyse(&window, &names, &preferred) else {
-            notes.push(format!("thread {} repeats nothing at its end", thread.tid));
-            continue;
-        };
-        let threads = process.threads();
-        frames::name_frames(&mut names, &blocks, threads, thread.tid, &window, &analysis)?;
-        frames::name_allocations(&mut names, &code, &analysis)?;
-        let case = Case {
-            process,
-            thread,
-            window,
-            analysis,
-            parting,
-        };
-        let run = Run {
-            code: &code,
-            blocks: &blocks,
-        };
-        reports.push(judge(&case, &run, &names, normals, options)?);
     }
     let mut report = choose::choose(reports).unwrap_or_else(|| {
         Report::nothing(
@@ -230,6 +264,11 @@ fn is_blocked(thread: &Thread) -> Result<bool, FindError> {
     }))
 }
 
+/// File name of the executable.
+fn program(process: &Process) -> Option<&str> {
+    process.path.rsplit('/').next()
+}
+
 /// Run-time address of a place that the diff named.
 fn run_time(process: &Process, place: &CodePlace) -> Option<u64> {
     let modules = process.modules().iter().rev();
@@ -238,16 +277,28 @@ fn run_time(process: &Process, place: &CodePlace) -> Option<u64> {
     Some(module.base.wrapping_add(place.offset))
 }
 
+/// Asks all runs about the cases of one process.
 fn judge(
-    case: &Case,
     run: &Run,
-    names: &Names,
-    normals: &[&Trace],
+    cases: &[Case],
+    normals: &[&Run],
     options: &Options,
-) -> Result<Report, FindError> {
-    let mut outside = Outside::default();
+) -> Result<Vec<Report>, FindError> {
+    let waiting: Vec<Waiting> = cases.iter().map(Case::waiting).collect();
+    let evidence = gather(run, &waiting, normals, options.writers)?;
+    let naming = Naming {
+        spin: &run.names,
+        normal: normals.first().map(|normal| &normal.names),
+    };
+    let cases = cases.iter().zip(evidence);
+    Ok(cases
+        .map(|(case, outside)| tell(run, case, outside, &naming))
+        .collect())
+}
+
+fn tell(run: &Run, case: &Case, mut outside: Outside, naming: &Naming) -> Report {
     if let Some(parting) = case.parting {
-        let at = |place: &CodePlace| run_time(case.process, place);
+        let at = |place: &CodePlace| run_time(run.process, place);
         outside.reader = parting.normal_thread.as_ref().map(|thread| thread.tid);
         outside.parting = parting.branch.as_ref().and_then(at);
         outside.also_parting = parting
@@ -256,46 +307,13 @@ fn judge(
             .filter_map(|outcome| at(&outcome.instruction))
             .collect();
     }
-    if options.writers {
-        gather::from_spin(&case.analysis, run, case.thread.tid, &mut outside)?;
-    }
-    let mut normal_names = None;
-    for normal in normals {
-        for process in normal.processes() {
-            let same = process.path.rsplit('/').next() == case.process.path.rsplit('/').next();
-            if !same || process.threads().is_empty() {
-                continue;
-            }
-            let code = CodeMap::new(process);
-            let blocks = DecodedBlocks::new(process);
-            let other = Run {
-                code: &code,
-                blocks: &blocks,
-            };
-            let allocations = AllocationLog::from_process(process)?;
-            let other_names = Names::new(NamesInput::from_process(process, allocations));
-            gather::from_normal(
-                &case.window,
-                &case.analysis,
-                run,
-                &other,
-                (names, &other_names),
-                &mut outside,
-            )?;
-            normal_names.get_or_insert(other_names);
-        }
-    }
-    let naming = Naming {
-        spin: names,
-        normal: normal_names.as_ref(),
-    };
     let thread = ThreadName {
         tid: case.thread.tid,
         name: case.thread.name.clone(),
     };
-    let mut report = finder::report(&case.window, &case.analysis, &naming, thread, &outside);
+    let mut report = finder::report(&case.window, &case.analysis, naming, thread, &outside);
     if let Some(parting) = case.parting {
-        join(&mut report, case.process, parting, names);
+        join(&mut report, run.process, parting, &run.names);
     }
     if case.window.contradictions > 0 {
         report.notes.push(format!(
@@ -303,7 +321,7 @@ fn judge(
             case.window.contradictions
         ));
     }
-    Ok(report)
+    report
 }
 
 /// Puts what the diff found into the report.

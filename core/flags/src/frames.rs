@@ -11,8 +11,9 @@ use iced_x86::FlowControl;
 use crate::access_path::Explorer;
 use crate::analysis::Analysis;
 use crate::decoded::Decoded;
+use crate::decoded_blocks::DecodedBlocks;
 use crate::evaluator::Evaluator;
-use crate::replayer::{replay, DecodedBlocks, Visitor};
+use crate::replayer::{replay, Visitor};
 use crate::value::Machine;
 use crate::window::Window;
 

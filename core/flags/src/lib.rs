@@ -5,12 +5,15 @@
 
 mod access_path;
 mod analysis;
+mod block_set;
 mod choose;
 mod compound;
 mod condition;
+mod contents;
 mod counterpart;
 mod deciding_call;
 pub mod decoded;
+pub mod decoded_blocks;
 mod dependence;
 mod evaluate_alu;
 mod evaluate_bits;
@@ -27,16 +30,19 @@ mod interpreter;
 mod live;
 mod naming;
 mod natural;
+mod passes;
 mod rank;
+mod reads;
 pub mod registers;
 pub mod replayer;
 mod report;
+mod run;
 mod slice;
 mod spin_loop;
+mod stores;
 pub mod syscalls;
 mod trace_window;
 pub mod value;
-pub mod walk;
 mod window;
 
 use flagfinder_code::Names;

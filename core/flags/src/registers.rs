@@ -13,9 +13,10 @@ use iced_x86::{Formatter, Instruction, IntelFormatter};
 use serde::Serialize;
 
 use crate::decoded::Decoded;
+use crate::decoded_blocks::DecodedBlocks;
 use crate::evaluator::Evaluator;
+use crate::replayer::{replay, Visitor};
 use crate::value::Machine;
-use crate::walk::{walk, Visitor};
 
 /// x86 numbering.
 const NAMES: [&str; 16] = [
@@ -61,7 +62,7 @@ pub fn registers_before(
     let mut wanted = Wanted::locate(thread, parting.spin_index, count)?;
     if let Some(first) = wanted.places.keys().next() {
         if let Some(span) = thread.values_from(*first) {
-            walk(process, thread, &span, &mut wanted)?;
+            replay(&DecodedBlocks::new(process), thread, &span, &mut wanted)?;
         }
     }
     let names = Names::new(NamesInput::from_process(process, AllocationLog::default()));
@@ -112,7 +113,7 @@ struct Place {
     assembly: Vec<String>,
 }
 
-/// The blocks asked for, by flow position; filled by the walk.
+/// The blocks asked for, by flow position; filled by the replay.
 struct Wanted {
     places: BTreeMap<u64, Place>,
     /// Position of the block whose instructions run now.
@@ -161,7 +162,7 @@ impl Wanted {
 }
 
 impl Visitor for Wanted {
-    fn block(&mut self, _id: BlockId, pos: u64, machine: &Machine) -> ControlFlow<()> {
+    fn enter(&mut self, _id: BlockId, pos: u64, machine: &Machine) -> ControlFlow<()> {
         self.current = pos;
         if self
             .places
@@ -180,7 +181,7 @@ impl Visitor for Wanted {
         ControlFlow::Continue(())
     }
 
-    fn step(&mut self, code: &Decoded, evaluator: &Evaluator) {
+    fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
         let Some(place) = self.places.get_mut(&self.current) else {
             return;
         };

@@ -3,23 +3,33 @@
 //!
 //! A block whose outcome contradicts what was computed makes everything unknown again
 //! until the next checkpoint teaches it: rather nothing than something wrong.
+//! Blind spots: memory that system calls fill is known only where `syscalls::outputs` says
+//! so; a signal handler that began before the span leaves nothing known when it returns.
 
-use flagfinder_code::CodeBlock;
+use std::ops::ControlFlow;
+
 use flagfinder_trace::{
-    protocol, Block, Event, Process, ReplayItem, Result, Slot, SlotKind, Thread, ValueSpan,
+    protocol, Block, BlockId, Event, ReplayItem, Result, Slot, SlotKind, Thread, ValueSpan,
 };
-use iced_x86::{InstructionInfoFactory, Mnemonic};
-use std::sync::OnceLock;
+use iced_x86::Mnemonic;
 
-use crate::decoded::{Decoded, Segment};
+use crate::decoded::{Decoded, Segment, RSP};
+use crate::decoded_blocks::{sets_fs_base, DecodedBlocks};
 use crate::evaluator::{Evaluator, Recorded};
+use crate::syscalls::outputs;
 use crate::value::{Machine, Value, DF, STATUS};
 
-/// `arch_prctl`'s request to set fs_base: a process's first thread begins without one.
-const SET_FS: u64 = 0x1002;
+/// Signal handlers within signal handlers whose interrupted states are kept.
+const INTERRUPTED: usize = 16;
+/// Number of rflags among a checkpoint's registers.
+const RFLAGS: usize = 17;
 
 /// Takes what a thread executed.
 pub trait Visitor {
+    /// Control enters the block at flow position `pos`; breaking ends the replay before it.
+    fn enter(&mut self, _id: BlockId, _pos: u64, _machine: &Machine) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
     /// Before the instruction: the machine is as it found it.
     fn before(&mut self, _code: &Decoded, _machine: &Machine) {}
     /// After it.
@@ -29,43 +39,10 @@ pub trait Visitor {
     fn event(&mut self, _event: &Event) {}
 }
 
-/// Blocks of one process, decoded once for all passes and threads.
-pub struct DecodedBlocks<'p> {
-    process: &'p Process,
-    blocks: Vec<OnceLock<Box<[Decoded]>>>,
-}
-
-impl<'p> DecodedBlocks<'p> {
-    pub fn new(process: &'p Process) -> Self {
-        let mut blocks = Vec::new();
-        blocks.resize_with(process.blocks().len(), OnceLock::new);
-        DecodedBlocks { process, blocks }
-    }
-
-    pub fn process(&self) -> &'p Process {
-        self.process
-    }
-
-    fn get(&self, block: &Block) -> &[Decoded] {
-        let index = self.process.blocks().element_offset(block);
-        // Every block of the trace is one of the table's.
-        let Some(cell) = index.and_then(|index| self.blocks.get(index)) else {
-            return &[];
-        };
-        cell.get_or_init(|| {
-            let mut factory = InstructionInfoFactory::new();
-            CodeBlock::decode(block.pc, &block.code)
-                .instructions
-                .iter()
-                .map(|instruction| Decoded::new(instruction, &mut factory))
-                .collect()
-        })
-    }
-}
-
 /// What replaying met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
+    pub blocks: u64,
     pub instructions: u64,
     /// Times that knowledge was dropped because it contradicted the flow.
     pub contradictions: u64,
@@ -75,15 +52,8 @@ pub struct Statistics {
 
 /// A block that was possibly left early: it waits for the event that says where.
 struct Pending {
-    id: u32,
+    id: BlockId,
     values: Option<Vec<u8>>,
-}
-
-/// What is expected of the next block.
-#[derive(Clone, Copy, Default)]
-struct Outlook {
-    /// Where control must go, if the evaluator knows.
-    next: Option<u64>,
 }
 
 struct Replay<'r, 'p, V> {
@@ -91,14 +61,17 @@ struct Replay<'r, 'p, V> {
     evaluator: Evaluator,
     visitor: &'r mut V,
     statistics: Statistics,
-    outlook: Outlook,
-    /// Block whose last instruction's successor is still to be told.
-    last: Option<u32>,
+    /// Where control must go next, if the evaluator knows.
+    next: Option<u64>,
+    /// The instruction whose successor is still to be told.
+    last: Option<&'r Decoded>,
+    /// The system call under way.
+    call: Option<(u32, [u64; 6])>,
     /// States that signals interrupted.
     interrupted: Vec<Machine>,
 }
 
-/// Replays a span of a thread.
+/// Replays a span of a thread, to its end or until the visitor breaks.
 ///
 /// # Errors
 /// When the trace cannot be read.
@@ -109,14 +82,15 @@ pub fn replay<V: Visitor>(
     visitor: &mut V,
 ) -> Result<Statistics> {
     let mut evaluator = Evaluator::default();
-    evaluator.machine.fs_base = thread.start.map(|s| s.fs_base).filter(|&base| base != 0);
+    evaluator.machine.fs_base = blocks.fs_base(thread, span.start_pos)?;
     let mut replay = Replay {
         blocks,
         evaluator,
         visitor,
         statistics: Statistics::default(),
-        outlook: Outlook::default(),
+        next: None,
         last: None,
+        call: None,
         interrupted: Vec::new(),
     };
     let mut cursor = thread.replay(span);
@@ -127,13 +101,25 @@ pub fn replay<V: Visitor>(
                 if let Some(held) = pending.take() {
                     replay.pending(&held, None);
                 }
+                if let Some(record) = block.block {
+                    replay.arrive(record.pc);
+                }
+                if let Some(registers) = block.checkpoint {
+                    replay.adopt(registers.valid, &registers.values);
+                }
+                let machine = &replay.evaluator.machine;
+                if replay
+                    .visitor
+                    .enter(block.id, block.pos, machine)
+                    .is_break()
+                {
+                    return Ok(replay.statistics);
+                }
+                replay.statistics.blocks += 1;
                 let Some(record) = block.block else {
                     replay.lose();
                     continue;
                 };
-                if let Some(registers) = block.checkpoint {
-                    replay.adopt(registers.valid, &registers.values, true);
-                }
                 if block.partial {
                     let values = block.values.map(<[u8]>::to_vec);
                     pending = Some(Pending {
@@ -155,123 +141,150 @@ pub fn replay<V: Visitor>(
             ReplayItem::Gap { .. } => replay.lose(),
         }
     }
+    if let Some(next) = cursor.successor().and_then(|id| blocks.process().block(id)) {
+        replay.arrive(next.pc);
+    }
     Ok(replay.statistics)
 }
 
 impl<V: Visitor> Replay<'_, '_, V> {
     fn pending(&mut self, held: &Pending, until: Option<u64>) {
-        if let Some(block) = self.blocks.process.block(held.id) {
+        if let Some(block) = self.blocks.process().block(held.id) {
             self.block(block, held.values.as_deref(), until);
             if until.is_some() {
                 self.last = None;
-                self.outlook = Outlook::default();
+                self.next = None;
             }
         }
     }
 
     fn lose(&mut self) {
         self.evaluator.machine.forget();
-        self.outlook = Outlook::default();
+        self.next = None;
         self.last = None;
+        self.call = None;
     }
 
-    fn adopt(&mut self, valid: u32, values: &[u64; protocol::REG_COUNT], flags: bool) {
+    fn adopt(&mut self, valid: u32, values: &[u64; protocol::REG_COUNT]) {
         let machine = &mut self.evaluator.machine;
         for (number, register) in machine.registers.iter_mut().enumerate() {
             if valid >> number & 1 == 1 {
                 *register = Value::of(values[number]);
             }
         }
-        if flags && valid >> 17 & 1 == 1 {
-            machine.set_flags(STATUS | DF, values[17]);
+        if valid >> RFLAGS & 1 == 1 {
+            machine.set_flags(STATUS | DF, values[RFLAGS]);
+        }
+    }
+
+    /// Control reaches a block that begins at `pc`.
+    fn arrive(&mut self, pc: u64) {
+        if let Some(last) = self.last.take() {
+            self.visitor.branch(last, pc);
+        }
+        if self.next.take().is_some_and(|next| next != pc) {
+            self.statistics.contradictions += 1;
+            self.evaluator.machine.forget();
         }
     }
 
     fn block(&mut self, block: &Block, values: Option<&[u8]>, until: Option<u64>) {
-        if let Some(last) = self.last.take() {
-            let code = self.blocks.process.block(last);
-            if let Some(code) = code.and_then(|block| self.blocks.get(block).last()) {
-                self.visitor.branch(code, block.pc);
-            }
-        }
-        if self.outlook.next.is_some_and(|next| next != block.pc) {
-            self.statistics.contradictions += 1;
-            self.evaluator.machine.forget();
-        }
-        self.outlook = Outlook::default();
-        if values.is_none() && !block.slots.is_empty() {
-            self.statistics.without_values += 1;
-        }
+        let blocks = self.blocks;
+        let Some(codes) = blocks.get(block) else {
+            return;
+        };
+        // Loads that nobody recorded must not be answered from what this thread stored long ago.
+        let missing = Recorded {
+            missing: codes.slotless || values.is_none() && !block.slots.is_empty(),
+            ..Recorded::default()
+        };
+        self.statistics.without_values += u64::from(missing.missing);
         let mut slots = SlotReader {
             slots: &block.slots,
             values: values.unwrap_or(&[]),
             known: values.is_some(),
         };
-        let codes = self.blocks.get(block);
-        for (index, code) in codes.iter().enumerate() {
+        for (index, code) in codes.instructions.iter().enumerate() {
             if until == Some(code.pc()) {
                 return;
             }
-            let mut recorded = slots.take(index);
-            if reads_segment_unsafely(code) {
-                // A tracer that reads the operand before the instruction may do so with
-                // its own segment base instead of the program's.
-                recorded.loads = [None; 2];
-            }
             self.visitor.before(code, &self.evaluator.machine);
-            self.evaluator.step(code, &recorded);
+            if slots.has(index) {
+                let mut recorded = slots.take(index);
+                recorded.missing = missing.missing;
+                if reads_segment_unsafely(code) {
+                    // A tracer that reads the operand before the instruction may do so with
+                    // its own segment base instead of the program's.
+                    recorded.loads = [None; 2];
+                }
+                self.evaluator.step(code, &recorded);
+            } else {
+                self.evaluator.step(code, &missing);
+            }
             self.visitor.after(code, &self.evaluator);
-            self.statistics.instructions += 1;
         }
-        if let Some(code) = codes.last() {
-            self.outlook.next = match self.evaluator.taken() {
-                Some(true) => Some(code.instruction.near_branch_target()),
-                Some(false) => Some(code.instruction.next_ip()),
-                None => self.evaluator.target(),
-            };
-        }
-        self.last = Some(block.id);
+        self.statistics.instructions += codes.instructions.len() as u64;
+        self.last = codes.instructions.last();
+        self.next = self.last.and_then(|code| match self.evaluator.taken() {
+            Some(true) => Some(code.instruction.near_branch_target()),
+            Some(false) => Some(code.instruction.next_ip()),
+            None => self.evaluator.target(),
+        });
     }
 
     fn event(&mut self, event: &Event) {
+        let machine = &mut self.evaluator.machine;
         match event {
             Event::SyscallEnter(call) => {
-                if i64::from(call.number) == libc::SYS_arch_prctl && call.args[0] == SET_FS {
-                    self.evaluator.machine.fs_base = Some(call.args[1]);
-                }
+                self.call = Some((call.number, call.args));
                 if let Some(registers) = &call.registers {
-                    // rax, rcx and r11 are already what the call makes of them.
-                    self.adopt(
-                        registers.valid & !(1 | 1 << 1 | 1 << 11),
-                        &registers.values,
-                        false,
-                    );
+                    // rax, rcx and r11 are already what the call makes of them, and so may be the flags.
+                    let valid = registers.valid & !(1 | 1 << 1 | 1 << 11 | 1 << RFLAGS);
+                    self.adopt(valid, &registers.values);
                 }
             }
-            Event::SyscallExit { result, .. } => {
-                self.evaluator.machine.registers[0] = Value::of(*result as u64);
+            Event::SyscallExit { number, result, .. } => {
+                machine.registers[0] = Value::of(*result as u64);
+                match self.call.take().filter(|call| call.0 == *number) {
+                    Some((number, args)) => {
+                        for (address, bytes) in outputs(number, &args, *result) {
+                            machine.shadow.forget(address, bytes);
+                        }
+                        if let (0, Some(base)) = (*result, sets_fs_base(number, &args)) {
+                            machine.fs_base = Some(base);
+                        }
+                    }
+                    None => machine.shadow.clear(),
+                }
             }
             Event::Signal {
                 signo, handler_sp, ..
             } => {
-                self.interrupted.push(self.evaluator.machine.clone());
+                let interrupted = machine.clone();
+                if self.interrupted.len() < INTERRUPTED {
+                    self.interrupted.push(interrupted);
+                }
                 self.lose();
                 let machine = &mut self.evaluator.machine;
                 machine.registers[7] = Value::of(u64::from(*signo));
-                machine.registers[4] = Value::of(*handler_sp);
-                self.interrupted.truncate(16);
+                machine.registers[usize::from(RSP)] = Value::of(*handler_sp);
             }
             Event::Transfer { to_sp, cause, .. } => {
                 let resumed = (*cause == protocol::TRANSFER_SIGRETURN)
                     .then(|| self.interrupted.pop())
                     .flatten();
                 self.lose();
-                if let Some(machine) = resumed {
-                    self.evaluator.machine = machine;
+                let machine = &mut self.evaluator.machine;
+                if let Some(before) = resumed {
+                    *machine = before;
+                    // What the handler stored is not known here.
+                    machine.shadow.clear();
                 }
-                self.evaluator.machine.registers[4] = Value::of(*to_sp);
+                if *to_sp != 0 {
+                    machine.registers[usize::from(RSP)] = Value::of(*to_sp);
+                }
             }
-            Event::Gap { .. } | Event::Exec { .. } => self.lose(),
+            Event::Gap { .. } | Event::Exec { .. } | Event::Unknown { .. } => self.lose(),
             _ => {}
         }
         self.visitor.event(event);
@@ -298,6 +311,14 @@ struct SlotReader<'b> {
 }
 
 impl SlotReader<'_> {
+    /// Whether something was recorded for instruction `index`.
+    #[inline]
+    fn has(&self, index: usize) -> bool {
+        self.slots
+            .first()
+            .is_some_and(|slot| usize::from(slot.instruction) == index)
+    }
+
     /// What was recorded for instruction `index`; called in order.
     #[inline]
     fn take(&mut self, index: usize) -> Recorded {

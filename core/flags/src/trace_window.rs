@@ -5,8 +5,9 @@ use iced_x86::InstructionInfoFactory;
 use rustc_hash::FxHashMap;
 
 use crate::decoded::{is_syscall, Decoded};
+use crate::decoded_blocks::DecodedBlocks;
 use crate::evaluator::Evaluator;
-use crate::replayer::{replay, DecodedBlocks, Visitor};
+use crate::replayer::{replay, Visitor};
 use crate::syscalls::outputs;
 use crate::value::Machine;
 use crate::window::{Interruption, Syscall, Window};

@@ -86,15 +86,23 @@ const LINES: usize = 8192;
 
 /// What this thread stored, by aligned 8 bytes. A small direct-mapped table: a
 /// collision forgets, so that memory stays bounded and a look-up costs nothing.
+/// Clearing is frequent (any store to an unknown address): it begins a new epoch
+/// instead of touching the lines.
 #[derive(Clone)]
 pub struct Shadow {
+    /// What the line holds ([`Shadow::mark`]), and its bytes.
     lines: Box<[(u64, Value)]>,
+    epoch: u64,
 }
+
+/// Aligned 8 bytes in a user's address space number fewer than this; the epoch stands above.
+const EPOCH: u64 = 1 << 45;
 
 impl Default for Shadow {
     fn default() -> Self {
         Shadow {
             lines: vec![(u64::MAX, Value::UNKNOWN); LINES].into(),
+            epoch: 0,
         }
     }
 }
@@ -105,19 +113,24 @@ impl Shadow {
         &mut self.lines[(address >> 3) as usize % LINES]
     }
 
+    #[inline]
+    fn mark(&self, address: u64) -> u64 {
+        (address >> 3) % EPOCH + self.epoch
+    }
+
     /// `bits` is a multiple of 8, up to 64.
     #[inline]
     pub fn load(&mut self, address: u64, bits: u32) -> Value {
         let offset = (address & 7) as u32 * 8;
         let line = *self.line(address);
         let mut value = Value::UNKNOWN;
-        if line.0 == address >> 3 {
+        if line.0 == self.mark(address) {
             value = line.1.shift_right(offset);
         }
         if offset + bits > 64 {
             let low = 64 - offset;
-            let next = *self.line(address + 8);
-            let high = if next.0 == (address >> 3) + 1 {
+            let next = *self.line(address.wrapping_add(8));
+            let high = if next.0 == self.mark(address.wrapping_add(8)) {
                 next.1
             } else {
                 Value::UNKNOWN
@@ -136,14 +149,20 @@ impl Shadow {
         let low = bits.min(64 - offset);
         self.store_line(address, value, offset, low);
         if bits > low {
-            self.store_line(address + 8, value.shift_right(low), 0, bits - low);
+            self.store_line(
+                address.wrapping_add(8),
+                value.shift_right(low),
+                0,
+                bits - low,
+            );
         }
     }
 
     fn store_line(&mut self, address: u64, value: Value, offset: u32, bits: u32) {
+        let mark = self.mark(address);
         let line = self.line(address);
-        if line.0 != address >> 3 {
-            *line = (address >> 3, Value::UNKNOWN);
+        if line.0 != mark {
+            *line = (mark, Value::UNKNOWN);
         }
         line.1 = line.1.insert(value, offset, bits);
     }
@@ -155,17 +174,24 @@ impl Shadow {
             return;
         }
         let mut at = address & !7;
-        while at < address + bytes {
+        while at < address.saturating_add(bytes) {
+            let mark = self.mark(at);
             let line = self.line(at);
-            if line.0 == at >> 3 {
+            if line.0 == mark {
                 *line = (u64::MAX, Value::UNKNOWN);
             }
-            at += 8;
+            at = at.saturating_add(8);
         }
     }
 
     pub fn clear(&mut self) {
-        self.lines.fill((u64::MAX, Value::UNKNOWN));
+        match self.epoch.checked_add(EPOCH) {
+            Some(epoch) if epoch < u64::MAX - EPOCH => self.epoch = epoch,
+            _ => {
+                self.lines.fill((u64::MAX, Value::UNKNOWN));
+                self.epoch = 0;
+            }
+        }
     }
 }
 
@@ -230,6 +256,19 @@ mod tests {
         assert_eq!(shadow.load(0x1005, 16).get(16), Some(0x7788));
         shadow.forget(0x1000, 8);
         assert_eq!(shadow.load(0x1005, 16).get(16), None);
+    }
+
+    #[test]
+    fn a_cleared_shadow_knows_nothing_however_often_it_was_cleared() {
+        let mut shadow = Shadow::default();
+        for turn in 0..3 * (u64::MAX / EPOCH) {
+            if turn % 1000 == 0 {
+                shadow.store(0x1000, 64, Value::of(turn));
+                assert_eq!(shadow.load(0x1000, 64).get(64), Some(turn));
+            }
+            shadow.clear();
+            assert_eq!(shadow.load(0x1000, 64).known, 0);
+        }
     }
 
     #[test]

@@ -51,10 +51,13 @@ pub struct ReplayCursor<'a> {
     values: ValuesBuffer,
     next_section: usize,
     end_section: usize,
+    /// Where the section behind the span begins: what follows is not the span's.
+    stop: u64,
     sync: Sync,
     off: bool,
     mismatches: u64,
     damaged: u64,
+    successor: Option<BlockId>,
     done: bool,
 }
 
@@ -62,16 +65,24 @@ impl<'a> ReplayCursor<'a> {
     pub(crate) fn new(thread: &'a Thread, span: &ValueSpan) -> Self {
         let count = thread.values_sections.len();
         let first = span.first_section.min(count);
+        let end_section = first.saturating_add(span.sections).min(count);
+        let behind = thread.values_sections.get(end_section);
         ReplayCursor {
             thread,
             flow: thread.flow_from(span.start_pos),
             values: ValuesBuffer::default(),
             next_section: first,
-            end_section: first.saturating_add(span.sections).min(count),
+            end_section,
+            // Not beyond the start only where a damaged trace has positions out of order.
+            stop: behind
+                .map(|section| section.header.start_pos)
+                .filter(|&stop| stop > span.start_pos)
+                .unwrap_or(u64::MAX),
             sync: Sync::Seeking,
             off: false,
             mismatches: 0,
             damaged: 0,
+            successor: None,
             done: false,
         }
     }
@@ -84,6 +95,11 @@ impl<'a> ReplayCursor<'a> {
     /// VALUES sections whose bytes were damaged so far; their blocks have no values.
     pub fn damaged_sections(&self) -> u64 {
         self.damaged
+    }
+
+    /// Once there are no more items: the block that came next, where another section begins with it.
+    pub fn successor(&self) -> Option<BlockId> {
+        self.successor
     }
 
     /// The next item; `None` behind the last block that the span has values for
@@ -102,6 +118,11 @@ impl<'a> ReplayCursor<'a> {
                 Ok(Flow::Block { id, pos }) => {
                     if self.sync == Sync::Seeking && pos < self.next_start().unwrap_or(0) {
                         continue;
+                    }
+                    if pos >= self.stop {
+                        self.done = true;
+                        self.successor = (pos == self.stop).then_some(id);
+                        return None;
                     }
                     return self.block(id, pos);
                 }

@@ -56,6 +56,28 @@ pub struct ValueSpan {
     pub lost_before: u64,
 }
 
+impl ValueSpan {
+    fn new(index: usize, section: &Section) -> Self {
+        ValueSpan {
+            first_section: index,
+            sections: 1,
+            start_pos: section.header.start_pos,
+            bytes: slot_bytes(section),
+            lost_before: section.header.lost,
+        }
+    }
+
+    fn add(&mut self, section: &Section) {
+        self.sections += 1;
+        self.bytes += slot_bytes(section);
+    }
+}
+
+fn slot_bytes(section: &Section) -> u64 {
+    let checkpoint = crate::values::CHECKPOINT_BYTES as u64;
+    section.header.raw_bytes.saturating_sub(checkpoint)
+}
+
 impl Thread {
     pub fn creator_tid(&self) -> Option<u32> {
         self.start.and_then(|start| start.creator_tid)
@@ -142,25 +164,38 @@ impl Thread {
         let mut expected = None;
         for (index, section) in self.values_sections.iter().enumerate() {
             let header = &section.header;
-            let bytes = header
-                .raw_bytes
-                .saturating_sub(crate::values::CHECKPOINT_BYTES as u64);
             match spans.last_mut() {
-                Some(span) if expected == Some(header.seq) && header.lost == 0 => {
-                    span.sections += 1;
-                    span.bytes += bytes;
-                }
-                _ => spans.push(ValueSpan {
-                    first_section: index,
-                    sections: 1,
-                    start_pos: header.start_pos,
-                    bytes,
-                    lost_before: header.lost,
-                }),
+                Some(span) if expected == Some(header.seq) && header.lost == 0 => span.add(section),
+                _ => spans.push(ValueSpan::new(index, section)),
             }
             expected = Some(header.seq + 1);
         }
         spans
+    }
+
+    /// The span in pieces, each of which (the first one apart) begins with a checkpoint: the first that another
+    /// FLOW section has. A tracer that ends its chunks together makes a piece of each FLOW section.
+    pub fn value_pieces(&self, span: &ValueSpan) -> Vec<ValueSpan> {
+        let mut pieces: Vec<ValueSpan> = Vec::new();
+        let mut current = None;
+        let end = span.first_section + span.sections;
+        for index in span.first_section..end.min(self.values_sections.len()) {
+            let section = &self.values_sections[index];
+            let pos = section.header.start_pos;
+            let flow = self
+                .flow_sections
+                .partition_point(|s| s.header.start_pos <= pos);
+            match pieces.last_mut() {
+                Some(piece) if current == Some(flow) || section.header.regs_valid == 0 => {
+                    piece.add(section);
+                }
+                _ => {
+                    pieces.push(ValueSpan::new(index, section));
+                    current = Some(flow);
+                }
+            }
+        }
+        pieces
     }
 
     /// The span that holds `pos`, cut to begin at its last section start at or before `pos`: evaluating
@@ -193,10 +228,7 @@ impl Thread {
             .enumerate()
             .rev()
         {
-            held += section
-                .header
-                .raw_bytes
-                .saturating_sub(crate::values::CHECKPOINT_BYTES as u64);
+            held += slot_bytes(section);
             if held >= bytes && index > 0 {
                 tail.first_section = first + index;
                 tail.sections = all - index;

@@ -1,0 +1,193 @@
+//! What the same instructions read in a normal run, and with what it left the loop.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::decoded::Decoded;
+use crate::evaluator::Evaluator;
+use crate::passes::Pass;
+use crate::replayer::Visitor;
+
+/// Addresses remembered for one candidate of the normal run.
+const ADDRESSES: usize = 64;
+
+/// A candidate of one of the waiting threads: the thread's number among them, its own number.
+pub type CandidateKey = (usize, usize);
+
+/// A way out of the loop in which a thread waits.
+pub struct Exit {
+    /// Number of the waiting thread.
+    pub waiting: usize,
+    /// The branch in the spin run.
+    pub spin_pc: u64,
+    /// Where it goes when it leaves, in this run.
+    pub other: u64,
+}
+
+/// What is asked.
+#[derive(Default)]
+pub struct Questions {
+    /// By pc in this run: candidates it reads.
+    pub loads: FxHashMap<u64, Vec<CandidateKey>>,
+    /// By the branch's pc in this run.
+    pub exits: FxHashMap<u64, Vec<Exit>>,
+}
+
+/// A place that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub address: u64,
+    /// Who read it first.
+    pub tid: u32,
+    /// Its value when an exit was last left with it as the last one read.
+    pub left_with: Option<u64>,
+}
+
+/// What was found for one candidate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Oldest first.
+    pub seen: Vec<Seen>,
+    /// Address and value when an exit was last left by the other way.
+    pub leaving: Option<(u64, u64)>,
+    last: Option<(u64, u64)>,
+    /// An exit was left before anything was read here: what was read before that counts.
+    left_early: bool,
+}
+
+impl Read {
+    fn see(&mut self, new: Seen) {
+        match self.seen.iter_mut().find(|s| s.address == new.address) {
+            Some(known) => known.left_with = new.left_with.or(known.left_with),
+            None => {
+                if self.seen.len() >= ADDRESSES {
+                    self.seen.remove(0);
+                }
+                self.seen.push(new);
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        let Some((address, value)) = self.last else {
+            self.left_early = true;
+            return;
+        };
+        self.leaving = self.last;
+        if let Some(seen) = self.seen.iter_mut().find(|s| s.address == address) {
+            seen.left_with = Some(value);
+        }
+    }
+
+    fn absorb(&mut self, later: Read) {
+        if later.left_early && self.last.is_some() {
+            self.leave();
+        }
+        for seen in later.seen {
+            self.see(seen);
+        }
+        self.leaving = later.leaving.or(self.leaving);
+        self.last = later.last.or(self.last);
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Reads {
+    questions: Arc<Questions>,
+    /// By waiting thread and candidate.
+    pub found: Vec<Vec<Read>>,
+    /// By waiting thread and pc in the spin run.
+    pub other_way: FxHashMap<(usize, u64), u64>,
+    tid: u32,
+}
+
+impl Reads {
+    /// `candidates`: how many each waiting thread has.
+    pub fn new(questions: Questions, candidates: impl Iterator<Item = usize>) -> Self {
+        Reads {
+            questions: Arc::new(questions),
+            found: candidates
+                .map(|count| vec![Read::default(); count])
+                .collect(),
+            other_way: FxHashMap::default(),
+            tid: 0,
+        }
+    }
+}
+
+impl Pass for Reads {
+    fn begin(&self, tid: u32) -> Self {
+        Reads {
+            questions: Arc::clone(&self.questions),
+            found: self
+                .found
+                .iter()
+                .map(|one| vec![Read::default(); one.len()])
+                .collect(),
+            other_way: FxHashMap::default(),
+            tid,
+        }
+    }
+
+    fn absorb(&mut self, later: Self) {
+        for (exit, count) in later.other_way {
+            *self.other_way.entry(exit).or_default() += count;
+        }
+        let theirs = later.found.into_iter().flatten();
+        for (mine, theirs) in self.found.iter_mut().flatten().zip(theirs) {
+            if self.tid != later.tid {
+                mine.last = None;
+            }
+            mine.absorb(theirs);
+        }
+        self.tid = later.tid;
+    }
+
+    fn is_idle(&self, code: &[Decoded]) -> bool {
+        !code.iter().map(Decoded::pc).any(|pc| {
+            self.questions.loads.contains_key(&pc) || self.questions.exits.contains_key(&pc)
+        })
+    }
+}
+
+impl Visitor for Reads {
+    fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
+        let Some(candidates) = self.questions.loads.get(&code.pc()) else {
+            return;
+        };
+        let Some(access) = evaluator.accesses().iter().find(|a| !a.write) else {
+            return;
+        };
+        let Some(address) = access.address else {
+            return;
+        };
+        let value = access.value.get((access.bytes * 8).min(64));
+        for &(waiting, candidate) in candidates {
+            let read = &mut self.found[waiting][candidate];
+            if read.last.is_none_or(|(last, _)| last != address) {
+                let tid = self.tid;
+                read.see(Seen {
+                    address,
+                    tid,
+                    left_with: None,
+                });
+            }
+            if let Some(value) = value {
+                read.last = Some((address, value));
+            }
+        }
+    }
+
+    fn branch(&mut self, code: &Decoded, next: u64) {
+        let Some(exits) = self.questions.exits.get(&code.pc()) else {
+            return;
+        };
+        for exit in exits.iter().filter(|exit| exit.other == next) {
+            let key = (exit.waiting, exit.spin_pc);
+            *self.other_way.entry(key).or_default() += 1;
+            self.found[exit.waiting].iter_mut().for_each(Read::leave);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Who stores to watched addresses.
+
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::decoded::{Decoded, MemoryReference, Segment, RSP};
+use crate::evaluator::{Access, Evaluator};
+use crate::evidence::{Outside, Store};
+use crate::frames::OpenCalls;
+use crate::passes::Pass;
+use crate::replayer::Visitor;
+use crate::value::Machine;
+
+/// Call sites told of a writer.
+const STACK: usize = 4;
+/// Writers told of one candidate.
+const WRITERS: usize = 12;
+
+/// A candidate of one of the waiting threads: the thread's number among them, its address in the spin run.
+pub type CandidateKey = (usize, u64);
+
+/// Candidate, thread and pc of the stores that are told as one.
+type StoreKey = (CandidateKey, u32, u64);
+
+/// An address that some thread reads.
+struct Watched {
+    address: u64,
+    bytes: u32,
+    candidate: CandidateKey,
+    /// The reading thread.
+    reader: u32,
+}
+
+/// What is asked.
+#[derive(Default)]
+pub struct Questions {
+    /// Aligned 8 bytes that hold watched ones.
+    lines: FxHashSet<u64>,
+    watched: Vec<Watched>,
+}
+
+impl Questions {
+    pub fn watch(&mut self, address: u64, bytes: u32, candidate: CandidateKey, reader: u32) {
+        let end = address.saturating_add(u64::from(bytes.max(1)) - 1);
+        self.lines.extend(address >> 3..=end >> 3);
+        self.watched.push(Watched {
+            address,
+            bytes,
+            candidate,
+            reader,
+        });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.watched.is_empty()
+    }
+
+    #[inline]
+    fn is_near(&self, address: u64, bytes: u32) -> bool {
+        let end = address.saturating_add(u64::from(bytes.max(1)) - 1);
+        // Long ones (vector stores, string instructions) are compared one by one.
+        end >> 3 > (address >> 3) + 8
+            || (address >> 3..=end >> 3).any(|line| self.lines.contains(&line))
+    }
+
+    /// A write that hits nothing, whatever the registers hold.
+    fn misses(&self, memory: &MemoryReference) -> bool {
+        let fixed = memory.base.is_none()
+            && memory.index.is_none()
+            && !memory.gather
+            && memory.segment == Segment::Flat
+            && memory.bytes > 0;
+        fixed && !self.is_near(memory.displacement, u32::from(memory.bytes))
+    }
+}
+
+/// See the module.
+pub struct Stores {
+    questions: Arc<Questions>,
+    tid: u32,
+    found: FxHashMap<StoreKey, Store>,
+    calls: OpenCalls,
+}
+
+impl Stores {
+    pub fn new(questions: Questions) -> Self {
+        Stores {
+            questions: Arc::new(questions),
+            tid: 0,
+            found: FxHashMap::default(),
+            calls: OpenCalls::default(),
+        }
+    }
+
+    /// Puts what was found with the rest of the evidence, which stands by waiting thread.
+    pub fn tell(self, normal: bool, outside: &mut [Outside]) {
+        for (waiting, candidate, mut store) in self.sorted() {
+            store.normal = normal;
+            let list = outside[waiting].stores.entry(candidate).or_default();
+            if list.len() < WRITERS {
+                list.push(store);
+            }
+        }
+    }
+
+    /// With waiting thread and candidate; of each candidate the most telling first.
+    fn sorted(self) -> impl Iterator<Item = (usize, u64, Store)> {
+        let mut found: Vec<_> = self.found.into_iter().collect();
+        found.sort_by_key(|((candidate, tid, pc), store)| {
+            (
+                *candidate,
+                !store.foreign,
+                std::cmp::Reverse(store.count),
+                *tid,
+                *pc,
+            )
+        });
+        let one =
+            |(((waiting, candidate), ..), store): (StoreKey, Store)| (waiting, candidate, store);
+        found.into_iter().map(one)
+    }
+
+    #[cfg(test)]
+    pub fn told(self) -> Vec<Store> {
+        self.sorted().map(|(.., store)| store).collect()
+    }
+
+    fn hit(&mut self, pc: u64, machine: &Machine, store: &Access, address: u64) {
+        let rsp = machine.registers[usize::from(RSP)].get(64).unwrap_or(0);
+        for watched in &self.questions.watched {
+            let at = watched.address;
+            if address >= at + u64::from(watched.bytes) || at >= address + u64::from(store.bytes) {
+                continue;
+            }
+            let value = if at >= address && store.bytes <= 8 {
+                let shift = (at - address) as u32 * 8;
+                let bits = (watched.bytes * 8).min(store.bytes * 8 - shift);
+                store.value.shift_right(shift).get(bits)
+            } else {
+                None
+            };
+            let stack = self.calls.returns(rsp).take(STACK).collect();
+            let one = Store {
+                normal: false,
+                tid: self.tid,
+                pc,
+                value,
+                count: 1,
+                foreign: watched.reader != self.tid,
+                stack,
+            };
+            put(&mut self.found, (watched.candidate, self.tid, pc), one);
+        }
+    }
+}
+
+/// Adds a later store by the same instruction.
+fn put(found: &mut FxHashMap<StoreKey, Store>, key: StoreKey, later: Store) {
+    match found.entry(key) {
+        std::collections::hash_map::Entry::Vacant(entry) => {
+            entry.insert(later);
+        }
+        std::collections::hash_map::Entry::Occupied(mut entry) => {
+            let known = entry.get_mut();
+            *known = Store {
+                count: known.count + later.count,
+                foreign: known.foreign | later.foreign,
+                ..later
+            };
+        }
+    }
+}
+
+impl Pass for Stores {
+    fn begin(&self, tid: u32) -> Self {
+        Stores {
+            questions: Arc::clone(&self.questions),
+            tid,
+            found: FxHashMap::default(),
+            calls: OpenCalls::default(),
+        }
+    }
+
+    fn absorb(&mut self, later: Self) {
+        for (key, store) in later.found {
+            put(&mut self.found, key, store);
+        }
+    }
+
+    fn is_idle(&self, code: &[Decoded]) -> bool {
+        let mut memory = code.iter().flat_map(|code| &code.memory);
+        memory.all(|memory| !memory.write || self.questions.misses(memory))
+    }
+}
+
+impl Visitor for Stores {
+    fn before(&mut self, code: &Decoded, machine: &Machine) {
+        self.calls.step(code, machine);
+    }
+
+    fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
+        for access in evaluator.accesses() {
+            let Some(address) = access.address.filter(|_| access.write) else {
+                continue;
+            };
+            if self.questions.is_near(address, access.bytes) {
+                self.hit(code.pc(), &evaluator.machine, access, address);
+            }
+        }
+    }
+}
