@@ -334,12 +334,17 @@ def test_duration(writers: Path) -> None:
     assert (events, end["reason"], watcher.exit_code) == ([], "duration", 1)
 
 
-def test_a_site_sees_every_object(writers: Path) -> None:
+def storing_instruction(writers: Path) -> str:
+    """Offset of the one in request_display that writes the object's field."""
     listing = run(["objdump", "-d", "--no-show-raw-insn", writers], timeout=60).stdout
     body = listing[listing.index("<request_display>:") :]
     stored = re.search(r"^\s*([0-9a-f]+):\s+mov\s+%\w+,0x18\(%rdi\)", body, re.MULTILINE)
     assert stored
-    site = f"writers+0x{stored[1]}"
+    return f"0x{stored[1]}"
+
+
+def test_a_site_sees_every_object(writers: Path) -> None:
+    site = f"writers+{storing_instruction(writers)}"
     with target(writers, "objects") as running, watching(running.pid, "--site", site) as watcher:
         running.go()
         objects = []
@@ -388,11 +393,7 @@ def test_flags_are_found_again(writers: Path, tmp_path: Path) -> None:
 
 
 def test_all_objects_hooks_the_code_of_the_flag(writers: Path, tmp_path: Path) -> None:
-    listing = run(["objdump", "-d", "--no-show-raw-insn", writers], timeout=60).stdout
-    body = listing[listing.index("<request_display>:") :]
-    stored = re.search(r"^\s*([0-9a-f]+):\s+mov\s+%\w+,0x18\(%rdi\)", body, re.MULTILINE)
-    assert stored
-    code = {"module": "writers", "offset": f"0x{stored[1]}", "symbol": "request_display", "source": None}
+    code = {"module": "writers", "offset": storing_instruction(writers), "symbol": "request_display", "source": None}
     flag = flag_file(tmp_path / "a.json", 1, kind="heap", module=None, size=4, address={}, writers=[{"code": code}])
     _, events, _ = run_watched(writers, ["objects"], "--flag", flag, "--all-objects")
     assert len({event["ref"] for event in events}) == 5
@@ -445,6 +446,38 @@ def test_without_privileges_the_capability_is_named(writers: Path, tmp_path: Pat
         assert "still works:" in refused.stderr
 
 
+def test_two_capabilities_are_enough(writers: Path) -> None:
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        live_or_skip("setpriv (util-linux) is not installed")
+    # As root, so that files can be read wherever they are; its capabilities are these two.
+    limit = [setpriv, "--bounding-set=-all,+bpf,+perfmon"]
+    command = [*limit, str(writers), "sizes"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        while process.stdout.readline() != "ready 1\n":
+            assert process.poll() is None
+        watcher = subprocess.Popen(
+            [*limit, *FLAGFINDER, "watch", str(process.pid), "writers", "word32", "--json", "--until", "2"],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline()
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        out, _ = watcher.communicate(timeout=SET_UP)
+        assert [json.loads(line).get("value") for line in out.splitlines()] == ["0x33333333", "0x73737373", None]
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+
+
 def test_without_a_compiler_it_is_named(writers: Path, tmp_path: Path) -> None:
     with target(writers, "sizes") as running:
         refused = run(
@@ -487,6 +520,33 @@ def test_killed_in_the_middle_nothing_stays(writers: Path) -> None:
         assert debug_registers(running.pid) == [0] * 5
         running.go()
         assert running.process.wait(timeout=STARTED) == 0
+
+
+def test_a_hook_goes_with_its_killed_watcher(writers: Path) -> None:
+    site = f"writers+{storing_instruction(writers)}"
+    with target(writers, "objects") as running:
+        code = Path(f"/proc/{running.pid}/mem")
+        with watching(running.pid, "--site", site) as watcher:
+            offset = int(watcher.header["watches"][0]["code"]["offset"], 16)
+            maps = Path(f"/proc/{running.pid}/maps").read_text()
+            base = min(int(line.split("-")[0], 16) for line in maps.splitlines() if line.endswith("/writers"))
+            assert first_byte(code, base + offset) == 0xCC
+            watcher.process.send_signal(signal.SIGKILL)
+            watcher.process.wait(timeout=30)
+        deadline = time.monotonic() + STARTED
+        while first_byte(code, base + offset) == 0xCC:
+            assert time.monotonic() < deadline, "the hook's breakpoint stayed in the program"
+            time.sleep(0.05)
+        running.go()
+        running.until("done")
+        running.go()
+        assert running.process.wait(timeout=STARTED) == 0
+
+
+def first_byte(memory: Path, address: int) -> int:
+    with memory.open("rb", buffering=0) as file:
+        file.seek(address)
+        return file.read(1)[0]
 
 
 def test_the_terminal_shows_events(writers: Path) -> None:
