@@ -42,6 +42,10 @@ struct ff_shm_header {
     uint32_t reserved[11];
 };
 
+/* Of the live chunks one part in so many is kept free of VALUES, lest FLOW waits for what is
+ * compressed at leisure. */
+#define FF_FLOW_SHARE 8
+
 enum ff_chunk_state {
     FF_CHUNK_FREE = 0,  /* all zero; a tracer claims it with a compare-and-swap */
     FF_CHUNK_OWNED = 1, /* being written by one thread of the target */
@@ -51,7 +55,7 @@ enum ff_chunk_state {
 enum ff_stream {
     FF_STREAM_META = 0,   /* one per process: struct ff_record with enum ff_meta kinds */
     FF_STREAM_FLOW = 1,   /* one per thread: block ids and events, lossless */
-    FF_STREAM_VALUES = 2, /* one per thread: slots, newest kept under pressure */
+    FF_STREAM_VALUES = 2, /* one per thread: slots, first and newest kept under pressure */
 };
 
 /* x86 numbering: rax rcx rdx rbx rsp rbp rsi rdi r8..r15, then rip (never valid: the block says it), rflags */
@@ -94,6 +98,10 @@ struct ff_record {
     uint16_t kind;
     uint32_t bytes; /* payload, without this header and the padding */
 };
+
+/* Times in events are CLOCK_MONOTONIC, rounded down to so many ns. What is below is the tracer's own
+ * jitter, and most of what a thread that polls with a system call would take on disk. */
+#define FF_EVENT_GRAIN 64
 
 enum ff_event {
     FF_EVENT_THREAD_START = 1,

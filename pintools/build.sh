@@ -70,11 +70,13 @@ build_dynamorio() {
             --target dynamorio drmgr_static drreg_static drcontainers
         printf '%s\n' "$stamp" >"$work/dynamorio.stamp"
     fi
+    patched=ON
     dynamorio_cmake=$work/dynamorio/cmake
     dynamorio_library=$work/dynamorio/lib64/release/libdynamorio.so
 }
 
 if [ -n "${DYNAMORIO_HOME:-}" ]; then
+    patched=OFF
     dynamorio_cmake=$DYNAMORIO_HOME/cmake
     dynamorio_library=$DYNAMORIO_HOME/lib64/release/libdynamorio.so
     [ -f "$dynamorio_library" ] || die "DYNAMORIO_HOME=$DYNAMORIO_HOME holds no lib64/release/libdynamorio.so." \
@@ -88,7 +90,7 @@ say "building the client and the launcher"
 # Configured afresh: its sources may be another installation's than the last time.
 rm -rf "$work/client"
 quietly "$work/client-configure.log" cmake -S "$here" -B "$work/client" -DCMAKE_BUILD_TYPE=Release \
-    "-DDynamoRIO_DIR=$dynamorio_cmake" "-DCMAKE_RUNTIME_OUTPUT_DIRECTORY=$work/client" \
+    "-DDynamoRIO_DIR=$dynamorio_cmake" "-DFF_DYNAMORIO_PATCHED=$patched" "-DCMAKE_RUNTIME_OUTPUT_DIRECTORY=$work/client" \
     "-DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$work/client"
 quietly "$work/client.log" cmake --build "$work/client" --parallel "$jobs"
 

@@ -20,6 +20,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What replaces this process is recorded too; with a DynamoRIO that is not ours, not. */
+#ifdef FF_DYNAMORIO_PATCHED
+#define FF_NO_CHILDREN "-no_follow_children -follow_exec"
+#else
+#define FF_NO_CHILDREN "-no_follow_children"
+#endif
+
 enum { FF_EXIT_USAGE = 2, FF_EXIT_CANNOT_RUN = 126, FF_EXIT_NOT_FOUND = 127 };
 
 struct options {
@@ -181,8 +188,8 @@ static char *make_options(const struct options *options, const char *directory)
     if (asprintf(&text,
                  "-code_api -stack_size 64K -signal_stack_size 64K -max_elide_jmp 0 -max_elide_call 0 "
                  "-max_bb_instrs 254 -disable_traces %s %s -client_lib \"%s/libflagfinder.so;0;%s\"",
-                 options->follow_children ? "-follow_children" : "-no_follow_children", extra != NULL ? extra : "",
-                 directory, client) < 0)
+                 options->follow_children ? "-follow_children" : FF_NO_CHILDREN, extra != NULL ? extra : "", directory,
+                 client) < 0)
         abort();
     free(client);
     return text;

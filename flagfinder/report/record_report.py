@@ -53,5 +53,5 @@ def _losses(recording: Recording) -> str:
     if recording.lost_flow_bytes:
         parts.append(f"{size(recording.lost_flow_bytes)} of flow")
     if recording.lost_value_chunks:
-        parts.append(f"{count(recording.lost_value_chunks, 'chunk')} of values (the oldest)")
+        parts.append(f"{count(recording.lost_value_chunks, 'chunk')} of values (the middle of long threads)")
     return f"; lost {' and '.join(parts)}" if parts else "; nothing lost"

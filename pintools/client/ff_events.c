@@ -48,7 +48,7 @@ static void write_name(struct ff_thread *thread, const char *application_text)
 static void write_exec(struct ff_thread *thread, const char *application_path)
 {
     char path[4096];
-    struct ff_exec exec = {ff_now()};
+    struct ff_exec exec = {ff_event_now()};
     size_t got = 0;
     dr_safe_read(application_path, sizeof path - 1, path, &got);
     path[got] = '\0';
@@ -68,7 +68,7 @@ static bool on_syscall_enter(void *drcontext, int number)
     struct ff_thread *thread = ff_thread_of(drcontext);
     struct ff_syscall_enter enter;
     uint32_t bytes = offsetof(struct ff_syscall_enter, regs);
-    enter.ts = ff_now();
+    enter.ts = ff_event_now();
     enter.number = (uint32_t)number;
     enter.regs_valid = 0;
     for (int i = 0; i < 6; i++)
@@ -113,7 +113,7 @@ static void on_syscall_exit(void *drcontext, int number)
 {
     struct ff_thread *thread = ff_thread_of(drcontext);
     struct ff_syscall_exit leave = {
-        .ts = ff_now(),
+        .ts = ff_event_now(),
         .result = (int64_t)dr_syscall_get_result(drcontext),
         .number = (uint32_t)number,
     };
@@ -153,7 +153,7 @@ static dr_signal_action_t on_signal(void *drcontext, dr_siginfo_t *info)
 {
     struct ff_thread *thread = ff_thread_of(drcontext);
     if (thread != NULL && is_synchronous(info->sig) && info->raw_mcontext_valid) {
-        struct ff_fault fault = {.ts = ff_now(), .pc = (uint64_t)info->mcontext->pc};
+        struct ff_fault fault = {.ts = ff_event_now(), .pc = (uint64_t)info->mcontext->pc};
         ff_thread_event(thread, FF_EVENT_FAULT, &fault, sizeof fault);
     }
     return DR_SIGNAL_DELIVER;
@@ -167,7 +167,7 @@ static void on_transfer(void *drcontext, const dr_kernel_xfer_info_t *info)
         return;
     if (info->type == DR_XFER_SIGNAL_DELIVERY) {
         struct ff_signal signal = {
-            .ts = ff_now(),
+            .ts = ff_event_now(),
             .signo = (uint32_t)info->sig,
             .interrupted_pc = from,
             .handler_pc = (uint64_t)info->target_pc,
@@ -177,7 +177,7 @@ static void on_transfer(void *drcontext, const dr_kernel_xfer_info_t *info)
         return;
     }
     struct ff_transfer transfer = {
-        .ts = ff_now(),
+        .ts = ff_event_now(),
         .from_pc = from,
         .to_pc = (uint64_t)info->target_pc,
         .to_sp = info->target_xsp,

@@ -110,11 +110,13 @@ static bool is_anyone_reading(void)
     return true;
 }
 
-/* One more live chunk, if the limit allows. */
-static bool enter_live(void)
+/* One more live chunk, if the limit allows. `spare`: not from what is kept for flow. */
+static bool enter_live(bool spare)
 {
-    uint32_t live = FF_LOAD(header->live_count);
-    while (live < FF_LOAD(header->live_limit)) {
+    uint32_t live = FF_LOAD(header->live_count), limit = FF_LOAD(header->live_limit);
+    if (spare)
+        limit -= limit / FF_FLOW_SHARE;
+    while (live < limit) {
         if (__atomic_compare_exchange_n(&header->live_count, &live, live + 1, false, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE))
             return true;
@@ -162,9 +164,9 @@ static void describe(struct ff_buffer *buffer, enum ff_stream stream, uint32_t p
 }
 
 /* False: no chunk is to be had now. */
-static bool try_claim(struct ff_buffer *buffer)
+static bool try_claim(struct ff_buffer *buffer, bool spare)
 {
-    if (!enter_live())
+    if (!enter_live(spare))
         return false;
     int64_t index = take_free_chunk();
     uint8_t *at = index < 0 ? NULL : chunk_address((uint32_t)index);
@@ -216,7 +218,7 @@ void ff_buffer_claim(struct ff_buffer *buffer, enum ff_stream stream, uint32_t p
 {
     while (is_anyone_reading()) {
         uint32_t bell = FF_LOAD(header->free_doorbell);
-        if (try_claim(buffer)) {
+        if (try_claim(buffer, false)) {
             describe(buffer, stream, pid, tid);
             return;
         }
@@ -234,7 +236,7 @@ void ff_buffer_renew(struct ff_buffer *buffer, enum ff_stream stream, uint32_t p
     struct ff_buffer fresh = *buffer;
     if (!is_anyone_reading()) {
         use_scratch(buffer);
-    } else if (try_claim(&fresh)) {
+    } else if (try_claim(&fresh, buffer->chunk != NULL)) {
         ff_buffer_publish(buffer, used);
         fresh.start_pos = buffer->start_pos;
         *buffer = fresh;

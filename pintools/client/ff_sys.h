@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <sys/syscall.h>
 
+#include "ff_protocol.h"
+
 static inline long ff_syscall6(long number, long a, long b, long c, long d, long e, long f)
 {
     register long r10 __asm__("r10") = d;
@@ -24,6 +26,9 @@ static inline long ff_syscall3(long number, long a, long b, long c) { return ff_
 
 /* CLOCK_MONOTONIC in ns, through the vdso when it is there. */
 uint64_t ff_now(void);
+
+/* The same for events: rounded down to FF_EVENT_GRAIN. */
+static inline uint64_t ff_event_now(void) { return ff_now() & ~(uint64_t)(FF_EVENT_GRAIN - 1); }
 
 /* Finds the vdso and hides from the application what only told DynamoRIO to load us.
  * Call once, before the application's first instruction. */

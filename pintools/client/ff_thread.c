@@ -187,7 +187,7 @@ static void write_start(struct ff_thread *thread, void *drcontext)
     bool known = dr_get_mcontext(drcontext, &state) && state.xsp != 0;
     struct ff_thread_start start = {
         .tid = thread->tid,
-        .ts = ff_now(),
+        .ts = ff_event_now(),
         .fs_base = application_fs_base(drcontext),
         .stack_pointer = known ? state.xsp : ff_entry_stack(),
         .start_pc = known ? (uint64_t)state.pc : ff_entry_pc(),
@@ -222,7 +222,7 @@ static void on_thread_init(void *drcontext)
 static void on_thread_exit(void *drcontext)
 {
     struct ff_thread *thread = ff_thread_of(drcontext);
-    struct ff_thread_exit end = {.ts = ff_now(), .status = thread->exit_status};
+    struct ff_thread_exit end = {.ts = ff_event_now(), .status = thread->exit_status};
     ff_thread_event(thread, FF_EVENT_THREAD_EXIT, &end, sizeof end);
     ff_thread_flush(thread);
     drmgr_set_tls_field(drcontext, tls_index, NULL);

@@ -144,8 +144,9 @@ def test_child_alone_is_not_recorded(tracer_dir: Path, program: Program) -> None
     assert len(trace(tracer_dir, "values", [program("family.c"), "fork"]).processes) == 1
 
 
-def test_exec_begins_a_new_image(tracer_dir: Path, program: Program) -> None:
-    run = trace(tracer_dir, "flow", [program("family.c"), "exec"], "--follow-children")
+@pytest.mark.parametrize("options", [[], ["--follow-children"]])
+def test_exec_begins_a_new_image(options: list[str], tracer_dir: Path, program: Program) -> None:
+    run = trace(tracer_dir, "flow", [program("family.c"), "exec"], *options)
     assert len(run.processes) == 2
     assert len({pid for pid, _ in run.processes}) == 1
     first, second = (run.processes[key] for key in sorted(run.processes, key=lambda key: key[1]))

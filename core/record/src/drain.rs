@@ -1,8 +1,13 @@
 //! Taking chunks out of the pool: workers compress FULL chunks and free them; at
 //! the end the half-filled ones are collected too.
+//!
+//! The target waits for its flow and for nothing else. So one worker is there for flow, and the others,
+//! which compress values, get little processor time that anybody else wants. What they do not
+//! manage stays in the pool, uncompressed, until there is no room for it: then of the
+//! thread with most of it the oldest goes, but never a thread's first chunks.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,9 +17,11 @@ use flagfinder_trace::{
     TraceError,
 };
 
-use crate::pool::Pool;
+use crate::pool::{Pool, Room};
 use crate::sink::Sink;
 
+/// The niceness of workers for values: a tenth of what the target gets where both compete.
+const SPARE_NICENESS: i32 = 10;
 /// How long a worker sleeps when no doorbell rings.
 const IDLE: Duration = Duration::from_millis(20);
 /// How long FULL chunks are still drained once the recording is over; a tracer that
@@ -23,6 +30,17 @@ const LAST_DRAIN: Duration = Duration::from_secs(60);
 /// A partial chunk is cut this far behind its last nonzero byte: no event ends in
 /// more zeros.
 const ZERO_TAIL: usize = 512;
+/// A thread's first chunks of values are never let go: how things were set up.
+const HEAD_CHUNKS: u64 = 48;
+
+/// What a worker is there for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// Flow and what describes it; values once the recording is over.
+    Flow,
+    /// Everything, at a low priority.
+    Spare,
+}
 
 /// What workers and the supervisor share.
 pub struct Drain<'a> {
@@ -34,6 +52,8 @@ pub struct Drain<'a> {
     taken: Vec<AtomicBool>,
     pub busy: AtomicU32,
     pub stop: AtomicBool,
+    /// Chunks of values that had to go.
+    pub let_go: AtomicU64,
 }
 
 impl<'a> Drain<'a> {
@@ -48,14 +68,19 @@ impl<'a> Drain<'a> {
             taken,
             busy: AtomicU32::new(0),
             stop: AtomicBool::new(false),
+            let_go: AtomicU64::new(0),
         }
     }
 
     /// A worker's whole life: until `stop` and nothing is FULL. Errors: the
     /// compressor could not be had.
-    pub fn work(&self) -> Result<(), TraceError> {
+    pub fn work(&self, duty: Duty) -> Result<(), TraceError> {
         let mut writer = ChunkWriter::new()?;
         let mut stopped: Option<Instant> = None;
+        if duty == Duty::Spare {
+            // SAFETY: a plain system call; 0 is this thread. Without it there is more competition.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, SPARE_NICENESS) };
+        }
         loop {
             let seen = self.pool.doorbell();
             let stop = self.stop.load(Ordering::Acquire);
@@ -63,18 +88,55 @@ impl<'a> Drain<'a> {
                 stopped.get_or_insert_with(Instant::now);
             }
             let overdue = stopped.is_some_and(|since| since.elapsed() > LAST_DRAIN);
-            if !overdue && self.drain_one(&mut writer) {
+            let with_values = stop || duty == Duty::Spare;
+            if !overdue && self.drain_one(&mut writer, with_values) {
                 continue;
             }
             if stop {
                 return Ok(());
             }
+            if duty == Duty::Flow && self.let_one_go() {
+                continue;
+            }
             self.pool.wait_full(seen, IDLE);
         }
     }
 
-    fn drain_one(&self, writer: &mut ChunkWriter) -> bool {
-        let Some(index) = self.take() else {
+    /// When the pool is nearly full: frees a chunk of values unwritten.
+    fn let_one_go(&self) -> bool {
+        let (mut owned, mut full) = (0, 0);
+        for index in self.pool.span() {
+            match self.pool.state(index).load(Ordering::Acquire) {
+                p::CHUNK_OWNED => owned += 1,
+                p::CHUNK_FULL => full += 1,
+                _ => {}
+            }
+        }
+        if self.pool.grow(owned, full) == Room::Ample {
+            return false;
+        }
+        let mut held: HashMap<(u32, u64, u32), Vec<(u64, u32)>> = HashMap::new();
+        for index in self.waiting() {
+            let chunk = self.pool.chunk(index);
+            if chunk.stream == p::STREAM_VALUES && chunk.seq >= HEAD_CHUNKS {
+                let thread = (chunk.pid, chunk.image_ts, chunk.tid);
+                held.entry(thread).or_default().push((chunk.seq, index));
+            }
+        }
+        let richest = held.values().max_by_key(|chunks| chunks.len());
+        let Some((_, index)) = richest.and_then(|chunks| chunks.iter().min().copied()) else {
+            return false;
+        };
+        if !self.claim(index) {
+            return true;
+        }
+        self.let_go.fetch_add(1, Ordering::Relaxed);
+        self.release(index, self.pool.chunk(index).used);
+        true
+    }
+
+    fn drain_one(&self, writer: &mut ChunkWriter, with_values: bool) -> bool {
+        let Some(index) = self.take(with_values) else {
             return false;
         };
         let chunk = self.pool.chunk(index);
@@ -91,9 +153,7 @@ impl<'a> Drain<'a> {
                 lock(self.sink).append(&section);
             }
         }
-        self.pool.free(index, used);
-        self.taken[index as usize].store(false, Ordering::Release);
-        self.busy.fetch_sub(1, Ordering::AcqRel);
+        self.release(index, used);
         true
     }
 
@@ -149,35 +209,53 @@ impl<'a> Drain<'a> {
         self.save(writer, p::STREAM_FLOW, slow);
     }
 
+    /// FULL chunks that no worker has.
+    fn waiting(&self) -> impl Iterator<Item = u32> + '_ {
+        self.pool.span().filter(|&index| {
+            self.pool.state(index).load(Ordering::Acquire) == p::CHUNK_FULL
+                && !self.taken[index as usize].load(Ordering::Acquire)
+        })
+    }
+
     /// Takes a FULL chunk: META and FLOW before VALUES, since only those make the
     /// target wait; the oldest first.
-    fn take(&self) -> Option<u32> {
-        let mut best: Option<(u32, (bool, u64))> = None;
-        for index in self.pool.span() {
-            if self.pool.state(index).load(Ordering::Acquire) != p::CHUNK_FULL
-                || self.taken[index as usize].load(Ordering::Acquire)
-            {
-                continue;
+    fn take(&self, with_values: bool) -> Option<u32> {
+        loop {
+            let mut best: Option<(u32, (bool, u64))> = None;
+            for index in self.waiting() {
+                let chunk = self.pool.chunk(index);
+                let key = (chunk.stream == p::STREAM_VALUES, chunk.ts_full);
+                if (with_values || !key.0) && best.is_none_or(|(_, least)| key < least) {
+                    best = Some((index, key));
+                }
             }
-            let chunk = self.pool.chunk(index);
-            let key = (chunk.stream == p::STREAM_VALUES, chunk.ts_full);
-            if best.is_none_or(|(_, least)| key < least) {
-                best = Some((index, key));
+            let (index, _) = best?;
+            if self.claim(index) {
+                return Some(index);
             }
+            // Another worker was faster; look again.
         }
-        let (index, _) = best?;
+    }
+
+    /// Makes a FULL chunk the caller's. `false`: another worker has or had it.
+    fn claim(&self, index: u32) -> bool {
         // Busy first, so that nobody sees "nothing FULL, nobody busy" in between.
         self.busy.fetch_add(1, Ordering::AcqRel);
         let mine = !self.taken[index as usize].swap(true, Ordering::AcqRel);
         if mine && self.pool.state(index).load(Ordering::Acquire) == p::CHUNK_FULL {
-            return Some(index);
+            return true;
         }
         if mine {
             self.taken[index as usize].store(false, Ordering::Release);
         }
         self.busy.fetch_sub(1, Ordering::AcqRel);
-        // Another worker was faster; look again.
-        self.take()
+        false
+    }
+
+    fn release(&self, index: u32, used: u32) {
+        self.pool.free(index, used);
+        self.taken[index as usize].store(false, Ordering::Release);
+        self.busy.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Is a FULL chunk waiting, or being written?

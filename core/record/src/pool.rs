@@ -9,12 +9,14 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{fchown, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use flagfinder_trace::protocol::{self as p, Chunk, ShmHeader};
 use flagfinder_trace::{Level, Note, NoteLevel};
 use memmap2::MmapRaw;
 
+use crate::drain::lock;
 use crate::error::{RecordError, Result};
 use crate::user::User;
 
@@ -34,6 +36,16 @@ const BACKING_STEP: u32 = 16;
 /// A tracer's search may pass a chunk that is freed behind it and take a later one.
 const BACKING_SLACK: u32 = 4;
 
+/// How much of the pool is free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    Ample,
+    /// Soon tracers overwrite values instead of taking another chunk (`FF_FLOW_SHARE`).
+    Tight,
+    /// No memory is left and no chunk will be free: tracers wait for ever.
+    Starved,
+}
+
 pub struct Pool {
     path: PathBuf,
     file: File,
@@ -43,6 +55,7 @@ pub struct Pool {
     data_offset: u64,
     /// Chunks below this index have backing memory.
     backed: AtomicU32,
+    growing: Mutex<()>,
     /// No chunk at or above this index was ever in use.
     high_water: AtomicU32,
 }
@@ -153,6 +166,7 @@ impl Pool {
             chunk_count,
             data_offset,
             backed: AtomicU32::new(0),
+            growing: Mutex::default(),
             high_water: AtomicU32::new(0),
         };
         pool.back(BACKING_STEP * 2);
@@ -329,19 +343,26 @@ impl Pool {
     }
 
     /// Raises the limit of live chunks while `owned` chunks are being written: all
-    /// of those, and a backlog. `false`: no memory is left and no chunk is free, so
-    /// tracers wait for ever.
-    pub fn grow(&self, owned: u32, full: u32) -> bool {
+    /// of those, and a backlog.
+    pub fn grow(&self, owned: u32, full: u32) -> Room {
+        // One at a time: the supervisor and a worker call this.
+        let _growing = lock(&self.growing);
         let backlog = (BACKLOG_BYTES / u64::from(self.chunk_bytes)) as u32;
         let live = owned + full;
         let most = owned.saturating_add(backlog);
         let backed = self.backed.load(Ordering::Relaxed);
-        if live + 2 * BACKING_STEP > backed && backed < most {
+        if live + live / 4 + 2 * BACKING_STEP > backed && backed < most {
             self.back(backed + BACKING_STEP.max(live / 2));
         }
         let limit = self.live_limit();
         header_word!(self, live_limit, AtomicU32).store(limit, Ordering::Release);
-        full > 0 || owned < limit
+        if full == 0 && owned >= limit {
+            Room::Starved
+        } else if live > limit - limit / (p::FLOW_SHARE / 2) {
+            Room::Tight
+        } else {
+            Room::Ample
+        }
     }
 
     /// Indices that may be in use: everything below the highest ever seen in use,

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use flagfinder_trace::{protocol as p, End, EndReason, Note, NoteLevel, ProcessEnd, TraceError};
 
-use crate::drain::{lock, ChunkWriter, Drain};
+use crate::drain::{lock, ChunkWriter, Drain, Duty};
 use crate::error::{RecordError, RecordErrorKind, Result};
 use crate::machine;
 use crate::observe::{monotonic_ns, Observer};
 use crate::options::{Outcome, Progress, RecordOptions, TargetExit, Then};
-use crate::pool::Pool;
+use crate::pool::{Pool, Room};
 use crate::signals::Signals;
 use crate::sink::Sink;
 use crate::spinning::SpinWatch;
@@ -81,7 +81,8 @@ pub fn record(options: &RecordOptions, progress: &mut dyn FnMut(Progress)) -> Re
         end: End::default(),
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(|| drain.work())).collect();
+        let mut threads = vec![scope.spawn(|| drain.work(Duty::Flow))];
+        threads.extend((0..workers).map(|_| scope.spawn(|| drain.work(Duty::Spare))));
         let result = session.supervise(progress);
         drain.stop.store(true, Ordering::Release);
         for thread in threads {
@@ -180,10 +181,10 @@ impl Session<'_> {
                 self.seen.insert(pid);
             }
         }
-        if pool.grow(owned, full) {
-            self.starved = None;
-        } else {
+        if pool.grow(owned, full) == Room::Starved {
             self.starved.get_or_insert_with(Instant::now);
+        } else {
+            self.starved = None;
         }
     }
 
@@ -276,7 +277,7 @@ impl Session<'_> {
         if !running.is_empty() {
             self.drain.pool.close();
         }
-        self.drain.work()?;
+        self.drain.work(Duty::Flow)?;
         self.drain.collect(false, |_| true)?;
         let last_words = self.last_words();
         if failed && self.target.exit().is_none() {
@@ -306,6 +307,7 @@ impl Session<'_> {
         let mut notes = Vec::new();
         let (flow, values) = self.drain.pool.dropped();
         self.end.dropped_flow_bytes = flow;
+        let values = values + self.drain.let_go.load(Ordering::Relaxed);
         self.end.dropped_value_chunks = values;
         let mut lost = |text: String| {
             notes.push(Note {
@@ -320,7 +322,7 @@ impl Session<'_> {
         }
         if values > 0 {
             lost(format!(
-                "{values} chunks of values were overwritten before they could be written"
+                "{values} chunks of values were let go: there were more than could be written"
             ));
         }
         if let Some(error) = &lock(self.drain.sink).failure {

@@ -8,12 +8,13 @@ use bytemuck::{Pod, Zeroable};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{Result, TraceError, TraceErrorKind};
+use crate::times;
 
 pub const FILE_MAGIC: [u8; 8] = *b"FFTRACE\n";
 /// Version that this code writes.
-pub const FILE_VERSION: u32 = 1;
+pub const FILE_VERSION: u32 = 2;
 /// Oldest reader that understands what this code writes.
-pub const FILE_MINIMUM_READER: u32 = 1;
+pub const FILE_MINIMUM_READER: u32 = 2;
 pub const SECTION_MAGIC: u32 = u32::from_le_bytes(*b"FFSC");
 /// A larger section is refused: no tracer makes chunks near this size, and a
 /// damaged length must not become an allocation.
@@ -25,6 +26,8 @@ pub const FLAG_PARTIAL: u8 = 1;
 
 pub const CODEC_RAW: u8 = 0;
 pub const CODEC_ZSTD: u8 = 1;
+/// zstd of flow whose times stand apart (`times.rs`); since version 2.
+pub const CODEC_ZSTD_TIMES: u8 = 2;
 
 /// What a section contains.
 #[repr(u16)]
@@ -367,7 +370,7 @@ impl SectionLoader {
         let expected = header.raw_bytes as usize;
         match header.codec {
             CODEC_RAW if self.stored.len() == expected => raw.extend_from_slice(&self.stored),
-            CODEC_ZSTD => {
+            CODEC_ZSTD | CODEC_ZSTD_TIMES => {
                 let decompressor = match &mut self.decompressor {
                     Some(decompressor) => decompressor,
                     empty => {
@@ -376,10 +379,19 @@ impl SectionLoader {
                         empty.insert(new)
                     }
                 };
-                raw.reserve(expected);
+                let apart = header.codec == CODEC_ZSTD_TIMES;
+                raw.reserve(if apart {
+                    times::longest(expected)
+                } else {
+                    expected
+                });
                 let size = decompressor
                     .decompress_to_buffer(&self.stored, raw)
                     .map_err(|e| damaged(e.to_string()))?;
+                if apart {
+                    return times::unite(raw, expected)
+                        .ok_or_else(|| damaged("times that do not belong to its flow".into()));
+                }
                 if size != expected {
                     return Err(damaged(format!(
                         "{size} bytes where {expected} are announced"

@@ -17,6 +17,7 @@ mod process;
 pub mod protocol;
 mod replay;
 mod thread;
+mod times;
 mod trace;
 mod values;
 mod writer;

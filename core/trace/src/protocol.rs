@@ -23,6 +23,8 @@ pub const STREAM_FLOW: u32 = 1;
 pub const STREAM_VALUES: u32 = 2;
 
 pub const FLOW_PAD: u16 = 0x0000;
+/// Of the live chunks one part in so many is kept free of VALUES.
+pub const FLOW_SHARE: u32 = 8;
 pub const FLOW_LONG: u16 = 0xf000;
 pub const FLOW_EVENT: u16 = 0xffff;
 /// The largest block id a flow unit can carry.

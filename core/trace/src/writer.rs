@@ -9,11 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytemuck::Zeroable;
 
 use crate::container::{
-    checksum, FileHeader, SectionHeader, SectionKind, CODEC_RAW, CODEC_ZSTD, FILE_MAGIC,
-    FILE_MINIMUM_READER, FILE_VERSION, FLAG_PARTIAL, MAX_RAW_BYTES,
+    checksum, FileHeader, SectionHeader, SectionKind, CODEC_RAW, CODEC_ZSTD, CODEC_ZSTD_TIMES,
+    FILE_MAGIC, FILE_MINIMUM_READER, FILE_VERSION, FLAG_PARTIAL, MAX_RAW_BYTES,
 };
 use crate::error::{Result, TraceError, TraceErrorKind};
 use crate::info::{End, Info, Note};
+use crate::times;
 
 /// A section before it is encoded: what its header says beside sizes and checksums.
 #[derive(Clone, Copy, Debug)]
@@ -114,15 +115,25 @@ impl SectionEncoder {
         let head = std::mem::size_of::<SectionHeader>();
         let mut bytes = vec![0u8; head];
         if raw.len() >= COMPRESS_FROM {
-            let packed = self.compressor.compress(raw).map_err(|e| {
-                TraceError::io(
-                    "A section could not be compressed.",
-                    &e,
-                    "Free some memory.",
-                )
-            })?;
+            let apart = (meta.kind == SectionKind::Flow)
+                .then(|| times::separate(raw))
+                .flatten();
+            let packed = self
+                .compressor
+                .compress(apart.as_deref().unwrap_or(raw))
+                .map_err(|e| {
+                    TraceError::io(
+                        "A section could not be compressed.",
+                        &e,
+                        "Free some memory.",
+                    )
+                })?;
             if packed.len() < raw.len() {
-                header.codec = CODEC_ZSTD;
+                header.codec = if apart.is_some() {
+                    CODEC_ZSTD_TIMES
+                } else {
+                    CODEC_ZSTD
+                };
                 bytes.extend_from_slice(&packed);
             }
         }
