@@ -20,6 +20,7 @@ from flagfinder.errors import (
     UsageError,
 )
 from flagfinder.flags import Code, DivergencePoint, Flag, Loop, Report, ThreadName, Writer, find_flags
+from flagfinder.poke import Poked, plan_poke, poke
 from flagfinder.record import record
 from flagfinder.recorder import Recording, RecordOptions
 from flagfinder.spin import SpinReport, SpinThread, Wait, spin
@@ -36,6 +37,7 @@ __all__ = [
     "Loop",
     "Module",
     "PermissionDeniedError",
+    "Poked",
     "Process",
     "RecordOptions",
     "Recording",
@@ -55,6 +57,8 @@ __all__ = [
     "diff",
     "find_flags",
     "open_trace",
+    "plan_poke",
+    "poke",
     "record",
     "spin",
 ]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from flagfinder import _core
+from flagfinder.machine import as_fields, check_machine_abilities
 from flagfinder.notes import Note
 from flagfinder.tracer_build import Tracer
 
@@ -118,7 +119,13 @@ def run_tracer(
         stop_after=options.stop_after,
         kill_target=options.then == "kill",
         follow_children=options.follow_children,
-        facts_json=json.dumps({"tracer_key": tracer.key, "flagfinder": metadata.version("flagfinder")}),
+        facts_json=json.dumps(
+            {
+                "tracer_key": tracer.key,
+                "flagfinder": metadata.version("flagfinder"),
+                "doctor": as_fields(check_machine_abilities()),
+            }
+        ),
         progress=None if progress is None else lambda *fields: progress(Progress(*fields)),
     )
     return Recording(

@@ -101,6 +101,15 @@ def ensure_tracer(progress: Progress) -> Tracer:
     return Tracer(directory, key)
 
 
+def cached_tracer() -> Tracer | None:
+    """The tracer that would be used, if it needs no building."""
+    if given := os.environ.get("FF_TRACER_DIR"):
+        return _given_tracer(Path(given))
+    key = source_key(sources_dir())
+    directory = cache_dir() / f"tracer-{key}"
+    return Tracer(directory, key) if _is_complete(directory) else None
+
+
 def _given_tracer(directory: Path) -> Tracer:
     if not (directory / "ff_launch").is_file():
         raise UnavailableError(

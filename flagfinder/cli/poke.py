@@ -1,0 +1,106 @@
+"""``flagfinder poke``: writes the value that ends a loop into a live process, after a confirmation."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
+from flagfinder.errors import UsageError
+from flagfinder.poke import Plan, Poked, plan_poke, poke
+from flagfinder.report.terminal import Terminal
+
+_EXAMPLES = """\
+  flagfinder poke 4711                            what spin names, with the value that ends the loop
+  flagfinder poke 4711 --flag spin.json#1 --yes
+  flagfinder poke 4711 --address 0x55d0c0de4010 --size 4 --value 1
+
+The value is written in one copy, so that no reader sees half of it where one byte changes or the processor copies
+words whole. The program goes on with a state that it would not have reached by itself.
+
+exit codes: 0 the thread left the loop; 1 it did not, or nothing was written; 2 usage; 77 no permission"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb."""
+    parser = add_verb(subparsers, "poke", "Write the value that ends a loop into a live process.", _EXAMPLES, run)
+    parser.add_argument("pid", type=int, metavar="PID", help="the process")
+    parser.add_argument("--flag", metavar="FILE#RANK", help="a flag of a spin or diff report (JSON)")
+    parser.add_argument("--address", type=_number, metavar="0x..", help="where to write")
+    parser.add_argument("--size", type=int, choices=(1, 2, 4, 8), help="how many bytes")
+    parser.add_argument("--thread", type=int, metavar="TID", help="the thread that polls it")
+    parser.add_argument("--value", type=_value, default=None, metavar="N|auto", help="what to write (default auto)")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Runs the verb."""
+    if (options.address is None) != (options.size is None) and options.flag is None:
+        raise UsageError("The word isn't named", "--address goes with --size", "Give both, or --flag.")
+    terminal.message(f"looking which thread of process {options.pid} polls it")
+    plan = plan_poke(
+        options.pid,
+        flag=options.flag,
+        address=options.address,
+        size=options.size,
+        thread=options.thread,
+        value=options.value,
+    )
+    if not options.yes and not _confirmed(terminal, plan):
+        terminal.message("nothing was written")
+        return EXIT_NOTHING_FOUND
+    done = poke(plan)
+    if options.json:
+        print_json(terminal, "poke", _fields(done))
+    else:
+        terminal.result(f"wrote {plan.value:#x} over {done.before:#x} at {plan.address:#x}, {plan.name}")
+        terminal.result(_outcome(done))
+        terminal.next_command("flagfinder", "spin", str(plan.pid))
+    return EXIT_NOTHING_FOUND if done.left is False else EXIT_FOUND
+
+
+def _confirmed(terminal: Terminal, plan: Plan) -> bool:
+    now = "unknown" if plan.now is None else f"{plan.now:#x}"
+    terminal.warning(f"this changes process {plan.pid}: {plan.size} bytes at {plan.address:#x}, {plan.name}")
+    terminal.warning(f"value {now} becomes {plan.value:#x}, because {plan.why}")
+    if not sys.stdin.isatty():
+        raise UsageError("Nothing was written", "there is no terminal to ask on", "Add --yes.")
+    return input("Write it? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _outcome(done: Poked) -> str:
+    if done.left is None:
+        return "no thread was seen to poll it before, so none could be seen to go on"
+    thread = done.plan.thread
+    who = f"thread {thread.tid} ({thread.name})" if thread else "the thread"
+    if done.left:
+        return f"{who} left the loop: the diagnosis holds"
+    changed = "" if done.after == done.plan.value else f"; the word is {done.after:#x} again, somebody else writes it"
+    return f"{who} still polls it{changed}"
+
+
+def _fields(done: Poked) -> dict[str, object]:
+    plan = done.plan
+    return {
+        "pid": plan.pid,
+        "address": f"{plan.address:#x}",
+        "size": plan.size,
+        "name": plan.name,
+        "before": f"{done.before:#x}",
+        "written": f"{plan.value:#x}",
+        "after": f"{done.after:#x}",
+        "thread": plan.thread.tid if plan.thread else None,
+        "left": done.left,
+        "why": plan.why,
+    }
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+
+
+def _value(text: str) -> int | None:
+    return None if text == "auto" else _number(text)
