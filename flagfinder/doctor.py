@@ -1,4 +1,4 @@
-"""Everything that flagfinder can need: the machine's abilities, the tracer, and one process's or program's debug info."""
+"""What flagfinder needs: the machine's abilities, the tracer, one process's or program's debug information.
 
 from __future__ import annotations
 

@@ -5,12 +5,13 @@ Each ``Check`` says what was found and how to fix it. Nothing here touches anoth
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import os
 import shutil
-import signal
 import struct
+import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -66,16 +67,13 @@ def _errno() -> str:
 
 
 def _ptrace() -> Check:
-    child = os.fork()
-    if child == 0:
-        signal.pause()
-        os._exit(0)
+    child = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        traced = _libc.ptrace(_PTRACE_SEIZE, child, None, None) == 0
+        traced = _libc.ptrace(_PTRACE_SEIZE, child.pid, None, None) == 0
         reason = "" if traced else _errno()
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        child.kill()
+        child.wait()
     capable, scope = has_capability(_CAP_SYS_PTRACE), yama_scope()
     found = f"CAP_SYS_PTRACE {'yes' if capable else 'no'}, ptrace_scope {'absent' if scope is None else scope}"
     others = "" if capable else "; processes of other users can't be looked at"
@@ -124,10 +122,8 @@ def _breakpoints() -> Check:
     fd = _libc.syscall(_SYS_PERF_EVENT_OPEN, buffer, 0, -1, -1, 8)
     serves = "watch"
     paranoid = "?"
-    try:
+    with contextlib.suppress(OSError):
         paranoid = Path("/proc/sys/kernel/perf_event_paranoid").read_text(encoding="ascii").strip()
-    except OSError:
-        pass
     if fd < 0:
         fix = "sudo sysctl kernel.perf_event_paranoid=1, or run as root or with CAP_PERFMON."
         found = f"perf_event_open of a breakpoint fails: {_errno()}; perf_event_paranoid is {paranoid}"

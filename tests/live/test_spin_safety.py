@@ -1,0 +1,289 @@
+"""What `flagfinder spin` must never do to its patient: kill it, lose its signals, change a result, hang on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import FLAGFINDER, flagfinder, kill_session, run
+
+import flagfinder as api
+
+ROUNDS = int(os.environ.get("FF_ROUNDS", "40"))  # the bar is 200
+KILLS = int(os.environ.get("FF_KILLS", "15"))  # the bar is 50
+
+PROGRAM = r"""
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+volatile int never;
+static volatile sig_atomic_t alarms, asked, wrong;
+static volatile int ending;
+static pthread_mutex_t big_lock = PTHREAD_MUTEX_INITIALIZER;
+static int channel[2];
+
+static void on_alarm(int number) { (void)number; alarms++; }
+static void on_user(int number) { (void)number; asked++; }
+
+static void *spinner(void *unused)
+{
+    while (!never && !ending)
+        sched_yield();
+    return unused;
+}
+
+static void *poller(void *unused)
+{
+    while (!never && !ending)
+        if (poll(NULL, 0, 7) != 0)
+            wrong++;
+    return unused;
+}
+
+/* epoll_wait answers EINTR to a tracer's stop unless that is undone. SIGUSR1 is blocked here. */
+static void *waiter(void *unused)
+{
+    sigset_t all;
+    struct epoll_event event;
+    int set = epoll_create1(0);
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    while (!ending)
+        if (epoll_wait(set, &event, 1, 30) != 0)
+            wrong++;
+    return unused;
+}
+
+static void *holder(void *unused)
+{
+    char byte;
+    pthread_mutex_lock(&big_lock);
+    if (read(channel[0], &byte, 1) < 0)
+        wrong++;
+    pthread_mutex_unlock(&big_lock);
+    return unused;
+}
+
+static void *blocked(void *unused)
+{
+    usleep(200000);
+    pthread_mutex_lock(&big_lock);
+    pthread_mutex_unlock(&big_lock);
+    return unused;
+}
+
+int main(void)
+{
+    void *(*work[])(void *) = {spinner, poller, waiter, holder, blocked};
+    pthread_t threads[5];
+    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    struct itimerval every = {{0, 20000}, {0, 20000}};
+    char line[16];
+    if (pipe(channel) != 0)
+        return 1;
+    sigaction(SIGALRM, &action, NULL);
+    action.sa_handler = on_user;
+    sigaction(SIGUSR1, &action, NULL);
+    setitimer(ITIMER_REAL, &every, NULL);
+    for (int i = 0; i < 5; i++)
+        pthread_create(&threads[i], NULL, work[i], NULL);
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n") != 0) {
+        printf("%d %d %d\n", (int)alarms, (int)asked, (int)wrong);
+        fflush(stdout);
+    }
+    ending = 1;
+    if (write(channel[1], "x", 1) != 1)
+        return 1;
+    for (int i = 0; i < 5; i++)
+        pthread_join(threads[i], NULL);
+    printf("%d\n", (int)wrong);
+    return 0;
+}
+"""
+
+
+class Patient:
+    """The program above, with a question for its counters."""
+
+    def __init__(self, program: Path) -> None:
+        self.process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, start_new_session=True
+        )
+        assert self._line() == "ready"
+        time.sleep(0.4)
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def counters(self) -> tuple[int, int, int]:
+        assert self.process.poll() is None, f"the program ended with {self.process.returncode}"
+        assert self.process.stdin is not None
+        self.process.stdin.write("count\n")
+        alarms, asked, wrong = map(int, self._line().split())
+        return alarms, asked, wrong
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("end\n")
+        assert self._line() == "0", "a call returned what it would not have returned"
+        assert self.process.wait(timeout=20) == 0
+
+    def states(self) -> dict[str, list[str]]:
+        """Signal masks and tracers of all threads."""
+        found = {}
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            lines = (task / "status").read_text().splitlines()
+            found[task.name] = [line for line in lines if line.startswith(("SigBlk", "TracerPid"))]
+        return found
+
+    def is_traced(self) -> bool:
+        return any("TracerPid:\t0" not in lines for lines in self.states().values())
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = tmp_path_factory.mktemp("patient") / "patient.c"
+    source.write_text(PROGRAM)
+    built = run(["cc", "-g", "-O1", "-pthread", source, "-o", source.with_suffix("")], timeout=60)
+    assert built.returncode == 0, built.stderr
+    return source.with_suffix("")
+
+
+@pytest.fixture
+def patient(program: Path) -> Iterator[Patient]:
+    patient = Patient(program)
+    try:
+        yield patient
+    finally:
+        kill_session(patient.process)
+
+
+@pytest.mark.live
+def test_rounds_leave_no_trace(patient: Patient) -> None:
+    before = patient.states()
+    for round_ in range(ROUNDS):
+        alarms, asked, wrong = patient.counters()
+        os.kill(patient.process.pid, signal.SIGUSR1)
+        report = api.spin(patient.process.pid, budget=0.1)
+        assert report.flag is not None and report.flag.symbol == "never", f"round {round_}: {report.raw}"
+        later = patient.counters()
+        assert later[0] > alarms and later[1] == asked + 1 and later[2] == wrong == 0
+    assert patient.states() == before, "signal masks changed, or a thread is still traced"
+    patient.end()
+
+
+@pytest.mark.live
+def test_kill_of_the_command_in_the_middle_does_no_harm(patient: Patient) -> None:
+    before, in_the_middle = patient.states(), 0
+    for _ in range(KILLS):
+        command = subprocess.Popen(
+            [*FLAGFINDER, "spin", str(patient.process.pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 20
+        while not patient.is_traced() and command.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(random.random() * 0.1)
+        command.kill()
+        command.wait(timeout=10)
+        in_the_middle += patient.is_traced()
+        deadline = time.monotonic() + 10
+        while patient.is_traced():
+            assert time.monotonic() < deadline, "the helper did not let go"
+            time.sleep(0.005)
+        alarms = patient.counters()[0]
+        time.sleep(0.1)
+        assert patient.counters()[0] > alarms, "signals no longer arrive"
+    assert in_the_middle, "no kill came while a thread was held: the test tested nothing"
+    assert patient.states() == before
+    patient.end()
+
+
+@pytest.mark.live
+def test_blocked_threads_are_described_and_not_touched(patient: Patient) -> None:
+    threads = {thread.tid: thread for thread in api.spin(patient.process.pid, budget=0.1).threads}
+    waits = [thread for thread in threads.values() if thread.wait is not None and thread.steps == 0]
+    holder = next(t for t in waits if t.wait and t.wait.syscall == "read" and "pipe" in t.wait.summary)
+    assert f"process {patient.process.pid}" in holder.reason, "who holds the other end of the pipe"
+    locked = next(t for t in waits if t.wait and "big_lock" in t.wait.summary)
+    assert f"held by thread {holder.tid}" in locked.reason
+    assert any((code.symbol or "").startswith("blocked") for code in (locked.wait.stack if locked.wait else ()))
+    assert locked.kind == "LongWait" and locked.pause_ms == 0
+
+
+@pytest.mark.live
+def test_stopped_and_traced_processes_do_not_hang_it(patient: Patient) -> None:
+    pid = patient.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    started = time.monotonic()
+    report = api.spin(pid)
+    assert time.monotonic() - started < 5
+    assert all("stopped" in thread.reason and not thread.steps for thread in report.threads)
+    os.kill(pid, signal.SIGCONT)
+    spinner = next(thread for thread in api.spin(pid, budget=0.1).threads if thread.flag)
+    tracer = subprocess.Popen(
+        [sys.executable, "-c", _SEIZE, str(spinner.tid)], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    )
+    try:
+        assert tracer.stdout is not None and tracer.stdout.readline() == b"seized\n"
+        report = api.spin(pid, budget=0.1)
+        held = next(thread for thread in report.threads if thread.tid == spinner.tid)
+        assert not held.steps and f"process {tracer.pid} traces it already" in held.reason
+    finally:
+        tracer.kill()
+        tracer.wait(timeout=10)
+    patient.end()
+
+
+_SEIZE = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+assert libc.ptrace(0x4206, int(sys.argv[1]), None, None) == 0
+print("seized", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.live
+def test_refusals_have_four_parts() -> None:
+    ran = flagfinder("spin", "999999999", timeout=30)
+    assert ran.returncode == 69 and "found:" in ran.stderr and "fix:" in ran.stderr and not ran.stdout
+    ran = flagfinder("spin", str(os.getpid()), "--thread", "1", timeout=30)
+    assert ran.returncode == 69 and "no thread 1" in ran.stderr
+
+
+@pytest.mark.live
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_without_permission_the_missing_capability_is_named(patient: Patient) -> None:
+    words = json.dumps([*FLAGFINDER, "spin", str(patient.process.pid)])
+    # Only this process changes its user: files of the package must be readable for it.
+    ran = run(
+        [
+            sys.executable,
+            "-c",
+            "import os,sys,json;os.setuid(65534);os.execvp((w:=json.loads(sys.argv[1]))[0],w)",
+            words,
+        ],
+        timeout=60,
+    )
+    if "ModuleNotFoundError" in ran.stderr or "Permission denied: '" in ran.stderr:
+        pytest.skip("another user can't read this installation")
+    assert ran.returncode == 77, ran.stderr
+    assert "CAP_SYS_PTRACE" in ran.stderr and "ptrace_scope" in ran.stderr and "Traceback" not in ran.stderr
