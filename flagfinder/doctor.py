@@ -1,4 +1,4 @@
-"""What flagfinder needs: the machine's abilities, the tracer, one process's or program's debug information.
+"""What flagfinder needs: the machine's abilities, the tracer, one process's or program's debug information."""
 
 from __future__ import annotations
 

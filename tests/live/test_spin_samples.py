@@ -1,4 +1,4 @@
-"""`flagfinder spin` on samples that already spin, attached late. FF_REPEAT=N repeats; the bar is 5 of 5, median under 3 s."""
+"""`flagfinder spin` on samples that spin already. FF_REPEAT=N repeats; the bar is 5 of 5, and a median under 3 s."""
 
 from __future__ import annotations
 

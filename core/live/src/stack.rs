@@ -49,9 +49,8 @@ fn is_return(address: u64, inner: u64, memory: &Memory, names: &Names) -> bool {
         let target = address.wrapping_add_signed(i64::from(distance));
         let calls_inner = match (names.function(target), names.function(inner - 1)) {
             (Some(called), Some(inside)) => called.0 == inside.0,
-            // A linkage stub, or no symbols.
             _ => is_executable(names, target),
-        };
+        } || is_stub(target, memory);
         if calls_inner {
             return true;
         }
@@ -62,6 +61,16 @@ fn is_return(address: u64, inner: u64, memory: &Memory, names: &Names) -> bool {
         let shape = (code[1] >> 3) & 7 == 2 && form_length(code) == Some(length);
         code[0] == 0xff && shape
     })
+}
+
+/// A linkage stub: `jmp *disp(rip)`, perhaps behind endbr64 and a bnd prefix.
+fn is_stub(target: u64, memory: &Memory) -> bool {
+    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    let mut bytes = [0u8; 8];
+    let got = memory.read(target, &mut bytes);
+    let code = bytes[..got].strip_prefix(&ENDBR64).unwrap_or(&bytes[..got]);
+    let code = code.strip_prefix(&[0xf2]).unwrap_or(code);
+    code.starts_with(&[0xff, 0x25])
 }
 
 /// Length of an FF /2 instruction by its ModRM byte.
