@@ -30,7 +30,7 @@ impl StepError {
     pub fn system(what: impl Into<String>, error: &std::io::Error) -> StepError {
         let errno = error.raw_os_error();
         let fix = match errno {
-            Some(libc::EPERM) => {
+            Some(libc::EPERM | libc::EACCES) => {
                 "Run as root, or with CAP_SYS_PTRACE (sudo setcap does not reach Python: use sudo); as the process's own user when \
                  /proc/sys/kernel/yama/ptrace_scope is 0 or absent; end any debugger on it."
             }
