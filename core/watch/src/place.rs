@@ -152,12 +152,19 @@ fn variable(
     if let Some(module) = module {
         module_index(names, module)?;
     }
-    let mut globals = names.globals_named(module, symbol);
-    let mut locals = names.thread_locals_named(module, symbol);
-    // As debuggers do, the program's own come before those of libraries.
-    if globals.iter().chain(&locals).any(|found| found.module == 0) {
-        globals.retain(|found| found.module == 0);
-        locals.retain(|found| found.module == 0);
+    let search = |module: Option<&str>| {
+        let globals = names.globals_named(module, symbol);
+        (globals, names.thread_locals_named(module, symbol))
+    };
+    // As debuggers do, the program's own come before those of libraries, whose debug information takes long to read.
+    let program = names
+        .input()
+        .modules
+        .first()
+        .map(|program| &program.path[..]);
+    let (mut globals, mut locals) = search(module.or(program));
+    if module.is_none() && globals.is_empty() && locals.is_empty() {
+        (globals, locals) = search(None);
     }
     match (&globals[..], &locals[..]) {
         ([one], []) => Ok((one.place, *one)),
