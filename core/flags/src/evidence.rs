@@ -91,7 +91,8 @@ impl Outside {
         })
     }
 
-    fn is_foreign(&self, store: &Store) -> bool {
+    /// Was it made by another thread than the one that waits (in the normal run: than its counterpart)?
+    pub fn is_foreign(&self, store: &Store) -> bool {
         store.foreign && !(store.normal && Some(store.tid) == self.reader)
     }
 

@@ -61,8 +61,10 @@ struct Case<'t> {
 
 impl Case<'_> {
     fn waiting(&self) -> Waiting<'_> {
+        let counterpart = self.parting.and_then(|p| p.normal_thread.as_ref());
         Waiting {
             tid: self.thread.tid,
+            reader: counterpart.map(|thread| thread.tid),
             window: &self.window,
             analysis: &self.analysis,
             length: self.parting.map_or(0, |parting| parting.spin_loop.length),
@@ -299,7 +301,6 @@ fn judge(
 fn tell(run: &Run, case: &Case, mut outside: Outside, naming: &Naming) -> Report {
     if let Some(parting) = case.parting {
         let at = |place: &CodePlace| run_time(run.process, place);
-        outside.reader = parting.normal_thread.as_ref().map(|thread| thread.tid);
         outside.parting = parting.branch.as_ref().and_then(at);
         outside.also_parting = parting
             .others

@@ -16,6 +16,8 @@ use crate::window::Window;
 /// A thread that waits in vain.
 pub struct Waiting<'w> {
     pub tid: u32,
+    /// Its counterpart in the normal run.
+    pub reader: Option<u32>,
     pub window: &'w Window,
     pub analysis: &'w Analysis,
     /// For how many blocks it has been repeating its loop; 0: not known.
@@ -42,7 +44,11 @@ pub fn gather(
     normals: &[&Run],
     writers: bool,
 ) -> Result<Vec<Outside>> {
-    let mut outside = vec![Outside::default(); waiting.len()];
+    let of = |one: &Waiting| Outside {
+        reader: one.reader,
+        ..Outside::default()
+    };
+    let mut outside: Vec<Outside> = waiting.iter().map(of).collect();
     if waiting.is_empty() {
         return Ok(outside);
     }

@@ -95,8 +95,16 @@ impl Stores {
 
     /// Puts what was found with the rest of the evidence, which stands by waiting thread.
     pub fn tell(self, normal: bool, outside: &mut [Outside]) {
-        for (waiting, candidate, mut store) in self.sorted() {
+        let mut found: Vec<_> = self.sorted().collect();
+        for (.., store) in &mut found {
             store.normal = normal;
+        }
+        // Code that many threads run (an interpreter, a lock) reads for each of them: only what is foreign to
+        // the one that counts comes first.
+        found.sort_by_key(|(waiting, candidate, store)| {
+            (*waiting, *candidate, !outside[*waiting].is_foreign(store))
+        });
+        for (waiting, candidate, store) in found {
             let list = outside[waiting].stores.entry(candidate).or_default();
             if list.len() < WRITERS {
                 list.push(store);
