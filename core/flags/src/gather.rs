@@ -98,7 +98,7 @@ fn from_normal(
                 .or(read.leaving.map(|(_, value)| value));
             for seen in &read.seen {
                 let key = (number, candidate.address);
-                questions.watch(seen.address, candidate.bytes, key, seen.tid);
+                questions.watch(seen.address, candidate.bytes, key, seen.reader);
             }
         }
     }
@@ -150,7 +150,7 @@ fn from_spin(
         outside[number].spin_searched = true;
         for candidate in &one.analysis.candidates {
             let address = candidate.address;
-            questions.watch(address, candidate.bytes, (number, address), one.tid);
+            questions.watch(address, candidate.bytes, (number, address), Some(one.tid));
         }
     }
     search(spin, loops, questions, false, outside)

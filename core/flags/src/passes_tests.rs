@@ -90,7 +90,7 @@ fn reads() -> Reads {
 
 fn stores() -> Stores {
     let mut questions = stores::Questions::default();
-    questions.watch(FLAG, 8, (0, FLAG), READER);
+    questions.watch(FLAG, 8, (0, FLAG), Some(READER));
     Stores::new(questions)
 }
 

@@ -38,8 +38,8 @@ pub struct Questions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub address: u64,
-    /// Who read it first.
-    pub tid: u32,
+    /// The thread that reads it; `None` when several do, as threads at a barrier.
+    pub reader: Option<u32>,
     /// Its value when an exit was last left with it as the last one read.
     pub left_with: Option<u64>,
 }
@@ -59,7 +59,10 @@ pub struct Read {
 impl Read {
     fn see(&mut self, new: Seen) {
         match self.seen.iter_mut().find(|s| s.address == new.address) {
-            Some(known) => known.left_with = new.left_with.or(known.left_with),
+            Some(known) => {
+                known.left_with = new.left_with.or(known.left_with);
+                known.reader = known.reader.filter(|_| known.reader == new.reader);
+            }
             None => {
                 if self.seen.len() >= ADDRESSES {
                     self.seen.remove(0);
@@ -167,10 +170,9 @@ impl Visitor for Reads {
         for &(waiting, candidate) in candidates {
             let read = &mut self.found[waiting][candidate];
             if read.last.is_none_or(|(last, _)| last != address) {
-                let tid = self.tid;
                 read.see(Seen {
                     address,
-                    tid,
+                    reader: Some(self.tid),
                     left_with: None,
                 });
             }
@@ -189,5 +191,29 @@ impl Visitor for Reads {
             *self.other_way.entry(key).or_default() += 1;
             self.found[exit.waiting].iter_mut().for_each(Read::leave);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Read, Seen};
+
+    fn seen_by(readers: &[u32]) -> Option<u32> {
+        let mut read = Read::default();
+        for &reader in readers {
+            read.see(Seen {
+                address: 0x1000,
+                reader: Some(reader),
+                left_with: None,
+            });
+        }
+        read.seen[0].reader
+    }
+
+    #[test]
+    fn a_place_that_several_threads_read_has_no_one_reader() {
+        assert_eq!(seen_by(&[7, 7]), Some(7));
+        assert_eq!(seen_by(&[7, 8]), None);
+        assert_eq!(seen_by(&[7, 8, 7]), None);
     }
 }

@@ -28,8 +28,8 @@ struct Watched {
     address: u64,
     bytes: u32,
     candidate: CandidateKey,
-    /// The reading thread.
-    reader: u32,
+    /// The thread that reads it; `None` when several do: each store is then another's for one of them.
+    reader: Option<u32>,
 }
 
 /// What is asked.
@@ -41,7 +41,13 @@ pub struct Questions {
 }
 
 impl Questions {
-    pub fn watch(&mut self, address: u64, bytes: u32, candidate: CandidateKey, reader: u32) {
+    pub fn watch(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        candidate: CandidateKey,
+        reader: Option<u32>,
+    ) {
         let end = address.saturating_add(u64::from(bytes.max(1)) - 1);
         self.lines.extend(address >> 3..=end >> 3);
         self.watched.push(Watched {
@@ -155,7 +161,7 @@ impl Stores {
                 pc,
                 value,
                 count: 1,
-                foreign: watched.reader != self.tid,
+                foreign: watched.reader != Some(self.tid),
                 stack,
             };
             put(&mut self.found, (watched.candidate, self.tid, pc), one);
