@@ -207,16 +207,20 @@ impl Function {
     fn rejoins(&self, other: u32, around: &Loop, executed: &FxHashSet<u32>) -> bool {
         let mut seen = FxHashSet::default();
         let mut work = vec![other];
+        let mut comes_back = false;
         while let Some(node) = work.pop() {
-            let goes_on = around.contains(node) && !around.headers.contains(&node);
-            if !goes_on || !seen.insert(node) {
+            if !around.contains(node) {
+                return false; // it may leave after all: a compare-and-swap that succeeds
+            }
+            if around.headers.contains(&node) || !seen.insert(node) {
                 continue;
             }
             if executed.contains(&node) {
-                return true;
+                comes_back = true;
+                continue;
             }
             work.extend(self.edges.get(&node).into_iter().flatten());
         }
-        false
+        comes_back
     }
 }
