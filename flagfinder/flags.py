@@ -43,7 +43,7 @@ class Code:
         if self.symbol:
             return f"{self.symbol} ({place})" if place else self.symbol
         if place:
-            return f"{place} near {self.near}" if self.near else place
+            return f"{place} (after {self.near})" if self.near else place
         return f"{self.offset:#x}" if self.offset is not None else "unknown code"
 
 

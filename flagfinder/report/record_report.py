@@ -38,7 +38,8 @@ def show_progress(line: ProgressLine, progress: Progress) -> None:
 def _ending(recording: Recording) -> str:
     if recording.ended == "spinning":
         tids = ", ".join(str(tid) for tid in recording.spinning_threads)
-        return f"thread {tids} spins, recording ended"
+        who = f"threads {tids} spin" if len(recording.spinning_threads) > 1 else f"thread {tids} spins"
+        return f"{who}, recording ended"
     if recording.ended == "interrupted":
         return "interrupted, the trace is kept"
     if recording.ended == "write-failed":

@@ -53,6 +53,8 @@ pub(crate) struct Image {
     pub linkage: Vec<Range<u64>>,
     pub tls: Option<TlsSegment>,
     pub tls_relocations: Vec<TlsRelocation>,
+    /// Extents and names of writable sections; they may be missing from a stripped file.
+    sections: Vec<(Range<u64>, String)>,
     pub symbols: Symbols,
     pub go: Option<GoFunctions>,
     /// Why its file is not believed, or not fully.
@@ -163,6 +165,9 @@ impl Image {
     fn read_sections(&mut self, file: &object::File<'_>) {
         for section in file.sections() {
             let range = section.address()..section.address().saturating_add(section.size());
+            if let (true, Ok(name)) = (is_variable(&section), section.name()) {
+                self.sections.push((range.clone(), name.to_owned()));
+            }
             match section.name() {
                 Ok(".got" | ".got.plt" | ".plt" | ".plt.got" | ".plt.sec") => {
                     self.linkage.push(range);
@@ -237,6 +242,13 @@ impl Image {
             .map_or(0..0, |load| load.start..load.end)
     }
 
+    /// Name of the writable section that holds a virtual address.
+    pub fn section(&self, address: u64) -> Option<&str> {
+        let mut sections = self.sections.iter();
+        let found = sections.find(|(range, _)| range.contains(&address))?;
+        Some(&found.1)
+    }
+
     /// DWARF, parsed at first use.
     pub fn debug(&self) -> Option<&Debug> {
         let load = || {
@@ -251,6 +263,16 @@ impl Image {
         let load = || Unwind::load(&map(self.file.as_ref()?).ok()?);
         self.unwind.get_or_init(load).as_ref()
     }
+}
+
+/// Holds variables, and none that are thread-local: their addresses are no addresses.
+fn is_variable<'d>(section: &impl ObjectSection<'d>) -> bool {
+    let object::SectionFlags::Elf { sh_flags } = section.flags() else {
+        return false;
+    };
+    let has = |flag: u32| sh_flags & u64::from(flag) != 0;
+    use object::elf::{SHF_ALLOC, SHF_TLS, SHF_WRITE};
+    has(SHF_ALLOC) && has(SHF_WRITE) && !has(SHF_TLS)
 }
 
 /// Maps a file to read it.

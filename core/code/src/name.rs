@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::symbols::without_arguments;
+
 /// A place in code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Code {
@@ -35,12 +37,41 @@ impl fmt::Display for Code {
             None => write!(f, "{module}+{:#x}", self.offset)?,
         }
         if let Some(near) = &self.near {
-            write!(f, " (nearest symbol: {near})")?;
+            write!(f, " (after {near})")?;
         }
         match &self.source {
             Some(source) => write!(f, " at {source}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Modules of the C and C++ libraries, by what their file names begin with.
+const STANDARD_MODULES: &[&str] = &["libc.so", "libstdc++.so", "libc++.so", "libgcc_s.so", "ld-"];
+/// Names in the C++ and Rust libraries, which programs hold copies of.
+const STANDARD_NAMES: &[&str] = &[
+    "std::",
+    "__gnu_cxx::",
+    "operator new",
+    "alloc::",
+    "core::",
+    "<alloc::",
+    "<core::",
+    "<std::",
+    "__rust_",
+    "__rustc",
+];
+
+impl Code {
+    /// Code that serves any program: what it does, it does for its caller.
+    pub(crate) fn is_standard_library(&self) -> bool {
+        let begins = |text: &str, list: &[&str]| list.iter().any(|one| text.starts_with(one));
+        let symbol = self.symbol.as_deref().unwrap_or_default();
+        self.module
+            .as_deref()
+            .is_some_and(|m| begins(m, STANDARD_MODULES))
+            || begins(symbol, STANDARD_NAMES)
+            || begins(&without_arguments(symbol), STANDARD_NAMES)
     }
 }
 

@@ -94,11 +94,14 @@ impl Names {
         self.outer_callers.insert(address, callers);
     }
 
-    /// The first caller, beyond an allocation's site in a library, in another module.
+    /// For whom a standard library allocated: the first caller that is not one itself.
     pub(crate) fn beyond(&self, site: &Code, allocation: u64) -> Option<Code> {
+        if !site.is_standard_library() {
+            return None;
+        }
         let callers = self.outer_callers.get(&allocation)?;
         let mut named = callers.iter().map(|&caller| self.caller(caller));
-        named.find(|code| code.module != site.module)
+        named.find(|code| !code.is_standard_library())
     }
 
     /// Why symbols of some modules are missing or unchecked, as far as files were
@@ -170,6 +173,12 @@ impl Names {
         let offset = address.wrapping_sub(module.base);
         let label = |name: &str, start| with_offset(&demangle(name), offset.wrapping_sub(start));
         let found = image.symbols.code.covering(probe, &image.segment(probe));
+        // A symbol without a size does not reach into another function.
+        let found = found.filter(|f| {
+            let another = |extent: Range<u64>| extent.start > f.start;
+            let unwind = image.unwind().filter(|_| f.size == 0);
+            !unwind.and_then(|u| u.function(probe)).is_some_and(another)
+        });
         let go = image.go.as_ref();
         let go_function = go.and_then(|go| go.function(probe));
         let symbol = found
@@ -267,13 +276,17 @@ impl Names {
             None => table.before(offset, &image.segment(offset)),
         };
         let near = near.map(|f| with_offset(&demangle(f.name), offset - f.start));
-        let place = format!("{}+{offset:#x}", module.identity.name);
+        let section = match image.section(offset) {
+            Some(section) if symbol.is_none() => format!(" in {section}"),
+            _ => String::new(),
+        };
+        let place = format!("{}+{offset:#x}{section}", module.identity.name);
         let name = match (&symbol, &field, &near) {
             (Some(symbol), Some(field), _) => format!("{symbol}{field} ({place})"),
             (Some(symbol), None, _) => {
                 format!("{} ({place})", with_offset(symbol, offset - start))
             }
-            (None, _, Some(near)) => format!("{place} (nearest symbol: {near})"),
+            (None, _, Some(near)) => format!("{place} (after {near})"),
             (None, _, None) => place,
         };
         DataName {

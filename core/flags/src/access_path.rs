@@ -121,7 +121,10 @@ impl<'a> Explorer<'a> {
                 continue;
             };
             if let Some(found) = self.follow(&pointer, address) {
-                return Some(found);
+                return self
+                    .whole(step, address)
+                    .filter(|_| found.field.is_none())
+                    .or(Some(found));
             }
             let distance = address.wrapping_sub(pointer.value);
             untyped = untyped.or_else(|| {
@@ -132,7 +135,31 @@ impl<'a> Explorer<'a> {
                 })
             });
         }
-        untyped
+        self.whole(step, address).or(untyped)
+    }
+
+    /// Where the address was formed before the window: a visible variable that points to
+    /// an object around it.
+    fn whole(&self, step: u32, address: u64) -> Option<Reached> {
+        self.names
+            .variables(self.window.pc(step))
+            .into_iter()
+            .find_map(|variable| {
+                let ValuePlace::Register { register, add } = variable.place else {
+                    return None;
+                };
+                let word = self.names.word(variable.kind, variable.part)?;
+                let pointer = Pointer {
+                    path: format!("{}{}", variable.name, word.path),
+                    kind: Some(self.names.pointee(word.kind)?),
+                    value: self.register(step, register)?.wrapping_add_signed(add),
+                };
+                let inside = self
+                    .names
+                    .word(pointer.kind?, address.checked_sub(pointer.value)?);
+                inside.filter(|word| !word.path.is_empty())?;
+                self.follow(&pointer, address)
+            })
     }
 
     /// The operand by which the step read the address.
@@ -180,9 +207,7 @@ impl<'a> Explorer<'a> {
         self.left.set(self.left.get().checked_sub(1)?);
         let value = self.register(step, register);
         let held = value.and_then(|value| self.held(step, register, value, target));
-        // `this` says less than what it was called with.
-        let receiver = |held: &Pointer| matches!(held.path.as_str(), "this" | "self");
-        if held.as_ref().is_some_and(|held| !receiver(held)) {
+        if held.as_ref().is_some_and(|held| self.tells(held, target)) {
             return held;
         }
         let computed = self
@@ -193,6 +218,14 @@ impl<'a> Explorer<'a> {
             (Some(held), Some(computed)) if !is_typed(&computed) => Some(held),
             (held, computed) => computed.or(held),
         }
+    }
+
+    /// Does the pointer's name say what the target is? `this` says less than what the
+    /// method was called with, and a pointer to the bare word less than its object.
+    fn tells(&self, pointer: &Pointer, target: u64) -> bool {
+        let is_receiver = matches!(pointer.path.as_str(), "this" | "self");
+        let followed = self.follow(pointer, target);
+        !is_receiver && followed.is_some_and(|found| found.field.is_some())
     }
 
     /// The variable that holds the register's value: at the step, or at another step of
@@ -280,8 +313,7 @@ impl<'a> Explorer<'a> {
             value,
             kind: reached.kind.and_then(|kind| self.names.pointee(kind)),
         });
-        let is_typed = |p: &Pointer| self.follow(p, target).is_some();
-        if pointer.as_ref().is_some_and(is_typed) {
+        if pointer.as_ref().is_some_and(|p| self.tells(p, target)) {
             return pointer;
         }
         // A register that was saved on the stack comes back.
@@ -297,7 +329,11 @@ impl<'a> Explorer<'a> {
             matches!(code.mnemonic, M::Mov | M::Push)
                 .then(|| self.pointer(store, number, target, depth))?
         });
-        saved.or(pointer)
+        let is_typed = |p: &Pointer| self.follow(p, target).is_some();
+        match (saved, pointer) {
+            (Some(saved), Some(pointer)) if !is_typed(&saved) => Some(pointer),
+            (saved, pointer) => saved.or(pointer),
+        }
     }
 
     /// The last step before that stored to exactly this address.
@@ -327,7 +363,10 @@ impl<'a> Explorer<'a> {
         // Nothing wrote it yet: a copy of it tells, or an address that is formed with it.
         let unchanged = |at: &u32| self.window.code(*at).writes & general(register) == 0;
         let mut steps = (0..self.window.len()).take_while(unchanged);
-        steps.find_map(|at| self.revealed(at, register))
+        let revealed = steps.find_map(|at| self.revealed(at, register));
+        let never_written = || (0..self.window.len()).all(|at| unchanged(&at));
+        let kept = self.window.registers[usize::from(register)].get(64);
+        revealed.or_else(|| kept.filter(|_| never_written()))
     }
 
     /// A register's value before the step, where the step lets it be seen.

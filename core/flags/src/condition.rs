@@ -3,39 +3,12 @@
 //! Built by walking back from the branch: copies, extensions, masks, shifts, additions.
 //! What it does not understand stays a number that is simply there.
 
-use std::fmt;
-
 use iced_x86::{ConditionCode, Mnemonic as M};
 
 use crate::decoded::{general, Decoded, Operand, Resources};
+use crate::expression::{Expression, Operator};
 use crate::value::mask;
 use crate::window::Window;
-
-/// A value in terms of loads.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expression {
-    Number(u64),
-    /// What was read at an address.
-    Load {
-        address: u64,
-        bits: u32,
-        value: u64,
-    },
-    Binary(Operator, Box<Expression>, Box<Expression>),
-    /// Not understood; its value then, if known.
-    Opaque(Option<u64>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
-    And,
-    Or,
-    Xor,
-    Add,
-    Sub,
-    ShiftLeft,
-    ShiftRight,
-}
 
 /// A branch's test: `left OP right`, for the direction it took.
 #[derive(Clone, Debug)]
@@ -116,6 +89,22 @@ impl Relation {
         }
     }
 
+    /// With its sides exchanged.
+    fn mirrored(self) -> Relation {
+        match self {
+            Relation::Equal => Relation::Equal,
+            Relation::NotEqual => Relation::NotEqual,
+            Relation::Less => Relation::Greater,
+            Relation::LessOrEqual => Relation::GreaterOrEqual,
+            Relation::Greater => Relation::Less,
+            Relation::GreaterOrEqual => Relation::LessOrEqual,
+            Relation::Below => Relation::Above,
+            Relation::BelowOrEqual => Relation::AboveOrEqual,
+            Relation::Above => Relation::Below,
+            Relation::AboveOrEqual => Relation::BelowOrEqual,
+        }
+    }
+
     fn is_signed(self) -> bool {
         matches!(
             self,
@@ -131,78 +120,6 @@ impl Relation {
             Relation::LessOrEqual | Relation::BelowOrEqual => "<=",
             Relation::Greater | Relation::Above => ">",
             Relation::GreaterOrEqual | Relation::AboveOrEqual => ">=",
-        }
-    }
-}
-
-impl Expression {
-    /// Its value with `new` read at `address` instead.
-    fn evaluate(&self, address: u64, new: u64) -> Option<u64> {
-        Some(match self {
-            Expression::Number(number) => *number,
-            Expression::Load {
-                address: at,
-                bits,
-                value,
-            } => {
-                if *at == address {
-                    new & mask(*bits)
-                } else {
-                    *value
-                }
-            }
-            Expression::Opaque(value) => (*value)?,
-            Expression::Binary(operator, a, b) => {
-                let (a, b) = (a.evaluate(address, new)?, b.evaluate(address, new)?);
-                match operator {
-                    Operator::And => a & b,
-                    Operator::Or => a | b,
-                    Operator::Xor => a ^ b,
-                    Operator::Add => a.wrapping_add(b),
-                    Operator::Sub => a.wrapping_sub(b),
-                    Operator::ShiftLeft => a.checked_shl(b as u32).unwrap_or(0),
-                    Operator::ShiftRight => a.checked_shr(b as u32).unwrap_or(0),
-                }
-            }
-        })
-    }
-
-    pub fn mentions(&self, address: u64, bytes: u32) -> bool {
-        match self {
-            Expression::Load {
-                address: at, bits, ..
-            } => *at < address + u64::from(bytes) && address < *at + u64::from(bits / 8),
-            Expression::Binary(_, a, b) => a.mentions(address, bytes) || b.mentions(address, bytes),
-            _ => false,
-        }
-    }
-
-    fn render(&self, name: &dyn Fn(u64) -> String, out: &mut String) {
-        use fmt::Write;
-        match self {
-            Expression::Number(number) => {
-                let _ = write!(out, "{number:#x}");
-            }
-            Expression::Load { address, .. } => out.push_str(&name(*address)),
-            Expression::Opaque(Some(value)) => {
-                let _ = write!(out, "{value:#x}");
-            }
-            Expression::Opaque(None) => out.push('?'),
-            Expression::Binary(operator, a, b) => {
-                out.push('(');
-                a.render(name, out);
-                out.push_str(match operator {
-                    Operator::And => " & ",
-                    Operator::Or => " | ",
-                    Operator::Xor => " ^ ",
-                    Operator::Add => " + ",
-                    Operator::Sub => " - ",
-                    Operator::ShiftLeft => " << ",
-                    Operator::ShiftRight => " >> ",
-                });
-                b.render(name, out);
-                out.push(')');
-            }
         }
     }
 }
@@ -322,18 +239,43 @@ impl Condition {
             .find(|&value| value != now & m && self.leaves_with(address, value) == Some(true))
     }
 
-    /// `x == 0x1`, `x > 0xb (signed)`; `name` names the loads.
+    /// `x == 0x1`, `x > 0xb (signed)`; `name` names the loads. What was loaded stands on
+    /// the left.
     pub fn text(&self, name: &dyn Fn(u64) -> String) -> String {
+        let plain = self.without_difference();
+        let (left, relation, right) = match plain {
+            Some((left, right)) => (left, self.leaves, right),
+            None => (&self.left, self.leaves, &self.right),
+        };
+        let backwards = !left.is_loaded() && right.is_loaded();
+        let (left, relation, right) = if backwards {
+            (right, relation.mirrored(), left)
+        } else {
+            (left, relation, right)
+        };
         let mut text = String::new();
-        self.left.render(name, &mut text);
+        left.render(name, &mut text);
         text.push(' ');
-        text.push_str(self.leaves.text());
+        text.push_str(relation.text());
         text.push(' ');
-        self.right.render(name, &mut text);
-        if self.leaves.is_signed() {
+        right.render(name, &mut text);
+        if relation.is_signed() {
             text.push_str(" (signed)");
         }
         text
+    }
+
+    /// `x - y == 0` and `x ^ y == 0` compare x with y.
+    fn without_difference(&self) -> Option<(&Expression, &Expression)> {
+        let equality = matches!(self.leaves, Relation::Equal | Relation::NotEqual);
+        match (&self.left, &self.right) {
+            (Expression::Binary(Operator::Sub | Operator::Xor, a, b), Expression::Number(0))
+                if equality =>
+            {
+                Some((a, b))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -367,8 +309,18 @@ impl Builder<'_> {
                 Expression::Opaque(value) => {
                     Expression::Opaque(value.map(|v| v & mask(u32::from(bits))))
                 }
-                known => known,
+                known => known.low(u32::from(bits)),
             },
+            // ah and its like.
+            Operand::Register {
+                number,
+                shift,
+                bits,
+            } => {
+                let whole = Box::new(self.register(step, number, depth));
+                let by = Box::new(Expression::Number(u64::from(shift)));
+                Expression::Binary(Operator::ShiftRight, whole, by).low(u32::from(bits))
+            }
             Operand::Memory { .. } => self.memory(step, depth),
             _ => Expression::Opaque(None),
         }
@@ -425,24 +377,12 @@ impl Builder<'_> {
             Operand::Register { number, .. } => self.window.result(step, number).get(64),
             _ => None,
         };
-        let narrow = |expression: Expression| {
-            let bits = code.bits(1);
-            match (&expression, bits) {
-                (Expression::Load { bits: b, .. }, bits) if *b <= bits => expression,
-                (Expression::Number(_) | Expression::Opaque(_), _) | (_, 0 | 64 | 32) => expression,
-                _ => Expression::Binary(
-                    Operator::And,
-                    Box::new(expression),
-                    Box::new(Expression::Number(mask(bits))),
-                ),
-            }
-        };
         let binary = |operator, a: Expression, b: Expression| {
             Expression::Binary(operator, Box::new(a), Box::new(b))
         };
         let operand = |index| self.operand(step, code, index, depth);
         match code.mnemonic {
-            M::Mov | M::Movzx => narrow(operand(1)),
+            M::Mov | M::Movzx => operand(1),
             M::And => binary(Operator::And, operand(0), operand(1)),
             M::Or => binary(Operator::Or, operand(0), operand(1)),
             M::Xor if code.operands[0] == code.operands[1] => Expression::Number(0),
@@ -458,5 +398,63 @@ impl Builder<'_> {
             }
             _ => Expression::Opaque(known),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(bits: u32) -> Expression {
+        Expression::Load {
+            address: 0x1000,
+            bits,
+            value: 0,
+        }
+    }
+
+    fn text(left: Expression, leaves: Relation, right: Expression) -> String {
+        let condition = Condition {
+            left,
+            right,
+            leaves,
+            bits: 32,
+        };
+        condition.text(&|_| "value".into())
+    }
+
+    #[test]
+    fn what_was_loaded_stands_on_the_left() {
+        let zero = Expression::Number(0);
+        let text_of = |leaves| text(zero.clone(), leaves, load(32));
+        assert_eq!(text_of(Relation::NotEqual), "value != 0x0");
+        assert_eq!(text_of(Relation::Less), "value > 0x0 (signed)");
+        assert_eq!(text_of(Relation::BelowOrEqual), "value >= 0x0");
+    }
+
+    #[test]
+    fn a_difference_is_a_comparison() {
+        let two = Box::new(Expression::Number(2));
+        let difference = Expression::Binary(Operator::Sub, Box::new(load(32)), two);
+        let zero = Expression::Number(0);
+        let equal = text(difference.clone(), Relation::Equal, zero.clone());
+        assert_eq!(equal, "value == 0x2");
+        // Not so for an order: the difference may overflow.
+        let less = text(difference, Relation::Less, zero);
+        assert_eq!(less, "(value - 0x2) < 0x0 (signed)");
+    }
+
+    #[test]
+    fn a_part_of_what_was_loaded_says_which() {
+        let part = text(load(32).low(8), Relation::Equal, Expression::Number(4));
+        assert_eq!(part, "(value & 0xff) == 0x4");
+        let whole = text(load(8).low(8), Relation::Equal, Expression::Number(4));
+        assert_eq!(whole, "value == 0x4");
+        let twice = load(64).low(16).low(8).low(32);
+        let expected = "((value & 0xffff) & 0xff) != 0x0";
+        assert_eq!(
+            text(twice, Relation::NotEqual, Expression::Number(0)),
+            expected
+        );
     }
 }

@@ -176,3 +176,53 @@ pub(crate) fn name_allocations(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+    use crate::value::Value;
+
+    const CALL: &[u8] = &[0xe8, 0, 0, 0, 0];
+    const RETURN: &[u8] = &[0xc3];
+
+    fn step(calls: &mut OpenCalls, pc: u64, code: &[u8], rsp: u64) {
+        let instruction = Decoder::with_ip(64, code, pc, DecoderOptions::NONE).decode();
+        let decoded = Decoded::new(&instruction, &mut InstructionInfoFactory::new());
+        let mut machine = Machine::default();
+        machine.registers[RSP] = Value::of(rsp);
+        calls.step(&decoded, &machine);
+    }
+
+    #[test]
+    fn a_call_that_returned_is_not_open() {
+        let mut calls = OpenCalls::default();
+        step(&mut calls, 0x1000, CALL, 0x900);
+        step(&mut calls, 0x2000, CALL, 0x800);
+        step(&mut calls, 0x3000, RETURN, 0x7f8);
+        // The caller goes on further down the stack than its call was.
+        let open: Vec<u64> = calls.returns(0x700).collect();
+        assert_eq!(open, [0x1005]);
+    }
+
+    #[test]
+    fn a_longjmp_closes_what_it_leaves() {
+        let mut calls = OpenCalls::default();
+        step(&mut calls, 0x1000, CALL, 0x900);
+        step(&mut calls, 0x2000, CALL, 0x800);
+        assert_eq!(calls.returns(0x850).collect::<Vec<_>>(), [0x1005]);
+        step(&mut calls, 0x1100, CALL, 0x880);
+        assert_eq!(calls.returns(0x700).collect::<Vec<_>>(), [0x1105, 0x1005]);
+    }
+
+    #[test]
+    fn frames_lie_between_calls() {
+        let mut calls = OpenCalls::default();
+        step(&mut calls, 0x1000, CALL, 0x900);
+        step(&mut calls, 0x2000, CALL, 0x800);
+        let frame = |pc, sp, cfa| StackFrame { pc, sp, cfa };
+        let expected = [frame(0x3000, 0x780, 0x800), frame(0x2005, 0x800, 0x900)];
+        assert_eq!(calls.frames(0x3000, 0x780), expected);
+    }
+}

@@ -22,6 +22,7 @@ mod evaluate_shift;
 mod evaluate_string;
 pub mod evaluator;
 mod evidence;
+mod expression;
 mod find;
 mod finder;
 mod frames;

@@ -201,8 +201,9 @@ fn exit_bonus(
         why.push("the exit branch compares it directly".into());
     }
     let both = analysis.conditions[index].as_ref().is_some_and(|c| {
-        let side =
-            |side: &crate::condition::Expression| side.mentions(candidate.address, candidate.bytes);
+        let side = |side: &crate::expression::Expression| {
+            side.mentions(candidate.address, candidate.bytes)
+        };
         side(&c.left) && side(&c.right)
     });
     if both {

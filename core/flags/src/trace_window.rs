@@ -48,6 +48,10 @@ impl Visitor for Filler {
             let at = self.window.len();
             self.window.interruptions.push((at, Interruption::Moved));
         }
+        // Now and then is enough: it is about registers that do not change.
+        if self.window.len().is_multiple_of(64) {
+            self.window.registers = machine.registers;
+        }
         self.window.push(index, machine.registers[4]);
         self.written = code.registers_written;
     }

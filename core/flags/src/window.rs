@@ -52,6 +52,8 @@ pub struct Window {
     results: Vec<(u8, Value)>,
     pub syscalls: Vec<Syscall>,
     pub interruptions: Vec<(u32, Interruption)>,
+    /// General registers near the end: those that no step writes had these values all along.
+    pub registers: [Value; 16],
     /// How often knowledge was dropped because it contradicted what was recorded.
     pub contradictions: u64,
     /// Time that the window spans, in ns; 0 when unknown.

@@ -90,7 +90,8 @@ impl SpinWatch {
             // Only what was executed since the last look, as far as it is still here.
             let fresh = ((position - suspect.position) / 2).min(SAMPLE as u64) as usize;
             let sample = &self.blocks[self.blocks.len().saturating_sub(fresh.max(1))..];
-            if suspect.add(sample, position, now, self.wanted) {
+            // A thread that changes chunks has two of them.
+            if suspect.add(sample, position, now, self.wanted) && !spinning.contains(&key) {
                 spinning.push(key);
             }
         }

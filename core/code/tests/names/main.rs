@@ -3,3 +3,4 @@
 mod live;
 mod support;
 mod trace;
+mod variables;

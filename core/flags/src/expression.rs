@@ -1,0 +1,134 @@
+//! Values in terms of what was loaded.
+
+use std::fmt;
+
+use crate::value::mask;
+
+/// A value in terms of loads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expression {
+    Number(u64),
+    /// What was read at an address.
+    Load {
+        address: u64,
+        bits: u32,
+        value: u64,
+    },
+    Binary(Operator, Box<Expression>, Box<Expression>),
+    /// Not understood; its value then, if known.
+    Opaque(Option<u64>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    And,
+    Or,
+    Xor,
+    Add,
+    Sub,
+    ShiftLeft,
+    ShiftRight,
+}
+
+impl Expression {
+    /// Its value with `new` read at `address` instead.
+    pub fn evaluate(&self, address: u64, new: u64) -> Option<u64> {
+        Some(match self {
+            Expression::Number(number) => *number,
+            Expression::Load {
+                address: at,
+                bits,
+                value,
+            } => {
+                if *at == address {
+                    new & mask(*bits)
+                } else {
+                    *value
+                }
+            }
+            Expression::Opaque(value) => (*value)?,
+            Expression::Binary(operator, a, b) => {
+                let (a, b) = (a.evaluate(address, new)?, b.evaluate(address, new)?);
+                match operator {
+                    Operator::And => a & b,
+                    Operator::Or => a | b,
+                    Operator::Xor => a ^ b,
+                    Operator::Add => a.wrapping_add(b),
+                    Operator::Sub => a.wrapping_sub(b),
+                    Operator::ShiftLeft => a.checked_shl(b as u32).unwrap_or(0),
+                    Operator::ShiftRight => a.checked_shr(b as u32).unwrap_or(0),
+                }
+            }
+        })
+    }
+
+    pub fn mentions(&self, address: u64, bytes: u32) -> bool {
+        match self {
+            Expression::Load {
+                address: at, bits, ..
+            } => *at < address + u64::from(bytes) && address < *at + u64::from(bits / 8),
+            Expression::Binary(_, a, b) => a.mentions(address, bytes) || b.mentions(address, bytes),
+            _ => false,
+        }
+    }
+
+    pub fn render(&self, name: &dyn Fn(u64) -> String, out: &mut String) {
+        use fmt::Write;
+        match self {
+            Expression::Number(number) => {
+                let _ = write!(out, "{number:#x}");
+            }
+            Expression::Load { address, .. } => out.push_str(&name(*address)),
+            Expression::Opaque(Some(value)) => {
+                let _ = write!(out, "{value:#x}");
+            }
+            Expression::Opaque(None) => out.push('?'),
+            Expression::Binary(operator, a, b) => {
+                out.push('(');
+                a.render(name, out);
+                out.push_str(match operator {
+                    Operator::And => " & ",
+                    Operator::Or => " | ",
+                    Operator::Xor => " ^ ",
+                    Operator::Add => " + ",
+                    Operator::Sub => " - ",
+                    Operator::ShiftLeft => " << ",
+                    Operator::ShiftRight => " >> ",
+                });
+                b.render(name, out);
+                out.push(')');
+            }
+        }
+    }
+
+    /// Bits that its value can have, as far as loads and masks tell.
+    pub fn width(&self) -> u32 {
+        match self {
+            Expression::Number(number) => 64 - number.leading_zeros(),
+            Expression::Load { bits, .. } => *bits,
+            // Cut to its width where it was read.
+            Expression::Opaque(_) => 0,
+            Expression::Binary(Operator::And, a, b) => a.width().min(b.width()),
+            Expression::Binary(Operator::ShiftRight, a, _) => a.width(),
+            Expression::Binary(_, a, b) => a.width().max(b.width()),
+        }
+    }
+
+    /// Its low bits: `x & 0xff` where more of `x` was loaded.
+    pub fn low(self, bits: u32) -> Expression {
+        if bits == 0 || self.width() <= bits {
+            return self;
+        }
+        let low = Box::new(Expression::Number(mask(bits)));
+        Expression::Binary(Operator::And, Box::new(self), low)
+    }
+
+    /// Does memory take part in it?
+    pub fn is_loaded(&self) -> bool {
+        match self {
+            Expression::Load { .. } => true,
+            Expression::Binary(_, a, b) => a.is_loaded() || b.is_loaded(),
+            _ => false,
+        }
+    }
+}
