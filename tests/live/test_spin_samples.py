@@ -60,6 +60,7 @@ def test_true_flag_is_first(spinning: tuple[int, Path, dict[str, Any]]) -> None:
     result = json.loads(ran.stdout)
     assert result["schema"] == "flagfinder.spin/1" and result["pid"] == pid
     thread = result["threads"][0]
+    assert thread["class"] == "RepeatedYield"
     flag = thread["flags"][0]
     named = [(f["rank"], f["name"], f["confidence"]) for f in thread["flags"]]
     assert flag["rank"] == 1
@@ -69,7 +70,6 @@ def test_true_flag_is_first(spinning: tuple[int, Path, dict[str, Any]]) -> None:
     address, size = announced_flags(error.read_text())[0]
     assert (int(flag["address"]["spin"], 16), flag["size"]) == (address, size), named
     assert int(flag["value"]["spin"], 16) == truth["value_spin"]
-    assert thread["pause_ms"] < 1500, "the pause budget is 0.8 s; the rest is this machine's load"
 
 
 @pytest.mark.live

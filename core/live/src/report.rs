@@ -8,9 +8,9 @@ use crate::wait::Wait;
 /// The classes of hang (Argus, section 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Class {
-    /// It repeats a look at something, giving the processor away in between.
+    /// It repeats a look at something, whether it gives the processor away in between or not.
     RepeatedYield,
-    /// It uses the processor.
+    /// It uses the processor, and polls nothing that was found.
     LongRunning,
     /// It is blocked in the kernel.
     LongWait,

@@ -340,12 +340,16 @@ fn stepped(
     report
 }
 
+/// A thread that polls repeats a wait, whether it gives way in between or not; what computes is long running.
 fn class(way: &Way, found: &Value) -> Class {
     let kind = found["loop"]["kind"].as_str().unwrap_or_default();
     let gives_way = [LoopKind::Yield, LoopKind::Sleep, LoopKind::Syscall]
         .iter()
         .any(|k| serde_json::to_value(k).is_ok_and(|name| name == kind));
-    if gives_way || *way == Way::Repeats {
+    let polls = found["flags"]
+        .as_array()
+        .is_some_and(|flags| !flags.is_empty());
+    if polls || gives_way || *way == Way::Repeats {
         Class::RepeatedYield
     } else {
         Class::LongRunning
