@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::image::Image;
 use crate::input::{ModuleInput, NamesInput, StackFrame};
 use crate::maps::Mapping;
+use crate::module::ModuleIdentity;
 use crate::name::{Code, DataHome, DataKind, DataName};
 use crate::symbols::{demangle, with_offset};
 use crate::tls::static_layout;
@@ -138,6 +139,19 @@ impl Names {
                 holds.then_some((extent.module, offset))
             })
             .max_by_key(|(module, _)| *module)
+    }
+
+    /// The module that holds an address, and the ELF virtual address there.
+    pub fn module_place(&self, address: u64) -> Option<(&ModuleIdentity, u64)> {
+        let (index, offset) = self.locate(address)?;
+        Some((&self.input.modules[index].identity, offset))
+    }
+
+    /// Run-time address of a place in a module; `None` when it was not loaded.
+    pub fn module_address(&self, module: &ModuleIdentity, offset: u64) -> Option<u64> {
+        let mut modules = self.input.modules.iter().rev();
+        let found = modules.find(|m| m.identity == *module)?;
+        Some(found.base.wrapping_add(offset))
     }
 
     pub(crate) fn mapping(&self, address: u64) -> Option<&Mapping> {

@@ -2,6 +2,26 @@
 
 use flagfinder_code::{DataHome, DataKind, Names};
 
+/// The address of the same global variable or of the same allocation in the normal run,
+/// for a word that none of its readers reached there.
+pub(crate) fn by_home(spin: &Names, address: u64, normal: &Names) -> Option<u64> {
+    let candidate = match spin.data(address).home {
+        DataHome::Module { .. } => {
+            let (module, offset) = spin.module_place(address)?;
+            normal.module_address(module, offset)?
+        }
+        DataHome::Heap { .. } => {
+            let object = spin.input().allocations.at(address)?;
+            let (module, offset) = spin.module_place(object.caller)?;
+            let caller = normal.module_address(module, offset)?;
+            let theirs = normal.input().allocations.find(caller, object.ordinal)?;
+            theirs.address.checked_add(address - object.address)?
+        }
+        _ => return None,
+    };
+    same_home(spin, address, normal, candidate).then_some(candidate)
+}
+
 /// Is it the same object in both runs: the same variable, the same thread's, the same
 /// allocation of the same call site? Where its home is not known, the same place in its
 /// thread's stack or in its mapping.

@@ -5,7 +5,7 @@ use flagfinder_trace::Result;
 
 use crate::analysis::Analysis;
 use crate::block_set::BlockSet;
-use crate::counterpart::same_home;
+use crate::counterpart::{by_home, same_home};
 use crate::evidence::Outside;
 use crate::passes::ask;
 use crate::reads::{self, Reads};
@@ -96,8 +96,16 @@ fn from_normal(
                 .exit_value
                 .or(same.and_then(|seen| seen.left_with))
                 .or(read.leaving.map(|(_, value)| value));
+            let key = (number, candidate.address);
+            // A run in which the flag was set in time never came to the loop's reads.
+            if read.seen.is_empty() {
+                let (ours, theirs) = (&spin.names, &normal.names);
+                if let Some(address) = by_home(ours, candidate.address, theirs) {
+                    counterpart.address = counterpart.address.or(Some(address));
+                    questions.watch(address, candidate.bytes, key, one.reader);
+                }
+            }
             for seen in &read.seen {
-                let key = (number, candidate.address);
                 questions.watch(seen.address, candidate.bytes, key, seen.reader);
             }
         }
