@@ -16,8 +16,6 @@ void ff_lock(void) { dr_recurlock_lock(lock); }
 
 void ff_unlock(void) { dr_recurlock_unlock(lock); }
 
-void ff_lock_renew(void) { lock = dr_recurlock_create(); }
-
 static void fail(const char *what, const char *found, const char *fix)
 {
     dr_fprintf(STDERR, "flagfinder: %s\n  found: %s\n  fix: %s\n  The program was not started.\n", what, found, fix);

@@ -14,11 +14,9 @@
 extern bool ff_follow_children;
 /* The process whose META stream describes the code that runs: a vfork child's is its parent's. */
 extern uint32_t ff_process_id;
-/* Guards META, blocks and modules; reentrant. Held over a fork, so that the child finds them whole. */
+/* Guards META, blocks and modules; reentrant. */
 void ff_lock(void);
 void ff_unlock(void);
-/* In a forked child: the lock's owner is not there. */
-void ff_lock_renew(void);
 
 /* ---- ff_meta.c: the META stream ------------------------------------------- */
 struct ff_part {
@@ -64,7 +62,6 @@ struct ff_thread {
     bool values_retired;
     int64_t exit_status;
     struct ff_call call;
-    bool holds_lock;        /* over a fork */
     reg_t close_range_last; /* what the application passed */
 };
 bool ff_thread_init(void);

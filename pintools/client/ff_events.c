@@ -100,11 +100,9 @@ static bool on_syscall_enter(void *drcontext, int number)
             if (request.stack_pointer == 0 && dr_get_mcontext(drcontext, &state))
                 request.stack_pointer = state.xsp;
             ff_thread_expect(request.stack_pointer, thread->tid);
-        } else {
-            /* The copy must find whole what the lock guards. */
-            ff_lock();
-            thread->holds_lock = true;
         }
+        /* A fork's copy finds whole what our lock guards: DynamoRIO first brings all threads to where they
+         * are in no client's code. The lock must not be held for that, they may wait for it. */
     }
     return true;
 }
@@ -117,10 +115,6 @@ static void on_syscall_exit(void *drcontext, int number)
         .result = (int64_t)dr_syscall_get_result(drcontext),
         .number = (uint32_t)number,
     };
-    if (is_fork_like(number) && thread->holds_lock) {
-        thread->holds_lock = false;
-        ff_unlock();
-    }
     if (number == SYS_close_range)
         ff_descriptors_exit(drcontext, thread);
     ff_thread_event(thread, FF_EVENT_SYSCALL_EXIT, &leave, sizeof leave);
@@ -133,8 +127,6 @@ static void on_syscall_exit(void *drcontext, int number)
 static void on_fork_child(void *drcontext)
 {
     struct ff_thread *thread = ff_thread_of(drcontext);
-    ff_lock_renew();
-    thread->holds_lock = false;
     ff_process_id = (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0);
     if (ff_follow_children)
         ff_pool_fork();
