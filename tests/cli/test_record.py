@@ -81,8 +81,10 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_ctrl_c_keeps_the_trace(tmp_path: Path, pair: Pair) -> None:
     trace = tmp_path / "x.trace"
+    # Who runs the tests may ignore SIGINT, as a shell's background jobs do, and that is inherited.
+    attentive = ["env", "--default-signal=INT"]
     with subprocess.Popen(
-        [*FLAGFINDER, "record", "-o", trace, "--", pair.program, "spin"],
+        [*attentive, *FLAGFINDER, "record", "-o", trace, "--", pair.program, "spin"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

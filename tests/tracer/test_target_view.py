@@ -53,6 +53,16 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("what", ["timers", "forks", "ignored", "closed"])
+@pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
+def test_edges(what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program) -> None:
+    target = program("edges.c")
+    assert _untraced([str(target), what]).stdout == b"ok\n"
+    traced = trace(tracer_dir, level, [target, what], *options)
+    assert (traced.stdout, traced.stderr, traced.status) == (b"ok\n", b"", 0)
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("what", ["threads", "exit_group", "fork", "spawn", "vfork", "exec", "close_range", "signals"])
 @pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
 def test_families(what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program) -> None:

@@ -1,0 +1,122 @@
+/* What tracers get wrong about signals, forks and descriptors; argv[1] chooses. Prints "ok". */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ALARMS = 3000, THREADS = 8, FORKS = 12 };
+
+static volatile sig_atomic_t users, alarms;
+
+static void count(int number)
+{
+    if (number == SIGALRM)
+        alarms++;
+    else
+        users++;
+}
+
+static void nap(void)
+{
+    struct timespec while_signals_arrive = {0, 20000};
+    nanosleep(&while_signals_arrive, NULL);
+}
+
+/* A timer that runs out while another signal is delivered: each is delivered once. */
+static int timers(void)
+{
+    struct sigaction action = {.sa_handler = count};
+    sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGALRM, &action, NULL);
+    for (int i = 1; i <= ALARMS; i++) {
+        struct itimerval soon = {.it_value = {0, 1 + i % 10}};
+        setitimer(ITIMER_REAL, &soon, NULL);
+        kill(getpid(), SIGUSR1);
+        for (int tries = 0; tries < 50000 && (users < i || alarms < i); tries++)
+            nap();
+    }
+    for (int i = 0; i < 100; i++)
+        nap();
+    return users == ALARMS && alarms == ALARMS;
+}
+
+static void *fork_often(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < FORKS; i++) {
+        int status;
+        pid_t child = fork();
+        if (child == 0)
+            _exit(strtol("7", NULL, 10) == 7 ? 9 : 1);
+        if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 9)
+            exit(1);
+    }
+    return NULL;
+}
+
+static int forks(void)
+{
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, fork_often, NULL);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    return 1;
+}
+
+static int is_ignored(int number)
+{
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+/* Signals that are ignored stay so in a program that a child becomes, and after an exec that failed. */
+static int ignored(const char *self)
+{
+    int status;
+    signal(SIGPIPE, SIG_IGN);
+    execl("/no/such/program", "program", NULL);
+    raise(SIGPIPE);
+    pid_t child = fork();
+    if (child == 0) {
+        execl(self, self, "is_ignored", NULL);
+        _exit(1);
+    }
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* Once stdout is closed, the pipe that it wrote to has no writer. */
+static int closed(void)
+{
+    int ends[2], standard = dup(STDOUT_FILENO);
+    char byte;
+    if (pipe2(ends, O_NONBLOCK) != 0)
+        return 0;
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[1]);
+    close(STDOUT_FILENO);
+    int at_end = read(ends[0], &byte, 1) == 0;
+    dup2(standard, STDOUT_FILENO);
+    return at_end;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    if (strcmp(what, "is_ignored") == 0)
+        return is_ignored(SIGPIPE) && !is_ignored(SIGUSR1) ? 0 : 1;
+    int ok = strcmp(what, "timers") == 0    ? timers()
+             : strcmp(what, "forks") == 0   ? forks()
+             : strcmp(what, "ignored") == 0 ? ignored(argv[0])
+             : strcmp(what, "closed") == 0  ? closed()
+                                            : 0;
+    printf(ok ? "ok\n" : "wrong\n");
+    return ok ? 0 : 1;
+}
