@@ -5,6 +5,7 @@ mod check;
 mod divergence;
 mod dump;
 mod errors;
+mod events;
 mod live;
 mod process;
 mod recording;
@@ -26,6 +27,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<divergence::Divergence>()?;
     module.add_class::<recording::Outcome>()?;
     module.add_class::<watch::Watch>()?;
+    module.add_class::<events::EventRecorder>()?;
+    module.add_class::<events::EventFile>()?;
     module.add_function(wrap_pyfunction!(divergence::diff, module)?)?;
     module.add_function(wrap_pyfunction!(registers::registers_before, module)?)?;
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;

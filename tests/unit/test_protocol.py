@@ -40,6 +40,13 @@ PROTOCOLS = [
         "watch_layout",
         11,
     ),
+    Shared(
+        ROOT / "bpf" / "ff_events.h",
+        ROOT / "core" / "events" / "src" / "protocol.rs",
+        "flagfinder-events",
+        "events_layout",
+        30,
+    ),
 ]
 each_protocol = pytest.mark.parametrize("shared", PROTOCOLS, ids=lambda shared: shared.header.stem)
 

@@ -4,6 +4,7 @@
 //! descriptors. Everything vanishes when these are dropped or the process dies, however it dies: nothing is pinned.
 //! Blind spots: x86-64 breakpoints only; the process ids are those of the initial namespace.
 
+mod btf;
 mod error;
 mod object;
 mod perf;
@@ -11,6 +12,7 @@ mod privileges;
 mod ring;
 
 pub use aya::Pod;
+pub use btf::per_cpu_offset;
 pub use error::{BpfError, Result};
 pub use object::{Counts, Object, Table};
 pub use perf::{online_cpus, open_breakpoint, open_uprobe, Attached};

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::maps::{HashMap, MapData, PerCpuArray};
 use aya::programs::{Program, ProgramError};
-use aya::{Ebpf, EbpfLoader, Pod};
+use aya::{Btf, Ebpf, EbpfLoader, Pod};
 
 use crate::error::{chain, BpfError, Result};
 use crate::ring::Ring;
@@ -23,9 +23,24 @@ impl Object {
     /// # Errors
     /// When the bytes are no such object, or the kernel refuses a map.
     pub fn load<T: Pod>(bytes: &[u8], constant: (&str, &T)) -> Result<Object> {
-        let loaded = EbpfLoader::new()
-            .set_global(constant.0, constant.1, true)
-            .load(bytes);
+        Self::load_sized(bytes, constant, &[])
+    }
+
+    /// As [`Object::load`], with other sizes for some maps, by name.
+    ///
+    /// # Errors
+    /// When the bytes are no such object, or the kernel refuses a map.
+    pub fn load_sized<T: Pod>(
+        bytes: &[u8],
+        constant: (&str, &T),
+        sizes: &[(&str, u32)],
+    ) -> Result<Object> {
+        let mut loader = EbpfLoader::new();
+        loader.set_global(constant.0, constant.1, true);
+        for (name, entries) in sizes {
+            loader.set_max_entries(name, *entries);
+        }
+        let loaded = loader.load(bytes);
         let ebpf =
             loaded.map_err(|error| refused("The BPF object can't be loaded", chain(&error)))?;
         Ok(Object { ebpf })
@@ -49,6 +64,25 @@ impl Object {
             .fd()
             .map_err(|error| refused(&what, chain(&error)))?;
         Ok(descriptor.as_fd())
+    }
+
+    /// Loads a `tp_btf` program and runs it at the kernel's tracepoint of this name until the object is dropped.
+    ///
+    /// # Errors
+    /// When there is no such program or tracepoint, or the kernel refuses it.
+    pub fn trace(&mut self, name: &str, tracepoint: &str) -> Result<()> {
+        let what = format!("The BPF program {name} can't be loaded");
+        let program = self.ebpf.program_mut(name);
+        let program = program.ok_or_else(|| refused(&what, "it is not in the object".into()))?;
+        let Program::BtfTracePoint(program) = program else {
+            return Err(refused(&what, "its section names another kind".into()));
+        };
+        let btf = Btf::from_sys_fs().map_err(|error| refused(&what, chain(&error)))?;
+        let loaded = program.load(tracepoint, &btf);
+        loaded.map_err(|error| refused(&what, describe(&error)))?;
+        let attached = program.attach();
+        attached.map_err(|error| refused(&what, describe(&error)))?;
+        Ok(())
     }
 
     fn map(&mut self, name: &str) -> Result<aya::maps::Map> {
@@ -101,6 +135,10 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Returns whether there was room.
     pub fn insert(&mut self, key: K, value: V) -> bool {
         self.0.insert(key, value, 0).is_ok()
+    }
+
+    pub fn remove(&mut self, key: &K) {
+        let _ = self.0.remove(key);
     }
 
     pub fn keys(&self) -> Vec<K> {

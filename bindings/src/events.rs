@@ -1,0 +1,111 @@
+//! `EventRecorder`: a recording of events that goes on while Python waits. `EventFile`: what it wrote.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use flagfinder_events as engine;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::errors::raise;
+use crate::trace::to_json;
+use crate::wait::wait;
+
+#[pyclass(frozen, module = "flagfinder._core")]
+pub struct EventRecorder {
+    /// `None` once finished.
+    inner: Mutex<Option<engine::Recorder>>,
+}
+
+impl EventRecorder {
+    fn lock(&self) -> MutexGuard<'_, Option<engine::Recorder>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&engine::Recorder) -> T) -> PyResult<T> {
+        let inner = self.lock();
+        let recorder = inner.as_ref();
+        let recorder =
+            recorder.ok_or_else(|| PyValueError::new_err("the recording is finished"))?;
+        Ok(f(recorder))
+    }
+}
+
+#[pymethods]
+impl EventRecorder {
+    /// Starts recording. `options` is JSON of `Options`, `object` the compiled BPF programs.
+    #[new]
+    fn new(py: Python<'_>, options: &str, object: Vec<u8>) -> PyResult<Self> {
+        let options = serde_json::from_str(options);
+        let options: engine::Options =
+            options.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let started = py.detach(|| engine::Recorder::start(&options, &object));
+        Ok(EventRecorder {
+            inner: Mutex::new(Some(started.map_err(raise)?)),
+        })
+    }
+
+    /// Events so far, bytes of the file, events lost.
+    fn progress(&self) -> PyResult<(u64, u64, u64)> {
+        self.with(|recorder| {
+            let progress = recorder.progress();
+            (progress.events, progress.bytes, progress.lost)
+        })
+    }
+
+    /// Whether the recording has ended because it failed; `finish` then raises why.
+    fn failed(&self) -> PyResult<bool> {
+        self.with(engine::Recorder::failed)
+    }
+
+    fn mark(&self, text: &str) -> PyResult<()> {
+        self.with(|recorder| recorder.mark(text))
+    }
+
+    /// Ends the recording; what it came to, as JSON of `End`.
+    fn finish(&self, py: Python<'_>, reason: &str, exit_status: Option<i32>) -> PyResult<String> {
+        let recorder = self.lock().take();
+        let recorder =
+            recorder.ok_or_else(|| PyValueError::new_err("the recording is finished"))?;
+        let end = py.detach(|| recorder.finish(reason, exit_status));
+        Ok(to_json(&end.map_err(raise)?))
+    }
+}
+
+#[pyclass(frozen, module = "flagfinder._core")]
+pub struct EventFile {
+    inner: Arc<engine::EventFile>,
+}
+
+#[pymethods]
+impl EventFile {
+    #[new]
+    fn new(py: Python<'_>, path: &str) -> PyResult<Self> {
+        let opened = py.detach(|| engine::EventFile::open(Path::new(path)));
+        Ok(EventFile {
+            inner: Arc::new(opened.map_err(raise)?),
+        })
+    }
+
+    /// Everything but the events, as JSON.
+    fn summary(&self, py: Python<'_>) -> PyResult<String> {
+        let file = Arc::clone(&self.inner);
+        wait(py, move || engine::summary(&file))
+    }
+
+    /// What is wrong, a line each.
+    fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let file = Arc::clone(&self.inner);
+        wait(py, move || engine::check(&file))
+    }
+
+    /// Events as text, from time `start` on, those of thread `tid` (0: all).
+    fn dump(&self, py: Python<'_>, tid: u32, start: u64, limit: usize) -> PyResult<Vec<String>> {
+        let file = Arc::clone(&self.inner);
+        wait(py, move || {
+            let mut lines = Vec::new();
+            engine::dump(&file, tid, start, limit, |line| lines.push(line.to_owned()));
+            lines
+        })
+    }
+}

@@ -1,0 +1,461 @@
+/* Records who runs, who wakes whom, and what threads wait for. In: scheduler, process, signal, timer and system call
+ * tracepoints. Out: struct ff_event records in a ring; per-CPU counts of what found no room.
+ *
+ * Two things keep it cheap. The call that a thread blocks in is read from its saved registers when it blocks, so
+ * nothing runs at the entry of calls that don't ("lazy"). And writing a record wakes nobody: the reader looks by the
+ * clock. Which context a wake comes from is in no tracepoint: it is the CPU's __preempt_count, which is found from a
+ * run queue's address, as both are per-CPU variables of known offset. */
+#include "ff_bpf.h"
+#include "ff_events.h"
+
+static long (*const bpf_ringbuf_output)(void *ring, void *data, __u64 size,
+                                        __u64 flags) = (void *)BPF_FUNC_ringbuf_output;
+static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
+
+#define KERNEL __attribute__((preserve_access_index))
+#define PF_KTHREAD 0x00200000
+#define FIELD_EXISTS 2
+#define PAGE 4096
+
+struct rq {
+    int unused;
+} KERNEL;
+struct cfs_rq {
+    struct rq *rq;
+} KERNEL;
+struct sched_entity {
+    struct cfs_rq *cfs_rq;
+} KERNEL;
+typedef struct {
+    int counter;
+} KERNEL atomic_t;
+struct signal_struct {
+    atomic_t live; /* threads */
+} KERNEL;
+struct task_struct {
+    int pid, tgid, prio, exit_code;
+    unsigned int flags;
+    struct signal_struct *signal;
+    struct sched_entity se;
+    char comm[FF_NAME_BYTES];
+} KERNEL;
+struct pt_regs {
+    unsigned long orig_ax, ax, di, si, dx, ip, sp;
+} KERNEL;
+struct timerqueue_node {
+    __s64 expires;
+} KERNEL;
+struct hrtimer {
+    struct timerqueue_node node;
+} KERNEL;
+
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
+    MAP_NUMBER(max_entries, 64 << 20);
+} events SECTION(".maps");
+
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    MAP_NUMBER(max_entries, 1);
+    MAP_TYPE(key, __u32);
+    MAP_TYPE(value, struct ff_events_cpu);
+} cpus SECTION(".maps");
+
+/* The processes that are recorded: kept current here by fork and exit. */
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
+    MAP_NUMBER(max_entries, 65536);
+    MAP_TYPE(key, __u32);
+    MAP_TYPE(value, struct ff_event_ranges);
+} tree SECTION(".maps");
+
+struct stack_record {
+    struct ff_event event;
+    __u64 words[FF_STACK_MOST];
+    __u64 seen[FF_STACK_WORDS];
+};
+
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    MAP_NUMBER(max_entries, 1);
+    MAP_TYPE(key, __u32);
+    MAP_TYPE(value, struct stack_record);
+} scratch SECTION(".maps");
+
+/* Filled in before loading. */
+const volatile struct ff_events_config ff_config SECTION(".rodata");
+
+char ff_license[] SECTION("license") = "GPL";
+
+INLINE struct ff_events_cpu *this_cpu(void)
+{
+    __u32 zero = 0;
+    return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+struct record1 {
+    struct ff_event event;
+    __u64 w0;
+};
+struct record2 {
+    struct ff_event event;
+    __u64 w0, w1;
+};
+struct record3 {
+    struct ff_event event;
+    __u64 w0, w1, w2;
+};
+
+INLINE void fill(struct ff_event *event, __u64 sequence, __u8 kind, __u8 flags, __u32 a, __u32 b)
+{
+    event->ts = bpf_ktime_get_ns();
+    event->sequence = sequence;
+    event->cpu = bpf_get_smp_processor_id();
+    event->kind = kind;
+    event->flags = flags;
+    event->a = a;
+    event->b = b;
+}
+
+/* Atomic: an interrupt may record between any two instructions. */
+INLINE __u64 count_record(struct ff_events_cpu *cpu) { return __sync_fetch_and_add(&cpu->sequence, 1); }
+
+INLINE void *reserve(__u64 bytes, __u8 kind, __u8 flags, __u32 a, __u32 b)
+{
+    struct ff_events_cpu *cpu = this_cpu();
+    if (!cpu)
+        return 0;
+    __u64 sequence = count_record(cpu);
+    struct ff_event *event = bpf_ringbuf_reserve(&events, bytes, 0);
+    if (!event) {
+        __sync_fetch_and_add(&cpu->lost, 1);
+        return 0;
+    }
+    fill(event, sequence, kind, flags, a, b);
+    return event;
+}
+
+#define SUBMIT(record) bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP)
+
+INLINE void record0(__u8 kind, __u8 flags, __u32 a, __u32 b)
+{
+    struct ff_event *record = reserve(sizeof *record, kind, flags, a, b);
+    if (record)
+        SUBMIT(record);
+}
+
+INLINE void record1(__u8 kind, __u8 flags, __u32 a, __u32 b, __u64 w0)
+{
+    struct record1 *record = reserve(sizeof *record, kind, flags, a, b);
+    if (!record)
+        return;
+    record->w0 = w0;
+    SUBMIT(record);
+}
+
+INLINE void record2(__u8 kind, __u8 flags, __u32 a, __u32 b, __u64 w0, __u64 w1)
+{
+    struct record2 *record = reserve(sizeof *record, kind, flags, a, b);
+    if (!record)
+        return;
+    record->w0 = w0;
+    record->w1 = w1;
+    SUBMIT(record);
+}
+
+INLINE void record3(__u8 kind, __u8 flags, __u32 a, __u32 b, __u64 w0, __u64 w1, __u64 w2)
+{
+    struct record3 *record = reserve(sizeof *record, kind, flags, a, b);
+    if (!record)
+        return;
+    record->w0 = w0;
+    record->w1 = w1;
+    record->w2 = w2;
+    SUBMIT(record);
+}
+
+INLINE struct ff_event_ranges *member(__u32 tgid) { return tgid ? bpf_map_lookup_elem(&tree, &tgid) : 0; }
+
+INLINE int is_recorded(__u32 tgid) { return ff_config.everything || member(tgid); }
+
+/* The call that a user thread is in and its first argument; 0: none, or it was interrupted in user mode. */
+INLINE __u64 call_of(struct task_struct *task)
+{
+    if (ff_config.syscalls == FF_SYSCALLS_OFF || task->flags & PF_KTHREAD)
+        return 0;
+    struct pt_regs *registers = bpf_task_pt_regs(task);
+    __u64 number = registers->orig_ax;
+    if (number >= 0xffff)
+        return 0;
+    return (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
+}
+
+INLINE __u8 context_now(struct task_struct *current)
+{
+    if (!ff_config.runqueues || !__builtin_preserve_field_info(current->se.cfs_rq, FIELD_EXISTS))
+        return FF_CONTEXT_UNKNOWN;
+    struct cfs_rq *queue = current->se.cfs_rq;
+    __u64 rq = queue ? (__u64)queue->rq : 0;
+    __u32 count = 0;
+    const void *place = (const void *)(rq - ff_config.runqueues + ff_config.preempt_count);
+    if (!rq || bpf_probe_read_kernel(&count, sizeof count, place))
+        return FF_CONTEXT_UNKNOWN;
+    if (count & 0x00f00000)
+        return FF_CONTEXT_NMI;
+    if (count & 0x000f0000)
+        return FF_CONTEXT_HARDIRQ;
+    return count & 0x100 ? FF_CONTEXT_SOFTIRQ : FF_CONTEXT_TASK;
+}
+
+/* 1 when `from` <= value < `from` + bytes. BPF has no instruction for the result of a comparison, and each branch would
+ * double the ways that the verifier follows: so it is arithmetic, which the empty asm hides from the compiler. */
+INLINE __u64 is_within(__u64 value, __u64 from, __u64 bytes)
+{
+    __u64 distance = value - from;
+    __u64 sign = ~distance & (distance - bytes);
+    asm volatile("" : "+r"(sign));
+    return sign >> 63;
+}
+
+/* Keeps those words of the user stack that lie in code. */
+INLINE void record_stack(struct task_struct *task)
+{
+    if (!ff_config.stack_words || task->flags & PF_KTHREAD)
+        return;
+    struct ff_event_ranges *ranges = member(task->tgid);
+    __u32 zero = 0;
+    struct stack_record *record = bpf_map_lookup_elem(&scratch, &zero);
+    struct ff_events_cpu *cpu = this_cpu();
+    if (!ranges || !record || !cpu)
+        return;
+    struct pt_regs *registers = bpf_task_pt_regs(task);
+    __u64 sp = registers->sp;
+    if (bpf_probe_read_user(record->seen, sizeof record->seen, (const void *)sp)) {
+        __u64 bytes = PAGE - (sp & (PAGE - 1));
+        for (int i = 0; i < FF_STACK_WORDS; i++)
+            record->seen[i] = 0;
+        if (bytes < sizeof record->seen && bpf_probe_read_user(record->seen, bytes, (const void *)sp))
+            return;
+    }
+    __u64 program = ranges->program, program_bytes = ranges->program_bytes;
+    __u64 libraries = ranges->libraries;
+    __u64 libraries_bytes = ff_config.program_only ? 0 : ranges->libraries_bytes;
+    __u64 most = ff_config.stack_words - 1;
+    record->words[0] = registers->ip;
+    __u64 count = 1;
+    for (int i = 0; i < FF_STACK_WORDS; i++) {
+        __u64 word = record->seen[i];
+        __u64 is_code = is_within(word, program, program_bytes) | is_within(word, libraries, libraries_bytes);
+        record->words[count & (FF_STACK_MOST - 1)] = word;
+        count += is_code & is_within(count, 0, most + 1);
+    }
+    count &= FF_STACK_MOST - 1;
+    fill(&record->event, count_record(cpu), FF_EVENT_STACK, 0, task->pid, count);
+    if (bpf_ringbuf_output(&events, record, sizeof record->event + count * 8, BPF_RB_NO_WAKEUP))
+        __sync_fetch_and_add(&cpu->lost, 1);
+}
+
+INLINE __u8 state_of(int preempted, __u32 state)
+{
+    if (preempted || !state)
+        return FF_STATE_PREEMPTED;
+    if (state & 0x400) /* a kernel thread without work */
+        return FF_STATE_OTHER;
+    if (state & 1)
+        return FF_STATE_SLEEPS;
+    if (state & 2)
+        return FF_STATE_DISK;
+    if (state & (4 | 8))
+        return FF_STATE_STOPPED;
+    return state & (0x10 | 0x20 | 0x80) ? FF_STATE_DEAD : FF_STATE_OTHER;
+}
+
+SECTION("tp_btf/sched_switch")
+int ff_sched_switch(__u64 *context)
+{
+    int preempted = context[0];
+    struct task_struct *prev = (void *)context[1], *next = (void *)context[2];
+    __u32 state = context[3];
+    if (!is_recorded(prev->tgid) && !is_recorded(next->tgid))
+        return 0;
+    __u8 flags = state_of(preempted, state);
+    __u64 call = preempted ? 0 : call_of(prev); /* one that could go on and gives way by itself yields */
+    if (call)
+        record1(FF_EVENT_SWITCH, flags, prev->pid, next->pid, call);
+    else
+        record0(FF_EVENT_SWITCH, flags, prev->pid, next->pid);
+    if (call && flags != FF_STATE_PREEMPTED)
+        record_stack(prev);
+    return 0;
+}
+
+SECTION("tp_btf/sched_waking")
+int ff_sched_waking(__u64 *context)
+{
+    struct task_struct *woken = (void *)context[0];
+    struct task_struct *current = bpf_get_current_task_btf();
+    if (!is_recorded(woken->tgid) && !is_recorded(current->tgid))
+        return 0;
+    __u8 flags = context_now(current);
+    struct ff_events_cpu *cpu = this_cpu();
+    if (cpu && cpu->timer && (flags == FF_CONTEXT_HARDIRQ || flags == FF_CONTEXT_SOFTIRQ)) {
+        flags = FF_CONTEXT_TIMER;
+        record1(FF_EVENT_FIRE, 0, current->pid, woken->pid, cpu->timer);
+    }
+    __u64 call = call_of(current) >> FF_CALL_SHIFT;
+    __u64 packed = call | (__u64)(__u8)woken->prio << 32 | (__u64)(__u8)current->prio << 40;
+    record1(FF_EVENT_WAKING, flags, current->pid, woken->pid, packed);
+    if (call && flags == FF_CONTEXT_TASK)
+        record_stack(current);
+    return 0;
+}
+
+SECTION("tp_btf/signal_generate")
+int ff_signal_generate(__u64 *context)
+{
+    __u32 number = context[0];
+    struct task_struct *target = (void *)context[2];
+    __u32 result = context[4];
+    struct task_struct *current = bpf_get_current_task_btf();
+    if (is_recorded(target->tgid) || is_recorded(current->tgid))
+        record1(FF_EVENT_SIGNAL, context_now(current), current->pid, target->pid, number | (__u64)result << 32);
+    return 0;
+}
+
+SECTION("tp_btf/hrtimer_start")
+int ff_hrtimer_start(__u64 *context)
+{
+    struct hrtimer *timer = (void *)context[0];
+    struct task_struct *current = bpf_get_current_task_btf();
+    if (current->flags & PF_KTHREAD || !is_recorded(current->tgid) || context_now(current) != FF_CONTEXT_TASK)
+        return 0;
+    if (call_of(current))
+        record2(FF_EVENT_ARM, 0, current->pid, 0, (__u64)timer, timer->node.expires);
+    return 0;
+}
+
+SECTION("tp_btf/hrtimer_expire_entry")
+int ff_hrtimer_expire_entry(__u64 *context)
+{
+    struct ff_events_cpu *cpu = this_cpu();
+    if (cpu)
+        cpu->timer = context[0];
+    return 0;
+}
+
+SECTION("tp_btf/hrtimer_expire_exit")
+int ff_hrtimer_expire_exit(void *context)
+{
+    struct ff_events_cpu *cpu = this_cpu();
+    if (cpu)
+        cpu->timer = 0;
+    return 0;
+}
+
+INLINE __u64 low_name(struct task_struct *task) { return *(__u64 *)&task->comm[0]; }
+
+INLINE __u64 high_name(struct task_struct *task) { return *(__u64 *)&task->comm[8]; }
+
+SECTION("tp_btf/sched_process_fork")
+int ff_sched_process_fork(__u64 *context)
+{
+    struct task_struct *parent = (void *)context[0], *child = (void *)context[1];
+    __u32 tgid = child->tgid, parent_tgid = parent->tgid;
+    struct ff_event_ranges *ranges = member(parent_tgid);
+    if (!ranges && !ff_config.everything)
+        return 0;
+    if (ranges && tgid != parent_tgid) {
+        struct ff_event_ranges copy = *ranges;
+        bpf_map_update_elem(&tree, &tgid, &copy, BPF_ANY);
+    }
+    record3(FF_EVENT_FORK, 0, parent->pid, child->pid, tgid | (__u64)parent_tgid << 32, low_name(child),
+            high_name(child));
+    return 0;
+}
+
+SECTION("tp_btf/sched_process_exec")
+int ff_sched_process_exec(__u64 *context)
+{
+    struct task_struct *task = (void *)context[0];
+    __u32 old = context[1];
+    if (is_recorded(task->tgid))
+        record3(FF_EVENT_EXEC, 0, task->pid, 0, task->tgid | (__u64)old << 32, low_name(task), high_name(task));
+    return 0;
+}
+
+SECTION("tp_btf/sched_process_exit")
+int ff_sched_process_exit(__u64 *context)
+{
+    struct task_struct *task = (void *)context[0];
+    __u32 tgid = task->tgid;
+    if (!is_recorded(tgid))
+        return 0;
+    record1(FF_EVENT_EXIT, 0, task->pid, 0, tgid | (__u64)(__u32)task->exit_code << 32);
+    if (task->signal->live.counter == 0)
+        bpf_map_delete_elem(&tree, &tgid);
+    return 0;
+}
+
+SECTION("tp_btf/task_rename")
+int ff_task_rename(__u64 *context)
+{
+    struct task_struct *task = (void *)context[0];
+    const char *name = (const void *)context[1];
+    if (!is_recorded(task->tgid))
+        return 0;
+    __u64 words[2] = {0, 0};
+    bpf_probe_read_kernel(words, sizeof words, name);
+    struct task_struct *current = bpf_get_current_task_btf();
+    record2(FF_EVENT_RENAME, 0, current->pid, task->pid, words[0], words[1]);
+    return 0;
+}
+
+/* Calls whose second and third arguments tell what is waited for, for how long, or whom it concerns. */
+INLINE int is_wide(__u64 number)
+{
+    switch (number) {
+    case 7:   /* poll */
+    case 62:  /* kill */
+    case 200: /* tkill */
+    case 202: /* futex */
+    case 230: /* clock_nanosleep */
+    case 232: /* epoll_wait */
+    case 233: /* epoll_ctl */
+    case 234: /* tgkill */
+    case 281: /* epoll_pwait */
+    case 286: /* timerfd_settime */
+    case 271: /* ppoll */
+        return 1;
+    }
+    return 0;
+}
+
+SECTION("tp_btf/sys_enter")
+int ff_sys_enter(__u64 *context)
+{
+    struct pt_regs *registers = (void *)context[0];
+    __u64 number = context[1];
+    struct task_struct *current = bpf_get_current_task_btf();
+    if (number >= 0xffff || !member(current->tgid))
+        return 0;
+    __u64 w0 = (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
+    if (is_wide(number))
+        record3(FF_EVENT_ENTER_WIDE, 0, current->pid, 0, w0, registers->si, registers->dx);
+    else
+        record1(FF_EVENT_ENTER, 0, current->pid, 0, w0);
+    return 0;
+}
+
+SECTION("tp_btf/sys_exit")
+int ff_sys_exit(__u64 *context)
+{
+    struct pt_regs *registers = (void *)context[0];
+    __u64 result = context[1];
+    struct task_struct *current = bpf_get_current_task_btf();
+    __u64 number = registers->orig_ax;
+    if (number >= 0xffff || !member(current->tgid))
+        return 0;
+    record1(FF_EVENT_EXIT_CALL, 0, current->pid, 0,
+            (number + 1) << FF_CALL_SHIFT | (result & ((1ULL << FF_CALL_SHIFT) - 1)));
+    return 0;
+}

@@ -1,0 +1,94 @@
+/* What the event-recording BPF programs and core/events share. core/events/src/protocol.rs mirrors it;
+ * tests/unit/test_protocol.py compares the two, field by field. */
+#ifndef FF_EVENTS_H
+#define FF_EVENTS_H
+
+#include <linux/types.h>
+
+#define FF_NAME_BYTES 16
+#define FF_STACK_WORDS 64 /* of the user stack that are looked at */
+#define FF_STACK_MOST 32  /* of those, that are kept at most */
+
+/* struct ff_event.kind. `a` is the thread that runs (current), `b` the other one. */
+#define FF_EVENT_SWITCH 1     /* b runs next; flags: FF_STATE_*; w0: the call that a blocks in */
+#define FF_EVENT_WAKING 2     /* b is woken; flags: FF_CONTEXT_*; w0: struct ff_event_waking */
+#define FF_EVENT_ENTER 3      /* a calls; w0: call and first argument */
+#define FF_EVENT_ENTER_WIDE 4 /* the same; w1, w2: second and third argument */
+#define FF_EVENT_EXIT_CALL 5  /* a's call returns; w0: call and result */
+#define FF_EVENT_FORK 6       /* b starts; w0: process of b, of a in the high half; w1, w2: name */
+#define FF_EVENT_EXEC 7       /* w0: process, old thread id in the high half; w1, w2: name */
+#define FF_EVENT_EXIT 8       /* a ends; w0: process, exit status in the high half */
+#define FF_EVENT_RENAME 9     /* b's name becomes w0, w1 */
+#define FF_EVENT_SIGNAL 10    /* to b; flags: FF_CONTEXT_*; w0: number, result in the high half */
+#define FF_EVENT_ARM 11       /* a arms the timer w0; w1: when it expires */
+#define FF_EVENT_FIRE 12      /* the timer w0 woke b; just before the FF_EVENT_WAKING */
+#define FF_EVENT_STACK 13     /* of the event before; b: words */
+
+/* struct ff_event.flags of FF_EVENT_SWITCH */
+#define FF_STATE_PREEMPTED 0 /* could go on */
+#define FF_STATE_SLEEPS 1    /* until woken or signalled */
+#define FF_STATE_DISK 2      /* uninterruptible */
+#define FF_STATE_STOPPED 3
+#define FF_STATE_DEAD 4
+#define FF_STATE_OTHER 5
+
+/* struct ff_event.flags of FF_EVENT_WAKING and FF_EVENT_SIGNAL: who does it. But for TASK, `a` only was interrupted. */
+#define FF_CONTEXT_UNKNOWN 0
+#define FF_CONTEXT_TASK 1
+#define FF_CONTEXT_SOFTIRQ 2
+#define FF_CONTEXT_HARDIRQ 3
+#define FF_CONTEXT_TIMER 4
+#define FF_CONTEXT_NMI 5
+
+/* A call and its first argument or result in one word: number + 1 in the upper 16 bits, 0 for none. */
+#define FF_CALL_SHIFT 48
+
+/* Followed by the words of its kind: 0 to 3, or a stack. */
+struct ff_event {
+    __u64 ts;       /* CLOCK_MONOTONIC, ns */
+    __u32 sequence; /* counts the records of this CPU, lost ones too */
+    __u16 cpu;
+    __u8 kind;
+    __u8 flags;
+    __u32 a;
+    __u32 b;
+};
+
+struct ff_event_waking {
+    __u16 call; /* number + 1 of the call that `a` is in, 0: none */
+    __u16 cpu;  /* where b will run */
+    __u8 priority;
+    __u8 waker_priority;
+    __u16 reserved;
+};
+
+/* Where a process has code: its program, and all the rest. Nothing: length 0. */
+struct ff_event_ranges {
+    __u64 program;
+    __u64 program_bytes;
+    __u64 libraries;
+    __u64 libraries_bytes;
+};
+
+/* struct ff_events_config.syscalls */
+#define FF_SYSCALLS_OFF 0
+#define FF_SYSCALLS_LAZY 1   /* the call a thread blocks in, or wakes from */
+#define FF_SYSCALLS_TARGET 2 /* and every call of the processes in `tree` */
+
+struct ff_events_config {
+    __u64 runqueues;     /* offset of the per-CPU variable; 0: context can't be read */
+    __u64 preempt_count; /* the same */
+    __u32 everything;    /* scheduling of all processes, not only of those in `tree` */
+    __u32 syscalls;
+    __u32 stack_words; /* kept at a block or wake; 0: none */
+    __u32 program_only;
+};
+
+/* Per CPU. */
+struct ff_events_cpu {
+    __u64 sequence; /* records tried */
+    __u64 lost;     /* of those, found no room */
+    __u64 timer;    /* that runs its function now */
+};
+
+#endif

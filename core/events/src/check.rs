@@ -1,0 +1,74 @@
+//! Whether a file keeps what docs/events-format.md promises.
+
+use std::collections::HashMap;
+
+use crate::event::{Event, Kind};
+use crate::reader::EventFile;
+
+/// One of each sort is told in full.
+const MOST: usize = 20;
+
+#[derive(Default)]
+struct Checker {
+    last: HashMap<u16, u64>,
+    lost: u64,
+    events: u64,
+    violations: Vec<String>,
+}
+
+impl Checker {
+    fn report(&mut self, text: String) {
+        if self.violations.len() < MOST {
+            self.violations.push(text);
+        }
+    }
+
+    fn see(&mut self, event: &Event) {
+        let last = self.last.insert(event.cpu, event.ts).unwrap_or(0);
+        if event.ts < last {
+            self.report(format!("CPU {}: time goes back at {}", event.cpu, event.ts));
+        }
+        if event.kind == Kind::Lost {
+            self.lost += event.words[0];
+            return;
+        }
+        self.events += 1;
+        if event.kind == Kind::Switch && event.a == event.b {
+            self.report(format!(
+                "CPU {}: thread {} is switched to itself at {}",
+                event.cpu, event.a, event.ts
+            ));
+        }
+    }
+}
+
+/// What is wrong, a line each; empty: sound.
+pub fn check(file: &EventFile) -> Vec<String> {
+    let mut checker = Checker::default();
+    for damage in file.damage() {
+        checker.report(format!(
+            "file offset {:#x}: {}, {} bytes",
+            damage.offset, damage.what, damage.bytes
+        ));
+    }
+    let bad = file.events(|event| checker.see(event));
+    bad.iter()
+        .for_each(|error| checker.report(error.to_string()));
+    match &file.end {
+        None => checker.report("the last block is missing: the recorder was killed".into()),
+        Some(end) => {
+            if end.events != checker.events {
+                let found = checker.events;
+                checker.report(format!("{found} events where {} were recorded", end.events));
+            }
+            if end.lost > checker.lost {
+                let found = checker.lost;
+                checker.report(format!(
+                    "{} events were lost, but the file marks {found}",
+                    end.lost
+                ));
+            }
+        }
+    }
+    checker.violations
+}

@@ -1,0 +1,97 @@
+//! What the descriptors are that threads wait on or send through, looked up in /proc soon after they were used.
+//!
+//! A number may be closed and opened again meanwhile: so a descriptor is looked up again after a second, and at once when a call is seen
+//! that may have changed it. What is written says when it was looked up.
+
+use std::fs;
+
+use rustc_hash::FxHashMap;
+
+use crate::call::Call;
+use crate::event::{Event, Kind};
+use crate::facts::DescriptorFact;
+
+const TRUSTED: u64 = 1_000_000_000;
+/// Look-ups between two flushes; each takes some microseconds from the consumer.
+const MOST: usize = 500;
+
+#[derive(Debug, Default)]
+pub(crate) struct Descriptors {
+    /// Thread to process.
+    processes: FxHashMap<u32, u32>,
+    known: FxHashMap<(u32, i32), (u64, String)>,
+    found: Vec<DescriptorFact>,
+    looked_up: usize,
+}
+
+/// close, dup2, dup3: their first or second argument is another file from now on.
+const CHANGES: [u16; 3] = [3, 33, 292];
+
+impl Descriptors {
+    pub fn add_thread(&mut self, tid: u32, pid: u32) {
+        self.processes.insert(tid, pid);
+    }
+
+    /// Looks at the event's descriptor, if it has one. `now` is the present time.
+    pub fn see(&mut self, event: &Event, now: u64) {
+        match event.kind {
+            Kind::Fork => self.add_thread(event.b, event.halves(0).0),
+            Kind::Exit => {
+                self.processes.remove(&event.a);
+            }
+            Kind::Switch | Kind::Enter | Kind::EnterWide => {
+                if let Some(call) = event.call() {
+                    self.see_call(event.a, call, now);
+                }
+            }
+            Kind::ExitCall => {
+                // openat, socket, accept, pipe, eventfd ..: a new number.
+                let opened = event
+                    .call_end()
+                    .filter(|end| (0..1 << 16).contains(&end.result));
+                let pid = self.processes.get(&event.a).copied();
+                if let (Some(end), Some(pid)) = (opened, pid) {
+                    if !Call::waits(end.number) && !Call::sends(end.number) {
+                        self.known.remove(&(pid, end.result as i32));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn see_call(&mut self, tid: u32, call: Call, now: u64) {
+        let (Some(fd), Some(&pid)) = (call.descriptor(), self.processes.get(&tid)) else {
+            return;
+        };
+        if CHANGES.contains(&call.number) {
+            self.known.remove(&(pid, fd));
+            return;
+        }
+        let known = self.known.get(&(pid, fd));
+        if known.is_some_and(|(ts, _)| now < ts + TRUSTED) || self.looked_up >= MOST {
+            return;
+        }
+        self.looked_up += 1;
+        let Ok(link) = fs::read_link(format!("/proc/{pid}/fd/{fd}")) else {
+            return;
+        };
+        let target = link.to_string_lossy().into_owned();
+        let changed = known.is_none_or(|(_, before)| *before != target);
+        if changed {
+            self.found.push(DescriptorFact {
+                ts: now,
+                pid,
+                fd,
+                target: target.clone(),
+            });
+        }
+        self.known.insert((pid, fd), (now, target));
+    }
+
+    /// Those that are new since the last time.
+    pub fn take(&mut self) -> Vec<DescriptorFact> {
+        self.looked_up = 0;
+        std::mem::take(&mut self.found)
+    }
+}

@@ -1,0 +1,272 @@
+//! From ring records to events of one CPU in order, with losses in their places.
+
+use std::io::Write;
+
+use crate::error::Result;
+use crate::event::{Event, Kind};
+use crate::protocol::{Record, EVENT_STACK};
+use crate::writer::EventWriter;
+
+/// Records that a CPU keeps back: an interrupt may record between another record's number and its place in the ring.
+const HELD_BACK: usize = 64;
+/// Events that make a block worth writing.
+const BLOCK: usize = 16_384;
+/// The ring puts so much before each record.
+const RING_HEADER: u64 = 8;
+
+#[derive(Debug)]
+struct Pending {
+    sequence: u32,
+    /// How many records it took: 2 with a stack.
+    records: u32,
+    event: Event,
+}
+
+#[derive(Debug, Default)]
+struct Cpu {
+    /// As they came.
+    pending: Vec<Pending>,
+    /// The sequence number that comes next.
+    next: u32,
+    last_ts: u64,
+}
+
+/// All CPUs' records on their way into the file.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    cpus: Vec<Cpu>,
+    pub events: u64,
+    pub raw_bytes: u64,
+    pub unknown: u64,
+    /// Stacks whose event was lost.
+    pub orphans: u64,
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes
+        .chunks_exact(8)
+        .map(|word| word.try_into().map_or(0, u64::from_le_bytes))
+}
+
+impl Drain {
+    /// Takes one record. Returns the event if it is one of its own (a stack belongs to the event before).
+    pub fn take<W: Write>(&mut self, bytes: &[u8], writer: &mut EventWriter<W>) -> Option<Event> {
+        let (record, rest) = Record::read(bytes)?;
+        self.raw_bytes += bytes.len() as u64 + RING_HEADER;
+        let index = usize::from(record.cpu);
+        if self.cpus.len() <= index {
+            self.cpus.resize_with(index + 1, Cpu::default);
+        }
+        let cpu = &mut self.cpus[index];
+        if record.kind == EVENT_STACK {
+            let stack: Vec<u64> = words(rest).take(record.b as usize).collect();
+            // Recorded with interrupts off: nothing comes between, but the event itself may have been lost.
+            let owner = cpu.pending.last_mut().filter(|last| {
+                last.sequence.wrapping_add(1) == record.sequence && last.event.a == record.a
+            });
+            match owner {
+                Some(owner) => {
+                    owner.event.stack = writer.stack(&stack);
+                    owner.records = 2;
+                }
+                None => self.orphans += 1,
+            }
+            return None;
+        }
+        let Some(kind) = Kind::from_u8(record.kind) else {
+            self.unknown += 1;
+            return None;
+        };
+        let mut event = Event {
+            ts: record.ts,
+            a: record.a,
+            b: record.b,
+            cpu: record.cpu,
+            kind,
+            flags: record.flags,
+            stack: 0,
+            words: [0; 3],
+        };
+        words(rest)
+            .zip(&mut event.words)
+            .for_each(|(word, to)| *to = word);
+        cpu.pending.push(Pending {
+            sequence: record.sequence,
+            records: 1,
+            event,
+        });
+        self.events += 1;
+        Some(event)
+    }
+
+    /// Writes what is complete; at the end, everything.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn flush<W: Write>(
+        &mut self,
+        writer: &mut EventWriter<W>,
+        old: bool,
+        end: bool,
+    ) -> Result<()> {
+        for (number, cpu) in self.cpus.iter_mut().enumerate() {
+            if end || cpu.pending.len() >= BLOCK || (old && cpu.pending.len() > HELD_BACK) {
+                let keep = if end { 0 } else { HELD_BACK };
+                let events = cpu.complete(keep);
+                writer.events(number as u16, &events)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks what was lost after a CPU's last record. `totals`: records that each CPU tried.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn finish<W: Write>(
+        &mut self,
+        writer: &mut EventWriter<W>,
+        totals: &[u64],
+        now: u64,
+    ) -> Result<()> {
+        self.flush(writer, true, true)?;
+        for (number, total) in totals.iter().enumerate() {
+            if self.cpus.len() <= number {
+                self.cpus.resize_with(number + 1, Cpu::default);
+            }
+            let missing = self.cpus[number].missing_at_the_end(number as u16, *total, now);
+            if let Some(event) = missing {
+                writer.events(number as u16, &[event])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Cpu {
+    fn missing_at_the_end(&self, cpu: u16, total: u64, now: u64) -> Option<Event> {
+        let missing = (total as u32).wrapping_sub(self.next) as i32;
+        (missing > 0).then(|| lost(cpu, now.max(self.last_ts), missing as u64, self.last_ts))
+    }
+
+    /// All but the newest `keep`, in order of number, gaps filled by Lost events.
+    fn complete(&mut self, keep: usize) -> Vec<Event> {
+        // Numbers wrap: compare their distances from the one that comes next.
+        let next = self.next;
+        self.pending
+            .sort_by_key(|pending| pending.sequence.wrapping_sub(next) as i32);
+        let count = self.pending.len().saturating_sub(keep);
+        let mut events = Vec::with_capacity(count + 1);
+        for Pending {
+            sequence,
+            records,
+            mut event,
+        } in self.pending.drain(..count)
+        {
+            // Numbers are given before times are read, so an interrupt's record can be a little younger than the next.
+            event.ts = event.ts.max(self.last_ts);
+            let missing = sequence.wrapping_sub(self.next) as i32;
+            if missing > 0 {
+                events.push(lost(event.cpu, event.ts, missing as u64, self.last_ts));
+            }
+            self.next = sequence.wrapping_add(records);
+            self.last_ts = event.ts;
+            events.push(event);
+        }
+        events
+    }
+}
+
+fn lost(cpu: u16, ts: u64, count: u64, since: u64) -> Event {
+    Event {
+        ts,
+        a: 0,
+        b: 0,
+        cpu,
+        kind: Kind::Lost,
+        flags: 0,
+        stack: 0,
+        words: [count, since, 0],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Info;
+    use crate::protocol::{EVENT_SWITCH, EVENT_WAKING};
+
+    fn record(sequence: u32, ts: u64, kind: u8, words: &[u64]) -> Vec<u8> {
+        let mut bytes = ts.to_le_bytes().to_vec();
+        bytes.extend(sequence.to_le_bytes());
+        bytes.extend([1, 0, kind, 1]);
+        let b = if kind == EVENT_STACK {
+            words.len() as u32
+        } else {
+            9
+        };
+        bytes.extend(7u32.to_le_bytes());
+        bytes.extend(b.to_le_bytes());
+        words
+            .iter()
+            .for_each(|word| bytes.extend(word.to_le_bytes()));
+        bytes
+    }
+
+    fn drained(records: &[Vec<u8>], total: u64) -> Vec<Event> {
+        let mut writer = EventWriter::new(Vec::new(), &Info::default()).unwrap();
+        let mut drain = Drain::default();
+        for bytes in records {
+            drain.take(bytes, &mut writer);
+        }
+        let mut events = drain.cpus[1].complete(0);
+        events.extend(drain.cpus[1].missing_at_the_end(1, total, 99));
+        events
+    }
+
+    #[test]
+    fn gaps_in_the_numbers_become_lost_events_in_their_places() {
+        let events = drained(
+            &[
+                record(0, 10, EVENT_SWITCH, &[]),
+                record(4, 50, EVENT_WAKING, &[1]),
+                // An interrupt's record that came out of order.
+                record(1, 11, EVENT_WAKING, &[1]),
+            ],
+            7,
+        );
+        let kinds: Vec<_> = events.iter().map(|e| (e.kind, e.ts, e.words[0])).collect();
+        assert_eq!(
+            kinds,
+            [
+                (Kind::Switch, 10, 0),
+                (Kind::Waking, 11, 1),
+                (Kind::Lost, 50, 2),
+                (Kind::Waking, 50, 1),
+                (Kind::Lost, 99, 2),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stack_belongs_to_the_event_before_and_is_no_gap() {
+        let events = drained(
+            &[
+                record(0, 10, EVENT_SWITCH, &[1 << 48]),
+                record(1, 10, EVENT_STACK, &[0x1000, 0x2000]),
+                record(2, 12, EVENT_WAKING, &[1]),
+            ],
+            3,
+        );
+        assert_eq!(events.len(), 2);
+        assert_eq!((events[0].stack, events[1].stack), (1, 0));
+    }
+
+    #[test]
+    fn records_that_are_cut_are_left_out() {
+        let mut writer = EventWriter::new(Vec::new(), &Info::default()).unwrap();
+        let mut drain = Drain::default();
+        let whole = record(0, 10, EVENT_SWITCH, &[]);
+        assert_eq!(drain.take(&whole[..20], &mut writer), None);
+    }
+}

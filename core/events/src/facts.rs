@@ -1,0 +1,92 @@
+//! What stands in the file beside the events, as JSON.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// How the recording was made.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Info {
+    pub recorder: String,
+    /// The program and its arguments, when it was started for the recording.
+    pub command: Vec<String>,
+    /// The processes whose tree is recorded.
+    pub pids: Vec<u32>,
+    /// Scheduling of all processes is recorded.
+    pub everything: bool,
+    /// `off`, `lazy`, `target`
+    pub syscalls: String,
+    /// `off`, `application`, `application-all`, `library`, `all`
+    pub stacks: String,
+    pub stack_budget: u32,
+    /// The interrupt context of wakes is known.
+    pub contexts: bool,
+    pub cpus: u32,
+    pub kernel: String,
+    pub buffer_bytes: u64,
+    /// CLOCK_MONOTONIC and wall clock (since 1970) at the same moment, ns.
+    pub started: u64,
+    pub started_unix_ns: u64,
+}
+
+/// A thread that was there before the recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadFact {
+    pub tid: u32,
+    pub pid: u32,
+    pub name: String,
+    /// A kernel thread.
+    #[serde(default)]
+    pub kernel: bool,
+}
+
+/// The code of a process: the lines of /proc/PID/maps that are executable.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MapsFact {
+    pub ts: u64,
+    pub pid: u32,
+    pub text: String,
+}
+
+/// What a descriptor was when it was looked up, at `ts`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescriptorFact {
+    pub ts: u64,
+    pub pid: u32,
+    pub fd: i32,
+    /// As /proc/PID/fd/N links: `pipe:[123]`, `socket:[5]`, `anon_inode:[eventfd]`, a path.
+    pub target: String,
+}
+
+/// "Here it hung."
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    pub ts: u64,
+    pub text: String,
+}
+
+/// Something that was announced while recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// `fallback`, `lost`, `warning`
+    pub level: String,
+    pub text: String,
+}
+
+/// The last block. A file without it comes from a recorder that was killed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    pub ts: u64,
+    /// `program-ended`, `target-ended`, `duration`, `interrupted`
+    pub reason: String,
+    /// Of the program, as a shell gives it.
+    pub exit_status: Option<i32>,
+    pub events: u64,
+    /// Bytes of the records as BPF wrote them, the ring's own header included.
+    pub raw_bytes: u64,
+    pub lost: u64,
+    /// By CPU number; CPUs that lost nothing are left out.
+    pub lost_cpus: BTreeMap<u32, u64>,
+    /// Stacks for which there was no room in the table.
+    pub stacks_dropped: u64,
+}

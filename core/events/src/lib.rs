@@ -1,0 +1,35 @@
+//! Who ran, who woke whom, and what threads waited for: recorded system-wide or of some processes, into one file.
+//!
+//! In: which processes ([`Options`]), the compiled `bpf/events.bpf.c`. Out: a file of events (docs/events-format.md), which
+//! [`EventFile`] reads and hands out in order of time, with losses in their places. Nothing runs in the target and nothing stops it.
+//! Blind spots: what waits without entering the kernel (a data flag) is not here, that is what `watch` is for; descriptors and code ranges
+//! are read from /proc shortly after they were used, so those of processes that live for milliseconds may be missing.
+
+mod call;
+mod check;
+mod clock;
+mod columns;
+pub mod container;
+mod descriptors;
+mod drain;
+mod dump;
+mod error;
+mod event;
+mod facts;
+mod info;
+mod processes;
+pub mod protocol;
+mod reader;
+mod record;
+mod writer;
+
+pub use call::{Call, CallEnd};
+pub use check::check;
+pub use dump::dump;
+pub use error::{EventsError, Result};
+pub use event::{Context, Event, Kind, State};
+pub use facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, ThreadFact};
+pub use info::summary;
+pub use reader::EventFile;
+pub use record::{Options, Progress, Recorder, StackMode, Syscalls};
+pub use writer::EventWriter;

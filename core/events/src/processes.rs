@@ -1,0 +1,127 @@
+//! What /proc tells about the threads that are there, and where a process has code.
+
+use std::fs;
+
+use crate::facts::ThreadFact;
+use crate::protocol::Ranges;
+
+fn numbers(path: &str) -> Vec<u32> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn name(path: &str) -> String {
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim_end()
+        .to_owned()
+}
+
+/// Its threads, with their names.
+pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
+    // Kernel threads have no memory and so no map.
+    let kernel = fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.is_empty())
+        && fs::read_link(format!("/proc/{pid}/exe")).is_err();
+    numbers(&format!("/proc/{pid}/task"))
+        .into_iter()
+        .map(|tid| ThreadFact {
+            tid,
+            pid,
+            name: name(&format!("/proc/{pid}/task/{tid}/comm")),
+            kernel,
+        })
+        .collect()
+}
+
+pub(crate) fn all_threads() -> Vec<ThreadFact> {
+    numbers("/proc").into_iter().flat_map(threads_of).collect()
+}
+
+/// The processes that descend from `roots`, these included.
+pub(crate) fn descendants(roots: &[u32]) -> Vec<u32> {
+    let mut found = roots.to_vec();
+    let parents: Vec<(u32, u32)> = numbers("/proc")
+        .into_iter()
+        .filter_map(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
+            Some((pid, parent.parse().ok()?))
+        })
+        .collect();
+    let mut next = 0;
+    while next < found.len() {
+        let parent = found[next];
+        let children = parents.iter().filter(|(_, of)| *of == parent);
+        let new: Vec<u32> = children
+            .map(|c| c.0)
+            .filter(|pid| !found.contains(pid))
+            .collect();
+        found.extend(new);
+        next += 1;
+    }
+    found
+}
+
+/// The executable lines of /proc/PID/maps; `None` when it is gone or has none.
+pub(crate) fn code_maps(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let is_code = |line: &&str| {
+        line.split(' ')
+            .nth(1)
+            .is_some_and(|flags| flags.contains('x'))
+    };
+    let lines: Vec<&str> = text.lines().filter(is_code).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+fn span(line: &str) -> Option<(u64, u64, &str)> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let path = rest.split_whitespace().nth(4).unwrap_or("");
+    Some((hex(start)?, hex(end)?, path))
+}
+
+/// The program's code, and from the first to the last byte of all other code below the stack.
+pub(crate) fn code_ranges(maps: &str, program: &str) -> Ranges {
+    let spans: Vec<(u64, u64, &str)> = maps.lines().filter_map(span).collect();
+    let extent = |wanted: &dyn Fn(&str) -> bool| {
+        let matching = || spans.iter().filter(|(_, _, path)| wanted(path));
+        let start = matching().map(|span| span.0).min().unwrap_or(0);
+        let end = matching().map(|span| span.1).max().unwrap_or(0);
+        (start, end - start)
+    };
+    let (program_start, program_bytes) = extent(&|path| path == program);
+    let (libraries, libraries_bytes) = extent(&|path| path != program && !path.starts_with('['));
+    Ranges {
+        program: program_start,
+        program_bytes,
+        libraries,
+        libraries_bytes,
+    }
+}
+
+pub(crate) fn program(pid: u32) -> String {
+    fs::read_link(format!("/proc/{pid}/exe"))
+        .map(|path| path.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_and_the_rest_are_told_apart() {
+        let maps = "1000-2000 r-xp 00001000 08:01 12 /bin/app\n\
+                    7000-8000 r-xp 00000000 08:01 13 /lib/a.so\n\
+                    9000-a000 r-xp 00000000 08:01 14 /lib/b.so\n\
+                    f000-f800 r-xp 00000000 00:00 0 [vdso]";
+        let ranges = code_ranges(maps, "/bin/app");
+        assert_eq!((ranges.program, ranges.program_bytes), (0x1000, 0x1000));
+        assert_eq!((ranges.libraries, ranges.libraries_bytes), (0x7000, 0x3000));
+        assert_eq!(code_ranges("", "/bin/app"), Ranges::default());
+    }
+}

@@ -1,0 +1,106 @@
+//! The Rust mirror of `bpf/ff_events.h`, which explains the fields. `tests/unit/test_protocol.py` compares every offset.
+
+use flagfinder_bpf::Pod;
+
+pub const NAME_BYTES: usize = 16;
+pub const STACK_WORDS: usize = 64;
+pub const STACK_MOST: usize = 32;
+
+pub const EVENT_SWITCH: u8 = 1;
+pub const EVENT_WAKING: u8 = 2;
+pub const EVENT_ENTER: u8 = 3;
+pub const EVENT_ENTER_WIDE: u8 = 4;
+pub const EVENT_EXIT_CALL: u8 = 5;
+pub const EVENT_FORK: u8 = 6;
+pub const EVENT_EXEC: u8 = 7;
+pub const EVENT_EXIT: u8 = 8;
+pub const EVENT_RENAME: u8 = 9;
+pub const EVENT_SIGNAL: u8 = 10;
+pub const EVENT_ARM: u8 = 11;
+pub const EVENT_FIRE: u8 = 12;
+pub const EVENT_STACK: u8 = 13;
+
+pub const STATE_PREEMPTED: u8 = 0;
+pub const STATE_SLEEPS: u8 = 1;
+pub const STATE_DISK: u8 = 2;
+pub const STATE_STOPPED: u8 = 3;
+pub const STATE_DEAD: u8 = 4;
+pub const STATE_OTHER: u8 = 5;
+
+pub const CONTEXT_UNKNOWN: u8 = 0;
+pub const CONTEXT_TASK: u8 = 1;
+pub const CONTEXT_SOFTIRQ: u8 = 2;
+pub const CONTEXT_HARDIRQ: u8 = 3;
+pub const CONTEXT_TIMER: u8 = 4;
+pub const CONTEXT_NMI: u8 = 5;
+
+pub const CALL_SHIFT: u32 = 48;
+
+pub const SYSCALLS_OFF: u32 = 0;
+pub const SYSCALLS_LAZY: u32 = 1;
+pub const SYSCALLS_TARGET: u32 = 2;
+
+/// The memory layout of one shared struct.
+pub struct Layout {
+    pub name: &'static str,
+    pub size: usize,
+    pub fields: Vec<(&'static str, usize)>,
+}
+
+macro_rules! shared_struct {
+    ($name:ident = $c_name:literal { $($field:ident : $type:ty),* $(,)? }) => {
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name { $(pub $field: $type),* }
+        // SAFETY: integers only, and no padding: the fields fill the struct.
+        unsafe impl Pod for $name {}
+        const _: () = assert!(size_of::<$name>() == 0 $(+ size_of::<$type>())*);
+        impl $name {
+            /// Name in C, size in bytes, then every field's name and offset.
+            pub fn layout() -> Layout {
+                Layout {
+                    name: $c_name,
+                    size: size_of::<$name>(),
+                    fields: vec![$((stringify!($field), std::mem::offset_of!($name, $field))),*],
+                }
+            }
+        }
+    };
+}
+
+shared_struct!(Record = "ff_event" {
+    ts: u64, sequence: u32, cpu: u16, kind: u8, flags: u8, a: u32, b: u32,
+});
+shared_struct!(Waking = "ff_event_waking" {
+    call: u16, cpu: u16, priority: u8, waker_priority: u8, reserved: u16,
+});
+shared_struct!(Ranges = "ff_event_ranges" {
+    program: u64, program_bytes: u64, libraries: u64, libraries_bytes: u64,
+});
+shared_struct!(Config = "ff_events_config" {
+    runqueues: u64, preempt_count: u64, everything: u32, syscalls: u32, stack_words: u32, program_only: u32,
+});
+shared_struct!(Cpu = "ff_events_cpu" { sequence: u64, lost: u64, timer: u64 });
+
+impl Record {
+    /// From a ring record, with the words behind it; `None` when it is too short.
+    pub fn read(bytes: &[u8]) -> Option<(Record, &[u8])> {
+        let (head, rest) = bytes.split_at_checked(size_of::<Record>())?;
+        // SAFETY: long enough, any bytes are a Record, and unaligned reads are asked for.
+        Some((
+            unsafe { std::ptr::read_unaligned(head.as_ptr().cast()) },
+            rest,
+        ))
+    }
+}
+
+/// Every shared struct's layout, in the header's order.
+pub fn layouts() -> Vec<Layout> {
+    vec![
+        Record::layout(),
+        Waking::layout(),
+        Ranges::layout(),
+        Config::layout(),
+        Cpu::layout(),
+    ]
+}

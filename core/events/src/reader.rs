@@ -1,0 +1,238 @@
+//! Reads the file: its facts at once, its events as a stream in order of time.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{sync_channel, Receiver};
+
+use serde::de::DeserializeOwned;
+
+use crate::columns;
+use crate::container::{Block, BlockKind, Damage, Storage};
+use crate::error::{damaged, Result};
+use crate::event::Event;
+use crate::facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, ThreadFact};
+
+/// Decoded blocks that wait for the merge, by CPU.
+const AHEAD: usize = 2;
+
+/// An event file. Damaged blocks are told by [`EventFile::damage`] and left out, but a file without its INFO is none.
+pub struct EventFile {
+    storage: Storage,
+    pub info: Info,
+    pub threads: Vec<ThreadFact>,
+    pub maps: Vec<MapsFact>,
+    pub descriptors: Vec<DescriptorFact>,
+    pub marks: Vec<Mark>,
+    pub notes: Vec<Note>,
+    /// `None`: the recorder was killed.
+    pub end: Option<End>,
+    stacks: Vec<Box<[u64]>>,
+    /// EVENTS blocks by CPU, in the file's order, which is that of time.
+    cpus: BTreeMap<u16, Vec<Block>>,
+    damage: Vec<Damage>,
+}
+
+fn parse<T: DeserializeOwned>(raw: &[u8], block: &Block) -> Result<T> {
+    serde_json::from_slice(raw).map_err(|error| damaged(block.payload_offset, error.to_string()))
+}
+
+fn parse_stacks(raw: &[u8]) -> Option<(usize, Vec<Box<[u64]>>)> {
+    let (first, mut rest) = raw.split_at_checked(4)?;
+    let first = u32::from_le_bytes(first.try_into().ok()?) as usize;
+    let mut stacks = Vec::new();
+    while let Some((&count, tail)) = rest.split_first() {
+        let (words, after) = tail.split_at_checked(count as usize * 8)?;
+        rest = after;
+        let words = words
+            .chunks_exact(8)
+            .filter_map(|w| w.try_into().ok().map(u64::from_le_bytes));
+        stacks.push(words.collect());
+    }
+    Some((first.checked_sub(1)?, stacks))
+}
+
+impl EventFile {
+    /// Reads everything but the events.
+    ///
+    /// # Errors
+    /// When the file can't be read, is no event file, or comes from a newer flagfinder.
+    pub fn open(path: &Path) -> Result<EventFile> {
+        let storage = Storage::open(path)?;
+        let (blocks, damage) = storage.scan()?;
+        let mut file = EventFile {
+            storage,
+            info: Info::default(),
+            threads: Vec::new(),
+            maps: Vec::new(),
+            descriptors: Vec::new(),
+            marks: Vec::new(),
+            notes: Vec::new(),
+            end: None,
+            stacks: Vec::new(),
+            cpus: BTreeMap::new(),
+            damage,
+        };
+        let mut has_info = false;
+        for block in &blocks {
+            match file.take(block) {
+                Ok(()) => has_info |= block.header.block_kind() == Some(BlockKind::Info),
+                Err(_) => file.damage.push(Damage {
+                    offset: block.payload_offset,
+                    bytes: u64::from(block.header.stored_bytes),
+                    what: "damaged block",
+                }),
+            }
+        }
+        if !has_info {
+            return Err(damaged(
+                64,
+                "the block that says how it was recorded is missing",
+            ));
+        }
+        Ok(file)
+    }
+
+    fn take(&mut self, block: &Block) -> Result<()> {
+        let Some(kind) = block.header.block_kind() else {
+            return Ok(());
+        };
+        if kind == BlockKind::Events {
+            self.cpus.entry(block.header.cpu).or_default().push(*block);
+            return Ok(());
+        }
+        let raw = self.storage.load(block)?;
+        match kind {
+            BlockKind::Info => self.info = parse(&raw, block)?,
+            BlockKind::Threads => self.threads.extend(parse::<Vec<ThreadFact>>(&raw, block)?),
+            BlockKind::Maps => self.maps.push(parse(&raw, block)?),
+            BlockKind::Descriptors => {
+                self.descriptors
+                    .extend(parse::<Vec<DescriptorFact>>(&raw, block)?);
+            }
+            BlockKind::Mark => self.marks.push(parse(&raw, block)?),
+            BlockKind::Note => self.notes.push(parse(&raw, block)?),
+            BlockKind::End => self.end = Some(parse(&raw, block)?),
+            BlockKind::Stacks => {
+                let parsed = parse_stacks(&raw);
+                let (first, stacks) = parsed.ok_or_else(|| {
+                    damaged(block.payload_offset, "a table of stacks that is cut")
+                })?;
+                // A damaged table before this one leaves its numbers empty.
+                self.stacks
+                    .resize(self.stacks.len().max(first), Box::default());
+                self.stacks.truncate(first);
+                self.stacks.extend(stacks);
+            }
+            BlockKind::Events => {}
+        }
+        Ok(())
+    }
+
+    /// What is no whole block. EVENTS blocks are verified when they are read.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    /// How many events the headers announce.
+    pub fn event_count(&self) -> u64 {
+        let blocks = self.cpus.values().flatten();
+        blocks.map(|block| u64::from(block.header.count)).sum()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.storage.bytes
+    }
+
+    /// First and last time; `None` without events.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let headers = || self.cpus.values().flatten().map(|block| &block.header);
+        let first = headers().map(|header| header.first_ts).min()?;
+        Some((first, headers().map(|header| header.last_ts).max()?))
+    }
+
+    /// Code addresses, innermost first, as found on the stack: old ones may be among them. Empty for 0 and unknown numbers.
+    pub fn stack(&self, number: u32) -> &[u64] {
+        let index = (number as usize).checked_sub(1);
+        index
+            .and_then(|i| self.stacks.get(i))
+            .map_or(&[], |words| words)
+    }
+
+    pub fn stack_count(&self) -> usize {
+        self.stacks.len()
+    }
+
+    fn decode(&self, block: &Block) -> Result<Vec<Event>> {
+        let raw = self.storage.load(block)?;
+        let header = &block.header;
+        columns::decode(&raw, header.count as usize, header.cpu, header.first_ts)
+            .ok_or_else(|| damaged(block.payload_offset, "columns that do not fit together"))
+    }
+
+    /// Hands all events to `take`, in order of time (of equal times: by CPU, then as they were recorded). Returns the damaged blocks that were left out.
+    /// Blocks are decoded by a thread for each CPU of the recording while others are taken.
+    pub fn events(&self, mut take: impl FnMut(&Event)) -> Vec<crate::EventsError> {
+        std::thread::scope(|scope| {
+            let mut sources: Vec<Source> = Vec::new();
+            for blocks in self.cpus.values() {
+                let (sender, receiver) = sync_channel(AHEAD);
+                scope.spawn(move || {
+                    for block in blocks {
+                        if sender.send(self.decode(block)).is_err() {
+                            break;
+                        }
+                    }
+                });
+                sources.push(Source {
+                    receiver,
+                    events: Vec::new(),
+                    next: 0,
+                });
+            }
+            let mut bad = Vec::new();
+            sources.retain_mut(|source| source.fill(&mut bad));
+            while !sources.is_empty() {
+                let first = (0..sources.len())
+                    .min_by_key(|&i| sources[i].ts())
+                    .unwrap_or(0);
+                let others = sources.iter().enumerate().filter(|(i, _)| *i != first);
+                let limit = others.map(|(i, other)| (other.ts(), i)).min();
+                let source = &mut sources[first];
+                let mut alive = true;
+                while alive && limit.is_none_or(|limit| (source.ts(), first) < limit) {
+                    take(&source.events[source.next]);
+                    source.next += 1;
+                    alive = source.fill(&mut bad);
+                }
+                if !alive {
+                    sources.remove(first);
+                }
+            }
+            bad
+        })
+    }
+}
+
+struct Source {
+    receiver: Receiver<Result<Vec<Event>>>,
+    events: Vec<Event>,
+    next: usize,
+}
+
+impl Source {
+    /// Makes sure that there is a next event; `false` at the end.
+    fn fill(&mut self, bad: &mut Vec<crate::EventsError>) -> bool {
+        while self.next >= self.events.len() {
+            match self.receiver.recv() {
+                Ok(Ok(events)) => (self.events, self.next) = (events, 0),
+                Ok(Err(error)) => bad.push(error),
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn ts(&self) -> u64 {
+        self.events[self.next].ts
+    }
+}

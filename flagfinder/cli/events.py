@@ -1,0 +1,172 @@
+"""``flagfinder events record|info|check|dump``: who runs, who wakes whom, what threads wait for."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from flagfinder.cli.common import (
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    Parser,
+    Subparsers,
+    add_verb,
+    parse_seconds,
+    parse_size,
+    print_json,
+)
+from flagfinder.errors import UsageError
+from flagfinder.events import STACK_MODES, SYSCALLS, EventFile, EventOptions, EventProgress, record_events
+from flagfinder.report.events_report import recording_fields, show_recording, show_summary
+from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import count, size
+
+_SUMMARY = "Record who runs, who wakes whom, and what threads wait for."
+_EXIT_INTERRUPTED = 130
+_RECORD_EXAMPLES = """\
+  flagfinder events record -o run.events -- ./app
+  flagfinder events record -o run.events --pid 4711 --duration 10
+  flagfinder events record -o run.events --all --stacks application-all -- ./app
+  flagfinder events record -o run.events --syscalls target --buffer 256M -- ./server
+
+Needs CAP_BPF and CAP_PERFMON. Under sudo the program runs as the user who called sudo. Ctrl-C ends the recording and
+keeps it.
+exit codes: the program's own; 0 without one; 2 can't be recorded, 69 unavailable, 77 no permission, 130 Ctrl-C"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb and its actions."""
+    parser: Parser = subparsers.add_parser(
+        "events",
+        help=_SUMMARY,
+        description=_SUMMARY,
+        epilog="examples:\n  flagfinder events record -o run.events -- ./app\n  flagfinder events info run.events",
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
+    record = add_verb(
+        actions,
+        "record",
+        _SUMMARY,
+        _RECORD_EXAMPLES,
+        _record,
+        usage="flagfinder events record -o FILE [options] [-- PROGRAM [ARGS...]]",
+    )
+    _add_record_options(record)
+    info = add_verb(
+        actions,
+        "info",
+        "What was recorded: events by kind, losses by CPU, how it ended.",
+        "  flagfinder events info run.events\n  flagfinder events info --json run.events | jq .wakes",
+        _info,
+    )
+    check = add_verb(
+        actions,
+        "check",
+        "Check a recording. Exit code 0: sound; 65: not.",
+        "  flagfinder events check run.events",
+        _check,
+    )
+    dump = add_verb(
+        actions,
+        "dump",
+        "Print events as text, one a line.",
+        "  flagfinder events dump run.events --tid 4711 --limit 50",
+        _dump,
+    )
+    for action in (info, check, dump):
+        action.add_argument("file", type=Path, metavar="FILE")
+    dump.add_argument("--tid", type=int, help="only what concerns this thread")
+    dump.add_argument("--from", dest="start", type=int, default=0, metavar="NS", help="begin at this time")
+    dump.add_argument("--limit", type=int, default=1000, metavar="N", help="lines at most (default 1000)")
+
+
+def _add_record_options(parser: Parser) -> None:
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write")
+    parser.add_argument("--pid", type=int, action="append", default=[], metavar="PID", help="a process (repeatable)")
+    parser.add_argument("--all", action="store_true", help="scheduling of all processes, not only the target's")
+    parser.add_argument(
+        "--syscalls",
+        choices=SYSCALLS,
+        default="lazy",
+        help="lazy: those that threads block in and wake from (default); target: all calls of the target",
+    )
+    parser.add_argument(
+        "--stacks",
+        choices=STACK_MODES,
+        default="off",
+        help="call sites where threads block and wake others: the innermost of the program, all of the program, one of "
+        "each library, all (default off)",
+    )
+    parser.add_argument(
+        "--stack-budget", type=int, default=8, metavar="N", help="call sites kept of a stack, at most 31 (default 8)"
+    )
+    parser.add_argument(
+        "--buffer", type=parse_size, default=64 << 20, metavar="SIZE", help="of the kernel's ring (default 64M)"
+    )
+    parser.add_argument("--duration", type=parse_seconds, metavar="SECONDS", help="stop after SECONDS")
+
+
+def _record(options: argparse.Namespace, terminal: Terminal) -> int:
+    if options.output is None:
+        raise UsageError(
+            "There is no file to record to",
+            "-o is missing",
+            "Write `flagfinder events record -o FILE -- PROGRAM ARGS`.",
+        )
+    if not (options.command or options.pid or options.all):
+        raise UsageError(
+            "There is nothing to record", "no program, no --pid, no --all", "Write `-- PROGRAM`, --pid PID or --all."
+        )
+    chosen = EventOptions(
+        everything=options.all,
+        syscalls=options.syscalls,
+        stacks=options.stacks,
+        stack_budget=options.stack_budget,
+        buffer=options.buffer,
+        duration=options.duration,
+    )
+    with terminal.progress() as line:
+
+        def show(progress: EventProgress) -> None:
+            lost = f", {progress.lost:,} lost" if progress.lost else ""
+            line.update(f"{count(progress.events, 'event')}, {size(progress.bytes)}{lost}")
+
+        recording = record_events(options.output, options.command or [], options.pid, chosen, show)
+    if options.json:
+        print_json(terminal, "events-record", recording_fields(recording))
+    else:
+        show_recording(terminal, recording)
+        terminal.next_command("flagfinder", "events", "info", options.output)
+    if recording.exit_status is not None:
+        return recording.exit_status
+    return _EXIT_INTERRUPTED if recording.ended == "interrupted" else EXIT_FOUND
+
+
+def _info(options: argparse.Namespace, terminal: Terminal) -> int:
+    summary = EventFile(options.file).summary()
+    if options.json:
+        print_json(terminal, "events-info", summary)
+    else:
+        show_summary(terminal, summary)
+    return EXIT_FOUND
+
+
+def _check(options: argparse.Namespace, terminal: Terminal) -> int:
+    violations = EventFile(options.file).check()
+    if options.json:
+        print_json(terminal, "events-check", {"sound": not violations, "violations": violations})
+    else:
+        for violation in violations:
+            terminal.result(violation)
+        verdict = count(len(violations), "violation") if violations else "sound"
+        terminal.result(f"{options.file}: {verdict}")
+    return 65 if violations else EXIT_FOUND
+
+
+def _dump(options: argparse.Namespace, terminal: Terminal) -> int:
+    lines = EventFile(options.file).dump(options.tid, options.start, options.limit)
+    if options.json:
+        print_json(terminal, "events-dump", {"lines": lines})
+    elif lines:
+        terminal.raw("\n".join(lines))
+    return EXIT_FOUND if lines else EXIT_NOTHING_FOUND

@@ -1,0 +1,246 @@
+"""Recording who runs, who wakes whom and what threads wait for, with BPF; and looking into such recordings.
+
+In: a program, processes, or the whole machine. Out: a file of events; ``docs/events-format.md`` describes it.
+Needs CAP_BPF and CAP_PERFMON. Nothing runs in the target, and nothing stops it. Process ids are those of the first
+pid namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from flagfinder import _core
+from flagfinder.bpf_build import bpf_object
+from flagfinder.errors import UsageError
+from flagfinder.target import find_program
+
+Syscalls = Literal["off", "lazy", "target"]
+SYSCALLS: tuple[Syscalls, ...] = ("off", "lazy", "target")
+StackMode = Literal["off", "application", "application-all", "library", "all"]
+STACK_MODES: tuple[StackMode, ...] = ("off", "application", "application-all", "library", "all")
+_PATIENCE = 0.05  # seconds that Ctrl-C may go unnoticed
+_SHOWN_EVERY = 0.2
+# The shell waits for a byte, then becomes the program: so the recording sees it from its first instruction.
+_GATE = 'read _ <&"$0"; exec "$@"'
+
+
+@dataclass(frozen=True)
+class EventOptions:
+    """What to record beside the scheduling of the processes named.
+
+    ``everything`` records the scheduling of all processes; system calls and stacks stay those of the named ones.
+    ``syscalls``: ``lazy`` the calls that threads block in and wake from, at hardly any cost; ``target`` every call.
+    ``stacks`` takes up to ``stack_budget`` call sites where a thread blocks and where it wakes another. ``buffer`` is
+    the size in bytes of the ring between kernel and recorder, a power of two. ``duration`` ends the recording after so
+    many seconds.
+    """
+
+    everything: bool = False
+    syscalls: Syscalls = "lazy"
+    stacks: StackMode = "off"
+    stack_budget: int = 8
+    buffer: int = 64 << 20
+    duration: float | None = None
+
+
+@dataclass(frozen=True)
+class EventRecording:
+    """What a recording came to.
+
+    ``lost_cpus`` counts events that found no room, by CPU. ``ended`` is ``program-ended``, ``target-ended``,
+    ``duration`` or ``interrupted``; ``exit_status`` is the program's, as a shell gives it, None if it still runs.
+    """
+
+    path: Path
+    ended: str
+    exit_status: int | None
+    events: int
+    raw_bytes: int
+    file_bytes: int
+    lost: int
+    lost_cpus: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class EventProgress:
+    """How far a recording is: events and bytes written, events lost."""
+
+    events: int
+    bytes: int
+    lost: int
+
+
+def record_events(
+    output: Path | str,
+    command: Sequence[str] = (),
+    pids: Sequence[int] = (),
+    options: EventOptions | None = None,
+    progress: Callable[[EventProgress], None] | None = None,
+) -> EventRecording:
+    """Records until the program or all processes end, the time is over, or Ctrl-C.
+
+    Ctrl-C keeps the recording; the program is left running only when it ignores the signal. Under sudo the program runs
+    as the calling user.
+
+    Raises UsageError, TargetError, PermissionDeniedError without privileges, UnavailableError where BPF can't be used.
+    """
+    options = options or EventOptions()
+    if command and pids:
+        raise UsageError("There are two targets", "a program and --pid", "Name one of them.")
+    words = [str(find_program(command)), *command[1:]] if command else []
+    with _gated(words) as program:
+        targets = [program.process.pid] if program else list(pids)
+        engine = _core.EventRecorder(_request(output, targets, command, options), bpf_object("events"))
+        if program:
+            program.release()
+        reason, status = "interrupted", None
+        with suppress(KeyboardInterrupt):
+            reason = _wait(engine, program, targets, options, progress)
+        if program:
+            status = program.status(reason)
+        end = json.loads(engine.finish(reason, status))
+    return EventRecording(
+        Path(output),
+        end["reason"],
+        end["exit_status"],
+        end["events"],
+        end["raw_bytes"],
+        Path(output).stat().st_size,
+        end["lost"],
+        {int(cpu): number for cpu, number in end["lost_cpus"].items()},
+    )
+
+
+class _Program:
+    """The program, waiting behind a gate."""
+
+    def __init__(self, process: subprocess.Popen[bytes], gate: int) -> None:
+        self.process = process
+        self._gate: int | None = gate
+
+    def release(self) -> None:
+        assert self._gate is not None
+        os.write(self._gate, b"\n")
+        self.close()
+
+    def close(self) -> None:
+        if self._gate is not None:
+            os.close(self._gate)
+            self._gate = None
+
+    def status(self, reason: str) -> int | None:
+        """As a shell gives it; after Ctrl-C the program has had the signal too and gets a moment to end."""
+        if reason == "interrupted":
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=1.0)
+        code = self.process.poll()
+        return None if code is None else code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _gated(words: Sequence[str]) -> Iterator[_Program | None]:
+    if not words:
+        yield None
+        return
+    reading, writing = os.pipe()
+    try:
+        user = _caller()
+        process = subprocess.Popen(["/bin/sh", "-c", _GATE, str(reading), *words], pass_fds=[reading], **user)
+    finally:
+        os.close(reading)
+    program = _Program(process, writing)
+    try:
+        yield program
+    except BaseException:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        program.close()
+
+
+def _caller() -> dict[str, Any]:
+    """Whom the program runs as: under sudo, the calling user."""
+    number = os.environ.get("SUDO_UID", "0")
+    if os.geteuid() != 0 or not number.isdigit() or number == "0":
+        return {}
+    entry = pwd.getpwuid(int(number))
+    home = {**os.environ, "HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name}
+    groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups, "env": home}
+
+
+def _request(output: Path | str, targets: Sequence[int], command: Sequence[str], options: EventOptions) -> str:
+    fields = {
+        "output": os.fspath(output),
+        "pids": list(targets),
+        "everything": options.everything,
+        "syscalls": options.syscalls,
+        "stacks": options.stacks,
+        "stack_budget": options.stack_budget,
+        "buffer_bytes": options.buffer,
+        "command": list(command),
+    }
+    return json.dumps(fields)
+
+
+def _wait(
+    engine: _core.EventRecorder,
+    program: _Program | None,
+    targets: Sequence[int],
+    options: EventOptions,
+    progress: Callable[[EventProgress], None] | None,
+) -> str:
+    deadline = None if options.duration is None else time.monotonic() + options.duration
+    shown = time.monotonic()
+    handles = [os.pidfd_open(pid) for pid in targets]
+    try:
+        while not engine.failed():
+            left = _PATIENCE if deadline is None else min(_PATIENCE, deadline - time.monotonic())
+            if left <= 0:
+                return "duration"
+            ended = select.select(handles, [], [], left)[0]
+            for handle in ended:
+                handles.remove(handle)
+                os.close(handle)
+            if targets and not handles:
+                return "program-ended" if program else "target-ended"
+            if progress and time.monotonic() > shown + _SHOWN_EVERY:
+                shown = time.monotonic()
+                progress(EventProgress(*engine.progress()))
+        return "interrupted"
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+class EventFile:
+    """A recording of events. Raises BadTraceError for what is none, is newer, or has lost its description."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._core = _core.EventFile(os.fspath(path))
+
+    def summary(self) -> dict[str, Any]:
+        """How it was recorded, events by kind, wakes by context, losses by CPU, marks. Reads the whole file."""
+        fields: dict[str, Any] = json.loads(self._core.summary())
+        return fields
+
+    def check(self) -> list[str]:
+        """What is wrong with the file, a line each; empty when it is sound."""
+        return self._core.check()
+
+    def dump(self, tid: int | None = None, start: int = 0, limit: int = 1000) -> list[str]:
+        """Events as text, those that concern thread ``tid`` (None: all), from the time ``start`` (ns) on."""
+        return self._core.dump(tid or 0, start, limit)

@@ -1,0 +1,71 @@
+"""Recordings of events on a screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+from flagfinder.events import EventRecording
+from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import count, duration, size
+
+_REASONS = {
+    "program-ended": "the program ended",
+    "target-ended": "the process ended",
+    "duration": "the time is over",
+    "interrupted": "interrupted",
+}
+
+
+def recording_fields(recording: EventRecording) -> dict[str, Any]:
+    """For ``--json``."""
+    return {
+        "file": str(recording.path),
+        "ended": recording.ended,
+        "exit_status": recording.exit_status,
+        "events": recording.events,
+        "raw_bytes": recording.raw_bytes,
+        "file_bytes": recording.file_bytes,
+        "lost": {"total": recording.lost, "cpus": dict(recording.lost_cpus)},
+    }
+
+
+def show_recording(terminal: Terminal, recording: EventRecording) -> None:
+    """What a recording came to, to stderr; losses always."""
+    ending = "" if recording.lost else "; nothing lost"
+    terminal.message(
+        f"{_REASONS[recording.ended]}; {count(recording.events, 'event')} in {recording.path} "
+        f"({size(recording.file_bytes)}){ending}"
+    )
+    if recording.lost:
+        cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in recording.lost_cpus.items())
+        terminal.warning(f"lost {recording.lost:,} events, the buffer was full ({cpus}); try a larger --buffer")
+
+
+def _numbers(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in counts.items()) or "none"
+
+
+def show_summary(terminal: Terminal, summary: Mapping[str, Any]) -> None:
+    """``events info``."""
+    end = summary["end"]
+    target = " ".join(summary["command"]) or ", ".join(f"process {pid}" for pid in summary["pids"]) or "all processes"
+    rows = [
+        ("target", target + (" and the scheduling of all" if summary["everything"] and summary["pids"] else "")),
+        ("time", duration(summary["span"])),
+        ("events", _numbers(summary["events"])),
+        ("wakes by", _numbers(summary["wakes"])),
+        ("system calls", summary["syscalls"]),
+        ("stacks", f"{summary['stacks']}, {summary['different_stacks']:,} different"),
+        ("size", size(summary["bytes"])),
+        ("ended", "unknown: the recorder was killed" if end is None else _REASONS.get(end["reason"], end["reason"])),
+        ("lost", _numbers({f"CPU {cpu}": number for cpu, number in summary["lost"].items()})),
+    ]
+    rows += [("mark", f"{mark['ts']}: {mark['text']}") for mark in summary["marks"]]
+    rows += [(note["level"], note["text"]) for note in summary["notes"]]
+    if summary["damaged_blocks"]:
+        rows.append(("damage", count(summary["damaged_blocks"], "block")))
+    for label, value in rows:
+        terminal.result(Text(f"{label:<13}", "bold").append(value, "default"))

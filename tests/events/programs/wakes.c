@@ -1,0 +1,213 @@
+/* Threads and processes that wake each other in one known way, ROUNDS times. Prints `NAME TID` for each role. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROUNDS = 10, PAUSE_US = 4000 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int value;
+static int waker_fd;
+static pid_t waiter_tid;
+static pthread_barrier_t together;
+
+static void tell(const char *role)
+{
+    printf("%s %ld\n", role, syscall(SYS_gettid));
+    fflush(stdout);
+}
+
+static void *signal_condition(void *unused)
+{
+    (void)unused;
+    tell("waker");
+    for (int i = 1; i <= ROUNDS; i++) {
+        usleep(PAUSE_US);
+        pthread_mutex_lock(&lock);
+        value = i;
+        pthread_mutex_unlock(&lock);
+        pthread_cond_signal(&changed);
+    }
+    return NULL;
+}
+
+static void *hold_mutex(void *unused)
+{
+    (void)unused;
+    tell("waker");
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_mutex_lock(&lock);
+        pthread_barrier_wait(&together);
+        usleep(PAUSE_US);
+        pthread_mutex_unlock(&lock);
+        pthread_barrier_wait(&together);
+    }
+    return NULL;
+}
+
+static void *write_number(void *unused)
+{
+    (void)unused;
+    tell("waker");
+    for (uint64_t i = 1; i <= ROUNDS; i++) {
+        usleep(PAUSE_US);
+        if (write(waker_fd, &i, sizeof i) != sizeof i)
+            abort();
+    }
+    return NULL;
+}
+
+static void *send_signals(void *unused)
+{
+    (void)unused;
+    tell("waker");
+    for (int i = 0; i < ROUNDS; i++) {
+        usleep(PAUSE_US);
+        syscall(SYS_tgkill, getpid(), waiter_tid, SIGUSR1);
+    }
+    return NULL;
+}
+
+static void start(pthread_t *thread, void *(*function)(void *))
+{
+    if (pthread_create(thread, NULL, function, NULL))
+        abort();
+}
+
+static void ignore(int number)
+{
+    (void)number;
+}
+
+static void read_all(int fd)
+{
+    uint64_t number;
+    for (int i = 0; i < ROUNDS; i++)
+        if (read(fd, &number, sizeof number) <= 0)
+            abort();
+}
+
+/* A UDP socket bound to loopback; `to` becomes its address. */
+static int bound_socket(struct sockaddr_in *to)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    memset(to, 0, sizeof *to);
+    to->sin_family = AF_INET;
+    to->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof *to;
+    if (bind(fd, (struct sockaddr *)to, size) || getsockname(fd, (struct sockaddr *)to, &size))
+        abort();
+    return fd;
+}
+
+/* first -> second -> third -> first: each link a process of its own. */
+static void chain(void)
+{
+    int pipes[3][2];
+    for (int i = 0; i < 3; i++)
+        if (pipe(pipes[i]))
+            abort();
+    const char *names[] = {"second", "third"};
+    for (int i = 0; i < 2; i++) {
+        if (fork() == 0) {
+            tell(names[i]);
+            uint64_t number;
+            for (int round = 0; round < ROUNDS; round++)
+                if (read(pipes[i][0], &number, sizeof number) <= 0 || usleep(PAUSE_US) ||
+                    write(pipes[i + 1][1], &number, sizeof number) <= 0)
+                    abort();
+            _exit(0);
+        }
+    }
+    tell("first");
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        usleep(PAUSE_US);
+        if (write(pipes[0][1], &round, sizeof round) <= 0 || read(pipes[2][0], &round, sizeof round) <= 0)
+            abort();
+    }
+    while (wait(NULL) > 0)
+        ;
+}
+
+int main(int count, char **words)
+{
+    const char *mode = count > 1 ? words[1] : "";
+    pthread_t thread;
+    int has_thread = 1;
+    waiter_tid = getpid();
+    if (strcmp(mode, "chain"))
+        tell("waiter");
+    if (!strcmp(mode, "condition")) {
+        start(&thread, signal_condition);
+        pthread_mutex_lock(&lock);
+        for (int seen = 0; seen < ROUNDS; seen = value)
+            while (value == seen)
+                pthread_cond_wait(&changed, &lock);
+        pthread_mutex_unlock(&lock);
+    } else if (!strcmp(mode, "mutex")) {
+        pthread_barrier_init(&together, NULL, 2);
+        start(&thread, hold_mutex);
+        for (int i = 0; i < ROUNDS; i++) {
+            pthread_barrier_wait(&together);
+            pthread_mutex_lock(&lock);
+            pthread_mutex_unlock(&lock);
+            pthread_barrier_wait(&together);
+        }
+    } else if (!strcmp(mode, "eventfd")) {
+        int fd = waker_fd = eventfd(0, 0);
+        start(&thread, write_number);
+        read_all(fd);
+    } else if (!strcmp(mode, "socketpair")) {
+        int ends[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+            abort();
+        waker_fd = ends[1];
+        start(&thread, write_number);
+        read_all(ends[0]);
+    } else if (!strcmp(mode, "loopback")) {
+        struct sockaddr_in address, other;
+        int fd = bound_socket(&address);
+        waker_fd = bound_socket(&other);
+        if (connect(waker_fd, (struct sockaddr *)&address, sizeof address))
+            abort();
+        start(&thread, write_number);
+        read_all(fd);
+    } else if (!strcmp(mode, "signal")) {
+        signal(SIGUSR1, ignore);
+        start(&thread, send_signals);
+        for (int i = 0; i < ROUNDS; i++)
+            pause();
+    } else if (!strcmp(mode, "timer")) {
+        has_thread = 0;
+        int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+        struct itimerspec every = {{0, PAUSE_US * 1000}, {0, PAUSE_US * 1000}};
+        timerfd_settime(fd, 0, &every, NULL);
+        read_all(fd);
+    } else if (!strcmp(mode, "sleep")) {
+        has_thread = 0;
+        for (int i = 0; i < ROUNDS; i++)
+            usleep(PAUSE_US);
+    } else if (!strcmp(mode, "chain")) {
+        has_thread = 0;
+        chain();
+    } else {
+        return 2;
+    }
+    if (has_thread)
+        pthread_join(thread, NULL);
+    return 0;
+}

@@ -1,0 +1,160 @@
+"""`events record` on programs whose wakes are known: who woke whom, from which context; losses; damaged files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from event_recorder import Recorded, Recorder
+from harness import FLAGFINDER, flagfinder, run
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+ROUNDS = 10
+
+_SWITCH = re.compile(r"cpu\d+ switch (\d+) -> \d+ sleeps (\w+)\(")
+_WAKING = re.compile(r"cpu\d+ waking (\d+) by (\d+) (\w+)(?: in (\w+))?")
+
+
+def wakes(recorded: Recorded, tid: int, call: str) -> Iterator[tuple[int, str, str | None]]:
+    """(waker, context, waker's call) of the wake that ended each blocking `call` of the thread."""
+    lines = flagfinder("events", "dump", recorded.path, "--tid", tid, "--limit", 100000).stdout.splitlines()
+    blocked = False
+    for line in lines:
+        if (switch := _SWITCH.search(line)) and int(switch[1]) == tid:
+            blocked = switch[2] == call
+        elif (waking := _WAKING.search(line)) and int(waking[1]) == tid:
+            if blocked:
+                yield int(waking[2]), waking[3], waking[4]
+            blocked = False
+
+
+@pytest.mark.parametrize(
+    ("mode", "call", "context", "waker_call"),
+    [
+        ("mutex", "futex", "task", "futex"),
+        ("eventfd", "read", "task", "write"),
+        ("socketpair", "read", "task", "write"),
+        ("loopback", "read", "softirq", "write"),
+        ("signal", "pause", "task", "tgkill"),
+    ],
+)
+def test_the_waker_is_recorded(recorder: Recorder, mode: str, call: str, context: str, waker_call: str) -> None:
+    recorded = recorder.record("wakes", mode)
+    found = list(wakes(recorded, recorded.roles["waiter"], call))
+    assert len(found) >= ROUNDS
+    assert set(found) == {(recorded.roles["waker"], context, waker_call)}
+
+
+def test_a_condition_wakes_by_its_signaller(recorder: Recorder) -> None:
+    recorded = recorder.record("wakes", "condition")
+    found = list(wakes(recorded, recorded.roles["waiter"], "futex"))
+    assert len(found) >= ROUNDS
+    assert {waker for waker, context, _ in found if context == "task"} == {recorded.roles["waker"]}
+
+
+@pytest.mark.parametrize(("mode", "call"), [("timer", "read"), ("sleep", "clock_nanosleep")])
+def test_timers_are_no_thread_s_doing(recorder: Recorder, mode: str, call: str) -> None:
+    recorded = recorder.record("wakes", mode)
+    found = list(wakes(recorded, recorded.roles["waiter"], call))
+    assert len(found) >= ROUNDS
+    assert {context for _, context, _ in found} == {"timer"}
+
+
+def test_a_chain_of_processes_is_followed(recorder: Recorder) -> None:
+    recorded = recorder.record("wakes", "chain")
+    names = ["first", "second", "third"]
+    for name, before in zip(names, ["third", "first", "second"], strict=True):
+        found = list(wakes(recorded, recorded.roles[name], "read"))
+        assert len(found) >= ROUNDS - 1
+        assert {(waker, context) for waker, context, _ in found} == {(recorded.roles[before], "task")}
+
+
+def test_a_recording_is_sound_complete_and_small(recorder: Recorder) -> None:
+    recorded = recorder.record("wakes", "chain", options=("--all", "--syscalls", "target"))
+    checked = flagfinder("events", "check", recorded.path)
+    assert checked.returncode == 0, checked.stdout
+    summary = json.loads(flagfinder("events", "info", "--json", recorded.path).stdout)
+    assert summary["schema"] == "flagfinder.events-info/1"
+    assert summary["contexts"]
+    assert summary["lost"] == {}
+    assert summary["end"]["exit_status"] == 0
+    assert summary["end"]["raw_bytes"] <= 40 * summary["end"]["events"]
+    # Each process of the chain reads and writes once a round, and the first sleeps.
+    assert summary["events"]["enter"] >= 7 * ROUNDS
+    assert "unknown" not in summary["wakes"]
+
+
+def test_stacks_are_taken_where_threads_block(recorder: Recorder) -> None:
+    recorded = recorder.record("wakes", "mutex", options=("--stacks", "all"))
+    summary = json.loads(flagfinder("events", "info", "--json", recorded.path).stdout)
+    assert summary["different_stacks"] > 0
+    assert flagfinder("events", "check", recorded.path).returncode == 0
+
+
+def test_the_program_s_exit_status_is_passed_on(recorder: Recorder, tmp_path: Path) -> None:
+    ran = run([*FLAGFINDER, "events", "record", "-o", tmp_path / "x", "--", recorder.program("wakes"), "?"], timeout=60)
+    assert ran.returncode == 2
+    assert "the program ended" in ran.stderr
+
+
+@pytest.mark.usefixtures("recorder")
+def test_loss_is_counted_and_marked(tmp_path: Path) -> None:
+    """A ring of 64 KiB can't hold what a busy program does while the consumer naps."""
+    path = tmp_path / "lossy.events"
+    script = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); [ -e / ]; done"
+    options = ["--syscalls", "target", "--buffer", "64K", "--json"]
+    command = ["events", "record", "-o", path, *options, "--", "/bin/sh", "-c", script]
+    ran = run([*FLAGFINDER, *command], timeout=60)
+    lost = json.loads(ran.stdout)["lost"]
+    assert lost["total"] > 0
+    summary = json.loads(flagfinder("events", "info", "--json", path).stdout)
+    assert sum(summary["lost"].values()) == lost["total"] == sum(lost["cpus"].values())
+    assert flagfinder("events", "check", path).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def whole(recorder: Recorder) -> bytes:
+    return recorder.record("wakes", "sleep").path.read_bytes()
+
+
+@pytest.mark.parametrize("length", [0, 5, 40, 64])
+def test_files_cut_in_their_beginning_are_refused(whole: bytes, tmp_path: Path, length: int) -> None:
+    (tmp_path / "cut").write_bytes(whole[:length])
+    ran = flagfinder("events", "info", tmp_path / "cut")
+    assert ran.returncode == 65
+    assert "fix:" in ran.stderr
+
+
+def test_foreign_and_newer_files_are_refused(whole: bytes, tmp_path: Path) -> None:
+    (tmp_path / "foreign").write_bytes(b"#!/bin/sh\n" * 20)
+    (tmp_path / "newer").write_bytes(whole[:12] + (2).to_bytes(4, "little") + whole[16:])
+    for name, words in (("foreign", "instead of"), ("newer", "Upgrade")):
+        ran = flagfinder("events", "info", tmp_path / name)
+        assert ran.returncode == 65
+        assert words in ran.stderr
+
+
+def test_a_cut_file_is_read_up_to_its_last_whole_block(whole: bytes, tmp_path: Path) -> None:
+    (tmp_path / "cut").write_bytes(whole[:-20])
+    assert flagfinder("events", "info", tmp_path / "cut").returncode == 0
+    checked = flagfinder("events", "check", tmp_path / "cut")
+    assert checked.returncode == 65
+    assert "recorder was killed" in checked.stdout
+
+
+def test_damage_is_found_wherever_it_is(whole: bytes, tmp_path: Path) -> None:
+    for place in range(64, len(whole), max(1, len(whole) // 25)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x55
+        (tmp_path / "damaged").write_bytes(damaged)
+        assert flagfinder("events", "check", tmp_path / "damaged").returncode == 65, f"byte {place}"
+
+
+def test_nothing_to_record_is_a_usage_error(tmp_path: Path) -> None:
+    assert flagfinder("events", "record", "-o", tmp_path / "x").returncode == 2
+    ran = flagfinder("events", "record", "-o", tmp_path / "x", "--pid", "4194305")
+    assert ran.returncode == 2
+    assert "no such process" in ran.stderr
