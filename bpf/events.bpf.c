@@ -42,12 +42,6 @@ struct task_struct {
 struct pt_regs {
     unsigned long orig_ax, ax, di, si, dx, ip, sp;
 } KERNEL;
-struct timerqueue_node {
-    __s64 expires;
-} KERNEL;
-struct hrtimer {
-    struct timerqueue_node node;
-} KERNEL;
 
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
@@ -325,12 +319,12 @@ int ff_signal_generate(__u64 *context)
 SECTION("tp_btf/hrtimer_start")
 int ff_hrtimer_start(__u64 *context)
 {
-    struct hrtimer *timer = (void *)context[0];
+    __u64 timer = context[0];
     struct task_struct *current = bpf_get_current_task_btf();
     if (current->flags & PF_KTHREAD || !is_recorded(current->tgid) || context_now(current) != FF_CONTEXT_TASK)
         return 0;
     if (call_of(current))
-        record2(FF_EVENT_ARM, 0, current->pid, 0, (__u64)timer, timer->node.expires);
+        record1(FF_EVENT_ARM, 0, current->pid, 0, timer);
     return 0;
 }
 
@@ -418,7 +412,6 @@ INLINE int is_wide(__u64 number)
     case 62:  /* kill */
     case 200: /* tkill */
     case 202: /* futex */
-    case 230: /* clock_nanosleep */
     case 232: /* epoll_wait */
     case 233: /* epoll_ctl */
     case 234: /* tgkill */

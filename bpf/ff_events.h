@@ -20,7 +20,7 @@
 #define FF_EVENT_EXIT 8       /* a ends; w0: process, exit status in the high half */
 #define FF_EVENT_RENAME 9     /* b's name becomes w0, w1 */
 #define FF_EVENT_SIGNAL 10    /* to b; flags: FF_CONTEXT_*; w0: number, result in the high half */
-#define FF_EVENT_ARM 11       /* a arms the timer w0; w1: when it expires */
+#define FF_EVENT_ARM 11       /* a arms the timer w0 */
 #define FF_EVENT_FIRE 12      /* the timer w0 woke b; just before the FF_EVENT_WAKING */
 #define FF_EVENT_STACK 13     /* of the event before; b: words */
 

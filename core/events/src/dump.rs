@@ -64,10 +64,7 @@ fn detail(event: &Event) -> String {
                 event.context().name()
             )
         }
-        Kind::Arm => format!(
-            "{} timer {:#x} for {}",
-            event.a, event.words[0], event.words[1]
-        ),
+        Kind::Arm => format!("{} timer {:#x}", event.a, event.words[0]),
         Kind::Fire => format!("timer {:#x} wakes {}", event.words[0], event.b),
         Kind::Lost => format!("{} events since {}", event.words[0], event.words[1]),
     }

@@ -57,8 +57,8 @@ impl Kind {
     pub fn words(self) -> usize {
         match self {
             Kind::Switch | Kind::Waking | Kind::Enter | Kind::ExitCall => 1,
-            Kind::Exit | Kind::Signal | Kind::Fire => 1,
-            Kind::Rename | Kind::Arm | Kind::Lost => 2,
+            Kind::Exit | Kind::Signal | Kind::Arm | Kind::Fire => 1,
+            Kind::Rename | Kind::Lost => 2,
             Kind::EnterWide | Kind::Fork | Kind::Exec => 3,
         }
     }
