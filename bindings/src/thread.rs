@@ -50,13 +50,13 @@ impl Place {
         &self.trace.processes()[self.process].threads()[self.thread]
     }
 
-    /// Walks the flow a section at a time, in bounded memory.
+    /// Walks the flow a section at a time, rounds folded, in bounded memory.
     fn sections(&self, mut visit: impl FnMut(&mut DecodedFlow)) -> engine::Result<()> {
         let thread = self.inner();
         let mut decoder = thread.flow_decoder();
         let mut decoded = DecodedFlow::default();
         for index in 0..thread.flow_section_count() {
-            decoder.decode(index, &mut decoded)?;
+            decoder.decode_folded(index, &mut decoded)?;
             visit(&mut decoded);
         }
         Ok(())
@@ -104,7 +104,13 @@ impl Thread {
     fn blocks<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u32>>> {
         let blocks = self.reading(py, |place| {
             let mut blocks = Vec::new();
-            place.sections(|decoded| blocks.extend_from_slice(&decoded.blocks))?;
+            place.sections(|decoded| match decoded.cycled {
+                Some(count) => {
+                    let round = decoded.blocks.iter().copied().cycle();
+                    blocks.extend(round.take(count as usize));
+                }
+                None => blocks.extend_from_slice(&decoded.blocks),
+            })?;
             Ok(blocks)
         })?;
         Ok(blocks.into_pyarray(py))
@@ -115,7 +121,7 @@ impl Thread {
         self.reading(py, |place| {
             let (mut blocks, mut syscalls, mut signals, mut gaps) = (0, 0, 0, 0);
             place.sections(|decoded| {
-                blocks += decoded.blocks.len() as u64;
+                blocks += decoded.block_count();
                 gaps += u64::from(decoded.gap.is_some());
                 for (_, _, event) in &decoded.events {
                     match event {
@@ -179,7 +185,7 @@ impl Syscalls {
             for (index, _, event) in &decoded.events {
                 columns.event(blocks_before + *index as u64, event);
             }
-            blocks_before += decoded.blocks.len() as u64;
+            blocks_before += decoded.block_count();
         })?;
         Ok(columns)
     }

@@ -5,7 +5,9 @@
 
 use std::sync::OnceLock;
 
-use flagfinder_trace::{Block, BlockId, Event, Flow, Module, ModuleId, Process, Thread};
+use flagfinder_trace::{
+    Block, BlockId, DecodedFlow, Event, GapReason, Module, ModuleId, Process, Thread,
+};
 use rustc_hash::FxHashMap;
 
 use crate::block::{CodeBlock, Succession};
@@ -25,8 +27,28 @@ pub struct CodeMap<'p> {
 pub struct FlowBreak {
     pub from: BlockId,
     pub to: BlockId,
-    /// Flow position of `to` (bytes).
+    /// Flow position (bytes) of the event or the section's start before it.
     pub pos: u64,
+}
+
+/// Looks at every step from block to block.
+struct Steps<'c, 'p> {
+    code: &'c CodeMap<'p>,
+    /// `None`: control may have come from anywhere.
+    before: Option<BlockId>,
+    breaks: Vec<FlowBreak>,
+}
+
+impl Steps<'_, '_> {
+    fn take(&mut self, blocks: &[BlockId], pos: u64) {
+        for &to in blocks {
+            if let Some(from) = self.before.replace(to) {
+                if self.code.impossible(from, to) {
+                    self.breaks.push(FlowBreak { from, to, pos });
+                }
+            }
+        }
+    }
 }
 
 impl<'p> CodeMap<'p> {
@@ -118,25 +140,41 @@ impl<'p> CodeMap<'p> {
     /// and no event explains; at most `limit`. A damaged stretch ends the check of
     /// what lies around it, not the walk.
     pub fn flow_breaks(&self, thread: &Thread, limit: usize) -> Vec<FlowBreak> {
-        let mut breaks = Vec::new();
-        let mut before: Option<BlockId> = None;
-        for item in thread.flow() {
-            match item {
-                Ok(Flow::Block { id, pos }) => {
-                    if let Some(from) = before.replace(id) {
-                        if self.impossible(from, id) {
-                            breaks.push(FlowBreak { from, to: id, pos });
-                            if breaks.len() >= limit {
-                                return breaks;
-                            }
-                        }
-                    }
+        let mut steps = Steps {
+            code: self,
+            before: None,
+            breaks: Vec::new(),
+        };
+        let mut decoder = thread.flow_decoder();
+        let mut flow = DecodedFlow::default();
+        for (section, (mut pos, _)) in thread.flow_section_extents().enumerate() {
+            if decoder.decode_folded(section, &mut flow).is_err() || flow.gap.is_some() {
+                steps.before = None;
+            }
+            let mut done = 0;
+            for (at, event_pos, event) in &flow.events {
+                steps.take(&flow.blocks[done..*at], pos);
+                if !keeps_control(event) {
+                    steps.before = None;
                 }
-                Ok(Flow::Event { event, .. }) if keeps_control(&event) => {}
-                _ => before = None,
+                (done, pos) = (*at, *event_pos);
+            }
+            steps.take(&flow.blocks[done..], pos);
+            if let Some(count) = flow.cycled {
+                // Once more, for the step from the round's end to its start; then to where it was cut.
+                steps.take(&flow.blocks[..1], pos);
+                let last = (count - 1) % flow.blocks.len() as u64;
+                steps.before = Some(flow.blocks[last as usize]);
+            }
+            if flow.gap == Some(GapReason::Damaged) {
+                steps.before = None;
+            }
+            if steps.breaks.len() >= limit {
+                steps.breaks.truncate(limit);
+                break;
             }
         }
-        breaks
+        steps.breaks
     }
 
     fn impossible(&self, from: BlockId, to: BlockId) -> bool {

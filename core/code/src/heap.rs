@@ -58,7 +58,7 @@ impl AllocationLog {
             let mut ts = thread.opened().map_or(0, |(first, _)| first);
             let mut decoder = thread.flow_decoder();
             for section in 0..thread.flow_section_count() {
-                decoder.decode(section, &mut flow)?;
+                decoder.decode_folded(section, &mut flow)?;
                 for (block, _, event) in flow.events.drain(..) {
                     ts = event.ts().unwrap_or(ts).max(ts);
                     if matches!(event, Event::Alloc { .. } | Event::Free { .. }) {

@@ -138,7 +138,7 @@ fn set_fs_base(thread: &Thread) -> Option<u64> {
     let mut decoder = thread.flow_decoder();
     let mut flow = DecodedFlow::default();
     for section in 0..thread.flow_section_count().min(START_SECTIONS) {
-        decoder.decode(section, &mut flow).ok()?;
+        decoder.decode_folded(section, &mut flow).ok()?;
         for (_, _, event) in &flow.events {
             match event {
                 Event::SyscallEnter(enter)

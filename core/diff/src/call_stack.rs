@@ -130,6 +130,18 @@ impl<'a> CallStack<'a> {
         self.index
     }
 
+    /// Frames opened so far.
+    pub fn opened(&self) -> u64 {
+        self.serial
+    }
+
+    /// So many blocks went by and so many frames were opened, which left the stack as it is (see
+    /// `cycle.rs`). Frames keep the serial they would have had, so that scans agree on them.
+    pub fn jump(&mut self, blocks: u64, opened: u64) {
+        self.index += blocks;
+        self.serial += opened;
+    }
+
     /// How often calls and returns did not pair.
     pub fn mended(&self) -> u64 {
         self.mended

@@ -43,13 +43,18 @@ impl Flow for TraceFlow<'_> {
         let mut decoded = trace::DecodedFlow::default();
         for section in 0..self.thread.flow_section_count() {
             decoder
-                .decode(section, &mut decoded)
+                .decode_folded(section, &mut decoded)
                 .map_err(|error| FlowError(error.to_string()))?;
             if decoded.gap.is_some() {
                 sink.event(Event::Moved);
             }
             let (opened, full) = self.thread.flow_section_times(section);
             sink.event(Event::Clock { ts: opened });
+            if let Some(count) = decoded.cycled {
+                sink.cycle(&decoded.blocks, count);
+                sink.event(Event::Clock { ts: full });
+                continue;
+            }
             let mut done = 0;
             for (before, _, event) in &decoded.events {
                 for &id in &decoded.blocks[done..*before] {
@@ -73,16 +78,17 @@ impl Flow for TraceFlow<'_> {
         let mut decoded = trace::DecodedFlow::default();
         let mut before = 0;
         for (section, (start, _)) in self.thread.flow_section_extents().enumerate() {
-            decoder.decode(section, &mut decoded).ok()?;
+            decoder.decode_folded(section, &mut decoded).ok()?;
             let inside = index - before;
-            if inside < decoded.blocks.len() as u64 {
+            let count = decoded.block_count();
+            if inside < count {
                 let mut blocks = self.thread.flow_from(start).filter_map(|item| match item {
                     Ok(trace::Flow::Block { pos, .. }) => Some(pos),
                     _ => None,
                 });
                 return blocks.nth(inside as usize);
             }
-            before += decoded.blocks.len() as u64;
+            before += count;
         }
         None
     }

@@ -93,6 +93,12 @@ impl Event {
 pub trait Sink {
     /// Control entered the block.
     fn block(&mut self, id: u32);
+    /// Control went through `round` over and over, `count` blocks in all.
+    fn cycle(&mut self, round: &[u32], count: u64) {
+        for index in 0..count {
+            self.block(round[(index % round.len() as u64) as usize]);
+        }
+    }
     /// Something else happened.
     fn event(&mut self, event: Event);
 }

@@ -17,6 +17,7 @@
 
 mod call_stack;
 mod compare;
+mod cycle;
 mod diff;
 mod divergence;
 pub mod fold;

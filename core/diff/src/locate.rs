@@ -1,6 +1,7 @@
 //! Last scan: which execution of the branch is the one.
 
 use crate::call_stack::{CallStack, Frame, Observer};
+use crate::cycle::{self, Cyclic};
 use crate::input::{Event, Flow, FlowError, Sink};
 use crate::space::{BlockFacts, PlaceId, Program};
 use crate::targets::{Class, Targets};
@@ -47,6 +48,7 @@ pub fn locate<F: Flow>(
         node,
         wanted,
         seen: 0,
+        weight: 1,
         at_branch: None,
         found: None,
     };
@@ -69,8 +71,35 @@ impl Sink for Scan<'_> {
         self.stack.block(id, &mut self.search);
     }
 
+    fn cycle(&mut self, round: &[u32], count: u64) {
+        let next = self.stack.index();
+        match self.search.wanted {
+            // The one execution that is looked for may be in any of the rounds.
+            Wanted::FirstFrom(from) if (next + 1..next + count).contains(&from) => {
+                for index in 0..count {
+                    self.block(round[(index % round.len() as u64) as usize]);
+                }
+            }
+            _ => cycle::feed(self, round, count),
+        }
+    }
+
     fn event(&mut self, event: Event) {
         self.stack.event(event, &mut self.search);
+    }
+}
+
+impl<'a> Cyclic<'a> for Scan<'a> {
+    fn stack(&mut self) -> &mut CallStack<'a> {
+        &mut self.stack
+    }
+
+    fn weigh(&mut self, times: u64) {
+        self.search.weight = times;
+    }
+
+    fn is_settled(&self, _: u64) -> bool {
+        true
     }
 }
 
@@ -81,6 +110,8 @@ struct Search<'a> {
     node: PlaceId,
     wanted: Wanted,
     seen: u64,
+    /// How often what happens counts.
+    weight: u64,
     /// The execution that was just made, and its frame.
     at_branch: Option<(Execution, u64)>,
     found: Option<Execution>,
@@ -133,7 +164,7 @@ impl Observer for Search<'_> {
         if to.node != self.node {
             return;
         }
-        self.seen += 1;
+        self.seen += self.weight;
         if top.tag == 0 {
             return;
         }

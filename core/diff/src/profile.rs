@@ -1,6 +1,7 @@
 //! Second scan: the edges that calls of interest take, one profile per target and class.
 
 use crate::call_stack::{CallStack, Frame, Observer};
+use crate::cycle::{self, Cyclic};
 use crate::input::{Event, Flow, FlowError, Sink};
 use crate::progress::Meter;
 use crate::shape::Shapes;
@@ -95,6 +96,7 @@ pub fn profile<F: Flow>(
             slots: Vec::new(),
             index_of: vec![u32::MAX; targets.len() * 4 + 1],
             shapes: Shapes::default(),
+            weight: 1,
         },
     };
     flow.walk(&mut scan)?;
@@ -120,8 +122,26 @@ impl Sink for Scan<'_> {
         self.meter.tick(self.stack.index());
     }
 
+    fn cycle(&mut self, round: &[u32], count: u64) {
+        cycle::feed(self, round, count);
+    }
+
     fn event(&mut self, event: Event) {
         self.stack.event(event, &mut self.collector);
+    }
+}
+
+impl<'a> Cyclic<'a> for Scan<'a> {
+    fn stack(&mut self) -> &mut CallStack<'a> {
+        &mut self.stack
+    }
+
+    fn weigh(&mut self, times: u64) {
+        self.collector.weight = times;
+    }
+
+    fn is_settled(&self, _: u64) -> bool {
+        true
     }
 }
 
@@ -131,6 +151,8 @@ struct Collector<'a> {
     slots: Vec<(u32, Profile)>,
     index_of: Vec<u32>,
     shapes: Shapes,
+    /// How often what happens counts.
+    weight: u64,
 }
 
 impl Collector<'_> {
@@ -145,16 +167,16 @@ impl Collector<'_> {
     }
 }
 
-fn count(profile: &mut Profile, from: PlaceId, to: PlaceId, index: u64) {
+fn count(profile: &mut Profile, (from, to): EdgeKey, index: u64, weight: u64) {
     profile
         .edges
         .entry((from, to))
         .and_modify(|edge| {
-            edge.count += 1;
+            edge.count += weight;
             edge.last = index;
         })
         .or_insert(Edge {
-            count: 1,
+            count: weight,
             first: index,
             last: index,
         });
@@ -163,12 +185,13 @@ fn count(profile: &mut Profile, from: PlaceId, to: PlaceId, index: u64) {
 impl Observer for Collector<'_> {
     #[inline]
     fn enter(&mut self, stack: &mut [Frame], _index: u64) {
+        let weight = self.weight;
         let Some((top, callers)) = stack.split_last() else {
             return;
         };
         if let Some(parent) = callers.last().filter(|parent| parent.tag != 0) {
             let key = (top.call_site, top.function, top.entry);
-            *self.slot(parent.tag).callees.entry(key).or_default() += 1;
+            *self.slot(parent.tag).callees.entry(key).or_default() += weight;
         }
         let found = match self.finals.get(&top.serial) {
             Some(&target) => Some((target, Class::Final, stack.len())),
@@ -178,7 +201,7 @@ impl Observer for Collector<'_> {
         if let Some((target, class, shared)) = found {
             mark = tag(target, class);
             let profile = self.slot(mark);
-            profile.frames += 1;
+            profile.frames += weight;
             profile.shared_callers = profile.shared_callers.max(shared);
         }
         if let Some(top) = stack.last_mut() {
@@ -190,21 +213,22 @@ impl Observer for Collector<'_> {
     #[inline]
     fn leave(&mut self, stack: &[Frame], index: u64) {
         let shape = self.shapes.leave(stack);
+        let weight = self.weight;
         let Some((top, callers)) = stack.split_last() else {
             return;
         };
         if top.tag != 0 {
             let profile = self.slot(top.tag);
             profile.longest = profile.longest.max(index - top.entered);
-            count(profile, top.node, NO_PLACE, index);
+            count(profile, (top.node, NO_PLACE), index, weight);
         }
         if let Some(parent) = callers.last().filter(|parent| parent.tag != 0) {
             let shapes = &mut self.slot(parent.tag).shapes;
             let key = (top.call_site, top.function, shape);
             if let Some(times) = shapes.get_mut(&key) {
-                *times += 1;
+                *times += weight;
             } else if shapes.len() < SHAPE_LIMIT {
-                shapes.insert(key, 1);
+                shapes.insert(key, weight);
             }
         }
     }
@@ -217,7 +241,8 @@ impl Observer for Collector<'_> {
             if from == NO_PLACE && index != top.entered {
                 return;
             }
-            count(self.slot(top.tag), from, to.first, index);
+            let weight = self.weight;
+            count(self.slot(top.tag), (from, to.first), index, weight);
         }
     }
 }

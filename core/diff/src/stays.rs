@@ -1,6 +1,7 @@
 //! Third scan: how long each loop of interest was stayed in, each time.
 
 use crate::call_stack::{CallStack, Frame, Observer};
+use crate::cycle::{self, Cyclic};
 use crate::input::{Event, Flow, FlowError, Sink};
 use crate::nest::LoopNest;
 use crate::progress::Meter;
@@ -64,6 +65,8 @@ pub fn stays<F: Flow>(
             open: FxHashMap::default(),
             stays: Stays::default(),
             now: 0,
+            weight: 1,
+            weighed_from: 0,
         },
     };
     flow.walk(&mut scan)?;
@@ -97,11 +100,31 @@ impl Sink for Scan<'_> {
         self.meter.tick(self.stack.index());
     }
 
+    fn cycle(&mut self, round: &[u32], count: u64) {
+        cycle::feed(self, round, count);
+    }
+
     fn event(&mut self, event: Event) {
         if let Some(ts) = event.ts() {
             self.collector.now = ts.max(self.collector.now);
         }
         self.stack.event(event, &mut self.collector);
+    }
+}
+
+impl<'a> Cyclic<'a> for Scan<'a> {
+    fn stack(&mut self) -> &mut CallStack<'a> {
+        &mut self.stack
+    }
+
+    fn weigh(&mut self, times: u64) {
+        self.collector.weight = times;
+        self.collector.weighed_from = self.stack.index();
+    }
+
+    fn is_settled(&self, since: u64) -> bool {
+        let mut loops = self.collector.open.values().flatten();
+        loops.all(|(_, stay)| stay.began < since)
     }
 }
 
@@ -116,6 +139,9 @@ struct Collector<'a> {
     stays: Stays,
     /// The last time known.
     now: u64,
+    /// How often what happens counts, from which index.
+    weight: u64,
+    weighed_from: u64,
 }
 
 impl Collector<'_> {
@@ -126,12 +152,12 @@ impl Collector<'_> {
             began => self.now.saturating_sub(began),
         };
         let entry = self.stays.entry((target, class, number)).or_default();
-        entry.ended += 1;
+        entry.ended += self.weight;
         entry.longest = entry.longest.max(index - stay.began);
         entry.longest_ns = entry.longest_ns.max(lasted);
-        entry.total_ns += lasted;
+        entry.total_ns += lasted * self.weight;
         entry.most_iterations = entry.most_iterations.max(stay.iterations);
-        entry.iterations += stay.iterations;
+        entry.iterations += stay.iterations * self.weight;
     }
 }
 
@@ -177,14 +203,21 @@ impl Observer for Collector<'_> {
         };
         let nest = &self.nests[target as usize];
         let innermost = nest.innermost(to);
+        let (weight, weighed_from) = (self.weight, self.weighed_from);
+        // A stay that began within a round that counts for many counts as a whole, when it ends.
+        let iterate = |(number, stay): &mut (u32, OpenStay)| {
+            if nest.loops[*number as usize].header == to {
+                stay.iterations += if stay.began < weighed_from { weight } else { 1 };
+            }
+        };
         let loops = match self.open.get_mut(&top.serial) {
             Some(loops) => loops,
             None if innermost.is_none() => return,
             None => self.open.entry(top.serial).or_default(),
         };
         if loops.last().map(|stay| stay.0) == innermost {
-            if let (Some(number), Some(stay)) = (innermost, loops.last_mut()) {
-                stay.1.iterations += u64::from(nest.loops[number as usize].header == to);
+            if let Some(stay) = loops.last_mut() {
+                iterate(stay);
             }
             return;
         }
@@ -196,7 +229,7 @@ impl Observer for Collector<'_> {
             ended.extend(loops.pop());
         }
         if let Some(stay) = loops.last_mut().filter(|stay| Some(stay.0) == innermost) {
-            stay.1.iterations += u64::from(nest.loops[stay.0 as usize].header == to);
+            iterate(stay);
         } else {
             let known = loops.last().map(|stay| stay.0);
             let entered: Vec<u32> = nest

@@ -1,6 +1,7 @@
 //! First scan of a thread: what it executed, where it ends, whom it created.
 
 use crate::call_stack::{CallStack, Frame, Observer};
+use crate::cycle::{self, Cyclic};
 use crate::input::{Event, Flow, FlowError, Sink};
 use crate::progress::Meter;
 use crate::space::{BlockFacts, ExitKind, PlaceId, Program};
@@ -88,6 +89,7 @@ pub fn survey<F: Flow>(
         clone_stack: None,
         recent_calls: [(0, 0); 64],
         calls: 0,
+        weight: 1,
         survey: Survey {
             seen: vec![0; places.div_ceil(64)],
             ..Survey::default()
@@ -126,7 +128,22 @@ struct Scan<'a> {
     /// Number and duration (ns).
     recent_calls: [(u32, u64); 64],
     calls: usize,
+    weight: u64,
     survey: Survey,
+}
+
+impl<'a> Cyclic<'a> for Scan<'a> {
+    fn stack(&mut self) -> &mut CallStack<'a> {
+        &mut self.stack
+    }
+
+    fn weigh(&mut self, times: u64) {
+        self.weight = times;
+    }
+
+    fn is_settled(&self, _: u64) -> bool {
+        true
+    }
 }
 
 /// The shadow stack alone is wanted.
@@ -157,9 +174,9 @@ impl Sink for Scan<'_> {
         if exit == ExitKind::Conditional {
             let counts = &mut self.outcomes[node as usize];
             if facts.start == end {
-                counts.1 += 1;
+                counts.1 += self.weight;
             } else {
-                counts.0 += 1;
+                counts.0 += self.weight;
             }
         }
         self.previous = (facts.node, facts.end, facts.exit);
@@ -169,6 +186,10 @@ impl Sink for Scan<'_> {
         }
         self.stack.block(id, &mut Nothing);
         self.meter.tick(self.stack.index());
+    }
+
+    fn cycle(&mut self, round: &[u32], count: u64) {
+        cycle::feed(self, round, count);
     }
 
     fn event(&mut self, event: Event) {

@@ -38,11 +38,11 @@ impl Contents {
         let sections = starts.into_par_iter().enumerate().map_init(
             || (thread.flow_decoder(), DecodedFlow::default()),
             |(decoder, flow), (index, start)| {
-                decoder.decode(index, flow)?;
+                decoder.decode_folded(index, flow)?;
                 let whole = flow.gap != Some(GapReason::Damaged);
                 Ok(Section {
                     start,
-                    executed: flow.blocks.len() as u64,
+                    executed: flow.block_count(),
                     blocks: whole.then(|| flow.blocks.iter().copied().collect()),
                 })
             },

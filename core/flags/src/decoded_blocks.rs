@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use flagfinder_code::CodeBlock;
-use flagfinder_trace::{Block, Event, Flow, Process, Result, Thread};
+use flagfinder_trace::{Block, DecodedFlow, Event, Process, Result, Thread};
 use iced_x86::{InstructionInfoFactory, Mnemonic};
 
 use crate::decoded::Decoded;
@@ -88,14 +88,15 @@ impl<'p> DecodedBlocks<'p> {
 
 /// Where a thread sets its thread pointer, and to what.
 fn set_base(thread: &Thread) -> Result<Option<(u64, u64)>> {
-    for item in thread.flow() {
-        if let Flow::Event {
-            event: Event::SyscallEnter(call),
-            pos,
-        } = item?
-        {
-            if let Some(base) = sets_fs_base(call.number, &call.args) {
-                return Ok(Some((pos, base)));
+    let mut decoder = thread.flow_decoder();
+    let mut flow = DecodedFlow::default();
+    for section in 0..thread.flow_section_count() {
+        decoder.decode_folded(section, &mut flow)?;
+        for (_, pos, event) in &flow.events {
+            if let Event::SyscallEnter(call) = event {
+                if let Some(base) = sets_fs_base(call.number, &call.args) {
+                    return Ok(Some((*pos, base)));
+                }
             }
         }
     }

@@ -128,8 +128,8 @@ impl Wanted {
         let mut places = BTreeMap::new();
         let mut before = 0;
         for (section, (start, _)) in thread.flow_section_extents().enumerate() {
-            decoder.decode(section, &mut decoded)?;
-            let end = before + decoded.blocks.len() as u64;
+            decoder.decode_folded(section, &mut decoded)?;
+            let end = before + decoded.block_count();
             if end > first && before <= last {
                 let mut index = before;
                 for item in thread.flow_from(start) {

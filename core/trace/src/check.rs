@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 
+use crate::block::BlockId;
 use crate::container::Section;
 use crate::error::Result;
 use crate::event::Event;
-use crate::flow::{Flow, GapReason};
+use crate::flow::{DecodedFlow, GapReason};
 use crate::process::Process;
 use crate::replay::ReplayItem;
 use crate::thread::Thread;
@@ -223,31 +224,40 @@ impl<'a> FlowCheck<'a> {
 
     fn run(mut self, lost: &mut Lost) -> Result<()> {
         let mut first = true;
-        for item in self.thread.flow() {
-            match item? {
-                Flow::Block { id, pos } => self.block(id, pos),
-                Flow::Event { event, pos } => {
-                    self.event(&event, pos, first);
-                    lost.flow_gaps += u64::from(matches!(event, Event::Gap { .. }));
-                }
-                Flow::Gap {
-                    reason: GapReason::Lost,
-                    ..
-                } => {
-                    lost.flow_gaps += 1;
-                    self.forget();
-                }
-                Flow::Gap {
-                    reason: GapReason::Damaged,
-                    pos,
-                } => {
-                    self.violated(Rule::Intact, pos, "a FLOW section is damaged".into());
-                    self.forget();
-                }
+        let mut decoder = self.thread.flow_decoder();
+        let mut flow = DecodedFlow::default();
+        for (index, (start, length)) in self.thread.flow_section_extents().enumerate() {
+            decoder.decode_folded(index, &mut flow)?;
+            if flow.gap == Some(GapReason::Lost) {
+                lost.flow_gaps += 1;
+                self.forget();
+                first = false;
+            }
+            let (mut done, mut pos) = (0, start);
+            for (before, at, event) in &flow.events {
+                self.blocks(&flow.blocks[done..*before], pos);
+                first &= *before == 0;
+                self.event(event, *at, first);
+                lost.flow_gaps += u64::from(matches!(event, Event::Gap { .. }));
+                first = false;
+                (done, pos) = (*before, *at);
+            }
+            self.blocks(&flow.blocks[done..], pos);
+            if flow.gap == Some(GapReason::Damaged) {
+                let end = start + length;
+                self.violated(Rule::Intact, end, "a FLOW section is damaged".into());
+                self.forget();
             }
             first = false;
         }
         Ok(())
+    }
+
+    /// Blocks that follow position `pos`, which what they violate is reported with.
+    fn blocks(&mut self, ids: &[BlockId], pos: u64) {
+        for &id in ids {
+            self.block(id, pos);
+        }
     }
 
     fn forget(&mut self) {

@@ -228,7 +228,17 @@ pub struct DecodedFlow {
     /// Set when flow is missing before this section (`Lost`) or this section could
     /// not be decoded (to its end) (`Damaged`).
     pub gap: Option<GapReason>,
+    /// Set by [`FlowDecoder::decode_folded`]: `blocks` ran over and over, without any
+    /// event, and this many blocks in all (the last round may be cut short).
+    pub cycled: Option<u64>,
     raw: Vec<u8>,
+}
+
+impl DecodedFlow {
+    /// Blocks executed, folded ones too.
+    pub fn block_count(&self) -> u64 {
+        self.cycled.unwrap_or(self.blocks.len() as u64)
+    }
 }
 
 /// Decodes sections in bulk: several hundred million blocks a second.
@@ -248,12 +258,33 @@ impl<'a> FlowDecoder<'a> {
     /// Replaces `out` with section `index` (0.. `Thread::flow_section_count`).
     /// Errors: I/O only; damage is told in `out.gap`.
     pub fn decode(&mut self, index: usize, out: &mut DecodedFlow) -> Result<()> {
+        self.load(index, out)?.map_or(Ok(()), |section| {
+            unfold(section, out);
+            Ok(())
+        })
+    }
+
+    /// As [`FlowDecoder::decode`], but a section in which a short cycle of blocks repeats
+    /// from its beginning to its end gives one round only, with `out.cycled` set: a thread
+    /// that spins runs a billion blocks a second.
+    pub fn decode_folded(&mut self, index: usize, out: &mut DecodedFlow) -> Result<()> {
+        self.load(index, out)?.map_or(Ok(()), |section| {
+            if !fold(section, out) {
+                unfold(section, out);
+            }
+            Ok(())
+        })
+    }
+
+    /// The section, if its bytes could be had.
+    fn load(&mut self, index: usize, out: &mut DecodedFlow) -> Result<Option<&'a Section>> {
         out.blocks.clear();
         out.events.clear();
         out.gap = None;
+        out.cycled = None;
         let sections = &self.thread.flow_sections;
         let Some(section) = sections.get(index) else {
-            return Ok(());
+            return Ok(None);
         };
         let before = index.checked_sub(1).map(|i| &sections[i].header);
         let expected = before.map_or(0, |header| header.start_pos + header.raw_bytes);
@@ -264,24 +295,57 @@ impl<'a> FlowDecoder<'a> {
             .loader
             .load(&self.thread.storage, section, &mut out.raw)
         {
-            Ok(()) => {}
+            Ok(()) => Ok(Some(section)),
             Err(error) if error.kind() == TraceErrorKind::BadTrace => {
                 out.gap = Some(GapReason::Damaged);
-                return Ok(());
+                Ok(None)
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         }
-        if !decode_units(
-            &out.raw,
-            section.header.start_pos,
-            &mut out.blocks,
-            &mut out.events,
-        ) && !section.header.is_partial()
-        {
-            out.gap = Some(GapReason::Damaged);
-        }
-        Ok(())
     }
+}
+
+fn unfold(section: &Section, out: &mut DecodedFlow) {
+    let start = section.header.start_pos;
+    let whole = decode_units(&out.raw, start, &mut out.blocks, &mut out.events);
+    if !whole && !section.header.is_partial() {
+        out.gap = Some(GapReason::Damaged);
+    }
+}
+
+/// Longest round looked for, in units.
+const ROUND_LIMIT: usize = 512;
+/// Fewest rounds worth folding.
+const ROUNDS: usize = 16;
+
+/// Decodes one round if the section is nothing but rounds; else leaves `out` as it was.
+fn fold(section: &Section, out: &mut DecodedFlow) -> bool {
+    let raw = &out.raw;
+    let limit = (raw.len() / 2 / ROUNDS).min(ROUND_LIMIT);
+    let repeats = |round: &usize| raw[2 * round..] == raw[..raw.len() - 2 * round];
+    let Some(round) = (1..=limit).find(repeats) else {
+        return false;
+    };
+    // Units of one block must not straddle rounds, nor a cut last one.
+    let rest = raw.len() % (2 * round);
+    let mut last = Vec::new();
+    let mut decodes = |bytes: &[u8], blocks: &mut Vec<BlockId>| {
+        blocks.clear();
+        let whole = decode_units(bytes, section.header.start_pos, blocks, &mut out.events);
+        let units: usize = blocks
+            .iter()
+            .map(|&id| 1 + usize::from(id >= u32::from(p::FLOW_LONG)))
+            .sum();
+        whole && out.events.is_empty() && units * 2 == bytes.len()
+    };
+    if decodes(&raw[..2 * round], &mut out.blocks) && decodes(&raw[..rest], &mut last) {
+        let rounds = (raw.len() / (2 * round)) as u64;
+        out.cycled = Some(rounds * out.blocks.len() as u64 + last.len() as u64);
+        return true;
+    }
+    out.blocks.clear();
+    out.events.clear();
+    false
 }
 
 /// Decodes raw flow that begins at position `base` (a section's, or a live chunk's

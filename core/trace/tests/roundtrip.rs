@@ -87,6 +87,45 @@ fn flow_and_bulk_decoding_agree() {
     assert_eq!(process.module_at(0x1003).unwrap().path, "/bin/sample");
 }
 
+/// Folded or not, a section holds the same blocks; rounds of short and long ids, of one block, cut
+/// anywhere, and flow that almost repeats.
+#[test]
+fn folded_sections_hold_the_same_blocks() {
+    let rounds: [&[u32]; 4] = [&[3], &[1, 2, 0x12_0000], &[0x12_0000, 2], &[4; 600]];
+    for round in rounds {
+        for odd_one in [None, Some(1_500), Some(3_999)] {
+            let mut b = TraceBuilder::new(Level::Flow).unwrap();
+            b.section_bytes(1024);
+            b.process(100, 1, "/bin/spin");
+            for id in [1, 2, 3, 4, 5, 0x12_0000] {
+                let at = 0x1000 + u64::from(id) * 16;
+                b.block_with_id(100, id, None, at, &[0x90], 1, &[]);
+            }
+            let t = b.thread(100, 100, 0, "main", 0x1000);
+            let mut written: Vec<u32> = round.iter().copied().cycle().take(4_000).collect();
+            if let Some(index) = odd_one {
+                written[index] = 5;
+            }
+            b.run(t, &written);
+            let trace = flagfinder_trace::Trace::from_bytes(b.into_bytes().unwrap()).unwrap();
+            let thread = &trace.processes()[0].threads()[0];
+            let (mut folded, mut spelled) = (DecodedFlow::default(), DecodedFlow::default());
+            let (mut decoder, mut read, mut cycles) = (thread.flow_decoder(), Vec::new(), 0);
+            for index in 0..thread.flow_section_count() {
+                decoder.decode(index, &mut spelled).unwrap();
+                decoder.decode_folded(index, &mut folded).unwrap();
+                assert_eq!(folded.block_count(), spelled.blocks.len() as u64);
+                assert_eq!(folded.events.len(), spelled.events.len());
+                cycles += usize::from(folded.cycled.is_some());
+                let blocks = folded.blocks.iter().copied().cycle();
+                read.extend(blocks.take(folded.block_count() as usize));
+            }
+            assert_eq!(read, written);
+            assert!(cycles > 0, "{} blocks a round", round.len());
+        }
+    }
+}
+
 #[test]
 fn replay_gives_every_block_its_values() {
     let (bytes, expected) = sample();

@@ -89,9 +89,11 @@ impl Code {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Item {
     Block(u32),
+    /// Blocks that repeat, and how many in all.
+    Cycle(Vec<u32>, u64),
     Event(Event),
 }
 
@@ -104,9 +106,10 @@ pub struct Script {
 impl Flow for Script {
     fn walk<S: Sink>(&self, sink: &mut S) -> Result<(), FlowError> {
         for item in &self.items {
-            match *item {
-                Item::Block(id) => sink.block(id),
-                Item::Event(event) => sink.event(event),
+            match item {
+                Item::Block(id) => sink.block(*id),
+                Item::Cycle(round, count) => sink.cycle(round, *count),
+                Item::Event(event) => sink.event(*event),
             }
         }
         Ok(())
@@ -135,6 +138,14 @@ impl Pen<'_> {
         for _ in 0..count {
             self.run(names);
         }
+        self
+    }
+
+    /// Runs `count` blocks that go through `names` over and over, handed over as a cycle.
+    pub fn cycle(&mut self, count: u64, names: &str) -> &mut Self {
+        let ids = names.split_whitespace();
+        let round = ids.map(|name| self.code.id(name) ^ self.salt).collect();
+        self.script.items.push(Item::Cycle(round, count));
         self
     }
 
