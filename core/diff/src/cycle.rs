@@ -67,6 +67,43 @@ pub fn feed<'a, S: Cyclic<'a>>(sink: &mut S, round: &[u32], count: u64) {
     }
 }
 
+/// Longest round looked for within flow, in blocks.
+const LONGEST: usize = 16;
+/// Blocks looked at together; a whole number of rounds more than [`FOLLOWED`] of a short one.
+const STRIDE: usize = 64;
+
+/// Feeds blocks one by one, and stretches in which few of them repeat as cycles: inner loops are
+/// most of what a long computation executes.
+pub fn feed_flow<S: Sink>(sink: &mut S, blocks: &[u32]) {
+    let mut rest = blocks;
+    while let Some((window, _)) = rest.split_at_checked(STRIDE) {
+        let repeats = |&round: &usize| {
+            window[round] == window[0] && window[round..] == window[..STRIDE - round]
+        };
+        let taken = match (1..=LONGEST).find(repeats) {
+            Some(round) => {
+                let pairs = rest[round..].iter().zip(rest);
+                let count = round + pairs.take_while(|(a, b)| a == b).count();
+                sink.cycle(&rest[..round], count as u64);
+                count
+            }
+            None => {
+                feed_each(sink, window);
+                STRIDE
+            }
+        };
+        rest = &rest[taken..];
+    }
+    feed_each(sink, rest);
+}
+
+#[inline]
+fn feed_each<S: Sink>(sink: &mut S, blocks: &[u32]) {
+    for &id in blocks {
+        sink.block(id);
+    }
+}
+
 fn is_settled<'a, S: Cyclic<'a>>(sink: &mut S, since: u64) -> bool {
     let top = sink
         .stack()
@@ -74,4 +111,50 @@ fn is_settled<'a, S: Cyclic<'a>>(sink: &mut S, since: u64) -> bool {
         .last()
         .map_or(0, |frame| frame.entered);
     top < since && sink.is_settled(since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::Event;
+
+    #[derive(Default)]
+    struct Written {
+        blocks: Vec<u32>,
+        cycled: u64,
+    }
+
+    impl Sink for Written {
+        fn block(&mut self, id: u32) {
+            self.blocks.push(id);
+        }
+
+        fn cycle(&mut self, round: &[u32], count: u64) {
+            self.cycled += count;
+            let blocks = round.iter().copied().cycle();
+            self.blocks.extend(blocks.take(count as usize));
+        }
+
+        fn event(&mut self, _: Event) {}
+    }
+
+    /// Whatever repeats in it, for however long, the flow stays what it is.
+    #[test]
+    fn flow_stays_the_same() {
+        let mut state = 7u32;
+        let mut random = |below: u32| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) % below
+        };
+        let mut flow = Vec::new();
+        for _ in 0..200 {
+            let round: Vec<u32> = (0..=random(20)).map(|_| random(4)).collect();
+            let length = random(500) as usize;
+            flow.extend(round.iter().copied().cycle().take(length));
+        }
+        let mut written = Written::default();
+        feed_flow(&mut written, &flow);
+        assert_eq!(written.blocks, flow);
+        assert!(written.cycled > flow.len() as u64 / 4, "{}", written.cycled);
+    }
 }

@@ -1,5 +1,6 @@
 //! Trace files as input of the alignment.
 
+use crate::cycle;
 use crate::input::{
     BlockHome, Ending, Event, Flow, FlowError, ProcessInput, RawBlock, Run, Sink, ThreadInput,
 };
@@ -57,17 +58,13 @@ impl Flow for TraceFlow<'_> {
             }
             let mut done = 0;
             for (before, _, event) in &decoded.events {
-                for &id in &decoded.blocks[done..*before] {
-                    sink.block(id);
-                }
+                cycle::feed_flow(sink, &decoded.blocks[done..*before]);
                 done = *before;
                 if let Some(event) = convert(event) {
                     sink.event(event);
                 }
             }
-            for &id in &decoded.blocks[done..] {
-                sink.block(id);
-            }
+            cycle::feed_flow(sink, &decoded.blocks[done..]);
             sink.event(Event::Clock { ts: full });
         }
         Ok(())

@@ -19,6 +19,7 @@ use flagfinder_trace::{
 
 use crate::pool::{Pool, Room};
 use crate::sink::Sink;
+use crate::spinning::FullChunks;
 
 /// The niceness of workers for values: a tenth of what the target gets where both compete.
 const SPARE_NICENESS: i32 = 10;
@@ -54,10 +55,12 @@ pub struct Drain<'a> {
     pub stop: AtomicBool,
     /// Chunks of values that had to go.
     pub let_go: AtomicU64,
+    /// For the one who looks for spinning threads.
+    pub full: Option<FullChunks>,
 }
 
 impl<'a> Drain<'a> {
-    pub fn new(pool: &'a Pool, sink: &'a Mutex<Sink>) -> Self {
+    pub fn new(pool: &'a Pool, sink: &'a Mutex<Sink>, full: Option<FullChunks>) -> Self {
         let taken = (0..pool.chunk_count)
             .map(|_| AtomicBool::new(false))
             .collect();
@@ -69,6 +72,7 @@ impl<'a> Drain<'a> {
             busy: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             let_go: AtomicU64::new(0),
+            full,
         }
     }
 
@@ -144,6 +148,9 @@ impl<'a> Drain<'a> {
         if chunk.stream == p::STREAM_FLOW {
             // Whatever the file's flow mentions, the file describes.
             self.save(writer, p::STREAM_META, |other| other.pid == chunk.pid);
+            if let Some(full) = &self.full {
+                full.offer(&chunk, self.pool.full_data(index, used));
+            }
         }
         let saved = self.forget_saved(index, &chunk).min(used as usize);
         let data = &self.pool.full_data(index, used)[saved..];

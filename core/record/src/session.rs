@@ -20,7 +20,7 @@ use crate::options::{Outcome, Progress, RecordOptions, TargetExit, Then};
 use crate::pool::{Pool, Room};
 use crate::signals::Signals;
 use crate::sink::Sink;
-use crate::spinning::SpinWatch;
+use crate::spinning::{FullChunks, SpinWatch};
 use crate::target::{is_running, Target};
 use crate::user::User;
 
@@ -63,7 +63,8 @@ pub fn record(options: &RecordOptions, progress: &mut dyn FnMut(Progress)) -> Re
     for note in options.notes.iter().chain(&pool_notes) {
         lock(&sink).note(note.clone());
     }
-    let drain = Drain::new(&pool, &sink);
+    let full = options.stop_when_spinning.map(|_| FullChunks::default());
+    let drain = Drain::new(&pool, &sink, full);
     let target = Target::start(&options.tracer, pool.path(), user.as_ref())?;
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get().clamp(1, 4));
     let mut session = Session {
@@ -84,6 +85,7 @@ pub fn record(options: &RecordOptions, progress: &mut dyn FnMut(Progress)) -> Re
         let mut threads = vec![scope.spawn(|| drain.work(Duty::Flow))];
         threads.extend((0..workers).map(|_| scope.spawn(|| drain.work(Duty::Spare))));
         let result = session.supervise(progress);
+        session.still_the_target();
         drain.stop.store(true, Ordering::Release);
         for thread in threads {
             // A worker that panicked took nothing along: its chunk stays FULL.
@@ -150,10 +152,9 @@ impl Session<'_> {
             self.drain
                 .save_slow(&mut saver, monotonic_ns(), SAVE_AFTER_NS);
             self.collect_dead(&running)?;
-            let spinning = self
-                .spin
-                .as_mut()
-                .map(|spin| spin.look(self.drain.pool))
+            let looks = self.spin.as_mut().zip(self.drain.full.as_ref());
+            let spinning = looks
+                .map(|(spin, full)| spin.look(self.drain.pool, full))
                 .unwrap_or_default();
             if !spinning.is_empty() {
                 self.end.spinning_threads = spinning.iter().map(|(_, tid)| *tid).collect();
@@ -252,8 +253,9 @@ impl Session<'_> {
         }
     }
 
-    /// Collects what is left in the pool, ends the target if so asked, closes the file.
-    fn finish(mut self) -> Result<Outcome> {
+    /// Ends the target if so asked, and takes the pool away from what goes on: while a busy loop
+    /// fills chunks, the workers are never done.
+    fn still_the_target(&mut self) {
         let stopped_early = self.target.exit().is_none() || self.children_run();
         let failed = self.end.reason == EndReason::WriteFailed;
         if stopped_early && !failed {
@@ -277,10 +279,14 @@ impl Session<'_> {
         if !running.is_empty() {
             self.drain.pool.close();
         }
+    }
+
+    /// Collects what is left in the pool, closes the file.
+    fn finish(mut self) -> Result<Outcome> {
         self.drain.work(Duty::Flow)?;
         self.drain.collect(false, |_| true)?;
         let last_words = self.last_words();
-        if failed && self.target.exit().is_none() {
+        if self.end.reason == EndReason::WriteFailed && self.target.exit().is_none() {
             self.sit_out();
         }
         self.close(last_words)

@@ -7,10 +7,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use flagfinder_trace::protocol as p;
+use flagfinder_trace::protocol::{self as p, Chunk};
 
+use crate::drain::lock;
 use crate::pool::Pool;
 
 /// More distinct blocks than this are no spin loop (an interpreter's loop has
@@ -24,10 +26,40 @@ const LATECOMERS: usize = 8;
 /// Executions of each block, on average, that count as going round.
 const ROUNDS: u64 = 4;
 
+/// (pid, tid).
+type ThreadKey = (u32, u32);
+
+/// Flow that threads filled chunks with, at most one chunk a thread between two looks.
+/// What a busy thread is writing changes hands too fast to be looked at.
+#[derive(Default)]
+pub struct FullChunks {
+    newest: Mutex<HashMap<ThreadKey, Sample>>,
+}
+
+struct Sample {
+    /// Flow position of its last unit.
+    position: u64,
+    raw: Vec<u8>,
+}
+
+impl FullChunks {
+    /// A chunk of flow is about to be given back; `data` is all of it.
+    pub fn offer(&self, chunk: &Chunk, data: &[u8]) {
+        let key = (chunk.pid, chunk.tid);
+        if lock(&self.newest).contains_key(&key) {
+            return;
+        }
+        let sample = Sample {
+            position: chunk.start_pos + (data.len() as u64).saturating_sub(2),
+            raw: data.to_vec(),
+        };
+        lock(&self.newest).insert(key, sample);
+    }
+}
+
 pub struct SpinWatch {
     wanted: Duration,
-    threads: HashMap<(u32, u32), Suspect>,
-    raw: Vec<u8>,
+    threads: HashMap<ThreadKey, Suspect>,
     blocks: Vec<u32>,
 }
 
@@ -47,56 +79,68 @@ impl SpinWatch {
         SpinWatch {
             wanted,
             threads: HashMap::new(),
-            raw: Vec::new(),
             blocks: Vec::new(),
         }
     }
 
     /// Looks once; returns the (pid, tid) of threads that have been spinning for the
     /// time asked.
-    pub fn look(&mut self, pool: &Pool) -> Vec<(u32, u32)> {
+    pub fn look(&mut self, pool: &Pool, full: &FullChunks) -> Vec<ThreadKey> {
+        let mut samples: Vec<_> = std::mem::take(&mut *lock(&full.newest))
+            .into_iter()
+            .collect();
+        samples.extend(pool.span().filter_map(|index| being_written(pool, index)));
         let mut spinning = Vec::new();
-        let now = Instant::now();
-        for index in pool.span() {
-            if pool.state(index).load(Ordering::Acquire) != p::CHUNK_OWNED {
-                continue;
-            }
-            let chunk = pool.chunk(index);
-            if chunk.stream != p::STREAM_FLOW || pool.snapshot(index, &mut self.raw).is_err() {
-                continue;
-            }
-            let Some(last) = self.raw.iter().rposition(|&byte| byte != 0) else {
-                continue;
-            };
-            let position = chunk.start_pos + last as u64;
-            let key = (chunk.pid, chunk.tid);
-            let suspect = self.threads.entry(key).or_insert_with(|| Suspect {
-                position: 0,
-                set: HashSet::new(),
-                since: now,
-                latecomers: 0,
-                bytes: 0,
-            });
-            if position <= suspect.position {
-                continue;
-            }
-            self.blocks.clear();
-            flagfinder_trace::decode_units(
-                &self.raw[..(last + 2).min(self.raw.len())],
-                0,
-                &mut self.blocks,
-                &mut Vec::new(),
-            );
-            // Only what was executed since the last look, as far as it is still here.
-            let fresh = ((position - suspect.position) / 2).min(SAMPLE as u64) as usize;
-            let sample = &self.blocks[self.blocks.len().saturating_sub(fresh.max(1))..];
+        for (key, sample) in &samples {
             // A thread that changes chunks has two of them.
-            if suspect.add(sample, position, now, self.wanted) && !spinning.contains(&key) {
-                spinning.push(key);
+            if self.add(*key, sample) && !spinning.contains(key) {
+                spinning.push(*key);
             }
         }
         spinning
     }
+
+    fn add(&mut self, key: ThreadKey, sample: &Sample) -> bool {
+        let now = Instant::now();
+        let suspect = self.threads.entry(key).or_insert_with(|| Suspect {
+            position: 0,
+            set: HashSet::new(),
+            since: now,
+            latecomers: 0,
+            bytes: 0,
+        });
+        if sample.position <= suspect.position {
+            return false;
+        }
+        self.blocks.clear();
+        flagfinder_trace::decode_units(&sample.raw, 0, &mut self.blocks, &mut Vec::new());
+        // Only what was executed since the last look, as far as it is still here.
+        let fresh = ((sample.position - suspect.position) / 2).min(SAMPLE as u64) as usize;
+        let fresh = &self.blocks[self.blocks.len().saturating_sub(fresh.max(1))..];
+        suspect.add(fresh, sample.position, now, self.wanted)
+    }
+}
+
+/// The flow in a chunk that its thread is writing, unless that changed hands meanwhile.
+fn being_written(pool: &Pool, index: u32) -> Option<(ThreadKey, Sample)> {
+    let owned = || pool.state(index).load(Ordering::Acquire) == p::CHUNK_OWNED;
+    if !owned() {
+        return None;
+    }
+    let chunk = pool.chunk(index);
+    let mut raw = Vec::new();
+    if chunk.stream != p::STREAM_FLOW || pool.snapshot(index, &mut raw).is_err() {
+        return None;
+    }
+    let after = pool.chunk(index);
+    let same = (after.stream, after.ts_open, after.tid) == (chunk.stream, chunk.ts_open, chunk.tid);
+    if !owned() || !same {
+        return None;
+    }
+    let last = raw.iter().rposition(|&byte| byte != 0)?;
+    raw.truncate(last + 2);
+    let position = chunk.start_pos + last as u64;
+    Some(((chunk.pid, chunk.tid), Sample { position, raw }))
 }
 
 impl Suspect {
