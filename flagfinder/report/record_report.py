@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import asdict
 from typing import Any
 
@@ -9,6 +10,9 @@ from flagfinder.recorder import Progress, Recording
 from flagfinder.report.terminal import ProgressLine, Terminal
 from flagfinder.report.units import count, duration, size
 from flagfinder.trace import open_trace
+
+# What a program dies of when a tracer misleads it.
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGFPE)
 
 
 def recording_fields(recording: Recording) -> dict[str, Any]:
@@ -26,6 +30,11 @@ def show_recording(terminal: Terminal, recording: Recording) -> None:
         f"{count(recording.blocks_about, 'block')} in {duration(recording.ns)}, {size(recording.stored_bytes)}"
         f"{_losses(recording)}"
     )
+    if recording.ended == "target-ended" and recording.signal in _CRASHES:
+        terminal.warning(
+            f"If the program does not die of {recording.signal_name} on its own, the tracer broke it; Java virtual "
+            "machines are known for that. `flagfinder spin PID` needs no tracer: let the program hang and ask that."
+        )
 
 
 def show_progress(line: ProgressLine, progress: Progress) -> None:

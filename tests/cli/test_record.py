@@ -49,6 +49,12 @@ def test_the_last_line_is_the_next_command(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("Next: flagfinder record -o spin.trace")
 
 
+def test_a_crash_may_be_the_tracers(tmp_path: Path) -> None:
+    done = flagfinder("record", "-o", tmp_path / "x.trace", "--", "sh", "-c", "kill -BUS $$")
+    assert done.returncode == 128 + signal.SIGBUS
+    assert "SIGBUS" in done.stderr and "flagfinder spin PID" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
