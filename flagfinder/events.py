@@ -230,17 +230,17 @@ class EventFile:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._core = _core.EventFile(os.fspath(path))
+        self.core = _core.EventFile(os.fspath(path))
 
     def summary(self) -> dict[str, Any]:
         """How it was recorded, events by kind, wakes by context, losses by CPU, marks. Reads the whole file."""
-        fields: dict[str, Any] = json.loads(self._core.summary())
+        fields: dict[str, Any] = json.loads(self.core.summary())
         return fields
 
     def check(self) -> list[str]:
         """What is wrong with the file, a line each; empty when it is sound."""
-        return self._core.check()
+        return self.core.check()
 
     def dump(self, tid: int | None = None, start: int = 0, limit: int = 1000) -> list[str]:
         """Events as text, those that concern thread ``tid`` (None: all), from the time ``start`` (ns) on."""
-        return self._core.dump(tid or 0, start, limit)
+        return self.core.dump(tid or 0, start, limit)

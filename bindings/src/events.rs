@@ -74,7 +74,7 @@ impl EventRecorder {
 
 #[pyclass(frozen, module = "flagfinder._core")]
 pub struct EventFile {
-    inner: Arc<engine::EventFile>,
+    pub inner: Arc<engine::EventFile>,
 }
 
 #[pymethods]

@@ -6,6 +6,7 @@ mod divergence;
 mod dump;
 mod errors;
 mod events;
+mod graph;
 mod live;
 mod process;
 mod recording;
@@ -29,6 +30,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<watch::Watch>()?;
     module.add_class::<events::EventRecorder>()?;
     module.add_class::<events::EventFile>()?;
+    module.add_class::<graph::EventGraph>()?;
     module.add_function(wrap_pyfunction!(divergence::diff, module)?)?;
     module.add_function(wrap_pyfunction!(registers::registers_before, module)?)?;
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;

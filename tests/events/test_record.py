@@ -19,10 +19,14 @@ _WAKING = re.compile(r"cpu\d+ waking (\d+) by (\d+) (\w+)(?: in (\w+))?")
 
 
 def wakes(recorded: Recorded, tid: int, call: str) -> Iterator[tuple[int, str, str | None]]:
-    """(waker, context, waker's call) of the wake that ended each blocking `call` of the thread."""
+    """(waker, context, waker's call) of the wake that ended each blocking `call` of the thread.
+
+    What comes before the program is left out: there the recorder holds it back until it is ready.
+    """
     lines = flagfinder("events", "dump", recorded.path, "--tid", tid, "--limit", 100000).stdout.splitlines()
+    begin = max((number for number, line in enumerate(lines) if f" exec {tid} " in line), default=0)
     blocked = False
-    for line in lines:
+    for line in lines[begin:]:
         if (switch := _SWITCH.search(line)) and int(switch[1]) == tid:
             blocked = switch[2] == call
         elif (waking := _WAKING.search(line)) and int(waking[1]) == tid:

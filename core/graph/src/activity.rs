@@ -1,0 +1,163 @@
+//! What a thread did in a stretch of time: one of the three classes of hang (seed 000, section 2.2), or nothing unusual.
+
+use flagfinder_events::Call;
+use serde::Serialize;
+
+use crate::graph::{EdgeKind, Graph, Wait};
+
+/// Calls that wait with a time limit, and so serve to poll.
+const TIMED: [u16; 9] = [7, 23, 35, 202, 230, 232, 270, 271, 281];
+/// So many waits of one sort that a timer ended are polling.
+const POLLS: usize = 5;
+const YIELDS: u32 = 20;
+/// Between two polls a thread does not do more than so many times their wait.
+const LONGEST_LOOK: u64 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Class {
+    /// It computes.
+    LongRunning,
+    /// It polls, giving way in between.
+    RepeatedYield,
+    /// It is blocked in the kernel.
+    LongWait,
+}
+
+/// What a thread did.
+#[derive(Clone, Copy, Debug)]
+pub struct Activity {
+    pub class: Class,
+    /// The vertex it was in; for waits the one that ends in the wait.
+    pub vertex: u32,
+    pub start: u64,
+    pub end: u64,
+    /// Of LongWait.
+    pub wait: Option<Wait>,
+}
+
+impl Activity {
+    pub fn dur(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+fn overlap(a: (u64, u64), b: (u64, u64)) -> u64 {
+    a.1.min(b.1).saturating_sub(a.0.max(b.0))
+}
+
+/// A wait that a timer ended, in a call that serves to poll, after no more than a look.
+fn is_poll(graph: &Graph, wait: &Wait) -> bool {
+    let timed = graph
+        .vertex(wait.vertex)
+        .call()
+        .is_some_and(|call| TIMED.contains(&call.number));
+    let by_timer = wait.next.is_some_and(|next| {
+        graph
+            .into(next)
+            .iter()
+            .any(|edge| edge.kind() == EdgeKind::Timer)
+    });
+    let before = graph.vertex(wait.vertex);
+    timed && by_timer && before.end - before.start <= wait.dur().saturating_mul(LONGEST_LOOK)
+}
+
+/// Stretches in which a thread polls: at least [`POLLS`] timed waits in the same call, one after the other.
+fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
+    let mut found: Vec<(Activity, usize, u16)> = Vec::new();
+    let mut goes_on = false;
+    for wait in graph.waits(thread) {
+        let number = graph
+            .vertex(wait.vertex)
+            .call()
+            .map_or(0, |call| call.number);
+        if !is_poll(graph, &wait) {
+            goes_on = false;
+            continue;
+        }
+        match found.last_mut() {
+            Some((activity, count, same)) if goes_on && *same == number => {
+                activity.end = wait.end;
+                *count += 1;
+            }
+            _ => found.push((
+                Activity {
+                    class: Class::RepeatedYield,
+                    vertex: wait.vertex,
+                    start: graph.vertex(wait.vertex).start,
+                    end: wait.end,
+                    wait: None,
+                },
+                1,
+                number,
+            )),
+        }
+        goes_on = true;
+    }
+    let enough = found.into_iter().filter(|(_, count, _)| *count >= POLLS);
+    enough.map(|(activity, _, _)| activity).collect()
+}
+
+/// All stretches of a thread that could be a hang, unsorted.
+pub fn stretches(graph: &Graph, thread: u32) -> Vec<Activity> {
+    let polls = polling(graph, thread);
+    let polled = |start: u64, end: u64| polls.iter().any(|p| p.start <= start && end <= p.end);
+    let mut all = Vec::new();
+    for &index in graph.of(thread) {
+        let vertex = graph.vertex(index);
+        if polled(vertex.start, vertex.end) {
+            continue;
+        }
+        let yields = vertex.yields >= YIELDS;
+        all.push(Activity {
+            class: if yields {
+                Class::RepeatedYield
+            } else {
+                Class::LongRunning
+            },
+            vertex: index,
+            start: vertex.start,
+            end: vertex.end,
+            wait: None,
+        });
+    }
+    for wait in graph.waits(thread) {
+        if !polled(wait.start, wait.end) {
+            all.push(Activity {
+                class: Class::LongWait,
+                vertex: wait.vertex,
+                start: wait.start,
+                end: wait.end,
+                wait: Some(wait),
+            });
+        }
+    }
+    all.extend(polls);
+    all
+}
+
+/// What a thread did for at least half of a stretch of time; `None`: nothing that long.
+pub fn during(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
+    let share = |activity: &Activity| overlap((activity.start, activity.end), (from, to));
+    let longest = stretches(graph, thread).into_iter().max_by_key(share)?;
+    (share(&longest) * 2 >= to - from).then_some(longest)
+}
+
+/// What people call a wait or a run: `futex`, `read pipe:[12]`, `computing`.
+pub fn describe(graph: &Graph, activity: &Activity) -> String {
+    let vertex = graph.vertex(activity.vertex);
+    let call = vertex
+        .call()
+        .filter(|_| activity.class != Class::LongRunning);
+    match (activity.class, call) {
+        (Class::LongRunning, _) => "computing".into(),
+        (Class::RepeatedYield, Some(call)) if vertex.yields < YIELDS => {
+            format!("polling with {}", call.name())
+        }
+        (Class::RepeatedYield, _) => "polling with sched_yield".into(),
+        (Class::LongWait, Some(call)) => match graph.target(activity.vertex) {
+            Some(target) => format!("{} on {target}", Call::name_of(call.number)),
+            None => Call::name_of(call.number),
+        },
+        (Class::LongWait, None) => "blocked in the kernel".into(),
+    }
+}

@@ -1,0 +1,19 @@
+//! The event graph (seed 000, section 4) and the diagnosis on it (Algorithm 1).
+//!
+//! In: an event file, lines of `flagfinder watch`. Out: [`Graph`]; [`diagnose`] names culprits. Knows nothing of recorders.
+//! A vertex is what a thread did between two blocking waits. Edges say why it began. Blind spots: a message that was there before
+//! anybody waited for it leaves no edge, as nobody was woken.
+
+mod activity;
+mod build;
+mod diagnose;
+mod file;
+mod flags;
+mod graph;
+mod query;
+mod slice;
+
+pub use build::build;
+pub use diagnose::{diagnose, Diagnosis, Request};
+pub use graph::{Edge, EdgeKind, Gap, Graph, Meta, ThreadMeta, Vertex, NOBODY};
+pub use query::query;

@@ -1,0 +1,50 @@
+//! Vertices of a thread with what caused them, as JSON.
+
+use serde_json::{json, Value};
+
+use crate::graph::{Graph, NOBODY, NO_RESULT};
+
+fn cause(graph: &Graph, vertex: u32) -> Vec<Value> {
+    let edges = graph.into(vertex).iter();
+    edges
+        .map(|edge| {
+            let from = (edge.from != NOBODY).then_some(edge.from);
+            json!({
+                "edge": edge.kind().name(),
+                "ts": edge.ts,
+                "vertex": from,
+                "tid": from.map(|index| graph.thread(index).tid),
+                "thread": from.map(|index| graph.thread(index).name.as_str()),
+            })
+        })
+        .collect()
+}
+
+/// Vertices that overlap `start..end`, of the thread `tid` (0: all), at most `limit`, as a JSON list.
+pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> String {
+    let all = 0..graph.vertices.len() as u32;
+    let wanted = all.filter(|&index| {
+        let vertex = graph.vertex(index);
+        vertex.start < end && vertex.end >= start && (tid == 0 || graph.thread(index).tid == tid)
+    });
+    let list = wanted.take(limit).map(|index| {
+        let vertex = graph.vertex(index);
+        let thread = graph.thread(index);
+        json!({
+            "vertex": index,
+            "tid": thread.tid,
+            "pid": thread.pid,
+            "thread": thread.name,
+            "start": vertex.start,
+            "dur": vertex.end - vertex.start,
+            "run": vertex.run,
+            "ends_in": vertex.call().map(|call| call.name()),
+            "target": graph.target(index),
+            "result": (vertex.result != NO_RESULT).then_some(vertex.result),
+            "yields": vertex.yields,
+            "flags": vertex.flags,
+            "causes": cause(graph, index),
+        })
+    });
+    Value::Array(list.collect()).to_string()
+}

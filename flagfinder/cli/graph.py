@@ -1,0 +1,85 @@
+"""``flagfinder graph build|info|query``: the event graph."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Parser, Subparsers, add_verb, print_json
+from flagfinder.errors import UsageError
+from flagfinder.graph import build_graph, open_graph
+from flagfinder.report.graph_report import show_summary, show_vertices
+from flagfinder.report.terminal import Terminal
+
+_SUMMARY = "Why each stretch of each thread began: the event graph."
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb and its actions."""
+    parser: Parser = subparsers.add_parser(
+        "graph",
+        help=_SUMMARY,
+        description=_SUMMARY,
+        epilog="examples:\n  flagfinder graph build run.events -o run.graph\n  flagfinder graph info run.graph",
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
+    build = add_verb(
+        actions,
+        "build",
+        "Build the graph of a recording.",
+        "  flagfinder graph build run.events -o run.graph\n"
+        "  flagfinder graph build run.events --flags watch.jsonl -o run.graph",
+        _build,
+    )
+    build.add_argument("file", type=Path, metavar="EVENTS", help="what `flagfinder events record` wrote")
+    build.add_argument("-o", "--output", type=Path, metavar="FILE", help="the graph to write")
+    build.add_argument(
+        "--flags", type=Path, action="append", default=[], metavar="JSONL", help="what `flagfinder watch -o` wrote"
+    )
+    info = add_verb(actions, "info", "Vertices, edges by kind, gaps.", "  flagfinder graph info run.graph", _info)
+    query = add_verb(
+        actions,
+        "query",
+        "Show the vertices of a thread, and what made them begin.",
+        "  flagfinder graph query run.graph --tid 4711 --limit 20",
+        _query,
+    )
+    for action in (info, query):
+        action.add_argument("file", type=Path, metavar="GRAPH")
+    query.add_argument("--tid", type=int, help="this thread only")
+    query.add_argument("--from", dest="start", type=int, default=0, metavar="NS", help="from this time on")
+    query.add_argument("--to", dest="end", type=int, default=2**63 - 1, metavar="NS", help="up to this time")
+    query.add_argument("--limit", type=int, default=100, metavar="N", help="vertices at most (default 100)")
+
+
+def _build(options: argparse.Namespace, terminal: Terminal) -> int:
+    if options.output is None:
+        raise UsageError("There is no file to write the graph to", "-o is missing", "Add -o FILE.")
+    graph = build_graph(options.file, options.flags)
+    graph.save(options.output)
+    summary = graph.summary()
+    if options.json:
+        print_json(terminal, "graph-build", {"file": str(options.output), **summary})
+    else:
+        show_summary(terminal, summary)
+        terminal.next_command("flagfinder", "diagnose", options.output, "--auto")
+    return EXIT_FOUND
+
+
+def _info(options: argparse.Namespace, terminal: Terminal) -> int:
+    summary = open_graph(options.file).summary()
+    if options.json:
+        print_json(terminal, "graph-info", summary)
+    else:
+        show_summary(terminal, summary)
+    return EXIT_FOUND
+
+
+def _query(options: argparse.Namespace, terminal: Terminal) -> int:
+    vertices: list[Any] = open_graph(options.file).query(options.tid, options.start, options.end, options.limit)
+    if options.json:
+        print_json(terminal, "graph-query", {"vertices": vertices})
+    else:
+        show_vertices(terminal, vertices)
+    return EXIT_FOUND if vertices else EXIT_NOTHING_FOUND

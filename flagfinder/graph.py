@@ -1,0 +1,59 @@
+"""The event graph: what threads did from wake to wait, and what made each of these stretches begin.
+
+In: a recording of ``flagfinder events record``, and what ``flagfinder watch`` wrote meanwhile. ``docs/graph.md``
+describes vertices, edges and the rules by which wakes become edges.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flagfinder import _core
+from flagfinder.events import EventFile
+
+_FOREVER = 2**63 - 1
+
+
+class EventGraph:
+    """Made by ``build_graph`` or ``open_graph``."""
+
+    def __init__(self, core: _core.EventGraph) -> None:
+        self._core = core
+
+    def save(self, path: Path | str) -> None:
+        """Writes it to a file that ``open_graph`` reads."""
+        self._core.save(os.fspath(path))
+
+    def summary(self) -> dict[str, Any]:
+        """Numbers of vertices, of edges by kind, of threads; gaps where events were lost; marks."""
+        fields: dict[str, Any] = json.loads(self._core.summary())
+        return fields
+
+    def query(self, tid: int | None = None, start: int = 0, end: int = _FOREVER, limit: int = 1000) -> list[Any]:
+        """Vertices that overlap the time from ``start`` to ``end`` (ns), of one thread or all, with their causes."""
+        vertices: list[Any] = json.loads(self._core.query(tid or 0, start, end, limit))
+        return vertices
+
+    def diagnose_json(self, thread: int | None, at: int | None) -> dict[str, Any] | None:
+        """The engine's diagnosis; use ``flagfinder.diagnose`` for the typed one."""
+        found = self._core.diagnose(json.dumps({"thread": thread, "at": at}))
+        fields: dict[str, Any] | None = json.loads(found) if found is not None else None
+        return fields
+
+
+def build_graph(events: Path | str, flags: Sequence[Path | str] = ()) -> EventGraph:
+    """Builds the graph of a recording. ``flags``: files of ``flagfinder watch -o``.
+
+    Time and memory are linear in the events. Raises BadTraceError for a file that is no recording.
+    """
+    watched = [Path(path).read_text(encoding="utf-8") for path in flags]
+    return EventGraph(_core.EventGraph.build(EventFile(events).core, watched))
+
+
+def open_graph(path: Path | str) -> EventGraph:
+    """Reads a saved graph. Raises BadTraceError for what is none, is damaged or of another version."""
+    return EventGraph(_core.EventGraph.open(os.fspath(path)))

@@ -1,0 +1,167 @@
+"""`graph` and `diagnose` on programs that are late for a known reason: edges are right, the true culprit is named."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from event_recorder import Recorded, Recorder
+from harness import flagfinder
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+ROUNDS = 10
+HANG = 300_000_000  # ns; the programs are late by more
+
+
+def build(recorded: Recorded, *flags: str | Path) -> Path:
+    """The graph of a recording."""
+    graph = recorded.path.with_suffix(".graph")
+    ran = flagfinder("graph", "build", recorded.path, "-o", graph, *flags)
+    assert ran.returncode == 0, ran.stderr
+    return graph
+
+
+def vertices(graph: Path, tid: int) -> list[dict[str, Any]]:
+    ran = flagfinder("graph", "query", graph, "--tid", tid, "--limit", "10000", "--json")
+    assert ran.returncode == 0, ran.stderr
+    found: list[dict[str, Any]] = json.loads(ran.stdout)["vertices"]
+    return found
+
+
+def diagnosis(graph: Path, *options: str) -> dict[str, Any]:
+    ran = flagfinder("diagnose", graph, "--auto", "--json", *options)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    assert found["schema"] == "flagfinder.diagnose/1"
+    assert found["questions"] == 0
+    assert found["lost"] == 0
+    return found
+
+
+def causes_after(graph: Path, tid: int, call: str) -> list[tuple[str, int | None]]:
+    """(edge, thread it comes from) of what ended each wait of the thread in `call`, weak edges left out.
+
+    So is the recorder, which holds the program back until it is ready: it is not in the tree and has no name.
+    """
+    after = [now for before, now in pairwise(vertices(graph, tid)) if before["ends_in"] == call]
+    causes = [cause for vertex in after for cause in vertex["causes"] if cause["edge"] != "weak"]
+    return [(cause["edge"], cause["tid"]) for cause in causes if cause["thread"] != ""]
+
+
+@pytest.mark.parametrize(
+    ("mode", "call", "edge"),
+    [
+        ("mutex", "futex", "wake"),
+        ("eventfd", "read", "ipc"),
+        ("socketpair", "read", "ipc"),
+        ("loopback", "read", "ipc"),
+        ("signal", "pause", "signal"),
+    ],
+)
+def test_a_wake_becomes_an_edge_from_the_waker(recorder: Recorder, mode: str, call: str, edge: str) -> None:
+    recorded = recorder.record("wakes", mode)
+    found = causes_after(build(recorded), recorded.roles["waiter"], call)
+    assert len(found) >= ROUNDS
+    # Waiting for the waker's end is a wait for a futex too.
+    assert {kind for kind, _ in found} - {"exit"} == {edge}
+    assert {tid for _, tid in found} == {recorded.roles["waker"]}
+
+
+@pytest.mark.parametrize(("mode", "call"), [("timer", "read"), ("sleep", "clock_nanosleep")])
+def test_a_timer_s_edge_comes_from_who_armed_it(recorder: Recorder, mode: str, call: str) -> None:
+    recorded = recorder.record("wakes", mode)
+    found = causes_after(build(recorded), recorded.roles["waiter"], call)
+    assert len(found) >= ROUNDS
+    assert {kind for kind, _ in found} == {"timer"}
+    assert {tid for _, tid in found} <= {recorded.roles["waiter"], None}
+
+
+@pytest.mark.parametrize(
+    ("what", "hang_class"), [("computes", "LongRunning"), ("sleeps", "LongWait"), ("polls", "RepeatedYield")]
+)
+def test_the_last_of_four_processes_is_blamed(recorder: Recorder, what: str, hang_class: str) -> None:
+    recorded = recorder.record("hangs", "chain", what)
+    found = diagnosis(build(recorded))
+    assert found["class"] == "LongWait"
+    assert found["thread"]["tid"] == recorded.roles["main"]
+    assert found["dur"] >= HANG
+    culprit = found["culprits"][0]
+    assert (culprit["tid"], culprit["class"]) == (recorded.roles["culprit"], hang_class)
+    assert not found["circular"]
+    assert found["baseline"] is not None
+    assert bool(found["advice"]) == (what == "polls")
+
+
+def test_behind_a_lock_and_a_condition_the_one_who_computes_is_blamed(recorder: Recorder) -> None:
+    recorded = recorder.record("hangs", "lock")
+    found = diagnosis(build(recorded))
+    assert found["class"] == "LongWait"
+    culprit = found["culprits"][0]
+    assert (culprit["tid"], culprit["class"]) == (recorded.roles["culprit"], "LongRunning")
+
+
+def test_a_thread_that_computes_has_itself_to_blame(recorder: Recorder) -> None:
+    recorded = recorder.record("hangs", "alone")
+    found = diagnosis(build(recorded))
+    assert found["class"] == "LongRunning"
+    assert [culprit["tid"] for culprit in found["culprits"]] == [recorded.roles["main"]]
+
+
+def test_a_circle_is_recognised(recorder: Recorder) -> None:
+    recorded = recorder.record("hangs", "circle")
+    found = diagnosis(build(recorded), "--thread", str(recorded.roles["main"]))
+    assert found["class"] == "LongWait"
+    assert found["culprits"][0]["tid"] == recorded.roles["culprit"]
+    assert found["circular"]
+
+
+def test_what_watch_saw_becomes_flag_edges(recorder: Recorder, tmp_path: Path) -> None:
+    """A write and a read of the same value, at times when both threads ran."""
+    recorded = recorder.record("wakes", "eventfd")
+    plain = build(recorded)
+    waiter, waker = recorded.roles["waiter"], recorded.roles["waker"]
+    written = vertices(plain, waker)[3]
+    read = next(vertex for vertex in vertices(plain, waiter) if vertex["start"] > written["start"])
+    lines = [
+        {"event": "data_flag_write", "ts": written["start"], "tid": waker, "watch": 1, "value": "0x1"},
+        {"event": "data_flag_read", "ts": read["start"], "tid": waiter, "watch": 1, "value": "0x1"},
+        {"event": "data_flag_read", "ts": read["start"], "tid": waiter, "watch": 1, "value": "0x2"},
+    ]
+    watched = tmp_path / "watch.jsonl"
+    watched.write_text("\n".join(json.dumps(line) for line in lines))
+    graph = build(recorded, "--flags", watched)
+    edges = [
+        (cause["tid"], vertex["start"])
+        for vertex in vertices(graph, waiter)
+        for cause in vertex["causes"]
+        if cause["edge"] == "flag"
+    ]
+    assert edges == [(waker, read["start"])]
+
+
+def test_damaged_graphs_are_refused(recorder: Recorder, tmp_path: Path) -> None:
+    whole = build(recorder.record("wakes", "sleep")).read_bytes()
+    (tmp_path / "x").write_bytes(whole[:-1])
+    assert flagfinder("graph", "info", tmp_path / "x").returncode == 65
+    for place in range(0, len(whole), max(1, len(whole) // 20)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x55
+        (tmp_path / "x").write_bytes(damaged)
+        code = flagfinder("graph", "info", tmp_path / "x").returncode
+        assert code == 65 or 12 <= place < 16, f"byte {place}"
+
+
+def test_losses_are_told_by_the_graph(recorder: Recorder, tmp_path: Path) -> None:
+    recorded = recorder.record("wakes", "chain", options=("--syscalls", "target"))
+    assert json.loads(flagfinder("graph", "info", build(recorded), "--json").stdout)["lost"] == 0
+    script = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); [ -e / ]; done"
+    path = tmp_path / "lossy.events"
+    options = ["--syscalls", "target", "--buffer", "64K", "-q"]
+    flagfinder("events", "record", "-o", path, *options, "--", "/bin/sh", "-c", script)
+    graph = build(Recorded(path, {}, ""))
+    info = json.loads(flagfinder("graph", "info", graph, "--json").stdout)
+    assert info["lost"] > 0
+    assert len(info["gaps"]) > 0
