@@ -90,7 +90,8 @@ class Writer:
 class Flag:
     """One candidate for what the loop waits for. ``rank`` 1 is the answer, ``confidence`` is 0 to 1.
 
-    Addresses and values are ints; ``value_exit`` is what the normal run left the loop with.
+    Addresses and values are ints; ``value_exit`` is what the normal run left the loop with. ``reader_stack``
+    holds the calls within the loop that led to the last read, innermost first.
     """
 
     rank: int
@@ -109,6 +110,7 @@ class Flag:
     exit_when: str | None
     access_path: str | None
     readers: tuple[Code, ...]
+    reader_stack: tuple[Code, ...]
     writers: tuple[Writer, ...]
     evidence: tuple[str, ...]
 
@@ -227,6 +229,7 @@ def flag_from_raw(raw: Mapping[str, Any]) -> Flag:
         exit_when=raw.get("exit_when"),
         access_path=raw.get("access_path"),
         readers=tuple(Code.from_raw(item) for item in raw.get("readers") or ()),
+        reader_stack=tuple(Code.from_raw(item) for item in raw.get("reader_stack") or ()),
         writers=tuple(_writer(item) for item in raw.get("writers") or ()),
         evidence=tuple(raw.get("evidence") or ()),
     )

@@ -98,6 +98,8 @@ def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) 
     label_line(terminal, "ends when", Text(flag.exit_when or "not known", "bold"))
     if flag.readers:
         label_line(terminal, "read by", code_text(flag.readers[0]))
+        for caller in flag.reader_stack[:_STACK_SHOWN]:
+            label_line(terminal, "", Text("called from ").append_text(code_text(caller)))
     _show_evidence(terminal, flag, len(flag.evidence) if explain else _EVIDENCE_SHOWN)
     _show_others(terminal, flags[1:], explain)
 

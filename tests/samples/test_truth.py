@@ -19,6 +19,31 @@ def test_normal_ends(program: str, samples: Path) -> None:
     assert run([samples / program, "normal"], timeout=20).returncode == 0
 
 
+def accesses(
+    pid: int, address: int, size: int, where: Path, seconds: float, *options: str
+) -> list[tuple[str, list[str]]]:
+    """Who touches the word: (thread, function and, with a call graph, its callers) of each access."""
+    data = where / "perf.data"
+    event = ["-e", f"mem:{address:#x}/{size}:rw"]
+    watched = run(
+        ["perf", "record", "-q", "-o", data, "-c", "1", *options, *event, "-p", str(pid), "--", "sleep", str(seconds)],
+        timeout=60,
+    )
+    if "not permitted" in watched.stderr.lower() or "access to performance" in watched.stderr.lower():
+        live_or_skip(f"perf may not watch addresses here: {watched.stderr}")
+    shown = run(["perf", "script", "-i", data, "-F", "tid,ip,sym"], timeout=120).stdout
+    hits: list[tuple[str, list[str]]] = []
+    for line in filter(str.strip, shown.splitlines()):
+        if line.startswith("\t"):
+            frame = line.split(maxsplit=1)
+        else:
+            thread, *frame = line.split(maxsplit=2)
+            hits.append((thread, []))
+        if len(frame) == 2:
+            hits[-1][1].append(re.split(r"[(.+]", frame[1].removeprefix("main."))[0].split("::")[-1])
+    return hits
+
+
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if is_positive(p) and truth_of(p)["kind"] != "syscall"])
 def test_spinning_thread_reads_the_printed_word(program: str, samples: Path, tmp_path: Path) -> None:
     if shutil.which("perf") is None or shutil.which("readelf") is None:
@@ -28,23 +53,22 @@ def test_spinning_thread_reads_the_printed_word(program: str, samples: Path, tmp
         process = subprocess.Popen(
             [samples / program, "spin"], stderr=stderr, stdin=subprocess.DEVNULL, start_new_session=True
         )
+    truth = truth_of(program)
+    readers = set(truth["reader_functions"])
     try:
         time.sleep(1)
         assert process.poll() is None, "spin mode ended"
         address, size = announced_flags(error.read_text())[0]
-        data = tmp_path / "perf.data"
-        watch = ["perf", "record", "-q", "-o", data, "-c", "1", "-e", f"mem:{address:#x}/{size}:rw", "-p", process.pid]
-        watched = run([str(word) for word in [*watch, "--", "sleep", "0.2"]], timeout=60)
-        if "not permitted" in watched.stderr.lower() or "access to performance" in watched.stderr.lower():
-            live_or_skip(f"perf may not watch addresses here: {watched.stderr}")
-        shown = run(["perf", "script", "-i", data, "-F", "tid,ip,sym"], timeout=120)
+        hits = accesses(process.pid, address, size, tmp_path, 0.2)
+        functions = {name for _, names in hits for name in names}
+        if not functions & readers:
+            # Unoptimised, the load is in a library function that the reader calls.
+            calls = accesses(process.pid, address, size, tmp_path, 0.02, "--call-graph", "dwarf,1024")
+            functions = {name for _, names in calls for name in names[:4]}
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
             kill_session(process)
-    hits = re.findall(r"^\s*(\d+)\s+[0-9a-f]+\s+(\S+)", shown.stdout, re.M)
-    assert len(hits) >= 20, f"{len(hits)} accesses in 0.2 s: {watched.stderr}{shown.stderr}"
-    truth = truth_of(program)
+    assert len(hits) >= 20, f"{len(hits)} accesses in 0.2 s"
     if truth["thread"] == "main":
         assert {tid for tid, _ in hits} == {str(process.pid)}, "another thread touches the word while it spins"
-    functions = {re.split(r"[(.+]", symbol.removeprefix("main."))[0].split("::")[-1] for _, symbol in hits}
-    assert functions & set(truth["reader_functions"]), functions
+    assert functions & readers, functions

@@ -364,9 +364,7 @@ impl<'a> Explorer<'a> {
         let unchanged = |at: &u32| self.window.code(*at).writes & general(register) == 0;
         let mut steps = (0..self.window.len()).take_while(unchanged);
         let revealed = steps.find_map(|at| self.revealed(at, register));
-        let never_written = || (0..self.window.len()).all(|at| unchanged(&at));
-        let kept = self.window.registers[usize::from(register)].get(64);
-        revealed.or_else(|| kept.filter(|_| never_written()))
+        revealed.or_else(|| self.window.kept(register))
     }
 
     /// A register's value before the step, where the step lets it be seen.

@@ -132,6 +132,35 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64]) -> Option<Anal
     })
 }
 
+impl Analysis {
+    /// Does the loop go round because a system call says that nothing is there yet?
+    pub fn finds_nothing(&self, window: &Window) -> bool {
+        let mut calls = self
+            .calls
+            .iter()
+            .filter_map(|(step, _)| window.syscall_at(*step));
+        calls.any(|call| match syscalls::role(call.number, &call.args) {
+            Role::Poll => call.result == Some(0),
+            Role::Work => {
+                syscalls::consumes(call.number) && call.result == Some(-i64::from(libc::EAGAIN))
+            }
+            _ => false,
+        })
+    }
+}
+
+/// Does an exit of the loop depend on something that the thread itself does not change?
+pub fn waits_for_others(window: &Window, spin: &SpinLoop) -> bool {
+    let dependence = Dependence::new(window);
+    let exits = Slicer::new(window, &dependence, spin).exits();
+    let is_outside = |source: &Source| match source {
+        Source::Load { address_only, .. } => !address_only,
+        Source::Syscall { .. } => true,
+    };
+    let mut waiting = exits.iter().filter(|exit| !exit.induction);
+    waiting.any(|exit| exit.sources.iter().any(is_outside))
+}
+
 struct OwnWrites {
     /// Aligned 8 bytes that the thread changes in the loop.
     addresses: FxHashSet<u64>,
@@ -178,9 +207,18 @@ fn own_writes(window: &Window, spin: &SpinLoop) -> OwnWrites {
 
 fn consumes(window: &Window, spin: &SpinLoop) -> bool {
     let rounds = spin.starts.len() as u64 - 1;
-    let calls = window.syscalls.iter().filter(|call| {
-        call.step >= spin.first_step()
-            && syscalls::consumes(call.number)
+    let own = window
+        .syscalls
+        .iter()
+        .filter(|call| call.step >= spin.first_step());
+    let sleeps = own
+        .clone()
+        .filter(|call| syscalls::role(call.number, &call.args) == Role::Sleep);
+    // What a loop that lets time pass writes is most often a log.
+    let pauses = sleeps.count() as u64 * 2 >= rounds;
+    let calls = own.filter(|call| {
+        syscalls::consumes(call.number)
+            && !(pauses && syscalls::gives(call.number))
             && call.result.is_some_and(|r| r > 0)
     });
     let calls: Vec<_> = calls.collect();
@@ -356,7 +394,9 @@ impl Collector<'_> {
                 let Some(candidate) = access.address.and_then(|a| self.found.get_mut(&a)) else {
                     continue;
                 };
+                // Only reads of one width can be compared.
                 let value = access.value.get((access.bytes * 8).min(64));
+                let value = value.filter(|_| access.bytes == candidate.bytes);
                 let round = self.spin.round_of(step);
                 match rounds.get_mut(&candidate.address) {
                     None => {
@@ -366,8 +406,7 @@ impl Collector<'_> {
                     Some((last, seen)) => {
                         candidate.rounds += u32::from(*last != round);
                         *last = round;
-                        let same_width = access.bytes == candidate.bytes;
-                        if same_width && seen.is_some() && value.is_some() && *seen != value {
+                        if seen.is_some() && value.is_some() && *seen != value {
                             candidate.steady = false;
                         }
                         *seen = value.or(*seen);

@@ -143,6 +143,7 @@ mod tests {
             exit_when: String::new(),
             access_path: None,
             readers: Vec::new(),
+            reader_stack: Vec::new(),
             writers: writers.collect(),
             evidence: Vec::new(),
         });

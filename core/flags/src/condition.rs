@@ -359,7 +359,7 @@ impl Builder<'_> {
     /// The register's value just before `step`.
     fn register(&self, step: u32, number: u8, depth: u32) -> Expression {
         let Some(definition) = last_writer(self.window, step, general(number)) else {
-            return Expression::Opaque(None);
+            return Expression::Opaque(self.window.kept(number));
         };
         let known = self.window.result(definition, number).get(64);
         if depth == 0 || self.window.syscall_at(definition).is_some() {

@@ -34,7 +34,7 @@ impl Builder<'_> {
                     outside += 1;
                 }
                 // The test of the answer for an error often lies in the C library.
-                left += usize::from(self.outside.exit(pc, exit.other).is_some());
+                left += usize::from(self.lets_go(pc, exit.other));
             }
             let rank = (role == Role::Poll, left > 0, outside);
             if outside > 0 && best.is_none_or(|b| rank > b.0) {
@@ -42,6 +42,28 @@ impl Builder<'_> {
             }
         }
         best.map(|(_, step)| step)
+    }
+
+    fn lets_go(&self, pc: u64, other: u64) -> bool {
+        let evidence = self.outside.exit(pc, other);
+        evidence.is_some_and(|(weight, _)| weight > 0.0)
+    }
+
+    /// Does the call only say that nothing is ready, without the normal run ever having left by its answer? A
+    /// loop that asks in passing goes round for another reason.
+    pub(crate) fn asks_in_passing(&self, step: u32) -> bool {
+        let Some(call) = self.window.syscall_at(step) else {
+            return false;
+        };
+        let is_poll = syscalls::role(call.number, &call.args) == Role::Poll;
+        let mut exits = self.analysis.calls.iter().filter(|(at, _)| *at == step);
+        let exits = exits.next().map_or(&[][..], |(_, exits)| exits);
+        is_poll
+            && call.result == Some(0)
+            && !exits.iter().any(|&exit| {
+                let exit = &self.analysis.exits[exit];
+                self.lets_go(self.window.pc(exit.step), exit.other)
+            })
     }
 
     pub(crate) fn call_flag(&self, step: u32) -> Flag {
@@ -110,6 +132,7 @@ impl Builder<'_> {
             exit_when: format!("{name}{of} answers differently"),
             access_path: None,
             readers,
+            reader_stack: Vec::new(),
             writers: Vec::new(),
             evidence,
         }

@@ -4,6 +4,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Candidate;
+use crate::natural::OtherWay;
 
 /// A store to a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Store {
     /// As last stored.
     pub value: Option<u64>,
     pub count: u64,
+    /// It did not store the same value each time, as far as is known.
+    pub varies: bool,
     /// The store was made by a thread other than the reader (in that run).
     pub foreign: bool,
     /// Return addresses of the open calls then, innermost first.
@@ -51,8 +54,8 @@ pub struct Outside {
     pub normal_searched: bool,
     /// The spin run's other threads were searched for stores.
     pub spin_searched: bool,
-    /// Branches whose other way stays in the loop: they skip something, they leave nothing.
-    pub skips: FxHashSet<u64>,
+    /// Exit branches whose other way does not simply leave.
+    pub other_ways: FxHashMap<u64, OtherWay>,
     /// Words other than zero that are as the program's file has them.
     pub as_in_file: FxHashSet<u64>,
     /// Words of the C library's or language runtime's own.
@@ -76,11 +79,16 @@ impl Outside {
                 "the normal run goes the other way at this branch".into(),
             ));
         }
-        if self.skips.contains(&pc) {
-            return Some((
-                -0.3,
-                "its other way stays in the loop: it skips something".into(),
-            ));
+        match self.other_ways.get(&pc) {
+            Some(OtherWay::Stays) => {
+                let why = "its other way stays in the loop: it skips something";
+                return Some((-0.3, why.into()));
+            }
+            Some(OtherWay::Tests) => {
+                let why = "its other way leads to another test before it leaves";
+                return Some((-0.1, why.into()));
+            }
+            None => {}
         }
         let count = self.other_way.get(&pc).copied().unwrap_or(0);
         (count > 0).then(|| {
@@ -96,14 +104,21 @@ impl Outside {
         store.foreign && !(store.normal && Some(store.tid) == self.reader)
     }
 
-    /// Does a thread other than the reader write it where things go well? (In the spin
-    /// run it may just have been set up before the loop.)
+    /// Does a thread other than the reader write it where things go well, and something else than
+    /// what the loop goes on with? (In the spin run it may just have been set up before the loop.)
     pub fn is_written_by_others(&self, candidate: &Candidate) -> bool {
-        let stores = self.stores.get(&candidate.address);
-        stores.is_some_and(|stores| {
-            let mut normal = stores.iter().filter(|store| store.normal);
-            normal.any(|store| self.is_foreign(store))
-        })
+        self.counterpart_write(candidate).is_some()
+    }
+
+    /// The store of the normal run that could have let the loop go. One that only ever wrote the
+    /// very value that the loop goes on with let nobody go: it set the word up, as starting a thread does.
+    fn counterpart_write(&self, candidate: &Candidate) -> Option<&Store> {
+        let stores = self.stores.get(&candidate.address)?;
+        let sets_up = |store: &Store| {
+            !store.varies && store.value.is_some() && store.value == candidate.value
+        };
+        let mut normal = stores.iter().filter(|store| store.normal);
+        normal.find(|store| self.is_foreign(store) && !sets_up(store))
     }
 
     /// What the writers say about a candidate.
@@ -120,21 +135,22 @@ impl Outside {
             add(0.0, why.into());
         }
         let stores = self.stores.get(&candidate.address);
-        let foreign = |normal: bool| {
-            stores.and_then(|stores| {
-                stores
-                    .iter()
-                    .find(|store| store.normal == normal && self.is_foreign(store))
-            })
-        };
+        let in_spin = stores.and_then(|stores| {
+            let mut own = stores.iter().filter(|store| !store.normal);
+            own.find(|store| self.is_foreign(store))
+        });
         let counterpart = self.counterparts.get(&candidate.address);
-        if let Some(store) = foreign(true) {
+        if let Some(store) = self.counterpart_write(candidate) {
             add(
                 0.3,
                 format!("thread {} wrote it in the normal run", store.tid),
             );
         } else if self.normal_searched && counterpart.is_some_and(|c| c.seen) {
-            if stores.is_some_and(|s| s.iter().any(|store| store.normal)) {
+            let mut written = stores.into_iter().flatten().filter(|store| store.normal);
+            if written.clone().any(|store| self.is_foreign(store)) {
+                let why = "in the normal run others only wrote what it holds here as well";
+                add(-0.1, why.into());
+            } else if written.next().is_some() {
                 add(-0.1, "in the normal run only its reader wrote it".into());
             } else {
                 add(
@@ -143,7 +159,7 @@ impl Outside {
                 );
             }
         }
-        if let Some(store) = foreign(false) {
+        if let Some(store) = in_spin {
             add(
                 0.1,
                 format!("thread {} wrote it in the spin run", store.tid),
@@ -160,5 +176,51 @@ impl Outside {
                 add(-0.15, "the normal run read the same value and left".into());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_code::DataKind;
+
+    use super::*;
+
+    const WORD: u64 = 0x4000;
+
+    /// Is the word, which the loop finds 0, written by others, who wrote this in the normal run?
+    fn is_written(value: Option<u64>, varies: bool) -> bool {
+        let store = Store {
+            normal: true,
+            tid: 2,
+            pc: 0x1000,
+            value,
+            count: 2,
+            varies,
+            foreign: true,
+            stack: Vec::new(),
+        };
+        let candidate = Candidate {
+            address: WORD,
+            bytes: 4,
+            value: Some(0),
+            readers: Vec::new(),
+            step: 0,
+            exits: Vec::new(),
+            rounds: 9,
+            steady: true,
+            atomic: false,
+            kind: DataKind::Global,
+        };
+        let mut outside = Outside::default();
+        outside.stores.insert(WORD, vec![store]);
+        outside.is_written_by_others(&candidate)
+    }
+
+    #[test]
+    fn who_writes_what_the_loop_goes_on_with_lets_nobody_go() {
+        assert!(!is_written(Some(0), false));
+        assert!(is_written(Some(1), false));
+        assert!(is_written(None, false), "not known");
+        assert!(is_written(Some(0), true), "set and taken back");
     }
 }

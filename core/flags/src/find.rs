@@ -12,6 +12,7 @@ use crate::evidence::Outside;
 use crate::finder;
 use crate::frames;
 use crate::gather::{gather, Waiting};
+use crate::lately::takes_data;
 use crate::naming::Naming;
 use crate::report::{DivergenceReport, Report, ThreadName, Verdict};
 use crate::run::Run;
@@ -81,7 +82,8 @@ fn analyse<'t>(
     let header = parting.and_then(|parting| run_time(run.process, &parting.spin_loop.header));
     let preferred: Vec<u64> = header.into_iter().collect();
     let enough = |window: &Window| {
-        spin_loop::find(window, &preferred).is_some_and(|spin| spin.iterations >= 12)
+        spin_loop::find(window, &preferred)
+            .is_some_and(|spin| spin.iterations >= 12 && analysis::waits_for_others(window, &spin))
     };
     let window = tail_window(&run.blocks, thread, enough)?;
     let tid = thread.tid;
@@ -90,9 +92,12 @@ fn analyse<'t>(
             "thread {tid} has no recorded values; record with --level values, or re-record with --values-in"
         )));
     }
-    let Some(analysis) = analysis::analyse(&window, &run.names, &preferred) else {
+    let Some(mut analysis) = analysis::analyse(&window, &run.names, &preferred) else {
         return Ok(Err(format!("thread {tid} repeats nothing at its end")));
     };
+    if analysis.finds_nothing(&window) {
+        analysis.consumes |= takes_data(thread)?;
+    }
     let (names, threads) = (&mut run.names, run.process.threads());
     frames::name_frames(names, &run.blocks, threads, tid, &window, &analysis)?;
     frames::name_allocations(names, &run.code, &analysis)?;

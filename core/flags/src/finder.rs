@@ -46,9 +46,11 @@ pub fn report(
             flag.evidence.push(why.into());
         }
     }
+    let polled = ranked.first().is_some_and(|r| writer.leaves_by(r))
+        && call.is_some_and(|call| writer.asks_in_passing(call));
     let call_first = call_flag
         .as_ref()
-        .is_some_and(|flag| !proven && flag.confidence >= ENOUGH);
+        .is_some_and(|flag| !proven && !polled && flag.confidence >= ENOUGH);
     if call_first {
         flags.extend(call_flag.take());
     }
@@ -140,9 +142,15 @@ impl Builder<'_> {
 
     /// Another thread writes it where things go well.
     fn is_proven(&self, ranked: &Ranked) -> bool {
-        let address = self.analysis.candidates[ranked.candidate].address;
-        let stores = self.outside.stores.get(&address);
-        ranked.score >= ENOUGH && stores.is_some_and(|s| s.iter().any(|s| s.foreign))
+        let candidate = &self.analysis.candidates[ranked.candidate];
+        ranked.score >= ENOUGH && self.outside.is_written_by_others(candidate)
+    }
+
+    /// Is it likely, and tested where the loop is simply left?
+    fn leaves_by(&self, ranked: &Ranked) -> bool {
+        let exit = &self.analysis.exits[ranked.exit];
+        let pc = self.window.pc(exit.step);
+        ranked.score >= ENOUGH && !self.outside.other_ways.contains_key(&pc)
     }
 
     /// Is it compared in one of the condition's tests?

@@ -28,6 +28,7 @@ mod finder;
 mod frames;
 mod gather;
 mod interpreter;
+mod lately;
 mod live;
 mod naming;
 mod natural;
@@ -105,4 +106,10 @@ pub fn has_loop(window: &Window, iterations: u64) -> bool {
 /// Whole iterations of the loop at the window's end; 0 without one.
 pub fn loop_iterations(window: &Window) -> u64 {
     spin_loop::find(window, &[]).map_or(0, |spin| spin.iterations)
+}
+
+/// Does anything but the thread itself decide when the loop at the window's end is left? If not, it may be the
+/// pause within another, of which the window shows too little.
+pub fn waits_for_others(window: &Window) -> bool {
+    spin_loop::find(window, &[]).is_some_and(|spin| analysis::waits_for_others(window, &spin))
 }

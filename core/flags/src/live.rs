@@ -36,7 +36,7 @@ pub fn evidence(
     Outside {
         of_runtime: of_runtime.map(|candidate| candidate.address).collect(),
         as_in_file: as_in_file.map(|candidate| candidate.address).collect(),
-        skips: natural::skips(window, analysis, names, &code),
+        other_ways: natural::other_ways(window, analysis, names, &code),
         live: true,
         ..Outside::default()
     }

@@ -1,11 +1,17 @@
 //! From a ranked word to a flag with its names, in terms of the program where it can be.
 
-use flagfinder_code::{DataKind, DataName, Names};
+use flagfinder_code::{Code, DataKind, DataName, Names};
+use iced_x86::FlowControl;
 
 use crate::access_path::Explorer;
 use crate::finder::Builder;
 use crate::rank::Ranked;
 use crate::report::{Addresses, Flag, FlagKind, Values, Writer};
+
+/// Call sites told of a reader.
+const CALLERS: usize = 8;
+/// Steps looked back over for them.
+const REACH: u32 = 4000;
 
 /// Names of both runs; `normal` is absent for a live thread or a lone spin trace.
 pub struct Naming<'a> {
@@ -75,9 +81,30 @@ impl Builder<'_> {
             exit_when,
             access_path: reached.map(|reached| reached.path),
             readers: candidate.readers.iter().map(|&pc| self.code(pc)).collect(),
+            reader_stack: self.reader_stack(candidate.step),
             writers: self.writers(candidate.address),
             evidence: ranked.evidence.clone(),
         }
+    }
+
+    /// The calls within the loop that led to the step.
+    fn reader_stack(&self, step: u32) -> Vec<Code> {
+        let outermost = self.window.rsp(self.analysis.spin.first_step());
+        let mut stack = Vec::new();
+        let mut frame = self.window.rsp(step);
+        for at in (step.saturating_sub(REACH)..step).rev() {
+            if frame == 0 || frame >= outermost || stack.len() == CALLERS {
+                break;
+            }
+            let call = &self.window.code(at).instruction;
+            let flow = call.flow_control();
+            let is_call = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
+            if is_call && self.window.rsp(at) > frame {
+                stack.push(self.naming.spin.caller(call.next_ip()));
+                frame = self.window.rsp(at);
+            }
+        }
+        stack
     }
 
     fn writers(&self, address: u64) -> Vec<Writer> {

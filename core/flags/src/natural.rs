@@ -30,15 +30,24 @@ pub type ReadCode<'a> = dyn Fn(u64, &mut [u8]) -> usize + 'a;
 /// A longer function is not followed.
 const LONGEST: u64 = 64 << 10;
 
-/// Addresses of exit branches whose other way stays in the loop that repeats.
-pub fn skips(
+/// Where the other way of an exit branch leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherWay {
+    /// It stays in the loop that repeats: it skips something.
+    Stays,
+    /// To another test, which may leave the loop.
+    Tests,
+}
+
+/// The exit branches, by address, whose other way does not simply leave.
+pub fn other_ways(
     window: &Window,
     analysis: &Analysis,
     names: &Names,
     read: &ReadCode,
-) -> FxHashSet<u64> {
+) -> FxHashMap<u64, OtherWay> {
     let mut functions: FxHashMap<u64, Option<Function>> = FxHashMap::default();
-    let mut found = FxHashSet::default();
+    let mut found = FxHashMap::default();
     for exit in &analysis.exits {
         let pc = window.pc(exit.step);
         let Some((start, end)) = names.function(pc).filter(|(s, e)| e - s <= LONGEST) else {
@@ -51,9 +60,13 @@ pub fn skips(
             }
         };
         let Some(function) = function else { continue };
-        let stays = function.stays(window.rsp(exit.step), exit.other, window, analysis);
-        if stays || returns_the_same(window, exit, read) {
-            found.insert(pc);
+        let way = if returns_the_same(window, exit, read) {
+            Some(OtherWay::Stays)
+        } else {
+            function.other_way(window.rsp(exit.step), exit.other, window, analysis)
+        };
+        if let Some(way) = way {
+            found.insert(pc, way);
         }
     }
     found
@@ -118,6 +131,8 @@ struct Function {
     end: u64,
     loops: Loops,
     edges: FxHashMap<u32, Vec<u32>>,
+    /// Atomic read-modify-writes.
+    atomics: FxHashSet<u32>,
 }
 
 impl Function {
@@ -133,6 +148,7 @@ impl Function {
         code.truncate(got);
         let mut edges: Vec<(u32, u32)> = Vec::new();
         let mut seen: FxHashSet<u64> = FxHashSet::default();
+        let mut atomics = FxHashSet::default();
         let mut work = vec![start];
         let inside = |pc: u64| (start..start + got as u64).contains(&pc);
         // Targets of indirect jumps, as far as they were seen.
@@ -151,6 +167,11 @@ impl Function {
             let bytes = &code[(pc - start) as usize..];
             let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
             let next = instruction.next_ip();
+            let exchanges = instruction.mnemonic() == Mnemonic::Xchg
+                && instruction.op_kinds().any(|kind| kind == OpKind::Memory);
+            if exchanges || instruction.has_lock_prefix() {
+                atomics.insert((pc - start) as u32);
+            }
             let targets: Vec<u64> = match instruction.flow_control() {
                 FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
                 FlowControl::ConditionalBranch => vec![instruction.near_branch_target(), next],
@@ -179,16 +200,23 @@ impl Function {
             end,
             loops,
             edges: successors,
+            atomics,
         })
     }
 
     /// The innermost loop that holds all that was executed in the frame lies around `other`
     /// as well, which leads on into the middle of it. (Where it leads to the loop's header
     /// only, that may be the header of a loop around this one too.)
-    fn stays(&self, rsp: u64, other: u64, window: &Window, analysis: &Analysis) -> bool {
+    fn other_way(
+        &self,
+        rsp: u64,
+        other: u64,
+        window: &Window,
+        analysis: &Analysis,
+    ) -> Option<OtherWay> {
         let own = |pc: &u64| (self.start..self.end).contains(pc);
         if !own(&other) || rsp == 0 {
-            return false;
+            return None;
         }
         let last = analysis.spin.starts.len().saturating_sub(4);
         let steps = analysis.spin.starts[last]..analysis.spin.end;
@@ -200,17 +228,30 @@ impl Function {
             .collect();
         let holds_all = |l: &&Loop| executed.iter().all(|node| l.contains(*node));
         let around = self.loops.all().iter().filter(holds_all);
-        let innermost = around.max_by_key(|l| l.depth);
-        innermost.is_some_and(|l| self.rejoins((other - self.start) as u32, l, &executed))
+        let innermost = around.max_by_key(|l| l.depth)?;
+        self.beyond((other - self.start) as u32, innermost, &executed)
     }
 
-    fn rejoins(&self, other: u32, around: &Loop, executed: &FxHashSet<u32>) -> bool {
+    fn beyond(&self, other: u32, around: &Loop, executed: &FxHashSet<u32>) -> Option<OtherWay> {
+        let mut node = other;
+        for _ in 0..self.edges.len() {
+            match self.edges.get(&node).map(Vec::as_slice) {
+                _ if !around.contains(node) => return None,
+                Some(&[next]) if !executed.contains(&node) => node = next,
+                _ => break,
+            }
+        }
         let mut seen = FxHashSet::default();
         let mut work = vec![other];
-        let mut comes_back = false;
+        let (mut comes_back, mut leaves) = (false, false);
         while let Some(node) = work.pop() {
+            // What it takes decides an exit: a test-and-set after a test.
+            if self.atomics.contains(&node) && !executed.contains(&node) {
+                return None;
+            }
             if !around.contains(node) {
-                return false; // it may leave after all: a compare-and-swap that succeeds
+                leaves = true;
+                continue;
             }
             if around.headers.contains(&node) || !seen.insert(node) {
                 continue;
@@ -221,6 +262,10 @@ impl Function {
             }
             work.extend(self.edges.get(&node).into_iter().flatten());
         }
-        comes_back
+        match (leaves, comes_back) {
+            (true, _) => Some(OtherWay::Tests),
+            (false, true) => Some(OtherWay::Stays),
+            (false, false) => None,
+        }
     }
 }

@@ -100,16 +100,16 @@ impl ExitDepths {
     }
 }
 
-fn usable(candidate: &Candidate, names: &Names) -> bool {
-    let kind = candidate.kind;
-    let fixed = matches!(
-        kind,
-        DataKind::ReadOnly
-            | DataKind::Linkage
-            | DataKind::Code
-            | DataKind::Kernel
-            | DataKind::ThreadControl
-    );
+fn usable(candidate: &Candidate, names: &Names, tid: u32) -> bool {
+    let fixed = match candidate.kind {
+        DataKind::ReadOnly | DataKind::Linkage | DataKind::Code | DataKind::Kernel => true,
+        // Another thread's tells whether that one has ended: pthread_tryjoin_np.
+        DataKind::ThreadControl => match names.data(candidate.address).home {
+            DataHome::ThreadControl { tid: owner, .. } => owner == tid,
+            _ => true,
+        },
+        _ => false,
+    };
     !fixed && !names.is_fixed(candidate.address)
 }
 
@@ -123,7 +123,7 @@ fn one(
     index: usize,
 ) -> Option<Ranked> {
     let candidate = &analysis.candidates[index];
-    if !usable(candidate, names) {
+    if !usable(candidate, names, tid) {
         return None;
     }
     let mut scale = Scale {

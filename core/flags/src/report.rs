@@ -123,6 +123,8 @@ pub struct Flag {
     pub exit_when: String,
     pub access_path: Option<String>,
     pub readers: Vec<Code>,
+    /// Call sites of the last read, innermost first, up to the function that holds the loop.
+    pub reader_stack: Vec<Code>,
     pub writers: Vec<Writer>,
     pub evidence: Vec<String>,
 }

@@ -12,6 +12,8 @@ use crate::window::Window;
 const LEAST: usize = 3;
 /// Iterations that are looked at.
 const ITERATIONS: usize = 96;
+/// Iterations of a loop around another that are compared.
+const ROUNDS: usize = 12;
 /// A gap so many times the middle one is no iteration.
 const FAR: u32 = 24;
 
@@ -53,11 +55,35 @@ pub fn find(window: &Window, preferred: &[u64]) -> Option<SpinLoop> {
             .copied()
             .filter(|&s| window.rsp(s) == rsp)
             .collect();
-        (same.len() >= LEAST).then(|| build(window, window.code_index(last), same))
+        (same.len() >= LEAST).then(|| (window.code_index(last), same))
     });
-    by_preference
-        .or_else(|| by_marker(window, true))
-        .or_else(|| by_marker(window, false))
+    let found = || by_marker(window, true).or_else(|| by_marker(window, false));
+    let Some((marker, steps)) = by_preference else {
+        return found();
+    };
+    let around = found().filter(|around| goes_round(window, around, &steps));
+    Some(around.unwrap_or_else(|| build(window, marker, steps)))
+}
+
+/// Does the loop that begins at the steps of `inner` come to its end again and again, in each iteration of a
+/// loop `around` it? Then nobody waits in it alone.
+fn goes_round(window: &Window, around: &SpinLoop, inner: &[u32]) -> bool {
+    let last = &around.starts[around.starts.len().saturating_sub(ROUNDS + 1)..];
+    let (Some(first), Some(end)) = (last.first(), last.last()) else {
+        return false;
+    };
+    let within = |from: u32, to: u32| {
+        let at = |start: u32| inner.partition_point(|&other| other < start);
+        at(to) - at(from)
+    };
+    let rounds = last.windows(2).map(|pair| within(pair[0], pair[1]));
+    let most = rounds.clone().max().unwrap_or(0);
+    let is_outside = window.rsp(around.starts[0]) >= window.rsp(inner[0]);
+    is_outside
+        && last.len() > LEAST
+        && rounds.min().is_some_and(|least| least > 0)
+        && within(*first, *end) > last.len() - 1
+        && within(*end, window.len()) <= 2 * most
 }
 
 fn by_marker(window: &Window, with_stack: bool) -> Option<SpinLoop> {
@@ -116,5 +142,42 @@ fn build(window: &Window, marker: u32, mut starts: Vec<u32>) -> SpinLoop {
         starts,
         iterations,
         end: window.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+    use crate::value::Value;
+
+    const AROUND: u64 = 0x1000;
+    const INNER: u64 = 0x2000;
+
+    /// What the preference for the inner loop makes of rounds of so many inner ones each.
+    fn marker(rounds: &[usize]) -> Option<u64> {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for &inner in rounds {
+            for pc in std::iter::once(AROUND).chain(std::iter::repeat_n(INNER, inner)) {
+                let mut decoder = Decoder::with_ip(64, &[0x90], pc, DecoderOptions::NONE);
+                let index = window.intern(&decoder.decode(), 0, &mut factory);
+                window.push(index, Value::of(0x7000));
+            }
+        }
+        find(&window, &[INNER]).map(|spin| window.code_at(spin.marker).pc())
+    }
+
+    #[test]
+    fn the_loop_that_was_named_holds_the_thread() {
+        assert_eq!(marker(&[4, 4, 4, 4, 4, 4, 40]), Some(INNER));
+        assert_eq!(marker(&[60]), Some(INNER));
+    }
+
+    #[test]
+    fn a_loop_that_is_left_in_each_round_of_another_does_not() {
+        assert_eq!(marker(&[4, 4, 4, 5, 4, 4, 2]), Some(AROUND));
+        assert_eq!(marker(&[1, 1, 1, 1, 1, 1]), Some(INNER), "the same loop");
     }
 }

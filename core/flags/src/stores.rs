@@ -161,6 +161,7 @@ impl Stores {
                 pc,
                 value,
                 count: 1,
+                varies: false,
                 foreign: watched.reader != Some(self.tid),
                 stack,
             };
@@ -179,6 +180,7 @@ fn put(found: &mut FxHashMap<StoreKey, Store>, key: StoreKey, later: Store) {
             let known = entry.get_mut();
             *known = Store {
                 count: known.count + later.count,
+                varies: known.varies | later.varies | (known.value != later.value),
                 foreign: known.foreign | later.foreign,
                 ..later
             };

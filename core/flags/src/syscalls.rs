@@ -77,6 +77,18 @@ pub fn consumes(number: u32) -> bool {
     )
 }
 
+/// Of those: does it hand data on, rather than take it?
+pub fn gives(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_pwrite64
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+    )
+}
+
 /// The descriptor it is about, where it has one as first argument.
 pub fn descriptor(number: u32, args: &[u64; 6]) -> Option<i32> {
     let first = consumes(number)

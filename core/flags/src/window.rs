@@ -7,7 +7,7 @@
 use iced_x86::{Instruction, InstructionInfoFactory};
 use rustc_hash::FxHashMap;
 
-use crate::decoded::Decoded;
+use crate::decoded::{general, Decoded};
 use crate::evaluator::Access;
 use crate::value::Value;
 
@@ -113,6 +113,15 @@ impl Window {
         let mut all = self.results(step).iter();
         all.find(|(number, _)| *number == register)
             .map_or(Value::UNKNOWN, |(_, value)| *value)
+    }
+    /// The value of a register that no instruction writes.
+    pub fn kept(&self, register: u8) -> Option<u64> {
+        let never_written = self
+            .codes
+            .iter()
+            .all(|code| code.writes & general(register) == 0);
+        let value = self.registers[usize::from(register)].get(64);
+        value.filter(|_| never_written)
     }
     /// An atomic that puts back what was there tells nothing new: a spinner on a
     /// test-and-set lock does not write its flag.

@@ -5,7 +5,9 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{Names, NamesInput};
-use flagfinder_flags::{find_in_live_window, loop_iterations, LoopKind, Report, ThreadName};
+use flagfinder_flags::{
+    find_in_live_window, loop_iterations, waits_for_others, LoopKind, Report, ThreadName,
+};
 use flagfinder_step::{step_thread, Ended, Helper, Limits, StepError};
 use serde::Serialize;
 use serde_json::{json, Value};
@@ -240,9 +242,10 @@ fn look(pid: u32, tid: u32, name: String, budget: Duration) -> Result<Finding, S
     let stepped = step_thread(tid, &limits, |window| {
         let iterations = loop_iterations(window);
         let waited = begin.elapsed();
-        iterations >= 40
+        let many = iterations >= 40
             || (waited > WALL / 4 && iterations >= 12)
-            || (waited > WALL * 3 / 5 && iterations >= 4)
+            || (waited > WALL * 3 / 5 && iterations >= 4);
+        many && waits_for_others(window)
     })?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let input = NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?;

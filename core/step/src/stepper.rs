@@ -221,6 +221,7 @@ impl Stepper {
             .intern(&instruction, likeness.finish(), &mut self.factory);
         self.window.push(code, Value::of(before.rsp));
         registers::load(&mut self.machine, before);
+        self.window.registers = self.machine.registers;
         let decoded = self.window.code_at(code);
         let mut accesses = Vec::with_capacity(2);
         for memory in decoded.memory.iter().filter(|m| m.read) {
