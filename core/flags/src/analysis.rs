@@ -73,6 +73,11 @@ pub fn is_runtime_module(name: &str) -> bool {
     .any(|prefix| name.starts_with(prefix))
 }
 
+/// Functions and variables of Go's scheduler and memory management, which every Go program holds.
+pub fn is_runtime_symbol(symbol: &str) -> bool {
+    symbol.starts_with("runtime.") || symbol.starts_with("internal/")
+}
+
 /// The window's loop and candidates; `None` when nothing repeats.
 pub fn analyse(window: &Window, names: &Names, preferred: &[u64]) -> Option<Analysis> {
     let spin = spin_loop::find(window, preferred)?;

@@ -3,7 +3,7 @@
 
 use flagfinder_code::{DataKind, Names};
 
-use crate::analysis::{is_runtime_module, Analysis};
+use crate::analysis::{is_runtime_module, is_runtime_symbol, Analysis};
 use crate::evidence::Outside;
 use crate::natural;
 use crate::window::Window;
@@ -30,8 +30,10 @@ pub fn evidence(
             && process.initial(candidate.address, candidate.bytes) == value
     });
     let of_runtime = analysis.candidates.iter().filter(|candidate| {
-        let module = names.data(candidate.address).module;
-        candidate.kind == DataKind::Global && module.as_deref().is_some_and(is_runtime_module)
+        let data = names.data(candidate.address);
+        let of_go = data.symbol.is_some_and(|symbol| is_runtime_symbol(&symbol));
+        let of_libc = data.module.as_deref().is_some_and(is_runtime_module);
+        candidate.kind == DataKind::Global && (of_go || of_libc)
     });
     Outside {
         of_runtime: of_runtime.map(|candidate| candidate.address).collect(),

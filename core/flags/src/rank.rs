@@ -2,7 +2,7 @@
 
 use flagfinder_code::{DataHome, DataKind, Names};
 
-use crate::analysis::{is_runtime_module, Analysis, Candidate};
+use crate::analysis::{is_runtime_module, is_runtime_symbol, Analysis, Candidate};
 use crate::evidence::Outside;
 use crate::slice::Exit;
 use crate::window::Window;
@@ -87,10 +87,7 @@ impl ExitDepths {
         };
         let runtime = |exit: &Exit| {
             let code = names.code(window.pc(exit.step));
-            let own_runtime = code
-                .symbol
-                .as_deref()
-                .is_some_and(|s| s.starts_with("runtime.") || s.starts_with("internal/runtime"));
+            let own_runtime = code.symbol.as_deref().is_some_and(is_runtime_symbol);
             own_runtime || code.module.as_deref().is_some_and(is_runtime_module)
         };
         ExitDepths {
