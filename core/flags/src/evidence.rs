@@ -1,6 +1,8 @@
 //! What other runs and other threads say about candidates: who wrote them, what the
 //! normal run read there, and how it left.
 
+use std::collections::BTreeSet;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Candidate;
@@ -112,8 +114,17 @@ impl Outside {
 
     /// The store of the normal run that could have let the loop go. One that only ever wrote the
     /// very value that the loop goes on with let nobody go: it set the word up, as starting a thread does.
+    /// Neither did others whose writes were all made in the spin run as well.
     fn counterpart_write(&self, candidate: &Candidate) -> Option<&Store> {
         let stores = self.stores.get(&candidate.address)?;
+        let made = |normal: bool| -> BTreeSet<(Option<u64>, u64)> {
+            let of_run = stores.iter().filter(|store| store.normal == normal);
+            let foreign = of_run.filter(|store| self.is_foreign(store));
+            foreign.map(|store| (store.value, store.count)).collect()
+        };
+        if made(true) == made(false) {
+            return None;
+        }
         let sets_up = |store: &Store| {
             !store.varies && store.value.is_some() && store.value == candidate.value
         };
@@ -148,7 +159,7 @@ impl Outside {
         } else if self.normal_searched && counterpart.is_some_and(|c| c.seen) {
             let mut written = stores.into_iter().flatten().filter(|store| store.normal);
             if written.clone().any(|store| self.is_foreign(store)) {
-                let why = "in the normal run others only wrote what it holds here as well";
+                let why = "what others wrote in the normal run they wrote here as well";
                 add(-0.1, why.into());
             } else if written.next().is_some() {
                 add(-0.1, "in the normal run only its reader wrote it".into());
@@ -189,7 +200,11 @@ mod tests {
 
     /// Is the word, which the loop finds 0, written by others, who wrote this in the normal run?
     fn is_written(value: Option<u64>, varies: bool) -> bool {
-        let store = Store {
+        is_written_by(vec![store(value, varies)])
+    }
+
+    fn store(value: Option<u64>, varies: bool) -> Store {
+        Store {
             normal: true,
             tid: 2,
             pc: 0x1000,
@@ -198,7 +213,10 @@ mod tests {
             varies,
             foreign: true,
             stack: Vec::new(),
-        };
+        }
+    }
+
+    fn is_written_by(stores: Vec<Store>) -> bool {
         let candidate = Candidate {
             address: WORD,
             bytes: 4,
@@ -212,7 +230,7 @@ mod tests {
             kind: DataKind::Global,
         };
         let mut outside = Outside::default();
-        outside.stores.insert(WORD, vec![store]);
+        outside.stores.insert(WORD, stores);
         outside.is_written_by_others(&candidate)
     }
 
@@ -222,5 +240,18 @@ mod tests {
         assert!(is_written(Some(1), false));
         assert!(is_written(None, false), "not known");
         assert!(is_written(Some(0), true), "set and taken back");
+    }
+
+    #[test]
+    fn what_was_written_in_both_runs_is_not_missing() {
+        let in_normal = store(Some(1), false);
+        let in_spin = |count| Store {
+            normal: false,
+            count,
+            ..in_normal.clone()
+        };
+        let both = |count| vec![in_normal.clone(), in_spin(count)];
+        assert!(!is_written_by(both(in_normal.count)));
+        assert!(is_written_by(both(in_normal.count - 1)), "once too few");
     }
 }
