@@ -10,6 +10,7 @@
 ``docs/python.md`` shows more.
 """
 
+from flagfinder.diagnose import Culprit, Diagnosis, diagnose
 from flagfinder.diff import Divergence, diff
 from flagfinder.errors import (
     BadTraceError,
@@ -19,7 +20,9 @@ from flagfinder.errors import (
     UnavailableError,
     UsageError,
 )
+from flagfinder.events import EventFile, EventOptions, EventRecording, record_events
 from flagfinder.flags import Code, DivergencePoint, Flag, Loop, Report, ThreadName, Writer, find_flags
+from flagfinder.graph import EventGraph, build_graph, open_graph
 from flagfinder.poke import Poked, plan_poke, poke
 from flagfinder.record import record
 from flagfinder.recorder import Recording, RecordOptions
@@ -30,8 +33,14 @@ __all__ = [
     "BadTraceError",
     "BlockTable",
     "Code",
+    "Culprit",
+    "Diagnosis",
     "Divergence",
     "DivergencePoint",
+    "EventFile",
+    "EventGraph",
+    "EventOptions",
+    "EventRecording",
     "Flag",
     "FlagfinderError",
     "Loop",
@@ -54,11 +63,15 @@ __all__ = [
     "Values",
     "Wait",
     "Writer",
+    "build_graph",
+    "diagnose",
     "diff",
     "find_flags",
+    "open_graph",
     "open_trace",
     "plan_poke",
     "poke",
     "record",
+    "record_events",
     "spin",
 ]
