@@ -219,12 +219,22 @@ static void on_thread_init(void *drcontext)
     write_start(thread, drcontext);
 }
 
+/* In a fork's child DynamoRIO first clears away all threads but the one that forked. They live on in the parent,
+ * which writes to their chunks. (A vfork child that ends is another process too, but itself.) */
+static bool is_of_another_process(const struct ff_thread *thread)
+{
+    return (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0) != ff_process_id &&
+           (uint32_t)ff_syscall3(SYS_gettid, 0, 0, 0) != thread->tid;
+}
+
 static void on_thread_exit(void *drcontext)
 {
     struct ff_thread *thread = ff_thread_of(drcontext);
     struct ff_thread_exit end = {.ts = ff_event_now(), .status = thread->exit_status};
-    ff_thread_event(thread, FF_EVENT_THREAD_EXIT, &end, sizeof end);
-    ff_thread_flush(thread);
+    if (!is_of_another_process(thread)) {
+        ff_thread_event(thread, FF_EVENT_THREAD_EXIT, &end, sizeof end);
+        ff_thread_flush(thread);
+    }
     drmgr_set_tls_field(drcontext, tls_index, NULL);
     /* Not always by itself: what a vfork child left is cleared away by its parent. */
     if (ff_thread_here() == thread)
