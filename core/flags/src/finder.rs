@@ -5,7 +5,7 @@ use flagfinder_code::Code;
 use crate::analysis::Analysis;
 use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
-use crate::rank::{self, Ranked, ENOUGH};
+use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE};
 use crate::report::{
     Flag, FlagKind, Group, LoopKind, LoopReport, Report, ThreadName, Threads, Verdict,
 };
@@ -229,12 +229,17 @@ impl Builder<'_> {
     }
 
     fn verdict(&self, flags: &[Flag], call_first: bool, kind: LoopKind) -> (Verdict, String) {
+        let enough = if self.outside.live {
+            ENOUGH_ALONE
+        } else {
+            ENOUGH
+        };
         match flags.first() {
             Some(flag) if call_first => (
                 Verdict::SyscallLoop,
                 format!("the loop repeats because {}", flag.name),
             ),
-            Some(flag) if flag.confidence >= ENOUGH && flag.kind != FlagKind::Syscall => {
+            Some(flag) if flag.confidence >= enough && flag.kind != FlagKind::Syscall => {
                 let text = format!("the loop polls {}; it ends when {}", flag.name, flag.exit_when);
                 if kind == LoopKind::Rmw {
                     (Verdict::Lock, text)
