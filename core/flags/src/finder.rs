@@ -255,7 +255,16 @@ impl Builder<'_> {
                 Verdict::NoFlag,
                 "what decides the loop's exits is changed by the loop's own thread in every iteration: it makes progress".into(),
             ),
-            _ => (
+            Some(flag) => (
+                Verdict::NoFlag,
+                format!(
+                    "nothing that decides the loop's exits is sure enough to be called the flag; {}, at {:.2}, comes nearest{}",
+                    flag.name,
+                    flag.confidence,
+                    flag.evidence.last().map(|doubt| format!(" ({doubt})")).unwrap_or_default(),
+                ),
+            ),
+            None => (
                 Verdict::NoFlag,
                 "no exit of the loop depends on memory that stays the same and that this thread does not write".into(),
             ),

@@ -35,6 +35,10 @@ const CERTAIN: f64 = 0.99;
 /// Most that a word gets when an interpreter reads it: it may be any of the interpreter's own.
 const INTERPRETER: f64 = 0.6;
 
+/// Words that decide exits of one loop in generated code; more are mostly guards: a JIT compiler tests
+/// types, lengths and assumptions in every iteration, in the same way as a program tests its flags.
+const GUARDS: usize = 3;
+
 struct Scale {
     score: f64,
     evidence: Vec<String>,
@@ -72,6 +76,8 @@ struct ExitDepths {
     /// Number of different stack levels between the loop's frame and the exit's.
     depth: Vec<u32>,
     runtime: Vec<bool>,
+    /// In generated code, and one of many.
+    guard: Vec<bool>,
 }
 
 impl ExitDepths {
@@ -92,7 +98,14 @@ impl ExitDepths {
             let own_runtime = code.symbol.as_deref().is_some_and(is_runtime_symbol);
             own_runtime || code.module.as_deref().is_some_and(is_runtime_module)
         };
+        let generated = |exit: &Exit| names.code(window.pc(exit.step)).module.is_none();
+        let many = analysis.candidates.len() > GUARDS;
         ExitDepths {
+            guard: analysis
+                .exits
+                .iter()
+                .map(|exit| many && generated(exit))
+                .collect(),
             depth: analysis.exits.iter().map(depth).collect(),
             runtime: analysis.exits.iter().map(runtime).collect(),
         }
@@ -226,6 +239,9 @@ fn exit_bonus(
     if let Some((by, reason)) = outside.exit(window.pc(exit.step), exit.other) {
         bonus += by;
         why.push(reason);
+    } else if depths.guard[index] {
+        bonus -= 0.2;
+        why.push("generated code tests types and bounds just so, and several words here".into());
     }
     (bonus, why)
 }

@@ -6,7 +6,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use iced_x86::FlowControl;
+use iced_x86::{ConditionCode, FlowControl, Mnemonic, OpKind, Register};
 
 use crate::dependence::{Dependence, Input};
 use crate::spin_loop::SpinLoop;
@@ -118,7 +118,7 @@ impl<'w> Slicer<'w> {
                 instruction.near_branch_target()
             };
             let often = branch.rounds * 2 >= rounds.min(8);
-            if often && !seen.contains(&(other, *rsp)) {
+            if often && !seen.contains(&(other, *rsp)) && !self.checks_stack(branch.last) {
                 exits.push(Exit {
                     step: branch.last,
                     taken,
@@ -135,6 +135,33 @@ impl<'w> Slicer<'w> {
             self.slice(exit);
         }
         exits
+    }
+
+    /// Is it "how much stack is left", which managed code asks in every loop? What it compares with is a
+    /// word of the runtime's, and leaving by it leads back.
+    fn checks_stack(&self, branch: u32) -> bool {
+        let ordered = matches!(
+            self.window.code(branch).instruction.condition_code(),
+            ConditionCode::b | ConditionCode::be | ConditionCode::a | ConditionCode::ae
+        );
+        let values = |step: u32| {
+            let inputs = self.dependence.inputs(step).iter();
+            inputs.filter(|edge| matches!(edge.input, Input::Value))
+        };
+        ordered
+            && values(branch).any(|edge| {
+                let compare = &self.window.code(edge.from).instruction;
+                let of_pointer = (0..compare.op_count()).any(|op| {
+                    compare.op_kind(op) == OpKind::Register
+                        && compare.op_register(op) == Register::RSP
+                });
+                // A large frame's end.
+                let of_frame = values(edge.from).any(|edge| {
+                    let lea = &self.window.code(edge.from).instruction;
+                    lea.mnemonic() == Mnemonic::Lea && lea.memory_base() == Register::RSP
+                });
+                compare.mnemonic() == Mnemonic::Cmp && (of_pointer || of_frame)
+            })
     }
 
     fn slice(&self, exit: &mut Exit) {
