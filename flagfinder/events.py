@@ -225,6 +225,16 @@ def _wait(
             os.close(handle)
 
 
+@dataclass(frozen=True)
+class EventFindings:
+    """What a check found, a line each. ``violations``: what is wrong; none, and the file is sound. ``notes``: what it
+    can't know through no fault of its own, such as switches that the kernel does not report.
+    """
+
+    violations: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
 class EventFile:
     """A recording of events. Raises BadTraceError for what is none, is newer, or has lost its description."""
 
@@ -237,9 +247,9 @@ class EventFile:
         fields: dict[str, Any] = json.loads(self.core.summary())
         return fields
 
-    def check(self) -> list[str]:
-        """What is wrong with the file, a line each; empty when it is sound."""
-        return self.core.check()
+    def check(self) -> EventFindings:
+        """Reads the whole file and judges it."""
+        return EventFindings(**{name: tuple(lines) for name, lines in json.loads(self.core.check()).items()})
 
     def dump(self, tid: int | None = None, start: int = 0, limit: int = 1000) -> list[str]:
         """Events as text, those that concern thread ``tid`` (None: all), from the time ``start`` (ns) on."""

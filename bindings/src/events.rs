@@ -93,10 +93,11 @@ impl EventFile {
         wait(py, move || engine::summary(&file))
     }
 
-    /// What is wrong, a line each.
-    fn check(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+    /// What is wrong and what can't be known, as JSON of `Findings`.
+    fn check(&self, py: Python<'_>) -> PyResult<String> {
         let file = Arc::clone(&self.inner);
-        wait(py, move || engine::check(&file))
+        let findings = wait(py, move || engine::check(&file))?;
+        Ok(to_json(&findings))
     }
 
     /// Events as text, from time `start` on, those of thread `tid` (0: all).

@@ -152,12 +152,16 @@ def _info(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _check(options: argparse.Namespace, terminal: Terminal) -> int:
-    violations = EventFile(options.file).check()
+    findings = EventFile(options.file).check()
+    violations = findings.violations
     if options.json:
-        print_json(terminal, "events-check", {"sound": not violations, "violations": violations})
+        fields = {"sound": not violations, "violations": violations, "notes": findings.notes}
+        print_json(terminal, "events-check", fields)
     else:
         for violation in violations:
             terminal.result(violation)
+        for note in findings.notes:
+            terminal.result(f"note: {note}")
         verdict = count(len(violations), "violation") if violations else "sound"
         terminal.result(f"{options.file}: {verdict}")
     return 65 if violations else EXIT_FOUND

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
+
+use crate::continuity::Continuity;
 use crate::event::{Event, Kind};
 use crate::reader::EventFile;
 
@@ -42,16 +45,29 @@ impl Checker {
     }
 }
 
-/// What is wrong, a line each; empty: sound.
-pub fn check(file: &EventFile) -> Vec<String> {
+/// What [`check`] finds, a line each.
+#[derive(Debug, Default, Serialize)]
+pub struct Findings {
+    /// What is wrong; empty: sound.
+    pub violations: Vec<String>,
+    /// What the file can't know, through no fault of its own.
+    pub notes: Vec<String>,
+}
+
+/// Reads all events and judges them.
+pub fn check(file: &EventFile) -> Findings {
     let mut checker = Checker::default();
+    let mut continuity = Continuity::of(file);
     for damage in file.damage() {
         checker.report(format!(
             "file offset {:#x}: {}, {} bytes",
             damage.offset, damage.what, damage.bytes
         ));
     }
-    let bad = file.events(|event| checker.see(event));
+    let bad = file.events(|event| {
+        checker.see(event);
+        continuity.see(event);
+    });
     bad.iter()
         .for_each(|error| checker.report(error.to_string()));
     match &file.end {
@@ -68,7 +84,15 @@ pub fn check(file: &EventFile) -> Vec<String> {
                     end.lost
                 ));
             }
+            // Where nothing is said to be missing, nothing may be.
+            if end.lost == 0 && bad.is_empty() && file.damage().is_empty() {
+                let hole = continuity.violation();
+                hole.into_iter().for_each(|hole| checker.report(hole));
+            }
         }
     }
-    checker.violations
+    Findings {
+        violations: checker.violations,
+        notes: continuity.note().into_iter().collect(),
+    }
 }

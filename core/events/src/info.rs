@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::continuity::Continuity;
 use crate::event::Kind;
 use crate::facts::{End, Info, Mark, Note};
 use crate::reader::EventFile;
@@ -23,7 +24,7 @@ struct Summary<'f> {
     different_stacks: usize,
     descriptors: usize,
     marks: &'f [Mark],
-    notes: &'f [Note],
+    notes: Vec<Note>,
     damaged_blocks: usize,
     end: &'f Option<End>,
 }
@@ -33,7 +34,9 @@ pub fn summary(file: &EventFile) -> String {
     let mut events = BTreeMap::new();
     let mut wakes = BTreeMap::new();
     let mut lost = BTreeMap::new();
+    let mut continuity = Continuity::of(file);
     let bad = file.events(|event| {
+        continuity.see(event);
         if event.kind == Kind::Lost {
             *lost.entry(event.cpu).or_default() += event.words[0];
             return;
@@ -42,6 +45,10 @@ pub fn summary(file: &EventFile) -> String {
         if event.kind == Kind::Waking {
             *wakes.entry(event.context().name()).or_default() += 1;
         }
+    });
+    let hidden = continuity.note().map(|text| Note {
+        level: "note".into(),
+        text,
     });
     let summary = Summary {
         info: &file.info,
@@ -53,7 +60,7 @@ pub fn summary(file: &EventFile) -> String {
         different_stacks: file.stack_count(),
         descriptors: file.descriptors.len(),
         marks: &file.marks,
-        notes: &file.notes,
+        notes: file.notes.iter().cloned().chain(hidden).collect(),
         damaged_blocks: file.damage().len() + bad.len(),
         end: &file.end,
     };

@@ -10,6 +10,7 @@ mod check;
 mod clock;
 mod columns;
 pub mod container;
+mod continuity;
 mod descriptors;
 mod drain;
 mod dump;
@@ -24,7 +25,7 @@ mod record;
 mod writer;
 
 pub use call::{Call, CallEnd};
-pub use check::check;
+pub use check::{check, Findings};
 pub use dump::dump;
 pub use error::{EventsError, Result};
 pub use event::{Context, Event, Kind, State};

@@ -30,8 +30,8 @@ const BUSY: usize = 50_000;
 const DRAINED: usize = 1 << 18;
 /// What is kept back is written at least so often: a killed recorder's file holds the rest.
 const OLD: Duration = Duration::from_secs(1);
-/// A new program has mapped its libraries by then.
-const LOADED: Duration = Duration::from_millis(300);
+/// A program has mapped its libraries after so many ms, sooner or later; one that was forked has them at once.
+const LOADED: [u64; 5] = [0, 10, 30, 100, 300];
 const SMALLEST_RING: u64 = 1 << 16;
 const LARGEST_RING: u64 = 1 << 31;
 
@@ -393,17 +393,22 @@ impl Consumer {
     fn take(&mut self) -> usize {
         let (drain, writer, descriptors) =
             (&mut self.drain, &mut self.writer, &mut self.descriptors);
-        let fresh = &mut self.fresh;
+        let (fresh, stacks) = (&mut self.fresh, self.stacks);
         let now = clock::monotonic();
         self.ring.drain(DRAINED, |record| {
             let Some(event) = drain.take(record, writer) else {
                 return;
             };
             descriptors.see(&event, now);
-            if event.kind == Kind::Exec {
-                let at = Instant::now();
-                fresh.extend([(at, event.halves(0).0), (at + LOADED, event.halves(0).0)]);
-            }
+            let (pid, other) = event.halves(0);
+            let times = match event.kind {
+                Kind::Exec => &LOADED[..],
+                Kind::Fork if stacks && pid != other => &LOADED[..1],
+                _ => return,
+            };
+            let at = Instant::now();
+            let due = times.iter().map(|&ms| at + Duration::from_millis(ms));
+            fresh.extend(due.map(|at| (at, pid)));
         })
     }
 
