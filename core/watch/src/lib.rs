@@ -18,7 +18,6 @@ pub mod protocol;
 mod request;
 mod session;
 mod site;
-mod stack;
 mod thread_blocks;
 mod timeline;
 mod until;

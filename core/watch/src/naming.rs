@@ -1,18 +1,16 @@
 //! Names of code and stacks as JSON, each made once: a hot writer makes the same ones a hundred thousand times a second.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flagfinder_code::{Names, NamesInput};
+use flagfinder_code::{CallSites, Names, NamesInput};
 use rustc_hash::FxHashMap;
 
 use crate::access::{self, Access, Registers};
 use crate::memory::Memory;
-use crate::stack::CallSites;
 use crate::thread_blocks;
 
 /// Libraries loaded later are looked for at most this often.
@@ -160,24 +158,13 @@ impl Naming {
 /// Code as it is in memory; in the module's file once the process is gone.
 pub(crate) fn code(names: &Names, memory: &Memory, address: u64, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
-    let read = match memory.read(address, &mut bytes) {
-        0 => from_file(names, address, &mut bytes).unwrap_or(0),
-        read => read,
-    };
-    bytes.truncate(read);
-    bytes
-}
-
-fn from_file(names: &Names, address: u64, bytes: &mut [u8]) -> Option<usize> {
-    let mut modules = names.input().modules.iter();
-    let (module, segment) = modules.find_map(|module| {
-        let mut segments = module.segments.iter();
-        let segment = segments.find(|s| (s.start..s.end).contains(&address))?;
-        Some((module, segment))
-    })?;
-    let offset = address - segment.start + segment.file_offset;
-    let file = File::open(&module.file).ok()?;
-    file.read_at(bytes, offset).ok()
+    match memory.read(address, &mut bytes) {
+        0 => names.file_code(address, count),
+        read => {
+            bytes.truncate(read);
+            bytes
+        }
+    }
 }
 
 fn json(code: &flagfinder_code::Code) -> Arc<str> {

@@ -6,10 +6,9 @@
 
 use rustc_hash::FxHashMap;
 
-use flagfinder_code::Names;
-use iced_x86::{FlowControl, OpKind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
 
-use crate::access::decode;
+use crate::names::Names;
 
 const SHORTEST_CALL: usize = 2;
 const LONGEST_CALL: usize = 7;
@@ -26,7 +25,7 @@ struct CallSite {
 
 /// Remembers which addresses follow a call.
 #[derive(Debug, Default)]
-pub(crate) struct CallSites {
+pub struct CallSites {
     known: FxHashMap<u64, Option<CallSite>>,
 }
 
@@ -51,7 +50,8 @@ impl CallSites {
             // Longest first, as a call's tail may look like a shorter one.
             (SHORTEST_CALL..=bytes.len()).rev().find_map(|length| {
                 let start = address - length as u64;
-                let call = decode(&bytes[bytes.len() - length..], start)?;
+                let tail = &bytes[bytes.len() - length..];
+                let call = Decoder::with_ip(64, tail, start, DecoderOptions::NONE).decode();
                 let is_call = matches!(
                     call.flow_control(),
                     FlowControl::Call | FlowControl::IndirectCall
