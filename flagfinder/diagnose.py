@@ -19,7 +19,8 @@ class Culprit:
     """A thread that did something unusual while others waited for it.
 
     ``start`` and ``dur`` in ns (CLOCK_MONOTONIC); ``doing`` in words; ``depth`` is how far from the hang it is, 0 the
-    hang itself.
+    hang itself; ``stack``: call sites where it blocked, innermost first (of one that computed, where it did in the
+    end); empty without ``--stacks``.
     """
 
     vertex: int
@@ -31,6 +32,7 @@ class Culprit:
     dur: int
     doing: str
     depth: int
+    stack: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,7 @@ def diagnose(graph: EventGraph, thread: int | None = None, at: int | None = None
     raw = graph.diagnose_json(thread, at)
     if raw is None:
         return None
-    culprits = tuple(
-        Culprit(**{("hang_class" if name == "class" else name): value for name, value in fields.items()})
-        for fields in raw["culprits"]
-    )
+    culprits = tuple(_culprit(**fields) for fields in raw["culprits"])
     return Diagnosis(
         raw["class"],
         raw["thread"]["tid"],
@@ -77,3 +76,8 @@ def diagnose(graph: EventGraph, thread: int | None = None, at: int | None = None
         tuple(raw["advice"]),
         raw,
     )
+
+
+def _culprit(stack: list[str], **fields: Any) -> Culprit:
+    hang_class = fields.pop("class")
+    return Culprit(hang_class=hang_class, stack=tuple(stack), **fields)

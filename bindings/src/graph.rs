@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use flagfinder_events::Call;
 use flagfinder_graph as engine;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::errors::raise;
 use crate::events::EventFile;
@@ -51,6 +53,32 @@ impl EventGraph {
         engine::query(&self.inner, tid, start, end, limit)
     }
 
+    fn export_perfetto(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        py.detach(|| self.inner.export_perfetto(Path::new(path)))
+            .map_err(raise)
+    }
+
+    /// Threads, call sites, stacks, as JSON of `Meta`.
+    fn meta(&self) -> String {
+        to_json(&self.inner.meta)
+    }
+
+    /// All vertices and all edges, as they lie in memory: little-endian, without padding.
+    fn records<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
+        let (vertices, edges) = self.inner.records();
+        (PyBytes::new(py, vertices), PyBytes::new(py, edges))
+    }
+
+    /// A `CriticalPath` as JSON for a `PathRequest` as JSON; `None`: no such thread.
+    fn critical_path(&self, py: Python<'_>, request: &str) -> PyResult<Option<String>> {
+        let request = serde_json::from_str(request);
+        let request: engine::PathRequest =
+            request.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let graph = Arc::clone(&self.inner);
+        let found = wait(py, move || engine::critical_path(&graph, &request))?;
+        Ok(found.map(|path| to_json(&path)))
+    }
+
     /// A `Diagnosis` as JSON for a `Request` as JSON; `None`: nothing that could be a hang.
     fn diagnose(&self, py: Python<'_>, request: &str) -> PyResult<Option<String>> {
         let request = serde_json::from_str(request);
@@ -60,4 +88,23 @@ impl EventGraph {
         let found = wait(py, move || engine::diagnose(&graph, &request))?;
         Ok(found.map(|diagnosis| to_json(&diagnosis)))
     }
+}
+
+/// What an edge's kind, a number, is called.
+#[pyfunction]
+pub fn edge_kinds() -> Vec<&'static str> {
+    engine::KINDS.iter().map(|kind| kind.name()).collect()
+}
+
+#[pyfunction]
+pub fn call_name(number: u16) -> String {
+    Call::name_of(number)
+}
+
+/// A recording's `Profile` as JSON.
+#[pyfunction]
+pub fn profile(py: Python<'_>, file: &EventFile) -> PyResult<String> {
+    let file = Arc::clone(&file.inner);
+    let found = wait(py, move || engine::profile(&file))?;
+    Ok(to_json(&found))
 }

@@ -31,6 +31,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<events::EventRecorder>()?;
     module.add_class::<events::EventFile>()?;
     module.add_class::<graph::EventGraph>()?;
+    module.add_function(wrap_pyfunction!(graph::edge_kinds, module)?)?;
+    module.add_function(wrap_pyfunction!(graph::call_name, module)?)?;
+    module.add_function(wrap_pyfunction!(graph::profile, module)?)?;
     module.add_function(wrap_pyfunction!(divergence::diff, module)?)?;
     module.add_function(wrap_pyfunction!(registers::registers_before, module)?)?;
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;

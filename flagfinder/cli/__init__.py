@@ -13,7 +13,23 @@ import traceback
 from collections.abc import Sequence
 from importlib import metadata
 
-from flagfinder.cli import diagnose, diff, doctor, events, find, graph, poke, record, registers, spin, trace, watch
+from flagfinder.cli import (
+    compare,
+    critical_path,
+    diagnose,
+    diff,
+    doctor,
+    events,
+    find,
+    graph,
+    poke,
+    record,
+    registers,
+    report,
+    spin,
+    trace,
+    watch,
+)
 from flagfinder.cli.common import Parser
 from flagfinder.errors import FlagfinderError
 from flagfinder.report.terminal import ColorChoice, Terminal
@@ -39,7 +55,8 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"flagfinder {metadata.version('flagfinder')}")
     verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
-    for module in (record, trace, diff, registers, find, spin, watch, poke, events, graph, diagnose, doctor):
+    hangs = (events, graph, diagnose, report, critical_path, compare)
+    for module in (record, trace, diff, registers, find, spin, watch, poke, *hangs, doctor):
         module.add_parser(verbs)
     return parser
 

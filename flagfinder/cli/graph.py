@@ -1,4 +1,4 @@
-"""``flagfinder graph build|info|query``: the event graph."""
+"""``flagfinder graph build|info|query|export``: the event graph."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Parser, Subparsers, add_verb, print_json
 from flagfinder.errors import UsageError
 from flagfinder.graph import build_graph, open_graph
+from flagfinder.graph_export import FORMATS, export_graph
 from flagfinder.report.graph_report import show_summary, show_vertices
 from flagfinder.report.terminal import Terminal
 
@@ -45,7 +46,18 @@ def add_parser(subparsers: Subparsers) -> None:
         "  flagfinder graph query run.graph --tid 4711 --limit 20",
         _query,
     )
-    for action in (info, query):
+    export = add_verb(
+        actions,
+        "export",
+        "Write the graph for other tools: the Perfetto UI, GraphML, Parquet.",
+        "  flagfinder graph export run.graph -o run.perfetto-trace     open it in ui.perfetto.dev\n"
+        "  flagfinder graph export run.graph -o run.graphml\n"
+        "  flagfinder graph export run.graph -o run.parquet            a folder of tables; needs pyarrow",
+        _export,
+    )
+    export.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the file or folder to write")
+    export.add_argument("--format", choices=FORMATS, help="default: what the file's name ends in")
+    for action in (info, query, export):
         action.add_argument("file", type=Path, metavar="GRAPH")
     query.add_argument("--tid", type=int, help="this thread only")
     query.add_argument("--from", dest="start", type=int, default=0, metavar="NS", help="from this time on")
@@ -83,3 +95,12 @@ def _query(options: argparse.Namespace, terminal: Terminal) -> int:
     else:
         show_vertices(terminal, vertices)
     return EXIT_FOUND if vertices else EXIT_NOTHING_FOUND
+
+
+def _export(options: argparse.Namespace, terminal: Terminal) -> int:
+    written = [str(path) for path in export_graph(open_graph(options.file), options.output, options.format)]
+    if options.json:
+        print_json(terminal, "graph-export", {"files": written})
+    else:
+        terminal.message("wrote " + ", ".join(written))
+    return EXIT_FOUND

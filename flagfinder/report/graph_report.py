@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from flagfinder.critical_path import BlockedWait, CriticalPath
 from flagfinder.diagnose import Diagnosis
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration
@@ -43,6 +44,9 @@ def show_vertices(terminal: Terminal, vertices: Sequence[Mapping[str, Any]]) -> 
             whom = "" if cause["tid"] is None else f" from thread {cause['tid']} ({cause['thread']})"
             text.append(f"; {cause['edge']}{whom}")
         terminal.result(text)
+        _sites(terminal, "blocks", vertex["stack"])
+        for cause in vertex["causes"]:
+            _sites(terminal, "woken", cause["stack"])
 
 
 def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
@@ -53,9 +57,54 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         line = Text("  culprit: ", "bold").append(f"thread {culprit.tid} ({culprit.thread})", "bold cyan")
         line.append(f" of process {culprit.pid}, {culprit.doing}, for {duration(culprit.dur)} ({culprit.hang_class})")
         terminal.result(line)
+        _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
     if found.circular:
         terminal.result("  They wait for each other.")
     for command in found.advice:
         terminal.result(Text("  to go on: ", "dim").append(command, "cyan"))
     if found.raw["lost"]:
         terminal.warning(f"{found.raw['lost']:,} events were lost: causes may be missing")
+
+
+def _sites(terminal: Terminal, label: str, stack: Sequence[str]) -> None:
+    for number, site in enumerate(stack):
+        terminal.result(Text(f"      {label if number == 0 else '':<10}", "dim").append(site, "dim"))
+
+
+def _wait_line(wait: BlockedWait) -> Text:
+    what = {"lock": "lock contention", "condition": "a condition", None: wait.call or "blocked"}[wait.kind]
+    text = Text(f"  {duration(wait.dur):>8} ", "bold").append(f"thread {wait.tid} ({wait.thread}): {what}", "default")
+    if wait.target:
+        text.append(f" on {wait.target}")
+    return text.append(f", {wait.edge} from thread {wait.by_tid} ({wait.by_thread})")
+
+
+def show_critical_path(terminal: Terminal, found: CriticalPath, limit: int) -> None:
+    """Whose time it was, then the longest waits."""
+    whole = found.end - found.start
+    head = Text(f"thread {found.tid} ({found.thread})", "bold").append(
+        f", {duration(whole)}, was made up of", "default"
+    )
+    terminal.result(head)
+    for share in found.threads:
+        part = 100 * share.dur / whole if whole else 0
+        line = Text(f"  {part:5.1f}% ", "bold").append(f"thread {share.tid} ({share.thread}): ", "default")
+        terminal.result(line.append(f"{duration(share.dur)}, {duration(share.run)} of it on a CPU"))
+    longest = sorted(found.waits, key=lambda wait: -wait.dur)
+    if longest:
+        terminal.result(Text("the longest waits for others:", "bold"))
+    for wait in longest[:limit]:
+        terminal.result(_wait_line(wait))
+        if wait.inversion:
+            line = Text("           priority inversion: ", "bold red")
+            line.append(
+                f"the holder is less urgent ({wait.inversion.holder} against {wait.inversion.waiter})", "default"
+            )
+            if wait.inversion.instead_tid is not None:
+                line.append(f" and had no CPU for {duration(wait.inversion.starved)}: thread ")
+                line.append(f"{wait.inversion.instead_tid} ({wait.inversion.instead}) had it most")
+            terminal.result(line)
+        _sites(terminal, "blocked", wait.stack)
+        _sites(terminal, "woken", wait.wake_stack)
+    if found.raw["lost"]:
+        terminal.warning(f"{found.raw['lost']:,} events were lost: waits may be missing")

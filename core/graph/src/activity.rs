@@ -148,7 +148,9 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
     let call = vertex
         .call()
         .filter(|_| activity.class != Class::LongRunning);
+    let starved = vertex.run < (vertex.end - vertex.start) / 2;
     match (activity.class, call) {
+        (Class::LongRunning, _) if starved => "ready to run, mostly without a CPU".into(),
         (Class::LongRunning, _) => "computing".into(),
         (Class::RepeatedYield, Some(call)) if vertex.yields < YIELDS => {
             format!("polling with {}", call.name())

@@ -7,6 +7,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::flags;
 use crate::graph::{Edge, EdgeKind, Gap, Graph, Meta, ThreadMeta, Vertex, NOBODY, NO_RESULT};
+use crate::stacks::Stacks;
 
 /// Between a wake and the signal it was for: both come from one function of the kernel.
 const JUST_NOW: u64 = 100_000;
@@ -35,6 +36,9 @@ struct Builder {
     timers: FxHashMap<u64, u32>,
     /// The timer that is about to wake somebody, by CPU.
     firing: FxHashMap<u16, u64>,
+    /// Who runs, by CPU.
+    running: FxHashMap<u16, u32>,
+    stacks: Stacks,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -79,12 +83,8 @@ impl Builder {
             ..Vertex::default()
         });
         if let Some(last) = last {
-            self.edge(
-                last,
-                number,
-                EdgeKind::Weak,
-                self.vertices[last as usize].end,
-            );
+            let end = self.vertices[last as usize].end;
+            self.edge(last, number, EdgeKind::Weak, end, 0);
         }
         number
     }
@@ -100,29 +100,47 @@ impl Builder {
         }
     }
 
-    fn edge(&mut self, from: u32, to: u32, kind: EdgeKind, ts: u64) {
+    /// The number under which the graph keeps an event's stack, which is one of thread `tid`.
+    fn stack(&mut self, tid: u32, event: &Event) -> u32 {
+        if event.stack == 0 {
+            return 0;
+        }
+        let index = self.thread(tid).index;
+        let pid = self.meta.threads[index as usize].pid;
+        self.stacks.number(pid, event.stack)
+    }
+
+    fn edge(&mut self, from: u32, to: u32, kind: EdgeKind, ts: u64, stack: u32) {
         self.edges.push(Edge {
             from,
             to,
             ts,
             kind: kind as u32,
-            reserved: 0,
+            stack,
         });
     }
 
     fn switch(&mut self, event: &Event, place: u64) {
+        // Switches between others are not recorded without --all: how long such a thread ran is then not known.
+        let before = self.running.insert(event.cpu, event.b);
+        if let Some(unseen) = before.filter(|&tid| tid != event.a && tid != 0) {
+            self.thread(unseen).on_cpu = None;
+        }
         if event.a != 0 {
             let open = self.current(event.a, event.ts);
             let since = self.thread(event.a).on_cpu.take();
+            let stack = self.stack(event.a, event);
             let vertex = &mut self.vertices[open as usize];
             vertex.run += since.map_or(0, |since| event.ts - since.min(event.ts));
             vertex.end = event.ts;
+            vertex.cpu = event.cpu.into();
             let state = event.state();
             if state == State::Preempted {
                 let yields = event.call().is_some_and(|call| Call::yields(call.number));
                 vertex.yields += u32::from(yields);
             } else {
                 vertex.call = event.words[0];
+                vertex.stack = stack;
                 vertex.semantics = mix(vertex.semantics, place);
                 vertex.blocks = u32::from(state != State::Dead);
                 let thread = self.thread(event.a);
@@ -130,7 +148,8 @@ impl Builder {
             }
         }
         if event.b != 0 {
-            self.current(event.b, event.ts);
+            let open = self.current(event.b, event.ts);
+            self.vertices[open as usize].cpu = event.cpu.into();
             self.thread(event.b).on_cpu = Some(event.ts);
         }
     }
@@ -138,6 +157,8 @@ impl Builder {
     fn waking(&mut self, event: &Event) {
         let thread = *self.thread(event.b);
         let timer = self.firing.remove(&event.cpu);
+        let (priority, _) = event.priorities();
+        self.meta.threads[thread.index as usize].priority = priority;
         if thread.open.is_some() {
             return; // It can run already: this wake caused nothing.
         }
@@ -156,7 +177,8 @@ impl Builder {
             NOBODY
         };
         self.thread(event.b).woken = Some((self.edges.len(), event.a, event.ts));
-        self.edge(from, vertex, kind, event.ts);
+        let stack = self.stack(event.a, event);
+        self.edge(from, vertex, kind, event.ts, stack);
     }
 
     /// The kernel tells of a signal just after it has woken the thread for it.
@@ -178,11 +200,12 @@ impl Builder {
             Kind::Fork => {
                 let from = self.current(event.a, event.ts);
                 self.threads.remove(&event.b);
-                let (pid, _) = event.halves(0);
+                let (pid, parent) = event.halves(0);
+                self.stacks.forked(pid, parent);
                 let name = event.name(1);
                 self.describe(event.b, |meta| (meta.pid, meta.name) = (pid, name));
                 let child = self.begin(event.b, event.ts);
-                self.edge(from, child, EdgeKind::Fork, event.ts);
+                self.edge(from, child, EdgeKind::Fork, event.ts, 0);
             }
             Kind::Exec => self.describe(event.a, |meta| meta.name = event.name(1)),
             Kind::Rename => self.describe(event.b, |meta| meta.name = event.name(0)),
@@ -263,6 +286,8 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         threads: FxHashMap::default(),
         timers: FxHashMap::default(),
         firing: FxHashMap::default(),
+        running: FxHashMap::default(),
+        stacks: Stacks::default(),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {
@@ -279,7 +304,6 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         builder.meta.events += u64::from(event.kind != Kind::Lost);
         builder.take(event, place);
     });
-    let last = builder.meta.last;
     for thread in builder.threads.values() {
         if let Some(open) = thread.open {
             let vertex = &mut builder.vertices[open as usize];
@@ -287,6 +311,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
             vertex.end = last;
         }
     }
+    (builder.meta.sites, builder.meta.stacks) = builder.stacks.resolve(file);
     let mut graph = Graph::new(builder.meta, builder.vertices, builder.edges);
     flags::add(&mut graph, watched);
     graph

@@ -35,6 +35,8 @@ pub struct PathStep {
     pub dur: u64,
     /// How it caused the step before; of the first: null.
     pub edge: Option<&'static str>,
+    /// Call sites where it blocks in the end, innermost first.
+    pub stack: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -50,6 +52,8 @@ pub struct Culprit {
     pub doing: String,
     /// How far from the hang: 1 is a thread that the hang waited for.
     pub depth: usize,
+    /// Call sites where it blocked, innermost first; of one that computed, where it did in the end.
+    pub stack: Vec<String>,
 }
 
 /// What `flagfinder diagnose --json` prints beside its schema.
@@ -94,7 +98,13 @@ fn step(graph: &Graph, step: &Step) -> PathStep {
         start: vertex.start,
         dur: vertex.end - vertex.start,
         edge: step.edge.map(EdgeKind::name),
+        stack: stack(graph, step.vertex),
     }
+}
+
+fn stack(graph: &Graph, vertex: u32) -> Vec<String> {
+    let sites = graph.stack(graph.vertex(vertex).stack);
+    sites.into_iter().map(str::to_owned).collect()
 }
 
 fn same_place(graph: &Graph, a: u32, b: u32) -> bool {
@@ -160,6 +170,7 @@ impl Search<'_> {
             dur: activity.dur(),
             doing: describe(self.graph, activity),
             depth,
+            stack: stack(self.graph, vertex),
         });
     }
 

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::graph::{Edge, Graph, Meta, Vertex, NOBODY};
 
 const MAGIC: &[u8; 8] = b"FFGRAPH\n";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const LEVEL: i32 = 1;
 /// A damaged length must not become an allocation.
 const MOST: u64 = 64 << 30;
@@ -24,7 +24,7 @@ fn bad(found: impl Into<String>) -> EventsError {
     }
 }
 
-fn failed(what: &str, path: &Path, error: &std::io::Error) -> EventsError {
+pub(crate) fn failed(what: &str, path: &Path, error: &std::io::Error) -> EventsError {
     EventsError {
         exit_code: if error.kind() == std::io::ErrorKind::PermissionDenied {
             77

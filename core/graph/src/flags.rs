@@ -44,7 +44,7 @@ pub(crate) fn add(graph: &mut Graph, watched: &[String]) {
                         to: vertex,
                         ts: line.ts,
                         kind: EdgeKind::Flag as u32,
-                        reserved: 0,
+                        stack: 0,
                     }));
                 }
                 _ => continue,

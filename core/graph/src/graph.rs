@@ -1,6 +1,6 @@
 //! The graph's types. Vertices of one thread follow each other; edges are sorted by the vertex they lead to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytemuck::{Pod, Zeroable};
 use flagfinder_events::{Call, Mark};
@@ -92,6 +92,10 @@ pub struct Vertex {
     pub flags: u32,
     /// 1: it ends by blocking; 0: by the recording's end, or the thread's.
     pub blocks: u32,
+    /// Where it blocks, see [`Graph::stack`].
+    pub stack: u32,
+    /// The CPU that it ran on last.
+    pub cpu: u32,
 }
 
 impl Vertex {
@@ -108,7 +112,8 @@ pub struct Edge {
     pub ts: u64,
     /// [`EdgeKind`] as a number.
     pub kind: u32,
-    pub reserved: u32,
+    /// Where the waker was, see [`Graph::stack`].
+    pub stack: u32,
 }
 
 impl Edge {
@@ -126,6 +131,9 @@ pub struct ThreadMeta {
     pub pid: u32,
     pub name: String,
     pub kernel: bool,
+    /// The kernel's, when it was last woken: below 100 real time, 120 ordinary, lower is more urgent; 0: never seen.
+    #[serde(default)]
+    pub priority: u8,
 }
 
 /// Events that are missing on a CPU.
@@ -152,6 +160,11 @@ pub struct Meta {
     pub threads: Vec<ThreadMeta>,
     /// (process, descriptor) to what it was.
     pub targets: Vec<(u32, i32, String)>,
+    /// Call sites by name, and stacks of them by their numbers, innermost first. Stack 0 is empty.
+    #[serde(default)]
+    pub sites: Vec<String>,
+    #[serde(default)]
+    pub stacks: Vec<Vec<u32>>,
 }
 
 /// A wait: from the end of a vertex to the start of the next of its thread.
@@ -170,6 +183,38 @@ impl Wait {
     }
 }
 
+/// A rare function is in one of so many stacks, or in two.
+const RARE: usize = 50;
+
+/// Call sites by function.
+#[derive(Default)]
+struct Functions {
+    of_site: Vec<u32>,
+    /// In how many different stacks each is.
+    stacks: Vec<usize>,
+}
+
+impl Functions {
+    fn new(meta: &Meta) -> Functions {
+        let mut numbers: BTreeMap<&str, u32> = BTreeMap::new();
+        let names = meta.sites.iter().map(|site| site.split("+0x").next());
+        let of_site = names.map(|name| {
+            let next = numbers.len() as u32;
+            *numbers.entry(name.unwrap_or_default()).or_insert(next)
+        });
+        let of_site: Vec<u32> = of_site.collect();
+        let mut stacks = vec![0; numbers.len()];
+        for stack in &meta.stacks {
+            let functions: BTreeSet<u32> = stack
+                .iter()
+                .filter_map(|&site| of_site.get(site as usize).copied())
+                .collect();
+            functions.iter().for_each(|&f| stacks[f as usize] += 1);
+        }
+        Functions { of_site, stacks }
+    }
+}
+
 #[derive(Default)]
 pub struct Graph {
     pub meta: Meta,
@@ -179,6 +224,7 @@ pub struct Graph {
     incoming: Vec<u32>,
     /// Vertices of each thread, in order of time.
     of_thread: Vec<Vec<u32>>,
+    functions: Functions,
 }
 
 impl Graph {
@@ -196,12 +242,14 @@ impl Graph {
         for (vertex, index) in vertices.iter().zip(0u32..) {
             of_thread[vertex.thread as usize].push(index);
         }
+        let functions = Functions::new(&meta);
         Graph {
             meta,
             vertices,
             edges,
             incoming,
             of_thread,
+            functions,
         }
     }
 
@@ -209,10 +257,23 @@ impl Graph {
         &self.vertices[index as usize]
     }
 
+    /// Vertices and edges as bytes, in the layout of [`Vertex`] and [`Edge`].
+    pub fn records(&self) -> (&[u8], &[u8]) {
+        (
+            bytemuck::cast_slice(&self.vertices),
+            bytemuck::cast_slice(&self.edges),
+        )
+    }
+
     /// Edges that lead to a vertex.
     pub fn into(&self, vertex: u32) -> &[Edge] {
         let index = vertex as usize;
         &self.edges[self.incoming[index] as usize..self.incoming[index + 1] as usize]
+    }
+
+    /// Edges that lead to a vertex, with their numbers.
+    pub fn numbered_into(&self, vertex: u32) -> impl Iterator<Item = (usize, &Edge)> {
+        (self.incoming[vertex as usize] as usize..).zip(self.into(vertex))
     }
 
     /// Vertices of a thread, by its index, in order of time.
@@ -266,6 +327,28 @@ impl Graph {
             .next()
     }
 
+    /// Names of the call sites of a stack, innermost first; empty where none was taken.
+    pub fn stack(&self, number: u32) -> Vec<&str> {
+        let sites = self.meta.stacks.get(number as usize);
+        let names = sites.into_iter().flatten();
+        names
+            .filter_map(|&site| self.meta.sites.get(site as usize))
+            .map(String::as_str)
+            .collect()
+    }
+
+    /// Numbers of the functions of a stack.
+    pub(crate) fn functions(&self, stack: u32) -> impl Iterator<Item = u32> + '_ {
+        let sites = self.meta.stacks.get(stack as usize).into_iter().flatten();
+        sites.filter_map(|&site| self.functions.of_site.get(site as usize).copied())
+    }
+
+    /// A function is rare if it is in few of the different stacks.
+    pub(crate) fn is_rare(&self, function: u32) -> bool {
+        let stacks = self.functions.stacks[function as usize];
+        stacks * RARE <= self.meta.stacks.len().max(RARE * 2)
+    }
+
     /// Numbers for `graph info`, as JSON.
     pub fn summary(&self) -> String {
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
@@ -279,6 +362,7 @@ impl Graph {
             "vertices": self.vertices.len(),
             "edges": kinds,
             "threads": self.meta.threads.len(),
+            "stacks": self.meta.stacks.len().saturating_sub(1),
             "command": self.meta.command,
             "flag_events": self.meta.flags,
             "marks": self.meta.marks,

@@ -6,14 +6,20 @@
 
 mod activity;
 mod build;
+mod critical;
 mod diagnose;
 mod file;
 mod flags;
 mod graph;
+mod perfetto;
+mod profile;
 mod query;
 mod slice;
+mod stacks;
 
 pub use build::build;
+pub use critical::{critical_path, CriticalPath, PathRequest};
 pub use diagnose::{diagnose, Diagnosis, Request};
-pub use graph::{Edge, EdgeKind, Gap, Graph, Meta, ThreadMeta, Vertex, NOBODY};
+pub use graph::{Edge, EdgeKind, Gap, Graph, Meta, ThreadMeta, Vertex, KINDS, NOBODY};
+pub use profile::{profile, Profile, ProfileRow};
 pub use query::query;

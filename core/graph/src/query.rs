@@ -3,6 +3,7 @@
 use serde_json::{json, Value};
 
 use crate::graph::{Graph, NOBODY, NO_RESULT};
+use crate::slice::is_boosted;
 
 fn cause(graph: &Graph, vertex: u32) -> Vec<Value> {
     let edges = graph.into(vertex).iter();
@@ -15,6 +16,8 @@ fn cause(graph: &Graph, vertex: u32) -> Vec<Value> {
                 "vertex": from,
                 "tid": from.map(|index| graph.thread(index).tid),
                 "thread": from.map(|index| graph.thread(index).name.as_str()),
+                "stack": graph.stack(edge.stack),
+                "boosted": is_boosted(graph, edge),
             })
         })
         .collect()
@@ -40,6 +43,7 @@ pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> Str
             "run": vertex.run,
             "ends_in": vertex.call().map(|call| call.name()),
             "target": graph.target(index),
+            "stack": graph.stack(vertex.stack),
             "result": (vertex.result != NO_RESULT).then_some(vertex.result),
             "yields": vertex.yields,
             "flags": vertex.flags,

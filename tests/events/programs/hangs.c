@@ -2,7 +2,7 @@
  *
  * chain WHAT: main -> two servers -> a third, each a process, joined by pipes; the third computes, sleeps or polls.
  * lock: main waits for a lock, whose holder waits for a condition, whose signaller computes.
- * alone: main computes.
+ * alone: main computes. named: so it does, under a name full of markup.
  * circle: main waits for a lock that another thread holds, which waits for one that main holds; a time limit ends it. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -10,12 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 15, HANG = 12, SERVERS = 3, WORK_US = 2000, HANG_MS = 400 };
+enum { ROUNDS = 15, HANG = 12, SERVERS = 3, WORK_US = 2000, HANG_MS = 400, LOADED_US = 60000 };
 
 static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t second = PTHREAD_MUTEX_INITIALIZER;
@@ -46,7 +47,7 @@ static void compute(void)
             sink += i;
 }
 
-static void be_late(const char *what)
+__attribute__((noinline)) static void be_late(const char *what)
 {
     if (!strcmp(what, "computes"))
         compute();
@@ -57,7 +58,7 @@ static void be_late(const char *what)
             usleep(10000);
 }
 
-static void chain(const char *what)
+__attribute__((noinline)) static void chain(const char *what)
 {
     int pipes[SERVERS + 1][2];
     for (int i = 0; i <= SERVERS; i++)
@@ -190,11 +191,14 @@ int main(int count, char **words)
 {
     const char *mode = count > 1 ? words[1] : "";
     tell("main");
+    usleep(LOADED_US); /* meanwhile the recorder learns where code is */
     if (!strcmp(mode, "chain") && count > 2)
         chain(words[2]);
     else if (!strcmp(mode, "lock"))
         wait_for_lock();
     else if (!strcmp(mode, "alone"))
+        compute();
+    else if (!strcmp(mode, "named") && !prctl(PR_SET_NAME, "<b>&</script>"))
         compute();
     else if (!strcmp(mode, "circle"))
         circle();

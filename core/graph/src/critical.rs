@@ -1,0 +1,360 @@
+//! What made up the time of a thread (the critical path of seed 001): while it ran, it itself; while it waited, what the thread that woke it
+//! did meanwhile, and so on. Locks that were contended and priorities that were turned round are named.
+
+use std::collections::BTreeMap;
+
+use flagfinder_events::Call;
+use serde::{Deserialize, Serialize};
+
+use crate::graph::{EdgeKind, Graph, Vertex, Wait};
+use crate::slice::cause;
+
+/// Wakers of wakers.
+const DEEPEST: usize = 32;
+const FUTEX: u16 = 202;
+/// A holder that had no CPU for this part of the wait (1 / n) was starved.
+const STARVED: u64 = 10;
+/// What call sites are called that wait for locks and for conditions, and that let go of them.
+const LOCKS: [&str; 4] = ["mutex_lock", "mutex_timedlock", "lll_lock", "rwlock_"];
+const CONDITIONS: [&str; 2] = ["cond_wait", "cond_timedwait"];
+const UNLOCKS: [&str; 3] = ["mutex_unlock", "lll_unlock", "rwlock_unlock"];
+const SIGNALS: [&str; 2] = ["cond_signal", "cond_broadcast"];
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct PathRequest {
+    pub thread: u32,
+    /// CLOCK_MONOTONIC, ns; without, as long as the thread was there.
+    pub from: Option<u64>,
+    pub to: Option<u64>,
+}
+
+/// A piece of the path: these follow each other without gaps.
+#[derive(Clone, Debug, Serialize)]
+pub struct Segment {
+    pub vertex: u32,
+    pub tid: u32,
+    pub thread: String,
+    pub start: u64,
+    pub dur: u64,
+    /// `runs`, or `waits` for something that no thread did.
+    pub state: &'static str,
+    /// ns on a CPU, in proportion where only a part of a vertex is on the path.
+    pub run: u64,
+    /// Of a wait: the call, and what ended it: `timer`, `interrupt`, `unknown`, `nothing`.
+    pub call: Option<String>,
+    pub ended_by: Option<&'static str>,
+    /// How many waits deep.
+    pub depth: usize,
+}
+
+/// A wait that another thread ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct Blocked {
+    pub tid: u32,
+    pub thread: String,
+    pub start: u64,
+    pub dur: u64,
+    pub call: Option<String>,
+    pub target: Option<String>,
+    pub edge: &'static str,
+    pub by_tid: u32,
+    pub by_thread: String,
+    /// Call sites where it blocked, and where it was woken from.
+    pub stack: Vec<String>,
+    pub wake_stack: Vec<String>,
+    /// `lock`, `condition`; null: no lock, or not known without stacks.
+    pub kind: Option<&'static str>,
+    pub inversion: Option<Inversion>,
+    pub depth: usize,
+}
+
+/// A less urgent thread had the lock that a more urgent one needed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inversion {
+    /// Kernel priorities: lower is more urgent.
+    pub waiter: u8,
+    pub holder: u8,
+    /// ns that the holder could have run but had no CPU, and who had it.
+    pub starved: u64,
+    pub instead_tid: Option<u32>,
+    pub instead: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Share {
+    pub tid: u32,
+    pub thread: String,
+    /// ns of the path, and how much of it on a CPU.
+    pub dur: u64,
+    pub run: u64,
+}
+
+/// What `flagfinder critical-path --json` prints beside its schema.
+#[derive(Clone, Debug, Serialize)]
+pub struct CriticalPath {
+    pub tid: u32,
+    pub thread: String,
+    pub from: u64,
+    pub to: u64,
+    pub segments: Vec<Segment>,
+    pub waits: Vec<Blocked>,
+    /// The largest first.
+    pub threads: Vec<Share>,
+    pub lost: u64,
+}
+
+struct Walk<'g> {
+    graph: &'g Graph,
+    segments: Vec<Segment>,
+    waits: Vec<Blocked>,
+    /// Threads whose waits are being explained.
+    open: Vec<u32>,
+}
+
+fn names_any(stack: &[&str], words: &[&str]) -> Option<usize> {
+    stack
+        .iter()
+        .position(|site| words.iter().any(|word| site.contains(word)))
+}
+
+/// What a futex was, from the call sites of those who waited and woke; the innermost one that tells.
+fn futex_kind(stack: &[&str], wake_stack: &[&str]) -> Option<&'static str> {
+    let tell = |stack, locks: &[&str], conditions: &[&str]| match (
+        names_any(stack, locks),
+        names_any(stack, conditions),
+    ) {
+        (Some(lock), Some(condition)) if condition < lock => Some("condition"),
+        (Some(_), _) => Some("lock"),
+        (None, Some(_)) => Some("condition"),
+        (None, None) => None,
+    };
+    tell(stack, &LOCKS, &CONDITIONS).or_else(|| tell(wake_stack, &UNLOCKS, &SIGNALS))
+}
+
+fn owned(stack: Vec<&str>) -> Vec<String> {
+    stack.into_iter().map(str::to_owned).collect()
+}
+
+impl Walk<'_> {
+    /// Explains `from..to` of a thread.
+    fn explain(&mut self, thread: u32, from: u64, to: u64) {
+        let graph = self.graph;
+        self.open.push(thread);
+        let list = graph.of(thread);
+        let first = list.partition_point(|&index| graph.vertex(index).end < from);
+        let first = first.saturating_sub(1);
+        for (&index, place) in list[first..].iter().zip(first..) {
+            let vertex = graph.vertex(index);
+            if vertex.start >= to {
+                break;
+            }
+            self.ran(index, from, to);
+            let next = list.get(place + 1).copied();
+            let wait = Wait {
+                vertex: index,
+                next,
+                start: vertex.end,
+                end: next.map_or(graph.meta.last, |next| graph.vertex(next).start),
+            };
+            if wait.start < to && wait.end > from {
+                self.waited(&wait, from.max(wait.start), to.min(wait.end));
+            }
+        }
+        self.open.pop();
+    }
+
+    fn segment(&mut self, vertex: u32, start: u64, end: u64, state: &'static str) -> &mut Segment {
+        let thread = self.graph.thread(vertex);
+        self.segments.push(Segment {
+            vertex,
+            tid: thread.tid,
+            thread: thread.name.clone(),
+            start,
+            dur: end - start,
+            state,
+            run: 0,
+            call: None,
+            ended_by: None,
+            depth: self.open.len() - 1,
+        });
+        let last = self.segments.len() - 1;
+        &mut self.segments[last]
+    }
+
+    fn ran(&mut self, index: u32, from: u64, to: u64) {
+        let vertex = self.graph.vertex(index);
+        let (start, end) = (vertex.start.max(from), vertex.end.min(to));
+        if start < end {
+            self.segment(index, start, end, "runs").run = share_of_run(vertex, from, to);
+        }
+    }
+
+    /// `from..to` is the part of the wait that is on the path.
+    fn waited(&mut self, wait: &Wait, from: u64, to: u64) {
+        let graph = self.graph;
+        let waker = wait.next.and_then(|next| cause(graph, next, false));
+        let by = waker.map(|edge| (edge, graph.vertex(edge.from).thread));
+        let new = by.filter(|(edge, thread)| {
+            edge.kind() != EdgeKind::Flag
+                && !self.open.contains(thread)
+                && self.open.len() <= DEEPEST
+        });
+        if let Some((edge, thread)) = new {
+            let mark = self.waits.len();
+            self.blocked(wait, edge.kind(), edge.stack, thread);
+            let before = self.segments.len();
+            self.explain(thread, from, to);
+            let covered = self.segments.get(before).map_or(to, |first| first.start);
+            // Before the waker was there, the wait is the waiting thread's own.
+            if covered > from {
+                self.idle(wait, from, covered, "nothing");
+                let own = self.segments.len() - 1;
+                self.segments[before..=own].rotate_right(1);
+            }
+            self.waits[mark].inversion = self.inversion(wait, thread, before, mark);
+            return;
+        }
+        let ended_by = wait.next.map_or("nothing", |next| {
+            let edges = graph.into(next).iter().map(|edge| edge.kind());
+            let other = edges.filter(|kind| *kind != EdgeKind::Weak).max();
+            other.map_or("nothing", EdgeKind::name)
+        });
+        self.idle(wait, from, to, ended_by);
+    }
+
+    fn idle(&mut self, wait: &Wait, from: u64, to: u64, ended_by: &'static str) {
+        let call = self.graph.vertex(wait.vertex).call().map(Call::name);
+        let segment = self.segment(wait.vertex, from, to, "waits");
+        (segment.call, segment.ended_by) = (call, Some(ended_by));
+    }
+
+    fn blocked(&mut self, wait: &Wait, edge: EdgeKind, wake_stack: u32, by: u32) {
+        let graph = self.graph;
+        let vertex = graph.vertex(wait.vertex);
+        let (thread, waker) = (graph.thread(wait.vertex), &graph.meta.threads[by as usize]);
+        let (stack, wake_stack) = (graph.stack(vertex.stack), graph.stack(wake_stack));
+        let futex = vertex.call().is_some_and(|call| call.number == FUTEX);
+        self.waits.push(Blocked {
+            tid: thread.tid,
+            thread: thread.name.clone(),
+            start: wait.start,
+            dur: wait.dur(),
+            call: vertex.call().map(Call::name),
+            target: graph.target(wait.vertex).map(str::to_owned),
+            edge: edge.name(),
+            by_tid: waker.tid,
+            by_thread: waker.name.clone(),
+            kind: futex.then(|| futex_kind(&stack, &wake_stack)).flatten(),
+            stack: owned(stack),
+            wake_stack: owned(wake_stack),
+            inversion: None,
+            depth: self.open.len() - 1,
+        });
+    }
+
+    /// Whether the lock's holder was less urgent than who waited for it. What it did meanwhile are the segments from `first` on.
+    fn inversion(&self, wait: &Wait, holder: u32, first: usize, mark: usize) -> Option<Inversion> {
+        let waiter = self.graph.thread(wait.vertex).priority;
+        let meta = &self.graph.meta.threads[holder as usize];
+        let less_urgent = waiter > 0 && meta.priority > waiter;
+        if self.waits[mark].kind != Some("lock") || !less_urgent {
+            return None;
+        }
+        let own = self.segments[first..]
+            .iter()
+            .filter(|s| s.state == "runs" && s.tid == meta.tid);
+        let starved: u64 = own.clone().map(|s| s.dur - s.run.min(s.dur)).sum();
+        let longest = own.max_by_key(|s| s.dur - s.run.min(s.dur));
+        let hog = longest.and_then(|s| busiest(self.graph, s, holder));
+        let instead = hog
+            .filter(|_| starved * STARVED >= wait.dur())
+            .map(|index| &self.graph.meta.threads[index as usize]);
+        Some(Inversion {
+            waiter,
+            holder: meta.priority,
+            starved,
+            instead_tid: instead.map(|thread| thread.tid),
+            instead: instead.map(|thread| thread.name.clone()),
+        })
+    }
+}
+
+/// ns on a CPU, in proportion, of what a vertex did in `from..to`.
+fn share_of_run(vertex: &Vertex, from: u64, to: u64) -> u64 {
+    let (start, end) = (vertex.start.max(from), vertex.end.min(to));
+    if start >= end {
+        return 0;
+    }
+    let run = u128::from(vertex.run) * u128::from(end - start);
+    (run / u128::from(vertex.end - vertex.start)) as u64
+}
+
+/// The other thread that had the CPU for longest on which a segment's thread could have run.
+fn busiest(graph: &Graph, segment: &Segment, except: u32) -> Option<u32> {
+    let (from, to) = (segment.start, segment.start + segment.dur);
+    let cpu = graph.vertex(segment.vertex).cpu;
+    let run = |thread: u32| -> u64 {
+        let list = graph.of(thread);
+        let first = list.partition_point(|&index| graph.vertex(index).end < from);
+        let vertices = list[first..].iter().map(|&index| graph.vertex(index));
+        let inside = vertices.take_while(|vertex| vertex.start < to);
+        inside
+            .filter(|vertex| vertex.cpu == cpu)
+            .map(|vertex| share_of_run(vertex, from, to))
+            .sum()
+    };
+    let threads = 0..graph.meta.threads.len() as u32;
+    let others = threads.filter(|&thread| thread != except);
+    let (most, thread) = others.map(|thread| (run(thread), thread)).max()?;
+    (most > 0).then_some(thread)
+}
+
+fn shares(segments: &[Segment]) -> Vec<Share> {
+    let mut by_thread: BTreeMap<u32, Share> = BTreeMap::new();
+    for segment in segments {
+        let share = by_thread.entry(segment.tid).or_insert_with(|| Share {
+            tid: segment.tid,
+            thread: segment.thread.clone(),
+            dur: 0,
+            run: 0,
+        });
+        share.dur += segment.dur;
+        share.run += segment.run;
+    }
+    let mut shares: Vec<Share> = by_thread.into_values().collect();
+    shares.sort_by_key(|share| std::cmp::Reverse(share.dur));
+    shares
+}
+
+/// The critical path of a thread. `None`: there is no such thread, or it did nothing. Linear in the vertices on the path.
+pub fn critical_path(graph: &Graph, request: &PathRequest) -> Option<CriticalPath> {
+    let thread = graph.thread_of(request.thread)?;
+    let vertices = graph.of(thread);
+    let (first, last) = (graph.vertex(*vertices.first()?), vertices.last()?);
+    let last = graph.vertex(*last);
+    let end = if last.blocks == 1 {
+        graph.meta.last
+    } else {
+        last.end
+    };
+    let from = request.from.unwrap_or(first.start);
+    let to = request.to.unwrap_or(end);
+    let mut walk = Walk {
+        graph,
+        segments: Vec::new(),
+        waits: Vec::new(),
+        open: Vec::new(),
+    };
+    walk.explain(thread, from, to);
+    let meta = &graph.meta.threads[thread as usize];
+    Some(CriticalPath {
+        tid: meta.tid,
+        thread: meta.name.clone(),
+        from,
+        to,
+        threads: shares(&walk.segments),
+        segments: walk.segments,
+        waits: walk.waits,
+        lost: graph.meta.gaps.iter().map(|gap| gap.count).sum(),
+    })
+}

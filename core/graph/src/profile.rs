@@ -1,0 +1,186 @@
+//! Which user code makes which system calls, how often and for how long (seed 004, figure 7): what two recordings are compared by.
+
+use std::collections::BTreeMap;
+
+use flagfinder_events::{Call, Event, EventFile, Kind, State};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::stacks::Stacks;
+
+/// Modules that make calls for others.
+const SERVANTS: [&str; 4] = ["(libc.so", "(ld-linux", "(libpthread", "([vdso]"];
+
+/// Calls of one sort from one place.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProfileRow {
+    pub call: String,
+    /// The innermost function that is not the C library's, by name or module + offset; empty: no stack was taken, as the call did not block.
+    pub code: String,
+    pub count: u64,
+    /// ns from entry to return where all calls were recorded, else ns blocked.
+    pub total: u64,
+    pub longest: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Profile {
+    /// ns from the first event to the last.
+    pub span: u64,
+    pub syscalls: String,
+    pub command: Vec<String>,
+    pub lost: u64,
+    pub rows: Vec<ProfileRow>,
+}
+
+/// A call that a thread is in.
+#[derive(Clone, Copy)]
+struct Open {
+    number: u16,
+    since: u64,
+    /// As the graph numbers stacks.
+    stack: u32,
+    /// Its entry was recorded, so its return will be.
+    entered: bool,
+}
+
+#[derive(Default)]
+struct Profiler {
+    open: FxHashMap<u32, Open>,
+    processes: FxHashMap<u32, u32>,
+    stacks: Stacks,
+    /// By call and stack: count, total, longest.
+    found: BTreeMap<(u16, u32), (u64, u64, u64)>,
+    lost: u64,
+}
+
+impl Profiler {
+    fn close(&mut self, tid: u32, ts: u64) {
+        if let Some(open) = self.open.remove(&tid) {
+            let took = ts - open.since;
+            let row = self.found.entry((open.number, open.stack)).or_default();
+            *row = (row.0 + 1, row.1 + took, row.2.max(took));
+        }
+    }
+
+    fn blocks(&mut self, event: &Event, call: Call) {
+        let pid = self.processes.get(&event.a).copied().unwrap_or(event.a);
+        let number = match event.stack {
+            0 => 0,
+            stack => self.stacks.number(pid, stack),
+        };
+        let open = self.open.entry(event.a).or_insert(Open {
+            number: call.number,
+            since: event.ts,
+            stack: 0,
+            entered: false,
+        });
+        if open.stack == 0 {
+            open.stack = number;
+        }
+    }
+
+    fn see(&mut self, event: &Event) {
+        match (event.kind, event.call()) {
+            (Kind::Enter | Kind::EnterWide, Some(call)) => {
+                self.open.insert(
+                    event.a,
+                    Open {
+                        number: call.number,
+                        since: event.ts,
+                        stack: 0,
+                        entered: true,
+                    },
+                );
+            }
+            (Kind::ExitCall, _) => self.close(event.a, event.ts),
+            (Kind::Switch, Some(call)) if event.state() != State::Preempted => {
+                self.blocks(event, call);
+            }
+            (Kind::Waking, _) if self.open.get(&event.b).is_some_and(|open| !open.entered) => {
+                self.close(event.b, event.ts);
+            }
+            (Kind::Fork, _) => {
+                let (pid, parent) = event.halves(0);
+                self.processes.insert(event.b, pid);
+                self.stacks.forked(pid, parent);
+            }
+            (Kind::Exit, _) => {
+                self.open.remove(&event.a);
+            }
+            (Kind::Lost, _) => {
+                self.open.clear();
+                self.lost += event.words[0];
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A call site without its place in the function: `wait_for+0x31 (app+0x1231) at app.c:7` is `wait_for (app)`.
+fn function(site: &str) -> String {
+    let Some((symbol, module)) = site.split_once(" (") else {
+        return site.to_owned();
+    };
+    let symbol = symbol.rsplit_once("+0x").map_or(symbol, |(name, _)| name);
+    let module = module.split(['+', ')']).next().unwrap_or(module);
+    format!("{symbol} ({module})")
+}
+
+/// The call sites of one recording, by call and user code.
+pub fn profile(file: &EventFile) -> Profile {
+    let mut profiler = Profiler::default();
+    for thread in &file.threads {
+        profiler.processes.insert(thread.tid, thread.pid);
+    }
+    file.events(|event| profiler.see(event));
+    let (sites, stacks) = profiler.stacks.resolve(file);
+    let code = |stack: u32| {
+        let named = stacks[stack as usize]
+            .iter()
+            .map(|&site| &sites[site as usize]);
+        let own = named.clone().find(|site| {
+            !SERVANTS
+                .iter()
+                .any(|servant| site.contains(servant) || site.starts_with(&servant[1..]))
+        });
+        own.or(named.clone().next())
+            .map_or(String::new(), |site| function(site))
+    };
+    let mut rows: BTreeMap<(String, String), ProfileRow> = BTreeMap::new();
+    for (&(number, stack), &(count, total, longest)) in &profiler.found {
+        let key = (Call::name_of(number), code(stack));
+        let row = rows.entry(key.clone()).or_insert_with(|| ProfileRow {
+            call: key.0,
+            code: key.1,
+            ..ProfileRow::default()
+        });
+        row.count += count;
+        row.total += total;
+        row.longest = row.longest.max(longest);
+    }
+    Profile {
+        span: file.span().map_or(0, |(first, last)| last - first),
+        syscalls: file.info.syscalls.clone(),
+        command: file.info.command.clone(),
+        lost: profiler.lost,
+        rows: rows.into_values().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::function;
+
+    #[test]
+    fn sites_become_functions() {
+        let cases = [
+            ("wait_for+0x31 (app+0x1231) at app.c:7", "wait_for (app)"),
+            ("ns::f(int)+0x5 (libx.so+0x77)", "ns::f(int) (libx.so)"),
+            ("app+0x1231", "app+0x1231"),
+        ];
+        for (site, expected) in cases {
+            assert_eq!(function(site), expected);
+        }
+    }
+}

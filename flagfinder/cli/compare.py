@@ -1,0 +1,41 @@
+"""``flagfinder compare``: system calls by user code, good against bad."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
+from flagfinder.compare import compare_events, plot_comparison
+from flagfinder.report.compare_report import show_comparison
+from flagfinder.report.terminal import Terminal
+
+_EXAMPLES = """\
+  flagfinder compare good.events bad.events
+  flagfinder compare good.events bad.events --plot calls.svg
+
+Record both alike: --syscalls target counts all calls, --stacks application names the code that makes them.
+exit codes: 0 compared, 1 no calls in either, 2 failure, 65 no recording, 69 --plot without matplotlib"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb."""
+    parser = add_verb(subparsers, "compare", "System calls by user code, a good run against a bad one.", _EXAMPLES, run)
+    parser.add_argument("good", type=Path, metavar="GOOD")
+    parser.add_argument("bad", type=Path, metavar="BAD")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="rows at most (default 20)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them, as .svg, .png or .pdf; needs matplotlib")
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Runs the verb."""
+    found = compare_events(options.good, options.bad)
+    rows = found.rows[: options.limit]
+    if options.plot:
+        plot_comparison(rows, options.plot)
+    if options.json:
+        print_json(terminal, "compare", {**asdict(found), "rows": [asdict(row) for row in found.rows]})
+    else:
+        show_comparison(terminal, found, options.limit)
+    return EXIT_FOUND if rows else EXIT_NOTHING_FOUND

@@ -1,0 +1,47 @@
+"""``flagfinder critical-path``: what made up the time of a thread."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
+from flagfinder.critical_path import critical_path
+from flagfinder.graph import open_graph
+from flagfinder.report.graph_report import show_critical_path
+from flagfinder.report.terminal import Terminal
+
+_EXAMPLES = """\
+  flagfinder critical-path run.graph --thread 4711
+  flagfinder critical-path run.graph --thread 4711 --from 123456000000 --to 123789000000 --json
+
+Locks are told from conditions by their stacks: record with --stacks library or --stacks all.
+exit codes: 0 found, 1 no such thread, 2 failure, 65 no graph"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb."""
+    parser = add_verb(
+        subparsers, "critical-path", "Which threads and waits made up the time of a thread.", _EXAMPLES, run
+    )
+    parser.add_argument("file", type=Path, metavar="GRAPH")
+    parser.add_argument("--thread", type=int, required=True, metavar="TID", help="the thread whose time it is")
+    parser.add_argument("--from", dest="start", type=int, metavar="NS", help="from this time on")
+    parser.add_argument("--to", dest="end", type=int, metavar="NS", help="up to this time")
+    parser.add_argument("--limit", type=int, default=10, metavar="N", help="waits shown at most (default 10)")
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Runs the verb."""
+    found = critical_path(open_graph(options.file), options.thread, options.start, options.end)
+    if found is None:
+        if options.json:
+            print_json(terminal, "critical-path", {"tid": None, "segments": [], "waits": [], "threads": []})
+        else:
+            terminal.result(f"there is no thread {options.thread} in {options.file}")
+        return EXIT_NOTHING_FOUND
+    if options.json:
+        print_json(terminal, "critical-path", found.raw)
+    else:
+        show_critical_path(terminal, found, options.limit)
+    return EXIT_FOUND

@@ -1,0 +1,40 @@
+"""Comparisons of recordings on a screen."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from flagfinder.compare import CallDifference, Comparison
+from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import duration
+
+_BAR = 24  # columns of the longest
+
+
+def _bar(value: int, most: int) -> str:
+    eighths: int = 8 * _BAR * value // most if most else 0
+    rest = "▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else ""
+    return "█" * (eighths // 8) + rest
+
+
+def _show_row(terminal: Terminal, row: CallDifference, most: int) -> None:
+    terminal.result(Text(f"{row.call:<16}", "bold").append(f" {row.code or '(did not block)'}", "default"))
+    for label, calls, style in (("good", row.good, "cyan"), ("bad", row.bad, "red")):
+        total, longest = duration(calls.total), duration(calls.longest)
+        numbers = f"  {label:<5}{calls.count:>10,} calls {total:>9}, longest {longest:>9} "
+        terminal.result(Text(numbers).append(_bar(calls.total, most), style))
+
+
+def show_comparison(terminal: Terminal, found: Comparison, limit: int) -> None:
+    """What differs most first, two bars each."""
+    rows = found.rows[:limit]
+    most = max((calls.total for row in rows for calls in (row.good, row.bad)), default=0)
+    terminal.result(Text(f"good run {duration(found.good_span)}, bad run {duration(found.bad_span)}", "dim"))
+    for row in rows:
+        _show_row(terminal, row, most)
+    if len(found.rows) > limit:
+        terminal.message(f"{len(found.rows) - limit:,} more rows; --limit shows them")
+    for note in found.notes:
+        terminal.warning(note)
+    if found.lost:
+        terminal.warning(f"{found.lost:,} events were lost: numbers are too small")

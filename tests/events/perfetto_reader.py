@@ -1,0 +1,130 @@
+"""Reads Perfetto traces by the field numbers of perfetto's .proto files, independently of the writer."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# protos/perfetto/trace/trace_packet.proto, track_event/*.proto
+_PACKETS, _TIMESTAMP, _TRACK_EVENT, _TRACK_DESCRIPTOR = 1, 8, 11, 60
+_UUID, _PARENT, _PROCESS, _THREAD = 1, 5, 3, 4
+_TYPE, _TRACK, _CATEGORY, _NAME, _FLOWS, _ENDING_FLOWS, _ANNOTATIONS = 9, 11, 22, 23, 47, 48, 4
+_BEGIN, _END, _INSTANT = 1, 2, 3
+
+Message = dict[int, list[int | bytes]]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        match key & 7:
+            case 0:
+                value, at = _varint(data, at)
+                yield key >> 3, value
+            case 1:
+                yield key >> 3, struct.unpack_from("<Q", data, at)[0]
+                at += 8
+            case 2:
+                size, at = _varint(data, at)
+                assert at + size <= len(data), "a field that is cut"
+                yield key >> 3, data[at : at + size]
+                at += size
+            case kind:
+                raise AssertionError(f"wire type {kind}")
+
+
+def _message(data: int | bytes) -> Message:
+    assert isinstance(data, bytes)
+    message: Message = {}
+    for number, value in _fields(data):
+        message.setdefault(number, []).append(value)
+    return message
+
+
+def _text(message: Message, number: int) -> str:
+    value = message.get(number, [b""])[0]
+    assert isinstance(value, bytes)
+    return value.decode()
+
+
+def _number(message: Message, number: int) -> int:
+    value = message.get(number, [0])[0]
+    assert isinstance(value, int)
+    return value
+
+
+@dataclass
+class Slice:
+    """A slice of a track, or an instant (then ``end`` is ``start``)."""
+
+    tid: int
+    name: str
+    category: str
+    start: int
+    end: int
+    flows: list[int]
+    ending_flows: list[int]
+    notes: dict[str, str | int]
+
+
+@dataclass
+class PerfettoTrace:
+    """Threads' and processes' names, and what is on the tracks of threads."""
+
+    processes: dict[int, str] = field(default_factory=dict)
+    threads: dict[int, tuple[int, str]] = field(default_factory=dict)
+    slices: list[Slice] = field(default_factory=list)
+
+
+def _notes(event: Message) -> dict[str, str | int]:
+    notes: dict[str, str | int] = {}
+    for annotation in map(_message, event.get(_ANNOTATIONS, [])):
+        notes[_text(annotation, 10)] = _text(annotation, 6) if 6 in annotation else _number(annotation, 3)
+    return notes
+
+
+def read_perfetto(path: Path) -> PerfettoTrace:
+    """Reads a trace; slices must begin and end on a known track, without overlaps."""
+    trace = PerfettoTrace()
+    tracks: dict[int, int] = {}
+    open_slices: dict[int, Slice] = {}
+    for packet in map(_message, _message(path.read_bytes())[_PACKETS]):
+        if _TRACK_DESCRIPTOR in packet:
+            track = _message(packet[_TRACK_DESCRIPTOR][0])
+            if _THREAD in track:
+                thread = _message(track[_THREAD][0])
+                tid = _number(thread, 2)
+                trace.threads[tid] = (_number(thread, 1), _text(thread, 5))
+                tracks[_number(track, _UUID)] = tid
+            elif _PROCESS in track:
+                process = _message(track[_PROCESS][0])
+                trace.processes[_number(process, 1)] = _text(process, 6)
+        elif _TRACK_EVENT in packet:
+            event, ts = _message(packet[_TRACK_EVENT][0]), _number(packet, _TIMESTAMP)
+            tid, kind = tracks[_number(event, _TRACK)], _number(event, _TYPE)
+            if kind == _END:
+                open_slices.pop(tid).end = ts
+                continue
+            flows, ending = ([int(flow) for flow in event.get(number, [])] for number in (_FLOWS, _ENDING_FLOWS))
+            made = Slice(tid, _text(event, _NAME), _text(event, _CATEGORY), ts, ts, flows, ending, _notes(event))
+            trace.slices.append(made)
+            if kind == _BEGIN:
+                assert tid not in open_slices, f"slices of thread {tid} overlap"
+                open_slices[tid] = made
+            else:
+                assert kind == _INSTANT
+    assert not open_slices
+    return trace

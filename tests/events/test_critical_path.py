@@ -1,0 +1,116 @@
+"""`critical-path` and `compare` on programs that wait for known reasons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from event_recorder import Recorded, Recorder
+from harness import flagfinder
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+WORK = 40_000_000  # ns on a CPU that the programs compute
+
+
+def critical_path(recorded: Recorded, *options: str) -> dict[str, Any]:
+    graph = recorded.path.with_suffix(".graph")
+    assert flagfinder("graph", "build", recorded.path, "-o", graph).returncode == 0
+    ran = flagfinder("critical-path", graph, "--thread", str(recorded.roles["main"]), "--json", *options)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, Any] = json.loads(ran.stdout)
+    assert found["schema"] == "flagfinder.critical-path/1"
+    assert found["lost"] == 0
+    return found
+
+
+def longest_wait(found: dict[str, Any]) -> dict[str, Any]:
+    waits: list[dict[str, Any]] = [wait for wait in found["waits"] if wait["depth"] == 0 and wait["edge"] == "wake"]
+    return max(waits, key=lambda wait: wait["dur"])
+
+
+def assert_whole(found: dict[str, Any]) -> None:
+    """Segments follow each other from the beginning to the end."""
+    at = found["from"]
+    for segment in found["segments"]:
+        assert segment["start"] == at
+        at += segment["dur"]
+    assert at == found["to"]
+    assert sum(share["dur"] for share in found["threads"]) == found["to"] - found["from"]
+
+
+def test_the_holder_s_work_is_the_waiter_s_time(recorder: Recorder) -> None:
+    recorded = recorder.record("locks", "contention", options=("--stacks", "all"))
+    found = critical_path(recorded)
+    assert_whole(found)
+    wait = longest_wait(found)
+    assert (wait["by_tid"], wait["kind"], wait["inversion"]) == (recorded.roles["holder"], "lock", None)
+    assert any(site.startswith("take_the_lock") for site in wait["stack"])
+    assert any(site.startswith("hold") for site in wait["wake_stack"])
+    shares = {share["tid"]: share for share in found["threads"]}
+    assert shares[recorded.roles["holder"]]["dur"] >= wait["dur"] * 0.9
+    assert shares[recorded.roles["holder"]]["run"] > WORK // 2
+
+
+def test_a_condition_is_no_lock(recorder: Recorder) -> None:
+    recorded = recorder.record("locks", "handoff", options=("--stacks", "all"))
+    wait = longest_wait(critical_path(recorded))
+    assert (wait["by_tid"], wait["kind"]) == (recorded.roles["holder"], "condition")
+
+
+def test_without_stacks_a_futex_stays_a_futex(recorder: Recorder) -> None:
+    recorded = recorder.record("locks", "contention")
+    wait = longest_wait(critical_path(recorded))
+    assert (wait["by_tid"], wait["call"], wait["kind"]) == (recorded.roles["holder"], "futex", None)
+
+
+def test_priority_inversion_is_named_with_who_had_the_cpu(recorder: Recorder) -> None:
+    recorded = recorder.record("locks", "inversion", options=("--stacks", "all"))
+    found = critical_path(recorded)
+    wait = longest_wait(found)
+    inversion = wait["inversion"]
+    assert (wait["by_tid"], wait["kind"]) == (recorded.roles["holder"], "lock")
+    assert inversion["holder"] > inversion["waiter"]
+    assert inversion["starved"] > wait["dur"] / 2
+    rivals = {recorded.roles[f"rival{number}"] for number in range(3)}
+    own = {*rivals, recorded.roles["main"], recorded.roles["holder"]}
+    # On a busy machine a thread of another program may have had the CPU for longer.
+    assert inversion["instead_tid"] in rivals or inversion["instead_tid"] not in {*own, None}
+
+
+def test_a_part_of_the_time_is_explained_alone(recorder: Recorder) -> None:
+    recorded = recorder.record("locks", "contention", options=("--stacks", "all"))
+    wait = longest_wait(critical_path(recorded))
+    begin, end = wait["start"] + wait["dur"] // 4, wait["start"] + wait["dur"] // 2
+    part = critical_path(recorded, "--from", str(begin), "--to", str(end))
+    assert_whole(part)
+    assert {share["tid"] for share in part["threads"]} == {recorded.roles["holder"]}
+
+
+def test_a_thread_that_is_not_there_has_no_path(recorder: Recorder) -> None:
+    recorded = recorder.record("locks", "contention")
+    critical_path(recorded)
+    ran = flagfinder("critical-path", recorded.path.with_suffix(".graph"), "--thread", "4194305")
+    assert ran.returncode == 1
+
+
+def test_compare_names_the_call_and_its_code(recorder: Recorder, tmp_path: Path) -> None:
+    """The chain's last process is late in one round of the bad run: main waits for it in `read`."""
+    options = ("--stacks", "all", "--syscalls", "target")
+    good = recorder.record("hangs", "chain", "well", options=options)
+    bad = recorder.record("hangs", "chain", "sleeps", options=options)
+    plot = tmp_path / "calls.svg"
+    ran = flagfinder("compare", good.path, bad.path, "--json", "--plot", plot)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["schema"] == "flagfinder.compare/1"
+    assert (found["notes"], found["lost"]) == ([], 0)
+    rows = {(row["call"], row["code"]): row for row in found["rows"]}
+    late = rows["clock_nanosleep", "be_late (hangs)"]
+    assert (late["good"]["count"], late["bad"]["count"]) == (0, 1)
+    assert late["bad"]["total"] >= 400_000_000
+    reads = rows["read", "chain (hangs)"]
+    assert reads["bad"]["longest"] - reads["good"]["longest"] > 200_000_000
+    assert ("read", "chain (hangs)") in [(row["call"], row["code"]) for row in found["rows"][:4]]
+    assert plot.read_text().startswith("<?xml")

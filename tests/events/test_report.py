@@ -1,0 +1,93 @@
+"""`report`: what the page says, and that a browser draws it from nothing but itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as xml
+from pathlib import Path
+
+import pytest
+from event_recorder import Recorded, Recorder
+from harness import flagfinder, run
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+_CHROMIUM = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+
+
+@pytest.fixture(scope="module")
+def recorded(recorder: Recorder) -> Recorded:
+    return recorder.record("hangs", "chain", "sleeps", options=("--stacks", "all"))
+
+
+@pytest.fixture(scope="module")
+def page(recorded: Recorded) -> Path:
+    graph, path = recorded.path.with_suffix(".graph"), recorded.path.with_suffix(".html")
+    assert flagfinder("graph", "build", recorded.path, "-o", graph).returncode == 0
+    ran = flagfinder("report", graph, "-o", path)
+    assert ran.returncode == 0, ran.stderr
+    return path
+
+
+def browse(page: Path, *options: str) -> str:
+    ran = run([*_CHROMIUM, f"--user-data-dir={page.parent}/profile", *options, page.as_uri()], timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_the_story_names_the_culprit_in_five_lines(recorded: Recorded, page: Path) -> None:
+    text = page.read_text()
+    story = re.findall(r"<li>(.*?)</li>", text.split('<ol class="story">')[1].split("</ol>")[0])
+    assert 2 <= len(story) <= 5
+    assert f"Thread {recorded.roles['main']} (hangs) waited in read on pipe:" in story[0]
+    assert any(line.startswith(f"The culprit is thread {recorded.roles['culprit']} (hangs)") for line in story)
+    assert "No event was lost." in text
+
+
+def test_the_page_needs_nothing_else(page: Path) -> None:
+    text = page.read_text()
+    assert not re.findall(r"""(?:src|href)\s*=|url\(["']?(?!#)|@import|https?://(?!www\.w3\.org/2000/svg)""", text)
+    assert "<!--" not in text.removeprefix("<!doctype html>")
+
+
+def test_a_browser_draws_the_threads_their_waits_and_the_arrows(recorded: Recorded, page: Path) -> None:
+    dom = browse(page, "--dump-dom", "--virtual-time-budget=2000")
+    drawing = xml.fromstring(re.search(r"<svg.*?</svg>", dom, re.DOTALL)[0])  # type: ignore[index]
+    titles = [title.text or "" for title in drawing.iter("title")]
+    main, culprit = recorded.roles["main"], recorded.roles["culprit"]
+    assert any(title.startswith(f"{main} hangs: read pipe:") for title in titles)
+    assert any(title.startswith(f"{culprit} hangs: clock_nanosleep for 4") for title in titles)
+    assert any(title.startswith("ipc from ") and f"to {main} hangs" in title for title in titles)
+    labels = [text.text for text in drawing.iter("text") if "culprit" in (text.get("style") or "")]
+    assert labels == [f"{culprit} hangs"]
+
+
+def test_slices_carry_their_call_sites(recorded: Recorded, page: Path) -> None:
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])  # type: ignore[index]
+    row = [thread["label"].split()[0] for thread in data["threads"]].index(str(recorded.roles["culprit"]))
+    longest = max((s for s in data["slices"] if s["row"] == row and s["kind"] == "wait"), key=lambda s: s["dur"])
+    assert any(site.startswith("be_late") for site in longest["stack"])
+
+
+def test_it_prints_on_two_pages_at_most(page: Path, tmp_path: Path) -> None:
+    browse(page, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer", "--virtual-time-budget=2000")
+    pages = re.findall(rb"/Type\s*/Page\b", (tmp_path / "page.pdf").read_bytes())
+    assert 1 <= len(pages) <= 2
+
+
+def test_names_that_look_like_markup_stay_text(recorder: Recorder) -> None:
+    """A thread may be called anything."""
+    recorded = recorder.record("hangs", "named")
+    graph, path = recorded.path.with_suffix(".graph"), recorded.path.with_suffix(".html")
+    assert flagfinder("graph", "build", recorded.path, "-o", graph).returncode == 0
+    assert flagfinder("report", graph, "-o", path).returncode == 0
+    text = path.read_text()
+    assert "<b>&</script" not in text
+    assert "&lt;b&gt;&amp;&lt;/script" in text
+
+
+def test_without_a_hang_there_is_no_page(recorded: Recorded, page: Path, tmp_path: Path) -> None:
+    assert page.exists()
+    options = ["-o", tmp_path / "x.html", "--thread", "4194305"]
+    assert flagfinder("report", recorded.path.with_suffix(".graph"), *options).returncode == 1
+    assert not (tmp_path / "x.html").exists()
