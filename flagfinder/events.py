@@ -22,6 +22,7 @@ from typing import Any, Literal
 from flagfinder import _core
 from flagfinder.bpf_build import bpf_object
 from flagfinder.errors import UsageError
+from flagfinder.marks import MarkInbox
 from flagfinder.target import find_program
 
 Syscalls = Literal["off", "lazy", "target"]
@@ -104,8 +105,8 @@ def record_events(
         if program:
             program.release()
         reason, status = "interrupted", None
-        with suppress(KeyboardInterrupt):
-            reason = _wait(engine, program, targets, options, progress)
+        with suppress(KeyboardInterrupt), MarkInbox() as inbox:
+            reason = _wait(engine, program, targets, options, progress, inbox)
         if program:
             status = program.status(reason)
         end = json.loads(engine.finish(reason, status))
@@ -201,6 +202,7 @@ def _wait(
     targets: Sequence[int],
     options: EventOptions,
     progress: Callable[[EventProgress], None] | None,
+    inbox: MarkInbox,
 ) -> str:
     deadline = None if options.duration is None else time.monotonic() + options.duration
     shown = time.monotonic()
@@ -210,8 +212,10 @@ def _wait(
             left = _PATIENCE if deadline is None else min(_PATIENCE, deadline - time.monotonic())
             if left <= 0:
                 return "duration"
-            ended = select.select(handles, [], [], left)[0]
-            for handle in ended:
+            ready = select.select([*handles, *inbox.handles()], [], [], left)[0]
+            for text in inbox.take():
+                engine.mark(text)
+            for handle in set(ready).intersection(handles):
                 handles.remove(handle)
                 os.close(handle)
             if targets and not handles:

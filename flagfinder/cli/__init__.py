@@ -22,6 +22,7 @@ from flagfinder.cli import (
     events,
     find,
     graph,
+    mark,
     poke,
     record,
     registers,
@@ -55,7 +56,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"flagfinder {metadata.version('flagfinder')}")
     verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
-    hangs = (events, graph, diagnose, report, critical_path, compare)
+    hangs = (events, mark, graph, diagnose, report, critical_path, compare)
     for module in (record, trace, diff, registers, find, spin, watch, poke, *hangs, doctor):
         module.add_parser(verbs)
     return parser
