@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import select
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +20,7 @@ from typing import Any, Literal
 from flagfinder import _core
 from flagfinder.bpf_build import bpf_object
 from flagfinder.errors import UsageError
+from flagfinder.gated import GatedProgram, gated
 from flagfinder.marks import MarkInbox
 from flagfinder.target import find_program
 
@@ -31,8 +30,6 @@ StackMode = Literal["off", "application", "application-all", "library", "all"]
 STACK_MODES: tuple[StackMode, ...] = ("off", "application", "application-all", "library", "all")
 _PATIENCE = 0.05  # seconds that Ctrl-C may go unnoticed
 _SHOWN_EVERY = 0.2
-# The shell waits for a byte, then becomes the program: so the recording sees it from its first instruction.
-_GATE = 'read _ <&"$0"; exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,8 @@ class EventRecording:
     """What a recording came to.
 
     ``lost_cpus`` counts events that found no room, by CPU. ``ended`` is ``program-ended``, ``target-ended``,
-    ``duration`` or ``interrupted``; ``exit_status`` is the program's, as a shell gives it, None if it still runs.
+    ``duration`` or ``interrupted``; ``exit_status`` is the program's, as a shell gives it, None if it still runs;
+    ``seconds`` is how long it ran, None without a program.
     """
 
     path: Path
@@ -70,6 +68,7 @@ class EventRecording:
     file_bytes: int
     lost: int
     lost_cpus: Mapping[int, int]
+    seconds: float | None
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,12 @@ def record_events(
     pids: Sequence[int] = (),
     options: EventOptions | None = None,
     progress: Callable[[EventProgress], None] | None = None,
+    stdout: int | None = None,
 ) -> EventRecording:
     """Records until the program or all processes end, the time is over, or Ctrl-C.
 
-    Ctrl-C keeps the recording; the program is left running only when it ignores the signal. Under sudo the program runs
-    as the calling user.
+    ``stdout`` is where the program's output goes, as for subprocess. Ctrl-C keeps the recording; the program is left
+    running only when it ignores the signal. Under sudo the program runs as the calling user.
 
     Raises UsageError, TargetError, PermissionDeniedError without privileges, UnavailableError where BPF can't be used.
     """
@@ -99,15 +99,16 @@ def record_events(
     if command and pids:
         raise UsageError("There are two targets", "a program and --pid", "Name one of them.")
     words = [str(find_program(command)), *command[1:]] if command else []
-    with _gated(words) as program:
+    with gated(words, stdout) as program:
         targets = [program.process.pid] if program else list(pids)
         engine = _core.EventRecorder(_request(output, targets, command, options), bpf_object("events"))
         if program:
             program.release()
-        reason, status = "interrupted", None
+        reason, status, seconds = "interrupted", None, None
         with suppress(KeyboardInterrupt), MarkInbox() as inbox:
             reason = _wait(engine, program, targets, options, progress, inbox)
         if program:
+            seconds = time.monotonic() - program.released
             status = program.status(reason)
         end = json.loads(engine.finish(reason, status))
     return EventRecording(
@@ -119,67 +120,8 @@ def record_events(
         Path(output).stat().st_size,
         end["lost"],
         {int(cpu): number for cpu, number in end["lost_cpus"].items()},
+        seconds,
     )
-
-
-class _Program:
-    """The program, waiting behind a gate."""
-
-    def __init__(self, process: subprocess.Popen[bytes], gate: int) -> None:
-        self.process = process
-        self._gate: int | None = gate
-
-    def release(self) -> None:
-        assert self._gate is not None
-        os.write(self._gate, b"\n")
-        self.close()
-
-    def close(self) -> None:
-        if self._gate is not None:
-            os.close(self._gate)
-            self._gate = None
-
-    def status(self, reason: str) -> int | None:
-        """As a shell gives it; after Ctrl-C the program has had the signal too and gets a moment to end."""
-        if reason == "interrupted":
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=1.0)
-        code = self.process.poll()
-        return None if code is None else code if code >= 0 else 128 - code
-
-
-@contextmanager
-def _gated(words: Sequence[str]) -> Iterator[_Program | None]:
-    if not words:
-        yield None
-        return
-    reading, writing = os.pipe()
-    try:
-        user = _caller()
-        process = subprocess.Popen(["/bin/sh", "-c", _GATE, str(reading), *words], pass_fds=[reading], **user)
-    finally:
-        os.close(reading)
-    program = _Program(process, writing)
-    try:
-        yield program
-    except BaseException:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        raise
-    finally:
-        program.close()
-
-
-def _caller() -> dict[str, Any]:
-    """Whom the program runs as: under sudo, the calling user."""
-    number = os.environ.get("SUDO_UID", "0")
-    if os.geteuid() != 0 or not number.isdigit() or number == "0":
-        return {}
-    entry = pwd.getpwuid(int(number))
-    home = {**os.environ, "HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name}
-    groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups, "env": home}
 
 
 def _request(output: Path | str, targets: Sequence[int], command: Sequence[str], options: EventOptions) -> str:
@@ -198,7 +140,7 @@ def _request(output: Path | str, targets: Sequence[int], command: Sequence[str],
 
 def _wait(
     engine: _core.EventRecorder,
-    program: _Program | None,
+    program: GatedProgram | None,
     targets: Sequence[int],
     options: EventOptions,
     progress: Callable[[EventProgress], None] | None,

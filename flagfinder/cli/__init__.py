@@ -23,6 +23,7 @@ from flagfinder.cli import (
     find,
     graph,
     mark,
+    overhead,
     poke,
     record,
     registers,
@@ -56,7 +57,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"flagfinder {metadata.version('flagfinder')}")
     verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
-    hangs = (events, mark, graph, diagnose, report, critical_path, compare)
+    hangs = (events, mark, graph, diagnose, report, critical_path, compare, overhead)
     for module in (record, trace, diff, registers, find, spin, watch, poke, *hangs, doctor):
         module.add_parser(verbs)
     return parser
