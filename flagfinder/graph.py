@@ -66,6 +66,11 @@ class EventGraph:
         fields: dict[str, Any] = json.loads(self._core.summary())
         return fields
 
+    def span(self) -> tuple[int, int]:
+        """Times of the first and the last event, ns (CLOCK_MONOTONIC)."""
+        meta = json.loads(self._core.meta())
+        return meta["first"], meta["last"]
+
     def query(self, tid: int | None = None, start: int = 0, end: int = _FOREVER, limit: int = 1000) -> list[Any]:
         """Vertices that overlap the time from ``start`` to ``end`` (ns), of one thread or all, with their causes."""
         vertices: list[Any] = json.loads(self._core.query(tid or 0, start, end, limit))

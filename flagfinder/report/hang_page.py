@@ -61,7 +61,13 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
         parts = [f"thread {s.tid} ({s.thread}) {100 * s.dur / max(1, found.dur):.0f}%" for s in others[:3]]
         lines.append(f"Meanwhile it was up to others, by their part of the time: {', '.join(parts)}.")
     own = [culprit for culprit in found.culprits if culprit.tid != found.tid]
-    if own:
+    before = found.raw["path"][1:2]
+    if not own and before and before[0]["edge"] != "weak":
+        step = before[0]
+        lines.append(f"It was set off by thread {step['tid']} ({step['thread']}), by {step['edge']}.")
+    if not own:
+        lines.append("No other thread is known to be to blame.")
+    else:
         lines.append(f"The culprit is {_named(own[0])}.")
     if found.circular:
         lines.append("They wait for each other.")
@@ -159,8 +165,9 @@ class _Timeline:
         margin = max(1_000_000, found.dur // _MARGIN)
         steps = [*raw["path"], *([raw["baseline"]] if raw["baseline"] else [])]
         first = min([found.start, *(step["start"] for step in steps)])
-        start = max(first, found.start - _BEFORE * found.dur) - margin
-        end = found.start + found.dur + margin
+        begun, ended = self.graph.span()
+        start = max(begun, max(first, found.start - _BEFORE * found.dur) - margin)
+        end = min(ended, found.start + found.dur + margin)
         tids = self._threads(steps)
         rows = {tid: row for row, tid in enumerate(tids)}
         vertices = {tid: self.graph.query(tid, start, end, _SLICES * 4) for tid in tids}
@@ -171,7 +178,7 @@ class _Timeline:
             "origin": start,
             "view": [start, end],
             "hang": [found.start, found.start + found.dur],
-            "hangView": [found.start - margin, end],
+            "hangView": [max(start, found.start - margin), end],
             "colors": _COLORS,
             "threads": [{"label": f"{tid} {names[tid]}", "culprit": tid in culprits} for tid in tids],
             "slices": slices,

@@ -65,6 +65,9 @@ def test_a_browser_draws_the_threads_their_waits_and_the_arrows(recorded: Record
 def test_slices_carry_their_call_sites(recorded: Recorded, page: Path) -> None:
     data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])  # type: ignore[index]
     row = [thread["label"].split()[0] for thread in data["threads"]].index(str(recorded.roles["culprit"]))
+    (begin, end), hang = data["view"], data["hang"]
+    assert begin <= hang[0] < hang[1] <= end
+    assert all(begin <= s["start"] + s["dur"] and s["start"] <= end for s in data["slices"])
     longest = max((s for s in data["slices"] if s["row"] == row and s["kind"] == "wait"), key=lambda s: s["dur"])
     assert any(site.startswith("be_late") for site in longest["stack"])
 
@@ -82,6 +85,7 @@ def test_names_that_look_like_markup_stay_text(recorder: Recorder) -> None:
     assert flagfinder("graph", "build", recorded.path, "-o", graph).returncode == 0
     assert flagfinder("report", graph, "-o", path).returncode == 0
     text = path.read_text()
+    assert "<li>No other thread is known to be to blame.</li>" in text
     assert "<b>&</script" not in text
     assert "&lt;b&gt;&amp;&lt;/script" in text
 
