@@ -214,8 +214,21 @@ impl<'a> Explorer<'a> {
             .definition(step, register)
             .and_then(|definition| self.computed(definition, target, depth));
         let is_typed = |p: &Pointer| self.follow(p, target).is_some();
+        let is_within = |p: &Pointer| {
+            let part = p.kind.and_then(|kind| self.part(kind, p.value, target));
+            part.is_some_and(|(element, ..)| element == 0)
+        };
         match (held, computed) {
             (Some(held), Some(computed)) if !is_typed(&computed) => Some(held),
+            // The caller knows the object by its base class.
+            (Some(held), Some(computed))
+                if held.value == computed.value && is_within(&held) && !is_within(&computed) =>
+            {
+                Some(Pointer {
+                    path: computed.path,
+                    ..held
+                })
+            }
             (held, computed) => computed.or(held),
         }
     }

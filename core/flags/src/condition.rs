@@ -1,12 +1,11 @@
 //! What a branch tests, as an expression over what was loaded.
 //!
-//! Built by walking back from the branch: copies, extensions, masks, shifts, additions.
-//! What it does not understand stays a number that is simply there.
+//! Built by walking back from the branch (`operands.rs`).
 
 use iced_x86::{ConditionCode, Mnemonic as M};
 
-use crate::decoded::{general, Decoded, Operand, Resources};
 use crate::expression::{Expression, Operator};
+use crate::operands::{last_writer, Builder, DEPTH};
 use crate::value::mask;
 use crate::window::Window;
 
@@ -35,7 +34,7 @@ pub enum Relation {
 }
 
 impl Relation {
-    fn holds(self, a: u64, b: u64, bits: u32) -> bool {
+    pub fn holds(self, a: u64, b: u64, bits: u32) -> bool {
         let (a, b) = (a & mask(bits), b & mask(bits));
         let (s, t) = (
             crate::decoded::sign_extend(a, bits),
@@ -112,7 +111,7 @@ impl Relation {
         )
     }
 
-    fn text(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Relation::Equal => "==",
             Relation::NotEqual => "!=",
@@ -127,6 +126,11 @@ impl Relation {
 impl Condition {
     /// The test of the branch at `step`, which did (not) jump; `None`: not understood.
     pub fn of(window: &Window, step: u32, taken: bool) -> Option<Condition> {
+        Condition::after(window, step, taken, DEPTH)
+    }
+
+    /// As [`Condition::of`], of any instruction that goes by the flags; `depth` definitions are followed.
+    pub fn after(window: &Window, step: u32, taken: bool, depth: u32) -> Option<Condition> {
         let branch = window.code(step);
         let relation = Relation::of(branch.instruction.condition_code())?;
         let condition_code = branch.instruction.condition_code();
@@ -141,7 +145,7 @@ impl Condition {
         let builder = Builder { window };
         let carry = matches!(condition_code, ConditionCode::b | ConditionCode::ae);
         let signs = matches!(condition_code, ConditionCode::s | ConditionCode::ns);
-        let operand = |index| builder.operand(test, code, index, DEPTH);
+        let operand = |index| builder.operand(test, code, index, depth);
         let (left, right) = match code.mnemonic {
             M::Cmp if !signs => (operand(0), operand(1)),
             M::Cmp | M::Sub if signs => (
@@ -179,9 +183,9 @@ impl Condition {
                     bits: 64,
                 });
             }
-            M::Cmpxchg => (operand(0), builder.register(test, 0, DEPTH)),
+            M::Cmpxchg => (operand(0), builder.register(test, 0, depth)),
             M::Or | M::Xor | M::Add | M::Shl | M::Shr | M::Dec | M::Inc | M::Neg => {
-                (builder.result(test, code, DEPTH), Expression::Number(0))
+                (builder.result(test, code, depth), Expression::Number(0))
             }
             _ => return None,
         };
@@ -192,7 +196,26 @@ impl Condition {
             bits,
         };
         condition.complete();
-        Some(condition)
+        Some(condition.without_outcome())
+    }
+
+    /// `(x == 2) != 0` is `x == 2`.
+    fn without_outcome(self) -> Condition {
+        let is_zero = self.right == Expression::Number(0);
+        match (self.leaves, self.left) {
+            (Relation::NotEqual | Relation::Equal, Expression::Test(relation, bits, sides))
+                if is_zero =>
+            {
+                let holds = self.leaves == Relation::NotEqual;
+                Condition {
+                    left: sides.0,
+                    right: sides.1,
+                    leaves: if holds { relation } else { relation.inverse() },
+                    bits,
+                }
+            }
+            (_, left) => Condition { left, ..self },
+        }
     }
 
     /// A side that was computed before the window, of a test for equality that held:
@@ -222,19 +245,52 @@ impl Condition {
         Some(self.leaves.holds(left, right, self.bits))
     }
 
+    /// Does the loop go on only as long as the word has one value other than zero? A version, a magic number.
+    pub fn checks_for_one_value(&self) -> bool {
+        let is_word = |side: &Expression| matches!(side, Expression::Load { .. });
+        let is_set = |side: &Expression| matches!(side, Expression::Number(n) if *n != 0);
+        let (left, right) = self
+            .without_difference()
+            .unwrap_or((&self.left, &self.right));
+        self.leaves == Relation::NotEqual
+            && (is_word(left) && is_set(right) || is_set(left) && is_word(right))
+    }
+
+    /// Is something in memory compared with something else there?
+    pub fn compares_two_words(&self) -> bool {
+        let (left, right) = self
+            .without_difference()
+            .unwrap_or((&self.left, &self.right));
+        left.is_loaded() && right.is_loaded()
+    }
+
+    /// Is it certain that no value at `address` alone makes it leave? (One of several words of a sum, whose
+    /// others keep it as it is.)
+    pub fn is_held_by_others(&self, address: u64, bits: u32, now: u64) -> bool {
+        let takes_part = self.left.loads(address, bits) || self.right.loads(address, bits);
+        takes_part
+            && self.leaves_with(address, now) == Some(false)
+            && self.leaving_value(address, bits, now).is_none()
+    }
+
     /// Some value at `address` that would make it leave; the nearest to what is usual.
     pub fn leaving_value(&self, address: u64, bits: u32, now: u64) -> Option<u64> {
         let m = mask(bits);
-        let others = [&self.left, &self.right]
+        let sides = [&self.left, &self.right].into_iter();
+        let mut others: Vec<u64> = sides
+            .clone()
+            .filter_map(|side| side.evaluate(address, now))
+            .collect();
+        sides.for_each(|side| side.compared(address, now, &mut others));
+        let near = others
             .into_iter()
-            .filter_map(|side| side.evaluate(address, now));
-        let near = others.flat_map(|v| [v, v.wrapping_add(1), v.wrapping_sub(1)]);
+            .flat_map(|v| [v, v.wrapping_add(1), v.saturating_sub(1)]);
         let bitwise = (0..bits).map(|bit| now ^ 1 << bit);
         [0, 1]
             .into_iter()
             .chain(near)
-            .chain([now | m])
             .chain(bitwise)
+            .chain([now | m])
             .map(|value| value & m)
             .find(|&value| value != now & m && self.leaves_with(address, value) == Some(true))
     }
@@ -268,135 +324,13 @@ impl Condition {
     /// `x - y == 0` and `x ^ y == 0` compare x with y.
     fn without_difference(&self) -> Option<(&Expression, &Expression)> {
         let equality = matches!(self.leaves, Relation::Equal | Relation::NotEqual);
-        match (&self.left, &self.right) {
+        match (self.left.unmasked(self.bits), &self.right) {
             (Expression::Binary(Operator::Sub | Operator::Xor, a, b), Expression::Number(0))
                 if equality =>
             {
                 Some((a, b))
             }
             _ => None,
-        }
-    }
-}
-
-const DEPTH: u32 = 10;
-/// Steps back in search of a definition.
-const REACH: u32 = 4000;
-
-fn last_writer(window: &Window, before: u32, resources: Resources) -> Option<u32> {
-    (before.saturating_sub(REACH)..before).rev().find(|&step| {
-        window.code(step).writes & resources != 0
-            || window.syscall_at(step).is_some() && resources & general(0) != 0
-    })
-}
-
-struct Builder<'w> {
-    window: &'w Window,
-}
-
-impl Builder<'_> {
-    fn operand(&self, step: u32, code: &Decoded, index: usize, depth: u32) -> Expression {
-        match code.operands[index] {
-            Operand::Immediate(value) => {
-                let bits = code.bits(0);
-                Expression::Number(if bits == 0 { value } else { value & mask(bits) })
-            }
-            Operand::Register {
-                number,
-                shift: 0,
-                bits,
-            } => match self.register(step, number, depth) {
-                Expression::Opaque(value) => {
-                    Expression::Opaque(value.map(|v| v & mask(u32::from(bits))))
-                }
-                known => known.low(u32::from(bits)),
-            },
-            // ah and its like.
-            Operand::Register {
-                number,
-                shift,
-                bits,
-            } => {
-                let whole = Box::new(self.register(step, number, depth));
-                let by = Box::new(Expression::Number(u64::from(shift)));
-                Expression::Binary(Operator::ShiftRight, whole, by).low(u32::from(bits))
-            }
-            Operand::Memory { .. } => self.memory(step, depth),
-            _ => Expression::Opaque(None),
-        }
-    }
-
-    fn memory(&self, step: u32, depth: u32) -> Expression {
-        let Some(access) = self.window.accesses(step).iter().find(|a| !a.write) else {
-            return Expression::Opaque(None);
-        };
-        let bits = access.bytes * 8;
-        let value = access.value.get(bits.min(64));
-        let Some((address, value)) = access.address.zip(value) else {
-            return Expression::Opaque(value);
-        };
-        // A spill on the own stack: go on with what was stored.
-        if depth > 0 {
-            let from = step.saturating_sub(REACH);
-            let stored = (from..step).rev().find(|&s| {
-                let mut stores = self.window.accesses(s).iter().filter(|a| a.write);
-                stores.any(|a| a.address == Some(address))
-            });
-            if let Some(store) = stored {
-                let code = self.window.code(store);
-                if code.mnemonic == M::Mov && code.bits(0) == bits {
-                    return self.operand(store, code, 1, depth - 1);
-                }
-            }
-        }
-        Expression::Load {
-            address,
-            bits,
-            value,
-        }
-    }
-
-    /// The register's value just before `step`.
-    fn register(&self, step: u32, number: u8, depth: u32) -> Expression {
-        let Some(definition) = last_writer(self.window, step, general(number)) else {
-            return Expression::Opaque(self.window.kept(number));
-        };
-        let known = self.window.result(definition, number).get(64);
-        if depth == 0 || self.window.syscall_at(definition).is_some() {
-            return Expression::Opaque(known);
-        }
-        match self.result(definition, self.window.code(definition), depth - 1) {
-            Expression::Opaque(None) => Expression::Opaque(known),
-            found => found,
-        }
-    }
-
-    /// What the instruction at `step` computes into its first operand.
-    fn result(&self, step: u32, code: &Decoded, depth: u32) -> Expression {
-        let known = match code.operands[0] {
-            Operand::Register { number, .. } => self.window.result(step, number).get(64),
-            _ => None,
-        };
-        let binary = |operator, a: Expression, b: Expression| {
-            Expression::Binary(operator, Box::new(a), Box::new(b))
-        };
-        let operand = |index| self.operand(step, code, index, depth);
-        match code.mnemonic {
-            M::Mov | M::Movzx => operand(1),
-            M::And => binary(Operator::And, operand(0), operand(1)),
-            M::Or => binary(Operator::Or, operand(0), operand(1)),
-            M::Xor if code.operands[0] == code.operands[1] => Expression::Number(0),
-            M::Xor => binary(Operator::Xor, operand(0), operand(1)),
-            M::Add => binary(Operator::Add, operand(0), operand(1)),
-            M::Sub => binary(Operator::Sub, operand(0), operand(1)),
-            M::Inc => binary(Operator::Add, operand(0), Expression::Number(1)),
-            M::Dec => binary(Operator::Sub, operand(0), Expression::Number(1)),
-            M::Shl => binary(Operator::ShiftLeft, operand(0), operand(1)),
-            M::Shr => binary(Operator::ShiftRight, operand(0), operand(1)),
-            M::Xchg | M::Xadd | M::Cmpxchg if code.memory.iter().any(|m| m.read) => {
-                self.memory(step, 0)
-            }
-            _ => Expression::Opaque(known),
         }
     }
 }
@@ -456,5 +390,65 @@ mod tests {
             text(twice, Relation::NotEqual, Expression::Number(0)),
             expected
         );
+    }
+
+    /// A word that some sum counts as not yet 2.
+    fn not_two(address: u64, value: u64) -> Expression {
+        let word = Expression::Load {
+            address,
+            bits: 32,
+            value,
+        };
+        let sides = Box::new((word, Expression::Number(2)));
+        Expression::Test(Relation::NotEqual, 32, sides)
+    }
+
+    #[test]
+    fn of_a_sum_the_word_that_keeps_it_is_found() {
+        let condition = Condition {
+            left: Expression::Binary(
+                Operator::Add,
+                Box::new(not_two(0x1000, 2)),
+                Box::new(not_two(0x2000, 0)),
+            ),
+            right: Expression::Number(0),
+            leaves: Relation::Equal,
+            bits: 32,
+        };
+        assert!(condition.is_held_by_others(0x1000, 32, 2));
+        assert!(!condition.is_held_by_others(0x2000, 32, 0));
+        assert_eq!(condition.leaving_value(0x2000, 32, 0), Some(2));
+        assert!(!condition.is_held_by_others(0x3000, 32, 0), "not in it");
+    }
+
+    #[test]
+    fn the_outcome_of_a_test_is_that_test() {
+        let condition = |leaves| {
+            let found = Condition {
+                left: not_two(0x1000, 0),
+                right: Expression::Number(0),
+                leaves,
+                bits: 8,
+            };
+            found.without_outcome().text(&|_| "value".into())
+        };
+        assert_eq!(condition(Relation::Equal), "value == 0x2");
+        assert_eq!(condition(Relation::NotEqual), "value != 0x2");
+    }
+
+    #[test]
+    fn a_version_is_checked_and_a_zero_is_waited_on() {
+        let checks = |leaves, right| {
+            let condition = Condition {
+                left: load(32),
+                right: Expression::Number(right),
+                leaves,
+                bits: 32,
+            };
+            condition.checks_for_one_value()
+        };
+        assert!(checks(Relation::NotEqual, 3));
+        assert!(!checks(Relation::NotEqual, 0));
+        assert!(!checks(Relation::Equal, 3));
     }
 }

@@ -44,6 +44,24 @@ impl Builder<'_> {
         best.map(|(_, step)| step)
     }
 
+    /// A poll that finds something ready in every iteration, which nothing in the loop then takes: it keeps the
+    /// loop going, though no branch that could leave the loop depends on it.
+    pub(crate) fn ready_call(&self) -> Option<u32> {
+        let spin = &self.analysis.spin;
+        let whole = spin.first_step()..*spin.starts.last()?;
+        let calls = self.window.syscalls.iter();
+        let polls: Vec<_> = calls
+            .filter(|call| whole.contains(&call.step))
+            .filter(|call| syscalls::role(call.number, &call.args) == Role::Poll)
+            .collect();
+        let last = polls.last()?;
+        let always = polls.len() + 1 >= spin.starts.len()
+            && polls
+                .iter()
+                .all(|call| call.number == last.number && call.result.is_some_and(|r| r > 0));
+        (always && !self.analysis.consumes).then_some(last.step)
+    }
+
     fn lets_go(&self, pc: u64, other: u64) -> bool {
         let evidence = self.outside.exit(pc, other);
         evidence.is_some_and(|(weight, _)| weight > 0.0)
@@ -106,17 +124,25 @@ impl Builder<'_> {
             format!(
                 "{name} is called in the loop ({count} times in the window) and returns {returns}"
             ),
-            format!(
-                "its result decides {} branches that could leave the loop",
-                exits.len()
-            ),
+            if exits.is_empty() {
+                "what it finds ready is never taken, so it does not wait".into()
+            } else {
+                format!(
+                    "its result decides {} branches that could leave the loop",
+                    exits.len()
+                )
+            },
         ];
         if !steady {
             evidence.push("its result is not always the same".into());
         }
         Flag {
             rank: 0,
-            confidence: if steady { 0.8 } else { 0.6 },
+            confidence: if steady && !exits.is_empty() {
+                0.8
+            } else {
+                0.6
+            },
             kind: FlagKind::Syscall,
             name: format!("{name}{of} returns {returns}"),
             module: None,

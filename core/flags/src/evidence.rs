@@ -62,6 +62,8 @@ pub struct Outside {
     pub as_in_file: FxHashSet<u64>,
     /// Words of the C library's or language runtime's own.
     pub of_runtime: FxHashSet<u64>,
+    /// Words that are compared with others, and which the reader's own function stores to.
+    pub own_positions: FxHashSet<u64>,
     /// The process was looked at, without another run to compare with.
     pub live: bool,
 }
@@ -89,6 +91,10 @@ impl Outside {
             Some(OtherWay::Tests) => {
                 let why = "its other way leads to another test before it leaves";
                 return Some((-0.1, why.into()));
+            }
+            Some(OtherWay::Fails) => {
+                let why = "its other way returns an error";
+                return Some((-0.05, why.into()));
             }
             None => {}
         }
@@ -136,6 +142,10 @@ impl Outside {
     pub fn judge(&self, candidate: &Candidate, _tid: u32, add: &mut dyn FnMut(f64, String)) {
         if self.as_in_file.contains(&candidate.address) {
             let why = "it is as the program's file has it, and not zero: a setting more likely";
+            add(-0.06, why.into());
+        }
+        if self.own_positions.contains(&candidate.address) {
+            let why = "its reader's function stores to it: the reader's own position";
             add(-0.06, why.into());
         }
         if self.of_runtime.contains(&candidate.address) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::condition::Relation;
 use crate::value::mask;
 
 /// A value in terms of loads.
@@ -15,6 +16,8 @@ pub enum Expression {
         value: u64,
     },
     Binary(Operator, Box<Expression>, Box<Expression>),
+    /// 1 where the relation of so many bits holds, else 0.
+    Test(Relation, u32, Box<(Expression, Expression)>),
     /// Not understood; its value then, if known.
     Opaque(Option<u64>),
 }
@@ -47,6 +50,13 @@ impl Expression {
                 }
             }
             Expression::Opaque(value) => (*value)?,
+            Expression::Test(relation, bits, sides) => {
+                let (a, b) = (
+                    sides.0.evaluate(address, new)?,
+                    sides.1.evaluate(address, new)?,
+                );
+                u64::from(relation.holds(a, b, *bits))
+            }
             Expression::Binary(operator, a, b) => {
                 let (a, b) = (a.evaluate(address, new)?, b.evaluate(address, new)?);
                 match operator {
@@ -68,6 +78,54 @@ impl Expression {
                 address: at, bits, ..
             } => *at < address + u64::from(bytes) && address < *at + u64::from(bits / 8),
             Expression::Binary(_, a, b) => a.mentions(address, bytes) || b.mentions(address, bytes),
+            Expression::Test(_, _, sides) => {
+                sides.0.mentions(address, bytes) || sides.1.mentions(address, bytes)
+            }
+            _ => false,
+        }
+    }
+
+    /// Without a mask that keeps all of so many bits.
+    pub fn unmasked(&self, bits: u32) -> &Expression {
+        match self {
+            Expression::Binary(Operator::And, whole, low)
+                if **low == Expression::Number(mask(bits)) =>
+            {
+                whole
+            }
+            other => other,
+        }
+    }
+
+    /// What is compared with each other within it, with `now` read at `address`.
+    pub fn compared(&self, address: u64, now: u64, found: &mut Vec<u64>) {
+        match self {
+            Expression::Binary(_, a, b) => {
+                a.compared(address, now, found);
+                b.compared(address, now, found);
+            }
+            Expression::Test(_, _, sides) => {
+                for side in [&sides.0, &sides.1] {
+                    found.extend(side.evaluate(address, now));
+                    side.compared(address, now, found);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Is just this word, in its whole width, part of it?
+    pub fn loads(&self, address: u64, bits: u32) -> bool {
+        match self {
+            Expression::Load {
+                address: at,
+                bits: wide,
+                ..
+            } => *at == address && *wide == bits,
+            Expression::Binary(_, a, b) => a.loads(address, bits) || b.loads(address, bits),
+            Expression::Test(_, _, sides) => {
+                sides.0.loads(address, bits) || sides.1.loads(address, bits)
+            }
             _ => false,
         }
     }
@@ -83,6 +141,13 @@ impl Expression {
                 let _ = write!(out, "{value:#x}");
             }
             Expression::Opaque(None) => out.push('?'),
+            Expression::Test(relation, _, sides) => {
+                out.push('(');
+                sides.0.render(name, out);
+                let _ = write!(out, " {} ", relation.text());
+                sides.1.render(name, out);
+                out.push(')');
+            }
             Expression::Binary(operator, a, b) => {
                 out.push('(');
                 a.render(name, out);
@@ -108,6 +173,7 @@ impl Expression {
             Expression::Load { bits, .. } => *bits,
             // Cut to its width where it was read.
             Expression::Opaque(_) => 0,
+            Expression::Test(..) => 1,
             Expression::Binary(Operator::And, a, b) => a.width().min(b.width()),
             Expression::Binary(Operator::ShiftRight, a, _) => a.width(),
             Expression::Binary(_, a, b) => a.width().max(b.width()),
@@ -128,6 +194,7 @@ impl Expression {
         match self {
             Expression::Load { .. } => true,
             Expression::Binary(_, a, b) => a.is_loaded() || b.is_loaded(),
+            Expression::Test(_, _, sides) => sides.0.is_loaded() || sides.1.is_loaded(),
             _ => false,
         }
     }

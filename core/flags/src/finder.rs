@@ -5,7 +5,7 @@ use flagfinder_code::Code;
 use crate::analysis::Analysis;
 use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
-use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE};
+use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
 use crate::report::{
     Flag, FlagKind, Group, LoopKind, LoopReport, Report, ThreadName, Threads, Verdict,
 };
@@ -34,8 +34,9 @@ pub fn report(
         explain: Vec::new(),
     };
     writer.explain_loop();
-    let call = writer.deciding_call();
     let best = ranked.first().map_or(0.0, |r| r.score);
+    let ready = || writer.ready_call().filter(|_| best < ENOUGH);
+    let call = writer.deciding_call().or_else(ready);
     let proven = ranked.first().is_some_and(|r| writer.is_proven(r));
     let mut flags: Vec<Flag> = Vec::new();
     let mut call_flag = call.map(|call| writer.call_flag(call));
@@ -45,6 +46,14 @@ pub fn report(
             let why = "data is taken over in (nearly) every iteration: the loop makes progress";
             flag.evidence.push(why.into());
         }
+    }
+    if let Some(flag) = call_flag
+        .as_mut()
+        .filter(|_| analysis.interprets && outside.live)
+    {
+        flag.confidence = flag.confidence.min(INTERPRETER_ALONE);
+        let why = "an interpreter makes it, maybe for its own ends";
+        flag.evidence.push(why.into());
     }
     let polled = ranked.first().is_some_and(|r| writer.leaves_by(r))
         && call.is_some_and(|call| writer.asks_in_passing(call));

@@ -6,6 +6,7 @@ use flagfinder_code::{DataKind, Names};
 use crate::analysis::{is_runtime_module, is_runtime_symbol, Analysis};
 use crate::evidence::Outside;
 use crate::natural;
+use crate::position;
 use crate::window::Window;
 
 /// What a live process can be asked.
@@ -39,6 +40,7 @@ pub fn evidence(
         of_runtime: of_runtime.map(|candidate| candidate.address).collect(),
         as_in_file: as_in_file.map(|candidate| candidate.address).collect(),
         other_ways: natural::other_ways(window, analysis, names, &code),
+        own_positions: position::own_positions(window, analysis, names, &code),
         live: true,
         ..Outside::default()
     }

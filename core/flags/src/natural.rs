@@ -28,7 +28,7 @@ use crate::window::Window;
 pub type ReadCode<'a> = dyn Fn(u64, &mut [u8]) -> usize + 'a;
 
 /// A longer function is not followed.
-const LONGEST: u64 = 64 << 10;
+pub const LONGEST: u64 = 64 << 10;
 
 /// Where the other way of an exit branch leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub enum OtherWay {
     Stays,
     /// To another test, which may leave the loop.
     Tests,
+    /// To the function's return with an error: negative.
+    Fails,
 }
 
 /// The exit branches, by address, whose other way does not simply leave.
@@ -62,8 +64,10 @@ pub fn other_ways(
         let Some(function) = function else { continue };
         let way = if returns_the_same(window, exit, read) {
             Some(OtherWay::Stays)
+        } else if returned(exit.other, None, read).is_some_and(is_error) {
+            Some(OtherWay::Fails)
         } else {
-            function.other_way(window.rsp(exit.step), exit.other, window, analysis)
+            function.other_way(exit, window, analysis)
         };
         if let Some(way) = way {
             found.insert(pc, way);
@@ -90,22 +94,27 @@ fn returns_the_same(window: &Window, exit: &Exit, read: &ReadCode) -> bool {
         let ends = window.code(step).instruction.flow_control() == FlowControl::Return;
         ends && window.rsp(step) >= rsp
     };
-    let Some(returned) = (exit.step..window.len()).find(is_return) else {
+    let Some(ending) = (exit.step..window.len()).find(is_return) else {
         return false;
     };
-    let now = known(returned);
-    let mut value = known(exit.step);
-    let mut pc = exit.other;
+    let now = known(ending).map(|value| value & LOW);
+    let otherwise = returned(exit.other, known(exit.step), read);
+    now.is_some() && otherwise.map(|value| value & LOW) == now
+}
+
+/// What the way from `pc` straight to a return returns, where `rax` is known to begin with.
+fn returned(mut pc: u64, rax: Option<u64>, read: &ReadCode) -> Option<u64> {
+    let mut value = rax;
     for _ in 0..SHORT_WAY {
         let mut bytes = [0u8; 15];
         let got = read(pc, &mut bytes);
         let code = Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE).decode();
         pc = code.next_ip();
         match code.flow_control() {
-            FlowControl::Return => return now.is_some() && value == now,
+            FlowControl::Return => return value,
             FlowControl::UnconditionalBranch => pc = code.near_branch_target(),
             FlowControl::Next => {}
-            _ => return false,
+            _ => return None,
         }
         let target = code.op0_register().full_register();
         if code.op_count() == 0 || target != Register::RAX {
@@ -113,17 +122,27 @@ fn returns_the_same(window: &Window, exit: &Exit, read: &ReadCode) -> bool {
         }
         value = match code.mnemonic() {
             Mnemonic::Xor if code.op0_register() == code.op1_register() => Some(0),
-            Mnemonic::Mov if code.op1_kind() == OpKind::Immediate32 => {
-                Some(u64::from(code.immediate32()) & LOW)
+            Mnemonic::Mov | Mnemonic::Or => match code.op1_kind() {
+                OpKind::Immediate32 => Some(u64::from(code.immediate32())),
+                OpKind::Immediate32to64 => Some(code.immediate32to64() as u64),
+                OpKind::Immediate8to32 => Some(code.immediate8to32() as u32 as u64),
+                OpKind::Immediate8to64 => Some(code.immediate8to64() as u64),
+                OpKind::Immediate8 => Some(u64::from(code.immediate8())),
+                _ => None,
             }
-            Mnemonic::Mov if code.op1_kind() == OpKind::Immediate8 => {
-                Some(u64::from(code.immediate8()))
-            }
+            .filter(|&value| code.mnemonic() == Mnemonic::Mov || is_error(value)),
             Mnemonic::Cmp | Mnemonic::Test => value,
             _ => None,
         };
     }
-    false
+    None
+}
+
+/// -1 to -4095, in 32 bits or in 64.
+fn is_error(value: u64) -> bool {
+    const MOST: i32 = 4095;
+    let small = value as u32 as i32;
+    (-MOST..0).contains(&small) && (value >> 32 == 0 || value >> 32 == u64::from(u32::MAX))
 }
 
 struct Function {
@@ -207,13 +226,8 @@ impl Function {
     /// The innermost loop that holds all that was executed in the frame lies around `other`
     /// as well, which leads on into the middle of it. (Where it leads to the loop's header
     /// only, that may be the header of a loop around this one too.)
-    fn other_way(
-        &self,
-        rsp: u64,
-        other: u64,
-        window: &Window,
-        analysis: &Analysis,
-    ) -> Option<OtherWay> {
+    fn other_way(&self, exit: &Exit, window: &Window, analysis: &Analysis) -> Option<OtherWay> {
+        let (rsp, other) = (window.rsp(exit.step), exit.other);
         let own = |pc: &u64| (self.start..self.end).contains(pc);
         if !own(&other) || rsp == 0 {
             return None;
@@ -228,8 +242,38 @@ impl Function {
             .collect();
         let holds_all = |l: &&Loop| executed.iter().all(|node| l.contains(*node));
         let around = self.loops.all().iter().filter(holds_all);
-        let innermost = around.max_by_key(|l| l.depth)?;
+        let Some(innermost) = around.max_by_key(|l| l.depth) else {
+            let start = analysis.spin.starts[analysis.spin.round_of(exit.step)];
+            let before: FxHashSet<u32> = (start..exit.step)
+                .filter(|&step| window.rsp(step) == rsp)
+                .map(|step| window.pc(step))
+                .filter(own)
+                .map(|pc| (pc - self.start) as u32)
+                .collect();
+            let other = (other - self.start) as u32;
+            return self
+                .turns_back(other, &before, &executed)
+                .then_some(OtherWay::Stays);
+        };
         self.beyond((other - self.start) as u32, innermost, &executed)
+    }
+
+    /// In a function that the loop calls: does the way from `other` lead nowhere but back to what was executed
+    /// `before`? Then the function just tries again.
+    fn turns_back(&self, other: u32, before: &FxHashSet<u32>, executed: &FxHashSet<u32>) -> bool {
+        let mut seen = FxHashSet::default();
+        let mut work = vec![other];
+        while let Some(node) = work.pop() {
+            if before.contains(&node) || !seen.insert(node) {
+                continue;
+            }
+            let next = self.edges.get(&node).map_or(&[][..], Vec::as_slice);
+            if executed.contains(&node) || self.atomics.contains(&node) || next.is_empty() {
+                return false;
+            }
+            work.extend(next);
+        }
+        true
     }
 
     fn beyond(&self, other: u32, around: &Loop, executed: &FxHashSet<u32>) -> Option<OtherWay> {

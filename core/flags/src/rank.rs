@@ -34,6 +34,8 @@ const CERTAIN: f64 = 0.99;
 
 /// Most that a word gets when an interpreter reads it: it may be any of the interpreter's own.
 const INTERPRETER: f64 = 0.6;
+/// The same without a good run to compare with.
+pub const INTERPRETER_ALONE: f64 = 0.5;
 
 /// Words that decide exits of one loop in generated code; more are mostly guards: a JIT compiler tests
 /// types, lengths and assumptions in every iteration, in the same way as a program tests its flags.
@@ -78,19 +80,31 @@ struct ExitDepths {
     runtime: Vec<bool>,
     /// In generated code, and one of many.
     guard: Vec<bool>,
+    /// In the program itself.
+    own: Vec<bool>,
 }
 
 impl ExitDepths {
     fn new(window: &Window, analysis: &Analysis, names: &Names) -> ExitDepths {
-        let mut levels: Vec<u64> = analysis
-            .exits
-            .iter()
-            .map(|exit| window.rsp(exit.step))
-            .collect();
-        levels.sort_unstable_by(|a, b| b.cmp(a));
-        levels.dedup();
-        let depth = |exit: &Exit| {
+        let program = names.input().modules.first().map(|module| &module.identity);
+        let in_program = |exit: &Exit| {
+            let place = names.module_place(window.pc(exit.step));
+            place.is_some_and(|(module, _)| Some(module) == program)
+        };
+        let own: Vec<bool> = analysis.exits.iter().map(in_program).collect();
+        // A library that calls the program back puts its own levels between.
+        let levels = |of_program: bool| -> Vec<u64> {
+            let exits = analysis.exits.iter().zip(&own);
+            let among = exits.filter(|(_, own)| **own || !of_program);
+            let mut levels: Vec<u64> = among.map(|(exit, _)| window.rsp(exit.step)).collect();
+            levels.sort_unstable_by(|a, b| b.cmp(a));
+            levels.dedup();
+            levels
+        };
+        let (all, program) = (levels(false), levels(true));
+        let depth = |(exit, own): (&Exit, &bool)| {
             let rsp = window.rsp(exit.step);
+            let levels = if *own { &program } else { &all };
             levels.iter().position(|&l| l == rsp).unwrap_or(0) as u32
         };
         let runtime = |exit: &Exit| {
@@ -106,9 +120,17 @@ impl ExitDepths {
                 .iter()
                 .map(|exit| many && generated(exit))
                 .collect(),
-            depth: analysis.exits.iter().map(depth).collect(),
+            depth: analysis.exits.iter().zip(&own).map(depth).collect(),
+            own,
             runtime: analysis.exits.iter().map(runtime).collect(),
         }
+    }
+}
+
+impl ExitDepths {
+    /// Does the word decide nothing in the program itself, which tests others in the loop?
+    fn is_of_library(&self, candidate: &Candidate) -> bool {
+        self.own.contains(&true) && !candidate.exits.iter().any(|&exit| self.own[exit])
     }
 }
 
@@ -180,10 +202,10 @@ fn one(
     if progresses && !outside.is_written_by_others(candidate) {
         scale.score = scale.score.min(MERE_BOUND);
     }
-    let most = if analysis.interprets {
-        INTERPRETER
-    } else {
-        CERTAIN
+    let most = match (analysis.interprets, outside.live) {
+        (false, _) => CERTAIN,
+        (true, false) => INTERPRETER,
+        (true, true) => INTERPRETER_ALONE,
     };
     Some(Ranked {
         candidate: index,
@@ -212,6 +234,21 @@ fn exit_bonus(
         bonus += 0.15;
         why.push("the exit branch compares it directly".into());
     }
+    let held = candidate.value.is_some_and(|now| {
+        let test = analysis.conditions[index].as_ref();
+        test.is_some_and(|c| c.is_held_by_others(candidate.address, candidate.bytes * 8, now))
+    });
+    if mentioned && held {
+        bonus -= 0.25;
+        why.push("whatever it were, the others would keep the branch as it is".into());
+    }
+    let checked = analysis.conditions[index]
+        .as_ref()
+        .is_some_and(|c| c.checks_for_one_value());
+    if mentioned && checked && !candidate.atomic {
+        bonus -= 0.04;
+        why.push("it is compared with the value it has: a check more likely".into());
+    }
     let both = analysis.conditions[index].as_ref().is_some_and(|c| {
         let side = |side: &crate::expression::Expression| {
             side.mentions(candidate.address, candidate.bytes)
@@ -231,6 +268,10 @@ fn exit_bonus(
     if depths.runtime[index] {
         bonus -= 0.25;
         why.push("the exit lies in the C library or language runtime".into());
+    }
+    if outside.live && depths.is_of_library(candidate) {
+        bonus -= 0.1;
+        why.push("the exit lies in a library, while the program itself tests other words".into());
     }
     bonus -= 0.04 * f64::from(depths.depth[index].min(5));
     // A slice that many words enter says little about each.

@@ -67,11 +67,18 @@ pub fn consumes(number: u32) -> bool {
             | libc::SYS_pread64
             | libc::SYS_recvfrom
             | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_preadv
             | libc::SYS_write
             | libc::SYS_writev
             | libc::SYS_pwrite64
+            | libc::SYS_pwritev
             | libc::SYS_sendto
             | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_sendfile
+            | libc::SYS_splice
+            | libc::SYS_copy_file_range
             | libc::SYS_accept
             | libc::SYS_accept4
     )
@@ -84,8 +91,13 @@ pub fn gives(number: u32) -> bool {
         libc::SYS_write
             | libc::SYS_writev
             | libc::SYS_pwrite64
+            | libc::SYS_pwritev
             | libc::SYS_sendto
             | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_sendfile
+            | libc::SYS_splice
+            | libc::SYS_copy_file_range
     )
 }
 
@@ -145,6 +157,74 @@ pub fn name(number: u32) -> String {
         libc::SYS_sched_yield => "sched_yield",
         libc::SYS_nanosleep => "nanosleep",
         libc::SYS_clock_nanosleep => "clock_nanosleep",
+        libc::SYS_writev => "writev",
+        libc::SYS_pwrite64 => "pwrite64",
+        libc::SYS_preadv => "preadv",
+        libc::SYS_pwritev => "pwritev",
+        libc::SYS_recvmmsg => "recvmmsg",
+        libc::SYS_sendmmsg => "sendmmsg",
+        libc::SYS_socket => "socket",
+        libc::SYS_shutdown => "shutdown",
+        libc::SYS_close => "close",
+        libc::SYS_dup => "dup",
+        libc::SYS_fsync => "fsync",
+        libc::SYS_lseek => "lseek",
+        libc::SYS_ftruncate => "ftruncate",
+        libc::SYS_statx => "statx",
+        libc::SYS_lstat => "lstat",
+        libc::SYS_readlink => "readlink",
+        libc::SYS_readlinkat => "readlinkat",
+        libc::SYS_unlink => "unlink",
+        libc::SYS_unlinkat => "unlinkat",
+        libc::SYS_rename => "rename",
+        libc::SYS_renameat => "renameat",
+        libc::SYS_renameat2 => "renameat2",
+        libc::SYS_mkdir => "mkdir",
+        libc::SYS_mkdirat => "mkdirat",
+        libc::SYS_rmdir => "rmdir",
+        libc::SYS_link => "link",
+        libc::SYS_linkat => "linkat",
+        libc::SYS_symlink => "symlink",
+        libc::SYS_symlinkat => "symlinkat",
+        libc::SYS_creat => "creat",
+        libc::SYS_getdents64 => "getdents64",
+        libc::SYS_inotify_add_watch => "inotify_add_watch",
+        libc::SYS_semop => "semop",
+        libc::SYS_semtimedop => "semtimedop",
+        libc::SYS_semctl => "semctl",
+        libc::SYS_semget => "semget",
+        libc::SYS_msgrcv => "msgrcv",
+        libc::SYS_msgsnd => "msgsnd",
+        libc::SYS_msgget => "msgget",
+        libc::SYS_mq_timedreceive => "mq_timedreceive",
+        libc::SYS_mq_timedsend => "mq_timedsend",
+        libc::SYS_mq_open => "mq_open",
+        libc::SYS_shmget => "shmget",
+        libc::SYS_shmat => "shmat",
+        libc::SYS_shmctl => "shmctl",
+        libc::SYS_io_getevents => "io_getevents",
+        libc::SYS_io_uring_enter => "io_uring_enter",
+        libc::SYS_io_submit => "io_submit",
+        libc::SYS_rt_sigtimedwait => "rt_sigtimedwait",
+        libc::SYS_signalfd4 => "signalfd4",
+        libc::SYS_timerfd_gettime => "timerfd_gettime",
+        libc::SYS_timer_gettime => "timer_gettime",
+        libc::SYS_pidfd_open => "pidfd_open",
+        libc::SYS_pidfd_send_signal => "pidfd_send_signal",
+        libc::SYS_tkill => "tkill",
+        libc::SYS_tgkill => "tgkill",
+        libc::SYS_process_vm_readv => "process_vm_readv",
+        libc::SYS_ptrace => "ptrace",
+        libc::SYS_getsockopt => "getsockopt",
+        libc::SYS_getsockname => "getsockname",
+        libc::SYS_getpeername => "getpeername",
+        libc::SYS_mincore => "mincore",
+        libc::SYS_sched_getaffinity => "sched_getaffinity",
+        libc::SYS_getpriority => "getpriority",
+        libc::SYS_sysinfo => "sysinfo",
+        libc::SYS_getrandom => "getrandom",
+        libc::SYS_clock_gettime => "clock_gettime",
+        libc::SYS_pause => "pause",
         _ => return format!("syscall {number}"),
     };
     name.into()

@@ -1,0 +1,158 @@
+//! Values of operands as expressions over what was loaded.
+//!
+//! Built by walking back: copies, extensions, masks, shifts, additions, outcomes of tests. What is not
+//! understood stays a number that is simply there.
+
+use iced_x86::{ConditionCode, FlowControl, Mnemonic as M};
+
+use crate::condition::Condition;
+use crate::decoded::{general, Decoded, Operand, Resources};
+use crate::expression::{Expression, Operator};
+use crate::value::mask;
+use crate::window::Window;
+
+/// Definitions followed, one behind the other.
+pub const DEPTH: u32 = 24;
+/// Steps back in search of a definition.
+const REACH: u32 = 4000;
+
+pub fn last_writer(window: &Window, before: u32, resources: Resources) -> Option<u32> {
+    (before.saturating_sub(REACH)..before).rev().find(|&step| {
+        window.code(step).writes & resources != 0
+            || window.syscall_at(step).is_some() && resources & general(0) != 0
+    })
+}
+
+/// See the module.
+pub struct Builder<'w> {
+    pub window: &'w Window,
+}
+
+impl Builder<'_> {
+    /// Operand `index` of the instruction at `step`, before it.
+    pub fn operand(&self, step: u32, code: &Decoded, index: usize, depth: u32) -> Expression {
+        match code.operands[index] {
+            Operand::Immediate(value) => {
+                let bits = code.bits(0);
+                Expression::Number(if bits == 0 { value } else { value & mask(bits) })
+            }
+            Operand::Register {
+                number,
+                shift: 0,
+                bits,
+            } => match self.register(step, number, depth) {
+                Expression::Opaque(value) => {
+                    Expression::Opaque(value.map(|v| v & mask(u32::from(bits))))
+                }
+                known => known.low(u32::from(bits)),
+            },
+            // ah and its like.
+            Operand::Register {
+                number,
+                shift,
+                bits,
+            } => {
+                let whole = Box::new(self.register(step, number, depth));
+                let by = Box::new(Expression::Number(u64::from(shift)));
+                Expression::Binary(Operator::ShiftRight, whole, by).low(u32::from(bits))
+            }
+            Operand::Memory { .. } => self.memory(step, depth),
+            _ => Expression::Opaque(None),
+        }
+    }
+
+    fn memory(&self, step: u32, depth: u32) -> Expression {
+        let Some(access) = self.window.accesses(step).iter().find(|a| !a.write) else {
+            return Expression::Opaque(None);
+        };
+        let bits = access.bytes * 8;
+        let value = access.value.get(bits.min(64));
+        let Some((address, value)) = access.address.zip(value) else {
+            return Expression::Opaque(value);
+        };
+        // A spill on the own stack: go on with what was stored.
+        if depth > 0 {
+            let from = step.saturating_sub(REACH);
+            let stored = (from..step).rev().find(|&s| {
+                let mut stores = self.window.accesses(s).iter().filter(|a| a.write);
+                stores.any(|a| a.address == Some(address))
+            });
+            if let Some(store) = stored {
+                let code = self.window.code(store);
+                if code.mnemonic == M::Mov && code.bits(0) == bits {
+                    return self.operand(store, code, 1, depth - 1);
+                }
+            }
+        }
+        Expression::Load {
+            address,
+            bits,
+            value,
+        }
+    }
+
+    /// The register's value just before `step`.
+    pub fn register(&self, step: u32, number: u8, depth: u32) -> Expression {
+        let Some(definition) = last_writer(self.window, step, general(number)) else {
+            return Expression::Opaque(self.window.kept(number));
+        };
+        let known = self.window.result(definition, number).get(64);
+        if depth == 0 || self.window.syscall_at(definition).is_some() {
+            return Expression::Opaque(known);
+        }
+        match self.result(definition, self.window.code(definition), depth - 1) {
+            Expression::Opaque(None) => Expression::Opaque(known),
+            found => found,
+        }
+    }
+
+    /// What the instruction at `step` computes into its first operand.
+    pub fn result(&self, step: u32, code: &Decoded, depth: u32) -> Expression {
+        let known = match code.operands[0] {
+            Operand::Register { number, .. } => self.window.result(step, number).get(64),
+            _ => None,
+        };
+        let binary = |operator, a: Expression, b: Expression| {
+            Expression::Binary(operator, Box::new(a), Box::new(b))
+        };
+        let operand = |index| self.operand(step, code, index, depth);
+        match code.mnemonic {
+            M::Mov | M::Movzx => operand(1),
+            M::And => binary(Operator::And, operand(0), operand(1)),
+            M::Or => binary(Operator::Or, operand(0), operand(1)),
+            M::Xor if code.operands[0] == code.operands[1] => Expression::Number(0),
+            M::Xor => binary(Operator::Xor, operand(0), operand(1)),
+            M::Add => match (operand(0), operand(1)) {
+                (Expression::Number(0), other) | (other, Expression::Number(0)) => other,
+                (a, b) => binary(Operator::Add, a, b),
+            },
+            M::Sub => binary(Operator::Sub, operand(0), operand(1)),
+            M::Inc => binary(Operator::Add, operand(0), Expression::Number(1)),
+            M::Dec => binary(Operator::Sub, operand(0), Expression::Number(1)),
+            M::Shl => binary(Operator::ShiftLeft, operand(0), operand(1)),
+            M::Shr => binary(Operator::ShiftRight, operand(0), operand(1)),
+            M::Xchg | M::Xadd | M::Cmpxchg if code.memory.iter().any(|m| m.read) => {
+                self.memory(step, 0)
+            }
+            _ if is_set_by_flags(code) => self.outcome(step, depth),
+            _ => Expression::Opaque(known),
+        }
+    }
+
+    /// 1 or 0, as the test before the `setcc` at `step` came out.
+    fn outcome(&self, step: u32, depth: u32) -> Expression {
+        match Condition::after(self.window, step, false, depth) {
+            Some(test) => {
+                Expression::Test(test.leaves, test.bits, Box::new((test.left, test.right)))
+            }
+            None => Expression::Opaque(None),
+        }
+    }
+}
+
+fn is_set_by_flags(code: &Decoded) -> bool {
+    let instruction = &code.instruction;
+    instruction.op_count() == 1
+        && instruction.flow_control() == FlowControl::Next
+        && instruction.condition_code() != ConditionCode::None
+}
