@@ -126,11 +126,12 @@ impl Relation {
 impl Condition {
     /// The test of the branch at `step`, which did (not) jump; `None`: not understood.
     pub fn of(window: &Window, step: u32, taken: bool) -> Option<Condition> {
-        Condition::after(window, step, taken, DEPTH)
+        Condition::after(&Builder::new(window), step, taken, DEPTH)
     }
 
     /// As [`Condition::of`], of any instruction that goes by the flags; `depth` definitions are followed.
-    pub fn after(window: &Window, step: u32, taken: bool, depth: u32) -> Option<Condition> {
+    pub fn after(builder: &Builder, step: u32, taken: bool, depth: u32) -> Option<Condition> {
+        let window = builder.window();
         let branch = window.code(step);
         let relation = Relation::of(branch.instruction.condition_code())?;
         let condition_code = branch.instruction.condition_code();
@@ -142,7 +143,6 @@ impl Condition {
         if bits == 0 {
             return None;
         }
-        let builder = Builder { window };
         let carry = matches!(condition_code, ConditionCode::b | ConditionCode::ae);
         let signs = matches!(condition_code, ConditionCode::s | ConditionCode::ns);
         let operand = |index| builder.operand(test, code, index, depth);

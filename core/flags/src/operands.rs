@@ -3,6 +3,8 @@
 //! Built by walking back: copies, extensions, masks, shifts, additions, outcomes of tests. What is not
 //! understood stays a number that is simply there.
 
+use std::cell::Cell;
+
 use iced_x86::{ConditionCode, FlowControl, Mnemonic as M};
 
 use crate::condition::Condition;
@@ -13,6 +15,8 @@ use crate::window::Window;
 
 /// Definitions followed, one behind the other.
 pub const DEPTH: u32 = 24;
+/// Definitions followed for one test: both sides of `x ^ x >> 7` lead to the same ones, again and again.
+const BUDGET: u32 = 200;
 /// Steps back in search of a definition.
 const REACH: u32 = 4000;
 
@@ -25,10 +29,20 @@ pub fn last_writer(window: &Window, before: u32, resources: Resources) -> Option
 
 /// See the module.
 pub struct Builder<'w> {
-    pub window: &'w Window,
+    window: &'w Window,
+    left: Cell<u32>,
 }
 
-impl Builder<'_> {
+impl<'w> Builder<'w> {
+    pub fn new(window: &'w Window) -> Self {
+        let left = Cell::new(BUDGET);
+        Builder { window, left }
+    }
+
+    pub fn window(&self) -> &'w Window {
+        self.window
+    }
+
     /// Operand `index` of the instruction at `step`, before it.
     pub fn operand(&self, step: u32, code: &Decoded, index: usize, depth: u32) -> Expression {
         match code.operands[index] {
@@ -97,9 +111,11 @@ impl Builder<'_> {
             return Expression::Opaque(self.window.kept(number));
         };
         let known = self.window.result(definition, number).get(64);
-        if depth == 0 || self.window.syscall_at(definition).is_some() {
+        let left = self.left.get();
+        if depth == 0 || left == 0 || self.window.syscall_at(definition).is_some() {
             return Expression::Opaque(known);
         }
+        self.left.set(left - 1);
         match self.result(definition, self.window.code(definition), depth - 1) {
             Expression::Opaque(None) => Expression::Opaque(known),
             found => found,
@@ -141,7 +157,7 @@ impl Builder<'_> {
 
     /// 1 or 0, as the test before the `setcc` at `step` came out.
     fn outcome(&self, step: u32, depth: u32) -> Expression {
-        match Condition::after(self.window, step, false, depth) {
+        match Condition::after(self, step, false, depth) {
             Some(test) => {
                 Expression::Test(test.leaves, test.bits, Box::new((test.left, test.right)))
             }
