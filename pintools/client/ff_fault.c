@@ -9,6 +9,7 @@
  * It runs on DynamoRIO's signal stack with the application's thread pointer: nothing here or
  * below may use thread-local storage or take a lock. */
 #include <asm/prctl.h>
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -33,7 +34,7 @@ static uint32_t spills[SPILLS_MOST];
 static uint32_t spill_count;
 static bool installed;
 
-/* Where DynamoRIO's handler begins; read by the assembly below. */
+/* Where DynamoRIO's handler of SIGSEGV and SIGBUS begins; read by the assembly below. */
 __attribute__((used, visibility("hidden"))) void *ff_fault_next;
 
 uint8_t ff_fault_tag(uint32_t unit_bytes, int spill)
@@ -62,10 +63,13 @@ struct store {
     int base; /* x86 number */
     bool is_values;
     uint8_t tag;
+    const uint8_t *immediate;
+    uint32_t bytes; /* of the instruction */
 };
 
-static bool decode_store(const uint8_t *pc, struct store *store)
+static bool decode_store(const uint8_t *start, struct store *store)
 {
+    const uint8_t *pc = start;
     enum { REX_MASK = 0xf0, REX = 0x40, REX_B = 1, MOV_8 = 0xc6, MOV_32 = 0xc7, NEEDS_SIB = 4, RIP_RELATIVE = 5 };
     uint8_t rex = 0;
     if ((*pc & REX_MASK) == REX)
@@ -79,6 +83,8 @@ static bool decode_store(const uint8_t *pc, struct store *store)
     pc += (modrm & 7) == NEEDS_SIB;
     pc += mode == 1 ? 1 : mode == 2 ? 4 : 0;
     store->tag = *pc;
+    store->immediate = pc;
+    store->bytes = (uint32_t)(pc - start) + (store->is_values ? 1 : 4);
     return true;
 }
 
@@ -101,13 +107,32 @@ static uint32_t registers_at_top(uint64_t *regs, const greg_t *context, const st
     return valid;
 }
 
+/* A program that has the processor check alignment (to find out which one it is, as HotSpot does) meets our ids, which
+ * are aligned to 2 bytes only: the store is made here. */
+static bool make_unaligned_store(const siginfo_t *info, greg_t *registers)
+{
+    enum { ALIGNMENT_CHECK = 1 << 18 };
+    struct ff_thread *thread = ff_thread_here();
+    struct store store;
+    if (info->si_code != BUS_ADRALN || (registers[REG_EFL] & ALIGNMENT_CHECK) == 0 || thread == NULL ||
+        !decode_store((const uint8_t *)registers[REG_RIP], &store) || store.is_values)
+        return false;
+    uint8_t *at = (uint8_t *)registers[context_index[store.base]];
+    if (at != *thread->flow_at)
+        return false;
+    memcpy(at, store.immediate, sizeof(uint32_t));
+    registers[REG_RIP] += store.bytes;
+    return true;
+}
+
 /* Handles it, if it is ours. */
 __attribute__((used, visibility("hidden"))) bool ff_fault_handle(int signal, const siginfo_t *info, ucontext_t *context)
 {
-    (void)signal;
     const uint8_t *address = info->si_addr;
     greg_t *registers = context->uc_mcontext.gregs;
     struct store store;
+    if (signal == SIGBUS)
+        return make_unaligned_store(info, registers);
     /* Sent by somebody, or an address that no pointer can have. */
     if (info->si_code <= 0 || (uint64_t)address < FF_GUARD_BYTES)
         return false;
@@ -137,6 +162,10 @@ __asm__(".text\n"
         ".globl ff_fault_entry\n"
         ".type ff_fault_entry, @function\n"
         "ff_fault_entry:\n"
+        /* Nobody here is prepared for alignment checks. */
+        "    pushf\n"
+        "    andl $~0x40000, (%rsp)\n"
+        "    popf\n"
         "    push %rdi\n"
         "    push %rsi\n"
         "    push %rdx\n"
@@ -158,17 +187,26 @@ __asm__(".text\n"
         "1:  ret\n"
         ".size ff_fault_entry, .-ff_fault_entry\n");
 
-void ff_fault_install(void)
+/* 0 or what the kernel says. */
+static long stand_before(int signal)
 {
     struct kernel_sigaction action;
+    long got = ff_syscall6(SYS_rt_sigaction, signal, 0, (long)&action, sizeof action.mask, 0, 0);
+    if (got != 0 || (ff_fault_next != NULL && ff_fault_next != (void *)action.handler))
+        return got != 0 ? got : -EEXIST;
+    ff_fault_next = (void *)action.handler;
+    action.handler = ff_fault_entry;
+    return ff_syscall6(SYS_rt_sigaction, signal, (long)&action, 0, sizeof action.mask, 0, 0);
+}
+
+void ff_fault_install(void)
+{
     if (installed)
         return;
     installed = true;
-    long got = ff_syscall6(SYS_rt_sigaction, SIGSEGV, 0, (long)&action, sizeof action.mask, 0, 0);
-    ff_fault_next = (void *)action.handler;
-    action.handler = ff_fault_entry;
+    long got = stand_before(SIGSEGV);
     if (got == 0)
-        got = ff_syscall6(SYS_rt_sigaction, SIGSEGV, (long)&action, 0, sizeof action.mask, 0, 0);
+        got = stand_before(SIGBUS);
     if (got != 0) {
         dr_fprintf(STDERR, "flagfinder: the kernel refused the tracer's fault handler (%d).\n", (int)-got);
         dr_abort();

@@ -97,15 +97,18 @@ static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilis
         return DR_EMIT_DEFAULT;
     app_pc start = instr_get_app_pc(first), end = start;
     instr_t *last = first;
+    /* It may set the alignment check, which our stores of values would not pass (ff_fault.c makes those of ids). */
+    bool sets_flags = false;
     for (instr_t *instr = first; instr != NULL; instr = instr_get_next_app(instr)) {
         if (instr_get_app_pc(instr) != end || count == INSTRUCTIONS_MOST)
             break;
         end += instr_length(drcontext, instr);
         used |= registers_of(instr);
+        sets_flags |= instr_get_opcode(instr) == OP_popf;
         count++;
         last = instr;
     }
-    if (with_values && ff_ranges_want(start, end)) {
+    if (with_values && !sets_flags && ff_ranges_want(start, end)) {
         uint8_t index = 0;
         for (instr_t *instr = first;; instr = instr_get_next_app(instr)) {
             struct ff_capture_plan *plan = plans + slot_count;

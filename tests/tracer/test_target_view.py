@@ -63,6 +63,15 @@ def test_edges(what: str, level: str, options: tuple[str, ...], tracer_dir: Path
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("what", ["rewritten", "aligned"])
+def test_generated_code(what: str, level: str, tracer_dir: Path, program: Program) -> None:
+    target = program("generated.c")
+    assert _untraced([str(target), what]).stdout == b"ok\n"
+    traced = trace(tracer_dir, level, [target, what])
+    assert (traced.stdout, traced.stderr, traced.status) == (b"ok\n", b"", 0)
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("what", ["threads", "exit_group", "fork", "spawn", "vfork", "exec", "close_range", "signals"])
 @pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
 def test_families(what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program) -> None:
