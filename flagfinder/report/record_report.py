@@ -32,8 +32,9 @@ def show_recording(terminal: Terminal, recording: Recording) -> None:
     )
     if recording.ended == "target-ended" and recording.signal in _CRASHES:
         terminal.warning(
-            f"If the program does not die of {recording.signal_name} on its own, the tracer broke it, which it sometimes "
-            "does to Java virtual machines. `flagfinder spin PID` needs no tracer: let the program hang and ask that."
+            f"If the program does not die of {recording.signal_name} on its own, the tracer broke it, which it "
+            "sometimes does to Java virtual machines. `flagfinder spin PID` needs no tracer: let the program hang and "
+            "ask that."
         )
 
 
