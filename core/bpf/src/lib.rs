@@ -5,6 +5,7 @@
 //! Blind spots: x86-64 breakpoints only; the process ids are those of the initial namespace.
 
 mod btf;
+pub mod clock;
 mod error;
 mod object;
 mod perf;

@@ -7,7 +7,6 @@
 
 mod call;
 mod check;
-mod clock;
 mod columns;
 pub mod container;
 mod continuity;

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use flagfinder_bpf::{per_cpu_offset, require, Capability, Counts, Object, Ring, Table};
+use flagfinder_bpf::{clock, per_cpu_offset, require, Capability, Counts, Object, Ring, Table};
 use serde::Deserialize;
 
-use crate::clock;
 use crate::container::BlockKind;
 use crate::descriptors::Descriptors;
 use crate::drain::Drain;

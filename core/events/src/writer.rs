@@ -8,7 +8,8 @@ use bytemuck::Zeroable;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::clock;
+use flagfinder_bpf::clock;
+
 use crate::columns;
 use crate::container::{
     checksum, BlockHeader, BlockKind, FileHeader, BLOCK_HEADER_BYTES, FILE_MAGIC,

@@ -58,33 +58,24 @@ pub fn role(number: u32, args: &[u64; 6]) -> Role {
     }
 }
 
-/// Does it hand data over that was waiting, when its result is positive?
+/// Does it move data, when its result is positive?
 pub fn consumes(number: u32) -> bool {
-    matches!(
+    let takes = matches!(
         i64::from(number),
         libc::SYS_read
             | libc::SYS_readv
             | libc::SYS_pread64
+            | libc::SYS_preadv
             | libc::SYS_recvfrom
             | libc::SYS_recvmsg
             | libc::SYS_recvmmsg
-            | libc::SYS_preadv
-            | libc::SYS_write
-            | libc::SYS_writev
-            | libc::SYS_pwrite64
-            | libc::SYS_pwritev
-            | libc::SYS_sendto
-            | libc::SYS_sendmsg
-            | libc::SYS_sendmmsg
-            | libc::SYS_sendfile
-            | libc::SYS_splice
-            | libc::SYS_copy_file_range
             | libc::SYS_accept
             | libc::SYS_accept4
-    )
+    );
+    takes || gives(number)
 }
 
-/// Of those: does it hand data on, rather than take it?
+/// Does it hand data on?
 pub fn gives(number: u32) -> bool {
     matches!(
         i64::from(number),

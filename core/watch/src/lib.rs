@@ -7,7 +7,6 @@
 
 mod access;
 mod attach;
-mod clock;
 mod event;
 mod expression;
 mod interpret;

@@ -3,12 +3,11 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use flagfinder_bpf::{require, Attached, Capability, Counts, Object, Ring, Table};
+use flagfinder_bpf::{clock, require, Attached, Capability, Counts, Object, Ring, Table};
 use flagfinder_code::{Code, DataName};
 use serde::Serialize;
 
 use crate::attach::{check_count, hook, Breakpoints};
-use crate::clock;
 use crate::event::Event;
 use crate::interpret::Interpreter;
 use crate::naming::Naming;

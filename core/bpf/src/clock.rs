@@ -10,11 +10,12 @@ fn read(clock: libc::clockid_t) -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-pub(crate) fn monotonic() -> u64 {
+/// Nanoseconds of that clock.
+pub fn monotonic() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
 /// Nanoseconds since 1970.
-pub(crate) fn wall() -> u64 {
+pub fn wall() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
