@@ -98,7 +98,9 @@ def record_events(
     options = options or EventOptions()
     if command and pids:
         raise UsageError("There are two targets", "a program and --pid", "Name one of them.")
-    words = [str(find_program(command)), *command[1:]] if command else []
+    if command:
+        find_program(command)  # a clear error now; the shell finds it as the user wrote it
+    words = list(command)
     with gated(words, stdout) as program:
         targets = [program.process.pid] if program else list(pids)
         engine = _core.EventRecorder(_request(output, targets, command, options), bpf_object("events"))

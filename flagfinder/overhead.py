@@ -66,7 +66,8 @@ def measure_overhead(
     """
     if rounds < FEWEST:
         raise UsageError("The overhead can't be measured", f"{rounds} rounds", f"Give at least {FEWEST}.")
-    words = [str(find_program(command)), *command[1:]]
+    find_program(command)  # a clear error now; the shell finds it as the user wrote it
+    words = list(command)
     plain, recorded, events, lost = [], [], 0, 0
     with tempfile.TemporaryDirectory(prefix="flagfinder-") as folder:
         for number in range(rounds + 1):

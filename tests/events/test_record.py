@@ -106,6 +106,14 @@ def test_the_program_s_exit_status_is_passed_on(recorder: Recorder, tmp_path: Pa
     assert "the program ended" in ran.stderr
 
 
+def test_a_program_of_the_folder_runs_under_the_name_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "named").write_text("#!/bin/sh\necho $0\n")
+    (tmp_path / "named").chmod(0o755)
+    command = [*FLAGFINDER, "events", "record", "-o", "x.events", "--", "./named"]
+    done = run(command, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "./named\n"), done.stderr
+
+
 @pytest.mark.usefixtures("recorder")
 def test_loss_is_counted_and_marked(tmp_path: Path) -> None:
     """A ring of 64 KiB can't hold what a busy program does while the consumer naps."""
