@@ -58,6 +58,8 @@ struct ff_thread {
     struct ff_buffer values;
     uint8_t **flow_at; /* raw TLS slots: where the next byte goes */
     uint8_t **values_at;
+    /* Raw TLS slot: 1 from the end of a block that makes a system call until the call is entered. */
+    uint64_t *before_call;
     uint32_t values_retired_used; /* bytes in a chunk of values that is to be replaced */
     bool values_retired;
     int64_t exit_status;
@@ -71,6 +73,12 @@ void ff_thread_insert_read_flow(void *drcontext, instrlist_t *ilist, instr_t *wh
 void ff_thread_insert_write_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from);
 void ff_thread_insert_read_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t to);
 void ff_thread_insert_write_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from);
+/* In front of the system call that ends a block, and at the top of a block that begins with one. */
+void ff_thread_insert_before_call(void *drcontext, instrlist_t *ilist, instr_t *call);
+void ff_thread_insert_at_call(void *drcontext, instrlist_t *ilist, instr_t *call);
+/* The thread goes on at `pc`. If it was to make a system call, that was put off for a signal: the block was left before
+ * the call, which is a FAULT event. */
+void ff_thread_goes_on(struct ff_thread *thread, app_pc pc);
 /* Appends an event to the thread's flow. */
 void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *payload, uint32_t bytes);
 void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_part first, struct ff_part second);

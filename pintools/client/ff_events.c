@@ -68,6 +68,7 @@ static bool on_syscall_enter(void *drcontext, int number)
     struct ff_thread *thread = ff_thread_of(drcontext);
     struct ff_syscall_enter enter;
     uint32_t bytes = offsetof(struct ff_syscall_enter, regs);
+    *thread->before_call = 0;
     enter.ts = ff_event_now();
     enter.number = (uint32_t)number;
     enter.regs_valid = 0;
@@ -157,6 +158,7 @@ static void on_transfer(void *drcontext, const dr_kernel_xfer_info_t *info)
     uint64_t from = info->source_mcontext == NULL ? 0 : (uint64_t)info->source_mcontext->pc;
     if (thread == NULL)
         return;
+    ff_thread_goes_on(thread, (app_pc)from);
     if (info->type == DR_XFER_SIGNAL_DELIVERY) {
         struct ff_signal signal = {
             .ts = ff_event_now(),

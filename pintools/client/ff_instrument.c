@@ -304,6 +304,8 @@ static dr_emit_flags_t on_insert(void *drcontext, void *tag, instrlist_t *ilist,
     if (instr == block->first) {
         /* Before a register is taken: hooks read the application's. */
         ff_heap_insert_top(drcontext, ilist, instr, instr_get_app_pc(instr));
+        if (instr_is_syscall(instr))
+            ff_thread_insert_at_call(drcontext, ilist, instr);
         insert_top(drcontext, ilist, instr, block);
     }
     if (instr_is_app(instr) && block->slot_next < block->slot_count) {
@@ -317,6 +319,8 @@ static dr_emit_flags_t on_insert(void *drcontext, void *tag, instrlist_t *ilist,
     }
     if (instr_is_app(instr))
         block->index++;
+    if (instr == block->last && instr_is_syscall(instr))
+        ff_thread_insert_before_call(drcontext, ilist, instr);
     if (instr == block->last && block->leaves_allocator)
         ff_heap_insert_leave(drcontext, ilist, instr);
     if (instr == block->last && block->pointer != DR_REG_NULL) {

@@ -7,7 +7,7 @@
 #include "ff_client.h"
 #include "ff_sys.h"
 
-enum { FLOW_SLOT, VALUES_SLOT, THREAD_SLOT, SLOT_COUNT };
+enum { FLOW_SLOT, VALUES_SLOT, BEFORE_CALL_SLOT, THREAD_SLOT, SLOT_COUNT };
 
 static reg_id_t tls_segment;
 static uint tls_offset;
@@ -134,6 +134,31 @@ void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *p
     ff_thread_event2(thread, kind, (struct ff_part){payload, bytes}, (struct ff_part){NULL, 0});
 }
 
+void ff_thread_goes_on(struct ff_thread *thread, app_pc pc)
+{
+    if (*thread->before_call == 0)
+        return;
+    struct ff_fault fault = {.ts = ff_event_now(), .pc = (uint64_t)pc};
+    *thread->before_call = 0;
+    ff_thread_event(thread, FF_EVENT_FAULT, &fault, sizeof fault);
+}
+
+void ff_thread_insert_before_call(void *drcontext, instrlist_t *ilist, instr_t *call)
+{
+    opnd_t slot = dr_raw_tls_opnd(drcontext, tls_segment, tls_offset + BEFORE_CALL_SLOT * sizeof(void *));
+    instrlist_meta_preinsert(ilist, call, INSTR_CREATE_mov_st(drcontext, slot, OPND_CREATE_INT32(1)));
+}
+
+static void at_call(app_pc pc) { ff_thread_goes_on(ff_thread_here(), pc); }
+
+/* The block may be what is left of one that was to make the call. DynamoRIO cuts it so when a signal is pending, and
+ * does not always deliver that: the program may ignore it, or another thread gets it. */
+void ff_thread_insert_at_call(void *drcontext, instrlist_t *ilist, instr_t *call)
+{
+    dr_insert_clean_call_ex(drcontext, ilist, call, (void *)at_call, DR_CLEANCALL_NOSAVE_XMM, 1,
+                            OPND_CREATE_INTPTR((ptr_int_t)instr_get_app_pc(call)));
+}
+
 uint32_t ff_registers(uint64_t *regs, const dr_mcontext_t *state)
 {
     const reg_t general[16] = {state->xax, state->xcx, state->xdx, state->xbx, state->xsp, state->xbp,
@@ -204,6 +229,7 @@ static void reset(struct ff_thread *thread)
     thread->values_retired = false;
     *thread->flow_at = thread->flow.base;
     *thread->values_at = thread->values.base;
+    *thread->before_call = 0;
 }
 
 static void on_thread_init(void *drcontext)
@@ -213,6 +239,7 @@ static void on_thread_init(void *drcontext)
     uint8_t *slots = (uint8_t *)dr_get_dr_segment_base(tls_segment) + tls_offset;
     thread->flow_at = (uint8_t **)slots + FLOW_SLOT;
     thread->values_at = (uint8_t **)slots + VALUES_SLOT;
+    thread->before_call = (uint64_t *)slots + BEFORE_CALL_SLOT;
     *here() = thread;
     drmgr_set_tls_field(drcontext, tls_index, thread);
     reset(thread);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import struct
@@ -15,6 +16,7 @@ import pytest
 from pool import Pool, Process, launch, trace
 
 Program = Callable[..., Path]
+SYSCALL = b"\x0f\x05"
 
 
 def _symbols(path: Path) -> dict[str, int]:
@@ -103,6 +105,25 @@ def test_signals_and_faults(tracer_dir: Path, program: Program) -> None:
     assert numbers.count(signal.SIGSEGV) == 50
     assert len(process.all_events(p.FAULT)) == 50
     assert len(process.all_events(p.TRANSFER)) == 100
+
+
+@pytest.mark.parametrize("level", ["flow", "values"])
+def test_a_call_put_off_for_a_signal_is_not_made_twice(level: str, tracer_dir: Path, program: Program) -> None:
+    traced = trace(tracer_dir, level, [program("family.c"), "ignored"])
+    assert (traced.stdout, traced.status) == (b"ok\n", 0)
+    (tid,) = traced.process.flow
+    put_off = 0
+    units = list(p.units(traced.process.flow[tid]))
+    for (_, number), (kind, event) in itertools.pairwise(units):
+        if not isinstance(number, int) or not traced.process.blocks[number].code.endswith(SYSCALL):
+            continue
+        assert isinstance(event, bytes), "neither was the call made nor the block left before it"
+        assert kind in (p.SYSCALL_ENTER, p.FAULT)
+        if kind == p.FAULT:
+            put_off += 1
+            block = traced.process.blocks[number]
+            assert struct.unpack_from("<QQ", event)[1] == block.pc + len(block.code) - len(SYSCALL)
+    assert put_off > 0
 
 
 def test_a_killed_program_leaves_what_it_did(tracer_dir: Path, program: Program) -> None:
