@@ -21,8 +21,9 @@
 #define FF_MARK_KERNEL 2 /* the kernel accessed it for the thread; the registers are those of its system call */
 #define FF_MARK_LAST 4   /* the newest of `reads` reads that were held back; without a stack */
 
-/* The value of the map `read_sites`: what user space found out about the code before an address. */
-#define FF_SITE_READS 1
+/* struct ff_watch_read_site.shows, if it is no register's number */
+#define FF_SHOWS_ZERO_FLAG 16
+#define FF_SHOWS_NOTHING 0xff
 
 /* Registers are numbered as in machine code: rax rcx rdx rbx rsp rbp rsi rdi r8..r15. */
 struct ff_watch_hit {
@@ -45,6 +46,13 @@ struct ff_watch_hit {
     __u64 stack[FF_STACK_WORDS]; /* from the stack pointer upwards */
 };
 
+/* What user space found out about the code before an address: it only reads, and where the value that it read shows. */
+struct ff_watch_read_site {
+    __u8 shows; /* a register's number, or FF_SHOWS_.. */
+    __u8 bytes; /* of the register */
+    __u8 reserved[2];
+};
+
 /* A reader whose reads are held back until the word is written. */
 struct ff_watch_reader {
     __u64 ip;
@@ -55,6 +63,7 @@ struct ff_watch_reader {
 
 struct ff_watch_held {
     __u64 generation; /* of the word when it read */
+    __u64 seen;       /* what showed the word's value; all held reads saw the same */
     __u64 ts;
     __u64 value;
     __u64 reads;

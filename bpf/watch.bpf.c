@@ -4,7 +4,9 @@
  * Two traps decide its shape. A word that a read-write breakpoint covers must not be read here: that traps again, in
  * the kernel, and costs five times as much; so the registers are saved and core/watch decodes the instruction. And a
  * spinning reader hits 100,000 times a second; so once core/watch has found that the code before an address only reads,
- * its reads are held back here, all but the first and the last before each write. */
+ * its reads are held back here, all but the first and the last before each write. A write becomes known some
+ * microseconds after other CPUs saw its value, so a reader that sees another value counts as a write, too: reads that
+ * are held back together saw the same. */
 #include "ff_bpf.h"
 #include "ff_watch.h"
 
@@ -22,6 +24,7 @@ struct event {
 
 #define PAGE 4096
 #define USER_MODE 3
+#define ZERO_FLAG (1 << 6)
 
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
@@ -46,7 +49,7 @@ struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
     MAP_NUMBER(max_entries, 4096);
     MAP_TYPE(key, __u64);
-    MAP_TYPE(value, __u32);
+    MAP_TYPE(value, struct ff_watch_read_site);
 } read_sites SECTION(".maps");
 
 struct {
@@ -163,13 +166,26 @@ INLINE void submit_held(const struct ff_watch_reader *reader, const struct ff_wa
     bpf_ringbuf_submit(hit, 0);
 }
 
-/* Whether this read is held back: the same code of the same thread has read the word in this generation before. */
+/* What shows which value a read found: equal for equal values. */
+INLINE __u64 shown(const struct ff_watch_read_site *site, const struct registers *registers)
+{
+    if (site->shows == FF_SHOWS_ZERO_FLAG)
+        return registers->rflags & ZERO_FLAG;
+    if (site->shows >= FF_REGISTERS)
+        return 0;
+    __u64 numbered[FF_REGISTERS];
+    copy_registers(numbered, registers);
+    __u64 value = numbered[site->shows & (FF_REGISTERS - 1)];
+    return site->bytes >= 8 ? value : value & ((1ULL << (site->bytes & 7) * 8) - 1);
+}
+
+/* Whether this read is held back: the same code of the same thread has read the same in this generation before. */
 INLINE int hold_back(const struct ff_watch_reader *reader, const struct registers *registers, __u64 generation,
-                     __u64 value, __u32 marks, __u8 kind)
+                     __u64 seen, __u64 value, __u32 marks, __u8 kind)
 {
     __u32 zero = 0;
     struct ff_watch_held *held = bpf_map_lookup_elem(&readers, reader);
-    if (held && held->generation == generation) {
+    if (held && held->generation == generation && held->seen == seen) {
         held->ts = bpf_ktime_get_ns();
         held->value = value;
         held->reads++;
@@ -183,6 +199,7 @@ INLINE int hold_back(const struct ff_watch_reader *reader, const struct register
     struct ff_watch_held *fresh = bpf_map_lookup_elem(&scratch, &zero);
     if (fresh) {
         fresh->generation = generation;
+        fresh->seen = seen;
         fresh->reads = 0;
         fresh->marks = marks;
         bpf_get_current_comm(fresh->thread, sizeof fresh->thread);
@@ -203,6 +220,8 @@ int ff_watch(struct event *context)
         place++;
     if (place >= FF_WATCH_MAX || place >= ff_config.words)
         return 0;
+    /* Now, while the verifier knows that `place` is in bounds. */
+    __u32 reads = ff_config.word[place].reads, size = ff_config.word[place].size;
     count_hit();
 
     /* Whole 8-byte reads of the context only; so it is copied first. */
@@ -220,16 +239,17 @@ int ff_watch(struct event *context)
     if (!generation)
         return 0;
     __u64 value = 0;
-    if (ff_config.word[place].reads) {
-        __u32 *class = bpf_map_lookup_elem(&read_sites, &reader.ip);
-        if (class && *class == FF_SITE_READS && !(marks & FF_MARK_KERNEL)) {
-            if (hold_back(&reader, &registers, *generation, 0, marks, FF_HIT_WATCH))
+    if (reads) {
+        struct ff_watch_read_site *site = bpf_map_lookup_elem(&read_sites, &reader.ip);
+        if (site && !(marks & FF_MARK_KERNEL)) {
+            __u64 seen = shown(site, &registers);
+            if (hold_back(&reader, &registers, *generation, seen, 0, marks, FF_HIT_WATCH))
                 return 0;
         } else {
             __sync_fetch_and_add(generation, 1);
         }
     } else {
-        value = read_word(address, ff_config.word[place].size, &marks);
+        value = read_word(address, size, &marks);
     }
 
     struct ff_watch_hit *hit = reserve();
@@ -290,7 +310,7 @@ int ff_site(struct registers *context)
     }
     if (site->thin && (marks & FF_MARK_VALUE)) {
         struct ff_watch_reader reader = {.ip = registers.rip, .address = address, .tid = both, .place = place};
-        if (hold_back(&reader, &registers, value, value, marks, FF_HIT_SITE))
+        if (hold_back(&reader, &registers, value, value, value, marks, FF_HIT_SITE))
             return 0;
     }
 

@@ -5,18 +5,20 @@ use crate::event::{Event, EventKind, ValueSource};
 use crate::memory::Memory;
 use crate::naming::Naming;
 use crate::place::Place;
-use crate::protocol::{Hit, HIT_SITE, MARK_KERNEL, MARK_VALUE};
+use crate::protocol::{Hit, ReadSite, HIT_SITE, MARK_KERNEL, MARK_VALUE};
+use crate::seen::{read_site, Seen};
 use crate::site::Site;
 use crate::value::proven;
+use crate::word::Word;
 
-/// A watched word, and the value that its last event left.
+/// What a hit alone tells of its access.
 #[derive(Clone, Copy, Debug)]
-struct Word {
-    address: u64,
-    size: u32,
-    reads: bool,
-    first: Option<u64>,
-    last: Option<u64>,
+pub(crate) struct Look {
+    pub kind: EventKind,
+    /// Of the value that it found.
+    pub seen: Seen,
+    /// The value that it wrote, if its instruction proves it.
+    pub left: Option<u64>,
 }
 
 /// Keeps the words' values from event to event.
@@ -42,13 +44,7 @@ impl Interpreter {
     pub fn new(words: &[Place], reads: bool, memory: &Memory) -> Self {
         let words = words.iter().map(|place| {
             let first = memory.number(place.address, place.size);
-            Word {
-                address: place.address,
-                size: place.size,
-                reads,
-                first,
-                last: first,
-            }
+            Word::new(place, reads, first)
         });
         Interpreter {
             words: words.collect(),
@@ -65,15 +61,41 @@ impl Interpreter {
         if hit.has(MARK_KERNEL) {
             return None;
         }
-        naming.access(hit.ip, &hit.registers, hit.place, (word.address, word.size))
+        naming.access(hit.ip, &hit.registers, hit.place, word.place())
     }
 
-    /// Whether the code before the hit's address never writes.
-    pub fn only_reads(&self, hit: &Hit, naming: &mut Naming) -> bool {
-        hit.kind != HIT_SITE
-            && self
-                .access(hit, naming)
-                .is_some_and(|a| a.effect == Effect::Read)
+    /// Of code that never writes: where it shows what it read.
+    pub fn read_site(&self, hit: &Hit, naming: &mut Naming) -> Option<ReadSite> {
+        if hit.kind == HIT_SITE {
+            return None;
+        }
+        read_site(&self.access(hit, naming)?)
+    }
+
+    /// The value that the last event of the hit's word left.
+    pub fn value_before(&self, hit: &Hit) -> Option<u64> {
+        self.words.get(usize::from(hit.place))?.last()
+    }
+
+    /// A hit of a word by itself.
+    pub fn look(&self, hit: &Hit, naming: &mut Naming) -> Look {
+        let access = self.access(hit, naming).filter(|_| hit.kind != HIT_SITE);
+        let kind = self.kind(hit, access.as_ref());
+        let word = self.words.get(usize::from(hit.place));
+        let Some((access, word)) = access.zip(word) else {
+            return Look {
+                kind,
+                seen: Seen::default(),
+                left: None,
+            };
+        };
+        let place = word.place();
+        let proven = proven(&access, &hit.registers, hit.rflags, place, word.last());
+        Look {
+            kind,
+            seen: Seen::of(&access, &hit.registers, hit.rflags, place),
+            left: proven.new,
+        }
     }
 
     /// What a hit of a watch is.
@@ -171,11 +193,17 @@ impl Interpreter {
         let Some(word) = self.words.get_mut(usize::from(hit.place)) else {
             return;
         };
-        let place = (word.address, word.size);
-        let before = word.last;
-        let proven = access.map_or_else(Default::default, |access| {
-            proven(&access, &hit.registers, hit.rflags, place, before)
+        let place = word.place();
+        let before = match event.kind {
+            EventKind::Read => word.at_read(hit),
+            _ => word.last(),
+        };
+        let (proven, seen) = access.as_ref().map_or_else(Default::default, |access| {
+            let proven = proven(access, &hit.registers, hit.rflags, place, before);
+            let seen = Seen::of(access, &hit.registers, hit.rflags, place);
+            (proven, seen)
         });
+        let updates = access.is_some_and(|access| access.effect == Effect::Update);
         let in_handler = hit.has(MARK_VALUE).then_some(hit.value);
         let mut choose = |surest: Option<u64>, next: (Option<u64>, ValueSource)| {
             let source = surest.map_or(next.1, |_| ValueSource::Instruction);
@@ -191,19 +219,23 @@ impl Interpreter {
                             .flatten()
                     })
                 };
-                choose(proven.new, (now(), ValueSource::Memory));
-                event.previous = proven.old.or(before);
-                word.last = event.value;
+                event.previous = proven.old.or_else(|| word.at_store(hit, proven.new));
+                // What an update leaves follows from what it found.
+                let certain = !updates || event.previous.is_some();
+                choose(proven.new.filter(|_| certain), (now(), ValueSource::Memory));
+                word.was_written(hit, event.value);
             }
             EventKind::Read => {
-                choose(proven.old, (before, ValueSource::Before));
-                event.previous = before;
-                word.last = event.value;
+                // A read shows that the word has changed unseen, even where it doesn't show into what.
+                let unchanged = before.filter(|&value| seen.allows(value));
+                choose(proven.old, (unchanged, ValueSource::Before));
+                event.previous = event.value;
+                word.was_read(hit, event.value, proven.old.is_some());
             }
             EventKind::Access => {
                 choose(None, (in_handler, ValueSource::Memory));
                 event.previous = before;
-                word.last = event.value;
+                word.was_written(hit, event.value);
             }
         }
     }

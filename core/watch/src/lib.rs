@@ -12,15 +12,18 @@ mod expression;
 mod interpret;
 mod memory;
 mod naming;
+mod order;
 mod place;
 pub mod protocol;
 mod request;
+mod seen;
 mod session;
 mod site;
 mod thread_blocks;
 mod timeline;
 mod until;
 mod value;
+mod word;
 
 pub use event::{Event, EventKind, ValueSource};
 pub use request::{Request, SiteRequest, WordRequest};

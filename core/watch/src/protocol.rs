@@ -16,7 +16,8 @@ pub const MARK_VALUE: u8 = 1;
 pub const MARK_KERNEL: u8 = 2;
 pub const MARK_LAST: u8 = 4;
 
-pub const SITE_READS: u32 = 1;
+pub const SHOWS_ZERO_FLAG: u8 = 16;
+pub const SHOWS_NOTHING: u8 = 0xff;
 
 /// The memory layout of one shared struct.
 pub struct Layout {
@@ -56,9 +57,10 @@ shared_struct!(Hit = "ff_watch_hit" {
     registers: [u64; REGISTERS], syscall: i64, tid: u32, cpu: u32, place: u16, kind: u8, marks: u8,
     words: u32, thread: [u8; NAME_BYTES], stack: [u64; STACK_WORDS],
 });
+shared_struct!(ReadSite = "ff_watch_read_site" { shows: u8, bytes: u8, reserved: [u8; 2] });
 shared_struct!(Reader = "ff_watch_reader" { ip: u64, address: u64, tid: u32, place: u32 });
 shared_struct!(Held = "ff_watch_held" {
-    generation: u64, ts: u64, value: u64, reads: u64, rflags: u64, registers: [u64; REGISTERS],
+    generation: u64, seen: u64, ts: u64, value: u64, reads: u64, rflags: u64, registers: [u64; REGISTERS],
     marks: u32, cpu: u32, thread: [u8; NAME_BYTES],
 });
 shared_struct!(Word = "ff_watch_word" { address: u64, size: u32, reads: u32 });
@@ -146,6 +148,7 @@ impl Hit {
 pub fn layouts() -> Vec<Layout> {
     vec![
         Hit::layout(),
+        ReadSite::layout(),
         Reader::layout(),
         Held::layout(),
         Word::layout(),

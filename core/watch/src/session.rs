@@ -11,8 +11,9 @@ use crate::attach::{check_count, hook, Breakpoints};
 use crate::event::Event;
 use crate::interpret::Interpreter;
 use crate::naming::Naming;
+use crate::order::made_before;
 use crate::place::Place;
-use crate::protocol::{Config, Count, Held, Hit, Reader, HIT_WATCH, SITE_MAX, SITE_READS};
+use crate::protocol::{Config, Count, Held, Hit, ReadSite, Reader, HIT_WATCH, SITE_MAX};
 use crate::request::Request;
 use crate::site::Site;
 use crate::timeline::{Queue, Thinner, THINNING};
@@ -118,7 +119,7 @@ pub struct Watch {
     ring: Ring,
     counts: Counts<Count>,
     readers: Table<Reader, Held>,
-    read_sites: Table<u64, u32>,
+    read_sites: Table<u64, ReadSite>,
     breakpoints: Option<Breakpoints>,
     hooks: Vec<Attached>,
     renewed: Instant,
@@ -365,9 +366,9 @@ impl Watch {
             let Some(hit) = Hit::read(record) else {
                 return;
             };
-            if reads && interpreter.only_reads(&hit, naming) {
+            if let Some(site) = interpreter.read_site(&hit, naming).filter(|_| reads) {
                 // Without room BPF sends every read, and thinning happens here.
-                read_sites.insert(hit.ip, SITE_READS);
+                read_sites.insert(hit.ip, site);
             }
             queue.add(&hit);
         });
@@ -379,8 +380,21 @@ impl Watch {
             let Some(hit) = self.queue.next(now) else {
                 return;
             };
-            let kept = self.thin(hit);
-            for hit in kept {
+            if self.reads {
+                let (interpreter, naming) = (&self.interpreter, &mut self.naming);
+                let before = interpreter.value_before(&hit);
+                let look = |hit: &Hit| interpreter.look(hit, naming);
+                for earlier in made_before(&hit, before, &mut self.queue, look) {
+                    self.take(earlier, events);
+                }
+            }
+            self.take(hit, events);
+        }
+    }
+
+    fn take(&mut self, hit: Hit, events: &mut Vec<Event>) {
+        for hit in self.thin(hit) {
+            if self.ending.is_none() {
                 self.report(&hit, events);
             }
         }
@@ -390,7 +404,8 @@ impl Watch {
         let mut kept = Vec::new();
         let readers = &self.readers;
         if self.interpreter.reads(&hit, &mut self.naming, &self.sites) {
-            self.thinner.read(hit, |hit| kept.push(hit));
+            let seen = self.interpreter.look(&hit, &mut self.naming).seen;
+            self.thinner.read(hit, seen, |hit| kept.push(hit));
             return kept;
         }
         if hit.kind == HIT_WATCH {

@@ -8,61 +8,31 @@
 //! BPF holds back by the same rule once it knows that an instruction only reads (`bpf/watch.bpf.c`), and hands over the last one when the
 //! reader reads again after a write; a reader that does not is asked for its last one here.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
 use crate::protocol::{Held, Hit, Reader, HIT_SITE, HIT_WATCH, MARK_LAST, WATCH_MAX};
+use crate::seen::Seen;
 
 /// The rule, as it is written into the output.
 pub const THINNING: &str = "of the reads of one word by one instruction in one thread the first, the last before each write \
-and the last of all are events; `reads` counts those that an event stands for, itself included. At a site the word's value \
-changing counts as a write.";
+and the last of all are events; `reads` counts those that an event stands for, itself included. The word's value changing between \
+two reads counts as a write.";
 
 /// Hits are this late at most: CPUs hand over at once, but a thread may be interrupted between its hit and its record.
 const LATENESS: u64 = 20_000_000;
 
-/// A packed hit; ordered by time, then by CPU and sequence.
-#[derive(Debug)]
-struct Timed {
-    ts: u64,
-    cpu: u32,
-    place: Option<u16>,
-    sequence: u64,
-    hit: Box<[u8]>,
-}
+/// Time, CPU and number of a hit: the order of traps.
+pub(crate) type Key = (u64, u32, u64);
 
-impl Timed {
-    fn key(&self) -> (u64, u32, u64) {
-        (self.ts, self.cpu, self.sequence)
-    }
-}
-
-impl PartialEq for Timed {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Timed {}
-
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timed {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
-    }
-}
+/// A packed hit, and its watch.
+type Waiting = (Option<u16>, Box<[u8]>);
 
 /// Hits that wait until no earlier one can come.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: BinaryHeap<Reverse<Timed>>,
+    waiting: BTreeMap<Key, Waiting>,
     /// How many of each watch.
     counts: [usize; WATCH_MAX],
 }
@@ -71,13 +41,8 @@ impl Queue {
     pub fn add(&mut self, hit: &Hit) {
         let place = (hit.kind == HIT_WATCH).then_some(hit.place);
         self.count(place, 1);
-        self.waiting.push(Reverse(Timed {
-            ts: hit.ts,
-            cpu: hit.cpu,
-            place,
-            sequence: hit.sequence,
-            hit: hit.pack(),
-        }));
+        let key = (hit.ts, hit.cpu, hit.sequence);
+        self.waiting.insert(key, (place, hit.pack()));
     }
 
     pub fn len(&self) -> usize {
@@ -86,13 +51,42 @@ impl Queue {
 
     /// The earliest hit, if it is old enough at `now`.
     pub fn next(&mut self, now: u64) -> Option<Hit> {
-        let first = &self.waiting.peek()?.0;
-        if first.ts.saturating_add(LATENESS) > now {
+        let first = self.waiting.first_entry()?;
+        if first.key().0.saturating_add(LATENESS) > now {
             return None;
         }
-        let Reverse(first) = self.waiting.pop()?;
-        self.count(first.place, -1);
-        Some(Hit::unpack(&first.hit))
+        let (place, hit) = first.remove();
+        self.count(place, -1);
+        Some(Hit::unpack(&hit))
+    }
+
+    /// Of every other CPU the next hit within `time` ns after this one, if it is of the same watch; in order of time.
+    pub fn next_of_others(&self, hit: &Hit, time: u64) -> Vec<(Key, Hit)> {
+        let mut cpus = vec![hit.cpu];
+        let mut found = Vec::new();
+        let range = self.waiting.range(..(hit.ts.saturating_add(time), 0, 0));
+        for (&key, (place, waiting)) in range {
+            if cpus.contains(&key.1) {
+                continue;
+            }
+            if *place != Some(hit.place) {
+                cpus.push(key.1);
+                continue;
+            }
+            let other = Hit::unpack(waiting);
+            // A reader's held reads are older than what its CPU does next.
+            if !other.has(MARK_LAST) {
+                cpus.push(key.1);
+                found.push((key, other));
+            }
+        }
+        found
+    }
+
+    pub fn remove(&mut self, key: &Key) {
+        if let Some((place, _)) = self.waiting.remove(key) {
+            self.count(place, -1);
+        }
     }
 
     fn count(&mut self, place: Option<u16>, change: isize) {
@@ -113,8 +107,8 @@ impl Queue {
 /// One reader: an instruction in a thread, and the word.
 #[derive(Debug, Default)]
 struct State {
-    /// Of the word when its first read was let through.
-    generation: Option<u64>,
+    /// Of the word when its first read was let through, and what that saw.
+    generation: Option<(u64, Seen)>,
     last: Option<Box<Hit>>,
     reads: u64,
     /// Time of the newest read that was taken in.
@@ -152,11 +146,12 @@ impl std::hash::Hash for Reader {
 
 impl Thinner {
     /// Takes in a read; `emit` gets what becomes an event.
-    pub fn read(&mut self, hit: Hit, mut emit: impl FnMut(Hit)) {
+    pub fn read(&mut self, hit: Hit, seen: Seen, mut emit: impl FnMut(Hit)) {
         let generation = match hit.kind {
             HIT_SITE => hit.value,
             _ => self.writes.get(&hit.place).copied().unwrap_or(0),
         };
+        let generation = (generation, seen);
         let state = self.readers.entry((hit.kind, hit.reader())).or_default();
         if hit.has(MARK_LAST) {
             if hit.ts > state.taken {
@@ -244,11 +239,11 @@ mod tests {
         let mut thinner = Thinner::default();
         let mut out = Emitted(Vec::new());
         for ts in 1..=5 {
-            thinner.read(hit(ts, 0, 1), |h| out.add(&h));
+            thinner.read(hit(ts, 0, 1), Seen::default(), |h| out.add(&h));
         }
         thinner.write(0, 10, |_| None, |h| out.add(&h));
         for ts in 11..=13 {
-            thinner.read(hit(ts, 0, 1), |h| out.add(&h));
+            thinner.read(hit(ts, 0, 1), Seen::default(), |h| out.add(&h));
         }
         thinner.finish(|_| None, |h| out.add(&h));
         assert_eq!(out.0, [(1, 1), (5, 4), (11, 1), (13, 2)]);
@@ -258,7 +253,7 @@ mod tests {
     fn what_bpf_holds_is_taken_once() {
         let mut thinner = Thinner::default();
         let mut out = Emitted(Vec::new());
-        thinner.read(hit(1, 0, 1), |h| out.add(&h));
+        thinner.read(hit(1, 0, 1), Seen::default(), |h| out.add(&h));
         let held = |_: &Reader| {
             let mut held = Held::zeroed();
             (held.ts, held.reads) = (8, 7);
@@ -266,7 +261,7 @@ mod tests {
         };
         thinner.write(0, 10, held, |h| out.add(&h));
         // The reader read again after all, and BPF handed over the same reads.
-        thinner.read(hit(8, MARK_LAST, 7), |h| out.add(&h));
+        thinner.read(hit(8, MARK_LAST, 7), Seen::default(), |h| out.add(&h));
         thinner.finish(|_| None, |h| out.add(&h));
         assert_eq!(out.0, [(1, 1), (8, 7)]);
     }

@@ -1,0 +1,168 @@
+//! What is known of a watched word from event to event.
+
+use crate::order::RACE;
+use crate::place::Place;
+use crate::protocol::{Hit, MARK_VALUE};
+
+/// Who wrote last.
+#[derive(Clone, Copy, Debug)]
+struct Writer {
+    tid: u32,
+    cpu: u32,
+    ts: u64,
+    /// In its handler memory still held what it had written.
+    stood: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Word {
+    pub address: u64,
+    pub size: u32,
+    /// Reads trap, too.
+    pub reads: bool,
+    /// When the watch began.
+    pub first: Option<u64>,
+    /// What the last event left.
+    last: Option<u64>,
+    /// Time of the newest event.
+    at: u64,
+    writer: Option<Writer>,
+    /// Threads that have seen what the writer left.
+    witnesses: Vec<u32>,
+}
+
+impl Word {
+    pub fn new(place: &Place, reads: bool, first: Option<u64>) -> Word {
+        Word {
+            address: place.address,
+            size: place.size,
+            reads,
+            first,
+            last: first,
+            at: 0,
+            writer: None,
+            witnesses: Vec::new(),
+        }
+    }
+
+    /// Address and size.
+    pub fn place(&self) -> (u64, u32) {
+        (self.address, self.size)
+    }
+
+    /// What the last event left.
+    pub fn last(&self) -> Option<u64> {
+        self.last
+    }
+
+    /// What an access found that shows nothing of it itself; `None` for a read that is told of late, when the word may have changed.
+    pub fn at_read(&self, hit: &Hit) -> Option<u64> {
+        self.last.filter(|_| hit.ts >= self.at)
+    }
+
+    /// What a store of `stored` replaced: not known when another CPU wrote so shortly before that the order of the two is not.
+    pub fn at_store(&self, hit: &Hit, stored: Option<u64>) -> Option<u64> {
+        let Some(writer) = self.writer else {
+            return self.last;
+        };
+        let ordered = writer.tid == hit.tid
+            || writer.cpu == hit.cpu
+            || hit.ts.saturating_sub(writer.ts) > RACE
+            || self.witnesses.contains(&hit.tid)
+            || (writer.stood && stood(hit, stored));
+        self.last.filter(|_| ordered)
+    }
+
+    /// Takes in a read that found `value`; `shown`: its instruction proves it.
+    pub fn was_read(&mut self, hit: &Hit, value: Option<u64>, shown: bool) {
+        if hit.ts < self.at {
+            return;
+        }
+        self.at = hit.ts;
+        if value != self.last {
+            self.witnesses.clear();
+        }
+        self.last = value;
+        if shown && !self.witnesses.contains(&hit.tid) {
+            self.witnesses.push(hit.tid);
+        }
+    }
+
+    /// Takes in a write that left `value`.
+    pub fn was_written(&mut self, hit: &Hit, value: Option<u64>) {
+        self.at = self.at.max(hit.ts);
+        self.last = value;
+        self.witnesses.clear();
+        self.writer = Some(Writer {
+            tid: hit.tid,
+            cpu: hit.cpu,
+            ts: hit.ts,
+            stood: stood(hit, value),
+        });
+    }
+}
+
+/// Whether the handler found in memory what was written: then no other write came in between.
+fn stood(hit: &Hit, stored: Option<u64>) -> bool {
+    hit.has(MARK_VALUE) && stored == Some(hit.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word() -> Word {
+        Word {
+            address: 0x1000,
+            size: 4,
+            reads: false,
+            first: Some(0),
+            last: Some(0),
+            at: 0,
+            writer: None,
+            witnesses: Vec::new(),
+        }
+    }
+
+    fn hit(cpu: u32, ts: u64, in_handler: Option<u64>) -> Hit {
+        Hit {
+            ts,
+            cpu,
+            tid: 100 + cpu,
+            value: in_handler.unwrap_or(0),
+            marks: in_handler.map_or(0, |_| MARK_VALUE),
+            ..Hit::zeroed()
+        }
+    }
+
+    #[test]
+    fn a_store_s_previous_value_is_known_when_the_order_is() {
+        let mut word = word();
+        assert_eq!(word.at_store(&hit(0, 10, None), Some(5)), Some(0));
+        word.was_written(&hit(0, 10, None), Some(5));
+        // The same CPU again, another one too shortly after, and later.
+        assert_eq!(word.at_store(&hit(0, 20, None), Some(6)), Some(5));
+        assert_eq!(word.at_store(&hit(1, 20, None), Some(6)), None);
+        assert_eq!(word.at_store(&hit(1, 11 + RACE, None), Some(6)), Some(5));
+        // Its thread has read what the other had written.
+        word.was_read(&hit(1, 15, None), Some(5), true);
+        assert_eq!(word.at_store(&hit(1, 20, None), Some(6)), Some(5));
+    }
+
+    #[test]
+    fn memory_proves_the_order_of_stores() {
+        let mut word = word();
+        word.was_written(&hit(0, 10, Some(5)), Some(5));
+        assert_eq!(word.at_store(&hit(1, 12, Some(6)), Some(6)), Some(5));
+        assert_eq!(word.at_store(&hit(1, 12, Some(5)), Some(6)), None);
+    }
+
+    #[test]
+    fn a_read_that_is_told_of_late_changes_nothing() {
+        let mut word = word();
+        word.was_written(&hit(0, 10, None), Some(5));
+        word.was_read(&hit(1, 8, None), Some(0), true);
+        assert_eq!(word.last(), Some(5));
+        assert_eq!(word.at_read(&hit(1, 8, None)), None);
+    }
+}
