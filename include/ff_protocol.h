@@ -143,7 +143,7 @@ struct ff_syscall_enter {
 };
 struct ff_syscall_exit {
     uint64_t ts;
-    int64_t result;
+    int64_t result; /* -512 (ERESTARTSYS): put off for a signal, and entered again */
     uint32_t number;
     uint32_t reserved;
 };

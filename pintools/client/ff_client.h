@@ -60,6 +60,7 @@ struct ff_thread {
     uint8_t **values_at;
     /* Raw TLS slot: 1 from the end of a block that makes a system call until the call is entered. */
     uint64_t *before_call;
+    int64_t open_call;            /* the system call that was entered and has not returned; -1: none */
     uint32_t values_retired_used; /* bytes in a chunk of values that is to be replaced */
     bool values_retired;
     int64_t exit_status;
@@ -77,7 +78,7 @@ void ff_thread_insert_write_values(void *drcontext, instrlist_t *ilist, instr_t 
 void ff_thread_insert_before_call(void *drcontext, instrlist_t *ilist, instr_t *call);
 void ff_thread_insert_at_call(void *drcontext, instrlist_t *ilist, instr_t *call);
 /* The thread goes on at `pc`. If it was to make a system call, that was put off for a signal: the block was left before
- * the call, which is a FAULT event. */
+ * the call, which is a FAULT event, or the call that was entered will be again, which is its exit with ERESTARTSYS. */
 void ff_thread_goes_on(struct ff_thread *thread, app_pc pc);
 /* Appends an event to the thread's flow. */
 void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *payload, uint32_t bytes);

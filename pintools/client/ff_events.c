@@ -69,6 +69,8 @@ static bool on_syscall_enter(void *drcontext, int number)
     struct ff_syscall_enter enter;
     uint32_t bytes = offsetof(struct ff_syscall_enter, regs);
     *thread->before_call = 0;
+    /* A sigreturn does not return. */
+    thread->open_call = number == SYS_rt_sigreturn ? -1 : number;
     enter.ts = ff_event_now();
     enter.number = (uint32_t)number;
     enter.regs_valid = 0;
@@ -116,6 +118,7 @@ static void on_syscall_exit(void *drcontext, int number)
         .result = (int64_t)dr_syscall_get_result(drcontext),
         .number = (uint32_t)number,
     };
+    thread->open_call = -1;
     if (number == SYS_close_range)
         ff_descriptors_exit(drcontext, thread);
     ff_thread_event(thread, FF_EVENT_SYSCALL_EXIT, &leave, sizeof leave);

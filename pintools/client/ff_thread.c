@@ -136,11 +136,17 @@ void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *p
 
 void ff_thread_goes_on(struct ff_thread *thread, app_pc pc)
 {
-    if (*thread->before_call == 0)
-        return;
-    struct ff_fault fault = {.ts = ff_event_now(), .pc = (uint64_t)pc};
-    *thread->before_call = 0;
-    ff_thread_event(thread, FF_EVENT_FAULT, &fault, sizeof fault);
+    enum { ERESTARTSYS = 512 }; /* the kernel's own, as strace shows it */
+    if (*thread->before_call != 0) {
+        struct ff_fault fault = {.ts = ff_event_now(), .pc = (uint64_t)pc};
+        *thread->before_call = 0;
+        ff_thread_event(thread, FF_EVENT_FAULT, &fault, sizeof fault);
+    } else if (thread->open_call >= 0) {
+        struct ff_syscall_exit leave = {
+            .ts = ff_event_now(), .result = -ERESTARTSYS, .number = (uint32_t)thread->open_call};
+        thread->open_call = -1;
+        ff_thread_event(thread, FF_EVENT_SYSCALL_EXIT, &leave, sizeof leave);
+    }
 }
 
 void ff_thread_insert_before_call(void *drcontext, instrlist_t *ilist, instr_t *call)
@@ -230,6 +236,7 @@ static void reset(struct ff_thread *thread)
     *thread->flow_at = thread->flow.base;
     *thread->values_at = thread->values.base;
     *thread->before_call = 0;
+    thread->open_call = -1;
 }
 
 static void on_thread_init(void *drcontext)
