@@ -85,6 +85,23 @@ impl Expression {
         }
     }
 
+    /// Their sum; constants are added up, so that a counter's many steps read as one.
+    pub fn plus(self, other: Expression) -> Expression {
+        use Expression::{Binary, Number};
+        match (self, other) {
+            (Number(0), sum) | (sum, Number(0)) => sum,
+            (Binary(Operator::Add, rest, step), Number(n)) => match *step {
+                Number(before) => rest.plus(Number(before.wrapping_add(n))),
+                step => Binary(
+                    Operator::Add,
+                    Box::new(rest.plus(step)),
+                    Box::new(Number(n)),
+                ),
+            },
+            (a, b) => Binary(Operator::Add, Box::new(a), Box::new(b)),
+        }
+    }
+
     /// Without a mask that keeps all of so many bits.
     pub fn unmasked(&self, bits: u32) -> &Expression {
         match self {
@@ -197,5 +214,29 @@ impl Expression {
             Expression::Test(_, _, sides) => sides.0.is_loaded() || sides.1.is_loaded(),
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_a_counter_add_up() {
+        let start = || Expression::Load {
+            address: 0x1000,
+            bits: 64,
+            value: 5,
+        };
+        let one = || Expression::Number(1);
+        let three = start().plus(one()).plus(one()).plus(one());
+        assert_eq!(three, start().plus(Expression::Number(3)));
+        assert_eq!(three.evaluate(0x1000, 7), Some(10));
+        let back = three.plus(Expression::Number(3u64.wrapping_neg()));
+        assert_eq!(back, start());
+        let known = Expression::Opaque(Some(4)).plus(one()).plus(one());
+        assert_eq!(known.evaluate(0, 0), Some(6));
+        let two = start().plus(start()).plus(one()).plus(one());
+        assert_eq!(two.evaluate(0x1000, 2), Some(6));
     }
 }

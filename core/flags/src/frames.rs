@@ -20,7 +20,7 @@ use crate::window::Window;
 const RSP: usize = 4;
 /// Open calls remembered.
 const CALLS: usize = 256;
-/// Bytes of values replayed of a thread's beginning, and as many of its end.
+/// Bytes of values, and of flow, replayed of a thread's beginning, and as many of its end.
 const REPLAYED: u64 = 32 << 20;
 /// How deep the red zone is: bytes below rsp that a leaf function may use.
 const RED_ZONE: u64 = 128;
@@ -96,15 +96,15 @@ impl Visitor for Whereabouts {
 /// Replays the thread's beginning, where its outer calls were opened, and its end.
 fn whereabouts(blocks: &DecodedBlocks, thread: &Thread) -> Result<Whereabouts> {
     let mut there = Whereabouts::default();
-    let tail = thread.value_tail(REPLAYED);
+    let tail = thread.value_tail(REPLAYED, REPLAYED);
     let before = tail.map_or(0, |tail| tail.start_pos);
     let mut left = REPLAYED;
-    for mut span in thread.value_spans() {
-        let section = (span.bytes / span.sections.max(1) as u64).max(1);
-        span.sections = span.sections.min((left / section) as usize);
-        left = left.saturating_sub(span.bytes);
-        if span.start_pos < before && span.sections > 0 {
-            replay(blocks, thread, &span, &mut there)?;
+    for span in thread.value_spans() {
+        let flow = REPLAYED.saturating_sub(span.start_pos);
+        let head = thread.value_head(&span, left, flow);
+        if let Some(head) = head.filter(|head| head.start_pos < before) {
+            left -= head.bytes;
+            replay(blocks, thread, &head, &mut there)?;
         }
     }
     if let Some(tail) = tail {

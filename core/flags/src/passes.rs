@@ -126,8 +126,7 @@ fn join(pieces: &[ValueSpan], needed: &[bool], group: usize) -> Vec<ValueSpan> {
     for (piece, &needed) in pieces.iter().zip(needed) {
         match spans.last_mut() {
             Some(span) if needed && open && joined < group => {
-                span.sections += piece.sections;
-                span.bytes += piece.bytes;
+                *span = span.with(piece);
                 joined += 1;
             }
             _ if needed => {

@@ -189,16 +189,16 @@ impl<'w> Slicer<'w> {
             }
             self.loads(step, address_only, &mut sources);
             let mut follow = |from: u32, address_only: bool| {
-                if from < bound {
-                    return;
-                }
                 if !address_only
+                    && from >= self.spin.first_step()
                     && self.spin.round_of(from) != self.spin.round_of(step)
                     && self.changes(from)
                 {
                     exit.induction = true;
                 }
-                work.push((from, address_only));
+                if from >= bound {
+                    work.push((from, address_only));
+                }
             };
             for edge in self.dependence.inputs(step) {
                 match edge.input {
@@ -291,3 +291,7 @@ impl<'w> Slicer<'w> {
         found
     }
 }
+
+#[cfg(test)]
+#[path = "slice_tests.rs"]
+mod tests;

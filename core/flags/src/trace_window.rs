@@ -16,6 +16,8 @@ use crate::window::{Interruption, Syscall, Window};
 const STEPS: u32 = 400_000;
 /// Bytes of values that about suffice for it.
 const VALUE_BYTES: u64 = 512 << 10;
+/// Bytes of flow that certainly do: a block has an instruction or more, and takes 8 bytes at most.
+const FLOW_BYTES: u64 = STEPS as u64 * 8;
 
 struct Filler {
     window: Window,
@@ -114,7 +116,7 @@ pub fn tail_window(
 ) -> Result<Window> {
     let mut bytes = VALUE_BYTES;
     loop {
-        let Some(span) = thread.value_tail(bytes) else {
+        let Some(span) = thread.value_tail(bytes, FLOW_BYTES) else {
             return Ok(Window::default());
         };
         let mut filler = Filler {

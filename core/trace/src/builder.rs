@@ -295,6 +295,10 @@ impl TraceBuilder {
     fn make_room(&mut self, index: usize, bytes: usize) {
         if self.threads[index].flow.bytes.len() + bytes > self.section_bytes {
             self.cut(index, SectionKind::Flow, false);
+            // Chunks end together.
+            if !self.threads[index].open_values {
+                self.cut_values(index);
+            }
         }
     }
 

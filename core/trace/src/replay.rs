@@ -51,7 +51,8 @@ pub struct ReplayCursor<'a> {
     values: ValuesBuffer,
     next_section: usize,
     end_section: usize,
-    /// Where the section behind the span begins: what follows is not the span's.
+    /// Where the span begins and ends.
+    start: u64,
     stop: u64,
     sync: Sync,
     off: bool,
@@ -66,7 +67,6 @@ impl<'a> ReplayCursor<'a> {
         let count = thread.values_sections.len();
         let first = span.first_section.min(count);
         let end_section = first.saturating_add(span.sections).min(count);
-        let behind = thread.values_sections.get(end_section);
         ReplayCursor {
             thread,
             flow: thread.flow_from(span.start_pos),
@@ -74,10 +74,10 @@ impl<'a> ReplayCursor<'a> {
             next_section: first,
             end_section,
             // Not beyond the start only where a damaged trace has positions out of order.
-            stop: behind
-                .map(|section| section.header.start_pos)
-                .filter(|&stop| stop > span.start_pos)
+            stop: Some(span.end_pos)
+                .filter(|&end| end > span.start_pos)
                 .unwrap_or(u64::MAX),
+            start: span.start_pos,
             sync: Sync::Seeking,
             off: false,
             mismatches: 0,
@@ -116,7 +116,7 @@ impl<'a> ReplayCursor<'a> {
                     return Some(Err(error));
                 }
                 Ok(Flow::Block { id, pos }) => {
-                    if self.sync == Sync::Seeking && pos < self.next_start().unwrap_or(0) {
+                    if self.sync == Sync::Seeking && pos < self.start {
                         continue;
                     }
                     if pos >= self.stop {
@@ -187,6 +187,10 @@ impl<'a> ReplayCursor<'a> {
                     }
                 }
             }
+        }
+        if self.sync == Sync::Seeking {
+            // A stretch without values: its blocks have no slots.
+            self.sync = Sync::InStep;
         }
         let block = self.thread.blocks.get(id);
         let upcoming = self.flow.upcoming();

@@ -42,14 +42,17 @@ pub struct ThreadStart {
     pub start_pc: u64,
 }
 
-/// A maximal run of VALUES sections with none missing between them.
+/// A stretch of flow with the VALUES sections that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueSpan {
     /// Index of its first section among the thread's VALUES sections.
     pub first_section: usize,
+    /// 0: its blocks have no slots, or what they held was lost.
     pub sections: usize,
     /// Flow position of the block whose values come first.
     pub start_pos: u64,
+    /// Flow position of the first block that is no longer in it; `u64::MAX`: it reaches as far as its values do.
+    pub end_pos: u64,
     /// Raw bytes of slots.
     pub bytes: u64,
     /// Chunks dropped just before it.
@@ -62,6 +65,7 @@ impl ValueSpan {
             first_section: index,
             sections: 1,
             start_pos: section.header.start_pos,
+            end_pos: u64::MAX,
             bytes: slot_bytes(section),
             lost_before: section.header.lost,
         }
@@ -70,6 +74,16 @@ impl ValueSpan {
     fn add(&mut self, section: &Section) {
         self.sections += 1;
         self.bytes += slot_bytes(section);
+    }
+
+    /// It and what comes right behind it.
+    pub fn with(&self, next: &ValueSpan) -> ValueSpan {
+        ValueSpan {
+            sections: self.sections + next.sections,
+            bytes: self.bytes + next.bytes,
+            end_pos: next.end_pos,
+            ..*self
+        }
     }
 }
 
@@ -158,7 +172,7 @@ impl Thread {
         ))
     }
 
-    /// The stretches with values, oldest first; empty at level flow.
+    /// The stretches with values, oldest first, none of whose VALUES sections is missing; empty at level flow.
     pub fn value_spans(&self) -> Vec<ValueSpan> {
         let mut spans: Vec<ValueSpan> = Vec::new();
         let mut expected = None;
@@ -166,25 +180,28 @@ impl Thread {
             let header = &section.header;
             match spans.last_mut() {
                 Some(span) if expected == Some(header.seq) && header.lost == 0 => span.add(section),
-                _ => spans.push(ValueSpan::new(index, section)),
+                before => {
+                    if let Some(span) = before {
+                        span.end_pos = header.start_pos;
+                    }
+                    spans.push(ValueSpan::new(index, section));
+                }
             }
             expected = Some(header.seq + 1);
         }
         spans
     }
 
-    /// The span in pieces, each of which (the first one apart) begins with a checkpoint: the first that another
-    /// FLOW section has. A tracer that ends its chunks together makes a piece of each FLOW section.
+    /// The span in pieces that can be replayed one by one. A tracer that ends its chunks together makes a piece of
+    /// each chunk of flow: with a checkpoint where there are values, and else with no slots in it.
     pub fn value_pieces(&self, span: &ValueSpan) -> Vec<ValueSpan> {
         let mut pieces: Vec<ValueSpan> = Vec::new();
         let mut current = None;
-        let end = span.first_section + span.sections;
-        for index in span.first_section..end.min(self.values_sections.len()) {
+        let end = (span.first_section + span.sections).min(self.values_sections.len());
+        for index in span.first_section..end {
             let section = &self.values_sections[index];
             let pos = section.header.start_pos;
-            let flow = self
-                .flow_sections
-                .partition_point(|s| s.header.start_pos <= pos);
+            let flow = self.flow_section_at(pos);
             match pieces.last_mut() {
                 Some(piece) if current == Some(flow) || section.header.regs_valid == 0 => {
                     piece.add(section);
@@ -194,8 +211,53 @@ impl Thread {
                     current = Some(flow);
                 }
             }
+            let next = self
+                .values_sections
+                .get(index + 1)
+                .filter(|_| index + 1 < end);
+            let until = next.map_or(span.end_pos, |next| next.header.start_pos);
+            for start_pos in self.without_slots(pos, until) {
+                pieces.push(ValueSpan {
+                    first_section: index + 1,
+                    sections: 0,
+                    start_pos,
+                    end_pos: u64::MAX,
+                    bytes: 0,
+                    lost_before: 0,
+                });
+                current = None;
+            }
+        }
+        for index in 1..pieces.len() {
+            pieces[index - 1].end_pos = pieces[index].start_pos;
+        }
+        if let Some(last) = pieces.last_mut() {
+            last.end_pos = span.end_pos;
         }
         pieces
+    }
+
+    /// Index of the FLOW section that holds `pos`; that of the first where none does.
+    fn flow_section_at(&self, pos: u64) -> usize {
+        self.flow_sections
+            .partition_point(|s| s.header.start_pos <= pos)
+            .saturating_sub(1)
+    }
+
+    /// Where chunks of flow begin, behind the one in which a VALUES section begins at `pos`, and before `until`.
+    /// Chunks end together: had a block in these a slot, another VALUES section would begin there.
+    fn without_slots(&self, pos: u64, until: u64) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        let behind = self.flow_section_at(pos) + 1;
+        let before = self
+            .flow_sections
+            .partition_point(|s| s.header.start_pos < until);
+        (behind..before.max(behind)).filter_map(|index| {
+            let (chunk, last) = (
+                &self.flow_sections[index].header,
+                &self.flow_sections[index - 1].header,
+            );
+            (chunk.seq != last.seq).then_some(chunk.start_pos)
+        })
     }
 
     /// The span that holds `pos`, cut to begin at its last section start at or before `pos`: evaluating
@@ -216,29 +278,38 @@ impl Thread {
         })
     }
 
-    /// The shortest end of the last stretch with values that holds `bytes` bytes of
-    /// slots (the whole stretch when it is shorter); `None` at level flow.
-    pub fn value_tail(&self, bytes: u64) -> Option<ValueSpan> {
-        let mut tail = self.value_spans().pop()?;
-        let all = tail.sections;
-        let first = tail.first_section;
-        let mut held = 0;
-        for (index, section) in self.values_sections[first..first + all]
-            .iter()
-            .enumerate()
-            .rev()
+    /// The shortest end of the last stretch with values that holds `bytes` bytes of slots, or `flow` bytes of
+    /// flow (the whole stretch when it is shorter); `None` at level flow. A loop that loads nothing has
+    /// values of a billion blocks in a few bytes.
+    pub fn value_tail(&self, bytes: u64, flow: u64) -> Option<ValueSpan> {
+        let span = self.value_spans().pop()?;
+        let far = self.flow_end().saturating_sub(flow);
+        let mut pieces = self.value_pieces(&span);
+        let mut tail = pieces.pop()?;
+        while let Some(piece) = pieces
+            .pop()
+            .filter(|_| tail.bytes < bytes && tail.start_pos > far)
         {
-            held += slot_bytes(section);
-            if held >= bytes && index > 0 {
-                tail.first_section = first + index;
-                tail.sections = all - index;
-                tail.start_pos = section.header.start_pos;
-                tail.bytes = held;
-                tail.lost_before = 0;
-                break;
-            }
+            tail = piece.with(&tail);
         }
         Some(tail)
+    }
+
+    /// The span's beginning: pieces that hold at most `bytes` bytes of slots and begin within `flow` bytes of flow.
+    /// `None`: already the first one holds more.
+    pub fn value_head(&self, span: &ValueSpan, bytes: u64, flow: u64) -> Option<ValueSpan> {
+        let far = span.start_pos.saturating_add(flow);
+        let fits =
+            |held: u64, piece: &ValueSpan| piece.start_pos < far && held + piece.bytes <= bytes;
+        let mut pieces = self.value_pieces(span).into_iter();
+        let mut head = pieces.next().filter(|first| fits(0, first))?;
+        for piece in pieces {
+            if !fits(head.bytes, &piece) {
+                break;
+            }
+            head = head.with(&piece);
+        }
+        Some(head)
     }
 
     /// Walks flow and values of one span together.

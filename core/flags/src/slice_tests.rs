@@ -1,0 +1,82 @@
+//! A loop that counts in a register towards a bound in memory, however its iterations are cut.
+
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+use super::*;
+use crate::evaluator::Access;
+use crate::value::Value;
+
+const BOUND: u64 = 0x5000;
+const RAX: u8 = 0;
+
+/// jge out; add rax, 1 (or a nop as long); cmp rax, [rbx]; and back.
+const JGE: (u64, &[u8]) = (0x1000, &[0x7d, 0x20]);
+const ADD: (u64, &[u8]) = (0x1002, &[0x48, 0x83, 0xc0, 0x01]);
+const NOP: (u64, &[u8]) = (0x1002, &[0x0f, 0x1f, 0x40, 0x00]);
+const CMP: (u64, &[u8]) = (0x1006, &[0x48, 0x3b, 0x03]);
+
+/// The exits of rounds of these instructions.
+fn exits(round: [(u64, &[u8]); 3]) -> Vec<Exit> {
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    let mut starts = Vec::new();
+    let mut marker = 0;
+    for number in 0..8 {
+        starts.push(window.len());
+        for (pc, bytes) in round {
+            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+            marker = window.code_index(starts[0]);
+            match pc {
+                0x1002 if bytes == ADD.1 => window.push_result(RAX, Value::of(number)),
+                0x1006 => window.push_access(Access {
+                    address: Some(BOUND),
+                    bytes: 8,
+                    write: false,
+                    value: Value::of(1000),
+                }),
+                _ => {}
+            }
+        }
+    }
+    let spin = SpinLoop {
+        marker,
+        iterations: starts.len() as u64 - 1,
+        end: window.len(),
+        starts,
+    };
+    let dependence = Dependence::new(&window);
+    Slicer::new(&window, &dependence, &spin).exits()
+}
+
+#[test]
+fn a_counter_is_the_threads_own_doing() {
+    for round in [[JGE, ADD, CMP], [ADD, CMP, JGE], [CMP, JGE, ADD]] {
+        let exits = exits(round);
+        assert_eq!(exits.len(), 1);
+        assert!(
+            exits[0].induction,
+            "a round that begins at {:#x}",
+            round[0].0
+        );
+        assert!(
+            matches!(exits[0].sources[..], [Source::Load { .. }]),
+            "{:?}",
+            exits[0].sources
+        );
+    }
+}
+
+#[test]
+fn what_stays_as_it_is_counts_nothing() {
+    for round in [[JGE, NOP, CMP], [NOP, CMP, JGE], [CMP, JGE, NOP]] {
+        let exits = exits(round);
+        assert_eq!(exits.len(), 1);
+        assert!(
+            !exits[0].induction,
+            "a round that begins at {:#x}",
+            round[0].0
+        );
+    }
+}
