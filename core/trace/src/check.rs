@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::flow::{DecodedFlow, GapReason};
 use crate::process::Process;
 use crate::replay::ReplayItem;
-use crate::thread::Thread;
+use crate::thread::{Thread, ValueSpan};
 use crate::trace::Trace;
 
 /// What was violated.
@@ -351,13 +351,30 @@ impl<'a> FlowCheck<'a> {
     }
 }
 
+/// The spans without what has no slots anyway: that may be a billion blocks of a loop.
+fn with_values(thread: &Thread) -> Vec<ValueSpan> {
+    let mut stretches: Vec<ValueSpan> = Vec::new();
+    for span in thread.value_spans() {
+        let mut open = false;
+        for piece in thread.value_pieces(&span) {
+            match stretches.last_mut().filter(|_| open) {
+                Some(before) if piece.sections > 0 => *before = before.with(&piece),
+                _ if piece.sections > 0 => stretches.push(piece),
+                _ => {}
+            }
+            open = piece.sections > 0;
+        }
+    }
+    stretches
+}
+
 fn check_values(thread: &Thread, lost: &mut Lost, report: &mut Report) -> Result<()> {
     let mut expected = 0;
     for section in &thread.values_sections {
         lost.value_chunks += section.header.seq.saturating_sub(expected);
         expected = section.header.seq + 1;
     }
-    for span in thread.value_spans() {
+    for span in with_values(thread) {
         let mut replay = thread.replay(&span);
         let mut gaps = 0;
         let mut blocks = 0u64;
