@@ -70,6 +70,17 @@ def test_registers_agree_with_the_slice(pair: Pair) -> None:
     assert any(f"{int(flag['address']['spin'], 16):x}" in line.lower() for line in blocks[-1]["assembly"])
 
 
+def test_without_an_alignment_the_flag_s_test_is_where_they_part(pair: Pair) -> None:
+    spin, normal = api.open_trace(pair.spin), api.open_trace(pair.normal)
+    aligned = api.find_flags(spin, [normal], api.diff(normal, spin)).divergence
+    unaligned = api.find_flags(spin, [normal], None).divergence
+    alone = api.find_flags(spin, [], None).divergence
+    assert aligned is not None and unaligned is not None and alone is not None
+    assert unaligned.branch == alone.branch == aligned.branch
+    assert unaligned.normal_target == aligned.normal_target is not None
+    assert alone.normal_target is None, "no normal run was shown"
+
+
 def test_find_does_the_whole_chain(tmp_path: Path, pair: Pair) -> None:
     done = flagfinder(
         "find", "--json", "-d", tmp_path, "--normal", f"{pair.program} normal", "--spin", f"{pair.program} spin",

@@ -321,6 +321,9 @@ fn tell(run: &Run, case: &Case, mut outside: Outside, naming: &Naming) -> Report
     if let Some(parting) = case.parting {
         join(&mut report, run.process, parting, &run.names);
     }
+    if report.divergence.is_none() {
+        report.divergence = at_the_test(run, case, &report, &outside);
+    }
     if case.window.contradictions > 0 {
         report.notes.push(format!(
             "recorded values contradicted the recorded flow {} times; knowledge was dropped there",
@@ -328,6 +331,33 @@ fn tell(run: &Run, case: &Case, mut outside: Outside, naming: &Naming) -> Report
         ));
     }
     report
+}
+
+/// Where the diff saw no branch (the normal run was never seen in this loop, say): the test of the flag, which
+/// the spin run never leaves by.
+fn at_the_test(
+    run: &Run,
+    case: &Case,
+    report: &Report,
+    outside: &Outside,
+) -> Option<DivergenceReport> {
+    let group = report
+        .groups
+        .iter()
+        .find(|group| group.flags.contains(&1))?;
+    let (window, exits) = (&case.window, &case.analysis.exits);
+    let exit = exits
+        .iter()
+        .find(|exit| run.names.code(window.pc(exit.step)) == group.branch)?;
+    let left = outside
+        .other_way
+        .get(&window.pc(exit.step))
+        .is_some_and(|count| *count > 0);
+    Some(DivergenceReport {
+        branch: group.branch.clone(),
+        normal_target: left.then(|| run.names.code(exit.other)),
+        spin_target: run.names.code(window.next_pc(exit.step)?),
+    })
 }
 
 /// Puts what the diff found into the report.
