@@ -8,6 +8,7 @@ use crate::compound;
 use crate::condition::Condition;
 use crate::dependence::Dependence;
 use crate::interpreter;
+use crate::progress::Progress;
 use crate::report::LoopKind;
 use crate::slice::{Exit, Slicer, Source};
 use crate::spin_loop::{self, SpinLoop};
@@ -52,8 +53,7 @@ pub struct Analysis {
     /// Stores outside the stack to ever new addresses, or of ever new values, in the
     /// loop: work is being done.
     pub work: bool,
-    /// Data was taken from a descriptor in (nearly) every iteration.
-    pub consumes: bool,
+    pub progress: Progress,
     /// The loop runs a program of its own (see `interpreter.rs`).
     pub interprets: bool,
 }
@@ -121,7 +121,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64]) -> Option<Anal
     let own_words = collector.own_words.clone();
     let candidates = collector.finish();
     let kind = kind(window, &spin);
-    let consumes = consumes(window, &spin);
+    let progress = Progress::of(window, &spin);
     Some(Analysis {
         work: own.work,
         kind,
@@ -131,7 +131,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64]) -> Option<Anal
         candidates,
         calls,
         own_words,
-        consumes,
+        progress,
         interprets: interpreter::interprets(window, &spin),
         spin,
     })
@@ -208,36 +208,6 @@ fn own_writes(window: &Window, spin: &SpinLoop) -> OwnWrites {
         // A lock taken and released changes its word twice a round; work touches more.
         work: fresh > rounds / 2 || changes > 24 * rounds,
     }
-}
-
-fn consumes(window: &Window, spin: &SpinLoop) -> bool {
-    let rounds = spin.starts.len() as u64 - 1;
-    let own = window
-        .syscalls
-        .iter()
-        .filter(|call| call.step >= spin.first_step());
-    let sleeps = own
-        .clone()
-        .filter(|call| syscalls::role(call.number, &call.args) == Role::Sleep);
-    // What a loop that lets time pass writes is most often a log.
-    let pauses = sleeps.count() as u64 * 2 >= rounds;
-    let calls = own.filter(|call| {
-        syscalls::consumes(call.number)
-            && !(pauses && syscalls::gives(call.number))
-            && call.result.is_some_and(|r| r > 0)
-    });
-    let calls: Vec<_> = calls.collect();
-    // A loop that wakes itself takes over what it just wrote: an eventfd's 8 bytes.
-    let wakes_itself = |fd: u64| {
-        let mut ways = [false; 2];
-        let all_words = calls.iter().filter(|c| c.args[0] == fd).all(|call| {
-            ways[usize::from(i64::from(call.number) == libc::SYS_write)] = true;
-            call.result == Some(8)
-        });
-        all_words && ways == [true, true]
-    };
-    let others = calls.iter().filter(|call| !wakes_itself(call.args[0]));
-    others.count() as u64 * 4 >= rounds * 3
 }
 
 fn kind(window: &Window, spin: &SpinLoop) -> LoopKind {

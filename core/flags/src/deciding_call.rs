@@ -2,13 +2,17 @@
 
 use flagfinder_code::Code;
 
-use crate::analysis::is_runtime_module;
+use crate::analysis::{is_runtime_module, is_runtime_symbol};
 use crate::finder::Builder;
 use crate::report::{Addresses, Flag, FlagKind, Values};
 use crate::syscalls::{self, Role};
+use crate::window::Syscall;
 
-/// (tells whether something is ready, the normal run left by its answer, exits).
-type CallRank = (bool, bool, usize);
+/// Calls made less often say nothing about a loop.
+const LEAST: usize = 3;
+
+/// (nothing speaks against it, tells whether something is ready, the normal run left by its answer, exits).
+type CallRank = (bool, bool, bool, usize);
 
 impl Builder<'_> {
     /// The system call whose result decides an exit outside the C library: first the one
@@ -28,20 +32,60 @@ impl Builder<'_> {
             for &exit in exits {
                 let exit = &self.analysis.exits[exit];
                 let pc = self.window.pc(exit.step);
-                let module = self.code(pc).module;
-                let runtime = module.as_deref().is_some_and(is_runtime_module);
-                if !runtime || wrapper.as_deref().is_some_and(|w| !is_runtime_module(w)) {
-                    outside += 1;
-                }
+                let code = self.code(pc);
+                let runtime = code.module.as_deref().is_some_and(is_runtime_module);
+                let scheduler = code.symbol.as_deref().is_some_and(is_runtime_symbol);
+                let own_wrapper = wrapper.as_deref().is_some_and(|w| !is_runtime_module(w));
+                outside += usize::from(!scheduler && (!runtime || own_wrapper));
                 // The test of the answer for an error often lies in the C library.
                 left += usize::from(self.lets_go(pc, exit.other));
             }
-            let rank = (role == Role::Poll, left > 0, outside);
+            let rank = (
+                self.call_doubt(*step).is_none(),
+                role == Role::Poll,
+                left > 0,
+                outside,
+            );
             if outside > 0 && best.is_none_or(|b| rank > b.0) {
                 best = Some((rank, *step));
             }
         }
         best.map(|(_, step)| step)
+    }
+
+    /// Why the call is not what the loop waits for: nothing has changed as long as it is asked again and again and
+    /// gives the same answer, which is no data.
+    pub(crate) fn call_doubt(&self, step: u32) -> Option<&'static str> {
+        let (analysis, call) = (self.analysis, self.window.syscall_at(step)?);
+        let (count, steady) = self.answers(call);
+        let rounds = analysis.spin.starts.len() - 1;
+        if analysis.progress.consumes {
+            Some("data is taken over in (nearly) every iteration: the loop makes progress")
+        } else if analysis.progress.is_woken {
+            Some("other threads wake it in (nearly) every iteration: it is served")
+        } else if self.outside.live && !analysis.progress.repeats {
+            Some("no two iterations go the same way: it does something else each time")
+        } else if call.moves_data() {
+            Some("it hands data over: the loop makes progress")
+        } else if count < LEAST || count * 2 < rounds {
+            Some("it is made in few iterations only")
+        } else if steady * 4 < count * 3 {
+            Some("its answer changes while the loop goes on")
+        } else {
+            None
+        }
+    }
+
+    /// How often the loop makes the call, and how often it then gives the same kind of answer about the same.
+    fn answers(&self, call: &Syscall) -> (usize, usize) {
+        let kind = |result: Option<i64>| result.map(|r| r.clamp(-4096, 1));
+        let first = self.analysis.spin.first_step();
+        let calls = self.window.syscalls.iter();
+        let alike = calls.filter(|c| c.number == call.number && c.step >= first);
+        let steady = alike.clone().filter(|other| {
+            other.args[0] != call.args[0] || kind(other.result) == kind(call.result)
+        });
+        (alike.count(), steady.count())
     }
 
     /// A poll that finds something ready in every iteration, which nothing in the loop then takes: it keeps the
@@ -59,7 +103,7 @@ impl Builder<'_> {
             && polls
                 .iter()
                 .all(|call| call.number == last.number && call.result.is_some_and(|r| r > 0));
-        (always && !self.analysis.consumes).then_some(last.step)
+        (always && !self.analysis.progress.consumes).then_some(last.step)
     }
 
     fn lets_go(&self, pc: u64, other: u64) -> bool {
@@ -86,8 +130,7 @@ impl Builder<'_> {
 
     pub(crate) fn call_flag(&self, step: u32) -> Flag {
         let call = self.window.syscall_at(step);
-        let (number, args, result) =
-            call.map_or((0, [0; 6], None), |c| (c.number, c.args, c.result));
+        let (number, result) = call.map_or((0, None), |call| (call.number, call.result));
         let name = syscalls::name(number);
         let descriptors = self.ready_descriptors(step);
         let of = if descriptors.is_empty() {
@@ -100,16 +143,7 @@ impl Builder<'_> {
             Some(result) => result.to_string(),
             None => "nothing".into(),
         };
-        let same = self
-            .window
-            .syscalls
-            .iter()
-            .filter(|c| c.number == number && c.step >= self.analysis.spin.first_step());
-        let (mut count, mut steady) = (0, true);
-        for other in same {
-            count += 1;
-            steady &= other.result == result || other.args[0] != args[0];
-        }
+        let (count, steady) = call.map_or((0, 0), |call| self.answers(call));
         let exits = self
             .analysis
             .calls
@@ -133,12 +167,12 @@ impl Builder<'_> {
                 )
             },
         ];
-        if !steady {
+        if steady < count {
             evidence.push("its result is not always the same".into());
         }
         Flag {
             rank: 0,
-            confidence: if steady && !exits.is_empty() {
+            confidence: if steady == count && !exits.is_empty() {
                 0.8
             } else {
                 0.6

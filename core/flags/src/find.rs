@@ -96,7 +96,7 @@ fn analyse<'t>(
         return Ok(Err(format!("thread {tid} repeats nothing at its end")));
     };
     if analysis.finds_nothing(&window) {
-        analysis.consumes |= takes_data(thread)?;
+        analysis.progress.consumes |= takes_data(thread)?;
     }
     let (names, threads) = (&mut run.names, run.process.threads());
     frames::name_frames(names, &run.blocks, threads, tid, &window, &analysis)?;

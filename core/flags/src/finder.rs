@@ -40,12 +40,12 @@ pub fn report(
     let proven = ranked.first().is_some_and(|r| writer.is_proven(r));
     let mut flags: Vec<Flag> = Vec::new();
     let mut call_flag = call.map(|call| writer.call_flag(call));
-    if let Some(flag) = &mut call_flag {
-        if analysis.consumes {
-            flag.confidence = 0.1;
-            let why = "data is taken over in (nearly) every iteration: the loop makes progress";
-            flag.evidence.push(why.into());
-        }
+    if let Some((flag, doubt)) = call_flag
+        .as_mut()
+        .zip(call.and_then(|c| writer.call_doubt(c)))
+    {
+        flag.confidence = 0.1;
+        flag.evidence.push(doubt.into());
     }
     if let Some(flag) = call_flag
         .as_mut()
@@ -256,9 +256,18 @@ impl Builder<'_> {
                     (Verdict::DataFlag, text)
                 }
             }
-            _ if self.analysis.consumes => (
+            _ if self.analysis.progress.consumes => (
                 Verdict::NoFlag,
                 "the loop takes over data in every iteration: it makes progress".into(),
+            ),
+            _ if self.analysis.progress.is_woken => (
+                Verdict::NoFlag,
+                "other threads wake it in every iteration: it is served".into(),
+            ),
+            _ if self.outside.live && !self.analysis.progress.repeats => (
+                Verdict::NoFlag,
+                "no two iterations of the loop go the same way: it does something else each time"
+                    .into(),
             ),
             _ if self.analysis.exits.iter().any(|exit| exit.induction) => (
                 Verdict::NoFlag,

@@ -35,6 +35,7 @@ mod natural;
 mod operands;
 mod passes;
 mod position;
+mod progress;
 mod rank;
 mod reads;
 pub mod registers;

@@ -41,6 +41,9 @@ pub const INTERPRETER_ALONE: f64 = 0.5;
 /// types, lengths and assumptions in every iteration, in the same way as a program tests its flags.
 const GUARDS: usize = 3;
 
+/// Fewer iterations of a loop that does work may be any part of a longer piece of it.
+const FEW: u64 = 4;
+
 struct Scale {
     score: f64,
     evidence: Vec<String>,
@@ -195,11 +198,16 @@ fn one(
     outside.judge(candidate, tid, &mut |by, why| scale.add(by, why));
     if analysis.work {
         scale.add(-0.15, "the loop also writes ever new data: it does work");
+        if outside.live && analysis.spin.iterations < FEW {
+            scale.add(-0.1, "and only few iterations of it were seen");
+        }
     }
     // The bound of a loop that counts towards it, or the end of a loop that moves data,
     // is no flag, whatever else speaks for it, unless somebody else sets it.
-    let progresses = analysis.exits[exit].induction || analysis.consumes;
-    if progresses && !outside.is_written_by_others(candidate) {
+    let progress = &analysis.progress;
+    let otherwise = outside.live && !progress.repeats;
+    let progresses = analysis.exits[exit].induction || progress.consumes || progress.is_woken;
+    if (progresses || otherwise) && !outside.is_written_by_others(candidate) {
         scale.score = scale.score.min(MERE_BOUND);
     }
     let most = match (analysis.interprets, outside.live) {

@@ -52,7 +52,15 @@ pub fn role(number: u32, args: &[u64; 6]) -> Role {
         | libc::SYS_mmap
         | libc::SYS_munmap
         | libc::SYS_mprotect
+        | libc::SYS_mremap
         | libc::SYS_membarrier
+        | libc::SYS_prctl
+        | libc::SYS_getrandom
+        | libc::SYS_setsockopt
+        | libc::SYS_getsockname
+        | libc::SYS_getpeername
+        | libc::SYS_epoll_ctl
+        | libc::SYS_close
         | libc::SYS_restart_syscall => Role::Neutral,
         _ => Role::Work,
     }

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::decoded::{general, Decoded};
 use crate::evaluator::Access;
+use crate::syscalls;
 use crate::value::Value;
 
 /// A system call within the window.
@@ -22,6 +23,13 @@ pub struct Syscall {
     pub result: Option<i64>,
     /// What the kernel wrote into memory: (address, bytes).
     pub written: Vec<(u64, u64)>,
+}
+
+impl Syscall {
+    /// Did it take data over or hand some on?
+    pub fn moves_data(&self) -> bool {
+        syscalls::consumes(self.number) && self.result.is_some_and(|result| result > 0)
+    }
 }
 
 /// Something that moved control from outside the code, before step `.0`.
