@@ -256,6 +256,8 @@ impl Session<'_> {
     /// Ends the target if so asked, and takes the pool away from what goes on: while a busy loop
     /// fills chunks, the workers are never done.
     fn still_the_target(&mut self) {
+        // A process takes its time to die; what it last waited for did not last that much longer.
+        self.end.ts = monotonic_ns();
         let stopped_early = self.target.exit().is_none() || self.children_run();
         let failed = self.end.reason == EndReason::WriteFailed;
         if stopped_early && !failed {
@@ -358,7 +360,6 @@ impl Session<'_> {
     fn close(mut self, last_words: Vec<Note>) -> Result<Outcome> {
         let target = self.target.exit().unwrap_or(TargetExit::Running);
         let main = self.target.pid();
-        self.end.ts = monotonic_ns();
         self.end.processes = vec![process_end(main, target)];
         for &pid in self.seen.iter().filter(|&&pid| pid != main) {
             self.end.processes.push(ProcessEnd {

@@ -94,6 +94,6 @@ pub struct End {
     pub dropped_sections: u64,
     /// Sections in the file before this one.
     pub sections: u64,
-    /// CLOCK_MONOTONIC ns.
+    /// CLOCK_MONOTONIC ns, before the recorder itself ended anything.
     pub ts: u64,
 }
