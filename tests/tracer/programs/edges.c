@@ -107,6 +107,40 @@ static int closed(void)
     return at_end;
 }
 
+static void *nothing(void *unused) { return unused; }
+
+static void *start_often(void *unused)
+{
+    pid_t parent = getpid(), sender = fork();
+    while (sender == 0)
+        if (kill(parent, SIGUSR1) != 0 || usleep(50) != 0)
+            _exit(1);
+    for (int i = 0; i < 80; i++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, nothing, NULL);
+        pthread_join(thread, NULL);
+    }
+    kill(sender, SIGKILL);
+    waitpid(sender, NULL, 0);
+    printf("ok\n");
+    fflush(stdout);
+    _exit(0);
+    return unused;
+}
+
+/* Signals that reach threads which have just started, as they may once the first one is gone. */
+static int newborn(void)
+{
+    pthread_t thread;
+    pid_t child = vfork();
+    if (child == 0)
+        _exit(0);
+    waitpid(child, NULL, 0);
+    signal(SIGUSR1, count);
+    pthread_create(&thread, NULL, start_often, NULL);
+    pthread_exit(NULL);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -116,6 +150,7 @@ int main(int argc, char **argv)
              : strcmp(what, "forks") == 0   ? forks()
              : strcmp(what, "ignored") == 0 ? ignored(argv[0])
              : strcmp(what, "closed") == 0  ? closed()
+             : strcmp(what, "newborn") == 0 ? newborn()
                                             : 0;
     printf(ok ? "ok\n" : "wrong\n");
     return ok ? 0 : 1;
