@@ -5,17 +5,16 @@ In: a graph. Out: files. Times are those of the graph: CLOCK_MONOTONIC, ns.
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 from typing import BinaryIO, Literal
 from xml.sax.saxutils import XMLGenerator
 from xml.sax.xmlreader import AttributesImpl
 
 import numpy as np
 
-from flagfinder.errors import UnavailableError, UsageError
+from flagfinder.errors import UsageError
 from flagfinder.graph import EventGraph, GraphTables, Table
+from flagfinder.parquet import write_tables
 
 Format = Literal["perfetto", "graphml", "parquet"]
 FORMATS: tuple[Format, ...] = ("perfetto", "graphml", "parquet")
@@ -56,31 +55,9 @@ def export_graph(graph: EventGraph, path: Path, form: Format | None = None) -> l
                 _write_graphml(graph.tables(), file)
             return [path]
         case "parquet":
-            return _write_parquet(graph.tables(), path)
-
-
-def _pyarrow(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UnavailableError(
-            "Parquet tables can't be written",
-            str(error),
-            "Install it: pip install 'flagfinder[parquet]'.",
-            "--format perfetto and --format graphml need nothing more.",
-        ) from None
-
-
-def _write_parquet(tables: GraphTables, folder: Path) -> list[Path]:
-    arrow, parquet = _pyarrow("pyarrow"), _pyarrow("pyarrow.parquet")
-    folder.mkdir(exist_ok=True)
-    written = []
-    for name, table in tables.named():
-        path = folder / f"{name}.parquet"
-        columns = {column: arrow.array(values) for column, values in table.items()}
-        parquet.write_table(arrow.table(columns), path, compression="zstd")
-        written.append(path)
-    return written
+            return write_tables(
+                path, graph.tables().named(), "--format perfetto and --format graphml need nothing more."
+            )
 
 
 def _type_of(values: np.ndarray) -> str:

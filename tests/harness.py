@@ -150,6 +150,14 @@ def diff(normal: Path, spin: Path, *options: str, timeout: float = 300) -> dict[
     return result
 
 
+def assert_four_parts(stderr: str, found: str) -> None:
+    """An error says what was found and how to fix it, and is no traceback."""
+    assert found in stderr
+    assert "Traceback" not in stderr
+    for part in ("found:", "fix:"):
+        assert part in stderr, stderr
+
+
 def assert_consistent(trace: Path) -> None:
     """The invariant checker finds nothing wrong with the trace."""
     checked = flagfinder("trace", "check", trace)

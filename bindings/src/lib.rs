@@ -6,6 +6,7 @@ mod divergence;
 mod dump;
 mod errors;
 mod events;
+mod export;
 mod graph;
 mod live;
 mod process;
@@ -41,5 +42,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::poke, module)?)?;
     module.add_function(wrap_pyfunction!(live::resolve, module)?)?;
     module.add_function(wrap_pyfunction!(recording::record, module)?)?;
+    module.add_function(wrap_pyfunction!(export::export_drcov, module)?)?;
+    module.add_function(wrap_pyfunction!(export::export_tenet, module)?)?;
+    module.add_function(wrap_pyfunction!(export::export_perfetto, module)?)?;
+    module.add_function(wrap_pyfunction!(export::import_tenet, module)?)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-"""``flagfinder trace info|check|dump``: look into a recording."""
+"""``flagfinder trace info|check|dump|export|import``: look into a recording, take it to other tools."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.trace_report import show_trace, trace_fields
 from flagfinder.report.units import count
 from flagfinder.trace import open_trace
+from flagfinder.trace_export import FORMATS, INSTRUCTIONS, Image, export_trace, import_tenet
 
 _SUMMARY = "Look into a recording."
 
@@ -43,7 +44,45 @@ def add_parser(subparsers: Subparsers) -> None:
         "  flagfinder trace dump spin.trace --what flow --tid 4711 --from 100000 --limit 50",
         _dump,
     )
-    for action in (info, check, dump):
+    export = add_verb(
+        actions,
+        "export",
+        "Write a recording in another tool's format.",
+        "  flagfinder trace export spin.trace -o spin.drcov             which blocks ran: Lighthouse and others\n"
+        "  flagfinder trace export spin.trace -o spin.tenet --tid 4711  each instruction's effect: Tenet\n"
+        "  flagfinder trace export spin.trace -o spin.perfetto-trace    calls over time: ui.perfetto.dev\n"
+        "  flagfinder trace export spin.trace -o spin.parquet           a folder of tables; needs pyarrow",
+        _export,
+    )
+    importing = add_verb(
+        actions,
+        "import",
+        "Make a recording of a Tenet text trace, to compare it with others.",
+        "  flagfinder trace import run.tenet --image ./app@0x555555554000 -o run.trace\n"
+        "  flagfinder diff normal.trace run.trace",
+        _import,
+    )
+    export.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the file or folder to write")
+    export.add_argument("--format", choices=FORMATS, help="default: what the file's name ends in")
+    export.add_argument("--tid", type=int, help="tenet: this thread (default: the busiest); drcov: its process")
+    export.add_argument(
+        "--instructions",
+        type=int,
+        default=INSTRUCTIONS,
+        metavar="N",
+        help=f"tenet: the last N (default {INSTRUCTIONS})",
+    )
+    importing.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the recording to write")
+    importing.add_argument(
+        "--image",
+        dest="images",
+        type=_image,
+        action="append",
+        required=True,
+        metavar="ELF[@BASE]",
+        help="a file whose code ran, and where it was loaded; may be given several times",
+    )
+    for action in (info, check, dump, export, importing):
         action.add_argument("file", type=Path, metavar="FILE")
     dump.add_argument("--what", choices=("flow", "values", "events", "blocks", "modules"), default="flow")
     dump.add_argument("--tid", type=int, help="this thread only (default: all)")
@@ -81,4 +120,36 @@ def _dump(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.json:
         print_json(terminal, "trace-dump", {"what": options.what, "lines": "".join(lines).splitlines()})
         return EXIT_FOUND if lines else EXIT_NOTHING_FOUND
+    return EXIT_FOUND
+
+
+def _image(text: str) -> Image:
+    path, at, base = text.rpartition("@")
+    try:
+        return Image(Path(path), int(base, 16)) if at else Image(Path(text))
+    except ValueError:
+        return Image(Path(text))
+
+
+def _export(options: argparse.Namespace, terminal: Terminal) -> int:
+    done = export_trace(
+        open_trace(options.file), options.output, options.format, tid=options.tid, instructions=options.instructions
+    )
+    if options.json:
+        print_json(terminal, "trace-export", {"paths": [str(path) for path in done.paths], **done.counts})
+    else:
+        counts = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in done.counts.items())
+        terminal.result(f"{options.output}: {counts}")
+    return EXIT_FOUND
+
+
+def _import(options: argparse.Namespace, terminal: Terminal) -> int:
+    counts = import_tenet(options.file, options.images, options.output)
+    if options.json:
+        print_json(terminal, "trace-import", {"path": str(options.output), **counts})
+    else:
+        outside = counts["outside_images"]
+        missing = f", {outside:,} of them in no image" if outside else ""
+        terminal.result(f"{options.output}: {count(counts['instructions'], 'instruction')}{missing}")
+        terminal.next_command("flagfinder", "trace", "info", options.output)
     return EXIT_FOUND

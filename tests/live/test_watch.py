@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FLAGFINDER, ROOT, flagfinder, live_or_skip, run
+from harness import FLAGFINDER, ROOT, assert_four_parts, flagfinder, live_or_skip, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 SOURCE = ROOT / "tests" / "live" / "programs" / "writers.c"
@@ -271,13 +271,6 @@ def test_four_at_once_and_a_fifth_is_refused(writers: Path) -> None:
             refused = flagfinder("watch", str(running.pid), "--expr", "flags[4]")
             assert refused.returncode == 2
             assert_four_parts(refused.stderr, "a CPU has none left")
-
-
-def assert_four_parts(stderr: str, found: str) -> None:
-    assert found in stderr
-    assert "Traceback" not in stderr
-    for part in ("found:", "fix:"):
-        assert part in stderr, stderr
 
 
 def test_thread_local_of_one_thread(writers: Path) -> None:

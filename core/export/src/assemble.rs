@@ -1,0 +1,260 @@
+//! A recording from single instructions: what they loaded and left in registers becomes slots of blocks.
+
+use flagfinder_flags::decoded::{is_syscall, Decoded};
+use flagfinder_trace::{
+    BlockId, Event, Info, Level, Module, ModuleId, Registers, Result, Slot, SlotKind, SyscallEnter,
+    ThreadHandle, TraceBuilder,
+};
+use iced_x86::FlowControl;
+use rustc_hash::FxHashMap;
+
+const RAX: usize = 0;
+/// rdi rsi rdx r10 r8 r9.
+const ARGUMENTS: [usize; 6] = [7, 6, 2, 10, 8, 9];
+const RIP: usize = 16;
+/// A slot's instruction has one byte.
+const LONGEST: usize = 200;
+/// Events are numbered, from behind the times that the builder gives.
+const FIRST_EVENT: u64 = 1 << 32;
+/// Causes of a transfer: neither a signal nor its return.
+const MOVED: u32 = flagfinder_trace::protocol::TRANSFER_OTHER;
+
+/// General registers, where known.
+pub(crate) type Known = [Option<u64>; 16];
+
+/// One executed instruction.
+pub(crate) struct Step<'s> {
+    pub decoded: &'s Decoded,
+    pub bytes: &'s [u8],
+    /// Address and value of each read of 8 bytes or less that is known.
+    pub reads: &'s [(u64, u32, u64)],
+    pub before: &'s Known,
+    pub after: &'s Known,
+    /// Of the instruction executed next.
+    pub next: u64,
+}
+
+/// The block under way.
+#[derive(Default)]
+struct Open {
+    pc: u64,
+    module: Option<ModuleId>,
+    code: Vec<u8>,
+    count: u16,
+    slots: Vec<Slot>,
+    values: Vec<u8>,
+}
+
+/// See the module. One process, one thread.
+pub(crate) struct Assembler {
+    builder: TraceBuilder,
+    pid: u32,
+    thread: ThreadHandle,
+    blocks: FxHashMap<(u64, Vec<u8>, Vec<u8>), BlockId>,
+    open: Option<Open>,
+    /// Whether the evaluator knows where it is.
+    in_step: bool,
+    ts: u64,
+}
+
+impl Assembler {
+    pub fn new(
+        info: &Info,
+        (pid, tid): (u32, u32),
+        path: &str,
+        name: &str,
+        start: u64,
+    ) -> Result<Assembler> {
+        let info = Info {
+            level: Level::Values,
+            ..info.clone()
+        };
+        let mut builder = TraceBuilder::with_info(&info)?;
+        builder.process(pid, 0, path);
+        let thread = builder.thread(pid, tid, 0, name, start);
+        Ok(Assembler {
+            builder,
+            pid,
+            thread,
+            blocks: FxHashMap::default(),
+            open: None,
+            in_step: false,
+            ts: FIRST_EVENT,
+        })
+    }
+
+    pub fn module(&mut self, module: Module) -> ModuleId {
+        self.builder.module(self.pid, module)
+    }
+
+    pub fn step(&mut self, step: &Step, module: Option<ModuleId>) {
+        let pc = step.decoded.pc();
+        if !self.in_step {
+            self.checkpoint(pc, step.before);
+        }
+        let open = self.open.get_or_insert_with(|| Open {
+            pc,
+            module,
+            ..Open::default()
+        });
+        open.add(step);
+        let flow = step.decoded.instruction.flow_control();
+        let falls_through = step.next == step.decoded.instruction.next_ip();
+        let call = is_syscall(&step.decoded.instruction);
+        let has_room = usize::from(open.count) < LONGEST;
+        if flow == FlowControl::Next && falls_through && !call && has_room {
+            return;
+        }
+        self.close();
+        if call {
+            self.syscall(step);
+        }
+        if !may_go_to(step) {
+            // Code that the trace doesn't show, or a signal.
+            self.ts += 1;
+            let moved = Event::Transfer {
+                ts: self.ts,
+                from_pc: step.decoded.instruction.next_ip(),
+                to_pc: step.next,
+                to_sp: 0,
+                cause: MOVED,
+            };
+            self.builder.event(self.thread, &moved);
+            self.in_step = false;
+        }
+    }
+
+    /// Instructions are missing here.
+    pub fn lost(&mut self) {
+        self.close();
+        self.ts += 1;
+        let gap = Event::Gap {
+            ts: self.ts,
+            bytes: 0,
+        };
+        self.builder.event(self.thread, &gap);
+        self.in_step = false;
+    }
+
+    pub fn finish(mut self) -> Result<Vec<u8>> {
+        self.close();
+        self.builder.killed(self.thread);
+        self.builder.into_bytes()
+    }
+
+    fn checkpoint(&mut self, pc: u64, known: &Known) {
+        let mut registers = Registers::default();
+        for (number, value) in known.iter().enumerate() {
+            if let Some(value) = value {
+                registers.valid |= 1 << number;
+                registers.values[number] = *value;
+            }
+        }
+        registers.valid |= 1 << RIP;
+        registers.values[RIP] = pc;
+        self.builder.checkpoint(self.thread, registers);
+        self.in_step = true;
+    }
+
+    fn close(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let described: Vec<u8> = open
+            .slots
+            .iter()
+            .flat_map(|slot| [slot.instruction, slot.kind as u8, slot.size, slot.detail])
+            .collect();
+        let builder = &mut self.builder;
+        let pid = self.pid;
+        let id = *self
+            .blocks
+            .entry((open.pc, open.code, described))
+            .or_insert_with_key(|(pc, code, _)| {
+                builder.block(pid, open.module, *pc, code, open.count, &open.slots)
+            });
+        self.builder.run_with_values(self.thread, id, &open.values);
+    }
+
+    fn syscall(&mut self, step: &Step) {
+        let register = |number: usize| step.before[number].unwrap_or(0);
+        let number = register(RAX) as u32;
+        self.ts += 1;
+        let enter = SyscallEnter {
+            ts: self.ts,
+            number,
+            args: ARGUMENTS.map(register),
+            registers: None,
+        };
+        self.builder
+            .event(self.thread, &Event::SyscallEnter(Box::new(enter)));
+        self.ts += 1;
+        let exit = Event::SyscallExit {
+            ts: self.ts,
+            number,
+            result: step.after[RAX].unwrap_or(0) as i64,
+        };
+        self.builder.event(self.thread, &exit);
+    }
+}
+
+impl Open {
+    fn add(&mut self, step: &Step) {
+        let instruction = self.count as u8;
+        self.count += 1;
+        self.code.extend_from_slice(step.bytes);
+        let mut slot = |kind, size: u8, detail: u8, value: u64| {
+            self.slots.push(Slot {
+                instruction,
+                kind,
+                size,
+                detail,
+            });
+            self.values
+                .extend_from_slice(&value.to_le_bytes()[..usize::from(size)]);
+        };
+        // By operand: reads of the trace stand in the order in which they were made.
+        let operands = step.decoded.memory.iter().enumerate();
+        let reading = operands.filter(|(_, memory)| memory.read);
+        for (read, (operand, memory)) in reading.enumerate().take(2) {
+            let bytes = u32::from(memory.bytes);
+            let known = step.reads.get(read).filter(|(_, size, _)| *size == bytes);
+            let Some((address, size, value)) = known.filter(|_| matches!(bytes, 1 | 2 | 4 | 8))
+            else {
+                continue;
+            };
+            slot(SlotKind::Load, *size as u8, read as u8, *value);
+            if operand < 2 {
+                slot(SlotKind::Address, 8, operand as u8, *address);
+            }
+        }
+        let written = step.decoded.registers_written;
+        for (number, value) in step
+            .after
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| written >> n & 1 == 1)
+        {
+            if let Some(value) = value {
+                slot(SlotKind::Register, 8, number as u8, *value);
+            }
+        }
+    }
+}
+
+/// Can the instruction itself have led to what came next?
+fn may_go_to(step: &Step) -> bool {
+    let instruction = &step.decoded.instruction;
+    let falls_through = step.next == instruction.next_ip();
+    match instruction.flow_control() {
+        FlowControl::Next | FlowControl::Interrupt => falls_through,
+        FlowControl::UnconditionalBranch | FlowControl::Call if is_syscall(instruction) => {
+            falls_through
+        }
+        FlowControl::UnconditionalBranch | FlowControl::Call => {
+            step.next == instruction.near_branch_target()
+        }
+        FlowControl::ConditionalBranch => {
+            falls_through || step.next == instruction.near_branch_target()
+        }
+        _ => true,
+    }
+}

@@ -1,0 +1,28 @@
+//! What can go wrong: reading the recording, writing the file, understanding another tool's.
+
+use std::io;
+
+use flagfinder_trace::{TraceError, TraceErrorKind};
+
+#[derive(Debug)]
+pub enum ExportError {
+    Trace(TraceError),
+    Write(io::Error),
+}
+
+impl From<TraceError> for ExportError {
+    fn from(error: TraceError) -> Self {
+        ExportError::Trace(error)
+    }
+}
+
+impl From<io::Error> for ExportError {
+    fn from(error: io::Error) -> Self {
+        ExportError::Write(error)
+    }
+}
+
+/// Input that is not what it is said to be.
+pub(crate) fn foreign(what: &str, found: String, fix: &str, still_works: &str) -> ExportError {
+    TraceError::new(TraceErrorKind::BadTrace, what, found, fix, still_works).into()
+}

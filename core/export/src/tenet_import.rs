@@ -1,0 +1,204 @@
+//! Tenet's text traces as recordings, so that they can be compared. See `tenet.rs` for the format.
+
+use std::io::BufRead;
+
+use flagfinder_flags::decoded::Decoded;
+use flagfinder_trace::{Info, ModuleId};
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+use rustc_hash::FxHashMap;
+
+use crate::assemble::{Assembler, Known, Step};
+use crate::error::{foreign, ExportError};
+use crate::image::Image;
+use crate::tenet::REGISTERS;
+
+/// The recording has one process with one thread of this number: the format names none.
+const PID: u32 = 1;
+
+/// What was understood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    pub instructions: u64,
+    /// Instructions outside all images: they are gaps.
+    pub outside: u64,
+}
+
+/// What one line says.
+#[derive(Default)]
+struct Line {
+    registers: Vec<(usize, u64)>,
+    pc: Option<u64>,
+    /// Address, bytes, value.
+    reads: Vec<(u64, u32, u64)>,
+}
+
+/// Reads a Tenet trace of a program whose code is in `images`; returns the recording's bytes.
+///
+/// # Errors
+/// When the text can't be read or is no Tenet trace.
+pub fn import_tenet(
+    text: &mut dyn BufRead,
+    images: &[Image],
+    name: &str,
+) -> Result<(Vec<u8>, Imported), ExportError> {
+    let mut importer = Importer {
+        pc: None,
+        registers: Known::default(),
+        codes: FxHashMap::default(),
+        factory: InstructionInfoFactory::new(),
+        counts: Imported::default(),
+    };
+    let mut assembler: Option<(Assembler, Vec<ModuleId>)> = None;
+    for (number, line) in text.lines().enumerate() {
+        let line = line?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let read = Line::parse(&line).map_err(|found| not_tenet(number + 1, found))?;
+        let pc = read
+            .pc
+            .or(importer.pc)
+            .ok_or_else(|| not_tenet(number + 1, "the first line does not say rip".into()))?;
+        let (assembler, modules) = match &mut assembler {
+            Some(known) => known,
+            unknown => unknown.insert(begin(images, name, pc)?),
+        };
+        importer.line(&read, pc, images, assembler, modules);
+    }
+    let Some((assembler, _)) = assembler else {
+        return Err(not_tenet(1, "it is empty".into()));
+    };
+    Ok((assembler.finish()?, importer.counts))
+}
+
+fn begin(images: &[Image], name: &str, pc: u64) -> Result<(Assembler, Vec<ModuleId>), ExportError> {
+    let info = Info {
+        tracer: "tenet".into(),
+        command: vec![name.into()],
+        ..Info::default()
+    };
+    let path = images.first().map(|image| image.module().path);
+    let path = path.unwrap_or_else(|| name.into());
+    let mut assembler = Assembler::new(&info, (PID, PID), &path, name, pc)?;
+    let modules = images.iter().map(|image| assembler.module(image.module()));
+    let modules = modules.collect();
+    Ok((assembler, modules))
+}
+
+fn not_tenet(line: usize, found: String) -> ExportError {
+    foreign(
+        "This is no Tenet trace",
+        format!("line {line}: {found}"),
+        "Give a text trace: each line as rax=0x1,rip=0x401000,mr=0x7ffc0:0011.",
+        "Nothing was written.",
+    )
+}
+
+impl Line {
+    fn parse(text: &str) -> Result<Line, String> {
+        let mut line = Line::default();
+        for part in text.trim().split(',') {
+            let (key, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part:?} is no KEY=VALUE"))?;
+            let key = key.trim().to_ascii_lowercase();
+            match key.as_str() {
+                "mr" | "mrw" | "mw" => {
+                    let (address, bytes) =
+                        memory(value).ok_or_else(|| format!("{part:?} is no ADDRESS:BYTES"))?;
+                    if key != "mw" && bytes.len() <= 8 {
+                        let mut word = [0; 8];
+                        word[..bytes.len()].copy_from_slice(&bytes);
+                        let value = u64::from_le_bytes(word);
+                        line.reads.push((address, bytes.len() as u32, value));
+                    }
+                }
+                "rip" | "eip" => {
+                    line.pc = Some(hex(value).ok_or_else(|| format!("{part:?} is no number"))?)
+                }
+                name => {
+                    // Registers that we don't follow (flags, segments) may stand there.
+                    let value = hex(value).ok_or_else(|| format!("{part:?} is no number"))?;
+                    if let Some(number) = REGISTERS.iter().position(|known| *known == name) {
+                        line.registers.push((number, value));
+                    }
+                }
+            }
+        }
+        Ok(line)
+    }
+}
+
+fn hex(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// `0x1000:0a0b` as address and bytes.
+fn memory(text: &str) -> Option<(u64, Vec<u8>)> {
+    let (address, digits) = text.split_once(':')?;
+    let digits = digits.trim().as_bytes();
+    let bytes = digits.chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair)
+            .ok()
+            .filter(|pair| pair.len() == 2)?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    Some((hex(address)?, bytes.collect::<Option<Vec<u8>>>()?))
+}
+
+struct Importer {
+    /// Of the instruction whose effect the next line tells.
+    pc: Option<u64>,
+    registers: Known,
+    codes: FxHashMap<u64, (Decoded, Vec<u8>, usize)>,
+    factory: InstructionInfoFactory,
+    counts: Imported,
+}
+
+impl Importer {
+    fn line(
+        &mut self,
+        line: &Line,
+        next: u64,
+        images: &[Image],
+        assembler: &mut Assembler,
+        modules: &[ModuleId],
+    ) {
+        let before = self.registers;
+        for (number, value) in &line.registers {
+            self.registers[*number] = Some(*value);
+        }
+        let Some(pc) = self.pc.replace(next) else {
+            return;
+        };
+        self.counts.instructions += 1;
+        if !self.codes.contains_key(&pc) {
+            let found = images
+                .iter()
+                .enumerate()
+                .find_map(|(image, held)| Some((image, held.code(pc)?)));
+            if let Some((image, bytes)) = found {
+                let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+                let decoded = Decoded::new(&instruction, &mut self.factory);
+                self.codes
+                    .insert(pc, (decoded, bytes[..instruction.len()].to_vec(), image));
+            }
+        }
+        let Some((decoded, bytes, image)) = self.codes.get(&pc) else {
+            self.counts.outside += 1;
+            assembler.lost();
+            return;
+        };
+        let step = Step {
+            decoded,
+            bytes,
+            reads: &line.reads,
+            before: &before,
+            after: &self.registers,
+            next,
+        };
+        assembler.step(&step, modules.get(*image).copied());
+    }
+}

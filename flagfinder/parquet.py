@@ -1,0 +1,40 @@
+"""Tables of columns as Parquet files, by pyarrow where it is installed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from flagfinder.errors import UnavailableError
+
+
+def write_tables(folder: Path, tables: Iterable[tuple[str, Mapping[str, Any]]], otherwise: str) -> list[Path]:
+    """Writes ``NAME.parquet`` into the folder for each (name, columns of equal length); returns the files.
+
+    Tables are taken one by one, so a generator keeps one in memory at a time. Raises UnavailableError without pyarrow;
+    ``otherwise`` says what works then.
+    """
+    arrow, parquet = _pyarrow("pyarrow", otherwise), _pyarrow("pyarrow.parquet", otherwise)
+    folder.mkdir(exist_ok=True)
+    written = []
+    for name, table in tables:
+        path = folder / f"{name}.parquet"
+        columns = {column: arrow.array(values) for column, values in table.items()}
+        parquet.write_table(arrow.table(columns), path, compression="zstd")
+        written.append(path)
+    return written
+
+
+def _pyarrow(name: str, otherwise: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UnavailableError(
+            "Parquet tables can't be written",
+            str(error),
+            "Install it: pip install 'flagfinder[parquet]'.",
+            otherwise,
+        ) from None
