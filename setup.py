@@ -47,7 +47,7 @@ class BuildWithTracerSources(build_py):
 
 setup(
     version=workspace_version(),
-    packages=["flagfinder", "flagfinder.cli", "flagfinder.report"],
+    packages=["flagfinder", "flagfinder.cli", "flagfinder.debuggers", "flagfinder.report"],
     package_data={"flagfinder": ["_core.pyi", "py.typed"], "flagfinder.report": ["hang_page.html"]},
     include_package_data=False,
     cmdclass={"build_py": BuildWithTracerSources},

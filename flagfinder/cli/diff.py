@@ -7,17 +7,19 @@ import json
 from pathlib import Path
 
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb
-from flagfinder.diff import diff
+from flagfinder.debuggers import DEBUGGERS, script
+from flagfinder.diff import Divergence, diff
 from flagfinder.flags import Report, find_flags
 from flagfinder.report.diff_report import show_report
 from flagfinder.report.terminal import Terminal
-from flagfinder.trace import open_trace
+from flagfinder.trace import Trace, open_trace
 
 _EXAMPLES = """\
   flagfinder diff normal.trace spin.trace
   flagfinder diff normal.trace spin.trace --explain
   flagfinder diff normal.trace spin.trace --normal another-good-run.trace
   flagfinder diff --json normal.trace spin.trace | jq '.flags[0].name'
+  flagfinder diff normal.trace spin.trace --emit gdb > stop.py; gdb -x stop.py --args ./app spin
 
 exit codes: 0 a flag, syscall or lock is named; 1 no flag or no divergence; 65 a trace is unreadable"""
 
@@ -42,17 +44,26 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="TRACE",
         help="another good run: what also differs between good runs is noise (repeatable)",
     )
-    parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--explain", action="store_true", help="show the reasoning step by step")
+    shown.add_argument(
+        "--emit",
+        choices=DEBUGGERS,
+        help="print a script instead, with which the debugger stops where the runs part and watches the flag",
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     normals = [options.normal_trace, *options.more_normals]
-    report = compare(terminal, normals, options.spin_trace)
+    report, spin, divergence = compare(terminal, normals, options.spin_trace)
+    if options.emit:
+        terminal.raw(script(options.emit, report, spin, divergence))
+        return EXIT_FOUND
     return show(terminal, report, normals, options.spin_trace, options.json, options.explain)
 
 
-def compare(terminal: Terminal, normal_paths: list[Path], spin_path: Path) -> Report:
+def compare(terminal: Terminal, normal_paths: list[Path], spin_path: Path) -> tuple[Report, Trace, Divergence]:
     """Opens the traces, aligns them and looks for the flag, with progress."""
     with terminal.progress() as progress:
         progress.update("reading the traces")
@@ -68,7 +79,7 @@ def compare(terminal: Terminal, normal_paths: list[Path], spin_path: Path) -> Re
 
         divergence = diff(normals[0], spin, normals[1:], aligning)
         progress.update("looking for the flag")
-        return find_flags(spin, normals, divergence)
+        return find_flags(spin, normals, divergence), spin, divergence
 
 
 def show(

@@ -1,0 +1,134 @@
+# --- lldb ------------------------------------------------------------------------------------------
+
+import lldb
+
+
+def say(text):
+    print(f"flagfinder: {text}")
+
+
+def stopped_at(process, address):
+    """The thread that a breakpoint stopped at the address; None without one."""
+    for thread in process:
+        if thread.GetStopReason() == lldb.eStopReasonBreakpoint and thread.GetFrameAtIndex(0).GetPC() == address:
+            return thread
+    return None
+
+
+def run_to(target, process, address, wanted=lambda _: True):
+    """Goes on until a thread that is wanted comes to the address; None when the process ends before."""
+    breakpoint = target.BreakpointCreateByAddress(address)
+    found = None
+    while found is None:
+        process.Continue()
+        if process.GetState() != lldb.eStateStopped:
+            break
+        thread = stopped_at(process, address)
+        if thread is None:
+            break
+        if wanted(thread):
+            found = thread
+    target.BreakpointDelete(breakpoint.GetID())
+    return found
+
+
+def begin(target):
+    """The process, and whether it ran already; a program that was not started stops where its own code begins."""
+    process = target.GetProcess()
+    if process.IsValid() and process.GetState() == lldb.eStateStopped:
+        return process, True
+    launch = target.GetLaunchInfo()
+    launch.SetLaunchFlags(launch.GetLaunchFlags() | lldb.eLaunchFlagStopAtEntry)
+    error = lldb.SBError()
+    process = target.Launch(launch, error)
+    if error.Fail():
+        raise RuntimeError(str(error))
+    pid = process.GetProcessID()
+    run_to(target, process, entry_of(pid))
+    if address_of(pid, FACTS["branch"]) is None:
+        say(f"{FACTS['branch']['module']} is loaded later; stopping at each dlopen until it is there")
+        breakpoint = target.BreakpointCreateByName("dlopen")
+        while process.GetState() == lldb.eStateStopped and address_of(pid, FACTS["branch"]) is None:
+            process.Continue()
+            for thread in process:
+                if thread.GetStopReason() == lldb.eStopReasonBreakpoint:
+                    thread.StepOut()
+        target.BreakpointDelete(breakpoint.GetID())
+    return process, False
+
+
+def flag_address(target, process, thread):
+    """By its place, or by what the instruction that reads it makes of its registers."""
+    flag, pid = FACTS["flag"], process.GetProcessID()
+    if flag["place"]:
+        return address_of(pid, flag["place"])
+    if not flag["reader"]:
+        return None
+    reader, mine = address_of(pid, flag["reader"]), thread.GetThreadID()
+    if thread.GetFrameAtIndex(0).GetPC() != reader:
+        thread = run_to(target, process, reader, lambda other: other.GetThreadID() == mine)
+    if thread is None:
+        return None
+    frame = thread.GetFrameAtIndex(0)
+    place = lldb.SBAddress(reader, target)
+    found = target.ReadInstructions(place, 1, "intel").GetInstructionAtIndex(0)
+
+    def register(name):
+        return frame.FindRegister(name).GetValueAsUnsigned()
+
+    return operand_address(found.GetOperands(target), reader + found.GetByteSize(), register)
+
+
+def show_state(thread):
+    """By the interface: commands have no process yet where it was started just now."""
+    general = thread.GetFrameAtIndex(0).GetRegisters().GetFirstValueByName("General Purpose Registers")
+    for register in (register for register in general if register.GetByteSize() == 8):
+        print(f"{register.GetName():>10} = {register.GetValueAsUnsigned():#018x}")
+    for frame in list(thread)[:12]:
+        print(f"    {frame}")
+
+
+def show(debugger):
+    target = debugger.GetSelectedTarget()
+    process, attached = begin(target)
+    branch = address_of(process.GetProcessID(), FACTS["branch"])
+    if branch is None:
+        say(f"{FACTS['branch']['module']} was never loaded")
+        return
+    seen = {}
+
+    def wanted(thread):
+        number = thread.GetIndexID()
+        seen[number] = seen.get(number, 0) + 1
+        return attached or (FACTS["thread"] in (None, number) and seen[number] >= FACTS["occurrence"])
+
+    thread = run_to(target, process, branch, wanted)
+    if thread is None:
+        say("the program ended, or stopped elsewhere, before it came to where the runs part")
+        return
+    process.SetSelectedThread(thread)
+    say(f"thread {thread.GetIndexID()} is at {FACTS['branch']['text']}, where the runs part")
+    show_state(thread)
+    flag = FACTS["flag"]
+    address = flag_address(target, process, thread)
+    if address is None:
+        say(f"the address of {flag['name']} does not follow from the registers here")
+        return
+    error = lldb.SBError()
+    size = flag["size"] if flag["size"] in (1, 2, 4, 8) else 1
+    value = process.ReadUnsignedFromMemory(address, size, error)
+    say(f"{flag['name']} is {value:#x} at {address:#x}; the loop ends when {flag['exit_when']}")
+    watchpoint = target.WatchAddress(address, size, False, True, error)
+    if error.Fail() or not watchpoint.IsValid():
+        say(f"no watchpoint could be set: {error}")
+    else:
+        say(f"watchpoint {watchpoint.GetID()} is set: continue, and it shows who writes")
+
+
+def __lldb_init_module(debugger, _):
+    before = debugger.GetAsync()
+    debugger.SetAsync(False)
+    try:
+        show(debugger)
+    finally:
+        debugger.SetAsync(before)
