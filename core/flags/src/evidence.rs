@@ -167,12 +167,13 @@ impl Outside {
                 format!("thread {} wrote it in the normal run", store.tid),
             );
         } else if self.normal_searched && counterpart.is_some_and(|c| c.seen) {
-            let mut written = stores.into_iter().flatten().filter(|store| store.normal);
-            if written.clone().any(|store| self.is_foreign(store)) {
+            let written = || stores.into_iter().flatten().filter(|store| store.normal);
+            let writers: BTreeSet<u32> = written().map(|store| store.tid).collect();
+            if written().any(|store| self.is_foreign(store)) {
                 let why = "what others wrote in the normal run they wrote here as well";
                 add(-0.1, why.into());
-            } else if written.next().is_some() {
-                add(-0.1, "in the normal run only its reader wrote it".into());
+            } else if !writers.is_empty() {
+                add(-0.1, only_readers_wrote(&writers));
             } else {
                 add(
                     -0.2,
@@ -197,6 +198,18 @@ impl Outside {
                 add(-0.15, "the normal run read the same value and left".into());
             }
         }
+    }
+}
+
+/// The instruction may read a word of each thread's own: many writers, and none of them another's.
+fn only_readers_wrote(writers: &BTreeSet<u32>) -> String {
+    let list: Vec<String> = writers.iter().map(|tid| format!("thread {tid}")).collect();
+    match list.as_slice() {
+        [one] => format!("in the normal run only {one} wrote it, which reads it there itself"),
+        many => format!(
+            "in the normal run {} wrote it, each for itself: that is where it reads as well",
+            many.join(", ")
+        ),
     }
 }
 
@@ -250,6 +263,13 @@ mod tests {
         assert!(is_written(Some(1), false));
         assert!(is_written(None, false), "not known");
         assert!(is_written(Some(0), true), "set and taken back");
+    }
+
+    #[test]
+    fn writers_that_read_their_own_are_named() {
+        let told = |tids: &[u32]| only_readers_wrote(&tids.iter().copied().collect());
+        assert!(told(&[7]).contains("only thread 7 wrote it"));
+        assert!(told(&[7, 9]).contains("thread 7, thread 9 wrote it, each for itself"));
     }
 
     #[test]
