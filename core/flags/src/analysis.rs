@@ -78,12 +78,12 @@ pub fn is_runtime_symbol(symbol: &str) -> bool {
     symbol.starts_with("runtime.") || symbol.starts_with("internal/")
 }
 
-/// The window's loop and candidates; `None` when nothing repeats.
-pub fn analyse(window: &Window, names: &Names, preferred: &[u64]) -> Option<Analysis> {
+/// The window's loop and candidates; `None` when nothing repeats. `scans`: what a scan ends at may keep it going.
+pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -> Option<Analysis> {
     let spin = spin_loop::find(window, preferred)?;
     let dependence = Dependence::new(window);
     let slicer = Slicer::new(window, &dependence, &spin);
-    let exits = slicer.exits();
+    let exits = slicer.exits(scans);
     let conditions = exits
         .iter()
         .map(|exit| Condition::of(window, exit.step, exit.taken))
@@ -157,7 +157,7 @@ impl Analysis {
 /// Does an exit of the loop depend on something that the thread itself does not change?
 pub fn waits_for_others(window: &Window, spin: &SpinLoop) -> bool {
     let dependence = Dependence::new(window);
-    let exits = Slicer::new(window, &dependence, spin).exits();
+    let exits = Slicer::new(window, &dependence, spin).exits(true);
     let is_outside = |source: &Source| match source {
         Source::Load { address_only, .. } => !address_only,
         Source::Syscall { .. } => true,

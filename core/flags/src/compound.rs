@@ -80,6 +80,7 @@ mod tests {
             other,
             sources: Vec::new(),
             induction: false,
+            ends_scan: false,
         }
     }
 

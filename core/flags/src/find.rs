@@ -92,7 +92,7 @@ fn analyse<'t>(
             "thread {tid} has no recorded values; record with --level values, or re-record with --values-in"
         )));
     }
-    let Some(mut analysis) = analysis::analyse(&window, &run.names, &preferred) else {
+    let Some(mut analysis) = analysis::analyse(&window, &run.names, &preferred, true) else {
         return Ok(Err(format!("thread {tid} repeats nothing at its end")));
     };
     if analysis.finds_nothing(&window) {

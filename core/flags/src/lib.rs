@@ -63,7 +63,7 @@ pub use window::{Interruption, Syscall, Window};
 
 /// Looks for the flag in a window of one thread alone, without other runs.
 pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Report {
-    match analysis::analyse(window, names, &[]) {
+    match analysis::analyse(window, names, &[], false) {
         Some(analysis) => {
             let naming = naming::Naming {
                 spin: names,
@@ -90,15 +90,24 @@ pub fn find_in_live_window(
     thread: ThreadName,
     process: &dyn LiveMemory,
 ) -> Report {
-    let Some(analysis) = analysis::analyse(window, names, &[]) else {
+    let tell = |scans: bool| {
+        let analysis = analysis::analyse(window, names, &[], scans)?;
+        let outside = live::evidence(window, &analysis, names, process);
+        let naming = naming::Naming {
+            spin: names,
+            normal: None,
+        };
+        let thread = thread.clone();
+        Some(finder::report(window, &analysis, &naming, thread, &outside))
+    };
+    let Some(report) = tell(false) else {
         return find_in_window(window, names, thread);
     };
-    let outside = live::evidence(window, &analysis, names, process);
-    let naming = naming::Naming {
-        spin: names,
-        normal: None,
-    };
-    finder::report(window, &analysis, &naming, thread, &outside)
+    // A strlen ends a scan as well: only where nothing else is found.
+    match report.verdict {
+        Verdict::NoFlag => tell(true).filter(choose::has_flag).unwrap_or(report),
+        _ => report,
+    }
 }
 
 /// Does the window hold enough iterations to judge by?

@@ -50,7 +50,7 @@ pub fn other_ways(
 ) -> FxHashMap<u64, OtherWay> {
     let mut functions: FxHashMap<u64, Option<Function>> = FxHashMap::default();
     let mut found = FxHashMap::default();
-    for exit in &analysis.exits {
+    for exit in analysis.exits.iter().filter(|exit| !exit.ends_scan) {
         let pc = window.pc(exit.step);
         let Some((start, end)) = names.function(pc).filter(|(s, e)| e - s <= LONGEST) else {
             continue;

@@ -194,6 +194,10 @@ fn one(
         .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
     scale.score += bonus;
     scale.evidence.extend(why);
+    let bounds = |&other: &usize| analysis.exits[other].induction;
+    if !analysis.exits[exit].induction && candidate.exits.iter().any(bounds) {
+        scale.add(-0.25, "it bounds a count elsewhere in the loop");
+    }
     place(candidate, names, tid, &mut scale);
     outside.judge(candidate, tid, &mut |by, why| scale.add(by, why));
     if analysis.work {
@@ -285,7 +289,10 @@ fn exit_bonus(
     // A slice that many words enter says little about each.
     let sources = exit.sources.len() as f64;
     bonus -= 0.02 * (sources - 2.0).clamp(0.0, 10.0);
-    if let Some((by, reason)) = outside.exit(window.pc(exit.step), exit.other) {
+    if exit.ends_scan {
+        bonus -= 0.1;
+        why.push("a scan ends at it in every iteration".into());
+    } else if let Some((by, reason)) = outside.exit(window.pc(exit.step), exit.other) {
         bonus += by;
         why.push(reason);
     } else if depths.guard[index] {

@@ -1,7 +1,8 @@
 //! Backward slices from the branches that could leave the loop to what decides them.
 //!
 //! An exit is a conditional branch that always went one way in its frame and whose other
-//! successor was never seen. Its slice goes back at most two iterations. Loads that no
+//! successor was never seen. Where asked for, so is one that ends a scan: in each iteration it goes one
+//! way for some elements, and once the other way, for the last, which keeps the loop going. Its slice goes back at most two iterations. Loads that no
 //! store of this thread in the loop covers are the words somebody else must change.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -24,6 +25,8 @@ pub struct Exit {
     /// Something that decides it changes from iteration to iteration by this thread's
     /// own doing (a counter, a deadline).
     pub induction: bool,
+    /// It ends a scan: the other way leads to the next element.
+    pub ends_scan: bool,
 }
 
 /// What an exit depends on.
@@ -59,6 +62,44 @@ struct Branch {
     last_round: Option<usize>,
     last: u32,
     taken: [bool; 2],
+    /// In the present iteration: how often it went each way, and which way last.
+    ways: [u32; 2],
+    way: bool,
+    /// Iterations in which the last execution alone went its way, by that.
+    scans: [u32; 2],
+}
+
+impl Branch {
+    fn add(&mut self, step: u32, taken: bool, round: usize) {
+        if self.last_round != Some(round) {
+            self.end_round();
+            self.rounds += 1;
+            self.last_round = Some(round);
+        }
+        self.ways[usize::from(taken)] += 1;
+        self.way = taken;
+        self.last = step;
+    }
+
+    fn end_round(&mut self) {
+        let (last, others) = (usize::from(self.way), usize::from(!self.way));
+        if self.ways[last] == 1 && self.ways[others] > 0 {
+            self.scans[last] += 1;
+        }
+        self.ways = [0, 0];
+    }
+
+    /// The way it goes, if it is an exit, and whether it ends a scan.
+    fn exit(&self) -> Option<(bool, bool)> {
+        match self.taken {
+            _ if self.rounds == 0 => None,
+            [true, true] if self.scans[usize::from(self.way)] == self.rounds => {
+                Some((self.way, true))
+            }
+            [true, true] => None,
+            [_, taken] => Some((taken, false)),
+        }
+    }
 }
 
 impl<'w> Slicer<'w> {
@@ -78,8 +119,8 @@ impl<'w> Slicer<'w> {
         }
     }
 
-    /// All exits with their sources.
-    pub fn exits(&self) -> Vec<Exit> {
+    /// All exits with their sources; `scans`: also those that end a scan.
+    pub fn exits(&self, scans: bool) -> Vec<Exit> {
         let window = self.window;
         let mut branches: FxHashMap<(u32, u64), Branch> = FxHashMap::default();
         let mut seen: FxHashSet<(u64, u64)> = FxHashSet::default();
@@ -98,33 +139,36 @@ impl<'w> Slicer<'w> {
             let taken = next != code.instruction.next_ip();
             branch.taken[usize::from(taken)] = true;
             if step < whole {
-                branch.last = step;
-                let round = Some(self.spin.round_of(step));
-                branch.rounds += u32::from(round != branch.last_round);
-                branch.last_round = round;
+                branch.add(step, taken, self.spin.round_of(step));
             }
         }
         let rounds = self.spin.starts.len() as u32 - 1;
         let mut exits: Vec<Exit> = Vec::new();
-        for ((code, rsp), branch) in &branches {
-            if branch.taken == [true, true] || branch.rounds == 0 {
+        for ((code, rsp), branch) in &mut branches {
+            branch.end_round();
+            let Some((taken, ends_scan)) = branch.exit() else {
                 continue;
-            }
+            };
             let instruction = &window.code_at(*code).instruction;
-            let taken = branch.taken[1];
             let other = if taken {
                 instruction.next_ip()
             } else {
                 instruction.near_branch_target()
             };
             let often = branch.rounds * 2 >= rounds.min(8);
-            if often && !seen.contains(&(other, *rsp)) && !self.checks_stack(branch.last) {
+            let leads_on = if ends_scan {
+                !scans
+            } else {
+                seen.contains(&(other, *rsp))
+            };
+            if often && !leads_on && !self.checks_stack(branch.last) {
                 exits.push(Exit {
                     step: branch.last,
                     taken,
                     other,
                     sources: Vec::new(),
                     induction: false,
+                    ends_scan,
                 });
             }
         }
@@ -133,7 +177,10 @@ impl<'w> Slicer<'w> {
         exits.truncate(EXIT_LIMIT);
         for exit in &mut exits {
             self.slice(exit);
+            exit.induction |= self.is_counted(exit.step);
         }
+        // A scan that a count ends came to its end.
+        exits.retain(|exit| !(exit.ends_scan && exit.induction));
         exits
     }
 
@@ -256,6 +303,37 @@ impl<'w> Slicer<'w> {
         window.results(step) != window.results(before) || stored(step) != stored(before)
     }
 
+    /// Does the branch test what is counted within the iteration?
+    fn is_counted(&self, branch: u32) -> bool {
+        let start = self.spin.starts[self.spin.round_of(branch)];
+        let mut seen = FxHashSet::default();
+        let mut work = vec![branch];
+        while let Some(step) = work.pop().filter(|_| seen.len() < SLICE_LIMIT) {
+            if self.counts(step) {
+                return true;
+            }
+            let inputs = self.dependence.inputs(step).iter();
+            let values = inputs.filter(|edge| edge.input != Input::Address && edge.from >= start);
+            work.extend(
+                values
+                    .map(|edge| edge.from)
+                    .filter(|&from| seen.insert(from)),
+            );
+        }
+        false
+    }
+
+    /// Does the step change what it left there the last time in the iteration, and depend on nothing else?
+    fn counts(&self, step: u32) -> bool {
+        let before = self.previous[step as usize];
+        let mut inputs = self.dependence.inputs(step).iter();
+        let own = inputs.next().map(|edge| edge.from) == Some(before)
+            && inputs.all(|edge| edge.from == before);
+        own && self.window.code(step).memory.is_empty()
+            && self.spin.round_of(before) == self.spin.round_of(step)
+            && self.changes(step)
+    }
+
     /// A definition that depends on nothing: which one it is was decided by a branch.
     fn is_constant(&self, step: u32) -> bool {
         let code = self.window.code(step);
@@ -277,6 +355,11 @@ impl<'w> Slicer<'w> {
             at -= 1;
             let code = window.code(at);
             if code.instruction.flow_control() == FlowControl::ConditionalBranch {
+                // Before that it decided about another element of a scan.
+                let same = |&later: &u32| window.code_index(later) == window.code_index(at);
+                if found.iter().any(same) {
+                    break;
+                }
                 found.push(at);
             }
             let calls = matches!(

@@ -47,7 +47,7 @@ fn exits(round: [(u64, &[u8]); 3]) -> Vec<Exit> {
         starts,
     };
     let dependence = Dependence::new(&window);
-    Slicer::new(&window, &dependence, &spin).exits()
+    Slicer::new(&window, &dependence, &spin).exits(false)
 }
 
 #[test]
@@ -79,4 +79,77 @@ fn what_stays_as_it_is_counts_nothing() {
             round[0].0
         );
     }
+}
+
+const SLOTS: u64 = 0x5000;
+const RBX: u8 = 3;
+/// xor ebx, ebx; then for each slot one of the two compares; je out; add rbx, 64; jmp back; out: nop.
+const BEGIN: (u64, &[u8]) = (0x0ffe, &[0x31, 0xdb]);
+const CMP_SLOT: (u64, &[u8]) = (0x1000, &[0x48, 0x83, 0x3b, 0x05]);
+const CMP_RBX: (u64, &[u8]) = (0x1000, &[0x48, 0x83, 0xfb, 0x00]);
+const JE: (u64, &[u8]) = (0x1004, &[0x74, 0x20]);
+const NEXT: (u64, &[u8]) = (0x1006, &[0x48, 0x83, 0xc3, 0x40]);
+const AGAIN: (u64, &[u8]) = (0x100a, &[0xeb, 0xf4]);
+const OUT: (u64, &[u8]) = (0x1026, &[0x90]);
+
+/// The exits of rounds that look at three slots and end at the third.
+fn exits_of_scan(compare: (u64, &'static [u8]), scans: bool) -> Vec<(Exit, Option<u64>)> {
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    let mut starts = Vec::new();
+    for _ in 0..8 {
+        starts.push(window.len());
+        let mut round = vec![BEGIN];
+        for _ in 0..2 {
+            round.extend([compare, JE, NEXT, AGAIN]);
+        }
+        round.extend([compare, JE, OUT]);
+        let mut slot = SLOTS;
+        for (pc, bytes) in round {
+            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+            if bytes == NEXT.1 {
+                slot += 64;
+                window.push_result(RBX, Value::of(slot));
+            } else if bytes == CMP_SLOT.1 {
+                window.push_access(Access {
+                    address: Some(slot),
+                    bytes: 8,
+                    write: false,
+                    value: Value::of(0),
+                });
+            }
+        }
+    }
+    let spin = SpinLoop {
+        marker: 0,
+        iterations: starts.len() as u64 - 1,
+        end: window.len(),
+        starts,
+    };
+    let dependence = Dependence::new(&window);
+    let exits = Slicer::new(&window, &dependence, &spin).exits(scans);
+    let address = |exit: &Exit| match exit.sources[..] {
+        [Source::Load { step, access, .. }] => window.accesses(step)[usize::from(access)].address,
+        _ => None,
+    };
+    exits
+        .into_iter()
+        .map(|e| (e.clone(), address(&e)))
+        .collect()
+}
+
+#[test]
+fn a_scan_ends_at_what_keeps_the_loop_going() {
+    let found = exits_of_scan(CMP_SLOT, true);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].0.ends_scan && !found[0].0.induction);
+    assert_eq!(found[0].1, Some(SLOTS + 128));
+    assert!(exits_of_scan(CMP_SLOT, false).is_empty());
+}
+
+#[test]
+fn a_scan_that_a_count_ends_came_to_its_end() {
+    assert!(exits_of_scan(CMP_RBX, true).is_empty());
 }
