@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 STAMPS := build/stamps
 CARGO  := cargo
 
-PACKAGE_SOURCES := $(shell find flagfinder bindings core pintools include bpf -type f \
+PACKAGE_SOURCES := $(shell find flagfinder bindings core pintools include bpf lldb_scripts -type f \
 	-not -path '*/target/*' -not -path '*/__pycache__/*' -not -name '*.so' -not -name '*.md') \
 	setup.py pyproject.toml Cargo.toml Cargo.lock
 RUST_TESTS := --workspace --exclude flagfinder-bindings --release --locked
@@ -23,8 +23,8 @@ test: lint tracer $(STAMPS)/packages-live
 	FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
 
 lint: $(STAMPS)/dev $(STAMPS)/packages-lint
-	$(BIN)/ruff check flagfinder tests bench setup.py
-	$(BIN)/ruff format --check flagfinder tests bench setup.py
+	$(BIN)/ruff check flagfinder tests bench lldb_scripts setup.py
+	$(BIN)/ruff format --check flagfinder tests bench lldb_scripts setup.py
 	$(BIN)/mypy
 	PYTHONPATH=$(CURDIR) $(BIN)/lint-imports --no-cache
 	$(CARGO) fmt --all --check

@@ -16,7 +16,7 @@ from setuptools.command.build_py import build_py
 from setuptools_rust import Binding, RustExtension
 
 ROOT = Path(__file__).resolve().parent
-TRACER_SOURCES = ("pintools", "include", "bpf")
+TRACER_SOURCES = ("pintools", "include", "bpf", "lldb_scripts")
 
 
 def workspace_version() -> str:
@@ -47,7 +47,7 @@ class BuildWithTracerSources(build_py):
 
 setup(
     version=workspace_version(),
-    packages=["flagfinder", "flagfinder.cli", "flagfinder.debuggers", "flagfinder.report"],
+    packages=["flagfinder", "flagfinder.cli", "flagfinder.debuggers", "flagfinder.report", "flagfinder.trappers"],
     package_data={"flagfinder": ["_core.pyi", "py.typed"], "flagfinder.report": ["hang_page.html"]},
     include_package_data=False,
     cmdclass={"build_py": BuildWithTracerSources},

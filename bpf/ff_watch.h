@@ -16,6 +16,9 @@
 #define FF_HIT_WATCH 0 /* a debug register fired: after the access */
 #define FF_HIT_SITE 1  /* a hooked instruction is about to execute */
 
+/* struct ff_watch_hit.cpu of other backends than BPF, who hand over the same records: not known. */
+#define FF_NO_CPU 0xffffffff
+
 /* struct ff_watch_hit.marks */
 #define FF_MARK_VALUE 1  /* `value` was read from memory in the handler */
 #define FF_MARK_KERNEL 2 /* the kernel accessed it for the thread; the registers are those of its system call */

@@ -9,13 +9,15 @@ import contextlib
 import ctypes
 import importlib.util
 import os
-import shutil
 import struct
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from flagfinder.trappers import shipped
+from flagfinder.trappers.with_lldb import find_lldb
 
 _CAP_SYS_PTRACE = 19
 _SYS_PERF_EVENT_OPEN = 298
@@ -143,14 +145,14 @@ def _tracefs() -> Check:
 def _frida() -> Check:
     serves = "watch --backend frida"
     if importlib.util.find_spec("frida") is None:
-        return Check("Frida", False, "not installed", "pip install frida==17.9.1", serves)
+        return Check("Frida", False, "not installed", "pip install 'flagfinder[frida]'", serves)
     return Check("Frida", True, "installed", "", serves)
 
 
 def _lldb() -> Check:
-    names = ("lldb", *(f"lldb-{version}" for version in range(30, 13, -1)))
-    found = next((path for path in map(shutil.which, names) if path), None)
+    found = find_lldb()
     serves = "watch --backend lldb"
     if found is None:
-        return Check("lldb", False, "not installed", "apt install lldb-22 python3-lldb-22", serves)
-    return Check("lldb", True, found, "", serves)
+        return Check("lldb", False, "not installed, or too old", "apt install lldb-22", serves)
+    script = shipped("lldb_scripts", "flagfinder_lldb.py")
+    return Check("lldb", True, f"{found}; inside it: command script import {script}", "", serves)

@@ -1,27 +1,33 @@
 """Watching words of a live process: who reads and writes them, from where, and which values.
 
 In: a pid and what to watch. Out: events as JSON lines, in order of time; ``docs/watch-format.md`` describes them.
-The process is never stopped. Values are racy: another thread may write between an access and its trap.
+``perf`` never stops the process. Values are racy: another thread may write between an access and its trap.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
 from flagfinder import _core
 from flagfinder.bpf_build import bpf_object
+from flagfinder.errors import FlagfinderError, PermissionDeniedError, UnavailableError
+from flagfinder.trappers import Trapper, Word, words_of
+from flagfinder.trappers.with_lldb import LldbTrapper
 
 SCHEMA = "flagfinder.watch/1"
-# Only backends that work are offered.
-Backend = Literal["perf"]
-BACKENDS: tuple[Backend, ...] = ("perf",)
+Backend = Literal["perf", "lldb"]
+BACKENDS: tuple[Backend, ...] = ("perf", "lldb")
 _PATIENCE = 0.05  # seconds that Ctrl-C may go unnoticed
+
+
+_Starter = Callable[[int, list[Word]], Trapper]
+_STARTERS: dict[Backend, _Starter] = {"lldb": LldbTrapper}
 
 
 @dataclass(frozen=True)
@@ -77,49 +83,109 @@ def site(module: str, offset: int) -> dict[str, Any]:
     return {"module": module, "offset": offset}
 
 
-@dataclass
 class Watch(AbstractContextManager["Watch"]):
-    """A running watch. Use it in a ``with``: leaving it removes everything from the kernel.
+    """A running watch. Use it in a ``with``: leaving it removes everything from the kernel and from the process.
 
-    ``header`` is the first line of the output, parsed. Raises PermissionDeniedError without CAP_BPF and CAP_PERFMON,
-    UnavailableError when this machine can't, FlagfinderError when something can't be found or watched.
+    ``backend`` None means ``perf``, and ``lldb`` where perf can't be used, which ``notes`` say.
+    ``trapper`` is a debugger of one's own. ``header`` is the first line of the output, parsed.
+    Raises PermissionDeniedError without CAP_BPF and CAP_PERFMON, UnavailableError when this machine can't,
+    FlagfinderError when something can't be found or watched.
     """
 
-    pid: int
-    request: WatchRequest
-    header: dict[str, Any] = field(init=False)
-    ending: str | None = field(init=False, default=None)
+    def __init__(
+        self, pid: int, request: WatchRequest, backend: Backend | None = None, trapper: _Starter | None = None
+    ) -> None:
+        self.ending: str | None = None
+        self._said: list[str] = []
+        self._interrupted = False
+        self._trapper: Trapper | None = None
+        if trapper is not None:
+            self._core, self._trapper = _fed(pid, request, backend or "lldb", trapper)
+        elif backend is None:
+            self._open_best(pid, request)
+        else:
+            self._open(pid, request, backend)
+        self.header: dict[str, Any] = {**json.loads(self._core.header()), "notes": self.notes}
 
-    def __post_init__(self) -> None:
-        self._core = _core.Watch(self.pid, self.request.to_json(), bpf_object("watch"))
-        self.header = json.loads(self._core.header())
+    def _open_best(self, pid: int, request: WatchRequest) -> None:
+        try:
+            self._open(pid, request, "perf")
+        except (PermissionDeniedError, UnavailableError) as refused:
+            if request.sites:
+                raise
+            try:
+                self._open(pid, request, "lldb")
+            except FlagfinderError:
+                raise refused from None
+            found = refused.found.splitlines()[0] if refused.found else ""
+            self._said.append(
+                f"perf can't be used ({refused.what}: {found}); watching with lldb instead, "
+                "which stops the process at each access"
+            )
+
+    def _open(self, pid: int, request: WatchRequest, backend: Backend) -> None:
+        if backend == "perf":
+            self._core = _core.Watch(pid, request.to_json(), backend, bpf_object("watch"))
+        else:
+            self._core, self._trapper = _fed(pid, request, backend, _STARTERS[backend])
+
+    @property
+    def notes(self) -> list[str]:
+        """What is done otherwise than asked, or left out, known so far."""
+        return [*self._said, *(self._trapper.notes if self._trapper is not None else ())]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._trapper is not None:
+            self._trapper.stop()
         self._core.close()
 
     def batches(self, duration: float | None = None) -> Iterator[list[str]]:
         """Lists of lines (often empty) until the watch ends by itself or ``duration`` seconds are over.
 
-        ``ending`` then says why: ``until``, ``target-ended`` or ``duration``.
+        ``ending`` then says why: ``until``, ``target-ended``, ``duration`` or ``interrupted``.
         """
         deadline = None if duration is None else time.monotonic() + duration
         while self.ending is None:
             left = _PATIENCE if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                self.ending = "duration"
+            if self._interrupted or left <= 0:
+                self.ending = "interrupted" if self._interrupted else "duration"
                 break
-            lines, self.ending = self._core.poll(min(left, _PATIENCE))
+            patience = min(left, _PATIENCE)
+            self._feed(patience)
+            lines, self.ending = self._core.poll(patience)
             yield lines
-        yield self._core.finish()
+        yield self._rest()
+
+    def _feed(self, patience: float) -> None:
+        if self._trapper is not None:
+            self._core.feed(self._trapper.take(patience))
+            if self._trapper.over:
+                self._core.close_feed()
+
+    def _rest(self) -> list[str]:
+        if self._trapper is not None:
+            self._core.feed(self._trapper.stop())
+        return self._core.finish()
+
+    def interrupt(self) -> None:
+        """Makes ``batches`` end soon. For signal handlers, where an exception could lose events on their way."""
+        self._interrupted = True
 
     def finish(self) -> list[str]:
         """Ends the watch early; the lines that were still to come."""
         if self.ending is None:
             self.ending = "interrupted"
-        return self._core.finish()
+        return self._rest()
 
     def summary(self) -> dict[str, Any]:
         """The last line of the output, parsed: counts, losses by CPU, why it ended."""
-        return {**json.loads(self._core.summary()), "reason": self.ending or "interrupted"}
+        reason = self.ending or "interrupted"
+        return {**json.loads(self._core.summary()), "reason": reason, "notes": self.notes}
+
+
+def _fed(pid: int, request: WatchRequest, backend: Backend, start: _Starter) -> tuple[_core.Watch, Trapper]:
+    """The engine finds the words, then somebody traps them."""
+    core = _core.Watch(pid, request.to_json(), backend, None)
+    return core, start(pid, words_of(json.loads(core.header())))

@@ -36,13 +36,24 @@ fn lines(events: &[engine::Event]) -> Vec<String> {
 
 #[pymethods]
 impl Watch {
-    /// Starts watching. `request` is JSON of a `Request`, `object` the compiled BPF programs.
+    /// Starts watching. `request` is JSON of a `Request`, `object` the compiled BPF programs; without, `backend` names the debugger
+    /// that feeds hits.
     #[new]
-    fn new(py: Python<'_>, pid: u32, request: &str, object: Vec<u8>) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        pid: u32,
+        request: &str,
+        backend: &str,
+        object: Option<Vec<u8>>,
+    ) -> PyResult<Self> {
         let request = serde_json::from_str(request);
         let request: engine::Request =
             request.map_err(|error| PyValueError::new_err(error.to_string()))?;
-        let watch = py.detach(|| engine::Watch::open(pid, &request, &object));
+        let backend = match &object {
+            Some(object) => engine::Backend::Perf(object),
+            None => engine::Backend::Fed(backend),
+        };
+        let watch = py.detach(|| engine::Watch::open(pid, &request, backend));
         Ok(Watch {
             inner: Mutex::new(Some(watch.map_err(raise)?)),
         })
@@ -50,6 +61,16 @@ impl Watch {
 
     fn header(&self) -> PyResult<String> {
         self.with(|watch| watch.header())
+    }
+
+    /// Takes in records of `struct ff_watch_hit`.
+    fn feed(&self, py: Python<'_>, records: &[u8]) -> PyResult<()> {
+        py.detach(|| self.with(|watch| watch.feed(records)))
+    }
+
+    /// No more records will come.
+    fn close_feed(&self) -> PyResult<()> {
+        self.with(engine::Watch::close_feed)
     }
 
     /// Waits up to `seconds`; events as lines, and why the watch ended once it has.

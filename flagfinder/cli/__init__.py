@@ -10,8 +10,9 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
+from typing import Any
 
 from flagfinder.cli import (
     compare,
@@ -63,13 +64,16 @@ def build_parser() -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs one command line; returns the exit code and never raises what flagfinder foresees."""
+def main(arguments: Sequence[str], preset: Mapping[str, Any] | None = None) -> int:
+    """Runs one command line; returns the exit code and never raises what flagfinder foresees.
+
+    ``preset`` holds options that no word can express: the ``trapper`` of ``watch`` inside a debugger.
+    """
     own, target = _split(arguments)
     debug = "--debug" in own
     terminal = Terminal(_early_color(own))
     try:
-        parsed = build_parser().parse_args(own, argparse.Namespace(command=target))
+        parsed = build_parser().parse_args(own, argparse.Namespace(command=target, **(preset or {})))
         terminal = Terminal(parsed.color, parsed.quiet)
         code: int = parsed.run(parsed, terminal)
         sys.stdout.flush()

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any, TextIO
@@ -73,16 +74,25 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--duration", type=parse_seconds, metavar="SECONDS", help="stop after SECONDS")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the events there, as JSON lines")
     parser.add_argument(
-        "--backend", choices=BACKENDS, default="perf", help="perf: BPF on hardware breakpoints (default)"
+        "--backend",
+        choices=BACKENDS,
+        help="who traps the accesses: perf, BPF on hardware breakpoints; lldb, which stops the process "
+        "at each (default: perf, and lldb where perf can't be used)",
     )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     request = _request(options)
+    inside = getattr(options, "trapper", None)  # a debugger that handles Ctrl-C itself
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(options.output.open("w", encoding="utf-8")) if options.output else None
-        watch = stack.enter_context(Watch(options.pid, request))
+        watch = stack.enter_context(Watch(options.pid, request, options.backend, inside))
+        for note in watch.notes:
+            terminal.warning(note)
+        if not inside:
+            previous = signal.signal(signal.SIGINT, lambda *_: watch.interrupt())
+            stack.callback(signal.signal, signal.SIGINT, previous)
         return _watch(watch, options, terminal, file)
 
 

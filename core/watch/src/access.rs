@@ -121,15 +121,10 @@ pub(crate) fn address_after(
     )
 }
 
-/// Whether an operand can be the access to a word: `None` when its address is not known.
-fn covers(
-    instruction: &Instruction,
-    memory: &UsedMemory,
-    registers: &Registers,
-    word: (u64, u32),
-) -> Option<bool> {
-    let start = address_after(instruction, memory, registers)?;
-    let size = (memory.memory_size().size() as u64).max(1);
+/// Whether an access is one to the word: `None` when its address is not known.
+fn covers(access: &Access, registers: &Registers, word: (u64, u32)) -> Option<bool> {
+    let start = address_after(&access.instruction, &access.memory, registers)?;
+    let size = (access.memory.memory_size().size() as u64).max(1);
     Some(start < word.0 + u64::from(word.1) && word.0 < start.wrapping_add(size))
 }
 
@@ -146,7 +141,7 @@ fn access_of(
             memory,
             effect,
         };
-        match covers(&instruction, &memory, registers, word) {
+        match covers(&access, registers, word) {
             Some(true) => return Some((access, true)),
             Some(false) => {}
             None => unproven = Some((access, false)),

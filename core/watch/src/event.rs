@@ -55,7 +55,8 @@ pub struct Event {
     pub ts: u64,
     pub tid: u32,
     pub thread: String,
-    pub cpu: u32,
+    /// `None`: the backend does not know.
+    pub cpu: Option<u32>,
     /// Number of the watch or site in the header, from 1.
     pub watch: usize,
     pub address: u64,
@@ -125,7 +126,9 @@ impl Event {
         let _ = write!(
             line,
             ",\"cpu\":{},\"code\":{},\"stack\":{}}}",
-            self.cpu, self.code, self.stack
+            self.cpu.map_or("null".to_owned(), |cpu| cpu.to_string()),
+            self.code,
+            self.stack
         );
         line
     }
@@ -141,7 +144,7 @@ mod tests {
             ts: 1,
             tid: 2,
             thread: "a \"thread\"".into(),
-            cpu: 0,
+            cpu: Some(0),
             watch: 1,
             address: 0,
             value,

@@ -5,7 +5,7 @@ use crate::event::{Event, EventKind, ValueSource};
 use crate::memory::Memory;
 use crate::naming::Naming;
 use crate::place::Place;
-use crate::protocol::{Hit, ReadSite, HIT_SITE, MARK_KERNEL, MARK_VALUE};
+use crate::protocol::{Hit, ReadSite, HIT_SITE, MARK_KERNEL, MARK_VALUE, NO_CPU};
 use crate::seen::{read_site, Seen};
 use crate::site::Site;
 use crate::value::proven;
@@ -139,7 +139,7 @@ impl Interpreter {
             ts: hit.ts,
             tid: hit.tid,
             thread: hit.thread_name(),
-            cpu: hit.cpu,
+            cpu: (hit.cpu != NO_CPU).then_some(hit.cpu),
             watch: usize::from(hit.place) + 1,
             address: hit.address,
             value: None,

@@ -1,7 +1,7 @@
 //! Watching words of a live process: who reads and writes them, from where, which values.
 //!
-//! In: a pid, what to watch ([`Request`]), the compiled `bpf/watch.bpf.c`. Out: [`Watch`], which hands out [`Event`]s in order of
-//! time. The target is never stopped and nothing of ours runs in it; when this process dies, the kernel removes the breakpoints.
+//! In: a pid, what to watch ([`Request`]), who traps the accesses ([`Backend`]). Out: [`Watch`], which hands out [`Event`]s in order of
+//! time. With `perf` the target is never stopped and nothing of ours runs in it; when this process dies, the kernel removes the breakpoints.
 //! Blind spots: values are racy (another thread may write between the access and the trap); other processes that share the
 //! memory are not seen; threads of the target that touch the word through another mapping of it are not either.
 
@@ -13,12 +13,14 @@ mod interpret;
 mod memory;
 mod naming;
 mod order;
+mod perf;
 mod place;
 pub mod protocol;
 mod request;
 mod seen;
 mod session;
 mod site;
+mod source;
 mod thread_blocks;
 mod timeline;
 mod until;
@@ -28,6 +30,7 @@ mod word;
 pub use event::{Event, EventKind, ValueSource};
 pub use request::{Request, SiteRequest, WordRequest};
 pub use session::{Ending, Watch};
+pub use source::Backend;
 pub use timeline::THINNING;
 pub use until::Until;
 

@@ -12,6 +12,8 @@ pub const NAME_BYTES: usize = 16;
 pub const HIT_WATCH: u8 = 0;
 pub const HIT_SITE: u8 = 1;
 
+pub const NO_CPU: u32 = 0xffff_ffff;
+
 pub const MARK_VALUE: u8 = 1;
 pub const MARK_KERNEL: u8 = 2;
 pub const MARK_LAST: u8 = 4;
@@ -135,6 +137,14 @@ impl Hit {
             address: self.address,
             tid: self.tid,
             place: u32::from(self.place),
+        }
+    }
+
+    /// Hits of one lane trap one after the other: those of a CPU whose handler can't be interrupted, else those of a thread.
+    pub fn lane(&self) -> u64 {
+        match self.cpu {
+            NO_CPU => 1 << 32 | u64::from(self.tid),
+            cpu => u64::from(cpu),
         }
     }
 

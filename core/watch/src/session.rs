@@ -1,29 +1,29 @@
 //! A watch from beginning to end.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use flagfinder_bpf::{clock, require, Attached, Capability, Counts, Object, Ring, Table};
+use flagfinder_bpf::clock;
 use flagfinder_code::{Code, DataName};
 use serde::Serialize;
 
-use crate::attach::{check_count, hook, Breakpoints};
+use crate::attach::check_count;
 use crate::event::Event;
 use crate::interpret::Interpreter;
 use crate::naming::Naming;
 use crate::order::made_before;
+use crate::perf::{check_privileges, Perf};
 use crate::place::Place;
-use crate::protocol::{Config, Count, Held, Hit, ReadSite, Reader, HIT_WATCH, SITE_MAX};
+use crate::protocol::{Hit, Reader, HIT_WATCH, SITE_MAX};
 use crate::request::Request;
 use crate::site::Site;
+use crate::source::{Backend, Feed, Source};
 use crate::timeline::{Queue, Thinner, THINNING};
 use crate::until::Until;
 use crate::{Result, WatchError};
 
 /// A value that an event did not know is looked for in the next one, if that follows within so many.
 const HINDSIGHT: usize = 64;
-/// CPUs that came online are looked for this often.
-const RENEWAL: Duration = Duration::from_secs(1);
 /// Records taken from the ring at a time: more than it holds.
 const DRAINED: usize = 1 << 17;
 /// Events handed out at a time.
@@ -77,7 +77,7 @@ enum What<'a> {
 struct Header<'a> {
     schema: &'static str,
     pid: u32,
-    backend: &'static str,
+    backend: &'a str,
     clock: &'static str,
     started: u64,
     started_unix_ns: u64,
@@ -106,7 +106,7 @@ struct Summary {
     lost: Lost,
 }
 
-/// A running watch. Dropping it removes the breakpoints and hooks; so does the kernel when this process dies.
+/// A running watch. Dropping it removes what `perf` put in place; so does the kernel when this process dies.
 pub struct Watch {
     pid: u32,
     alive: OwnedFd,
@@ -115,14 +115,7 @@ pub struct Watch {
     sites: Vec<Site>,
     reads: bool,
     started: (u64, u64),
-    _object: Object,
-    ring: Ring,
-    counts: Counts<Count>,
-    readers: Table<Reader, Held>,
-    read_sites: Table<u64, ReadSite>,
-    breakpoints: Option<Breakpoints>,
-    hooks: Vec<Attached>,
-    renewed: Instant,
+    source: Source,
     naming: Naming,
     queue: Queue,
     thinner: Thinner,
@@ -162,15 +155,15 @@ fn open_pid(pid: u32) -> std::io::Result<OwnedFd> {
 }
 
 impl Watch {
-    /// Finds what was asked for and starts. `object` is the compiled `bpf/watch.bpf.c`.
+    /// Finds what was asked for and starts; a fed watch has only found it, and `header` tells its helper where it is.
     ///
     /// # Errors
     /// In four parts: privileges, what can't be found, what the kernel refuses.
-    pub fn open(pid: u32, request: &Request, object: &[u8]) -> Result<Watch> {
-        require(
-            "Watching a process",
-            &[Capability::Bpf, Capability::Perfmon],
-        )?;
+    pub fn open(pid: u32, request: &Request, backend: Backend<'_>) -> Result<Watch> {
+        match backend {
+            Backend::Perf(_) => check_privileges()?,
+            Backend::Fed(name) => refuse_sites(request, name)?,
+        }
         check_count(request.words.len())?;
         let until = request.until.as_deref().map(parse_until).transpose()?;
         let alive = open_pid(pid).map_err(|error| no_process(pid, &error))?;
@@ -181,35 +174,25 @@ impl Watch {
             found.collect::<Result<_>>()?
         };
         let sites = find_sites(request, &naming)?;
-        let mut object = Object::load(
-            object,
-            ("ff_config", &config(pid, &words, &sites, request.reads)),
-        )?;
         let started = (clock::monotonic(), clock::wall());
         let interpreter = Interpreter::new(&words, request.reads, &naming.memory);
-        let (mut breakpoints, mut hooks) = (None, Vec::new());
-        if !words.is_empty() {
-            let program = duplicate(object.program("ff_watch")?)?;
-            breakpoints = Some(Breakpoints::open(program, &words, request.reads)?);
-        }
-        if !sites.is_empty() {
-            let program = duplicate(object.program("ff_site")?)?;
-            hooks = hook(pid, &sites, &program)?;
-        }
+        let source = match backend {
+            Backend::Perf(object) => {
+                let perf = Perf::open(pid, &words, &sites, request.reads, object)?;
+                Source::Perf(Box::new(perf))
+            }
+            Backend::Fed(name) => Source::Fed {
+                name: name.to_owned(),
+                feed: Feed::default(),
+            },
+        };
         Ok(Watch {
             pid,
             alive,
             until,
             reads: request.reads,
             started,
-            ring: object.ring("hits")?,
-            counts: object.counts("counts")?,
-            readers: object.table("readers")?,
-            read_sites: object.table("read_sites")?,
-            _object: object,
-            breakpoints,
-            hooks,
-            renewed: Instant::now(),
+            source,
             naming,
             queue: Queue::default(),
             thinner: Thinner::default(),
@@ -250,7 +233,7 @@ impl Watch {
         json(&Header {
             schema: "flagfinder.watch/1",
             pid: self.pid,
-            backend: "perf",
+            backend: self.source.name(),
             clock: "CLOCK_MONOTONIC, ns",
             started: self.started.0,
             started_unix_ns: self.started.1,
@@ -259,6 +242,18 @@ impl Watch {
                 .map(|(what, watch)| Watched { watch, what })
                 .collect(),
         })
+    }
+
+    /// Records of `struct ff_watch_hit` that a helper trapped, in the order in which it did; for a fed watch.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if let Some(feed) = self.source.feed() {
+            feed.add(bytes);
+        }
+    }
+
+    /// No more will be fed: the process has ended.
+    pub fn close_feed(&mut self) {
+        self.source.close_feed();
     }
 
     /// Waits up to `patience` and returns the events that are certain to be next, in order of time; also why it is over, once it is.
@@ -271,19 +266,14 @@ impl Watch {
             return Ok((events, self.ending));
         }
         if self.queue.len() < BUSY {
-            self.ring.wait(patience);
+            self.source.wait(patience);
         }
-        if self.renewed.elapsed() > RENEWAL {
-            self.renewed = Instant::now();
-            if let Some(breakpoints) = &mut self.breakpoints {
-                breakpoints.renew()?;
-            }
-        }
-        let ended = self.target_ended();
+        self.source.renew()?;
+        let ended = self.source.is_over(self.target_ended());
         // Read before draining: what is drained later may be newer than what is still in the ring.
         let now = clock::monotonic();
         let (drained, full) = self.drain();
-        let limit = match (ended, full) {
+        let limit = match (ended || self.source.in_order(), full) {
             (true, false) => u64::MAX,
             _ => now,
         };
@@ -291,7 +281,7 @@ impl Watch {
         self.release(limit, most, &mut events);
         if ended && !full && self.queue.len() == 0 && self.ending.is_none() {
             self.ending = Some(Ending::TargetEnded);
-            self.detach();
+            self.source.detach();
             self.finish_readers(&mut events);
         }
         Ok((events, self.ending))
@@ -300,7 +290,7 @@ impl Watch {
     /// Ends the watch and returns the events that were still to come.
     pub fn finish(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
-        self.detach();
+        self.source.detach();
         if self.ending.is_none() {
             while self.drain().1 {
                 self.release(clock::monotonic(), usize::MAX, &mut events);
@@ -316,32 +306,25 @@ impl Watch {
 
     /// The last line of the output, as JSON: what happened in all.
     pub fn summary(&self) -> String {
-        let counts = self.counts.read();
-        let cpus = counts.iter().zip(0..).filter(|(count, _)| count.lost > 0);
-        let total: u64 = counts.iter().map(|count| count.lost).sum();
+        let counted = self.source.counted();
         json(&Summary {
             event: "end",
             reason: self.ending.unwrap_or(Ending::Stopped),
             ts: clock::monotonic(),
-            hits: counts.iter().map(|count| count.hits).sum(),
+            hits: counted.hits,
             events: self.tally.events,
             writes: self.tally.writes,
             reads: self.tally.reads,
             lost: Lost {
-                total,
-                cpus: cpus.map(|(count, cpu)| (cpu, count.lost)).collect(),
+                total: counted.lost.values().sum(),
+                cpus: counted.lost,
             },
         })
     }
 
     /// Records lost so far.
     pub fn lost(&self) -> u64 {
-        self.counts.read().iter().map(|count| count.lost).sum()
-    }
-
-    fn detach(&mut self) {
-        self.breakpoints = None;
-        self.hooks.clear();
+        self.source.counted().lost.values().sum()
     }
 
     fn target_ended(&self) -> bool {
@@ -354,23 +337,16 @@ impl Watch {
         unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
-    /// Takes records from the ring, and tells BPF at once which code only reads. Returns how many, and
-    /// whether there may be more.
+    /// Takes hits from the source, and tells it at once which code only reads. Returns how many, and whether there may be more.
     fn drain(&mut self) -> (usize, bool) {
         let (queue, interpreter, naming) =
             (&mut self.queue, &mut self.interpreter, &mut self.naming);
-        let read_sites = &mut self.read_sites;
         let reads = self.reads;
         let room = WAITING.saturating_sub(queue.len()).min(DRAINED);
-        let drained = self.ring.drain(room, |record| {
-            let Some(hit) = Hit::read(record) else {
-                return;
-            };
-            if let Some(site) = interpreter.read_site(&hit, naming).filter(|_| reads) {
-                // Without room BPF sends every read, and thinning happens here.
-                read_sites.insert(hit.ip, site);
-            }
+        let drained = self.source.drain(room, |hit| {
             queue.add(&hit);
+            let site = interpreter.read_site(&hit, naming).filter(|_| reads)?;
+            Some((hit.ip, site))
         });
         (drained, drained == room)
     }
@@ -402,14 +378,14 @@ impl Watch {
 
     fn thin(&mut self, hit: Hit) -> Vec<Hit> {
         let mut kept = Vec::new();
-        let readers = &self.readers;
+        let source = &self.source;
         if self.interpreter.reads(&hit, &mut self.naming, &self.sites) {
             let seen = self.interpreter.look(&hit, &mut self.naming).seen;
             self.thinner.read(hit, seen, |hit| kept.push(hit));
             return kept;
         }
         if hit.kind == HIT_WATCH {
-            let held = |reader: &Reader| readers.get(reader);
+            let held = |reader: &Reader| source.held(reader);
             self.thinner
                 .write(hit.place, hit.ts, held, |hit| kept.push(hit));
             kept.sort_by_key(|hit| hit.ts);
@@ -420,9 +396,9 @@ impl Watch {
 
     fn finish_readers(&mut self, events: &mut Vec<Event>) {
         let mut last = Vec::new();
-        let readers = &self.readers;
+        let source = &self.source;
         self.thinner
-            .finish(|reader| readers.get(reader), |hit| last.push(hit));
+            .finish(|reader| source.held(reader), |hit| last.push(hit));
         for hit in last {
             self.report(&hit, events);
         }
@@ -449,7 +425,7 @@ impl Watch {
         events.push(event);
         if met && self.ending.is_none() {
             self.ending = Some(Ending::Until);
-            self.detach();
+            self.source.detach();
         }
     }
 }
@@ -459,11 +435,16 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-fn duplicate(descriptor: std::os::fd::BorrowedFd<'_>) -> Result<OwnedFd> {
-    descriptor.try_clone_to_owned().map_err(|error| {
-        let fix = "Raise the limit of open files (ulimit -n).";
-        WatchError::unavailable("A descriptor can't be duplicated", error.to_string(), fix)
-    })
+fn refuse_sites(request: &Request, backend: &str) -> Result<()> {
+    if request.sites.is_empty() {
+        return Ok(());
+    }
+    Err(WatchError::usage(
+        "Instructions can't be hooked",
+        format!("the backend is {backend}, which watches words only"),
+        "Add --backend perf, or name a word instead of --site and --all-objects.",
+        "",
+    ))
 }
 
 fn parse_until(text: &str) -> Result<Until> {
@@ -494,20 +475,4 @@ fn find_sites(request: &Request, naming: &Naming) -> Result<Vec<Site>> {
         ));
     }
     Ok(sites)
-}
-
-fn config(pid: u32, words: &[Place], sites: &[Site], reads: bool) -> Config {
-    let mut config = Config::zeroed();
-    config.tgid = pid;
-    config.words = words.len() as u32;
-    config.sites = sites.len() as u32;
-    for (to, word) in config.word.iter_mut().zip(words) {
-        to.address = word.address;
-        to.size = word.size;
-        to.reads = u32::from(reads);
-    }
-    for (to, site) in config.site.iter_mut().zip(sites) {
-        *to = site.config();
-    }
-    config
 }

@@ -23,8 +23,8 @@ two reads counts as a write.";
 /// Hits are this late at most: CPUs hand over at once, but a thread may be interrupted between its hit and its record.
 const LATENESS: u64 = 20_000_000;
 
-/// Time, CPU and number of a hit: the order of traps.
-pub(crate) type Key = (u64, u32, u64);
+/// Time, lane, number and watch of a hit: the order of traps.
+pub(crate) type Key = (u64, u64, u64, u16);
 
 /// A packed hit, and its watch.
 type Waiting = (Option<u16>, Box<[u8]>);
@@ -41,7 +41,7 @@ impl Queue {
     pub fn add(&mut self, hit: &Hit) {
         let place = (hit.kind == HIT_WATCH).then_some(hit.place);
         self.count(place, 1);
-        let key = (hit.ts, hit.cpu, hit.sequence);
+        let key = (hit.ts, hit.lane(), hit.sequence, hit.place);
         self.waiting.insert(key, (place, hit.pack()));
     }
 
@@ -60,23 +60,23 @@ impl Queue {
         Some(Hit::unpack(&hit))
     }
 
-    /// Of every other CPU the next hit within `time` ns after this one, if it is of the same watch; in order of time.
+    /// Of every other CPU (or thread, where no CPU is known) the next hit within `time` ns after this one, if it is of the same watch; in order of time.
     pub fn next_of_others(&self, hit: &Hit, time: u64) -> Vec<(Key, Hit)> {
-        let mut cpus = vec![hit.cpu];
+        let mut lanes = vec![hit.lane()];
         let mut found = Vec::new();
-        let range = self.waiting.range(..(hit.ts.saturating_add(time), 0, 0));
+        let range = self.waiting.range(..(hit.ts.saturating_add(time), 0, 0, 0));
         for (&key, (place, waiting)) in range {
-            if cpus.contains(&key.1) {
+            if lanes.contains(&key.1) {
                 continue;
             }
             if *place != Some(hit.place) {
-                cpus.push(key.1);
+                lanes.push(key.1);
                 continue;
             }
             let other = Hit::unpack(waiting);
             // A reader's held reads are older than what its CPU does next.
             if !other.has(MARK_LAST) {
-                cpus.push(key.1);
+                lanes.push(key.1);
                 found.push((key, other));
             }
         }

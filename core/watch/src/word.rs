@@ -8,7 +8,7 @@ use crate::protocol::{Hit, MARK_VALUE};
 #[derive(Clone, Copy, Debug)]
 struct Writer {
     tid: u32,
-    cpu: u32,
+    lane: u64,
     ts: u64,
     /// In its handler memory still held what it had written.
     stood: bool,
@@ -66,7 +66,7 @@ impl Word {
             return self.last;
         };
         let ordered = writer.tid == hit.tid
-            || writer.cpu == hit.cpu
+            || writer.lane == hit.lane()
             || hit.ts.saturating_sub(writer.ts) > RACE
             || self.witnesses.contains(&hit.tid)
             || (writer.stood && stood(hit, stored));
@@ -95,7 +95,7 @@ impl Word {
         self.witnesses.clear();
         self.writer = Some(Writer {
             tid: hit.tid,
-            cpu: hit.cpu,
+            lane: hit.lane(),
             ts: hit.ts,
             stood: stood(hit, value),
         });

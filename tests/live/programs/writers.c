@@ -1,6 +1,7 @@
 /* Threads that write, read and update words, for tests of `watch`. Usage: writers WHAT COUNT...; each WHAT is described where it is
  * handled. Prints addresses, then waits for a line on stdin before anything is accessed, so that a watch can be set up. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -102,12 +103,15 @@ __attribute__((noinline)) static void set_flag(uint32_t value)
     word32 = value;
 }
 
-/* spin SECONDS: a reader spins until the word is set. */
+/* spin MILLISECONDS: a reader spins until the word is set, then; 0: at the next line. */
 static void run_spin(unsigned milliseconds)
 {
     pthread_t reader;
     pthread_create(&reader, NULL, spin_until_set, NULL);
-    usleep(milliseconds * 1000);
+    if (milliseconds)
+        usleep(milliseconds * 1000);
+    else
+        wait_for_line();
     set_flag(1);
     pthread_join(reader, NULL);
 }
@@ -161,6 +165,41 @@ static void run_objects(void)
     fflush(stdout);
 }
 
+static void block_signals(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+}
+
+static int go_on[2];
+
+static void *masked_writer(void *unused)
+{
+    block_signals();
+    __atomic_store_n(&go_on[0], 1, __ATOMIC_SEQ_CST);
+    while (!__atomic_load_n(&go_on[1], __ATOMIC_SEQ_CST))
+        usleep(1000);
+    word32 = 2;
+    return unused;
+}
+
+/* masked: the main thread writes with signals blocked since the watch began, another one with signals blocked before. */
+static void run_masked(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, masked_writer, NULL);
+    while (!__atomic_load_n(&go_on[0], __ATOMIC_SEQ_CST))
+        usleep(1000);
+    printf("masked 1\n");
+    fflush(stdout);
+    wait_for_line();
+    block_signals();
+    word32 = 1;
+    __atomic_store_n(&go_on[1], 1, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+}
+
 /* kernel: the kernel writes the word, in read(2). */
 static void run_kernel(void)
 {
@@ -177,10 +216,12 @@ int main(int argc, char **argv)
     the_pool.current = &the_pool.workers[2];
     writes_each = second;
     announce();
-    if (strcmp(what, "own") != 0)
+    if (strcmp(what, "own") != 0 && strcmp(what, "masked") != 0)
         wait_for_line();
     if (strcmp(what, "own") == 0)
         run_own();
+    else if (strcmp(what, "masked") == 0)
+        run_masked();
     else if (strcmp(what, "planted") == 0)
         run_planted((int)first);
     else if (strcmp(what, "sizes") == 0)

@@ -1,0 +1,144 @@
+//! The backend `perf`: BPF programs on breakpoints of every CPU and on probes. The target is never stopped.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use flagfinder_bpf::{require, Attached, Capability, Counts, Object, Ring, Table};
+
+use crate::attach::{hook, Breakpoints};
+use crate::place::Place;
+use crate::protocol::{Config, Count, Held, Hit, ReadSite, Reader};
+use crate::site::Site;
+use crate::source::Counted;
+use crate::{Result, WatchError};
+
+/// CPUs that came online are looked for this often.
+const RENEWAL: Duration = Duration::from_secs(1);
+
+/// Dropping it removes the breakpoints and hooks; so does the kernel when this process dies.
+pub(crate) struct Perf {
+    _object: Object,
+    ring: Ring,
+    counts: Counts<Count>,
+    readers: Table<Reader, Held>,
+    read_sites: Table<u64, ReadSite>,
+    breakpoints: Option<Breakpoints>,
+    hooks: Vec<Attached>,
+    renewed: Instant,
+}
+
+/// Before anything is looked for: whether this user may.
+///
+/// # Errors
+/// The missing capability, in four parts.
+pub(crate) fn check_privileges() -> Result<()> {
+    require(
+        "Watching a process",
+        &[Capability::Bpf, Capability::Perfmon],
+    )
+}
+
+impl Perf {
+    /// # Errors
+    /// When the kernel refuses the programs, a breakpoint or a hook.
+    pub fn open(
+        pid: u32,
+        words: &[Place],
+        sites: &[Site],
+        reads: bool,
+        object: &[u8],
+    ) -> Result<Perf> {
+        let mut object = Object::load(object, ("ff_config", &config(pid, words, sites, reads)))?;
+        let (mut breakpoints, mut hooks) = (None, Vec::new());
+        if !words.is_empty() {
+            let program = duplicate(object.program("ff_watch")?)?;
+            breakpoints = Some(Breakpoints::open(program, words, reads)?);
+        }
+        if !sites.is_empty() {
+            let program = duplicate(object.program("ff_site")?)?;
+            hooks = hook(pid, sites, &program)?;
+        }
+        Ok(Perf {
+            ring: object.ring("hits")?,
+            counts: object.counts("counts")?,
+            readers: object.table("readers")?,
+            read_sites: object.table("read_sites")?,
+            _object: object,
+            breakpoints,
+            hooks,
+            renewed: Instant::now(),
+        })
+    }
+
+    pub fn wait(&mut self, patience: Duration) {
+        self.ring.wait(patience);
+    }
+
+    /// Hands over up to `most` hits; `take` answers with code that only reads, which BPF is told at once.
+    pub fn drain(
+        &mut self,
+        most: usize,
+        mut take: impl FnMut(Hit) -> Option<(u64, ReadSite)>,
+    ) -> usize {
+        let read_sites = &mut self.read_sites;
+        self.ring.drain(most, |record| {
+            if let Some((ip, site)) = Hit::read(record).and_then(&mut take) {
+                // Without room BPF sends every read, and thinning happens here.
+                read_sites.insert(ip, site);
+            }
+        })
+    }
+
+    pub fn held(&self, reader: &Reader) -> Option<Held> {
+        self.readers.get(reader)
+    }
+
+    /// # Errors
+    /// When a CPU that came online can't be covered.
+    pub fn renew(&mut self) -> Result<()> {
+        if self.renewed.elapsed() > RENEWAL {
+            self.renewed = Instant::now();
+            if let Some(breakpoints) = &mut self.breakpoints {
+                breakpoints.renew()?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn detach(&mut self) {
+        self.breakpoints = None;
+        self.hooks.clear();
+    }
+
+    pub fn counted(&self) -> Counted {
+        let counts = self.counts.read();
+        let cpus = counts.iter().zip(0..).filter(|(count, _)| count.lost > 0);
+        Counted {
+            hits: counts.iter().map(|count| count.hits).sum(),
+            lost: cpus.map(|(count, cpu)| (cpu, count.lost)).collect(),
+        }
+    }
+}
+
+fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
+    descriptor.try_clone_to_owned().map_err(|error| {
+        let fix = "Raise the limit of open files (ulimit -n).";
+        WatchError::unavailable("A descriptor can't be duplicated", error.to_string(), fix)
+    })
+}
+
+fn config(pid: u32, words: &[Place], sites: &[Site], reads: bool) -> Config {
+    let mut config = Config::zeroed();
+    config.tgid = pid;
+    config.words = words.len() as u32;
+    config.sites = sites.len() as u32;
+    for (to, word) in config.word.iter_mut().zip(words) {
+        to.address = word.address;
+        to.size = word.size;
+        to.reads = u32::from(reads);
+    }
+    for (to, site) in config.site.iter_mut().zip(sites) {
+        *to = site.config();
+    }
+    config
+}

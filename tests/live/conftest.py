@@ -1,0 +1,28 @@
+"""Fixtures of the tests of `watch`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from harness import ROOT, live_or_skip, run
+
+SOURCE = ROOT / "tests" / "live" / "programs" / "writers.c"
+
+
+@pytest.fixture(scope="session")
+def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled program."""
+    if os.geteuid() != 0:
+        live_or_skip("watching needs CAP_BPF and CAP_PERFMON; run as root")
+    program = tmp_path_factory.mktemp("writers") / "writers"
+    built = run(["gcc", "-O1", "-g", "-pthread", "-o", program, SOURCE], timeout=60)
+    assert built.returncode == 0, built.stderr
+    return program
+
+
+@pytest.fixture(params=["perf", "lldb"])
+def backend(request: pytest.FixtureRequest) -> list[str]:
+    """Each backend, as words of the command line."""
+    return ["--backend", request.param]

@@ -1,0 +1,152 @@
+"""Watches a running program from outside: the program, the command, and what they print.
+
+The program `programs/writers.c` makes known accesses once it gets a line on its stdin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import FLAGFINDER
+
+STARTED = 20.0
+SET_UP = 60.0
+
+
+class Target:
+    """The running program: what it printed, and the lines that make it go on."""
+
+    def __init__(self, program: Path, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.printed: dict[str, int] = {}
+        self.until("ready")
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def until(self, name: str) -> None:
+        """Reads what it prints up to the line of this name."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            word, number = line.split()
+            self.printed[word] = int(number, 0)
+            if word == name:
+                return
+        pytest.fail(f"the program ended before it printed {name}")
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=30)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+@contextlib.contextmanager
+def target(program: Path, *words: str) -> Iterator[Target]:
+    started = Target(program, *words)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+class Watcher:
+    """A running `flagfinder watch --json`, from its header on."""
+
+    def __init__(self, pid: int, *words: str | Path) -> None:
+        self.process = subprocess.Popen(
+            [*FLAGFINDER, "watch", str(pid), *map(str, words), "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        first = self.process.stdout.readline()
+        if not first:
+            _, err = self.process.communicate(timeout=SET_UP)
+            pytest.fail(f"watch did not start: {err}")
+        self.header: dict[str, Any] = json.loads(first)
+        self.exit_code = 0
+
+    def stop(self) -> None:
+        """Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    def rest(self, timeout: float = 60) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The events and the totals, once it ends."""
+        out, err = self.process.communicate(timeout=timeout)
+        self.exit_code = self.process.returncode
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert lines, err
+        assert lines[-1]["event"] == "end", err
+        return lines[:-1], lines[-1]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def watching(pid: int, *words: str | Path) -> Iterator[Watcher]:
+    started = Watcher(pid, *words)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def run_watched(
+    program: Path, what: list[str], *words: str
+) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+    """Watches while the program does `what` and ends; header, events, totals."""
+    with target(program, *what) as running, watching(running.pid, *words) as watcher:
+        running.go()
+        running.until("done")
+        running.go()
+        events, end = watcher.rest()
+    assert end["reason"] == "target-ended"
+    assert watcher.exit_code == 0
+    return watcher.header, events, end
+
+
+def values(events: list[dict[str, Any]]) -> list[tuple[str, str | None, str | None]]:
+    """(w or r, previous, value) of each."""
+    return [(e["event"].removeprefix("data_flag_")[0], e["previous"], e["value"]) for e in events]
+
+
+def in_function(event: dict[str, Any]) -> str:
+    return str(event["code"]["symbol"]).split("+", maxsplit=1)[0]
+
+
+def debug_registers(pid: int) -> list[int]:
+    """dr0..dr3 and dr7 of a thread, by ptrace. Breakpoints of perf events don't show here; those of ptrace would."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    libc.ptrace.restype = ctypes.c_long
+    attach, peek_user, detach = 16, 3, 17
+    assert libc.ptrace(attach, pid, None, None) == 0, os.strerror(ctypes.get_errno())
+    os.waitpid(pid, 0x40000000)
+    offset = 848  # offsetof(struct user, u_debugreg)
+    found = [libc.ptrace(peek_user, pid, offset + 8 * number, None) for number in (0, 1, 2, 3, 7)]
+    libc.ptrace(detach, pid, None, None)
+    return found
