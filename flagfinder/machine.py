@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
 import os
 import struct
 import subprocess
@@ -39,7 +38,7 @@ class Check:
 
 def check_machine_abilities() -> tuple[Check, ...]:
     """All checks of the machine alone, in the order in which the verbs need them."""
-    checks: tuple[Callable[[], Check], ...] = (_ptrace, _bpf, _breakpoints, _tracefs, _frida, _lldb)
+    checks: tuple[Callable[[], Check], ...] = (_ptrace, _bpf, _breakpoints, _tracefs, _lldb)
     return tuple(check() for check in checks)
 
 
@@ -140,13 +139,6 @@ def _tracefs() -> Check:
             return Check("tracefs", True, place, "", "events")
     fix = "sudo mount -t tracefs tracefs /sys/kernel/tracing; reading it takes root."
     return Check("tracefs", False, "not mounted, or not readable for this user", fix, "events")
-
-
-def _frida() -> Check:
-    serves = "watch --backend frida"
-    if importlib.util.find_spec("frida") is None:
-        return Check("Frida", False, "not installed", "pip install 'flagfinder[frida]'", serves)
-    return Check("Frida", True, "installed", "", serves)
 
 
 def _lldb() -> Check:

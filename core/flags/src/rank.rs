@@ -85,6 +85,8 @@ struct ExitDepths {
     guard: Vec<bool>,
     /// In the program itself.
     own: Vec<bool>,
+    /// The loop is that of a language's scheduler.
+    schedules: bool,
 }
 
 impl ExitDepths {
@@ -126,6 +128,11 @@ impl ExitDepths {
             depth: analysis.exits.iter().zip(&own).map(depth).collect(),
             own,
             runtime: analysis.exits.iter().map(runtime).collect(),
+            schedules: names
+                .code(window.code_at(analysis.spin.marker).pc())
+                .symbol
+                .as_deref()
+                .is_some_and(is_runtime_symbol),
         }
     }
 }
@@ -209,8 +216,11 @@ fn one(
     // The bound of a loop that counts towards it, or the end of a loop that moves data,
     // is no flag, whatever else speaks for it, unless somebody else sets it.
     let progress = &analysis.progress;
-    let otherwise = outside.live && !progress.repeats;
-    let progresses = analysis.exits[exit].induction || progress.consumes || progress.is_woken;
+    // A scheduler in user space sleeps, and changes from task to task; one of these tells of itself what it tests.
+    let of_task = depths.schedules && !depths.runtime[exit];
+    let otherwise = outside.live && !progress.repeats && !of_task;
+    let is_woken = progress.is_woken && !of_task;
+    let progresses = analysis.exits[exit].induction || progress.consumes || is_woken;
     if (progresses || otherwise) && !outside.is_written_by_others(candidate) {
         scale.score = scale.score.min(MERE_BOUND);
     }

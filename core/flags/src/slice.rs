@@ -212,6 +212,7 @@ impl<'w> Slicer<'w> {
     }
 
     fn slice(&self, exit: &mut Exit) {
+        let window = self.window;
         let round = self.spin.round_of(exit.step);
         let bound = self.spin.starts[round.saturating_sub(1)];
         let mut visited: FxHashMap<u32, bool> = FxHashMap::default();
@@ -236,11 +237,11 @@ impl<'w> Slicer<'w> {
             }
             self.loads(step, address_only, &mut sources);
             let mut follow = |from: u32, address_only: bool| {
-                if !address_only
-                    && from >= self.spin.first_step()
-                    && self.spin.round_of(from) != self.spin.round_of(step)
-                    && self.changes(from)
-                {
+                let earlier = from >= self.spin.first_step()
+                    && self.spin.round_of(from) != self.spin.round_of(step);
+                // A counter's start lies before the bound where a round begins behind its step.
+                let is_near = from >= bound || window.code_index(from) == window.code_index(step);
+                if !address_only && earlier && is_near && self.changes(from) {
                     exit.induction = true;
                 }
                 if from >= bound {
