@@ -121,7 +121,8 @@ impl<'a> ReplayCursor<'a> {
                     }
                     if pos >= self.stop {
                         self.done = true;
-                        self.successor = (pos == self.stop).then_some(id);
+                        // Events may stand at the border; they were given to this span.
+                        self.successor = Some(id);
                         return None;
                     }
                     return self.block(id, pos);

@@ -149,3 +149,70 @@ fn replay_gives_every_block_its_values() {
     assert_eq!(seen, expected);
     assert_eq!(checkpoints, [500]);
 }
+
+/// A loop that loads nothing has no VALUES sections for many chunks of flow; chunks begin with blocks or events.
+#[test]
+fn stretches_without_slots_are_pieces_of_their_own() {
+    let mut b = TraceBuilder::new(Level::Values).unwrap();
+    b.section_bytes(512);
+    b.process(100, 1, "/bin/compute");
+    let load = b.block(100, None, 0x1000, &[0x48, 0x8b, 0x00], 1, &[LOAD8]);
+    let plain = b.block(100, None, 0x1003, &[0x90], 1, &[]);
+    let t = b.thread(100, 100, 0, "main", 0x1000);
+    let registers = |number| Registers {
+        valid: 1,
+        values: [number; 18],
+    };
+    b.checkpoint(t, registers(1));
+    b.run_with_values(t, load, &7u64.to_le_bytes());
+    for round in 0..3_000u32 {
+        b.run(t, &[plain]);
+        if round % 3 == 0 {
+            b.event(t, &Event::ThreadName("x".into()));
+        }
+    }
+    b.checkpoint(t, registers(2));
+    b.run_with_values(t, load, &8u64.to_le_bytes());
+    b.run(t, &[plain, plain]);
+    let trace = flagfinder_trace::Trace::from_bytes(b.into_bytes().unwrap()).unwrap();
+    let thread = &trace.processes()[0].threads()[0];
+    let spans = thread.value_spans();
+    assert_eq!(spans.len(), 1);
+    let pieces = thread.value_pieces(&spans[0]);
+    assert!(pieces.len() > 10, "{} pieces", pieces.len());
+    assert!(pieces[1..pieces.len() - 1]
+        .iter()
+        .all(|piece| piece.sections == 0));
+
+    let walk = |span| {
+        let mut replay = thread.replay(&span);
+        let (mut blocks, mut values) = (Vec::new(), Vec::new());
+        while let Some(item) = replay.next() {
+            if let ReplayItem::Block(block) = item.unwrap() {
+                blocks.push(block.id);
+                let bytes = block.values.expect("known, if nothing");
+                values.extend(bytes.first().copied());
+            }
+        }
+        (blocks, values, replay.successor())
+    };
+    let whole = walk(spans[0]);
+    assert_eq!((whole.0.len(), &whole.1[..]), (3_004, &[7, 8][..]));
+    let (mut blocks, mut values) = (Vec::new(), Vec::new());
+    for (index, piece) in pieces.iter().enumerate() {
+        let part = walk(*piece);
+        blocks.extend(part.0);
+        values.extend(part.1);
+        assert_eq!(
+            part.2.is_some(),
+            index + 1 < pieces.len(),
+            "what comes next is known"
+        );
+    }
+    assert_eq!((blocks, values), (whole.0, whole.1));
+    // The end of it begins where nothing is known, rather than with the first checkpoint.
+    let tail = thread.value_tail(u64::MAX, 1_000).unwrap();
+    assert!(tail.start_pos > spans[0].start_pos && tail.bytes == 8);
+    let head = thread.value_head(&spans[0], 8, u64::MAX).unwrap();
+    assert!(head.bytes == 8 && head.end_pos == pieces.last().unwrap().start_pos);
+}
