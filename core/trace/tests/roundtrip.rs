@@ -167,8 +167,8 @@ fn stretches_without_slots_are_pieces_of_their_own() {
     b.run_with_values(t, load, &7u64.to_le_bytes());
     for round in 0..3_000u32 {
         b.run(t, &[plain]);
-        if round % 3 == 0 {
-            b.event(t, &Event::ThreadName("x".into()));
+        if round % 7 == 0 {
+            b.event(t, &Event::ThreadName("computes".into()));
         }
     }
     b.checkpoint(t, registers(2));
