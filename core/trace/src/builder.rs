@@ -1,4 +1,4 @@
-//! Synthetic traces for tests: a program's execution spelled out block by block,
+//! Traces that no tracer of ours recorded (tests, other tools' traces): a program's execution spelled out block by block,
 //! through the same encoder and reader as a recorded one.
 
 use std::collections::BTreeMap;

@@ -21,7 +21,7 @@ pub enum Level {
 pub struct Info {
     /// Version of the recorder that wrote the file.
     pub recorder: String,
-    /// `dynamorio`, `frida`, `lldb`, `synthetic`.
+    /// `dynamorio`, `synthetic`, or `tenet` for an imported text trace.
     pub tracer: String,
     pub level: Level,
     pub command: Vec<String>,
