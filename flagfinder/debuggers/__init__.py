@@ -63,6 +63,7 @@ def _facts(report: Report, flag: Flag, branch: Code, spin: Trace, divergence: Di
             "exit_when": flag.exit_when,
             "place": {"module": flag.module, "offset": flag.offset} if is_global else None,
             "reader": _place(flag.readers[0]) if flag.readers else None,
+            "polled": bool(flag.readers) and report.loop is not None and (report.loop.iterations or 0) > 1,
         },
     }
 

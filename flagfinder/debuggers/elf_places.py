@@ -1,7 +1,8 @@
-# --- Places: file and offset, as they are in the process at hand -----------------------------------
+# --- Places and waits, as they are in the process at hand ------------------------------------------
 
 import re
 import struct
+import time
 
 
 def mapping_of(pid, module):
@@ -76,3 +77,24 @@ def operand_address(text, next_pc, register):
                 value *= register(factor)
         total += -value if sign == "-" else value
     return total % 2**64
+
+
+class Waits:
+    """Which thread's wait is the one for good: it reads one address again and again for PATIENCE seconds.
+
+    The recorded run's count of visits does not tell it in another run, where waits that go by take other numbers of rounds.
+    """
+
+    PATIENCE = 1.0
+
+    def __init__(self):
+        self.begun = {}
+
+    def lasts(self, thread, address):
+        """Whether the thread, which is about to read the address, has read nothing else there for long enough."""
+        known, since = self.begun.get(thread, (None, 0.0))
+        now = time.monotonic()
+        if known != address:
+            self.begun[thread] = (address, now)
+            return False
+        return now - since >= self.PATIENCE

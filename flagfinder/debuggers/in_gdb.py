@@ -16,17 +16,28 @@ def pid():
 class Parting(gdb.Breakpoint):
     """Stops in the thread, and the time, in which the recorded run went another way for good."""
 
-    def __init__(self, address, attached):
+    def __init__(self, address):
         super().__init__(f"*{address:#x}", internal=True)
-        self.attached = attached
         self.seen = {}
 
     def stop(self):
         number = gdb.selected_thread().num
         self.seen[number] = self.seen.get(number, 0) + 1
-        if self.attached:
-            return True
         return FACTS["thread"] in (None, number) and self.seen[number] >= FACTS["occurrence"]
+
+
+class Poll(gdb.Breakpoint):
+    """Stops where the flag is read, in a thread whose wait lasts. ``only`` is that thread, or None for any."""
+
+    def __init__(self, address, only):
+        super().__init__(f"*{address:#x}", internal=True)
+        self.address = address
+        self.only = only
+        self.waits = Waits()
+
+    def stop(self):
+        number = gdb.selected_thread().num
+        return self.only in (None, number) and self.waits.lasts(number, operand_at(self.address))
 
 
 def begin():
@@ -47,41 +58,65 @@ def register(name):
     return int(gdb.parse_and_eval(f"${name}")) % 2**64
 
 
+def operand_at(pc):
+    """The address that the instruction at ``pc``, where the thread stands, takes its operand from."""
+    found = gdb.selected_frame().architecture().disassemble(pc)[0]
+    return operand_address(found["asm"].split("#")[0], pc + found["length"], register)
+
+
+def run_to(address):
+    """Goes on until the selected thread comes to the address; whether it did."""
+    if address != register("rip"):
+        gdb.execute(f"tbreak *{address:#x} thread {gdb.selected_thread().num}", to_string=True)
+        gdb.execute("continue", to_string=True)
+    return bool(pid()) and register("rip") == address
+
+
 def flag_address():
     """By its place, or by what the instruction that reads it makes of its registers."""
     flag = FACTS["flag"]
     if flag["place"]:
         return address_of(pid(), flag["place"])
-    if not flag["reader"]:
-        return None
-    reader = address_of(pid(), flag["reader"])
-    if reader != register("rip"):
-        gdb.execute(f"tbreak *{reader:#x} thread {gdb.selected_thread().num}", to_string=True)
-        gdb.execute("continue", to_string=True)
+    reader = flag["reader"] and address_of(pid(), flag["reader"])
+    return operand_at(reader) if reader and run_to(reader) else None
+
+
+def run_with(breakpoint):
+    """Goes on until the breakpoint stops a thread, and takes it away; says why when it did not come to that."""
+    place = int(breakpoint.location.lstrip("*"), 16)
+    gdb.execute("continue", to_string=True)
     if not pid():
-        return None
-    gdb.execute("set disassembly-flavor intel")
-    found = gdb.selected_frame().architecture().disassemble(reader)[0]
-    return operand_address(found["asm"].split("#")[0], reader + found["length"], register)
+        say("the program ended before it came to where the runs part, and stayed")
+        return False
+    if register("rip") != place:
+        say("stopped before the place was reached, by something else")
+        return False
+    breakpoint.delete()
+    return True
+
+
+def stop_where_the_runs_part(branch, attached):
+    """Whether a thread stands at the branch, in the wait that lasts."""
+    polled = FACTS["flag"]["polled"]
+    if not (attached and polled) and not run_with(Parting(branch)):
+        return False
+    if not polled:
+        return True
+    only = None if attached else gdb.selected_thread().num
+    return run_with(Poll(address_of(pid(), FACTS["flag"]["reader"]), only)) and run_to(branch)
 
 
 def main():
     gdb.execute("set pagination off")
     gdb.execute("set breakpoint pending off")
+    gdb.execute("set disassembly-flavor intel")
     attached = begin()
     branch = address_of(pid(), FACTS["branch"]) if pid() else None
     if branch is None:
         say(f"{FACTS['branch']['module']} was never loaded")
         return
-    parting = Parting(branch, attached)
-    gdb.execute("continue", to_string=True)
-    if not pid():
-        say("the program ended before it came to where the runs part")
+    if not stop_where_the_runs_part(branch, attached):
         return
-    if register("rip") != branch:
-        say("stopped before the place was reached, by something else")
-        return
-    parting.delete()
     number = gdb.selected_thread().num
     say(f"thread {number} is at {FACTS['branch']['text']}, where the runs part")
     gdb.execute("info registers")

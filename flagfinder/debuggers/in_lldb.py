@@ -57,6 +57,26 @@ def begin(target):
     return process, False
 
 
+def run_thread_to(target, process, thread, address):
+    """The same thread, at the address; None when it does not come there."""
+    if thread.GetFrameAtIndex(0).GetPC() == address:
+        return thread
+    mine = thread.GetThreadID()
+    return run_to(target, process, address, lambda other: other.GetThreadID() == mine)
+
+
+def operand_at(target, thread):
+    """The address that the instruction at which the thread stands takes its operand from."""
+    frame = thread.GetFrameAtIndex(0)
+    place = lldb.SBAddress(frame.GetPC(), target)
+    found = target.ReadInstructions(place, 1, "intel").GetInstructionAtIndex(0)
+
+    def register(name):
+        return frame.FindRegister(name).GetValueAsUnsigned()
+
+    return operand_address(found.GetOperands(target), frame.GetPC() + found.GetByteSize(), register)
+
+
 def flag_address(target, process, thread):
     """By its place, or by what the instruction that reads it makes of its registers."""
     flag, pid = FACTS["flag"], process.GetProcessID()
@@ -64,19 +84,8 @@ def flag_address(target, process, thread):
         return address_of(pid, flag["place"])
     if not flag["reader"]:
         return None
-    reader, mine = address_of(pid, flag["reader"]), thread.GetThreadID()
-    if thread.GetFrameAtIndex(0).GetPC() != reader:
-        thread = run_to(target, process, reader, lambda other: other.GetThreadID() == mine)
-    if thread is None:
-        return None
-    frame = thread.GetFrameAtIndex(0)
-    place = lldb.SBAddress(reader, target)
-    found = target.ReadInstructions(place, 1, "intel").GetInstructionAtIndex(0)
-
-    def register(name):
-        return frame.FindRegister(name).GetValueAsUnsigned()
-
-    return operand_address(found.GetOperands(target), reader + found.GetByteSize(), register)
+    thread = run_thread_to(target, process, thread, address_of(pid, flag["reader"]))
+    return operand_at(target, thread) if thread else None
 
 
 def show_state(thread):
@@ -88,6 +97,30 @@ def show_state(thread):
         print(f"    {frame}")
 
 
+def stop_where_the_runs_part(target, process, branch, attached):
+    """The thread that stands at the branch, in the wait that lasts; None when it does not come to that."""
+    seen, waits, thread = {}, Waits(), None
+
+    def comes_as_recorded(other):
+        number = other.GetIndexID()
+        seen[number] = seen.get(number, 0) + 1
+        return FACTS["thread"] in (None, number) and seen[number] >= FACTS["occurrence"]
+
+    def lasts(other):
+        number = other.GetIndexID()
+        mine = thread is None or number == thread.GetIndexID()
+        return mine and waits.lasts(number, operand_at(target, other))
+
+    polled = FACTS["flag"]["polled"]
+    if not (attached and polled):
+        thread = run_to(target, process, branch, comes_as_recorded)
+        if thread is None or not polled:
+            return thread
+    reader = address_of(process.GetProcessID(), FACTS["flag"]["reader"])
+    polling = run_to(target, process, reader, lasts)
+    return run_thread_to(target, process, polling, branch) if polling else None
+
+
 def show(debugger):
     target = debugger.GetSelectedTarget()
     process, attached = begin(target)
@@ -95,16 +128,9 @@ def show(debugger):
     if branch is None:
         say(f"{FACTS['branch']['module']} was never loaded")
         return
-    seen = {}
-
-    def wanted(thread):
-        number = thread.GetIndexID()
-        seen[number] = seen.get(number, 0) + 1
-        return attached or (FACTS["thread"] in (None, number) and seen[number] >= FACTS["occurrence"])
-
-    thread = run_to(target, process, branch, wanted)
+    thread = stop_where_the_runs_part(target, process, branch, attached)
     if thread is None:
-        say("the program ended, or stopped elsewhere, before it came to where the runs part")
+        say("the program ended, or stopped elsewhere, before it came to where the runs part, and stayed")
         return
     process.SetSelectedThread(thread)
     say(f"thread {thread.GetIndexID()} is at {FACTS['branch']['text']}, where the runs part")

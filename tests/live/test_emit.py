@@ -78,7 +78,7 @@ def test_a_fresh_run_is_stopped_where_the_runs_part(scripts: tuple[Path, dict[st
 
 
 @pytest.mark.parametrize("debugger", ["gdb", "lldb"])
-@pytest.mark.parametrize("scripts", ["heap_object"], indirect=True)
+@pytest.mark.parametrize("scripts", ["heap_object", "tls_of_thread"], indirect=True)
 def test_a_process_that_spins_already(scripts: tuple[Path, dict[str, Path]], debugger: str, tmp_path: Path) -> None:
     program, written = scripts
     with (tmp_path / "err").open("w+") as announced:
