@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from harness import ROOT, flagfinder, live_or_skip, run
 
-
 # These tests run nothing that depends on how the machine's CPUs are shared; each of the others may fail once, and pass
 # then. More than a few that do are a fault of ours, and fail the run. Under FF_REPEAT, which measures, none may.
 REPRODUCIBLE = ("tests/unit/", "tests/cli/")

@@ -82,7 +82,7 @@ def operand_address(text, next_pc, register):
 class Waits:
     """Which thread's wait is the one for good: it reads one address again and again for PATIENCE seconds.
 
-    The recorded run's count of visits does not tell it in another run, where waits that go by take other numbers of rounds.
+    The recorded run's count of visits does not tell it: in another run, waits that go by take other numbers of rounds.
     """
 
     PATIENCE = 1.0
