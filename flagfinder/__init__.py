@@ -10,7 +10,7 @@
 ``docs/python.md`` shows more.
 """
 
-from flagfinder.diagnose import Culprit, Diagnosis, diagnose
+from flagfinder.diagnose import Choice, Culprit, Diagnosis, Question, diagnose
 from flagfinder.diff import Divergence, diff
 from flagfinder.errors import (
     BadTraceError,
@@ -32,6 +32,7 @@ from flagfinder.trace import BlockTable, Module, Process, Syscalls, Thread, Trac
 __all__ = [
     "BadTraceError",
     "BlockTable",
+    "Choice",
     "Code",
     "Culprit",
     "Diagnosis",
@@ -48,6 +49,7 @@ __all__ = [
     "PermissionDeniedError",
     "Poked",
     "Process",
+    "Question",
     "RecordOptions",
     "Recording",
     "Report",

@@ -1,11 +1,12 @@
-"""From a hang to the thread that is to blame for it, by the event graph (seed 000, Algorithm 1), answered by rule.
+"""From a hang to the thread that is to blame for it, by the event graph (seed 000, Algorithm 1).
 
 A wait is compared with a similar one that went well; the threads that woke that one, and did something else this time,
-are the culprits, and theirs in turn.
+are the culprits, and theirs in turn. What the graph can't decide is decided by rule, or asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,15 +55,66 @@ class Diagnosis:
     raw: dict[str, Any]
 
 
-def diagnose(graph: EventGraph, thread: int | None = None, at: int | None = None) -> Diagnosis | None:
+@dataclass(frozen=True)
+class Choice:
+    """A possible answer. Fields that do not apply are None; the way to stop has no ``vertex``.
+
+    ``start`` and ``dur`` in ns, of a baseline those of the wait. ``edge``: how it caused what is asked about; of a
+    baseline, how the wait ended, and ``by_tid`` and ``by_thread`` say who ended it.
+    """
+
+    vertex: int | None
+    tid: int | None
+    thread: str | None
+    start: int | None
+    dur: int | None
+    edge: str | None
+    by_tid: int | None
+    by_thread: str | None
+    stack: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which wait went as it should (``baseline``), or which cause to follow (``link``), for the vertex of a thread.
+
+    The first choice is the one that the rule would take.
+    """
+
+    topic: Literal["baseline", "link"]
+    vertex: int
+    tid: int
+    thread: str
+    choices: tuple[Choice, ...]
+
+
+def diagnose(
+    graph: EventGraph,
+    thread: int | None = None,
+    at: int | None = None,
+    preceding: int = 0,
+    ask: Callable[[Question], int] | None = None,
+) -> Diagnosis | None:
     """Explains the hang of ``thread`` at the time ``at`` (ns, CLOCK_MONOTONIC).
 
     Without ``thread``, of the main thread of what was recorded; without ``at``, the last mark, else the most unusual
-    stretch. None when no thread did anything for a millisecond, or there is no such thread.
+    stretch. ``preceding``: how many stretches before a wait are compared, too, in the search for one that went well.
+    ``ask`` answers questions by the number of a choice, from 1; without it all is decided by rule. None when no thread
+    did anything for a millisecond, or there is no such thread.
     """
-    raw = graph.diagnose_json(thread, at)
-    if raw is None:
-        return None
+    answers: list[int] = []
+    while True:
+        outcome = graph.diagnose_json(thread, at, preceding, None if ask is None else answers)
+        if outcome is None:
+            return None
+        if ask is None or "diagnosis" in outcome:
+            break
+        question = _question(**outcome["question"])
+        answer = ask(question)
+        if not 1 <= answer <= len(question.choices):
+            raise ValueError(f"{answer} is not one of {len(question.choices)} choices")
+        answers.append(answer)
+    raw = outcome["diagnosis"]
     culprits = tuple(_culprit(**fields) for fields in raw["culprits"])
     return Diagnosis(
         raw["class"],
@@ -76,6 +128,11 @@ def diagnose(graph: EventGraph, thread: int | None = None, at: int | None = None
         tuple(raw["advice"]),
         raw,
     )
+
+
+def _question(choices: list[dict[str, Any]], **fields: Any) -> Question:
+    offered = (Choice(**{**choice, "stack": tuple(choice["stack"])}) for choice in choices)
+    return Question(choices=tuple(offered), **fields)
 
 
 def _culprit(stack: list[str], **fields: Any) -> Culprit:

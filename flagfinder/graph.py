@@ -124,9 +124,12 @@ class EventGraph:
         fields: dict[str, Any] | None = json.loads(found) if found is not None else None
         return fields
 
-    def diagnose_json(self, thread: int | None, at: int | None) -> dict[str, Any] | None:
-        """The engine's diagnosis; use ``flagfinder.diagnose`` for the typed one."""
-        found = self._core.diagnose(json.dumps({"thread": thread, "at": at}))
+    def diagnose_json(
+        self, thread: int | None, at: int | None, preceding: int, answers: Sequence[int] | None
+    ) -> dict[str, Any] | None:
+        """The engine's diagnosis, or its next question; use ``flagfinder.diagnose`` for the typed one."""
+        request = {"thread": thread, "at": at, "preceding": preceding, "answers": answers}
+        found = self._core.diagnose(json.dumps(request))
         fields: dict[str, Any] | None = json.loads(found) if found is not None else None
         return fields
 

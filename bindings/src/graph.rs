@@ -79,14 +79,14 @@ impl EventGraph {
         Ok(found.map(|path| to_json(&path)))
     }
 
-    /// A `Diagnosis` as JSON for a `Request` as JSON; `None`: nothing that could be a hang.
+    /// An `Outcome` as JSON for a `Request` as JSON; `None`: nothing that could be a hang.
     fn diagnose(&self, py: Python<'_>, request: &str) -> PyResult<Option<String>> {
         let request = serde_json::from_str(request);
         let request: engine::Request =
             request.map_err(|error| PyValueError::new_err(error.to_string()))?;
         let graph = Arc::clone(&self.inner);
         let found = wait(py, move || engine::diagnose(&graph, &request))?;
-        Ok(found.map(|diagnosis| to_json(&diagnosis)))
+        Ok(found.map(|outcome| to_json(&outcome)))
     }
 }
 

@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
 from flagfinder.diagnose import diagnose
 from flagfinder.graph import open_graph
 from flagfinder.report.graph_report import show_diagnosis
+from flagfinder.report.questions import AnswerFile, Ask, on_terminal
 from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import count
 
 _EXAMPLES = """\
+  flagfinder diagnose run.graph                        asks where the graph can't decide
+  flagfinder diagnose run.graph --answers answers.txt  the same, by the number of a choice on each line
   flagfinder diagnose run.graph --auto
   flagfinder diagnose run.graph --auto --thread 4711 --at 123456789012 --json
 
 exit codes: 0 a hang was explained, 1 there is none, 2 failure, 65 no graph"""
 
 
+_MOST_PRECEDING = 1000
+
+
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(subparsers, "diagnose", "Name the thread that is to blame for a hang.", _EXAMPLES, run)
     parser.add_argument("file", type=Path, metavar="GRAPH")
-    parser.add_argument("--auto", action="store_true", help="answer every question by rule (there is no other way yet)")
+    decided = parser.add_mutually_exclusive_group()
+    decided.add_argument(
+        "--auto", action="store_true", help="decide by rule (so it is, too, where there is no terminal)"
+    )
+    decided.add_argument("--answers", type=Path, metavar="FILE", help="answers to the questions: a number on each line")
     parser.add_argument("--thread", type=int, metavar="TID", help="the thread that hung (default: the main thread)")
     parser.add_argument("--at", type=int, metavar="NS", help="when (default: the last mark, or what was most unusual)")
+    parser.add_argument(
+        "--preceding",
+        type=_stretches,
+        default=0,
+        metavar="N",
+        help="compare N stretches before a wait, too, to find the one that went well (default 0)",
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
-    found = diagnose(open_graph(options.file), options.thread, options.at)
+    answers = AnswerFile(options.answers) if options.answers else None
+    ask: Ask | None = answers.ask if answers else None
+    if answers is None and not options.auto and sys.stdin.isatty():
+        ask = on_terminal(terminal)
+    found = diagnose(open_graph(options.file), options.thread, options.at, options.preceding, ask)
+    if answers and answers.left:
+        terminal.warning(f"{options.answers}: {count(answers.left, 'answer')} to questions that were not asked")
     if found is None:
         if options.json:
             print_json(terminal, "diagnose", {"class": None, "culprits": [], "path": [], "questions": 0})
@@ -41,3 +66,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     else:
         show_diagnosis(terminal, found)
     return EXIT_FOUND
+
+
+def _stretches(text: str) -> int:
+    if not text.isdigit() or not text.isascii() or int(text) > _MOST_PRECEDING:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {_MOST_PRECEDING}")
+    return int(text)

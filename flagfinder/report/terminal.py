@@ -50,6 +50,15 @@ class Terminal:
         """One line that the user must know, to stderr, ``--quiet`` or not."""
         self.err.print(Text("flagfinder: ").append("warning: ", "yellow").append(text), soft_wrap=True)
 
+    def question(self, lines: list[Text]) -> None:
+        """What the user is asked, to stderr: stdout is for the result."""
+        for line in lines:
+            self.err.print(line, soft_wrap=True)
+
+    def prompt(self, text: str) -> None:
+        """What stands before the answer, without an end of line."""
+        self.err.print(Text(text, "bold"), end="", soft_wrap=True)
+
     def next_command(self, *words: str | os.PathLike[str]) -> None:
         """The last line of a result: what to run now. To stderr: it is no part of the result."""
         if not self._quiet:

@@ -7,7 +7,7 @@ use flagfinder_events::Call;
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{EdgeKind, Graph, Vertex, Wait};
-use crate::slice::cause;
+use crate::slice::strong_cause;
 
 /// Wakers of wakers.
 const DEEPEST: usize = 32;
@@ -192,7 +192,7 @@ impl Walk<'_> {
     /// `from..to` is the part of the wait that is on the path.
     fn waited(&mut self, wait: &Wait, from: u64, to: u64) {
         let graph = self.graph;
-        let waker = wait.next.and_then(|next| cause(graph, next, false));
+        let waker = wait.next.and_then(|next| strong_cause(graph, next));
         let by = waker.map(|edge| (edge, graph.vertex(edge.from).thread));
         let new = by.filter(|(edge, thread)| {
             edge.kind() != EdgeKind::Flag

@@ -1,4 +1,4 @@
-//! Algorithm 1 of seed 000, answered by rule (`--auto`): from a hang to the thread that is to blame for it.
+//! Algorithm 1 of seed 000, answered by rule (`--auto`) or by the user: from a hang to the thread that is to blame for it.
 //!
 //! A wait is compared with its *baseline*: the newest wait of the same thread in the same call at the same place that was much shorter.
 //! The threads on the path that woke the baseline, and on the one that ended the hang if it ended, should have done so again: each of
@@ -7,11 +7,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::activity::{describe, during, stretches, Activity, Class};
+use crate::baseline::{baseline, ended_by_thread, is_unusual};
 use crate::graph::{EdgeKind, Graph, Wait};
+use crate::question::{Asked, Guide, Question};
 use crate::slice::{slice, Step};
 
-/// A baseline took at most this part of the hang's time.
-const MUCH_SHORTER: u64 = 4;
 const DEEPEST: usize = 16;
 /// An ordinary wait counts less than one of which there are shorter ones.
 const ORDINARY: u64 = 4;
@@ -24,6 +24,12 @@ pub struct Request {
     pub thread: Option<u32>,
     /// CLOCK_MONOTONIC, ns.
     pub at: Option<u64>,
+    /// How many vertices before a wait must be similar, too.
+    #[serde(default)]
+    pub preceding: usize,
+    /// To the questions in their order, numbers of choices from 1. `None`: all is decided by rule.
+    #[serde(default)]
+    pub answers: Option<Vec<usize>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -76,12 +82,28 @@ pub struct Diagnosis {
     pub circular: bool,
     /// What to do next, where the recording can't tell more.
     pub advice: Vec<String>,
-    pub questions: u32,
+    /// How many were asked: none by rule.
+    pub questions: usize,
+    pub asked: Vec<Asked>,
     pub lost: u64,
+}
+
+/// What `diagnose` comes to.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Diagnosis(Box<Diagnosis>),
+    /// The next question: ask again with one more answer.
+    Question(Box<Question>),
 }
 
 struct Search<'g> {
     graph: &'g Graph,
+    guide: Guide<'g>,
+    preceding: usize,
+    /// Of the hang itself.
+    baseline: Option<Wait>,
+    path: Vec<Step>,
     culprits: Vec<Culprit>,
     circular: bool,
     /// Threads whose hang is being explained.
@@ -102,52 +124,12 @@ fn step(graph: &Graph, step: &Step) -> PathStep {
     }
 }
 
-fn stack(graph: &Graph, vertex: u32) -> Vec<String> {
+pub fn stack(graph: &Graph, vertex: u32) -> Vec<String> {
     let sites = graph.stack(graph.vertex(vertex).stack);
     sites.into_iter().map(str::to_owned).collect()
 }
 
-fn same_place(graph: &Graph, a: u32, b: u32) -> bool {
-    let (a, b) = (graph.vertex(a), graph.vertex(b));
-    let Some((first, second)) = a.call().zip(b.call()) else {
-        return false;
-    };
-    // Of a futex or descriptor the first argument is part of the meaning; of others it is a buffer's address.
-    let has_object = first.number == 202 || first.descriptor().is_some();
-    first.number == second.number && (!has_object || first.first == second.first)
-}
-
-fn ended_by_thread(graph: &Graph, wait: &Wait) -> bool {
-    wait.next
-        .is_some_and(|next| graph.into(next).iter().any(|edge| edge.kind().is_strong()))
-}
-
-/// The wait to compare with: similar by its semantic events, different in its result (seed 000, section 5.4). The newest before, else the first after.
-fn baseline(graph: &Graph, hang: &Wait) -> Option<Wait> {
-    let thread = graph.vertex(hang.vertex).thread;
-    let well = |wait: &Wait| {
-        wait.vertex != hang.vertex
-            && same_place(graph, wait.vertex, hang.vertex)
-            && wait.dur().saturating_mul(MUCH_SHORTER) <= hang.dur()
-            && ended_by_thread(graph, wait)
-    };
-    let all: Vec<Wait> = graph.waits(thread).filter(well).collect();
-    let exact =
-        |wait: &&Wait| graph.vertex(wait.vertex).semantics == graph.vertex(hang.vertex).semantics;
-    let before = || all.iter().filter(|wait| wait.start < hang.start);
-    let best = before().rfind(exact);
-    best.or_else(|| before().next_back())
-        .or_else(|| all.first())
-        .copied()
-}
-
-/// Where to look for those who owed a wake: the path of the hang's own end, then that of its baseline.
-fn paths(graph: &Graph, hang: &Wait, baseline: Option<&Wait>) -> Vec<Vec<Step>> {
-    let own = hang.next.filter(|_| ended_by_thread(graph, hang));
-    let own = own.map(|next| slice(graph, next, hang.start));
-    let well = baseline.and_then(|wait| wait.next.map(|next| slice(graph, next, wait.start)));
-    own.into_iter().chain(well).collect()
-}
+type Answered<T> = Result<T, Box<Question>>;
 
 impl Search<'_> {
     fn blame(&mut self, activity: &Activity, depth: usize) {
@@ -175,41 +157,67 @@ impl Search<'_> {
     }
 
     /// Explains what a thread did, deepest cause first.
-    fn explain(&mut self, activity: &Activity, depth: usize) {
+    fn explain(&mut self, activity: &Activity, depth: usize) -> Answered<()> {
         let thread = self.graph.vertex(activity.vertex).thread;
         self.open.push(thread);
         if let (Some(wait), true) = (activity.wait, depth < DEEPEST) {
-            self.explain_wait(&wait, depth);
+            self.explain_wait(&wait, depth)?;
         } else if activity.class == Class::RepeatedYield && depth < DEEPEST {
-            self.explain_polling(activity, depth);
+            self.explain_polling(activity, depth)?;
         }
         self.open.pop();
         if depth > 0 {
             self.blame(activity, depth);
         }
+        Ok(())
     }
 
-    fn explain_wait(&mut self, wait: &Wait, depth: usize) {
-        let well = baseline(self.graph, wait);
-        for path in paths(self.graph, wait, well.as_ref()) {
-            let mut seen = Vec::new();
-            for step in path {
-                let thread = self.graph.vertex(step.vertex).thread;
-                if seen.contains(&thread) {
-                    continue;
-                }
-                seen.push(thread);
-                // The nearest one owes the wake. Those behind it either owe theirs to it, and are found when it is explained, or have
-                // done their part and wait for the next thing to do.
-                if self.suspect(thread, wait.start, wait.end, depth) {
-                    return;
-                }
+    /// Those who owed the wake are looked for on the path of the hang's own end, then on that of its baseline.
+    fn explain_wait(&mut self, wait: &Wait, depth: usize) -> Answered<()> {
+        let graph = self.graph;
+        if let Some(next) = wait.next.filter(|_| ended_by_thread(graph, wait)) {
+            let own = slice(graph, next, wait.start, &mut self.guide)?;
+            if depth == 0 {
+                self.path.clone_from(&own);
+                self.baseline = baseline(graph, wait, self.preceding, &mut Guide::new(None))?;
+            }
+            if self.search_path(&own, wait, depth)? {
+                return Ok(());
             }
         }
+        let well = baseline(graph, wait, self.preceding, &mut self.guide)?;
+        let mut path = Vec::new();
+        if let Some((next, start)) = well.and_then(|well| well.next.zip(Some(well.start))) {
+            path = slice(graph, next, start, &mut self.guide)?;
+        }
+        if depth == 0 {
+            self.baseline = well;
+            if self.path.is_empty() {
+                self.path.clone_from(&path);
+            }
+        }
+        self.search_path(&path, wait, depth).map(drop)
+    }
+
+    /// Whether a thread on the path is to blame. The nearest one owes the wake. Those behind it either owe theirs to it, and are found when it is
+    /// explained, or have done their part and wait for the next thing to do.
+    fn search_path(&mut self, path: &[Step], wait: &Wait, depth: usize) -> Answered<bool> {
+        let mut seen = Vec::new();
+        for step in path {
+            let thread = self.graph.vertex(step.vertex).thread;
+            if seen.contains(&thread) {
+                continue;
+            }
+            seen.push(thread);
+            if self.suspect(thread, wait.start, wait.end, depth)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The threads that wrote the flag it polls, as far as watch saw it.
-    fn explain_polling(&mut self, activity: &Activity, depth: usize) {
+    fn explain_polling(&mut self, activity: &Activity, depth: usize) -> Answered<()> {
         let thread = self.graph.vertex(activity.vertex).thread;
         let edges = self
             .graph
@@ -221,22 +229,23 @@ impl Search<'_> {
             .map(|edge| self.graph.vertex(edge.from).thread)
             .collect();
         for writer in writers {
-            self.suspect(writer, activity.start, activity.end, depth);
+            self.suspect(writer, activity.start, activity.end, depth)?;
         }
+        Ok(())
     }
 
     /// Whether the thread did something unusual, which then is explained.
-    fn suspect(&mut self, thread: u32, from: u64, to: u64, depth: usize) -> bool {
+    fn suspect(&mut self, thread: u32, from: u64, to: u64, depth: usize) -> Answered<bool> {
         if let Some(place) = self.open.iter().position(|&open| open == thread) {
             // The wait itself is on its own path; only another thread in between makes a circle.
             self.circular |= place + 1 < self.open.len();
-            return false;
+            return Ok(false);
         }
         let found = during(self.graph, thread, from, to);
         if let Some(activity) = &found {
-            self.explain(activity, depth + 1);
+            self.explain(activity, depth + 1)?;
         }
-        found.is_some()
+        Ok(found.is_some())
     }
 }
 
@@ -266,9 +275,7 @@ fn choose(graph: &Graph, request: &Request) -> Option<Activity> {
     let meant =
         all.filter(|a| at.is_none_or(|at| a.start <= at && at <= a.end) && a.dur() >= SHORTEST);
     meant.max_by_key(|activity| {
-        let unusual = activity
-            .wait
-            .is_none_or(|wait| baseline(graph, &wait).is_some());
+        let unusual = activity.wait.is_none_or(|wait| is_unusual(graph, &wait));
         if unusual {
             activity.dur() * ORDINARY
         } else {
@@ -294,57 +301,53 @@ fn advice(graph: &Graph, hang: &Activity, culprits: &[Culprit]) -> Vec<String> {
 }
 
 /// Explains a hang. `None`: no thread did anything for a millisecond, or there is no such thread.
-pub fn diagnose(graph: &Graph, request: &Request) -> Option<Diagnosis> {
+///
+/// The same request and graph have the same outcome, so that a user is asked by beginning anew with each answer: it takes less than a second.
+pub fn diagnose(graph: &Graph, request: &Request) -> Option<Outcome> {
     let hang = choose(graph, request)?;
+    Some(match explained(graph, request, &hang) {
+        Ok(diagnosis) => Outcome::Diagnosis(Box::new(diagnosis)),
+        Err(question) => Outcome::Question(question),
+    })
+}
+
+fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diagnosis> {
     let mut search = Search {
         graph,
+        guide: Guide::new(request.answers.as_deref()),
+        preceding: request.preceding,
+        baseline: None,
+        path: Vec::new(),
         culprits: Vec::new(),
         circular: false,
         open: Vec::new(),
     };
-    search.explain(&hang, 0);
-    let well = hang.wait.and_then(|wait| baseline(graph, &wait));
-    let path = match hang.wait {
-        Some(wait) => paths(graph, &wait, well.as_ref())
-            .into_iter()
-            .next()
-            .unwrap_or_default(),
-        None => slice(graph, hang.vertex, 0),
-    };
+    search.explain(hang, 0)?;
+    if hang.wait.is_none() {
+        search.path = slice(graph, hang.vertex, 0, &mut search.guide)?;
+    }
     if search.culprits.is_empty() {
-        search.blame(&hang, 0);
+        search.blame(hang, 0);
     }
     // Stable: of two at the same distance the one on the hang's own path came first.
     search
         .culprits
         .sort_by_key(|culprit| std::cmp::Reverse(culprit.depth));
-    Some(Diagnosis {
+    let alone = |vertex| step(graph, &Step { vertex, edge: None });
+    Ok(Diagnosis {
         class: hang.class,
-        thread: step(
-            graph,
-            &Step {
-                vertex: hang.vertex,
-                edge: None,
-            },
-        ),
-        doing: describe(graph, &hang),
+        thread: alone(hang.vertex),
+        doing: describe(graph, hang),
         start: hang.start,
         dur: hang.dur(),
         unfinished: hang.end == graph.meta.last,
-        baseline: well.map(|wait| {
-            step(
-                graph,
-                &Step {
-                    vertex: wait.vertex,
-                    edge: None,
-                },
-            )
-        }),
-        path: path.iter().map(|s| step(graph, s)).collect(),
+        baseline: search.baseline.map(|wait| alone(wait.vertex)),
+        path: search.path.iter().map(|s| step(graph, s)).collect(),
         circular: search.circular,
-        advice: advice(graph, &hang, &search.culprits),
+        advice: advice(graph, hang, &search.culprits),
         culprits: search.culprits,
-        questions: 0,
+        questions: search.guide.asked.len(),
+        asked: search.guide.asked,
         lost: graph.meta.gaps.iter().map(|gap| gap.count).sum(),
     })
 }

@@ -5,6 +5,7 @@
 //! anybody waited for it leaves no edge, as nobody was woken.
 
 mod activity;
+mod baseline;
 mod build;
 mod critical;
 mod diagnose;
@@ -14,12 +15,14 @@ mod graph;
 mod perfetto;
 mod profile;
 mod query;
+mod question;
 mod slice;
 mod stacks;
 
 pub use build::build;
 pub use critical::{critical_path, CriticalPath, PathRequest};
-pub use diagnose::{diagnose, Diagnosis, Request};
+pub use diagnose::{diagnose, Diagnosis, Outcome, Request};
 pub use graph::{Edge, EdgeKind, Gap, Graph, Meta, ThreadMeta, Vertex, KINDS, NOBODY};
 pub use profile::{profile, Profile, ProfileRow};
 pub use query::query;
+pub use question::{Asked, Choice, Question, Topic};

@@ -1,6 +1,10 @@
 //! Walking backwards along causes (seed 000, Algorithm 1, InteractiveSlice).
 
+use std::cmp::Reverse;
+
+use crate::diagnose::stack;
 use crate::graph::{Edge, EdgeKind, Graph, NOBODY};
+use crate::question::{Choice, Guide, Question, Topic};
 
 /// A path this long says no more.
 const LONGEST: usize = 64;
@@ -12,16 +16,80 @@ pub struct Step {
     pub edge: Option<EdgeKind>,
 }
 
-/// The edge to follow: a strong one, the newest; a weak one only where `weak`.
-pub fn cause(graph: &Graph, vertex: u32, weak: bool) -> Option<Edge> {
-    let edges = graph
-        .into(vertex)
-        .iter()
-        .filter(|edge| edge.from != NOBODY && edge.from != vertex);
-    let usable = edges.filter(|edge| edge.kind().is_strong() || weak);
-    usable
-        .max_by_key(|edge| (edge.kind().is_strong(), is_boosted(graph, edge), edge.ts))
+/// Edges from other vertices, the best first: strong ones, of those with a boost, of those the newest.
+fn causes(graph: &Graph, vertex: u32) -> Vec<Edge> {
+    let edges = graph.into(vertex).iter();
+    let mut usable: Vec<Edge> = edges
+        .filter(|edge| edge.from != NOBODY && edge.from != vertex)
         .copied()
+        .collect();
+    usable.sort_by_cached_key(|edge| {
+        Reverse((edge.kind().is_strong(), is_boosted(graph, edge), edge.ts))
+    });
+    usable
+}
+
+/// The strong edge to follow, if there is one.
+pub fn strong_cause(graph: &Graph, vertex: u32) -> Option<Edge> {
+    let best = causes(graph, vertex).into_iter().next();
+    best.filter(|edge| edge.kind().is_strong())
+}
+
+fn link(graph: &Graph, edge: &Edge) -> Choice {
+    let vertex = graph.vertex(edge.from);
+    let thread = graph.thread(edge.from);
+    Choice {
+        vertex: Some(edge.from),
+        tid: Some(thread.tid),
+        thread: Some(thread.name.clone()),
+        start: Some(vertex.start),
+        dur: Some(vertex.end - vertex.start),
+        edge: Some(edge.kind().name()),
+        stack: stack(graph, edge.from),
+        ..Choice::default()
+    }
+}
+
+/// The edge to follow. Asks where several threads may be the cause, and where none is known: what the thread itself did before may have nothing to
+/// do with it. A timer is no doubt: whoever armed it is its cause.
+fn cause(graph: &Graph, vertex: u32, guide: &mut Guide) -> Result<Option<Edge>, Box<Question>> {
+    let all = causes(graph, vertex);
+    let is_strong = |edge: &&Edge| edge.kind().is_strong();
+    let mut offered: Vec<Edge> = Vec::new();
+    for edge in all.iter().filter(is_strong) {
+        let thread = graph.vertex(edge.from).thread;
+        if !offered
+            .iter()
+            .any(|other| graph.vertex(other.from).thread == thread)
+        {
+            offered.push(*edge);
+        }
+    }
+    let certain = match offered.len() {
+        0 => all.iter().find(|edge| edge.kind() == EdgeKind::Timer),
+        1 => offered.first(),
+        _ => None,
+    };
+    if certain.is_some() {
+        return Ok(certain.copied());
+    }
+    if offered.is_empty() {
+        offered.extend(all.first());
+    }
+    if offered.is_empty() {
+        return Ok(None);
+    }
+    let thread = graph.thread(vertex);
+    let stop = Choice::default();
+    let choices = offered.iter().map(|edge| link(graph, edge)).chain([stop]);
+    let chosen = guide.choose(Question {
+        topic: Topic::Link,
+        vertex,
+        tid: thread.tid,
+        thread: thread.name.clone(),
+        choices: choices.collect(),
+    })?;
+    Ok(offered.get(chosen).copied())
 }
 
 /// Whether the waker and the woken thread were in the same rare function: then they surely work on the same thing.
@@ -39,11 +107,16 @@ pub fn is_boosted(graph: &Graph, edge: &Edge) -> bool {
 }
 
 /// From `vertex` back along strong edges, through weak ones where there are no others, until before `since`.
-pub fn slice(graph: &Graph, vertex: u32, since: u64) -> Vec<Step> {
+pub fn slice(
+    graph: &Graph,
+    vertex: u32,
+    since: u64,
+    guide: &mut Guide,
+) -> Result<Vec<Step>, Box<Question>> {
     let mut path = vec![Step { vertex, edge: None }];
     let mut now = vertex;
     while path.len() < LONGEST && graph.vertex(now).start >= since {
-        let Some(edge) = cause(graph, now, true) else {
+        let Some(edge) = cause(graph, now, guide)? else {
             break;
         };
         // Time goes back; a timer that was armed in the same vertex must not lead round in circles.
@@ -56,7 +129,7 @@ pub fn slice(graph: &Graph, vertex: u32, since: u64) -> Vec<Step> {
         });
         now = edge.from;
     }
-    path
+    Ok(path)
 }
 
 #[cfg(test)]
@@ -102,8 +175,21 @@ mod tests {
     #[test]
     fn a_rare_function_that_both_were_in_decides_between_wakes() {
         let plain = graph(["wait+0x1", "wake+0x1", "other+0x1", "main+0x1"]);
-        assert_eq!(cause(&plain, 3, true).map(|edge| edge.from), Some(2));
+        assert_eq!(strong_cause(&plain, 3).map(|edge| edge.from), Some(2));
         let shared = graph(["serve+0x1", "serve+0x9", "other+0x1", "main+0x1"]);
-        assert_eq!(cause(&shared, 3, true).map(|edge| edge.from), Some(1));
+        assert_eq!(strong_cause(&shared, 3).map(|edge| edge.from), Some(1));
+    }
+
+    #[test]
+    fn several_wakers_and_the_way_to_stop_are_offered() {
+        let plain = graph(["wait+0x1", "wake+0x1", "other+0x1", "main+0x1"]);
+        let asked = slice(&plain, 3, 0, &mut Guide::new(Some(&[]))).unwrap_err();
+        let offered: Vec<_> = asked.choices.iter().map(|choice| choice.vertex).collect();
+        assert_eq!(offered, [Some(2), Some(1), None]);
+        for (answer, way) in [(1, vec![3, 2]), (2, vec![3, 1]), (3, vec![3])] {
+            let path = slice(&plain, 3, 0, &mut Guide::new(Some(&[answer]))).unwrap();
+            let vertices: Vec<u32> = path.iter().map(|step| step.vertex).collect();
+            assert_eq!(vertices, way);
+        }
     }
 }

@@ -3,8 +3,10 @@
  * chain WHAT: main -> two servers -> a third, each a process, joined by pipes; the third computes, sleeps or polls.
  * lock: main waits for a lock, whose holder waits for a condition, whose signaller computes.
  * alone: main computes. named: so it does, under a name full of markup.
- * circle: main waits for a lock that another thread holds, which waits for one that main holds; a time limit ends it. */
+ * circle: main waits for a lock that another thread holds, which waits for one that main holds; a time limit ends it.
+ * two: main asks two threads in turn, and waits for their answers in one poll; one of them computes, and never answers. */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -187,6 +189,52 @@ static void circle(void)
     pthread_join(thread, NULL);
 }
 
+static int requests[2][2], replies[2];
+
+static void *answer(void *which)
+{
+    int number = *(int *)which;
+    tell(number == HANG % 2 ? "culprit" : "other");
+    int round;
+    while (read(requests[number][0], &round, sizeof round) == sizeof round && round >= 0) {
+        usleep(WORK_US);
+        if (round == HANG)
+            compute();
+        else if (write(replies[1], &round, sizeof round) < 0)
+            abort();
+    }
+    return NULL;
+}
+
+static void ask(int number, int round)
+{
+    if (write(requests[number][1], &round, sizeof round) < 0)
+        abort();
+}
+
+static void ask_two(void)
+{
+    pthread_t threads[2];
+    int numbers[2] = {0, 1};
+    if (pipe(requests[0]) || pipe(requests[1]) || pipe(replies))
+        abort();
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&threads[i], NULL, answer, &numbers[i]))
+            abort();
+    for (int round = 0; round < ROUNDS; round++) {
+        struct pollfd reply = {replies[0], POLLIN, 0};
+        ask(round % 2, round);
+        int answered = 0;
+        if (poll(&reply, 1, round == HANG ? HANG_MS : -1) > 0 &&
+            read(replies[0], &answered, sizeof answered) < 0)
+            abort();
+    }
+    for (int i = 0; i < 2; i++) {
+        ask(i, -1);
+        pthread_join(threads[i], NULL);
+    }
+}
+
 int main(int count, char **words)
 {
     const char *mode = count > 1 ? words[1] : "";
@@ -202,6 +250,8 @@ int main(int count, char **words)
         compute();
     else if (!strcmp(mode, "circle"))
         circle();
+    else if (!strcmp(mode, "two"))
+        ask_two();
     else
         return 2;
     return 0;

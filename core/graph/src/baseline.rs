@@ -1,0 +1,128 @@
+//! The wait that went well, to compare a hang with: similar by its semantic events, different in its result (seed 000, section 5.4).
+
+use crate::diagnose::stack;
+use crate::graph::{EdgeKind, Graph, Wait, NOBODY};
+use crate::question::{Choice, Guide, Question, Topic};
+
+/// A baseline took at most this part of the hang's time.
+const MUCH_SHORTER: u64 = 4;
+/// More than these are not offered.
+const OFFERED: usize = 4;
+
+fn same_place(graph: &Graph, a: u32, b: u32) -> bool {
+    let (a, b) = (graph.vertex(a), graph.vertex(b));
+    let Some((first, second)) = a.call().zip(b.call()) else {
+        return false;
+    };
+    // Of a futex or descriptor the first argument is part of the meaning; of others it is a buffer's address.
+    let has_object = first.number == 202 || first.descriptor().is_some();
+    first.number == second.number && (!has_object || first.first == second.first)
+}
+
+pub fn ended_by_thread(graph: &Graph, wait: &Wait) -> bool {
+    ending(graph, wait).is_some()
+}
+
+/// How the wait ended, and by which thread: `None` where no thread did it.
+fn ending(graph: &Graph, wait: &Wait) -> Option<(EdgeKind, u32)> {
+    let edges = graph.into(wait.next?).iter();
+    let strong = edges.filter(|edge| edge.kind().is_strong()).last()?;
+    let from = if strong.from == NOBODY {
+        u32::MAX
+    } else {
+        graph.vertex(strong.from).thread
+    };
+    Some((strong.kind(), from))
+}
+
+fn candidates<'g>(graph: &'g Graph, hang: &'g Wait) -> impl Iterator<Item = Wait> + 'g {
+    let thread = graph.vertex(hang.vertex).thread;
+    graph.waits(thread).filter(move |wait| {
+        wait.vertex != hang.vertex
+            && same_place(graph, wait.vertex, hang.vertex)
+            && wait.dur().saturating_mul(MUCH_SHORTER) <= hang.dur()
+            && ended_by_thread(graph, wait)
+    })
+}
+
+/// Whether there are much shorter waits in the same place.
+pub fn is_unusual(graph: &Graph, hang: &Wait) -> bool {
+    candidates(graph, hang).next().is_some()
+}
+
+/// How many of the vertex and those before it, `preceding` at most, have the same semantic events, up to the first that has not.
+fn similarity(graph: &Graph, a: u32, b: u32, preceding: usize) -> usize {
+    let back = |vertex: u32| {
+        let list = graph.of(graph.vertex(vertex).thread);
+        let place = list.partition_point(|&other| other < vertex);
+        let before = list[..=place].iter().rev();
+        before.map(|&other| graph.vertex(other).semantics)
+    };
+    let both = back(a).zip(back(b)).take(preceding + 1);
+    both.take_while(|(a, b)| a == b).count()
+}
+
+/// The best of those that the same thread ended in the same way stands for all of these. The rule's choice is first: the most similar, of
+/// those the newest before the hang, else the first after it.
+fn offered(graph: &Graph, hang: &Wait, preceding: usize) -> Vec<Wait> {
+    let mut all: Vec<Wait> = candidates(graph, hang).collect();
+    all.sort_by_cached_key(|wait| {
+        let similar = similarity(graph, wait.vertex, hang.vertex, preceding);
+        let distance = wait.start.abs_diff(hang.start);
+        (
+            std::cmp::Reverse(similar),
+            wait.start > hang.start,
+            distance,
+        )
+    });
+    let mut endings = Vec::new();
+    all.retain(|wait| {
+        let ending = ending(graph, wait);
+        let is_new = !endings.contains(&ending);
+        if is_new {
+            endings.push(ending);
+        }
+        is_new
+    });
+    all.truncate(OFFERED);
+    all
+}
+
+fn choice(graph: &Graph, wait: &Wait) -> Choice {
+    let (edge, by) = ending(graph, wait).unzip();
+    let by = by.and_then(|thread| graph.meta.threads.get(thread as usize));
+    let thread = graph.thread(wait.vertex);
+    Choice {
+        vertex: Some(wait.vertex),
+        tid: Some(thread.tid),
+        thread: Some(thread.name.clone()),
+        start: Some(wait.start),
+        dur: Some(wait.dur()),
+        edge: edge.map(EdgeKind::name),
+        by_tid: by.map(|by| by.tid),
+        by_thread: by.map(|by| by.name.clone()),
+        stack: stack(graph, wait.vertex),
+    }
+}
+
+/// Asks where different threads ended the waits that went well.
+pub fn baseline(
+    graph: &Graph,
+    hang: &Wait,
+    preceding: usize,
+    guide: &mut Guide,
+) -> Result<Option<Wait>, Box<Question>> {
+    let offered = offered(graph, hang, preceding);
+    if offered.len() < 2 {
+        return Ok(offered.first().copied());
+    }
+    let thread = graph.thread(hang.vertex);
+    let chosen = guide.choose(Question {
+        topic: Topic::Baseline,
+        vertex: hang.vertex,
+        tid: thread.tid,
+        thread: thread.name.clone(),
+        choices: offered.iter().map(|wait| choice(graph, wait)).collect(),
+    })?;
+    Ok(Some(offered[chosen]))
+}
