@@ -8,6 +8,7 @@ use crate::compound;
 use crate::condition::Condition;
 use crate::dependence::Dependence;
 use crate::interpreter;
+use crate::look_again;
 use crate::progress::Progress;
 use crate::report::LoopKind;
 use crate::slice::{Exit, Slicer, Source};
@@ -34,8 +35,13 @@ pub struct Candidate {
     pub steady: bool,
     /// Read by an atomic read-modify-write.
     pub atomic: bool,
+    /// It holds an address near which the loop reads.
+    pub followed: bool,
     pub kind: DataKind,
 }
+
+/// An object that a word points to is no larger, as far as it is read.
+const OBJECT: u64 = 4096;
 
 /// See the module.
 pub struct Analysis {
@@ -54,6 +60,8 @@ pub struct Analysis {
     /// loop: work is being done.
     pub work: bool,
     pub progress: Progress,
+    /// Steps of reads that found what they found before.
+    pub same_again: FxHashSet<u32>,
     /// The loop runs a program of its own (see `interpreter.rs`).
     pub interprets: bool,
 }
@@ -121,7 +129,8 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
     let own_words = collector.own_words.clone();
     let candidates = collector.finish();
     let kind = kind(window, &spin);
-    let progress = Progress::of(window, &spin);
+    let same_again = look_again::same_again(window);
+    let progress = Progress::of(window, &spin, &same_again);
     Some(Analysis {
         work: own.work,
         kind,
@@ -132,6 +141,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         calls,
         own_words,
         progress,
+        same_again,
         interprets: interpreter::interprets(window, &spin),
         spin,
     })
@@ -331,6 +341,7 @@ impl Collector<'_> {
             rounds: 0,
             steady: true,
             atomic: false,
+            followed: false,
             kind,
         });
         candidate.atomic |= atomic;
@@ -389,7 +400,16 @@ impl Collector<'_> {
                 }
             }
         }
+        let last = self.spin.starts[self.spin.starts.len() - 2]..whole;
+        let accesses = last.flat_map(|step| self.window.accesses(step));
+        let mut read: Vec<u64> = accesses.filter_map(|access| access.address).collect();
+        read.sort_unstable();
         let mut list: Vec<Candidate> = self.found.into_values().collect();
+        for candidate in list.iter_mut().filter(|candidate| candidate.bytes == 8) {
+            let to = candidate.value.unwrap_or(0);
+            let next = read.get(read.partition_point(|at| *at < to));
+            candidate.followed = next.is_some_and(|at| *at - to < OBJECT);
+        }
         list.sort_by_key(|c| c.address);
         list
     }

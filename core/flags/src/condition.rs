@@ -273,6 +273,31 @@ impl Condition {
             && self.leaving_value(address, bits, now).is_none()
     }
 
+    /// Would a word of several, zero now, have to become negative? (One of the counts whose sum is not zero.)
+    pub fn is_owed_by_others(&self, address: u64, bits: u32, now: u64) -> bool {
+        let negative = |value: u64| bits > 1 && value >> (bits - 1) & 1 == 1;
+        now & mask(bits) == 0
+            && self.other_loads(address) > 0
+            && (self.left.loads(address, bits) || self.right.loads(address, bits))
+            && self.leaving_value(address, bits, now).is_some_and(negative)
+    }
+
+    fn other_loads(&self, address: u64) -> usize {
+        let loads = |side: &Expression| side.count_loads(&|at| at != address);
+        loads(&self.left) + loads(&self.right)
+    }
+
+    /// Is it a test of being zero?
+    pub fn tests_for_zero(&self) -> bool {
+        self.right == Expression::Number(0) && self.without_difference().is_none()
+    }
+
+    /// Does the loop go on as long as the word is not zero?
+    pub fn leaves_at_zero(&self) -> bool {
+        let is_word = matches!(self.left, Expression::Load { .. });
+        self.leaves == Relation::Equal && is_word && self.tests_for_zero()
+    }
+
     /// Some value at `address` that would make it leave; the nearest to what is usual.
     pub fn leaving_value(&self, address: u64, bits: u32, now: u64) -> Option<u64> {
         let m = mask(bits);
@@ -364,6 +389,34 @@ mod tests {
         assert_eq!(text_of(Relation::NotEqual), "value != 0x0");
         assert_eq!(text_of(Relation::Less), "value > 0x0 (signed)");
         assert_eq!(text_of(Relation::BelowOrEqual), "value >= 0x0");
+    }
+
+    #[test]
+    fn of_counts_those_that_are_zero_owe_nothing() {
+        let word = |address, value| {
+            let bits = 32;
+            Box::new(Expression::Load {
+                address,
+                bits,
+                value,
+            })
+        };
+        let sum = Expression::Binary(Operator::Add, word(0x1000, 0), word(0x1004, 1));
+        let condition = Condition {
+            left: sum,
+            right: Expression::Number(0),
+            leaves: Relation::Equal,
+            bits: 32,
+        };
+        assert!(condition.is_owed_by_others(0x1000, 32, 0));
+        assert!(!condition.is_owed_by_others(0x1004, 32, 1));
+        let less = Condition {
+            left: load(32),
+            right: Expression::Number(0),
+            leaves: Relation::Less,
+            bits: 32,
+        };
+        assert!(!less.is_owed_by_others(0x1000, 32, 0), "an error code");
     }
 
     #[test]

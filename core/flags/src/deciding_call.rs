@@ -65,7 +65,7 @@ impl Builder<'_> {
             Some("other threads wake it in (nearly) every iteration: it is served")
         } else if self.outside.live && !analysis.progress.repeats {
             Some("no two iterations go the same way: it does something else each time")
-        } else if call.moves_data() {
+        } else if call.moves_data() && !analysis.same_again.contains(&step) {
             Some("it hands data over: the loop makes progress")
         } else if count < LEAST || count * 2 < rounds {
             Some("it is made in few iterations only")

@@ -92,6 +92,10 @@ impl Outside {
                 let why = "its other way leads to another test before it leaves";
                 return Some((-0.1, why.into()));
             }
+            Some(OtherWay::Dies) => {
+                let why = "its other way never returns: a check that failed";
+                return Some((-0.2, why.into()));
+            }
             Some(OtherWay::Fails) => {
                 let why = "its other way returns an error";
                 return Some((-0.05, why.into()));
@@ -250,6 +254,7 @@ mod tests {
             rounds: 9,
             steady: true,
             atomic: false,
+            followed: false,
             kind: DataKind::Global,
         };
         let mut outside = Outside::default();

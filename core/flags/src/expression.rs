@@ -147,6 +147,18 @@ impl Expression {
         }
     }
 
+    /// How many loads of such addresses take part.
+    pub fn count_loads(&self, meant: &dyn Fn(u64) -> bool) -> usize {
+        match self {
+            Expression::Load { address, .. } => usize::from(meant(*address)),
+            Expression::Binary(_, a, b) => a.count_loads(meant) + b.count_loads(meant),
+            Expression::Test(_, _, sides) => {
+                sides.0.count_loads(meant) + sides.1.count_loads(meant)
+            }
+            _ => 0,
+        }
+    }
+
     pub fn render(&self, name: &dyn Fn(u64) -> String, out: &mut String) {
         use fmt::Write;
         match self {

@@ -21,6 +21,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register}
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
+use crate::endings;
 use crate::slice::Exit;
 use crate::window::Window;
 
@@ -39,6 +40,8 @@ pub enum OtherWay {
     Tests,
     /// To the function's return with an error: negative.
     Fails,
+    /// To a function that never returns.
+    Dies,
 }
 
 /// The exit branches, by address, whose other way does not simply leave.
@@ -66,6 +69,8 @@ pub fn other_ways(
             Some(OtherWay::Stays)
         } else if returned(exit.other, None, read).is_some_and(is_error) {
             Some(OtherWay::Fails)
+        } else if endings::never_returns(exit.other, names, read) {
+            Some(OtherWay::Dies)
         } else {
             function.other_way(exit, window, analysis)
         };

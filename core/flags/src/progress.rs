@@ -24,9 +24,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn of(window: &Window, spin: &SpinLoop) -> Progress {
+    /// `same_again`: steps of reads that found nothing new.
+    pub fn of(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> Progress {
         Progress {
-            consumes: consumes(window, spin) || takes_what_is_ready(window),
+            consumes: consumes(window, spin, same_again) || takes_what_is_ready(window),
             is_woken: is_woken(window, spin),
             repeats: repeats(window, spin),
         }
@@ -41,7 +42,7 @@ fn in_loop<'w>(window: &'w Window, spin: &SpinLoop) -> impl Iterator<Item = &'w 
         .filter(move |call| call.step >= first)
 }
 
-fn consumes(window: &Window, spin: &SpinLoop) -> bool {
+fn consumes(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> bool {
     let rounds = spin.starts.len() as u64 - 1;
     let own = in_loop(window, spin);
     let sleeps = own
@@ -60,7 +61,9 @@ fn consumes(window: &Window, spin: &SpinLoop) -> bool {
         });
         all_words && ways == [true, true]
     };
-    let others = calls.iter().filter(|call| !wakes_itself(call.args[0]));
+    let others = calls
+        .iter()
+        .filter(|call| !wakes_itself(call.args[0]) && !same_again.contains(&call.step));
     others.count() as u64 * 4 >= rounds * 3
 }
 
@@ -171,7 +174,7 @@ mod tests {
             iterations: 6,
             end: window.len(),
         };
-        Progress::of(&window, &spin)
+        Progress::of(&window, &spin, &FxHashSet::default())
     }
 
     #[test]

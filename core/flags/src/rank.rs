@@ -3,7 +3,9 @@
 use flagfinder_code::{DataHome, DataKind, Names};
 
 use crate::analysis::{is_runtime_module, is_runtime_symbol, Analysis, Candidate};
+use crate::condition::Condition;
 use crate::evidence::Outside;
+use crate::report::LoopKind;
 use crate::slice::Exit;
 use crate::window::Window;
 
@@ -87,6 +89,8 @@ struct ExitDepths {
     own: Vec<bool>,
     /// The loop is that of a language's scheduler.
     schedules: bool,
+    /// The C library does nothing but wait: pthread_spin_lock.
+    library_waits: bool,
 }
 
 impl ExitDepths {
@@ -119,7 +123,10 @@ impl ExitDepths {
         };
         let generated = |exit: &Exit| names.code(window.pc(exit.step)).module.is_none();
         let many = analysis.candidates.len() > GUARDS;
+        let marker = names.code(window.code_at(analysis.spin.marker).pc());
+        let pauses = matches!(analysis.kind, LoopKind::Pause | LoopKind::Rmw);
         ExitDepths {
+            library_waits: pauses && marker.module.as_deref().is_some_and(is_runtime_module),
             guard: analysis
                 .exits
                 .iter()
@@ -128,11 +135,7 @@ impl ExitDepths {
             depth: analysis.exits.iter().zip(&own).map(depth).collect(),
             own,
             runtime: analysis.exits.iter().map(runtime).collect(),
-            schedules: names
-                .code(window.code_at(analysis.spin.marker).pc())
-                .symbol
-                .as_deref()
-                .is_some_and(is_runtime_symbol),
+            schedules: marker.symbol.as_deref().is_some_and(is_runtime_symbol),
         }
     }
 }
@@ -206,6 +209,15 @@ fn one(
         scale.add(-0.25, "it bounds a count elsewhere in the loop");
     }
     place(candidate, names, tid, &mut scale);
+    let test = analysis.conditions[exit].as_ref();
+    if is_pointer(candidate, names) {
+        // Itself compared with another (the ends of a queue), it is what is tested; else mostly the way to it.
+        let compared = test.is_some_and(|test| {
+            test.mentions(candidate.address, candidate.bytes) && !test.tests_for_zero()
+        });
+        let by = if compared { -0.04 } else { -0.1 };
+        scale.add(by, "its value is a pointer");
+    }
     outside.judge(candidate, tid, &mut |by, why| scale.add(by, why));
     if analysis.work {
         scale.add(-0.15, "the loop also writes ever new data: it does work");
@@ -264,6 +276,18 @@ fn exit_bonus(
         bonus -= 0.25;
         why.push("whatever it were, the others would keep the branch as it is".into());
     }
+    let test = analysis.conditions[index].as_ref().filter(|_| mentioned);
+    let now = candidate.value.unwrap_or(u64::MAX);
+    let owed =
+        test.is_some_and(|c| c.is_owed_by_others(candidate.address, candidate.bytes * 8, now));
+    if owed {
+        bonus -= 0.12;
+        why.push("zero already, it would have to become negative: others owe the change".into());
+    }
+    if candidate.followed && test.is_some_and(Condition::leaves_at_zero) {
+        bonus -= 0.15;
+        why.push("the loop reads what it points to: a check for null".into());
+    }
     let checked = analysis.conditions[index]
         .as_ref()
         .is_some_and(|c| c.checks_for_one_value());
@@ -287,7 +311,9 @@ fn exit_bonus(
             "it is compared with something the loop itself changes (a counter, a bound)".into(),
         );
     }
-    if depths.runtime[index] {
+    // A lock that the C library waits for itself is as good as one of the program's own.
+    let waits = depths.library_waits && !outside.of_runtime.contains(&candidate.address);
+    if depths.runtime[index] && !waits {
         bonus -= 0.25;
         why.push("the exit lies in the C library or language runtime".into());
     }
@@ -328,11 +354,11 @@ fn place(candidate: &Candidate, names: &Names, tid: u32, scale: &mut Scale) {
         (_, DataKind::Stack) => scale.add(-0.15, "it is on a stack"),
         _ => {}
     }
-    let pointer = candidate.bytes == 8
+}
+
+fn is_pointer(candidate: &Candidate, names: &Names) -> bool {
+    candidate.bytes == 8
         && candidate
             .value
-            .is_some_and(|v| v > 0x1000 && names.data(v).kind != DataKind::Unknown);
-    if pointer {
-        scale.add(-0.1, "its value is a pointer");
-    }
+            .is_some_and(|v| v > 0x1000 && names.data(v).kind != DataKind::Unknown)
 }

@@ -1,0 +1,109 @@
+//! Ways that end in a function which never returns: a bounds check that failed, an assertion, a throw.
+//!
+//! A loop can be left by them, but that is not what it waits for. Told by the code, not by names: within its extent such
+//! a function holds no return that its entry leads to. Blind spots: functions of unknown extent, and
+//! of other modules where nobody has called them yet (the linker's table has no address then).
+
+use flagfinder_code::Names;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use rustc_hash::FxHashSet;
+
+use crate::natural::{ReadCode, LONGEST};
+
+/// Instructions on the way to such a call.
+const SHORT_WAY: usize = 32;
+/// Functions that hand over to each other.
+const DEEP: u32 = 3;
+
+/// Does the way from `pc` lead straight to one?
+pub fn never_returns(mut pc: u64, names: &Names, read: &ReadCode) -> bool {
+    for _ in 0..SHORT_WAY {
+        let code = instruction(pc, read);
+        pc = code.next_ip();
+        match code.flow_control() {
+            FlowControl::Exception => return true,
+            FlowControl::Call | FlowControl::IndirectCall => {
+                if target(&code, read).is_some_and(|callee| ends_it_all(callee, names, read, DEEP))
+                {
+                    return true;
+                }
+            }
+            FlowControl::UnconditionalBranch => pc = code.near_branch_target(),
+            FlowControl::Next => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
+fn instruction(pc: u64, read: &ReadCode) -> Instruction {
+    let mut bytes = [0u8; 15];
+    let got = read(pc, &mut bytes);
+    Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE).decode()
+}
+
+/// Where a call or jump goes: by the instruction, or by a word of the linker's, also over its stub.
+fn target(code: &Instruction, read: &ReadCode) -> Option<u64> {
+    match code.flow_control() {
+        FlowControl::Call | FlowControl::UnconditionalBranch => {
+            let to = code.near_branch_target();
+            let stub = instruction(to, read);
+            let jumps = stub.flow_control() == FlowControl::IndirectBranch;
+            Some(if jumps { target(&stub, read)? } else { to })
+        }
+        FlowControl::IndirectCall | FlowControl::IndirectBranch
+            if code.is_ip_rel_memory_operand() =>
+        {
+            let mut word = [0u8; 8];
+            let whole = read(code.ip_rel_memory_address(), &mut word) == word.len();
+            whole.then(|| u64::from_le_bytes(word))
+        }
+        _ => None,
+    }
+}
+
+/// Is there no way from the function's entry to a return?
+fn ends_it_all(entry: u64, names: &Names, read: &ReadCode, depth: u32) -> bool {
+    let extent = names.function(entry);
+    let Some((start, end)) =
+        extent.filter(|(start, end)| *start == entry && end - start <= LONGEST)
+    else {
+        return false;
+    };
+    let mut code = vec![0u8; (end - start) as usize];
+    let got = read(start, &mut code);
+    if got < code.len() {
+        return false;
+    }
+    let mut seen = FxHashSet::default();
+    let mut work = vec![start];
+    while let Some(pc) = work.pop() {
+        if !(start..end).contains(&pc) || !seen.insert(pc) {
+            continue;
+        }
+        let bytes = &code[(pc - start) as usize..];
+        let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+        match instruction.flow_control() {
+            FlowControl::Return => return false,
+            FlowControl::IndirectBranch => return false,
+            FlowControl::Exception => {}
+            FlowControl::UnconditionalBranch => {
+                let to = instruction.near_branch_target();
+                let leaves = !(start..end).contains(&to);
+                if leaves && !(depth > 0 && ends_it_all(to, names, read, depth - 1)) {
+                    return false;
+                }
+                work.push(to);
+            }
+            FlowControl::ConditionalBranch => {
+                let to = instruction.near_branch_target();
+                if !(start..end).contains(&to) {
+                    return false;
+                }
+                work.extend([to, instruction.next_ip()]);
+            }
+            _ => work.push(instruction.next_ip()),
+        }
+    }
+    true
+}

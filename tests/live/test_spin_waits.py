@@ -1,0 +1,47 @@
+"""`flagfinder spin` on waits found in the field: what is checked in passing is not what is waited for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from harness import announced_flags, flagfinder, kill_session, run
+
+SOURCE = Path(__file__).parent / "programs" / "waits.cpp"
+WAITS = ["checked_index", "queue_ends", "sum_of_counts", "library_spinlock", "status_file"]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("waits") / "waits"
+    ran = run(["g++", "-std=c++17", "-O2", "-g", "-pthread", str(SOURCE), "-o", str(built)], timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    return built
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", WAITS)
+def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -> None:
+    error = tmp_path / "stderr"
+    with error.open("wb") as stderr:
+        process = subprocess.Popen([program, name, tmp_path / "status"], stderr=stderr, start_new_session=True)
+    try:
+        while "FLAG" not in error.read_text():
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        ran = flagfinder("spin", "--json", "--budget", "10", str(process.pid), timeout=90)
+        assert ran.returncode == 0, ran.stderr + ran.stdout
+        assert process.poll() is None, "the program did not survive"
+    finally:
+        kill_session(process)
+    flags = json.loads(ran.stdout)["threads"][0]["flags"]
+    named = [(f["rank"], f["name"], f["confidence"]) for f in flags]
+    if name == "status_file":
+        assert flags[0]["kind"] == "syscall" and flags[0]["symbol"] == "read", named
+        return
+    address, size = announced_flags(error.read_text())[0]
+    assert (int(flags[0]["address"]["spin"], 16), flags[0]["size"]) == (address, size), named
