@@ -16,12 +16,21 @@ HangClass = Literal["LongRunning", "RepeatedYield", "LongWait"]
 
 
 @dataclass(frozen=True)
+class Place:
+    """A place in code: ``offset`` is the address as linked."""
+
+    module: str
+    offset: int
+
+
+@dataclass(frozen=True)
 class Culprit:
     """A thread that did something unusual while others waited for it.
 
     ``start`` and ``dur`` in ns (CLOCK_MONOTONIC); ``doing`` in words; ``depth`` is how far from the hang it is, 0 the
     hang itself; ``stack``: call sites where it blocked, innermost first (of one that computed, where it did in the
-    end); empty without ``--stacks``.
+    end); empty without ``--stacks``. ``places``: where these are, ``places_before``: where it blocked before that;
+    ``call``: the call that it blocked in.
     """
 
     vertex: int
@@ -34,6 +43,9 @@ class Culprit:
     doing: str
     depth: int
     stack: tuple[str, ...]
+    places: tuple[Place | None, ...]
+    places_before: tuple[Place | None, ...]
+    call: str | None
 
 
 @dataclass(frozen=True)
@@ -135,6 +147,21 @@ def _question(choices: list[dict[str, Any]], **fields: Any) -> Question:
     return Question(choices=tuple(offered), **fields)
 
 
-def _culprit(stack: list[str], **fields: Any) -> Culprit:
+def _culprit(
+    stack: list[str],
+    places: list[dict[str, Any] | None],
+    places_before: list[dict[str, Any] | None],
+    **fields: Any,
+) -> Culprit:
     hang_class = fields.pop("class")
-    return Culprit(hang_class=hang_class, stack=tuple(stack), **fields)
+    return Culprit(
+        hang_class=hang_class,
+        stack=tuple(stack),
+        places=_places(places),
+        places_before=_places(places_before),
+        **fields,
+    )
+
+
+def _places(raw: list[dict[str, Any] | None]) -> tuple[Place | None, ...]:
+    return tuple(Place(**place) if place else None for place in raw)

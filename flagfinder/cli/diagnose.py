@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
+from flagfinder.debuggers import DEBUGGERS, hang_script
 from flagfinder.diagnose import diagnose
 from flagfinder.graph import open_graph
+from flagfinder.poke import load_flag
 from flagfinder.report.graph_report import show_diagnosis
 from flagfinder.report.questions import AnswerFile, Ask, on_terminal
 from flagfinder.report.terminal import Terminal
@@ -19,6 +21,7 @@ _EXAMPLES = """\
   flagfinder diagnose run.graph --answers answers.txt  the same, by the number of a choice on each line
   flagfinder diagnose run.graph --auto
   flagfinder diagnose run.graph --auto --thread 4711 --at 123456789012 --json
+  flagfinder diagnose run.graph --auto --emit gdb > stop.py; gdb -x stop.py --args ./app
 
 exit codes: 0 a hang was explained, 1 there is none, 2 failure, 65 no graph"""
 
@@ -38,6 +41,15 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--thread", type=int, metavar="TID", help="the thread that hung (default: the main thread)")
     parser.add_argument("--at", type=int, metavar="NS", help="when (default: the last mark, or what was most unusual)")
     parser.add_argument(
+        "--emit",
+        choices=DEBUGGERS,
+        help="print a script instead, with which the debugger stops where the culprit waited, or began to compute, and "
+        "watches what it waits for",
+    )
+    parser.add_argument(
+        "--flag", metavar="FILE#RANK", help="with --emit: what it polls, of a spin or diff report (JSON)"
+    )
+    parser.add_argument(
         "--preceding",
         type=_stretches,
         default=0,
@@ -52,7 +64,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     ask: Ask | None = answers.ask if answers else None
     if answers is None and not options.auto and sys.stdin.isatty():
         ask = on_terminal(terminal)
-    found = diagnose(open_graph(options.file), options.thread, options.at, options.preceding, ask)
+    graph = open_graph(options.file)
+    found = diagnose(graph, options.thread, options.at, options.preceding, ask)
     if answers and answers.left:
         terminal.warning(f"{options.answers}: {count(answers.left, 'answer')} to questions that were not asked")
     if found is None:
@@ -61,7 +74,10 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         else:
             terminal.result("no hang: no thread ran or waited for a millisecond, or there is no such thread")
         return EXIT_NOTHING_FOUND
-    if options.json:
+    if options.emit:
+        flag = load_flag(options.flag) if options.flag else None
+        terminal.raw(hang_script(options.emit, found.culprits[0], flag, graph.summary()["command"]))
+    elif options.json:
         print_json(terminal, "diagnose", found.raw)
     else:
         show_diagnosis(terminal, found)

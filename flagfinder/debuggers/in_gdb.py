@@ -2,6 +2,8 @@
 
 import gdb
 
+SYSCALL_BYTES = 2
+CALL_BYTES = range(7, 1, -1)
 TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long"}
 
 
@@ -72,9 +74,61 @@ def run_to(address):
     return bool(pid()) and register("rip") == address
 
 
+def is_called():
+    """Whether the selected thread has the caller on its stack."""
+    caller, frame = address_of(pid(), FACTS["branch"]), gdb.newest_frame()
+    while frame is not None and frame.pc() != caller:
+        frame = frame.older()
+    return frame is not None
+
+
+def call_before(after):
+    """Where the call instruction begins that returns to the address; its tail may look like a shorter one."""
+    architecture = gdb.selected_frame().architecture()
+    for length in CALL_BYTES:
+        found = architecture.disassemble(after - length)[0]
+        if found["length"] == length and found["asm"].startswith("call"):
+            return after - length
+    return None
+
+
+def run_alone_to(places):
+    """The selected thread goes on to one of the addresses; the others, which would have to be stepped over them, don't."""
+    breakpoints = [gdb.Breakpoint(f"*{place:#x}", internal=True) for place in places]
+    gdb.execute("set scheduler-locking on")
+    gdb.execute("continue", to_string=True)
+    gdb.execute("set scheduler-locking off")
+    for breakpoint in breakpoints:
+        breakpoint.delete()
+
+
+def stop_before_the_wait(after):
+    """Whether a thread stands at the system call, made by the call that returns to the address.
+
+    The breakpoint is at that call: stepping over one at the system call would stop all other threads while it blocks.
+    """
+    call, wait = call_before(after), address_of(pid(), FACTS["wait"])
+    while call is not None and run_with(gdb.Breakpoint(f"*{call:#x}", internal=True)):
+        run_alone_to([wait, after])
+        if pid() and register("rip") == wait:
+            return True
+    return False
+
+
+def waits_behind(call):
+    """Whether a thread is in the system call at the address already; it is selected then."""
+    for thread in gdb.selected_inferior().threads():
+        thread.switch()
+        if register("rip") == call + SYSCALL_BYTES and is_called():
+            return True
+    return False
+
+
 def flag_address():
-    """By its place, or by what the instruction that reads it makes of its registers."""
+    """By its place, a register, or by what the instruction that reads it makes of its registers."""
     flag = FACTS["flag"]
+    if flag["register"]:
+        return register(flag["register"])
     if flag["place"]:
         return address_of(pid(), flag["place"])
     reader = flag["reader"] and address_of(pid(), flag["reader"])
@@ -86,7 +140,7 @@ def run_with(breakpoint):
     place = int(breakpoint.location.lstrip("*"), 16)
     gdb.execute("continue", to_string=True)
     if not pid():
-        say("the program ended before it came to where the runs part, and stayed")
+        say("the program ended before it came there, and stayed")
         return False
     if register("rip") != place:
         say("stopped before the place was reached, by something else")
@@ -97,6 +151,11 @@ def run_with(breakpoint):
 
 def stop_where_the_runs_part(branch, attached):
     """Whether a thread stands at the branch, in the wait that lasts."""
+    if FACTS["hang"]:
+        if FACTS["hang"] == "computes":
+            return run_with(gdb.Breakpoint(f"*{branch:#x}", internal=True))
+        wait = address_of(pid(), FACTS["wait"])
+        return (attached and waits_behind(wait)) or stop_before_the_wait(branch)
     polled = FACTS["flag"]["polled"]
     if not (attached and polled) and not run_with(Parting(branch)):
         return False
@@ -118,17 +177,20 @@ def main():
     if not stop_where_the_runs_part(branch, attached):
         return
     number = gdb.selected_thread().num
-    say(f"thread {number} is at {FACTS['branch']['text']}, where the runs part")
+    say(f"thread {number} is at {FACTS['branch']['text']}, {FACTS['where']}")
     gdb.execute("info registers")
     gdb.execute("backtrace 12")
     flag = FACTS["flag"]
+    if flag is None:
+        say("no flag is known")
+        return
     address = flag_address()
     if address is None:
         say(f"the address of {flag['name']} does not follow from the registers here")
         return
     kind = TYPES.get(flag["size"], "unsigned char")
     value = int(gdb.parse_and_eval(f"*({kind} *){address:#x}"))
-    say(f"{flag['name']} is {value:#x} at {address:#x}; the loop ends when {flag['exit_when']}")
+    say(f"{flag['name']} is {value:#x} at {address:#x}; {FACTS['ends']} {flag['exit_when']}")
     gdb.execute(f"watch *({kind} *){address:#x}")
     say("continue, and the watchpoint shows who writes it")
 

@@ -2,6 +2,9 @@
 
 import lldb
 
+SYSCALL_BYTES = 2
+CALL_BYTES = range(7, 1, -1)
+
 
 def say(text):
     print(f"flagfinder: {text}")
@@ -77,9 +80,64 @@ def operand_at(target, thread):
     return operand_address(found.GetOperands(target), frame.GetPC() + found.GetByteSize(), register)
 
 
+def is_called(process, thread):
+    """Whether the thread has the caller on its stack."""
+    caller = address_of(process.GetProcessID(), FACTS["branch"])
+    return any(frame.GetPC() == caller for frame in thread)
+
+
+def call_before(target, after):
+    """Where the call instruction begins that returns to the address; its tail may look like a shorter one."""
+    for length in CALL_BYTES:
+        found = target.ReadInstructions(lldb.SBAddress(after - length, target), 1, "intel")
+        found = found.GetInstructionAtIndex(0)
+        if found.GetByteSize() == length and found.GetMnemonic(target).startswith("call"):
+            return after - length
+    return None
+
+
+def run_alone_to(target, process, thread, places):
+    """The thread goes on to one of the addresses; the others, which would have to be stepped over them, don't."""
+    breakpoints = [target.BreakpointCreateByAddress(place) for place in places]
+    others = [other for other in process if other.GetThreadID() != thread.GetThreadID()]
+    for other in others:
+        other.Suspend()
+    process.Continue()
+    for other in others:
+        other.Resume()
+    for breakpoint in breakpoints:
+        target.BreakpointDelete(breakpoint.GetID())
+
+
+def stop_before_the_wait(target, process, after):
+    """The thread that stands at the system call, made by the call that returns to the address; None without one.
+
+    The breakpoint is at that call: stepping over one at the system call would stop all other threads while it blocks.
+    """
+    call, wait = call_before(target, after), address_of(process.GetProcessID(), FACTS["wait"])
+    while call is not None:
+        thread = run_to(target, process, call)
+        if thread is None:
+            break
+        run_alone_to(target, process, thread, [wait, after])
+        if process.GetState() == lldb.eStateStopped and thread.GetFrameAtIndex(0).GetPC() == wait:
+            return thread
+    return None
+
+
+def waits_behind(process, call):
+    """The thread that is in the system call at the address already; None without one."""
+    for thread in process:
+        if thread.GetFrameAtIndex(0).GetPC() == call + SYSCALL_BYTES and is_called(process, thread):
+            return thread
+    return None
+
+
 def flag_address(target, process, thread):
-    """By its place, or by what the instruction that reads it makes of its registers."""
+    """By its place, a register, or by what the instruction that reads it makes of its registers."""
     flag, pid = FACTS["flag"], process.GetProcessID()
+    if flag["register"]:
+        return thread.GetFrameAtIndex(0).FindRegister(flag["register"]).GetValueAsUnsigned()
     if flag["place"]:
         return address_of(pid, flag["place"])
     if not flag["reader"]:
@@ -99,6 +157,12 @@ def show_state(thread):
 
 def stop_where_the_runs_part(target, process, branch, attached):
     """The thread that stands at the branch, in the wait that lasts; None when it does not come to that."""
+    if FACTS["hang"]:
+        if FACTS["hang"] == "computes":
+            return run_to(target, process, branch)
+        wait = address_of(process.GetProcessID(), FACTS["wait"])
+        there = waits_behind(process, wait) if attached else None
+        return there or stop_before_the_wait(target, process, branch)
     seen, waits, thread = {}, Waits(), None
 
     def comes_as_recorded(other):
@@ -130,12 +194,15 @@ def show(debugger):
         return
     thread = stop_where_the_runs_part(target, process, branch, attached)
     if thread is None:
-        say("the program ended, or stopped elsewhere, before it came to where the runs part, and stayed")
+        say("the program ended, or stopped elsewhere, before it came there, and stayed")
         return
     process.SetSelectedThread(thread)
-    say(f"thread {thread.GetIndexID()} is at {FACTS['branch']['text']}, where the runs part")
+    say(f"thread {thread.GetIndexID()} is at {FACTS['branch']['text']}, {FACTS['where']}")
     show_state(thread)
     flag = FACTS["flag"]
+    if flag is None:
+        say("no flag is known")
+        return
     address = flag_address(target, process, thread)
     if address is None:
         say(f"the address of {flag['name']} does not follow from the registers here")
@@ -143,7 +210,7 @@ def show(debugger):
     error = lldb.SBError()
     size = flag["size"] if flag["size"] in (1, 2, 4, 8) else 1
     value = process.ReadUnsignedFromMemory(address, size, error)
-    say(f"{flag['name']} is {value:#x} at {address:#x}; the loop ends when {flag['exit_when']}")
+    say(f"{flag['name']} is {value:#x} at {address:#x}; {FACTS['ends']} {flag['exit_when']}")
     watchpoint = target.WatchAddress(address, size, False, True, error)
     if error.Fail() or not watchpoint.IsValid():
         say(f"no watchpoint could be set: {error}")

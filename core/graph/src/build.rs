@@ -311,7 +311,9 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
             vertex.end = last;
         }
     }
-    (builder.meta.sites, builder.meta.stacks) = builder.stacks.resolve(file);
+    let named = builder.stacks.resolve(file);
+    (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
+    builder.meta.stacks = named.stacks;
     let mut graph = Graph::new(builder.meta, builder.vertices, builder.edges);
     flags::add(&mut graph, watched);
     graph

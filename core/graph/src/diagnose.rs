@@ -4,11 +4,12 @@
 //! The threads on the path that woke the baseline, and on the one that ended the hang if it ended, should have done so again: each of
 //! them that did something unusual meanwhile is a culprit, and is diagnosed in turn ("the culprit of the culprit").
 
+use flagfinder_events::Call;
 use serde::{Deserialize, Serialize};
 
 use crate::activity::{describe, during, stretches, Activity, Class};
 use crate::baseline::{baseline, ended_by_thread, is_unusual};
-use crate::graph::{EdgeKind, Graph, Wait};
+use crate::graph::{EdgeKind, Graph, Place, Wait};
 use crate::question::{Asked, Guide, Question};
 use crate::slice::{slice, Step};
 
@@ -60,6 +61,12 @@ pub struct Culprit {
     pub depth: usize,
     /// Call sites where it blocked, innermost first; of one that computed, where it did in the end.
     pub stack: Vec<String>,
+    /// Where these are; null: in no file.
+    pub places: Vec<Option<Place>>,
+    /// The same of where it blocked before that.
+    pub places_before: Vec<Option<Place>>,
+    /// The call that it blocked in.
+    pub call: Option<String>,
 }
 
 /// What `flagfinder diagnose --json` prints beside its schema.
@@ -142,6 +149,11 @@ impl Search<'_> {
         if known {
             return;
         }
+        let now = self.graph.vertex(vertex);
+        let all = self.graph.of(now.thread);
+        let place = all.partition_point(|&other| other < vertex);
+        let before = place.checked_sub(1);
+        let before = before.map(|place| self.graph.vertex(all[place]).stack);
         self.culprits.push(Culprit {
             vertex,
             tid: thread.tid,
@@ -153,6 +165,9 @@ impl Search<'_> {
             doing: describe(self.graph, activity),
             depth,
             stack: stack(self.graph, vertex),
+            places: self.graph.places(now.stack),
+            places_before: before.map_or_else(Vec::new, |number| self.graph.places(number)),
+            call: now.call().map(|call| Call::name_of(call.number)),
         });
     }
 

@@ -145,6 +145,13 @@ pub struct Gap {
     pub count: u64,
 }
 
+/// A place in code that is the same in every process: an address in a file, as linked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub module: String,
+    pub offset: u64,
+}
+
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Meta {
     pub first: u64,
@@ -163,6 +170,9 @@ pub struct Meta {
     /// Call sites by name, and stacks of them by their numbers, innermost first. Stack 0 is empty.
     #[serde(default)]
     pub sites: Vec<String>,
+    /// Where these are; `None`: in no file.
+    #[serde(default)]
+    pub places: Vec<Option<Place>>,
     #[serde(default)]
     pub stacks: Vec<Vec<u32>>,
 }
@@ -335,6 +345,13 @@ impl Graph {
             .filter_map(|&site| self.meta.sites.get(site as usize))
             .map(String::as_str)
             .collect()
+    }
+
+    /// Where the call sites of a stack are, innermost first.
+    pub fn places(&self, number: u32) -> Vec<Option<Place>> {
+        let sites = self.meta.stacks.get(number as usize).into_iter().flatten();
+        let places = sites.map(|&site| self.meta.places.get(site as usize));
+        places.map(|place| place.cloned().flatten()).collect()
     }
 
     /// Numbers of the functions of a stack.

@@ -22,7 +22,7 @@ mod stacks;
 pub use build::build;
 pub use critical::{critical_path, CriticalPath, PathRequest};
 pub use diagnose::{diagnose, Diagnosis, Outcome, Request};
-pub use graph::{Edge, EdgeKind, Gap, Graph, Meta, ThreadMeta, Vertex, KINDS, NOBODY};
+pub use graph::{Edge, EdgeKind, Gap, Graph, Meta, Place, ThreadMeta, Vertex, KINDS, NOBODY};
 pub use profile::{profile, Profile, ProfileRow};
 pub use query::query;
 pub use question::{Asked, Choice, Question, Topic};

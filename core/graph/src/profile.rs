@@ -6,7 +6,7 @@ use flagfinder_events::{Call, Event, EventFile, Kind, State};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::stacks::Stacks;
+use crate::stacks::{Named, Stacks};
 
 /// Modules that make calls for others.
 const SERVANTS: [&str; 4] = ["(libc.so", "(ld-linux", "(libpthread", "([vdso]"];
@@ -134,7 +134,7 @@ pub fn profile(file: &EventFile) -> Profile {
         profiler.processes.insert(thread.tid, thread.pid);
     }
     file.events(|event| profiler.see(event));
-    let (sites, stacks) = profiler.stacks.resolve(file);
+    let Named { sites, stacks, .. } = profiler.stacks.resolve(file);
     let code = |stack: u32| {
         let named = stacks[stack as usize]
             .iter()

@@ -6,6 +6,8 @@ use flagfinder_code::{CallSites, Names, NamesInput};
 use flagfinder_events::EventFile;
 use rustc_hash::FxHashMap;
 
+use crate::graph::Place;
+
 /// From a process back to one whose code is known.
 const GENERATIONS: usize = 16;
 
@@ -16,6 +18,13 @@ pub(crate) struct Stacks {
     list: Vec<(u32, u32)>,
     /// A process that was forked runs its parent's code, until its own is known.
     parents: FxHashMap<u32, u32>,
+}
+
+/// What [`Meta`](crate::graph::Meta) keeps of stacks.
+pub(crate) struct Named {
+    pub sites: Vec<String>,
+    pub places: Vec<Option<Place>>,
+    pub stacks: Vec<Vec<u32>>,
 }
 
 /// A process's code.
@@ -65,12 +74,13 @@ impl Stacks {
         }
     }
 
-    /// Names of call sites, and stacks of their numbers.
-    pub fn resolve(self, file: &EventFile) -> (Vec<String>, Vec<Vec<u32>>) {
+    /// Names of call sites, where they are, and stacks of their numbers.
+    pub fn resolve(self, file: &EventFile) -> Named {
         let recorded = (file.info.started_unix_ns / 1_000_000_000) as i64;
         let maps: HashMap<u32, &str> = file.maps.iter().map(|m| (m.pid, &m.text[..])).collect();
         let mut codes: HashMap<u32, Code> = HashMap::new();
         let mut sites: Vec<String> = Vec::new();
+        let mut places = Vec::new();
         let mut numbers: HashMap<String, u32> = HashMap::new();
         let mut stacks = vec![Vec::new()];
         for (mut pid, stack) in self.list {
@@ -85,15 +95,23 @@ impl Stacks {
             let live = code.live(file.stack(stack));
             let named = live.into_iter().map(|address| {
                 *code.known.entry(address).or_insert_with(|| {
-                    let name = code.names.caller(address).to_string();
-                    *numbers.entry(name).or_insert_with_key(|name| {
+                    let site = code.names.caller(address);
+                    *numbers.entry(site.to_string()).or_insert_with_key(|name| {
                         sites.push(name.clone());
+                        places.push(site.module.map(|module| Place {
+                            module,
+                            offset: site.offset,
+                        }));
                         sites.len() as u32 - 1
                     })
                 })
             });
             stacks.push(named.collect());
         }
-        (sites, stacks)
+        Named {
+            sites,
+            places,
+            stacks,
+        }
     }
 }
