@@ -86,9 +86,9 @@ impl<'p> CodeMap<'p> {
     /// When the block belongs to another process.
     #[inline]
     pub fn index(&self, block: &Block) -> usize {
-        let blocks = self.process.blocks();
-        let index = blocks.element_offset(block);
-        index.expect("the block is of this process")
+        self.process
+            .index_of(block)
+            .expect("the block is of this process")
     }
 
     /// Identity of a module of the process.

@@ -42,7 +42,7 @@ impl<'a> Meter<'a> {
     /// A scan has seen `index` blocks of its thread.
     #[inline]
     pub fn tick(&self, index: u64) {
-        if index.is_multiple_of(STRIDE) {
+        if index % STRIDE == 0 {
             self.report(STRIDE);
         }
     }

@@ -46,7 +46,7 @@ impl<'p> DecodedBlocks<'p> {
 
     /// `None` for a block that is none of the process's.
     pub fn get(&self, block: &Block) -> Option<&Codes> {
-        let index = self.process.blocks().element_offset(block)?;
+        let index = self.process.index_of(block)?;
         Some(self.blocks.get(index)?.get_or_init(|| {
             let mut factory = InstructionInfoFactory::new();
             let instructions: Box<[_]> = CodeBlock::decode(block.pc, &block.code)
@@ -71,7 +71,7 @@ impl<'p> DecodedBlocks<'p> {
         if let Some(base) = base.filter(|&base| base != 0) {
             return Ok(Some(base));
         }
-        let index = self.process.threads().element_offset(thread);
+        let index = self.process.thread_index(thread);
         let Some(cell) = index.and_then(|index| self.set_bases.get(index)) else {
             return Ok(None);
         };

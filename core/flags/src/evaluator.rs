@@ -366,7 +366,7 @@ impl Evaluator {
         if result >> (bits - 1) & 1 == 1 {
             flags |= SF;
         }
-        if (result as u8).count_ones().is_multiple_of(2) {
+        if (result as u8).count_ones() % 2 == 0 {
             flags |= PF;
         }
         self.machine.set_flags(ZF | SF | PF, flags);

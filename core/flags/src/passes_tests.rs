@@ -55,7 +55,7 @@ fn trace(done: usize) -> Trace {
     let reader = builder.thread(PID, READER, 0, "reader", POLL);
     let cut = |builder: &mut TraceBuilder, thread, round: usize| {
         // About as the tracer does: a checkpoint with each section of flow.
-        if round.is_multiple_of(SECTION / 2) {
+        if round % (SECTION / 2) == 0 {
             builder.checkpoint(thread, registers(FLAG));
         }
     };

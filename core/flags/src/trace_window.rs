@@ -51,7 +51,7 @@ impl Visitor for Filler {
             self.window.interruptions.push((at, Interruption::Moved));
         }
         // Now and then is enough: it is about registers that do not change.
-        if self.window.len().is_multiple_of(64) {
+        if self.window.len() % 64 == 0 {
             self.window.registers = machine.registers;
         }
         self.window.push(index, machine.registers[4]);

@@ -110,7 +110,7 @@ impl Graph {
 
 /// Bytes to values; the bytes need not be aligned.
 fn values<T: bytemuck::Pod>(bytes: &[u8]) -> Result<Vec<T>> {
-    if !bytes.len().is_multiple_of(size_of::<T>()) {
+    if bytes.len() % size_of::<T>() != 0 {
         return Err(bad("a part of odd length"));
     }
     let chunks = bytes.chunks_exact(size_of::<T>());

@@ -42,7 +42,7 @@ pub fn resolve(pid: u32, module: &str, offset: u64) -> Result<u64, StepError> {
 /// When the place is not fit for it, or the system refuses.
 pub fn poke(pid: u32, address: u64, size: usize, value: u64) -> Result<Poked, StepError> {
     check(pid)?;
-    if !matches!(size, 1 | 2 | 4 | 8) || !address.is_multiple_of(size as u64) {
+    if !matches!(size, 1 | 2 | 4 | 8) || address % size as u64 != 0 {
         return Err(StepError::new(
             "Nothing was written.",
             format!("{size} bytes at {address:#x} cannot be written at once."),

@@ -137,6 +137,15 @@ impl Process {
     pub fn blocks(&self) -> &[Block] {
         self.blocks.all()
     }
+    /// Where a block stands in `blocks()`; `None` for a block that is not one of those.
+    #[inline]
+    pub fn index_of(&self, block: &Block) -> Option<usize> {
+        index_in(self.blocks(), block)
+    }
+    /// Where a thread stands in `threads()`; `None` for a thread that is not one of those.
+    pub fn thread_index(&self, thread: &Thread) -> Option<usize> {
+        index_in(self.threads(), thread)
+    }
     /// Snapshots of /proc/PID/maps, oldest first.
     pub fn maps(&self) -> &[MapsSnapshot] {
         &self.maps
@@ -264,4 +273,12 @@ pub fn settled_records(raw: &[u8]) -> usize {
         at += taken;
     }
     at
+}
+
+/// `slice::element_offset`, which Rust has only from 1.94 on.
+#[inline]
+fn index_in<T>(all: &[T], one: &T) -> Option<usize> {
+    let bytes = (std::ptr::from_ref(one) as usize).checked_sub(all.as_ptr() as usize)?;
+    let index = bytes / size_of::<T>();
+    (index < all.len()).then_some(index)
 }

@@ -91,7 +91,7 @@ fn check(address: u64, size: u64, name: &DataName) -> Result<()> {
             "Name the field that matters (--expr 'object.field'), or give --size 1, 2, 4 or 8.";
         return Err(cannot_watch(name, found, fix));
     }
-    if !address.is_multiple_of(size) {
+    if address % size != 0 {
         return Err(cannot_watch(
             name,
             format!("{address:#x} is not aligned to its {size} bytes, as debug registers need"),
