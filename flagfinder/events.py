@@ -40,7 +40,8 @@ class EventOptions:
     ``syscalls``: ``lazy`` the calls that threads block in and wake from, at hardly any cost; ``target`` every call.
     ``stacks`` takes up to ``stack_budget`` call sites where a thread blocks and where it wakes another. ``buffer`` is
     the size in bytes of the ring between kernel and recorder, a power of two. ``duration`` ends the recording after so
-    many seconds.
+    many seconds. ``mark_on_hang`` marks the moment when a main thread has not been back at its event wait (poll,
+    select, epoll) for so many seconds.
     """
 
     everything: bool = False
@@ -49,6 +50,7 @@ class EventOptions:
     stack_budget: int = 8
     buffer: int = 64 << 20
     duration: float | None = None
+    mark_on_hang: float | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ def _request(output: Path | str, targets: Sequence[int], command: Sequence[str],
         "stacks": options.stacks,
         "stack_budget": options.stack_budget,
         "buffer_bytes": options.buffer,
+        "mark_on_hang_ns": None if options.mark_on_hang is None else int(options.mark_on_hang * 1e9),
         "command": list(command),
     }
     return json.dumps(fields)

@@ -28,6 +28,7 @@ _RECORD_EXAMPLES = """\
   flagfinder events record -o run.events --pid 4711 --duration 10
   flagfinder events record -o run.events --all --stacks application-all -- ./app
   flagfinder events record -o run.events --syscalls target --buffer 256M -- ./server
+  flagfinder events record -o run.events --mark-on-hang 2 -- ./editor
 
 Needs CAP_BPF and CAP_PERFMON. Under sudo the program runs as the user who called sudo. Ctrl-C ends the recording and
 keeps it.
@@ -104,6 +105,13 @@ def _add_record_options(parser: Parser) -> None:
         "--buffer", type=parse_size, default=64 << 20, metavar="SIZE", help="of the kernel's ring (default 64M)"
     )
     parser.add_argument("--duration", type=parse_seconds, metavar="SECONDS", help="stop after SECONDS")
+    parser.add_argument(
+        "--mark-on-hang",
+        type=parse_seconds,
+        metavar="SECONDS",
+        help="write a mark, as `flagfinder mark` does, when the main thread was not back at its event wait for SECONDS "
+        "(poll, select, epoll)",
+    )
 
 
 def _record(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -124,6 +132,7 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
         stack_budget=options.stack_budget,
         buffer=options.buffer,
         duration=options.duration,
+        mark_on_hang=options.mark_on_hang,
     )
     with terminal.progress() as line:
 

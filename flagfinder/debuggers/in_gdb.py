@@ -93,7 +93,7 @@ def call_before(after):
 
 
 def run_alone_to(places):
-    """The selected thread goes on to one of the addresses; the others, which would have to be stepped over them, don't."""
+    """The selected thread goes on to one of the addresses; the others, to be stepped over them else, do not."""
     breakpoints = [gdb.Breakpoint(f"*{place:#x}", internal=True) for place in places]
     gdb.execute("set scheduler-locking on")
     gdb.execute("continue", to_string=True)

@@ -97,7 +97,7 @@ def call_before(target, after):
 
 
 def run_alone_to(target, process, thread, places):
-    """The thread goes on to one of the addresses; the others, which would have to be stepped over them, don't."""
+    """The thread goes on to one of the addresses; the others, to be stepped over them else, do not."""
     breakpoints = [target.BreakpointCreateByAddress(place) for place in places]
     others = [other for other in process if other.GetThreadID() != thread.GetThreadID()]
     for other in others:

@@ -46,6 +46,31 @@ def test_a_mark_chooses_the_moment_to_explain(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("recorder")
+def test_a_hang_is_marked_while_it_lasts(tmp_path: Path) -> None:
+    """Its event loop is left for longer than the limit once; to be idle for as long is no hang."""
+    script = (
+        "import select, time\nloop = select.poll()\nfor _ in range(5):\n    loop.poll(20)\n"
+        "time.sleep(3)\nfor _ in range(2):\n    loop.poll(2000)"
+    )
+    path, graph = tmp_path / "run.events", tmp_path / "run.graph"
+    options = ["--mark-on-hang", "1.5", "-q"]
+    ran = flagfinder("events", "record", "-o", path, *options, "--", "/usr/bin/python3", "-c", script)
+    assert ran.returncode == 0, ran.stderr
+    (mark,) = json.loads(flagfinder("events", "info", path, "--json").stdout)["marks"]
+    assert "event wait" in mark["text"]
+    assert flagfinder("graph", "build", path, "-o", graph).returncode == 0
+    found = json.loads(flagfinder("diagnose", graph, "--auto", "--json").stdout)
+    assert "nanosleep" in found["doing"]
+    assert found["start"] < mark["ts"] < found["start"] + found["dur"]
+
+
+def test_without_a_process_there_is_no_main_thread_to_watch(tmp_path: Path) -> None:
+    ran = flagfinder("events", "record", "-o", tmp_path / "x", "--all", "--mark-on-hang", "1")
+    assert ran.returncode == 2
+    assert "main thread" in ran.stderr
+
+
+@pytest.mark.usefixtures("recorder")
 def test_a_recorder_that_was_killed_takes_no_marks(tmp_path: Path) -> None:
     before = sockets()
     command = [*FLAGFINDER, "events", "record", "-q", "-o", str(tmp_path / "x"), "--", "/bin/sleep", "30"]

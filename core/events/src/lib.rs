@@ -16,6 +16,7 @@ mod dump;
 mod error;
 mod event;
 mod facts;
+mod hang;
 mod info;
 mod processes;
 pub mod protocol;

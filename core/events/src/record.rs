@@ -17,6 +17,7 @@ use crate::descriptors::Descriptors;
 use crate::drain::Drain;
 use crate::event::Kind;
 use crate::facts::{End, Info, MapsFact, Mark, Note};
+use crate::hang::HangWatch;
 use crate::processes;
 use crate::protocol::{self, Config, Cpu, Ranges};
 use crate::writer::EventWriter;
@@ -77,6 +78,9 @@ pub struct Options {
     pub stack_budget: u32,
     /// Of the ring between kernel and recorder.
     pub buffer_bytes: u64,
+    /// Marks the moment when the first thread of `pids` has not been back at its event wait for so long.
+    #[serde(default)]
+    pub mark_on_hang_ns: Option<u64>,
     #[serde(default)]
     pub command: Vec<String>,
 }
@@ -183,6 +187,20 @@ fn check(options: &Options) -> Result<()> {
             "Write `-- PROGRAM`, --pid PID or --all.",
         );
     }
+    if options.mark_on_hang_ns.is_some() && options.pids.is_empty() {
+        return usage(
+            "There is no main thread to watch for hangs",
+            "no process was named".into(),
+            "Write `-- PROGRAM` or --pid PID.",
+        );
+    }
+    if options.mark_on_hang_ns.is_some() && options.syscalls == Syscalls::Off {
+        return usage(
+            "A hang can't be noticed",
+            "calls that threads block in are not recorded".into(),
+            "Leave out --syscalls off.",
+        );
+    }
     for pid in &options.pids {
         if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
             return usage(
@@ -247,6 +265,7 @@ impl Recorder {
             descriptors: Descriptors::default(),
             fresh: Vec::new(),
             stacks: stack_words > 0,
+            hangs: HangWatch::new(&options.pids, options.mark_on_hang_ns.unwrap_or(u64::MAX)),
             maps: BTreeMap::new(),
         };
         for pid in processes::descendants(&options.pids) {
@@ -348,6 +367,7 @@ struct Consumer {
     /// Processes whose code is still to be read, and from when on.
     fresh: Vec<(Instant, u32)>,
     stacks: bool,
+    hangs: HangWatch,
     /// As last written, by process.
     maps: BTreeMap<u32, String>,
 }
@@ -393,12 +413,14 @@ impl Consumer {
         let (drain, writer, descriptors) =
             (&mut self.drain, &mut self.writer, &mut self.descriptors);
         let (fresh, stacks) = (&mut self.fresh, self.stacks);
+        let hangs = &mut self.hangs;
         let now = clock::monotonic();
         self.ring.drain(DRAINED, |record| {
             let Some(event) = drain.take(record, writer) else {
                 return;
             };
             descriptors.see(&event, now);
+            hangs.see(&event);
             let (pid, other) = event.halves(0);
             let times = match event.kind {
                 Kind::Exec => &LOADED[..],
@@ -419,6 +441,11 @@ impl Consumer {
         }
         while let Ok(mark) = marks.try_recv() {
             self.writer.fact(BlockKind::Mark, &mark)?;
+        }
+        let ts = clock::monotonic();
+        for tid in self.hangs.late(ts) {
+            let text = format!("thread {tid} is not back at its event wait");
+            self.writer.fact(BlockKind::Mark, &Mark { ts, text })?;
         }
         let now = Instant::now();
         let due: Vec<u32> = self
