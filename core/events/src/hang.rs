@@ -83,6 +83,7 @@ mod tests {
 
     const POLL: u16 = 7;
     const READ: u16 = 0;
+    const NOBODY: [u32; 0] = [];
 
     fn event(kind: Kind, ts: u64, a: u32, b: u32, number: u16) -> Event {
         let call = Call { number, first: 0 }.pack();
@@ -115,9 +116,9 @@ mod tests {
     #[test]
     fn a_thread_that_is_not_back_is_told_once() {
         let mut watch = watch(&[blocks(10, POLL), wakes(20), blocks(30, READ), wakes(90)]);
-        assert_eq!(watch.late(120), []);
+        assert_eq!(watch.late(120), NOBODY);
         assert_eq!(watch.late(121), [5]);
-        assert_eq!(watch.late(500), []);
+        assert_eq!(watch.late(500), NOBODY);
         for event in [blocks(600, POLL), wakes(700)] {
             watch.see(&event);
         }
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn to_be_idle_or_to_start_is_no_hang() {
-        assert_eq!(watch(&[blocks(10, POLL)]).late(1_000), []);
-        assert_eq!(watch(&[blocks(10, READ), wakes(20)]).late(1_000), []);
+        assert_eq!(watch(&[blocks(10, POLL)]).late(1_000), NOBODY);
+        assert_eq!(watch(&[blocks(10, READ), wakes(20)]).late(1_000), NOBODY);
     }
 }
