@@ -16,7 +16,7 @@ from setuptools.command.build_py import build_py
 from setuptools_rust import Binding, RustExtension
 
 ROOT = Path(__file__).resolve().parent
-TRACER_SOURCES = ("pintools", "include", "bpf", "lldb_scripts")
+TRACER_SOURCES = ("pintools", "include", "bpf", "lldb_scripts", "frida_agents")
 
 
 def workspace_version() -> str:
@@ -41,13 +41,20 @@ class BuildWithTracerSources(build_py):
             shutil.copytree(
                 ROOT / name,
                 target / name,
-                ignore=shutil.ignore_patterns("__pycache__", "target", "vendor", "build", "*.o"),
+                ignore=shutil.ignore_patterns("__pycache__", "target", "vendor", "build", "*.o", "*.rs"),
             )
 
 
 setup(
     version=workspace_version(),
-    packages=["flagfinder", "flagfinder.cli", "flagfinder.debuggers", "flagfinder.report", "flagfinder.trappers"],
+    packages=[
+        "flagfinder",
+        "flagfinder.cli",
+        "flagfinder.debuggers",
+        "flagfinder.report",
+        "flagfinder.stalker",
+        "flagfinder.trappers",
+    ],
     package_data={"flagfinder": ["_core.pyi", "py.typed"], "flagfinder.report": ["hang_page.html"]},
     include_package_data=False,
     cmdclass={"build_py": BuildWithTracerSources},
@@ -59,7 +66,15 @@ setup(
             py_limited_api=True,
             debug=False,
             args=["--locked"],
-        )
+        ),
+        # Loaded into the target by the Frida tracer, not by Python.
+        RustExtension(
+            "flagfinder._frida_tracer",
+            path="frida_agents/tracer/Cargo.toml",
+            binding=Binding.NoBinding,
+            debug=False,
+            args=["--locked"],
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
     zip_safe=False,

@@ -99,6 +99,7 @@ def record(
     output: str,
     command: Sequence[str],
     tracer_argv: Sequence[str],
+    tracer: str,
     level: str,
     last: int | None,
     stop_when_spinning: float | None,

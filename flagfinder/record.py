@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from flagfinder import stalker
 from flagfinder.canary import check_canary
 from flagfinder.errors import UsageError
 from flagfinder.recorder import Progress, Recording, RecordOptions, run_tracer
@@ -32,6 +33,8 @@ def record(
     find_program(command)
     path = Path(output)
     _check_output(path)
+    if chosen.tracer == "frida":
+        return stalker.record(command, path, chosen, progress)
     tracer = ensure_tracer(announce)
     check_canary(tracer, announce)
     return run_tracer(command, path, chosen, tracer, progress)

@@ -22,9 +22,10 @@ from flagfinder.tracer_build import Tracer
 
 Level = Literal["flow", "values"]
 Then = Literal["kill", "leave"]
+TracerName = Literal["dynamorio", "frida"]
 
 _BYTES_A_BLOCK = 2  # FF_FLOW: ids below 0xf000 take one 16-bit unit
-_POOL_PLACEHOLDER = "{pool}"  # core/record puts the pool's path there
+POOL_PLACEHOLDER = "{pool}"  # core/record puts the pool's path there
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class RecordOptions:
     """
 
     level: Level = "values"
+    tracer: TracerName = "dynamorio"
     last: int | None = None
     stop_when_spinning: float | None = None
     stop_after: float | None = None
@@ -101,6 +103,19 @@ class Recording:
             return f"signal {self.signal}"
 
 
+@dataclass(frozen=True)
+class Launch:
+    """How a tracer is started: ``argv`` becomes the program.
+
+    The word ``{pool}`` in it is replaced by the path of the shared memory. ``key`` changes when what the tracer does
+    may change.
+    """
+
+    tracer: TracerName
+    argv: Sequence[str]
+    key: str
+
+
 def run_tracer(
     command: Sequence[str],
     path: Path,
@@ -108,11 +123,24 @@ def run_tracer(
     tracer: Tracer,
     progress: Callable[[Progress], None] | None = None,
 ) -> Recording:
-    """Records without checking anything first; see ``flagfinder.record``."""
+    """Records with DynamoRIO without checking anything first; see ``flagfinder.record``."""
+    launch = Launch("dynamorio", [*_launcher(options, tracer), "--", *command], tracer.key)
+    return run_launch(command, path, options, launch, progress)
+
+
+def run_launch(
+    command: Sequence[str],
+    path: Path,
+    options: RecordOptions,
+    launch: Launch,
+    progress: Callable[[Progress], None] | None = None,
+) -> Recording:
+    """Records with any tracer that speaks the protocol of the shared memory (``include/ff_protocol.h``)."""
     outcome = _core.record(
         output=os.fspath(path),
         command=list(command),
-        tracer_argv=[*_launcher(options, tracer), "--", *command],
+        tracer_argv=list(launch.argv),
+        tracer=launch.tracer,
         level=options.level,
         last=options.last,
         stop_when_spinning=options.stop_when_spinning,
@@ -121,7 +149,7 @@ def run_tracer(
         follow_children=options.follow_children,
         facts_json=json.dumps(
             {
-                "tracer_key": tracer.key,
+                "tracer_key": launch.key,
                 "flagfinder": metadata.version("flagfinder"),
                 "doctor": as_fields(check_machine_abilities()),
             }
@@ -149,7 +177,7 @@ def _launcher(options: RecordOptions, tracer: Tracer) -> list[str]:
     words = [
         os.fspath(tracer.directory / "ff_launch"),
         "--pool",
-        _POOL_PLACEHOLDER,
+        POOL_PLACEHOLDER,
         "--level",
         options.level,
         "--dr",

@@ -16,6 +16,7 @@ from flagfinder.errors import PermissionDeniedError, TargetError, UnavailableErr
 
 _ELF_MAGIC = b"\x7fELF"
 _ELF_CLASS_64 = 2
+_ELF_INTERPRETER = 3  # PT_INTERP
 _ELF_MACHINE_X86_64 = 62
 _SCRIPT_DEPTH = 4  # the kernel's own limit on interpreters of interpreters
 
@@ -54,6 +55,25 @@ def find_program(command: Sequence[str]) -> Path:
     program = Path(found)
     _check_kind(program, program, _SCRIPT_DEPTH)
     return program
+
+
+def check_loadable(program: Path) -> None:
+    """Raises TargetError when no library can be loaded into ``program``: it is static, or not for x86-64."""
+    _check_kind(program, program, _SCRIPT_DEPTH)
+    with program.open("rb") as file:
+        head = file.read(64)
+        if not head.startswith(_ELF_MAGIC):
+            return  # a script: its interpreter was looked at
+        file.seek(int.from_bytes(head[32:40], "little"))
+        size, count = int.from_bytes(head[54:56], "little"), int.from_bytes(head[56:58], "little")
+        kinds = [int.from_bytes(file.read(size)[:4], "little") for _ in range(count)]
+    if _ELF_INTERPRETER not in kinds:
+        raise TargetError(
+            "The frida tracer can't record a static program",
+            f"{program} has no dynamic loader, so no library can be brought into it",
+            "Record it with --tracer dynamorio, or link it dynamically.",
+            _READING_WORKS,
+        )
 
 
 def _explain_missing(name: str) -> None:

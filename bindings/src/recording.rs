@@ -61,7 +61,7 @@ impl From<engine::Outcome> for Outcome {
 /// Records on the calling thread, GIL released. The recorder catches SIGINT itself, so that a
 /// recording ends cleanly; what `progress` raises is raised when the recording is over.
 #[pyfunction]
-#[pyo3(signature = (*, output, command, tracer_argv, level, last, stop_when_spinning, stop_after, kill_target, follow_children,
+#[pyo3(signature = (*, output, command, tracer_argv, tracer, level, last, stop_when_spinning, stop_after, kill_target, follow_children,
     facts_json, progress))]
 #[expect(
     clippy::too_many_arguments,
@@ -72,6 +72,7 @@ pub fn record(
     output: PathBuf,
     command: Vec<String>,
     tracer_argv: Vec<OsString>,
+    tracer: &str,
     level: &str,
     last: Option<u64>,
     stop_when_spinning: Option<f64>,
@@ -93,6 +94,7 @@ pub fn record(
     };
     let options = RecordOptions {
         command,
+        tracer_name: tracer.to_owned(),
         follow_children,
         last: last.map(|bytes| Last { bytes, flow: true }),
         stop_when_spinning: seconds(stop_when_spinning)?,

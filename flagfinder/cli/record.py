@@ -27,6 +27,7 @@ _EXAMPLES = """\
   flagfinder record -o spin.trace --stop-when-spinning -- ./app bad-input.txt
   flagfinder record -o spin.trace --stop-when-spinning 5 --then leave -- ./server
   flagfinder record -o tail.trace --last 256M --level flow -- ./long-job
+  flagfinder record -o spin.trace --tracer frida --stop-when-spinning -- ./app bad-input.txt
   flagfinder record --check
 
 The exit code is the program's own, 128+N if signal N killed it, 0 if recording ended because it spun.
@@ -44,6 +45,12 @@ def add_parser(subparsers: Subparsers) -> None:
         usage="flagfinder record -o FILE [options] -- PROGRAM [ARGS...]",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the trace to write")
+    parser.add_argument(
+        "--tracer",
+        choices=("dynamorio", "frida"),
+        default="dynamorio",
+        help="who records; frida needs `pip install flagfinder[frida]` (default dynamorio)",
+    )
     parser.add_argument(
         "--level",
         choices=("flow", "values"),
@@ -92,6 +99,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         )
     chosen = RecordOptions(
         level=options.level,
+        tracer=options.tracer,
         last=options.last,
         stop_when_spinning=options.stop_when_spinning,
         stop_after=options.stop_after,
