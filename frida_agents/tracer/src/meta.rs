@@ -141,7 +141,7 @@ pub fn block_id(pc: u64, code: &[u8], instructions: u16, slots: &[SlotRecord]) -
 pub fn flush() {
     let mut meta = META.hold();
     let used = meta.at - meta.buffer.base();
-    if meta.buffer.chunk().is_some() {
+    if meta.buffer.has_chunk() {
         meta.buffer.publish(used);
         meta.at = meta.buffer.end;
     }

@@ -148,7 +148,12 @@ impl Buffer {
         self.end - self.bytes
     }
 
-    pub fn chunk(&self) -> Option<&mut Chunk> {
+    /// Is there a chunk behind the window?
+    pub fn has_chunk(&self) -> bool {
+        self.chunk.is_some()
+    }
+
+    pub fn chunk(&mut self) -> Option<&mut Chunk> {
         // SAFETY: an OWNED chunk's descriptor is its owner's.
         self.chunk.map(|chunk| unsafe { &mut *chunk })
     }

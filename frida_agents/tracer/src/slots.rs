@@ -30,7 +30,8 @@ pub fn captures(
     let info = factory.info(instruction);
     let mut found = Vec::new();
     let repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
-    if !(repeated && instruction.is_string_instruction()) && !has_no_load_slot(instruction) {
+    let repeats_itself = repeated && instruction.is_string_instruction();
+    if !repeats_itself && !has_no_load_slot(instruction) {
         let loaded = loaded_register(instruction);
         for (detail, used) in reads(instruction, info.used_memory())
             .iter()

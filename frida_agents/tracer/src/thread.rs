@@ -151,13 +151,13 @@ impl Thread {
     }
 
     fn renew_flow(&mut self, used: usize) {
-        let lost = if self.started && self.flow.chunk().is_none() {
+        let lost = if self.started && !self.flow.has_chunk() {
             used
         } else {
             0
         };
         // A chunk of values ends with the chunk of flow: each is a checkpoint, so a reader can begin anywhere.
-        if self.values.chunk().is_some() && self.retired.is_none() {
+        if self.values.has_chunk() && self.retired.is_none() {
             self.retired = Some(self.values_at - self.values.base());
             self.values_at = self.values.end;
         }
@@ -207,7 +207,7 @@ impl Thread {
             .retired
             .take()
             .unwrap_or(self.values_at - self.values.base());
-        if self.values.chunk().is_some() {
+        if self.values.has_chunk() {
             self.values.publish(used);
         }
         self.values_at = self.values.end;
