@@ -41,7 +41,7 @@ class BuildWithTracerSources(build_py):
             shutil.copytree(
                 ROOT / name,
                 target / name,
-                ignore=shutil.ignore_patterns("__pycache__", "target", "vendor", "build", "*.o", "*.rs"),
+                ignore=shutil.ignore_patterns("__pycache__", "target", "vendor", "build", "*.o"),
             )
 
 

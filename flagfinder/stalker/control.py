@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import mmap
 import os
@@ -117,12 +118,13 @@ def _restore_signals() -> None:
 
 def _record(says: Report, state: Pool, library: str, agent: str, pid: int, gate: socket.socket) -> int:
     try:
-        import frida  # noqa: PLC0415  an extra, which another user may lack
+        # An extra, which another user may lack.
+        frida: Any = importlib.import_module("frida")
     except ImportError as error:
         return says.fail("Frida can't be used", str(error), "Try: pip install 'flagfinder[frida]'")
     gone = threading.Event()
     try:
-        session: Any = frida.attach(pid)
+        session = frida.attach(pid)
         session.on("detached", lambda *_reason: gone.set())
         script = session.create_script(Path(agent).read_text(encoding="utf-8"))
         script.load()
