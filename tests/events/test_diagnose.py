@@ -79,6 +79,20 @@ def test_a_timer_s_edge_comes_from_who_armed_it(recorder: Recorder, mode: str, c
     assert {tid for _, tid in found} <= {recorded.roles["waiter"], None}
 
 
+def test_a_message_that_woke_nobody_leads_to_its_sender(recorder: Recorder) -> None:
+    """All is written before it is read: the reader's waits are for a timer, and its sender is known all the same."""
+    recorded = recorder.record("wakes", "early", options=("--syscalls", "target"))
+    waker = recorded.roles["waker"]
+    found = [
+        (cause["edge"], cause["tid"])
+        for vertex in vertices(build(recorded), recorded.roles["waiter"])
+        for cause in vertex["causes"]
+        if cause["tid"] == waker and cause["edge"] != "exit"
+    ]
+    assert found
+    assert set(found) == {("ipc", waker)}
+
+
 @pytest.mark.parametrize(
     ("what", "hang_class"), [("computes", "LongRunning"), ("sleeps", "LongWait"), ("polls", "RepeatedYield")]
 )

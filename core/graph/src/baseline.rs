@@ -26,7 +26,7 @@ pub fn ended_by_thread(graph: &Graph, wait: &Wait) -> bool {
 /// How the wait ended, and by which thread: `None` where no thread did it.
 fn ending(graph: &Graph, wait: &Wait) -> Option<(EdgeKind, u32)> {
     let mut edges = graph.into(wait.next?).iter();
-    let strong = edges.rfind(|edge| edge.kind().is_strong())?;
+    let strong = edges.rfind(|edge| edge.kind().is_strong() && !graph.woke_nobody(edge))?;
     let from = if strong.from == NOBODY {
         u32::MAX
     } else {

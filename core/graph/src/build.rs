@@ -2,11 +2,12 @@
 
 use std::hash::Hasher;
 
-use flagfinder_events::{Call, Context, Event, EventFile, Kind, State};
+use flagfinder_events::{Call, CallEnd, Context, Event, EventFile, Kind, State};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::flags;
 use crate::graph::{Edge, EdgeKind, Gap, Graph, Meta, ThreadMeta, Vertex, NOBODY, NO_RESULT};
+use crate::messages::{Messages, Sender};
 use crate::stacks::Stacks;
 
 /// Between a wake and the signal it was for: both come from one function of the kernel.
@@ -39,6 +40,7 @@ struct Builder {
     /// Who runs, by CPU.
     running: FxHashMap<u16, u32>,
     stacks: Stacks,
+    messages: Messages,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -118,6 +120,28 @@ impl Builder {
             kind: kind as u32,
             stack,
         });
+    }
+
+    fn pid(&mut self, tid: u32) -> u32 {
+        let index = self.thread(tid).index;
+        self.meta.threads[index as usize].pid
+    }
+
+    /// Edges from those who wrote what a call read, but for the one who woke the reader for it.
+    fn receive(&mut self, event: &Event, end: CallEnd) {
+        let senders = self.messages.returned(event.a, end);
+        if senders.is_empty() {
+            return;
+        }
+        let reader = self.current(event.a, event.ts);
+        let woken = self.thread(event.a).woken;
+        let waker = woken.filter(|(edge, ..)| self.edges[*edge].to == reader);
+        for sender in senders {
+            let woke = waker.is_some_and(|(_, by, _)| by == sender.tid);
+            if !woke && sender.tid != event.a {
+                self.edge(sender.vertex, reader, EdgeKind::Ipc, event.ts, 0);
+            }
+        }
     }
 
     fn switch(&mut self, event: &Event, place: u64) {
@@ -223,6 +247,13 @@ impl Builder {
                 if let Some(call) = event.call() {
                     vertex.semantics = mix(vertex.semantics, u64::from(call.number) + 1);
                     vertex.yields += u32::from(Call::yields(call.number));
+                    let sender = Sender {
+                        tid: event.a,
+                        vertex: open,
+                        ts: event.ts,
+                    };
+                    let pid = self.pid(event.a);
+                    self.messages.enter(pid, call, sender);
                 }
             }
             Kind::ExitCall => {
@@ -233,6 +264,9 @@ impl Builder {
                     if same && vertex.result == NO_RESULT {
                         vertex.result = end.result;
                     }
+                }
+                if let Some(end) = event.call_end() {
+                    self.receive(event, end);
                 }
             }
             Kind::Exit => {}
@@ -288,6 +322,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         firing: FxHashMap::default(),
         running: FxHashMap::default(),
         stacks: Stacks::default(),
+        messages: Messages::new(&file.descriptors),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {

@@ -281,6 +281,11 @@ impl Graph {
         &self.edges[self.incoming[index] as usize..self.incoming[index + 1] as usize]
     }
 
+    /// Whether an edge is a message that was there already: it did not make its vertex begin.
+    pub fn woke_nobody(&self, edge: &Edge) -> bool {
+        edge.kind() == EdgeKind::Ipc && edge.ts > self.vertex(edge.to).start
+    }
+
     /// Edges that lead to a vertex, with their numbers.
     pub fn numbered_into(&self, vertex: u32) -> impl Iterator<Item = (usize, &Edge)> {
         (self.incoming[vertex as usize] as usize..).zip(self.into(vertex))

@@ -16,7 +16,7 @@ pub struct Step {
     pub edge: Option<EdgeKind>,
 }
 
-/// Edges from other vertices, the best first: strong ones, of those with a boost, of those the newest.
+/// Edges from other vertices, the best first: strong ones, of those what made it begin, of those with a boost, of those the newest.
 fn causes(graph: &Graph, vertex: u32) -> Vec<Edge> {
     let edges = graph.into(vertex).iter();
     let mut usable: Vec<Edge> = edges
@@ -24,7 +24,13 @@ fn causes(graph: &Graph, vertex: u32) -> Vec<Edge> {
         .copied()
         .collect();
     usable.sort_by_cached_key(|edge| {
-        Reverse((edge.kind().is_strong(), is_boosted(graph, edge), edge.ts))
+        let began = !graph.woke_nobody(edge);
+        Reverse((
+            edge.kind().is_strong(),
+            began,
+            is_boosted(graph, edge),
+            edge.ts,
+        ))
     });
     usable
 }
@@ -32,7 +38,7 @@ fn causes(graph: &Graph, vertex: u32) -> Vec<Edge> {
 /// The strong edge to follow, if there is one.
 pub fn strong_cause(graph: &Graph, vertex: u32) -> Option<Edge> {
     let best = causes(graph, vertex).into_iter().next();
-    best.filter(|edge| edge.kind().is_strong())
+    best.filter(|edge| edge.kind().is_strong() && !graph.woke_nobody(edge))
 }
 
 fn link(graph: &Graph, edge: &Edge) -> Choice {

@@ -143,6 +143,21 @@ static void chain(void)
         ;
 }
 
+static volatile int is_written;
+
+/* All is in the pipe before anybody reads. */
+static void *write_early(void *unused)
+{
+    (void)unused;
+    tell("waker");
+    for (uint32_t i = 0; i < ROUNDS; i++)
+        if (write(waker_fd, &i, sizeof i) != sizeof i)
+            abort();
+    is_written = 1;
+    usleep(PAUSE_US);
+    return NULL;
+}
+
 int main(int count, char **words)
 {
     const char *mode = count > 1 ? words[1] : "";
@@ -167,6 +182,18 @@ int main(int count, char **words)
             pthread_mutex_unlock(&lock);
             pthread_barrier_wait(&together);
         }
+    } else if (!strcmp(mode, "early")) {
+        int ends[2];
+        uint32_t number;
+        if (pipe(ends))
+            abort();
+        waker_fd = ends[1];
+        start(&thread, write_early);
+        while (!is_written)
+            usleep(PAUSE_US);
+        for (int i = 0; i < ROUNDS; i++)
+            if (read(ends[0], &number, sizeof number) != sizeof number)
+                abort();
     } else if (!strcmp(mode, "eventfd")) {
         int fd = waker_fd = eventfd(0, 0);
         start(&thread, write_number);
