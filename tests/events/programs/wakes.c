@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 10, PAUSE_US = 4000 };
+enum { ROUNDS = 10, PAUSE_US = 4000, LOOKED_UP_US = 900000 /* the recorder reads what descriptors are */ };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -194,6 +194,7 @@ int main(int count, char **words)
         for (int i = 0; i < ROUNDS; i++)
             if (read(ends[0], &number, sizeof number) != sizeof number)
                 abort();
+        usleep(LOOKED_UP_US);
     } else if (!strcmp(mode, "eventfd")) {
         int fd = waker_fd = eventfd(0, 0);
         start(&thread, write_number);
