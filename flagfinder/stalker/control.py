@@ -139,11 +139,21 @@ def _record(says: Report, state: Pool, library: str, agent: str, pid: int, gate:
         )
     gate.send(b"\0")
     gate.close()
-    while not gone.wait(_LOOK) and not state.is_over():
+    # A forked child holds Frida's connection open beyond the program's end.
+    while not gone.wait(_LOOK) and not state.is_over() and _runs(pid):
         pass
     says.close()
-    gone.wait()
+    while not gone.wait(_LOOK) and _runs(pid):
+        pass
     return 0
+
+
+def _runs(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(") ")[2][:1] not in ("Z", "X", "")
 
 
 if __name__ == "__main__":
