@@ -4,6 +4,7 @@
 // Declared here, not included: Gum's headers do not compile in every release, and these four never changed.
 const NAMES = ['gum_stalker_iterator_next', 'gum_stalker_iterator_keep', 'gum_x86_writer_put_bytes', 'gum_x86_writer_cur'];
 const COLLECT_EVERY_MS = 1000;
+const FOLLOW_TURNS = 20;
 
 let library = null;
 let api = null;
@@ -37,7 +38,15 @@ const tidPlace = Memory.alloc(4);
 function serveArrivals() {
   const data = api.arrival(20, tidPlace);
   if (!data.isNull()) {
-    follow(tidPlace.readU32(), data);
+    // The thread waits for a while; what it is stopped for is not always to be had at once.
+    for (let turn = 0; turn < FOLLOW_TURNS; turn++) {
+      try {
+        follow(tidPlace.readU32(), data);
+        break;
+      } catch {
+        Thread.sleep(0.01);
+      }
+    }
     api.followed(data);
   }
   if (Date.now() - collected > COLLECT_EVERY_MS) {
