@@ -25,6 +25,7 @@ function load(path) {
     // Without the lock of JavaScript while it waits.
     arrival: native('ff_arrival', 'pointer', ['uint32', 'pointer'], { scheduling: 'cooperative' }),
     followed: native('ff_followed', 'void', ['pointer']),
+    missed: native('ff_missed', 'void', ['pointer']),
     transform: library.getExportByName('ff_transform'),
   };
 }
@@ -33,21 +34,26 @@ function follow(tid, data) {
   Stalker.follow(tid, { transform: api.transform, data });
 }
 
+// The thread waits for a while; what it is stopped for is not always to be had at once.
+function followAtLast(tid, data) {
+  for (let turn = 0; turn < FOLLOW_TURNS; turn++) {
+    try {
+      follow(tid, data);
+      return true;
+    } catch {
+      Thread.sleep(0.01);
+    }
+  }
+  return false;
+}
+
 const tidPlace = Memory.alloc(4);
 
 function serveArrivals() {
   const data = api.arrival(20, tidPlace);
   if (!data.isNull()) {
-    // The thread waits for a while; what it is stopped for is not always to be had at once.
-    for (let turn = 0; turn < FOLLOW_TURNS; turn++) {
-      try {
-        follow(tidPlace.readU32(), data);
-        break;
-      } catch {
-        Thread.sleep(0.01);
-      }
-    }
-    api.followed(data);
+    if (followAtLast(tidPlace.readU32(), data)) api.followed(data);
+    else api.missed(data);
   }
   if (Date.now() - collected > COLLECT_EVERY_MS) {
     collected = Date.now();

@@ -41,15 +41,17 @@ fetch_source() {
     command -v cargo >/dev/null || die "cargo is not installed: it fetches DynamoRIO's source." \
         "Install it (Debian 12: apt install cargo-web), or point DYNAMORIO_HOME at a DynamoRIO release."
     say "fetching DynamoRIO's source"
-    rm -rf "$work/vendor" "$work/source"
-    quietly "$work/fetch.log" cargo vendor --locked --manifest-path "$here/dynamorio/Cargo.toml" "$work/vendor"
-    cp -R "$work/vendor/dynamorio-sys/dynamorio" "$work/source"
+    rm -rf "$work/source"
+    # Not `cargo vendor`: before cargo 1.86 it leaves files out.
+    quietly "$work/fetch.log" cargo metadata --locked --format-version 1 --manifest-path "$here/dynamorio/Cargo.toml"
+    crate=$(sed -n 's/.*"manifest_path":"\([^"]*\/dynamorio-sys-[^"]*\)\/Cargo\.toml".*/\1/p' "$work/fetch.log")
+    [ -d "$crate/dynamorio" ] || die "cargo did not say where it put DynamoRIO's source." "Its answer is in $work/fetch.log."
+    cp -R "$crate/dynamorio" "$work/source"
     chmod -R u+w "$work/source"
     for change in "$here"/dynamorio/*.patch; do
         say "applying $(basename "$change" .patch)"
         quietly "$work/patch.log" patch -d "$work/source" -p1 --fuzz=0 --forward -i "$change"
     done
-    rm -rf "$work/vendor"
 }
 
 build_dynamorio() {

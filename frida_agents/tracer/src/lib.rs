@@ -98,6 +98,19 @@ pub unsafe extern "C" fn ff_followed(thread: *mut Thread) {
     sys::wake((*thread).followed.as_ptr());
 }
 
+/// The thread goes on without being recorded: Frida could not get hold of it.
+///
+/// # Safety
+/// From `ff_arrival`.
+#[no_mangle]
+pub unsafe extern "C" fn ff_missed(thread: *mut Thread) {
+    let tid = (*thread).tid;
+    meta::note(&format!(
+        "thread {tid} is not recorded: Frida could not stop it to follow it"
+    ));
+    ff_followed(thread);
+}
+
 extern "C" {
     fn getenv(name: *const c_char) -> *const c_char;
     fn setenv(name: *const c_char, value: *const c_char, overwrite: i32) -> i32;
