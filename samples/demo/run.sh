@@ -16,7 +16,8 @@ sleep 600 >silent.fifo &   # keeps the FIFO's writing end open, as a stuck produ
 producer=$!
 : <silent.fifo
 hung=
-trap 'kill $producer $hung 2>/dev/null || :; rm -f silent.fifo' EXIT INT TERM
+giver=
+trap 'kill $producer $hung $giver 2>/dev/null || :; rm -f silent.fifo' EXIT INT TERM
 
 export OMP_WAIT_POLICY=active
 printf '\nThe good run, then one in which the second file never says anything.\n'
@@ -32,8 +33,12 @@ show flagfinder spin "$hung"
 flagfinder spin -q --json "$hung" >live.json
 
 printf '\nWho writes that word? The producer is about to give up, so the second file ends.\n'
-(sleep 4; kill "$producer") &
-show flagfinder watch "$hung" --flag live.json#1 --until write --duration 60 ||
-    printf '(watching needs root, or CAP_BPF and CAP_PERFMON; the rest of the demo did not)\n'
+# It gives up as soon as the watch stands, however long that takes here.
+: >watch.txt
+(until grep -q '^watching' watch.txt; do sleep 0.2; done; sleep 1; kill "$producer") &
+giver=$!
+{ show flagfinder watch "$hung" --flag live.json#1 --until write --duration 60 ||
+    printf '(watching needs root, or CAP_BPF and CAP_PERFMON; the rest of the demo did not)\n'; } 2>&1 | tee watch.txt
+kill "$giver" "$producer" 2>/dev/null || :
 wait "$hung"
 hung=
