@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 STAMPS := build/stamps
 CARGO  := cargo
 
-PACKAGE_SOURCES := $(shell find flagfinder bindings core pintools include bpf lldb_scripts -type f \
+PACKAGE_SOURCES := $(shell find flagfinder bindings core pintools include bpf frida_agents lldb_scripts -type f \
 	-not -path '*/target/*' -not -path '*/__pycache__/*' -not -name '*.so' -not -name '*.md') \
 	setup.py pyproject.toml Cargo.toml Cargo.lock
 # Each clippy has other opinions: those of this one are errors, those of older and newer ones are shown.
