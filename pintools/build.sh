@@ -24,7 +24,7 @@ jobs=${JOBS:-$(getconf _NPROCESSORS_ONLN)}
 for tool in cmake cc c++ make; do
     command -v "$tool" >/dev/null || die "$tool is not installed." \
         "Install it (Debian: apt install cmake g++ make perl)." \
-        "Without the tracer, --tracer frida and --tracer lldb still record."
+        "Without it, --tracer frida still records."
 done
 
 # Runs a command, its output into a log that is shown only if it fails.

@@ -122,7 +122,7 @@ static bool examine(const char *program, char *head, size_t size)
     const Elf64_Ehdr *elf = (const Elf64_Ehdr *)head;
     if (head[EI_CLASS] != ELFCLASS64 || elf->e_machine != EM_X86_64)
         fail(FF_EXIT_CANNOT_RUN, "the program is not a 64-bit x86-64 one; the tracer is for those.", program,
-             "record a 64-bit build of it.", "--tracer lldb.");
+             "record a 64-bit build of it.", "reading and comparing traces works.");
     return false;
 }
 
