@@ -1,7 +1,7 @@
 """How time and memory of a diff grow: diff_scale.py [MILLIONS ..] (default 10 30 100 300). Asserts nothing.
 
 First the engine on synthetic pairs of so many million blocks each (the example ``scale`` of core/diff, from a
-checkout). Then the whole command, flag included, on a recorded pair: an interpreter that computes, then polls
+checkout). Then the whole command, flag included, on recorded pairs: an interpreter that computes, then polls
 an attribute that another thread sets, or, in the spin run, does not.
 """
 
@@ -45,7 +45,7 @@ def main() -> int:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("millions", nargs="*", type=int, default=[10, 30, 100, 300])
-    parser.add_argument("--rounds", type=int, default=1_000_000, help="of the recorded program's computing")
+    parser.add_argument("--rounds", default="125000,400000,1250000", help="of the recorded programs' computing")
     parser.add_argument("--scratch", type=Path, help="where traces go for the time being")
     options = parser.parse_args()
     print(machine() + "\n\n## Synthetic pairs, the engine alone\n", flush=True)
@@ -58,12 +58,14 @@ def main() -> int:
         check=True,
     )
     with tempfile.TemporaryDirectory(prefix="ff-bench-", dir=options.scratch) as directory:
-        print("\n## A recorded pair, the whole command\n", flush=True)
-        print(_real(options.rounds, Path(directory)))
+        print("\n## Recorded pairs, the whole command\n", flush=True)
+        rows = [_real(int(rounds), Path(directory)) for rounds in options.rounds.split(",")]
+        print(table(["M blocks", "MB on disk", "seconds", "CPU s", "peak MiB", "answer"], rows))
     return 0
 
 
-def _real(rounds: int, directory: Path) -> str:
+def _real(rounds: int, directory: Path) -> list[str]:
+    """Records a pair and compares it: a row."""
     script = directory / "poll.py"
     script.write_text(_PROGRAM)
     blocks, sizes = {}, {}
@@ -80,6 +82,7 @@ def _real(rounds: int, directory: Path) -> str:
     process = subprocess.Popen(
         [
             sys.executable,
+            "-P",
             "-m",
             "flagfinder",
             "diff",
@@ -97,7 +100,7 @@ def _real(rounds: int, directory: Path) -> str:
     process.returncode = os.waitstatus_to_exitcode(status)
     answer: dict[str, Any] = json.loads(text) if text else {"verdict": f"exit {process.returncode}", "flags": []}
     flag = answer["flags"][0]["name"] if answer["flags"] else "none"
-    row = [
+    return [
         f"{blocks['normal'] / 1e6:.0f} + {blocks['spin'] / 1e6:.0f}",
         f"{sizes['normal'] / 1e6:.0f} + {sizes['spin'] / 1e6:.0f}",
         f"{seconds:.1f}",
@@ -105,7 +108,6 @@ def _real(rounds: int, directory: Path) -> str:
         f"{usage.ru_maxrss / 1024:.0f}",
         f"{answer['verdict']}: {flag}",
     ]
-    return table(["M blocks", "MB on disk", "seconds", "CPU s", "peak MiB", "answer"], [row])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import json
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_seconds
 from flagfinder.report.spin_report import show_spin
 from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import count
 from flagfinder.spin import DEFAULT_BUDGET, DEFAULT_THREADS, spin
 
 _EXAMPLES = """\
@@ -54,11 +55,11 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if stepped:
             listed = ", ".join(str(tid) for tid in stepped)
             terminal.message(
-                f"process {options.pid}, {threads} threads: stepping {listed}, "
+                f"process {options.pid}, {count(threads, "thread")}: stepping {listed}, "
                 f"each paused for at most {options.budget:g} s"
             )
         else:
-            terminal.message(f"process {options.pid}, {threads} threads: none repeats anything, none is touched")
+            terminal.message(f"process {options.pid}, {count(threads, "thread")}: none repeats anything, none is touched")
 
     report = spin(options.pid, options.thread, budget=options.budget, most=options.most, told=told)
     if options.json:
