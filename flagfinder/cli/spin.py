@@ -52,14 +52,12 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
 
     def told(threads: int, stepped: list[int]) -> None:
+        process = f"process {options.pid}, {count(threads, 'thread')}"
         if stepped:
             listed = ", ".join(str(tid) for tid in stepped)
-            terminal.message(
-                f"process {options.pid}, {count(threads, "thread")}: stepping {listed}, "
-                f"each paused for at most {options.budget:g} s"
-            )
+            terminal.message(f"{process}: stepping {listed}, each paused for at most {options.budget:g} s")
         else:
-            terminal.message(f"process {options.pid}, {count(threads, "thread")}: none repeats anything, none is touched")
+            terminal.message(f"{process}: none repeats anything, none is touched")
 
     report = spin(options.pid, options.thread, budget=options.budget, most=options.most, told=told)
     if options.json:
