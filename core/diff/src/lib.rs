@@ -18,6 +18,7 @@
 mod call_stack;
 mod compare;
 mod cycle;
+mod departure;
 mod diff;
 mod divergence;
 pub mod fold;
@@ -31,11 +32,13 @@ mod part;
 mod profile;
 mod progress;
 mod report;
+mod scans;
 mod shape;
 mod space;
 mod spinning;
 mod stays;
 mod survey;
+mod surveyed;
 mod targets;
 
 pub use diff::{align, Options};

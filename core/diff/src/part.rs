@@ -7,7 +7,7 @@
 //! came to the loop, the parting is the last branch before it by which the spinning thread left the
 //! normal runs' graph, in the innermost open call that they made.
 
-use crate::call_stack::{Frame, FrameKind};
+use crate::call_stack::Frame;
 use crate::compare::{NormalThread, Side, LEVELS};
 use crate::divergence::{ContextMatch, NormalLoop, PartingKind};
 use crate::nest::LoopNest;
@@ -141,11 +141,11 @@ impl Case<'_> {
         exits
     }
 
-    fn side(&self, level: ContextMatch, target: u32) -> Side {
+    pub(crate) fn side(&self, level: ContextMatch, target: u32) -> Side {
         Side::gather(level, target, self.normals, self.runs, self.paired)
     }
 
-    fn final_profile(&self, target: u32) -> Option<&Profile> {
+    pub(crate) fn final_profile(&self, target: u32) -> Option<&Profile> {
         self.profiles.get(&(target, Class::Final))
     }
 
@@ -220,7 +220,7 @@ impl Case<'_> {
             .collect()
     }
 
-    fn decides(&self, node: PlaceId) -> bool {
+    pub(crate) fn decides(&self, node: PlaceId) -> bool {
         matches!(
             self.space.exit(node),
             ExitKind::Conditional | ExitKind::IndirectJump
@@ -316,7 +316,7 @@ impl Case<'_> {
         })
     }
 
-    fn describe_held(&self) -> String {
+    pub(crate) fn describe_held(&self) -> String {
         let held = &self.held;
         let earlier = match held.earlier {
             0 => "never left before in this run".to_string(),
@@ -367,132 +367,6 @@ impl Case<'_> {
             why,
         }
     }
-
-    /// The normal runs never came to the loop: the last branch that led away from what they do.
-    fn before_loop(&self) -> Found {
-        // The innermost call that any thread made in this context, before any looser likeness.
-        for levels in [&LEVELS[..2], &LEVELS[2..3], &LEVELS[3..]] {
-            for frame in (0..=self.held.frame).rev() {
-                let Some(target) = self.chain[frame] else {
-                    break;
-                };
-                for &(level, factor) in levels {
-                    let side = self.side(level, target);
-                    if side.all.frames > 0 {
-                        return self.departure(frame, target, level, factor, &side);
-                    }
-                }
-            }
-        }
-        Found {
-            kind: PartingKind::OnlyInSpin,
-            frame: 0,
-            branch: None,
-            normal_target: NO_PLACE,
-            spin_target: NO_PLACE,
-            others: Vec::new(),
-            context: ContextMatch::None,
-            normal: None,
-            normal_loop: None,
-            confidence: 0.3,
-            why: vec![
-                self.describe_held(),
-                "no normal run made any of the open calls".to_string(),
-            ],
-        }
-    }
-
-    fn departure(
-        &self,
-        frame: usize,
-        target: u32,
-        context: ContextMatch,
-        factor: f64,
-        side: &Side,
-    ) -> Found {
-        let mut why = vec![self.describe_held(), describe_context(context)];
-        let nodes = side.nodes();
-        let mut found = Found {
-            kind: if frame == self.held.frame {
-                PartingKind::PathToLoop
-            } else {
-                PartingKind::PathToCall
-            },
-            frame,
-            branch: None,
-            normal_target: NO_PLACE,
-            spin_target: NO_PLACE,
-            others: Vec::new(),
-            context,
-            normal: side.threads.first().copied(),
-            normal_loop: None,
-            confidence: 0.0,
-            why: Vec::new(),
-        };
-        let inner = self.open.get(frame + 1).filter(|_| frame < self.held.frame);
-        if let Some(inner) =
-            inner.filter(|inner| nodes.contains(&inner.call_site) && inner.kind == FrameKind::Call)
-        {
-            let usual = side
-                .all
-                .callees
-                .iter()
-                .filter(|((site, function, _), _)| {
-                    *site == inner.call_site && *function != inner.function
-                })
-                .max_by_key(|(key, count)| (**count, **key));
-            if let Some(((_, _, entry), count)) = usual {
-                why.push(format!(
-                    "the normal run made this call {count} times, to another function"
-                ));
-                found.kind = PartingKind::Callee;
-                found.branch = Some(inner.call_site);
-                found.normal_target = *entry;
-                found.spin_target = inner.entry;
-                found.confidence = 0.8 * factor;
-                found.why = why;
-                return found;
-            }
-        }
-        // The last edge by which the spinning thread left the normal runs' graph in this call.
-        let until = inner.map_or(self.held.entered, |inner| inner.entered);
-        let last = self.final_profile(target).and_then(|profile| {
-            profile
-                .edges
-                .iter()
-                .filter(|(edge, facts)| {
-                    nodes.contains(&edge.0)
-                        && self.decides(edge.0)
-                        && !side.all.edges.contains_key(*edge)
-                        && facts.first <= until
-                })
-                .max_by_key(|(edge, facts)| (facts.last.min(until), **edge))
-        });
-        if let Some((&(branch, spin_target), _)) = last {
-            let usual = side
-                .all
-                .edges
-                .iter()
-                .filter(|(edge, _)| edge.0 == branch)
-                .max_by_key(|(edge, facts)| (facts.count, **edge));
-            found.branch = Some(branch);
-            found.spin_target = spin_target;
-            found.normal_target = usual.map_or(NO_PLACE, |(edge, _)| edge.1);
-            found.confidence = 0.8 * factor;
-            why.push(format!(
-                "the normal run made this call {} times and never came to {}; at this branch it always went the other way",
-                side.all.frames,
-                if frame == self.held.frame { "the loop" } else { "the call that leads to the loop" }
-            ));
-        } else {
-            found.confidence = 0.3 * factor;
-            why.push(
-                "the normal run made this call but what led away from it was no branch".to_string(),
-            );
-        }
-        found.why = why;
-        found
-    }
 }
 
 /// From `start` the normal runs got out of the loop without coming back to what is repeated.
@@ -515,7 +389,7 @@ fn leads_out(
     false
 }
 
-fn describe_context(context: ContextMatch) -> String {
+pub(crate) fn describe_context(context: ContextMatch) -> String {
     match context {
         ContextMatch::Paired => "compared with the same calls of the paired thread",
         ContextMatch::OtherThread => "compared with the same calls of other threads: the paired one did not do this (roles may change between runs)",

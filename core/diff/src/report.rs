@@ -1,7 +1,6 @@
 //! From place numbers to the types that are handed on.
 
 use crate::call_stack::{Frame, FrameKind};
-use crate::diff::Surveyed;
 use crate::divergence::*;
 use crate::locate::Execution;
 use crate::outcomes::{code_place, BranchTable};
@@ -9,6 +8,7 @@ use crate::pairing::Pair;
 use crate::part::{Case, Found};
 use crate::profile::Profile;
 use crate::space::{CodeSpace, PlaceId};
+use crate::surveyed::Surveyed;
 use crate::targets::Class;
 use rustc_hash::FxHashSet;
 
