@@ -24,25 +24,23 @@ function load(path) {
     first: native('ff_first', 'pointer', ['uint32']),
     // Without the lock of JavaScript while it waits.
     arrival: native('ff_arrival', 'pointer', ['uint32', 'pointer'], { scheduling: 'cooperative' }),
-    followed: native('ff_followed', 'void', ['pointer']),
-    missed: native('ff_missed', 'void', ['pointer']),
+    isInHand: native('ff_is_in_hand', 'uint32', ['pointer']),
+    followed: native('ff_followed', 'void', ['pointer'], { scheduling: 'cooperative' }),
+    missed: native('ff_missed', 'void', ['pointer'], { scheduling: 'cooperative' }),
     transform: library.getExportByName('ff_transform'),
   };
 }
 
+// Frida stops the thread to get hold of it, which does not always succeed at once. It says nothing then, or throws.
 function follow(tid, data) {
-  Stalker.follow(tid, { transform: api.transform, data });
-}
-
-// The thread waits for a while; what it is stopped for is not always to be had at once.
-function followAtLast(tid, data) {
   for (let turn = 0; turn < FOLLOW_TURNS; turn++) {
     try {
-      follow(tid, data);
-      return true;
+      Stalker.follow(tid, { transform: api.transform, data });
     } catch {
-      Thread.sleep(0.01);
+      // Once more.
     }
+    if (api.isInHand(data)) return true;
+    Thread.sleep(0.01);
   }
   return false;
 }
@@ -52,7 +50,7 @@ const tidPlace = Memory.alloc(4);
 function serveArrivals() {
   const data = api.arrival(20, tidPlace);
   if (!data.isNull()) {
-    if (followAtLast(tidPlace.readU32(), data)) api.followed(data);
+    if (follow(tidPlace.readU32(), data)) api.followed(data);
     else api.missed(data);
   }
   if (Date.now() - collected > COLLECT_EVERY_MS) {
@@ -72,7 +70,7 @@ rpc.exports = {
     if (!wrong.isNull()) throw new Error(wrong.readCString());
     const data = api.first(tid);
     if (data.isNull()) throw new Error('there is no address space for its buffers');
-    follow(tid, data);
+    if (!follow(tid, data)) throw new Error('it could not stop the first thread');
     setImmediate(serveArrivals);
   },
 };

@@ -102,6 +102,16 @@ def test_target_sees_what_it_sees_untraced(program: Callable[..., Path], tmp_pat
 
 
 @pytest.mark.live
+def test_every_thread_is_recorded(program: Callable[..., Path], tmp_path: Path) -> None:
+    """Also those that start while another one is being followed: what Gum does to one took its stop from the next."""
+    trace = tmp_path / "crowd.trace"
+    assert by_frida(trace, [program("crowd.c")]).exit_code == 0
+    threads = ff.open_trace(trace).threads
+    assert len(threads) == 17
+    assert all(len(thread.blocks()) > 10 for thread in threads)
+
+
+@pytest.mark.live
 def test_killed_midway(program: Callable[..., Path], tmp_path: Path) -> None:
     waits = program("waits.c")
     killed = by_frida(tmp_path / "killed.trace", [waits, "die"])

@@ -89,13 +89,14 @@ pub const WAITS: u32 = 0;
 pub const FOLLOWED: u32 = 1;
 const GAVE_UP: u32 = 2;
 pub const IN_HAND: u32 = 3;
+pub const GOES_ON: u32 = 4;
 
 pub struct Arrivals(pub Vec<usize>);
 /// Threads that wait for being followed (addresses of [`Thread`]).
 pub static ARRIVALS: Lock<Arrivals> = Lock::new(Arrivals(Vec::new()));
 pub static BELL: AtomicU32 = AtomicU32::new(0);
 /// How long a new thread waits for the agent, in tenths of a second.
-const PATIENCE: u32 = 50;
+pub const PATIENCE: u32 = 50;
 
 fn thread_of(data: u64) -> &'static mut Thread {
     // SAFETY: compiled code passes its own thread, which outlives it, and runs on that thread.
@@ -268,12 +269,15 @@ pub extern "C" fn arrive(context: &mut Context, _data: u64) {
     for _ in 0..PATIENCE {
         let seen = followed.load(Ordering::Acquire);
         if seen == FOLLOWED {
-            return;
+            break;
         }
         sys::wait(followed.as_ptr(), seen, 100);
     }
-    let gave_up = followed.compare_exchange(WAITS, GAVE_UP, Ordering::AcqRel, Ordering::Acquire);
-    if gave_up.is_ok() {
+    let _ = followed.compare_exchange(WAITS, GAVE_UP, Ordering::AcqRel, Ordering::Acquire);
+    if followed.load(Ordering::Acquire) == FOLLOWED {
+        followed.store(GOES_ON, Ordering::Release);
+        sys::wake(followed.as_ptr());
+    } else {
         meta::note("a thread is not recorded: the agent did not answer in time");
     }
 }

@@ -21,7 +21,7 @@ mod transform;
 use std::ffi::{c_char, CStr};
 use std::sync::atomic::Ordering;
 
-use handlers::{ARRIVALS, BELL, FOLLOWED, IN_HAND, WAITS};
+use handlers::{ARRIVALS, BELL, FOLLOWED, IN_HAND, PATIENCE, WAITS};
 use thread::Thread;
 
 #[global_allocator]
@@ -88,14 +88,32 @@ pub unsafe extern "C" fn ff_arrival(milliseconds: u32, tid: *mut u32) -> *mut Th
     std::ptr::null_mut()
 }
 
-/// The thread runs under Stalker and may go on.
+/// Whether Stalker has the thread in hand: it asks for the first block at once. `Stalker.follow` does not tell when it could not stop
+/// the thread.
+///
+/// # Safety
+/// From `ff_first` or `ff_arrival`.
+#[no_mangle]
+pub unsafe extern "C" fn ff_is_in_hand(thread: *const Thread) -> u32 {
+    u32::from((*thread).compiled.load(Ordering::Acquire))
+}
+
+/// The thread runs under Stalker and may go on. Returns once it does: Gum lets go of a thread with SIGCONT, which a new thread has
+/// blocked. The kernel then sends it anew, and that takes back the SIGSTOP by which Gum stops the next thread, and waits for.
 ///
 /// # Safety
 /// From `ff_arrival`.
 #[no_mangle]
 pub unsafe extern "C" fn ff_followed(thread: *mut Thread) {
-    (*thread).followed.store(FOLLOWED, Ordering::Release);
-    sys::wake((*thread).followed.as_ptr());
+    let followed = &(*thread).followed;
+    followed.store(FOLLOWED, Ordering::Release);
+    sys::wake(followed.as_ptr());
+    for _ in 0..PATIENCE {
+        if followed.load(Ordering::Acquire) != FOLLOWED {
+            break;
+        }
+        sys::wait(followed.as_ptr(), FOLLOWED, 100);
+    }
 }
 
 /// The thread goes on without being recorded: Frida could not get hold of it.

@@ -1,6 +1,6 @@
 //! A followed thread: where its compiled blocks write, and the events in its flow.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bytemuck::{bytes_of, Pod};
 use flagfinder_trace::protocol::{self as p, Record};
@@ -34,6 +34,8 @@ pub struct Thread {
     pub number: u32,
     /// See `handlers`: 1 once Stalker has it.
     pub followed: AtomicU32,
+    /// Stalker has asked for a block of it.
+    pub compiled: AtomicBool,
     started: bool,
     /// The program's first thread, from its start.
     is_first: bool,
@@ -93,6 +95,7 @@ impl Thread {
             creator,
             number: 0,
             followed: AtomicU32::new(0),
+            compiled: AtomicBool::new(false),
             started: false,
             is_first,
             flow,

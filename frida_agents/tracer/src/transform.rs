@@ -243,6 +243,7 @@ pub unsafe extern "C" fn ff_transform(
         iterator,
         writer: *output,
     };
+    (*thread).compiled.store(true, Ordering::Release);
     let mut open: Option<Open> = None;
     let mut factory = InstructionInfoFactory::new();
     let mut skip = None;
