@@ -40,7 +40,8 @@ class EventOptions:
     ``syscalls``: ``lazy`` the calls that threads block in and wake from, at hardly any cost; ``target`` every call.
     ``stacks`` takes up to ``stack_budget`` call sites where a thread blocks and where it wakes another. ``buffer`` is
     the size in bytes of the ring between kernel and recorder, a power of two. ``duration`` ends the recording after so
-    many seconds. ``mark_on_hang`` marks the moment when a main thread has not been back at its event wait (poll,
+    many seconds. ``size`` keeps the file within so many bytes of the disk: the oldest events are let go of.
+    ``mark_on_hang`` marks the moment when a main thread has not been back at its event wait (poll,
     select, epoll) for so many seconds.
     """
 
@@ -50,6 +51,7 @@ class EventOptions:
     stack_budget: int = 8
     buffer: int = 64 << 20
     duration: float | None = None
+    size: int | None = None
     mark_on_hang: float | None = None
 
 
@@ -121,11 +123,16 @@ def record_events(
         end["exit_status"],
         end["events"],
         end["raw_bytes"],
-        Path(output).stat().st_size,
+        _disk_bytes(Path(output)),
         end["lost"],
         {int(cpu): number for cpu, number in end["lost_cpus"].items()},
         seconds,
     )
+
+
+def _disk_bytes(path: Path) -> int:
+    status = path.stat()
+    return min(status.st_size, 512 * status.st_blocks)  # without its holes
 
 
 def _request(output: Path | str, targets: Sequence[int], command: Sequence[str], options: EventOptions) -> str:
@@ -137,6 +144,7 @@ def _request(output: Path | str, targets: Sequence[int], command: Sequence[str],
         "stacks": options.stacks,
         "stack_budget": options.stack_budget,
         "buffer_bytes": options.buffer,
+        "size_bytes": options.size,
         "mark_on_hang_ns": None if options.mark_on_hang is None else int(options.mark_on_hang * 1e9),
         "command": list(command),
     }

@@ -29,6 +29,7 @@ _RECORD_EXAMPLES = """\
   flagfinder events record -o run.events --all --stacks application-all -- ./app
   flagfinder events record -o run.events --syscalls target --buffer 256M -- ./server
   flagfinder events record -o run.events --mark-on-hang 2 -- ./editor
+  flagfinder events record -o always.events --all --size 2G
 
 Needs CAP_BPF and CAP_PERFMON. Under sudo the program runs as the user who called sudo. Ctrl-C ends the recording and
 keeps it.
@@ -104,6 +105,12 @@ def _add_record_options(parser: Parser) -> None:
     parser.add_argument(
         "--buffer", type=parse_size, default=64 << 20, metavar="SIZE", help="of the kernel's ring (default 64M)"
     )
+    parser.add_argument(
+        "--size",
+        type=parse_size,
+        metavar="SIZE",
+        help="keep the file within SIZE on the disk and let go of the oldest events, so that the recording can run always",
+    )
     parser.add_argument("--duration", type=parse_seconds, metavar="SECONDS", help="stop after SECONDS")
     parser.add_argument(
         "--mark-on-hang",
@@ -132,6 +139,7 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
         stack_budget=options.stack_budget,
         buffer=options.buffer,
         duration=options.duration,
+        size=options.size,
         mark_on_hang=options.mark_on_hang,
     )
     with terminal.progress() as line:

@@ -48,6 +48,13 @@ def _numbers(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in counts.items()) or "none"
 
 
+def _limit(summary: Mapping[str, Any]) -> str:
+    if summary["size_bytes"] is None:
+        return ""
+    before = summary["before"]["events"]
+    return f" of at most {size(summary['size_bytes'])}; {count(before, 'event')} before were let go of"
+
+
 def show_summary(terminal: Terminal, summary: Mapping[str, Any]) -> None:
     """``events info``."""
     end = summary["end"]
@@ -59,7 +66,7 @@ def show_summary(terminal: Terminal, summary: Mapping[str, Any]) -> None:
         ("wakes by", _numbers(summary["wakes"])),
         ("system calls", summary["syscalls"]),
         ("stacks", f"{summary['stacks']}, {summary['different_stacks']:,} different"),
-        ("size", size(summary["bytes"])),
+        ("size", size(summary["bytes"]) + _limit(summary)),
         ("ended", "unknown: the recorder was killed" if end is None else _REASONS.get(end["reason"], end["reason"])),
         ("lost", _numbers({f"CPU {cpu}": number for cpu, number in summary["lost"].items()})),
     ]

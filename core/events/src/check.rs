@@ -73,12 +73,13 @@ pub fn check(file: &EventFile) -> Findings {
     match &file.end {
         None => checker.report("the last block is missing: the recorder was killed".into()),
         Some(end) => {
-            if end.events != checker.events {
-                let found = checker.events;
+            let before = file.info.before;
+            let found = before.events + checker.events;
+            if end.events != found {
                 checker.report(format!("{found} events where {} were recorded", end.events));
             }
-            if end.lost > checker.lost {
-                let found = checker.lost;
+            let found = before.lost + checker.lost;
+            if end.lost > found {
                 checker.report(format!(
                     "{} events were lost, but the file marks {found}",
                     end.lost

@@ -1,7 +1,7 @@
 //! The file: header, blocks, checksums. The layout is described in docs/events-format.md.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
@@ -32,6 +32,8 @@ pub enum BlockKind {
     Mark = 7,
     Note = 8,
     End = 9,
+    /// Nothing: what was here was let go of.
+    Dropped = 10,
 }
 
 impl BlockKind {
@@ -48,6 +50,7 @@ impl BlockKind {
             Mark,
             Note,
             End,
+            Dropped,
         ];
         all.into_iter().find(|known| *known as u16 == kind)
     }
@@ -135,6 +138,8 @@ pub struct Damage {
 pub struct Storage {
     file: File,
     pub bytes: u64,
+    /// Without its holes.
+    pub disk_bytes: u64,
 }
 
 impl Storage {
@@ -151,6 +156,7 @@ impl Storage {
         let storage = Storage {
             file,
             bytes: metadata.len(),
+            disk_bytes: metadata.len().min(metadata.blocks() * 512),
         };
         storage.check_header(path)?;
         Ok(storage)

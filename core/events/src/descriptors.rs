@@ -3,6 +3,7 @@
 //! A number may be closed and opened again meanwhile: so a descriptor is looked up again after a second, and at once when a call is seen
 //! that may have changed it. What is written says when it was looked up.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use rustc_hash::FxHashMap;
@@ -10,6 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::call::Call;
 use crate::event::{Event, Kind};
 use crate::facts::DescriptorFact;
+use crate::threads::Threads;
 
 const TRUSTED: u64 = 1_000_000_000;
 /// Look-ups between two flushes; each takes some microseconds from the consumer.
@@ -17,8 +19,6 @@ const MOST: usize = 500;
 
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
-    /// Thread to process.
-    processes: FxHashMap<u32, u32>,
     known: FxHashMap<(u32, i32), (u64, String)>,
     found: Vec<DescriptorFact>,
     looked_up: usize,
@@ -28,20 +28,12 @@ pub(crate) struct Descriptors {
 const CHANGES: [u16; 3] = [3, 33, 292];
 
 impl Descriptors {
-    pub fn add_thread(&mut self, tid: u32, pid: u32) {
-        self.processes.insert(tid, pid);
-    }
-
     /// Looks at the event's descriptor, if it has one. `now` is the present time.
-    pub fn see(&mut self, event: &Event, now: u64) {
+    pub fn see(&mut self, event: &Event, threads: &Threads, now: u64) {
         match event.kind {
-            Kind::Fork => self.add_thread(event.b, event.halves(0).0),
-            Kind::Exit => {
-                self.processes.remove(&event.a);
-            }
             Kind::Switch | Kind::Enter | Kind::EnterWide => {
                 if let Some(call) = event.call() {
-                    self.see_call(event.a, call, now);
+                    self.see_call(threads.pid(event.a), call, now);
                 }
             }
             Kind::ExitCall => {
@@ -49,7 +41,7 @@ impl Descriptors {
                 let opened = event
                     .call_end()
                     .filter(|end| (0..1 << 16).contains(&end.result));
-                let pid = self.processes.get(&event.a).copied();
+                let pid = threads.pid(event.a);
                 if let (Some(end), Some(pid)) = (opened, pid) {
                     if !Call::waits(end.number) && !Call::sends(end.number) {
                         self.known.remove(&(pid, end.result as i32));
@@ -60,8 +52,8 @@ impl Descriptors {
         }
     }
 
-    fn see_call(&mut self, tid: u32, call: Call, now: u64) {
-        let (Some(fd), Some(&pid)) = (call.descriptor(), self.processes.get(&tid)) else {
+    fn see_call(&mut self, pid: Option<u32>, call: Call, now: u64) {
+        let (Some(fd), Some(pid)) = (call.descriptor(), pid) else {
             return;
         };
         if CHANGES.contains(&call.number) {
@@ -87,6 +79,25 @@ impl Descriptors {
             });
         }
         self.known.insert((pid, fd), (now, target));
+    }
+
+    /// All, as they were when they were last looked up.
+    pub fn known(&self) -> Vec<DescriptorFact> {
+        let facts = self
+            .known
+            .iter()
+            .map(|(&(pid, fd), (ts, target))| DescriptorFact {
+                ts: *ts,
+                pid,
+                fd,
+                target: target.clone(),
+            });
+        facts.collect()
+    }
+
+    /// Forgets those of other processes.
+    pub fn retain(&mut self, pids: &BTreeSet<u32>) {
+        self.known.retain(|(pid, _), _| pids.contains(pid));
     }
 
     /// Those that are new since the last time.

@@ -99,6 +99,12 @@ impl Drain {
         Some(event)
     }
 
+    /// The numbers of stacks of events that are still kept back.
+    pub fn stacks(&mut self) -> impl Iterator<Item = &mut u32> {
+        let pending = self.cpus.iter_mut().flat_map(|cpu| &mut cpu.pending);
+        pending.map(|pending| &mut pending.event.stack)
+    }
+
     /// Writes what is complete; at the end, everything.
     ///
     /// # Errors

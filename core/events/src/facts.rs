@@ -24,9 +24,23 @@ pub struct Info {
     pub cpus: u32,
     pub kernel: String,
     pub buffer_bytes: u64,
+    /// That the file was to stay within, on the disk.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+    /// What had been recorded before this block.
+    #[serde(default)]
+    pub before: Before,
     /// CLOCK_MONOTONIC and wall clock (since 1970) at the same moment, ns.
     pub started: u64,
     pub started_unix_ns: u64,
+}
+
+/// Events that stand before a segment of the file, or stood there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    pub events: u64,
+    /// As the file marks them.
+    pub lost: u64,
 }
 
 /// A thread that was there before the recording.

@@ -27,9 +27,12 @@ pub struct EventFile {
     /// `None`: the recorder was killed.
     pub end: Option<End>,
     stacks: Vec<Box<[u64]>>,
+    /// The number of the first of them; those before were let go of.
+    first_stack: Option<usize>,
     /// EVENTS blocks by CPU, in the file's order, which is that of time.
     cpus: BTreeMap<u16, Vec<Block>>,
     damage: Vec<Damage>,
+    has_info: bool,
 }
 
 fn parse<T: DeserializeOwned>(raw: &[u8], block: &Block) -> Result<T> {
@@ -48,7 +51,7 @@ fn parse_stacks(raw: &[u8]) -> Option<(usize, Vec<Box<[u64]>>)> {
             .filter_map(|w| w.try_into().ok().map(u64::from_le_bytes));
         stacks.push(words.collect());
     }
-    Some((first.checked_sub(1)?, stacks))
+    Some((first, stacks))
 }
 
 impl EventFile {
@@ -69,21 +72,21 @@ impl EventFile {
             notes: Vec::new(),
             end: None,
             stacks: Vec::new(),
+            first_stack: None,
             cpus: BTreeMap::new(),
             damage,
+            has_info: false,
         };
-        let mut has_info = false;
         for block in &blocks {
-            match file.take(block) {
-                Ok(()) => has_info |= block.header.block_kind() == Some(BlockKind::Info),
-                Err(_) => file.damage.push(Damage {
+            if file.take(block).is_err() {
+                file.damage.push(Damage {
                     offset: block.payload_offset,
                     bytes: u64::from(block.header.stored_bytes),
                     what: "damaged block",
-                }),
+                });
             }
         }
-        if !has_info {
+        if !file.has_info {
             return Err(damaged(
                 64,
                 "the block that says how it was recorded is missing",
@@ -96,34 +99,47 @@ impl EventFile {
         let Some(kind) = block.header.block_kind() else {
             return Ok(());
         };
-        if kind == BlockKind::Events {
-            self.cpus.entry(block.header.cpu).or_default().push(*block);
-            return Ok(());
+        match kind {
+            BlockKind::Events => {
+                self.cpus.entry(block.header.cpu).or_default().push(*block);
+                return Ok(());
+            }
+            BlockKind::Dropped => return Ok(()),
+            // Each segment begins with these; they hold for the first.
+            BlockKind::Info if self.has_info => return Ok(()),
+            BlockKind::Threads if !self.threads.is_empty() => return Ok(()),
+            _ => {}
         }
         let raw = self.storage.load(block)?;
         match kind {
-            BlockKind::Info => self.info = parse(&raw, block)?,
-            BlockKind::Threads => self.threads.extend(parse::<Vec<ThreadFact>>(&raw, block)?),
+            BlockKind::Info => (self.info, self.has_info) = (parse(&raw, block)?, true),
+            BlockKind::Threads => self.threads = parse(&raw, block)?,
             BlockKind::Maps => self.maps.push(parse(&raw, block)?),
             BlockKind::Descriptors => {
                 self.descriptors
                     .extend(parse::<Vec<DescriptorFact>>(&raw, block)?);
             }
             BlockKind::Mark => self.marks.push(parse(&raw, block)?),
-            BlockKind::Note => self.notes.push(parse(&raw, block)?),
+            BlockKind::Note => {
+                let note = parse(&raw, block)?;
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+            }
             BlockKind::End => self.end = Some(parse(&raw, block)?),
             BlockKind::Stacks => {
                 let parsed = parse_stacks(&raw);
                 let (first, stacks) = parsed.ok_or_else(|| {
                     damaged(block.payload_offset, "a table of stacks that is cut")
                 })?;
+                let index = first.saturating_sub(*self.first_stack.get_or_insert(first));
                 // A damaged table before this one leaves its numbers empty.
                 self.stacks
-                    .resize(self.stacks.len().max(first), Box::default());
-                self.stacks.truncate(first);
+                    .resize(self.stacks.len().max(index), Box::default());
+                self.stacks.truncate(index);
                 self.stacks.extend(stacks);
             }
-            BlockKind::Events => {}
+            BlockKind::Events | BlockKind::Dropped => {}
         }
         Ok(())
     }
@@ -139,8 +155,9 @@ impl EventFile {
         blocks.map(|block| u64::from(block.header.count)).sum()
     }
 
+    /// That it takes on the disk.
     pub fn bytes(&self) -> u64 {
-        self.storage.bytes
+        self.storage.disk_bytes
     }
 
     /// First and last time; `None` without events.
@@ -152,7 +169,7 @@ impl EventFile {
 
     /// Code addresses, innermost first, as found on the stack: old ones may be among them. Empty for 0 and unknown numbers.
     pub fn stack(&self, number: u32) -> &[u64] {
-        let index = (number as usize).checked_sub(1);
+        let index = (number as usize).checked_sub(self.first_stack.unwrap_or(1));
         index
             .and_then(|i| self.stacks.get(i))
             .map_or(&[], |words| words)

@@ -16,8 +16,9 @@ use crate::container::{
     FILE_MINIMUM_READER, FILE_VERSION,
 };
 use crate::error::{io, Result};
-use crate::event::Event;
-use crate::facts::Info;
+use crate::event::{Event, Kind};
+use crate::facts::{Before, Info};
+use crate::room::Room;
 
 const LEVEL: i32 = 1;
 /// Different stacks that are kept; programs have thousands.
@@ -30,10 +31,13 @@ pub struct EventWriter<W: Write> {
     bytes: u64,
     numbers: FxHashMap<Box<[u64]>, u32>,
     unwritten: Vec<Box<[u64]>>,
+    /// Numbers of stacks that were given.
+    issued: u32,
+    written: Before,
     pub stacks_dropped: u64,
 }
 
-fn failed(error: &std::io::Error) -> crate::EventsError {
+pub(crate) fn failed(error: &std::io::Error) -> crate::EventsError {
     let mut failed = io(
         "The event file can't be written any further".into(),
         error,
@@ -55,6 +59,22 @@ impl EventWriter<File> {
         })?;
         Self::new(file, info)
     }
+
+    /// Keeps the file within `size` bytes of the disk, see [`Room`].
+    ///
+    /// # Errors
+    /// Where the file system can't give space back.
+    pub(crate) fn within(&self, size: u64) -> Result<Room> {
+        let room = self.output.try_clone();
+        let room = room.and_then(|file| Room::new(file, size, self.bytes));
+        room.map_err(|error| {
+            io(
+                "The file can't be kept within a size".into(),
+                &error,
+                "Put it on ext4, xfs, btrfs or tmpfs with -o, or leave out --size.",
+            )
+        })
+    }
 }
 
 impl<W: Write> EventWriter<W> {
@@ -70,6 +90,8 @@ impl<W: Write> EventWriter<W> {
             bytes: 0,
             numbers: FxHashMap::default(),
             unwritten: Vec::new(),
+            issued: 0,
+            written: Before::default(),
             stacks_dropped: 0,
         };
         let header = FileHeader {
@@ -131,10 +153,26 @@ impl<W: Write> EventWriter<W> {
             self.stacks_dropped += 1;
             return 0;
         }
-        let number = self.numbers.len() as u32 + 1;
-        self.numbers.insert(words.into(), number);
+        self.issued += 1;
+        self.numbers.insert(words.into(), self.issued);
         self.unwritten.push(words.into());
-        number
+        self.issued
+    }
+
+    /// Forgets all stacks but those of events that are still to come: these get new numbers, and the events them. What is written from now
+    /// on needs no stack from before.
+    pub(crate) fn forget_stacks<'e>(&mut self, kept: impl Iterator<Item = &'e mut u32>) {
+        let old = std::mem::take(&mut self.numbers);
+        self.unwritten.clear();
+        let words: FxHashMap<u32, Box<[u64]>> = old.into_iter().map(|(w, n)| (n, w)).collect();
+        for number in kept {
+            *number = words.get(number).map_or(0, |words| self.stack(words));
+        }
+    }
+
+    /// What stands in the file, or stood there.
+    pub(crate) fn written(&self) -> Before {
+        self.written
     }
 
     fn write_stacks(&mut self) -> Result<()> {
@@ -142,7 +180,7 @@ impl<W: Write> EventWriter<W> {
         if stacks.is_empty() {
             return Ok(());
         }
-        let first = self.numbers.len() - stacks.len() + 1;
+        let first = self.issued as usize - stacks.len() + 1;
         let mut raw = (first as u32).to_le_bytes().to_vec();
         for words in &stacks {
             raw.push(words.len() as u8);
@@ -162,6 +200,12 @@ impl<W: Write> EventWriter<W> {
     /// When the file can't be written.
     pub fn events(&mut self, cpu: u16, events: &[Event]) -> Result<()> {
         self.write_stacks()?;
+        for event in events {
+            match event.kind {
+                Kind::Lost => self.written.lost += event.words[0],
+                _ => self.written.events += 1,
+            }
+        }
         let mut rest = events;
         while let Some(first) = rest.first() {
             let near = rest

@@ -1,0 +1,241 @@
+//! Drains the ring on a thread of its own and writes what comes, with the facts that belong to it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use flagfinder_bpf::{clock, Counts, Ring, Table};
+
+use crate::container::BlockKind;
+use crate::descriptors::Descriptors;
+use crate::drain::Drain;
+use crate::event::Kind;
+use crate::facts::{End, Info, MapsFact, Mark, Note};
+use crate::hang::HangWatch;
+use crate::options::Options;
+use crate::processes;
+use crate::protocol::{Cpu, Ranges};
+use crate::room::Room;
+use crate::threads::Threads;
+use crate::writer::{failed, EventWriter};
+use crate::Result;
+
+/// How long the consumer sleeps when the ring was nearly empty.
+const NAP: Duration = Duration::from_millis(10);
+/// Records that make another look worth it without a nap.
+const BUSY: usize = 50_000;
+const DRAINED: usize = 1 << 18;
+/// What is kept back is written at least so often: a killed recorder's file holds the rest.
+const OLD: Duration = Duration::from_secs(1);
+/// A program has mapped its libraries after so many ms, sooner or later; one that was forked has them at once.
+const LOADED: [u64; 5] = [0, 10, 30, 100, 300];
+
+/// What the recorder and its thread tell each other.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub stop: AtomicBool,
+    pub events: AtomicU64,
+    pub bytes: AtomicU64,
+    pub lost: AtomicU64,
+}
+
+pub(crate) struct Consumer {
+    pub ring: Ring,
+    pub counts: Counts<Cpu>,
+    pub tree: Table<u32, Ranges>,
+    pub writer: EventWriter<File>,
+    pub drain: Drain,
+    pub threads: Threads,
+    pub descriptors: Descriptors,
+    /// Processes whose code is still to be read, and from when on.
+    pub fresh: Vec<(Instant, u32)>,
+    pub stacks: bool,
+    pub hangs: HangWatch,
+    /// As last written, by process.
+    pub maps: BTreeMap<u32, MapsFact>,
+    /// What each segment begins with.
+    pub info: Info,
+    pub notes: Vec<Note>,
+    /// Of a file that is to stay within a size.
+    pub room: Option<Room>,
+}
+
+impl Consumer {
+    pub fn learn_threads(&mut self, options: &Options) -> Result<()> {
+        let threads = if options.everything {
+            processes::all_threads()
+        } else {
+            let pids = self.tree.keys();
+            pids.into_iter().flat_map(processes::threads_of).collect()
+        };
+        self.writer.fact(BlockKind::Threads, &threads)?;
+        threads.into_iter().for_each(|t| self.threads.add(t));
+        for pid in self.tree.keys() {
+            self.learn_code(pid)?;
+        }
+        Ok(())
+    }
+
+    /// Writes where a process has code, if that is new, and tells BPF which words are code addresses.
+    fn learn_code(&mut self, pid: u32) -> Result<()> {
+        let Some(text) = processes::code_maps(pid) else {
+            return Ok(());
+        };
+        if self.maps.get(&pid).is_some_and(|known| known.text == text) {
+            return Ok(());
+        }
+        if self.stacks && self.tree.get(&pid).is_some() {
+            let ranges = processes::code_ranges(&text, &processes::program(pid));
+            // It was there, so there is room for it.
+            self.tree.insert(pid, ranges);
+        }
+        let ts = clock::monotonic();
+        let fact = MapsFact { ts, pid, text };
+        self.writer.fact(BlockKind::Maps, &fact)?;
+        self.maps.insert(pid, fact);
+        Ok(())
+    }
+
+    fn take(&mut self) -> usize {
+        let (drain, writer, descriptors) =
+            (&mut self.drain, &mut self.writer, &mut self.descriptors);
+        let (fresh, stacks) = (&mut self.fresh, self.stacks);
+        let (hangs, threads) = (&mut self.hangs, &mut self.threads);
+        let now = clock::monotonic();
+        let most = self.room.as_ref().map_or(DRAINED, Room::most_records);
+        self.ring.drain(most.min(DRAINED), |record| {
+            let Some(event) = drain.take(record, writer) else {
+                return;
+            };
+            threads.see(&event);
+            descriptors.see(&event, threads, now);
+            hangs.see(&event);
+            let (pid, other) = event.halves(0);
+            let times = match event.kind {
+                Kind::Exec => &LOADED[..],
+                Kind::Fork if stacks && pid != other => &LOADED[..1],
+                _ => return,
+            };
+            let at = Instant::now();
+            let due = times.iter().map(|&ms| at + Duration::from_millis(ms));
+            fresh.extend(due.map(|at| (at, pid)));
+        })
+    }
+
+    fn settle(&mut self, shared: &Shared, marks: &Receiver<Mark>, old: bool) -> Result<()> {
+        self.drain.flush(&mut self.writer, old, false)?;
+        let found = self.descriptors.take();
+        if !found.is_empty() {
+            self.writer.fact(BlockKind::Descriptors, &found)?;
+        }
+        while let Ok(mark) = marks.try_recv() {
+            self.writer.fact(BlockKind::Mark, &mark)?;
+        }
+        let ts = clock::monotonic();
+        for tid in self.hangs.late(ts) {
+            let text = format!("thread {tid} is not back at its event wait");
+            self.writer.fact(BlockKind::Mark, &Mark { ts, text })?;
+        }
+        let now = Instant::now();
+        let due: Vec<u32> = self
+            .fresh
+            .iter()
+            .filter(|(at, _)| *at <= now)
+            .map(|f| f.1)
+            .collect();
+        self.fresh.retain(|(at, _)| *at > now);
+        for pid in due {
+            self.learn_code(pid)?;
+        }
+        let freed = match self.room.take() {
+            Some(mut room) => {
+                self.make_room(&mut room)?;
+                self.room.insert(room).freed
+            }
+            None => {
+                self.threads.forget_ended();
+                0
+            }
+        };
+        let lost = self.counts.read().iter().map(|cpu| cpu.lost).sum();
+        shared.lost.store(lost, Ordering::Relaxed);
+        shared.events.store(self.drain.events, Ordering::Relaxed);
+        let kept = self.writer.bytes() - freed;
+        shared.bytes.store(kept, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Begins a new segment, if this one is long enough, and lets go of the oldest. Events that are still kept back will stand in the new one: so
+    /// what ended meanwhile is told once more.
+    fn make_room(&mut self, room: &mut Room) -> Result<()> {
+        let begin = self.writer.bytes();
+        if !room.is_full(begin) {
+            return Ok(());
+        }
+        self.writer.forget_stacks(self.drain.stacks());
+        self.info.before = self.writer.written();
+        self.writer.fact(BlockKind::Info, &self.info)?;
+        for note in &self.notes {
+            self.writer.fact(BlockKind::Note, note)?;
+        }
+        self.writer.fact(BlockKind::Threads, &self.threads.list())?;
+        for fact in self.maps.values() {
+            self.writer.fact(BlockKind::Maps, fact)?;
+        }
+        self.writer
+            .fact(BlockKind::Descriptors, &self.descriptors.known())?;
+        self.threads.forget_ended();
+        let alive = self.threads.pids();
+        self.maps.retain(|pid, _| alive.contains(pid));
+        self.descriptors.retain(&alive);
+        room.begun(begin, self.writer.bytes())
+            .map_err(|error| failed(&error))
+    }
+
+    pub fn run(mut self, shared: &Shared, marks: &Receiver<Mark>) -> Result<Consumer> {
+        let mut written = Instant::now();
+        loop {
+            // Asked before draining: what is recorded before the end is then surely taken.
+            let stop = shared.stop.load(Ordering::Acquire);
+            let taken = self.take();
+            let old = written.elapsed() > OLD;
+            if old {
+                written = Instant::now();
+            }
+            self.settle(shared, marks, old)?;
+            let most = self.room.as_ref().map_or(BUSY, Room::most_records);
+            if taken < most.min(BUSY) {
+                if stop {
+                    return Ok(self);
+                }
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<End> {
+        for pid in self.tree.keys() {
+            self.learn_code(pid)?;
+        }
+        let counts = self.counts.read();
+        let totals: Vec<u64> = counts.iter().map(|cpu| cpu.sequence).collect();
+        let ts = clock::monotonic();
+        self.drain.finish(&mut self.writer, &totals, ts)?;
+        let lossy = counts.iter().zip(0u32..).filter(|(cpu, _)| cpu.lost > 0);
+        let end = End {
+            ts,
+            reason: reason.into(),
+            exit_status,
+            events: self.drain.events,
+            raw_bytes: self.drain.raw_bytes,
+            lost: counts.iter().map(|cpu| cpu.lost).sum(),
+            lost_cpus: lossy.map(|(cpu, number)| (number, cpu.lost)).collect(),
+            stacks_dropped: self.writer.stacks_dropped,
+        };
+        self.writer.fact(BlockKind::End, &end)?;
+        self.writer.finish()?;
+        Ok(end)
+    }
+}

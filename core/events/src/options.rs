@@ -1,0 +1,165 @@
+//! What to record: the request, and whether it can be met.
+
+use std::path::PathBuf;
+
+use flagfinder_bpf::clock;
+use serde::Deserialize;
+
+use crate::facts::{Before, Info};
+use crate::protocol;
+use crate::room;
+use crate::{EventsError, Result};
+
+const SMALLEST_RING: u64 = 1 << 16;
+const LARGEST_RING: u64 = 1 << 31;
+
+/// Which system calls are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Syscalls {
+    Off,
+    /// The call that a thread blocks in, and the one a waker is in.
+    #[default]
+    Lazy,
+    /// Also every call of the recorded processes.
+    Target,
+}
+
+/// Which call sites a stack keeps (seed 004, fig. 4): the innermost in the program, all in the program, one of each module, all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StackMode {
+    #[default]
+    Off,
+    Application,
+    ApplicationAll,
+    Library,
+    All,
+}
+
+/// What to record.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Options {
+    pub output: PathBuf,
+    /// Their descendants too.
+    #[serde(default)]
+    pub pids: Vec<u32>,
+    /// Scheduling of all processes.
+    #[serde(default)]
+    pub everything: bool,
+    #[serde(default)]
+    pub syscalls: Syscalls,
+    #[serde(default)]
+    pub stacks: StackMode,
+    /// Call sites kept of one stack, at most [`protocol::STACK_MOST`] - 1.
+    #[serde(default)]
+    pub stack_budget: u32,
+    /// Of the ring between kernel and recorder.
+    pub buffer_bytes: u64,
+    /// Of the file on the disk: the oldest events are let go of.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+    /// Marks the moment when the first thread of `pids` has not been back at its event wait for so long.
+    #[serde(default)]
+    pub mark_on_hang_ns: Option<u64>,
+    #[serde(default)]
+    pub command: Vec<String>,
+}
+
+fn name_of(value: impl std::fmt::Debug) -> String {
+    let mut text = String::new();
+    for letter in format!("{value:?}").chars() {
+        if letter.is_uppercase() && !text.is_empty() {
+            text.push('-');
+        }
+        text.extend(letter.to_lowercase());
+    }
+    text
+}
+
+pub(crate) fn info(options: &Options, contexts: bool) -> Info {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Info {
+        recorder: format!("flagfinder {}", env!("CARGO_PKG_VERSION")),
+        command: options.command.clone(),
+        pids: options.pids.clone(),
+        everything: options.everything,
+        syscalls: name_of(options.syscalls),
+        stacks: name_of(options.stacks),
+        stack_budget: options.stack_budget,
+        contexts,
+        cpus: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
+        kernel: kernel.trim().into(),
+        buffer_bytes: options.buffer_bytes,
+        size_bytes: options.size_bytes,
+        before: Before::default(),
+        started: clock::monotonic(),
+        started_unix_ns: clock::wall(),
+    }
+}
+
+pub(crate) fn check(options: &Options) -> Result<()> {
+    let usage = |what: &str, found: String, fix: &str| {
+        Err(EventsError::usage(
+            what,
+            found,
+            fix,
+            "Everything else stands.",
+        ))
+    };
+    let bytes = options.buffer_bytes;
+    if !bytes.is_power_of_two() || !(SMALLEST_RING..=LARGEST_RING).contains(&bytes) {
+        let found = format!("{bytes} bytes were asked for");
+        return usage(
+            "The buffer can't have this size",
+            found,
+            "Give a power of two from 64K to 2G, as in --buffer 128M.",
+        );
+    }
+    if let Some(size) = options.size_bytes.filter(|size| *size < room::SMALLEST) {
+        return usage(
+            "The file can't be kept that small",
+            format!("{size} bytes were asked for"),
+            "Give 1M or more, as in --size 2G.",
+        );
+    }
+    if options.stack_budget as usize >= protocol::STACK_MOST {
+        let found = format!("a budget of {}", options.stack_budget);
+        return usage(
+            "Stacks can't be that deep",
+            found,
+            "Give --stack-budget 31 or less.",
+        );
+    }
+    if options.pids.is_empty() && !options.everything {
+        return usage(
+            "There is nothing to record",
+            "no process, and not --all".into(),
+            "Write `-- PROGRAM`, --pid PID or --all.",
+        );
+    }
+    if options.mark_on_hang_ns.is_some() && options.pids.is_empty() {
+        return usage(
+            "There is no main thread to watch for hangs",
+            "no process was named".into(),
+            "Write `-- PROGRAM` or --pid PID.",
+        );
+    }
+    if options.mark_on_hang_ns.is_some() && options.syscalls == Syscalls::Off {
+        return usage(
+            "A hang can't be noticed",
+            "calls that threads block in are not recorded".into(),
+            "Leave out --syscalls off.",
+        );
+    }
+    for pid in &options.pids {
+        if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            return usage(
+                "There is no such process",
+                format!("pid {pid}"),
+                "Check the process id.",
+            );
+        }
+    }
+    Ok(())
+}
