@@ -79,6 +79,8 @@ struct {
 /* Filled in before loading. */
 const volatile struct ff_events_config ff_config SECTION(".rodata");
 
+const volatile __u64 ff_names[256] SECTION(".rodata"); /* by letter: the bits that it moves on */
+
 char ff_license[] SECTION("license") = "GPL";
 
 INLINE struct ff_events_cpu *this_cpu(void)
@@ -171,6 +173,23 @@ INLINE void record3(__u8 kind, __u8 flags, __u32 a, __u32 b, __u64 w0, __u64 w1,
 INLINE struct ff_event_ranges *member(__u32 tgid) { return tgid ? bpf_map_lookup_elem(&tree, &tgid) : 0; }
 
 INLINE int is_recorded(__u32 tgid) { return ff_config.everything || member(tgid); }
+
+/* Whether the thread's name fits one of the patterns, which are followed at once: core/events/src/names.rs. */
+INLINE int is_named(struct task_struct *task)
+{
+    if (!ff_config.name_ends)
+        return 1;
+    __u64 state = ff_config.name_begins;
+    for (int i = 0; i < FF_NAME_BYTES; i++) {
+        __u8 letter = task->comm[i];
+        if (!letter)
+            break;
+        state = (state & ff_names[letter]) << 1 | (state & ff_config.name_repeats);
+    }
+    return (state & ff_config.name_ends) != 0;
+}
+
+INLINE int concerns(struct task_struct *task) { return is_recorded(task->tgid) && is_named(task); }
 
 /* The call that a user thread is in and its first argument; 0: none, or it was interrupted in user mode. */
 INLINE __u64 call_of(struct task_struct *task)
@@ -270,7 +289,7 @@ int ff_sched_switch(__u64 *context)
     int preempted = context[0];
     struct task_struct *prev = (void *)context[1], *next = (void *)context[2];
     __u32 state = context[3];
-    if (!is_recorded(prev->tgid) && !is_recorded(next->tgid))
+    if (!concerns(prev) && !concerns(next))
         return 0;
     __u8 flags = state_of(preempted, state);
     __u64 call = preempted ? 0 : call_of(prev); /* one that could go on and gives way by itself yields */
@@ -288,7 +307,7 @@ int ff_sched_waking(__u64 *context)
 {
     struct task_struct *woken = (void *)context[0];
     struct task_struct *current = bpf_get_current_task_btf();
-    if (!is_recorded(woken->tgid) && !is_recorded(current->tgid))
+    if (!concerns(woken) && !concerns(current))
         return 0;
     __u8 flags = context_now(current);
     struct ff_events_cpu *cpu = this_cpu();
@@ -311,7 +330,7 @@ int ff_signal_generate(__u64 *context)
     struct task_struct *target = (void *)context[2];
     __u32 result = context[4];
     struct task_struct *current = bpf_get_current_task_btf();
-    if (is_recorded(target->tgid) || is_recorded(current->tgid))
+    if (concerns(target) || concerns(current))
         record1(FF_EVENT_SIGNAL, context_now(current), current->pid, target->pid, number | (__u64)result << 32);
     return 0;
 }
@@ -321,7 +340,7 @@ int ff_hrtimer_start(__u64 *context)
 {
     __u64 timer = context[0];
     struct task_struct *current = bpf_get_current_task_btf();
-    if (current->flags & PF_KTHREAD || !is_recorded(current->tgid) || context_now(current) != FF_CONTEXT_TASK)
+    if (current->flags & PF_KTHREAD || !concerns(current) || context_now(current) != FF_CONTEXT_TASK)
         return 0;
     if (call_of(current))
         record1(FF_EVENT_ARM, 0, current->pid, 0, timer);
@@ -429,7 +448,7 @@ int ff_sys_enter(__u64 *context)
     struct pt_regs *registers = (void *)context[0];
     __u64 number = context[1];
     struct task_struct *current = bpf_get_current_task_btf();
-    if (number >= 0xffff || !member(current->tgid))
+    if (number >= 0xffff || !member(current->tgid) || !is_named(current))
         return 0;
     __u64 w0 = (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
     if (is_wide(number))
@@ -446,7 +465,7 @@ int ff_sys_exit(__u64 *context)
     __u64 result = context[1];
     struct task_struct *current = bpf_get_current_task_btf();
     __u64 number = registers->orig_ax;
-    if (number >= 0xffff || !member(current->tgid))
+    if (number >= 0xffff || !member(current->tgid) || !is_named(current))
         return 0;
     record1(FF_EVENT_EXIT_CALL, 0, current->pid, 0,
             (number + 1) << FF_CALL_SHIFT | (result & ((1ULL << FF_CALL_SHIFT) - 1)));

@@ -82,6 +82,9 @@ struct ff_events_config {
     __u32 syscalls;
     __u32 stack_words; /* kept at a block or wake; 0: none */
     __u32 program_only;
+    __u64 name_begins; /* patterns of thread names, see core/events/src/names.rs; all 0: every name */
+    __u64 name_repeats;
+    __u64 name_ends;
 };
 
 /* Per CPU. */

@@ -37,6 +37,7 @@ class EventOptions:
     """What to record beside the scheduling of the processes named.
 
     ``everything`` records the scheduling of all processes; system calls and stacks stay those of the named ones.
+    ``threads`` keeps only what concerns threads whose names fit one of these patterns (``*`` any letters, ``?`` one).
     ``syscalls``: ``lazy`` the calls that threads block in and wake from, at hardly any cost; ``target`` every call.
     ``stacks`` takes up to ``stack_budget`` call sites where a thread blocks and where it wakes another. ``buffer`` is
     the size in bytes of the ring between kernel and recorder, a power of two. ``duration`` ends the recording after so
@@ -46,6 +47,7 @@ class EventOptions:
     """
 
     everything: bool = False
+    threads: tuple[str, ...] = ()
     syscalls: Syscalls = "lazy"
     stacks: StackMode = "off"
     stack_budget: int = 8
@@ -140,6 +142,7 @@ def _request(output: Path | str, targets: Sequence[int], command: Sequence[str],
         "output": os.fspath(output),
         "pids": list(targets),
         "everything": options.everything,
+        "threads": options.threads,
         "syscalls": options.syscalls,
         "stacks": options.stacks,
         "stack_budget": options.stack_budget,

@@ -29,6 +29,7 @@ _RECORD_EXAMPLES = """\
   flagfinder events record -o run.events --all --stacks application-all -- ./app
   flagfinder events record -o run.events --syscalls target --buffer 256M -- ./server
   flagfinder events record -o run.events --mark-on-hang 2 -- ./editor
+  flagfinder events record -o run.events --pid 4711 --threads 'render*' --syscalls target
   flagfinder events record -o always.events --all --size 2G
 
 Needs CAP_BPF and CAP_PERFMON. Under sudo the program runs as the user who called sudo. Ctrl-C ends the recording and
@@ -87,6 +88,13 @@ def _add_record_options(parser: Parser) -> None:
     parser.add_argument("--pid", type=int, action="append", default=[], metavar="PID", help="a process (repeatable)")
     parser.add_argument("--all", action="store_true", help="scheduling of all processes, not only the target's")
     parser.add_argument(
+        "--threads",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only switches, wakes and calls of threads with such names, as in '*ui*', 'pool-?' (repeatable)",
+    )
+    parser.add_argument(
         "--syscalls",
         choices=SYSCALLS,
         default="lazy",
@@ -134,6 +142,7 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
         )
     chosen = EventOptions(
         everything=options.all,
+        threads=tuple(options.threads),
         syscalls=options.syscalls,
         stacks=options.stacks,
         stack_budget=options.stack_budget,

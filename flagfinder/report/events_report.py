@@ -61,6 +61,7 @@ def show_summary(terminal: Terminal, summary: Mapping[str, Any]) -> None:
     target = " ".join(summary["command"]) or ", ".join(f"process {pid}" for pid in summary["pids"]) or "all processes"
     rows = [
         ("target", target + (" and the scheduling of all" if summary["everything"] and summary["pids"] else "")),
+        ("threads", ", ".join(summary["thread_names"]) or "all"),
         ("time", duration(summary["span"])),
         ("events", _numbers(summary["events"])),
         ("wakes by", _numbers(summary["wakes"])),

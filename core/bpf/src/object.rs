@@ -23,20 +23,24 @@ impl Object {
     /// # Errors
     /// When the bytes are no such object, or the kernel refuses a map.
     pub fn load<T: Pod>(bytes: &[u8], constant: (&str, &T)) -> Result<Object> {
-        Self::load_sized(bytes, constant, &[])
+        Self::load_sized(bytes, constant, &[], &[])
     }
 
-    /// As [`Object::load`], with other sizes for some maps, by name.
+    /// As [`Object::load`], with constant tables, and other sizes for some maps, by name.
     ///
     /// # Errors
     /// When the bytes are no such object, or the kernel refuses a map.
     pub fn load_sized<T: Pod>(
         bytes: &[u8],
         constant: (&str, &T),
+        tables: &[(&str, &[u64])],
         sizes: &[(&str, u32)],
     ) -> Result<Object> {
         let mut loader = EbpfLoader::new();
         loader.set_global(constant.0, constant.1, true);
+        for (name, table) in tables {
+            loader.set_global(name, *table, true);
+        }
         for (name, entries) in sizes {
             loader.set_max_entries(name, *entries);
         }

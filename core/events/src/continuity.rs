@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use rustc_hash::FxHashMap;
 
 use crate::event::{Event, Kind};
+use crate::names::NamePatterns;
 use crate::reader::EventFile;
 
 /// Thread ids named in a sentence.
 const NAMED: usize = 8;
 
-#[derive(Default)]
 pub(crate) struct Continuity {
     /// All switches are recorded, not only those of the target's processes.
     everything: bool,
-    /// Of the target's processes, as far as known. Those of others come and go unseen.
+    names: NamePatterns,
+    /// Whose switches are recorded, as far as known: of the target's processes, or with such names. Those of others come and go unseen.
     members: BTreeSet<u32>,
     /// Who runs on a CPU.
     running: FxHashMap<u16, u32>,
@@ -26,15 +27,32 @@ pub(crate) struct Continuity {
 
 impl Continuity {
     pub fn of(file: &EventFile) -> Continuity {
-        let threads = file.threads.iter().map(|thread| thread.tid);
-        Continuity::new(file.info.everything, threads.collect())
+        let wanted = &file.info.thread_names;
+        let everything = file.info.everything && wanted.is_empty();
+        let names = NamePatterns::new(wanted).unwrap_or_default();
+        let mut continuity = Continuity::new(everything, names);
+        for thread in &file.threads {
+            continuity.named(thread.tid, &thread.name);
+        }
+        continuity
     }
 
-    fn new(everything: bool, members: BTreeSet<u32>) -> Continuity {
+    fn new(everything: bool, names: NamePatterns) -> Continuity {
         Continuity {
             everything,
-            members,
-            ..Continuity::default()
+            names,
+            members: BTreeSet::new(),
+            running: FxHashMap::default(),
+            left: BTreeSet::new(),
+            missing: BTreeMap::new(),
+        }
+    }
+
+    fn named(&mut self, tid: u32, name: &str) {
+        if self.names.fits(name) {
+            self.members.insert(tid);
+        } else {
+            self.members.remove(&tid);
         }
     }
 
@@ -48,9 +66,8 @@ impl Continuity {
                 }
                 self.left.insert(event.a);
             }
-            Kind::Fork => {
-                self.members.insert(event.b);
-            }
+            Kind::Fork => self.named(event.b, &event.name(1)),
+            Kind::Rename => self.named(event.b, &event.name(0)),
             // Its process may be forgotten before its last switch.
             Kind::Exit => {
                 self.members.remove(&event.a);
@@ -59,6 +76,7 @@ impl Continuity {
             Kind::Exec => {
                 let known = self.running.get_mut(&event.cpu);
                 known.into_iter().for_each(|tid| *tid = event.a);
+                self.named(event.a, &event.name(1));
             }
             Kind::Lost => {
                 self.running.remove(&event.cpu);
@@ -108,7 +126,8 @@ mod tests {
     }
 
     fn seen(everything: bool, events: &[Event]) -> Continuity {
-        let mut continuity = Continuity::new(everything, [5, 6].into());
+        let mut continuity = Continuity::new(everything, NamePatterns::default());
+        continuity.members = [5, 6].into();
         events.iter().for_each(|event| continuity.see(event));
         continuity
     }

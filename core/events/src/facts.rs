@@ -14,6 +14,9 @@ pub struct Info {
     pub pids: Vec<u32>,
     /// Scheduling of all processes is recorded.
     pub everything: bool,
+    /// Only what concerns threads with such names; none: all.
+    #[serde(default)]
+    pub thread_names: Vec<String>,
     /// `off`, `lazy`, `target`
     pub syscalls: String,
     /// `off`, `application`, `application-all`, `library`, `all`

@@ -19,6 +19,7 @@ mod event;
 mod facts;
 mod hang;
 mod info;
+mod names;
 mod options;
 mod processes;
 pub mod protocol;

@@ -17,12 +17,7 @@ pub(crate) struct NamePatterns {
 impl NamePatterns {
     /// Without patterns every name fits. `None`: they have more than 64 letters, where each pattern's end counts as one.
     pub fn new(patterns: &[String]) -> Option<NamePatterns> {
-        let mut made = NamePatterns {
-            next: [0; 256],
-            begins: 0,
-            repeats: 0,
-            ends: 0,
-        };
+        let mut made = NamePatterns::default();
         let mut place = 0;
         for pattern in patterns {
             made.begins |= bit(place)?;
@@ -49,6 +44,18 @@ impl NamePatterns {
             (state & self.next[usize::from(letter)]) << 1 | state & self.repeats
         });
         self.ends == 0 || state & self.ends != 0
+    }
+}
+
+/// No pattern: every name fits.
+impl Default for NamePatterns {
+    fn default() -> Self {
+        NamePatterns {
+            next: [0; 256],
+            begins: 0,
+            repeats: 0,
+            ends: 0,
+        }
     }
 }
 
@@ -81,7 +88,9 @@ mod tests {
     fn texts(alphabet: &str) -> Vec<String> {
         let mut all = vec![String::new()];
         for _ in 0..3 {
-            let longer = all.iter().flat_map(|text| alphabet.chars().map(move |c| format!("{text}{c}")));
+            let longer = all
+                .iter()
+                .flat_map(|text| alphabet.chars().map(move |c| format!("{text}{c}")));
             let longer: Vec<String> = longer.collect();
             all.extend(longer);
         }

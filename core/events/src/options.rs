@@ -6,6 +6,7 @@ use flagfinder_bpf::clock;
 use serde::Deserialize;
 
 use crate::facts::{Before, Info};
+use crate::names::NamePatterns;
 use crate::protocol;
 use crate::room;
 use crate::{EventsError, Result};
@@ -47,6 +48,9 @@ pub struct Options {
     /// Scheduling of all processes.
     #[serde(default)]
     pub everything: bool,
+    /// Only of threads whose names fit one of these patterns (`*` any letters, `?` one), unless there are none.
+    #[serde(default)]
+    pub threads: Vec<String>,
     #[serde(default)]
     pub syscalls: Syscalls,
     #[serde(default)]
@@ -84,6 +88,7 @@ pub(crate) fn info(options: &Options, contexts: bool) -> Info {
         command: options.command.clone(),
         pids: options.pids.clone(),
         everything: options.everything,
+        thread_names: options.threads.clone(),
         syscalls: name_of(options.syscalls),
         stacks: name_of(options.stacks),
         stack_budget: options.stack_budget,
@@ -98,7 +103,8 @@ pub(crate) fn info(options: &Options, contexts: bool) -> Info {
     }
 }
 
-pub(crate) fn check(options: &Options) -> Result<()> {
+/// Whether this can be recorded; then, what threads must be called.
+pub(crate) fn check(options: &Options) -> Result<NamePatterns> {
     let usage = |what: &str, found: String, fix: &str| {
         Err(EventsError::usage(
             what,
@@ -161,5 +167,15 @@ pub(crate) fn check(options: &Options) -> Result<()> {
             );
         }
     }
-    Ok(())
+    let names = NamePatterns::new(&options.threads);
+    names.map_or_else(
+        || {
+            usage(
+                "The patterns of thread names are too long",
+                format!("{} patterns", options.threads.len()),
+                "Keep to 64 letters in all, where each pattern counts one more; names have at most 15.",
+            )
+        },
+        Ok,
+    )
 }

@@ -79,6 +79,7 @@ shared_struct!(Ranges = "ff_event_ranges" {
 });
 shared_struct!(Config = "ff_events_config" {
     runqueues: u64, preempt_count: u64, everything: u32, syscalls: u32, stack_words: u32, program_only: u32,
+    name_begins: u64, name_repeats: u64, name_ends: u64,
 });
 shared_struct!(Cpu = "ff_events_cpu" { sequence: u64, lost: u64, timer: u64 });
 

@@ -58,7 +58,7 @@ impl Recorder {
     /// # Errors
     /// In four parts: privileges, the request, the output, what the kernel refuses.
     pub fn start(options: &Options, object: &[u8]) -> Result<Recorder> {
-        check(options)?;
+        let names = check(options)?;
         require("Recording events", &[Capability::Bpf, Capability::Perfmon])?;
         let offsets = per_cpu_offset("runqueues").zip(per_cpu_offset("__preempt_count"));
         let stack_words = match options.stacks {
@@ -81,9 +81,13 @@ impl Recorder {
                 StackMode::Application | StackMode::ApplicationAll
             )
             .into(),
+            name_begins: names.begins,
+            name_repeats: names.repeats,
+            name_ends: names.ends,
         };
+        let tables = [("ff_names", &names.next[..])];
         let sizes = [("events", options.buffer_bytes as u32)];
-        let mut object = Object::load_sized(object, ("ff_config", &config), &sizes)?;
+        let mut object = Object::load_sized(object, ("ff_config", &config), &tables, &sizes)?;
         let info = info(options, offsets.is_some());
         let mut writer = EventWriter::create(&options.output, &info)?;
         let room = options.size_bytes.map(|size| writer.within(size));

@@ -139,7 +139,9 @@ mod tests {
     /// Events that zstd can do little about; each has a stack of its own.
     fn noise(writer: &mut EventWriter<File>, random: &mut u64, ts: &mut u64) -> Vec<Event> {
         let mut next = || {
-            *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             *random >> 32
         };
         let event = |_| {

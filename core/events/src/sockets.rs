@@ -1,0 +1,290 @@
+//! The other ends of sockets, asked of the kernel (sock_diag(7)): /proc does not tell them.
+//!
+//! Blind spots: sockets of other network namespaces; datagram sockets that name an address with each message.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// linux/sock_diag.h, linux/unix_diag.h, linux/inet_diag.h.
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const UDIAG_SHOW_PEER: u32 = 4;
+const UNIX_DIAG_PEER: u16 = 2;
+const TCP_LISTEN: u8 = 10;
+const ALL_STATES: u32 = u32::MAX;
+const NO_COOKIE: [u32; 2] = [u32::MAX; 2];
+const HEADER: usize = size_of::<libc::nlmsghdr>();
+
+/// The other end of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub inode: u32,
+    /// Each message is received by itself: not a stream.
+    pub records: bool,
+}
+
+/// Address and port of one end; IPv4 as IPv6 maps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct End {
+    address: [u32; 4],
+    port: u16,
+}
+
+impl End {
+    fn is_any(self) -> bool {
+        self.address[3] == 0 && self.address[..2] == [0, 0]
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Internet {
+    inode: u32,
+    protocol: u8,
+    state: u8,
+    local: End,
+    remote: End,
+}
+
+/// The kernel's sockets, as they are now. Those of the internet are listed once, when they are first asked for.
+pub(crate) struct Sockets {
+    channel: OwnedFd,
+    internet: Option<Vec<Internet>>,
+}
+
+impl Sockets {
+    pub fn new() -> io::Result<Sockets> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: a system call; the descriptor it returns is nobody else's.
+        let channel = unsafe {
+            match libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) {
+                -1 => return Err(io::Error::last_os_error()),
+                fd => OwnedFd::from_raw_fd(fd),
+            }
+        };
+        Ok(Sockets {
+            channel,
+            internet: None,
+        })
+    }
+
+    /// The other end of a socket, if it is connected and this can be known.
+    pub fn peer(&mut self, inode: u32) -> Option<Peer> {
+        if let Some(peer) = self.unix_peer(inode) {
+            return peer;
+        }
+        if self.internet.is_none() {
+            self.internet = Some(self.list());
+        }
+        peer_of(self.internet.as_ref()?, inode)
+    }
+
+    /// `None`: it is no Unix socket.
+    fn unix_peer(&self, inode: u32) -> Option<Option<Peer>> {
+        let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
+        for word in [ALL_STATES, inode, UDIAG_SHOW_PEER, NO_COOKIE[0], NO_COOKIE[1]] {
+            request.extend(word.to_ne_bytes());
+        }
+        let mut found = None;
+        self.ask(&request, 0, |message| {
+            let (head, attributes) = message.split_at_checked(16)?;
+            let peer = attribute(attributes, UNIX_DIAG_PEER).filter(|inode| *inode != 0);
+            found = Some(peer.map(|inode| Peer {
+                inode,
+                records: i32::from(head[1]) != libc::SOCK_STREAM,
+            }));
+            Some(())
+        });
+        found
+    }
+
+    fn list(&self) -> Vec<Internet> {
+        let mut all = Vec::new();
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            for protocol in [libc::IPPROTO_TCP, libc::IPPROTO_UDP] {
+                let mut request = vec![family as u8, protocol as u8, 0, 0];
+                request.extend(ALL_STATES.to_ne_bytes());
+                request.extend([0; 48]);
+                self.ask(&request, libc::NLM_F_DUMP, |message| {
+                    all.push(internet(message, protocol as u8)?);
+                    Some(())
+                });
+            }
+        }
+        all
+    }
+
+    /// Sends a request and hands the answers to `take`. What fails is not answered.
+    fn ask(&self, request: &[u8], flags: i32, mut take: impl FnMut(&[u8]) -> Option<()>) {
+        let mut message = ((HEADER + request.len()) as u32).to_ne_bytes().to_vec();
+        message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        message.extend(((libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend(request);
+        let fd = self.channel.as_raw_fd();
+        // SAFETY: the buffer and its length.
+        if unsafe { libc::send(fd, message.as_ptr().cast(), message.len(), 0) } < 0 {
+            return;
+        }
+        let mut buffer = vec![0u8; 1 << 16];
+        loop {
+            // SAFETY: the buffer and its length. The kernel has its answer ready when the request was sent.
+            let got = unsafe {
+                let room = buffer.len();
+                libc::recv(fd, buffer.as_mut_ptr().cast(), room, libc::MSG_DONTWAIT)
+            };
+            let Ok(got @ 1..) = usize::try_from(got) else {
+                return;
+            };
+            let mut rest = &buffer[..got];
+            while let Some((kind, payload, tail)) = message_of(rest) {
+                if [libc::NLMSG_DONE, libc::NLMSG_ERROR].contains(&i32::from(kind)) {
+                    return;
+                }
+                take(payload);
+                rest = tail;
+            }
+            if flags == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Kind and payload of the first message, and what is behind it.
+fn message_of(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = word(bytes, 0)? as usize;
+    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+    let payload = bytes.get(HEADER..length)?;
+    Some((kind, payload, bytes.get(length.next_multiple_of(4)..).unwrap_or(&[])))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn attribute(mut bytes: &[u8], wanted: u16) -> Option<u32> {
+    loop {
+        let length = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
+        let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?);
+        if kind == wanted {
+            return word(bytes, 4);
+        }
+        bytes = bytes.get(length.max(4).next_multiple_of(4)..)?;
+    }
+}
+
+/// A struct inet_diag_msg.
+fn internet(message: &[u8], protocol: u8) -> Option<Internet> {
+    let end = |port: usize, address: usize| {
+        let port = u16::from_be_bytes(message.get(port..port + 2)?.try_into().ok()?);
+        let mut words = [0; 4];
+        for (index, to) in words.iter_mut().enumerate() {
+            *to = word(message, address + 4 * index)?;
+        }
+        if i32::from(message[0]) == libc::AF_INET {
+            words = [0, 0, 0xffffu32.to_be(), words[0]];
+        }
+        Some(End {
+            address: words,
+            port,
+        })
+    };
+    Some(Internet {
+        inode: word(message, 68)?,
+        protocol,
+        state: *message.get(1)?,
+        local: end(4, 8)?,
+        remote: end(6, 24)?,
+    })
+}
+
+/// The socket that has this one's remote end; one that is connected to this one comes before one that takes messages from anybody.
+fn peer_of(all: &[Internet], inode: u32) -> Option<Peer> {
+    let this = all.iter().find(|socket| socket.inode == inode)?;
+    let is_other = |other: &&Internet| {
+        let is_there = other.local.address == this.remote.address || other.local.is_any();
+        this.remote.port != 0
+            && other.inode != 0
+            && other.protocol == this.protocol
+            && other.state != TCP_LISTEN
+            && other.local.port == this.remote.port
+            && is_there
+            && (other.remote.port == 0 || other.remote == this.local)
+    };
+    let others = all.iter().filter(is_other);
+    let other = others.max_by_key(|other| other.remote == this.local)?;
+    Some(Peer {
+        inode: other.inode,
+        records: i32::from(this.protocol) == libc::IPPROTO_UDP,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    fn inode(socket: &impl AsFd) -> u32 {
+        let path = format!("/proc/self/fd/{}", socket.as_fd().as_raw_fd());
+        let link = std::fs::read_link(path).unwrap();
+        let text = link.to_string_lossy();
+        text["socket:[".len()..text.len() - 1].parse().unwrap()
+    }
+
+    fn peer(socket: &impl AsFd) -> Option<Peer> {
+        Sockets::new().unwrap().peer(inode(socket))
+    }
+
+    fn stream(of: &impl AsFd) -> Option<Peer> {
+        let (inode, records) = (inode(of), false);
+        Some(Peer { inode, records })
+    }
+
+    fn datagrams(of: &impl AsFd) -> Option<Peer> {
+        let (inode, records) = (inode(of), true);
+        Some(Peer { inode, records })
+    }
+
+    #[test]
+    fn unix_sockets_have_each_other_as_peers() {
+        let (a, b) = UnixStream::pair().unwrap();
+        assert_eq!((peer(&a), peer(&b)), (stream(&b), stream(&a)));
+        let (c, d) = UnixDatagram::pair().unwrap();
+        assert_eq!((peer(&c), peer(&d)), (datagrams(&d), datagrams(&c)));
+        assert_eq!(peer(&UnixDatagram::unbound().unwrap()), None);
+    }
+
+    #[test]
+    fn connections_over_loopback_have_each_other_as_peers() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else {
+                continue; // no IPv6 here
+            };
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            assert_eq!((peer(&client), peer(&server)), (stream(&server), stream(&client)));
+            assert_eq!(peer(&listener), None);
+        }
+    }
+
+    #[test]
+    fn an_old_address_reaches_a_new_socket() {
+        let Ok(listener) = TcpListener::bind("[::]:0") else {
+            return; // no IPv6 here
+        };
+        let port = listener.local_addr().unwrap().port();
+        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert_eq!((peer(&client), peer(&server)), (stream(&server), stream(&client)));
+    }
+
+    #[test]
+    fn datagrams_go_to_who_is_bound_there() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        assert_eq!((peer(&sender), peer(&receiver)), (datagrams(&receiver), None));
+    }
+}
