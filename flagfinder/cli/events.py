@@ -117,7 +117,7 @@ def _add_record_options(parser: Parser) -> None:
         "--size",
         type=parse_size,
         metavar="SIZE",
-        help="keep the file within SIZE on the disk and let go of the oldest events, so that the recording can run always",
+        help="keep the file within SIZE on the disk: the oldest events are let go of, so that it can be always on",
     )
     parser.add_argument("--duration", type=parse_seconds, metavar="SECONDS", help="stop after SECONDS")
     parser.add_argument(

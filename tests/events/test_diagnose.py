@@ -79,9 +79,10 @@ def test_a_timer_s_edge_comes_from_who_armed_it(recorder: Recorder, mode: str, c
     assert {tid for _, tid in found} <= {recorded.roles["waiter"], None}
 
 
-def test_a_message_that_woke_nobody_leads_to_its_sender(recorder: Recorder) -> None:
+@pytest.mark.parametrize("how", ["pipe", "stream", "datagram", "tcp"])
+def test_a_message_that_woke_nobody_leads_to_its_sender(recorder: Recorder, how: str) -> None:
     """All is written before it is read: the reader's waits are for a timer, and its sender is known all the same."""
-    recorded = recorder.record("wakes", "early", options=("--syscalls", "target"))
+    recorded = recorder.record("wakes", "early", how, options=("--syscalls", "target"))
     waker = recorded.roles["waker"]
     found = [
         (cause["edge"], cause["tid"])

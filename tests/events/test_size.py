@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from event_recorder import Recorder
 from harness import FLAGFINDER, flagfinder, kill_session
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -32,7 +33,7 @@ def disk_bytes(path: Path) -> int:
 
 
 @pytest.fixture
-def recording(tmp_path: Path, recorder: object) -> Path:
+def recording(tmp_path: Path, recorder: Recorder) -> Path:  # noqa: ARG001 (it says whether recording is possible)
     """A recording of more than its size, whose recorder was killed; its size was kept to all the time."""
     path = tmp_path / "always.events"
     options = ["--size", "1M", "--syscalls", "target", "--stacks", "all", "-q"]

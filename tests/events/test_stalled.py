@@ -1,4 +1,4 @@
-"""A recorder that gets no CPU for 5 s while its program works on: what is lost is counted, and the graph has the gap."""
+"""A recorder that gets no CPU for 5 s while its program works on: what is lost is counted, the graph has the gap."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_only_threads_of_such_names_are_recorded(tmp_path: Path, everything: tup
     options = ["--threads", "*eedle-?", "--threads", "p?n", "--syscalls", "target", "-q", *everything]
     ran = flagfinder("events", "record", "-o", path, *options, "--", "/usr/bin/python3", "-c", SCRIPT)
     assert ran.returncode == 0, ran.stderr
-    tids = {name: tid for name, tid in (line.split() for line in ran.stdout.splitlines())}
+    tids = dict(line.split() for line in ran.stdout.splitlines())
     wanted = {tids["needle-1"], tids["pin"]}
     lines = flagfinder("events", "dump", path, "--limit", 100000).stdout.splitlines()
     switches = [match.groups() for match in map(_SWITCH.search, lines) if match]

@@ -1,4 +1,4 @@
-//! What the descriptors are that threads wait on or send through, looked up in /proc soon after they were used.
+//! What the descriptors are that threads wait on or send through, looked up in /proc soon after they were used; of sockets also the other end.
 //!
 //! A number may be closed and opened again meanwhile: so a descriptor is looked up again after a second, and at once when a call is seen
 //! that may have changed it. What is written says when it was looked up.
@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::call::Call;
 use crate::event::{Event, Kind};
 use crate::facts::DescriptorFact;
+use crate::sockets::Sockets;
 use crate::threads::Threads;
 
 const TRUSTED: u64 = 1_000_000_000;
@@ -19,13 +20,17 @@ const MOST: usize = 500;
 
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
-    known: FxHashMap<(u32, i32), (u64, String)>,
-    found: Vec<DescriptorFact>,
+    /// With the time until which they are trusted.
+    known: FxHashMap<(u32, i32), (u64, DescriptorFact)>,
+    /// Since the last time that any were taken; whether they may change at once.
+    looked_at: Vec<(DescriptorFact, bool)>,
     looked_up: usize,
 }
 
 /// close, dup2, dup3: their first or second argument is another file from now on.
 const CHANGES: [u16; 3] = [3, 33, 292];
+/// It has its other end only afterwards.
+const CONNECT: u16 = 42;
 
 impl Descriptors {
     /// Looks at the event's descriptor, if it has one. `now` is the present time.
@@ -61,38 +66,28 @@ impl Descriptors {
             return;
         }
         let known = self.known.get(&(pid, fd));
-        if known.is_some_and(|(ts, _)| now < ts + TRUSTED) || self.looked_up >= MOST {
+        let is_known = known.is_some_and(|(until, _)| now < *until);
+        if is_known || self.looked_up >= MOST || self.is_looked_at(pid, fd) {
             return;
         }
         self.looked_up += 1;
         let Ok(link) = fs::read_link(format!("/proc/{pid}/fd/{fd}")) else {
             return;
         };
-        let target = link.to_string_lossy().into_owned();
-        let changed = known.is_none_or(|(_, before)| *before != target);
-        if changed {
-            self.found.push(DescriptorFact {
-                ts: now,
-                pid,
-                fd,
-                target: target.clone(),
-            });
-        }
-        self.known.insert((pid, fd), (now, target));
+        let fact = DescriptorFact {
+            ts: now,
+            pid,
+            fd,
+            target: link.to_string_lossy().into_owned(),
+            peer: None,
+            records: false,
+        };
+        self.looked_at.push((fact, call.number == CONNECT));
     }
 
     /// All, as they were when they were last looked up.
-    pub fn known(&self) -> Vec<DescriptorFact> {
-        let facts = self
-            .known
-            .iter()
-            .map(|(&(pid, fd), (ts, target))| DescriptorFact {
-                ts: *ts,
-                pid,
-                fd,
-                target: target.clone(),
-            });
-        facts.collect()
+    pub fn known(&self) -> Vec<&DescriptorFact> {
+        self.known.values().map(|(_, fact)| fact).collect()
     }
 
     /// Forgets those of other processes.
@@ -100,9 +95,40 @@ impl Descriptors {
         self.known.retain(|(pid, _), _| pids.contains(pid));
     }
 
-    /// Those that are new since the last time.
+    fn is_looked_at(&self, pid: u32, fd: i32) -> bool {
+        let mut all = self.looked_at.iter();
+        all.any(|(fact, _)| (fact.pid, fact.fd) == (pid, fd))
+    }
+
+    /// Those that are new since the last time, sockets with their other ends.
     pub fn take(&mut self) -> Vec<DescriptorFact> {
         self.looked_up = 0;
-        std::mem::take(&mut self.found)
+        let mut sockets: Option<Sockets> = None;
+        let mut found = Vec::new();
+        for (mut fact, is_changing) in std::mem::take(&mut self.looked_at) {
+            if let Some(inode) = socket(&fact.target) {
+                if sockets.is_none() {
+                    sockets = Sockets::new().ok();
+                }
+                let peer = sockets.as_mut().and_then(|all| all.peer(inode));
+                fact.records = peer.is_some_and(|peer| peer.records);
+                fact.peer = peer.map(|peer| format!("socket:[{}]", peer.inode));
+            }
+            let key = (fact.pid, fact.fd);
+            let until = fact.ts + if is_changing { 0 } else { TRUSTED };
+            let before = self.known.get(&key).map(|(_, before)| before);
+            let same = |b: &DescriptorFact| (&b.target, &b.peer) == (&fact.target, &fact.peer);
+            if !before.is_some_and(same) {
+                found.push(fact.clone());
+            }
+            self.known.insert(key, (until, fact));
+        }
+        found
     }
+}
+
+/// The inode of `socket:[5]`.
+fn socket(target: &str) -> Option<u32> {
+    let number = target.strip_prefix("socket:[")?.strip_suffix(']')?;
+    number.parse().ok()
 }

@@ -73,6 +73,12 @@ pub struct DescriptorFact {
     pub fd: i32,
     /// As /proc/PID/fd/N links: `pipe:[123]`, `socket:[5]`, `anon_inode:[eventfd]`, a path.
     pub target: String,
+    /// The target of the socket's other end, if it is connected and its other end could be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Messages are received one by one, not as a stream of bytes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub records: bool,
 }
 
 /// "Here it hung."

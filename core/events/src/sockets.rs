@@ -81,7 +81,13 @@ impl Sockets {
     /// `None`: it is no Unix socket.
     fn unix_peer(&self, inode: u32) -> Option<Option<Peer>> {
         let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
-        for word in [ALL_STATES, inode, UDIAG_SHOW_PEER, NO_COOKIE[0], NO_COOKIE[1]] {
+        for word in [
+            ALL_STATES,
+            inode,
+            UDIAG_SHOW_PEER,
+            NO_COOKIE[0],
+            NO_COOKIE[1],
+        ] {
             request.extend(word.to_ne_bytes());
         }
         let mut found = None;
@@ -155,7 +161,11 @@ fn message_of(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = word(bytes, 0)? as usize;
     let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
     let payload = bytes.get(HEADER..length)?;
-    Some((kind, payload, bytes.get(length.next_multiple_of(4)..).unwrap_or(&[])))
+    Some((
+        kind,
+        payload,
+        bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]),
+    ))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -264,7 +274,10 @@ mod tests {
             };
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (server, _) = listener.accept().unwrap();
-            assert_eq!((peer(&client), peer(&server)), (stream(&server), stream(&client)));
+            assert_eq!(
+                (peer(&client), peer(&server)),
+                (stream(&server), stream(&client))
+            );
             assert_eq!(peer(&listener), None);
         }
     }
@@ -277,7 +290,10 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let (server, _) = listener.accept().unwrap();
-        assert_eq!((peer(&client), peer(&server)), (stream(&server), stream(&client)));
+        assert_eq!(
+            (peer(&client), peer(&server)),
+            (stream(&server), stream(&client))
+        );
     }
 
     #[test]
@@ -285,6 +301,9 @@ mod tests {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
-        assert_eq!((peer(&sender), peer(&receiver)), (datagrams(&receiver), None));
+        assert_eq!(
+            (peer(&sender), peer(&receiver)),
+            (datagrams(&receiver), None)
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! The event graph (seed 000, section 4) and the diagnosis on it (Algorithm 1).
 //!
 //! In: an event file, lines of `flagfinder watch`. Out: [`Graph`]; [`diagnose`] names culprits. Knows nothing of recorders.
-//! A vertex is what a thread did between two blocking waits. Edges say why it began. Blind spots: a message on a socket that was there
-//! before anybody waited for it leaves no edge, as nobody was woken.
+//! A vertex is what a thread did between two blocking waits. Edges say why it began. Blind spots: what a program hands
+//! on in memory without waking anybody leaves no edge, unless it is watched.
 
 mod activity;
 mod baseline;

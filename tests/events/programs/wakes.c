@@ -145,7 +145,21 @@ static void chain(void)
 
 static volatile int is_written;
 
-/* All is in the pipe before anybody reads. */
+/* A connection over loopback: the connecting end, and the accepting one in `accepted`. */
+static int connected_socket(int *accepted)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof to;
+    int listening = socket(AF_INET, SOCK_STREAM, 0), fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listening, (struct sockaddr *)&to, size) || getsockname(listening, (struct sockaddr *)&to, &size) ||
+        listen(listening, 1) || connect(fd, (struct sockaddr *)&to, size))
+        abort();
+    *accepted = accept(listening, NULL, NULL);
+    close(listening);
+    return fd;
+}
+
+/* All is there before anybody reads. */
 static void *write_early(void *unused)
 {
     (void)unused;
@@ -183,10 +197,17 @@ int main(int count, char **words)
             pthread_barrier_wait(&together);
         }
     } else if (!strcmp(mode, "early")) {
+        const char *how = count > 2 ? words[2] : "pipe";
         int ends[2];
         uint32_t number;
-        if (pipe(ends))
+        if (!strcmp(how, "pipe") && pipe(ends))
             abort();
+        if (!strcmp(how, "stream") && socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+            abort();
+        if (!strcmp(how, "datagram") && socketpair(AF_UNIX, SOCK_DGRAM, 0, ends))
+            abort();
+        if (!strcmp(how, "tcp"))
+            ends[1] = connected_socket(&ends[0]);
         waker_fd = ends[1];
         start(&thread, write_early);
         while (!is_written)
