@@ -52,7 +52,7 @@ pub fn summary(file: &EventFile) -> String {
     });
     let summary = Summary {
         info: &file.info,
-        bytes: file.bytes(),
+        bytes: file.disk_bytes(),
         span: file.span().map_or(0, |(first, last)| last - first),
         events,
         wakes,

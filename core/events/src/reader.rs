@@ -156,7 +156,7 @@ impl EventFile {
     }
 
     /// That it takes on the disk.
-    pub fn bytes(&self) -> u64 {
+    pub fn disk_bytes(&self) -> u64 {
         self.storage.disk_bytes
     }
 

@@ -180,7 +180,11 @@ mod tests {
             total += events.len() as u64;
             let file = EventFile::open(&path).unwrap();
             assert_eq!(file.damage(), []);
-            assert!(file.bytes() <= SMALLEST, "round {round}: {}", file.bytes());
+            assert!(
+                file.disk_bytes() <= SMALLEST,
+                "round {round}: {}",
+                file.disk_bytes()
+            );
             if round % 10 != 9 {
                 continue;
             }

@@ -126,7 +126,10 @@ fn main() -> flagfinder_events::Result<()> {
     let file = EventFile::open(path)?;
     let count = file.event_count();
     println!("events {count}");
-    println!("bytes_per_event {:.2}", file.bytes() as f64 / count as f64);
+    println!(
+        "bytes_per_event {:.2}",
+        file.disk_bytes() as f64 / count as f64
+    );
     let mut seen = 0u64;
     let (_, load) = timed("load", || {
         file.events(|event| seen += u64::from(event.b != 0))
