@@ -11,13 +11,14 @@ class FlagfinderError(Exception):
     """Base of all errors that flagfinder raises on purpose."""
 
     exit_code = 2
+    otherwise = ""  # what still works, where nobody says it
 
     def __init__(self, what: str, found: str = "", fix: str = "", still_works: str = "") -> None:
         super().__init__(what, found, fix, still_works)
         self.what = what
         self.found = found
         self.fix = fix
-        self.still_works = still_works
+        self.still_works = still_works or self.otherwise
 
     @property
     def hint(self) -> str:
@@ -32,12 +33,14 @@ class UsageError(FlagfinderError):
     """The request contradicts itself or names something that isn't there."""
 
     exit_code = 2
+    otherwise = "Nothing was started or changed."
 
 
 class TargetError(FlagfinderError):
     """The program to record can't be started."""
 
     exit_code = 2
+    otherwise = "Nothing was started or changed."
 
 
 class BadTraceError(FlagfinderError):
@@ -56,3 +59,4 @@ class PermissionDeniedError(FlagfinderError):
     """The operating system refused."""
 
     exit_code = 77
+    otherwise = "Nothing was started or changed."

@@ -101,4 +101,5 @@ def _must_succeed(status: int | None) -> None:
             "The overhead can't be measured",
             f"the program ended with status {status}",
             "Give a command that succeeds, alike each time.",
+            "`flagfinder events record` records programs that fail, too.",
         )

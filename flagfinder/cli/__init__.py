@@ -129,7 +129,12 @@ def _early_color(arguments: Sequence[str]) -> ColorChoice:
 
 def _from_os(error: OSError) -> FlagfinderError:
     found = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    result = FlagfinderError("The operating system refused a request", found, "Check the path and its permissions.")
+    result = FlagfinderError(
+        "The operating system refused a request",
+        found,
+        "Check the path and its permissions.",
+        "What was written before is kept.",
+    )
     if isinstance(error, PermissionError):
         result.exit_code = 77
     return result

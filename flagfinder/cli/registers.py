@@ -72,6 +72,7 @@ def _record_again(terminal: Terminal, spin: Trace, normal: Trace, blocks: int) -
             "The program can't be run again",
             f"its directory {directory} is gone, and {spin.path} has no values before the divergence",
             "Record it again yourself: flagfinder record --level values -o FILE -- PROGRAM ARGS",
+            "`flagfinder diff` needs no new run.",
         )
     terminal.message(f"{spin.path} has no values before the divergence; running its program again")
     chosen = RecordOptions(level="values", stop_when_spinning=2.0)

@@ -13,6 +13,7 @@ use crate::space::CodeSpace;
 use crate::spinning::{held, Held};
 use crate::surveyed::{survey_all, Surveyed};
 use crate::targets::{Class, Targets};
+use crate::unlike::unlike;
 use rustc_hash::FxHashMap;
 
 /// What to look at.
@@ -38,6 +39,7 @@ pub fn align<F: Flow + Send>(
     progress: Callback,
 ) -> Result<Divergence, FlowError> {
     let runs: Vec<&Run<F>> = normals.iter().chain([spin]).collect();
+    let unlike = unlike(normals, spin, &module_names);
     let blocks: Vec<_> = runs
         .iter()
         .flat_map(|run| {
@@ -132,7 +134,10 @@ pub fn align<F: Flow + Send>(
                 .map(|(syscall, ns)| (thread, syscall, ns))
         })
         .collect();
-    Ok(writer.divergence(pairs.first(), partings, &waiting, branches))
+    Ok(Divergence {
+        unlike,
+        ..writer.divergence(pairs.first(), partings, &waiting, branches)
+    })
 }
 
 /// How much a parting tells: a certain one, out of a stay that is long for this loop. How busy the thread

@@ -256,6 +256,8 @@ pub struct Divergence {
     pub blocked: Vec<BlockedThread>,
     /// What the reader should know of the input: gaps, unpaired returns, fallbacks.
     pub notes: Vec<String>,
+    /// In what the runs are not of the same program.
+    pub unlike: Vec<String>,
     /// Outcomes of every conditional branch; not serialised, ask [`Divergence::branch_outcomes`].
     #[serde(skip)]
     pub branches: BranchTable,

@@ -40,6 +40,7 @@ mod stays;
 mod survey;
 mod surveyed;
 mod targets;
+mod unlike;
 
 pub use diff::{align, Options};
 pub use divergence::{

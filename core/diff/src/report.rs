@@ -223,8 +223,9 @@ impl<F> Writer<'_, F> {
             let blocks: u64 = run.surveys.iter().map(|survey| survey.blocks).sum();
             let mended: u64 = run.surveys.iter().map(|survey| survey.mended).sum();
             notes.push(format!(
-                "{name} run: {} threads, {blocks} blocks",
-                run.surveys.len()
+                "{name} run: {} thread{}, {blocks} blocks",
+                run.surveys.len(),
+                if run.surveys.len() == 1 { "" } else { "s" }
             ));
             if mended * 100 > blocks {
                 notes.push(format!("{name} run: {mended} calls and returns did not pair; contexts are less certain"));
@@ -256,6 +257,7 @@ impl<F> Writer<'_, F> {
                 })
                 .collect(),
             notes: self.notes(),
+            unlike: Vec::new(),
             branches,
         }
     }
@@ -269,6 +271,11 @@ impl<F> Writer<'_, F> {
             .count();
         let Some(best) = partings.first() else {
             let reason = match (alive, waiting.len()) {
+                (0, _) if self.normals.iter().any(loops_at_end) => {
+                    "every thread of the spin run ended by itself, but one \
+                    of the normal run loops at its end: are the two in the wrong order?"
+                        .to_string()
+                }
                 (0, _) => "every thread of the spin run ended by itself".to_string(),
                 (alive, waits) if waits == alive => format!(
                     "all {alive} threads alive at the end wait in a system call; none loops"
@@ -312,4 +319,13 @@ impl<F> Writer<'_, F> {
         };
         (verdict, reason)
     }
+}
+
+/// Whether a thread is left that does not wait in a system call.
+fn loops_at_end<F>(run: &Surveyed<F>) -> bool {
+    let alive =
+        |&thread: &usize| !run.surveys[thread].exited && !run.surveys[thread].open.is_empty();
+    (0..run.surveys.len())
+        .filter(alive)
+        .any(|thread| run.waiting(thread).is_none())
 }

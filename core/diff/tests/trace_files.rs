@@ -16,12 +16,21 @@ fn build(
     layout: &Layout,
     write: impl FnOnce(&mut TraceBuilder, flagfinder_trace::ThreadHandle),
 ) -> Trace {
+    build_as("/opt/x/prog", 3, layout, write)
+}
+
+fn build_as(
+    program: &str,
+    version: u8,
+    layout: &Layout,
+    write: impl FnOnce(&mut TraceBuilder, flagfinder_trace::ThreadHandle),
+) -> Trace {
     let mut builder = TraceBuilder::new(Level::Flow).expect("in memory");
     builder.section_bytes(512);
-    builder.process(PID, 1, "/opt/x/prog");
+    builder.process(PID, 1, program);
     let module = Module {
-        path: "/opt/x/prog".into(),
-        build_id: vec![1, 2, 3],
+        path: program.into(),
+        build_id: vec![1, 2, version],
         base: layout.base,
         start: layout.base,
         end: layout.base + 0x1000,
@@ -64,6 +73,49 @@ fn at(module: &str, offset: u64) -> Option<CodePlace> {
         module: module.into(),
         offset,
     })
+}
+
+const PLAIN: Layout = Layout {
+    base: 0x5555_0000_0000,
+    jit: None,
+};
+
+#[test]
+fn another_build_or_program_is_said() {
+    let once = |builder: &mut TraceBuilder, thread| builder.run(thread, &[1, 3, 5, 2]);
+    let unlike = |normal: &Trace, spin: &Trace| {
+        let found = diff(&[normal], spin, &Options::default(), &|_| {}).expect("readable");
+        found.unlike
+    };
+    let (old, new) = (
+        build(&PLAIN, once),
+        build_as("/opt/x/prog", 4, &PLAIN, once),
+    );
+    let tool = build_as("/opt/x/tool", 9, &PLAIN, once);
+    assert_eq!(unlike(&old, &old), Vec::<String>::new());
+    assert_eq!(
+        unlike(&old, &new),
+        ["not the same build in both runs: prog; no code of it can be compared"]
+    );
+    assert_eq!(
+        unlike(&old, &tool),
+        ["the recordings are of different programs: prog and tool"]
+    );
+}
+
+#[test]
+fn the_wrong_order_is_suspected() {
+    let reason = |normal: &Trace, spin: &Trace| {
+        let found = diff(&[normal], spin, &Options::default(), &|_| {}).expect("readable");
+        assert_eq!(found.verdict, Verdict::NoDivergence);
+        found.reason
+    };
+    let (good, bad) = (good(&PLAIN), bad(&PLAIN));
+    assert!(reason(&bad, &good).ends_with("are the two in the wrong order?"));
+    assert_eq!(
+        reason(&good, &good),
+        "every thread of the spin run ended by itself"
+    );
 }
 
 #[test]

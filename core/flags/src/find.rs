@@ -139,7 +139,8 @@ pub fn find_flags_in(
     }
     if let Some(divergence) = divergence.filter(|d| d.verdict == Parted::NoDivergence) {
         let mut report = Report::nothing(Verdict::NoDivergence, divergence.reason.clone());
-        report.notes.clone_from(&divergence.notes);
+        report.notes.clone_from(&divergence.unlike);
+        report.notes.extend_from_slice(&divergence.notes);
         return Ok(report);
     }
     let mut reports: Vec<Report> = Vec::new();
@@ -187,6 +188,9 @@ pub fn find_flags_in(
             "no thread of the spin run repeats a loop at its end",
         )
     });
+    if let Some(divergence) = divergence {
+        report.notes.extend_from_slice(&divergence.unlike);
+    }
     report.notes.append(&mut notes);
     Ok(report)
 }
