@@ -133,7 +133,8 @@ def first_line(*command: str) -> str:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return "absent"
-    return next(iter((ran.stdout or ran.stderr).splitlines()), "absent").strip()
+    lines = (ran.stdout or ran.stderr).splitlines()
+    return next((line.strip() for line in lines if line.strip()), "absent")
 
 
 def machine() -> str:

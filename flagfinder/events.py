@@ -188,6 +188,28 @@ def _wait(
 
 
 @dataclass(frozen=True)
+class EventImport:
+    """What an import came to: events taken over, events that their recorder lost, by name records of tracepoints that
+    say nothing to a graph.
+    """
+
+    path: Path
+    events: int
+    lost: int
+    skipped: Mapping[str, int]
+
+
+def import_perf(recording: Path | str, output: Path | str) -> EventImport:
+    """Makes a file of events of what ``perf record -a`` wrote, as far as it has tracepoints of the scheduler, system
+    calls (raw_syscalls), signals and timers. Times are perf's clock. There are no stacks, and no names of descriptors.
+
+    Raises BadTraceError for what is no such recording.
+    """
+    fields = json.loads(_core.import_perf(os.fspath(recording), os.fspath(output)))
+    return EventImport(Path(output), fields["events"], fields["lost"], fields["skipped"])
+
+
+@dataclass(frozen=True)
 class EventFindings:
     """What a check found, a line each. ``violations``: what is wrong; none, and the file is sound. ``notes``: what it
     can't know through no fault of its own, such as switches that the kernel does not report.

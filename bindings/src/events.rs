@@ -1,6 +1,6 @@
 //! `EventRecorder`: a recording of events that goes on while Python waits. `EventFile`: what it wrote.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flagfinder_events as engine;
@@ -70,6 +70,13 @@ impl EventRecorder {
         let end = py.detach(|| recorder.finish(reason, exit_status));
         Ok(to_json(&end.map_err(raise)?))
     }
+}
+
+/// Makes a file of events of what perf recorded; what was taken over, as JSON of `Imported`.
+#[pyfunction]
+pub fn import_perf(py: Python<'_>, input: PathBuf, output: PathBuf) -> PyResult<String> {
+    let imported = wait(py, move || engine::import_perf(&input, &output))?;
+    Ok(to_json(&imported.map_err(raise)?))
 }
 
 #[pyclass(frozen, module = "flagfinder._core")]

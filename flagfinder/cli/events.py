@@ -1,4 +1,4 @@
-"""``flagfinder events record|info|check|dump``: who runs, who wakes whom, what threads wait for."""
+"""``flagfinder events record|import|info|check|dump``: who runs, who wakes whom, what threads wait for."""
 
 from __future__ import annotations
 
@@ -16,8 +16,22 @@ from flagfinder.cli.common import (
     print_json,
 )
 from flagfinder.errors import UsageError
-from flagfinder.events import STACK_MODES, SYSCALLS, EventFile, EventOptions, EventProgress, record_events
-from flagfinder.report.events_report import recording_fields, show_recording, show_summary
+from flagfinder.events import (
+    STACK_MODES,
+    SYSCALLS,
+    EventFile,
+    EventOptions,
+    EventProgress,
+    import_perf,
+    record_events,
+)
+from flagfinder.report.events_report import (
+    import_fields,
+    recording_fields,
+    show_import,
+    show_recording,
+    show_summary,
+)
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, size
 
@@ -55,6 +69,15 @@ def add_parser(subparsers: Subparsers) -> None:
         usage="flagfinder events record -o FILE [options] [-- PROGRAM [ARGS...]]",
     )
     _add_record_options(record)
+    imports = add_verb(
+        actions,
+        "import",
+        "Make a recording of what `perf record -a` wrote.",
+        "  perf record -a -e 'sched:sched_switch,sched:sched_waking,raw_syscalls:*' -o perf.data -- ./app\n"
+        "  flagfinder events import perf.data -o run.events",
+        _import,
+    )
+    imports.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the file to write")
     info = add_verb(
         actions,
         "info",
@@ -76,7 +99,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "  flagfinder events dump run.events --tid 4711 --limit 50",
         _dump,
     )
-    for action in (info, check, dump):
+    for action in (imports, info, check, dump):
         action.add_argument("file", type=Path, metavar="FILE")
     dump.add_argument("--tid", type=int, help="only what concerns this thread")
     dump.add_argument("--from", dest="start", type=int, default=0, metavar="NS", help="begin at this time")
@@ -166,6 +189,18 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
     if recording.exit_status is not None:
         return recording.exit_status
     return _EXIT_INTERRUPTED if recording.ended == "interrupted" else EXIT_FOUND
+
+
+def _import(options: argparse.Namespace, terminal: Terminal) -> int:
+    imported = import_perf(options.file, options.output)
+    if options.json:
+        print_json(terminal, "events-import", import_fields(imported))
+    else:
+        show_import(terminal, imported)
+        terminal.next_command(
+            "flagfinder", "graph", "build", options.output, "-o", options.output.with_suffix(".graph")
+        )
+    return EXIT_FOUND
 
 
 def _info(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from flagfinder.events import EventRecording
+from flagfinder.events import EventImport, EventRecording
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, size
 
@@ -16,6 +16,7 @@ _REASONS = {
     "target-ended": "the process ended",
     "duration": "the time is over",
     "interrupted": "interrupted",
+    "imported": "imported",
 }
 
 
@@ -42,6 +43,25 @@ def show_recording(terminal: Terminal, recording: EventRecording) -> None:
     if recording.lost:
         cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in recording.lost_cpus.items())
         terminal.warning(f"lost {recording.lost:,} events, the buffer was full ({cpus}); try a larger --buffer")
+
+
+def import_fields(imported: EventImport) -> dict[str, Any]:
+    """For ``--json``."""
+    return {
+        "file": str(imported.path),
+        "events": imported.events,
+        "lost": imported.lost,
+        "skipped": dict(imported.skipped),
+    }
+
+
+def show_import(terminal: Terminal, imported: EventImport) -> None:
+    """What an import came to, to stderr; losses and what was left out always."""
+    terminal.message(f"{count(imported.events, 'event')} in {imported.path}")
+    if imported.lost:
+        terminal.warning(f"perf lost {imported.lost:,} events; try a larger --mmap-pages there")
+    if imported.skipped:
+        terminal.warning(f"left out: {_numbers(imported.skipped)}")
 
 
 def _numbers(counts: Mapping[str, int]) -> str:

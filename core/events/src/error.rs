@@ -6,7 +6,7 @@ use std::path::Path;
 pub use flagfinder_bpf::{BpfError as EventsError, Result};
 
 /// Exit code of a file that is none of ours, damaged or too new.
-const BAD_FILE: i32 = 65;
+pub(crate) const BAD_FILE: i32 = 65;
 
 pub(crate) fn bad_file(found: impl Into<String>, fix: &str) -> EventsError {
     EventsError {

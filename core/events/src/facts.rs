@@ -100,7 +100,7 @@ pub struct Note {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     pub ts: u64,
-    /// `program-ended`, `target-ended`, `duration`, `interrupted`
+    /// `program-ended`, `target-ended`, `duration`, `interrupted`; `imported`: of another recorder's file
     pub reason: String,
     /// Of the program, as a shell gives it.
     pub exit_status: Option<i32>,
