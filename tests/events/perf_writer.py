@@ -8,7 +8,7 @@ from pathlib import Path
 
 _HEADER_BYTES, _ATTR_BYTES = 104, 112
 _TRACEPOINT = 2
-_TRACING_DATA = 1  # the feature's number
+_TRACING_DATA, _EVENT_DESC = 1, 12  # numbers of features
 _LOST, _COMM, _FORK, _SAMPLE = 2, 3, 7, 9
 _EXEC = 1 << 13
 # PERF_SAMPLE_TID, TIME, CPU, RAW, IDENTIFIER
@@ -88,18 +88,18 @@ class PerfData:
         data = b"".join(self.records)
         texts = "".join(_format(name, self._number(name))[0] for name in names).encode()
         tracing = b"\x17\x08\x44tracing0.6\0" + texts
-        ids_at = _HEADER_BYTES
-        attrs_at = ids_at + 8 * len(names)
-        ids, attrs = b"", b""
-        for place, name in enumerate(names):
-            identity = 1 + list(_FIELDS).index(name)
-            ids += struct.pack("<Q", identity)
-            number = self._number(name)
+        attrs = b""
+        described = struct.pack("<II", len(names), _ATTR_BYTES)
+        for name in names:
+            number, identity = self._number(name), 1 + list(_FIELDS).index(name)
             attr = struct.pack("<IIQQQQQ", _TRACEPOINT, _ATTR_BYTES, number, 1, _SAMPLE_TYPE, 0, _SAMPLE_ID_ALL)
-            attrs += attr.ljust(_ATTR_BYTES, b"\0") + struct.pack("<QQ", ids_at + 8 * place, 8)
-        data_at = attrs_at + len(attrs)
-        features_at = data_at + len(data)
-        sections = [_ATTR_BYTES + 16, attrs_at, len(attrs), data_at, len(data), 0, 0]
-        header = b"PERFILE2" + struct.pack("<8Q4Q", _HEADER_BYTES, *sections, 1 << _TRACING_DATA, 0, 0, 0)
-        feature = struct.pack("<QQ", features_at + 16, len(tracing))
-        path.write_bytes(header + ids + attrs + data + feature + tracing)
+            attr = attr.ljust(_ATTR_BYTES, b"\0")
+            attrs += attr + struct.pack("<QQ", 0, 0)
+            described += attr + struct.pack("<II64sQ", 1, 64, name.encode(), identity)
+        data_at = _HEADER_BYTES + len(attrs)
+        sections = [_ATTR_BYTES + 16, _HEADER_BYTES, len(attrs), data_at, len(data), 0, 0]
+        features = 1 << _TRACING_DATA | 1 << _EVENT_DESC
+        header = b"PERFILE2" + struct.pack("<8Q4Q", _HEADER_BYTES, *sections, features, 0, 0, 0)
+        tracing_at = data_at + len(data) + 2 * 16
+        places = struct.pack("<QQQQ", tracing_at, len(tracing), tracing_at + len(tracing), len(described))
+        path.write_bytes(header + attrs + data + places + tracing + described)

@@ -47,7 +47,7 @@ fn one(text: &str) -> Option<(u64, Format)> {
     Some((id, Format { name, fields }))
 }
 
-/// `field:char comm[16];	offset:8;	size:16;	signed:0;`
+/// `field:char comm[16]; offset:8; size:16; signed:0;`, with tabs.
 fn field(line: &str) -> Option<(String, Place)> {
     let mut parts = line.trim().split(';').map(str::trim);
     let declaration = parts.next()?.strip_prefix("field:")?;
