@@ -23,7 +23,7 @@ from pathlib import Path
 
 import events_load
 from events_load import Load
-from measure import alternate, first_line, machine, median, spread, table, timed
+from measure import alternate, first_line, kill_session, machine, median, spread, table, timed
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGFINDER = [sys.executable, "-P", "-m", "flagfinder"]
@@ -94,11 +94,15 @@ def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) ->
             recorder.command(load, path), stdout=out, stderr=subprocess.DEVNULL, cwd=scratch, start_new_session=True
         )
         time.sleep(_SETTLES)
-        if process.poll() is not None:
-            raise SystemExit(f"{recorder.name} ended at once")
-        figures.seconds.append(timed(load.command, timeout=_TIMEOUT).wall)
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=_TIMEOUT)
+        try:
+            if process.poll() is not None:
+                figures.told = {"lost": f"ended at once, with {process.returncode}"}
+                return
+            figures.seconds.append(timed(load.command, timeout=_TIMEOUT).wall)
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=_TIMEOUT)
+        finally:
+            kill_session(process.pid)
     figures.bytes = path.stat().st_size
     if recorder.program == sys.executable:
         figures.told = json.loads(log.read_text())
@@ -131,6 +135,9 @@ def beside_peers(load: Load, runs: int, scratch: Path) -> str:
     plain = median(figures["nothing"].seconds)
     rows = []
     for name, of in figures.items():
+        if not of.seconds:
+            rows.append([name, *[""] * 5, str(of.told.get("lost")), ""])
+            continue
         events = int(str(of.told.get("events", 0)))
         raw = int(str(of.told.get("raw_bytes", 0)))
         lost = of.told.get("lost", "")
