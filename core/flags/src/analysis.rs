@@ -37,6 +37,8 @@ pub struct Candidate {
     pub atomic: bool,
     /// It holds an address near which the loop reads.
     pub followed: bool,
+    /// Its address is that of some object with the low bits cleared: the head of a collector's page.
+    pub of_page: bool,
     pub kind: DataKind,
 }
 
@@ -298,6 +300,26 @@ fn stack_switches(window: &Window, spin: &SpinLoop) -> usize {
     switches
 }
 
+/// Does the step read by a register whose low bits were cleared just before, those of a whole page or more?
+fn is_of_page(window: &Window, step: u32) -> bool {
+    const REACH: u32 = 16;
+    const PAGE_BITS: u32 = 12;
+    let mut bases = window.code(step).memory.iter();
+    let Some(base) = bases.find_map(|memory| memory.base.filter(|_| memory.read)) else {
+        return false;
+    };
+    let writes = |&step: &u32| window.results(step).iter().any(|(r, _)| *r == base);
+    let before = (step.saturating_sub(REACH)..step).rev().find(writes);
+    before.is_some_and(|step| {
+        let code = &window.code(step).instruction;
+        let mask = match code.op_count() {
+            2 if code.mnemonic() == Mnemonic::And => code.try_immediate(1).unwrap_or(0),
+            _ => 0,
+        };
+        (mask as i64) < 0 && mask.trailing_zeros() >= PAGE_BITS
+    })
+}
+
 struct Collector<'a> {
     window: &'a Window,
     names: &'a Names,
@@ -342,8 +364,10 @@ impl Collector<'_> {
             steady: true,
             atomic: false,
             followed: false,
+            of_page: false,
             kind,
         });
+        candidate.of_page |= is_of_page(self.window, step);
         candidate.atomic |= atomic;
         candidate.bytes = candidate.bytes.max(access.bytes);
         candidate.value = access
@@ -405,12 +429,47 @@ impl Collector<'_> {
         let mut read: Vec<u64> = accesses.filter_map(|access| access.address).collect();
         read.sort_unstable();
         let mut list: Vec<Candidate> = self.found.into_values().collect();
-        for candidate in list.iter_mut().filter(|candidate| candidate.bytes == 8) {
+        // Java's pointers may have 4 bytes.
+        for candidate in list.iter_mut().filter(|candidate| candidate.bytes >= 4) {
             let to = candidate.value.unwrap_or(0);
             let next = read.get(read.partition_point(|at| *at < to));
             candidate.followed = next.is_some_and(|at| *at - to < OBJECT);
         }
         list.sort_by_key(|c| c.address);
         list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+    use crate::value::Value;
+
+    /// Is `mov eax, [rbx+8]` behind this code, which writes rbx, a read of a page's head?
+    fn reads_head(before: &[u8]) -> bool {
+        const RBX: u8 = 3;
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for code in [before, &[0x8b, 0x43, 0x08]] {
+            let mut decoder = Decoder::with_ip(64, code, 0x1000, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+            window.push_result(RBX, Value::of(0x40000));
+        }
+        is_of_page(&window, window.len() - 1)
+    }
+
+    #[test]
+    fn a_page_is_found_by_clearing_low_bits() {
+        let and = [0x48, 0x81, 0xe3, 0x00, 0x00, 0xfc, 0xff];
+        assert!(reads_head(&and), "and rbx, ~0x3ffff");
+        assert!(!reads_head(&[0x48, 0x83, 0xe3, 0xf8]), "and rbx, ~7");
+        assert!(
+            !reads_head(&[0x48, 0x81, 0xe3, 0x00, 0x00, 0xfc, 0x0f]),
+            "a mask"
+        );
+        assert!(!reads_head(&[0x48, 0x89, 0xc3]), "mov rbx, rax");
     }
 }

@@ -255,6 +255,7 @@ mod tests {
             steady: true,
             atomic: false,
             followed: false,
+            of_page: false,
             kind: DataKind::Global,
         };
         let mut outside = Outside::default();

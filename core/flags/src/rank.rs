@@ -157,7 +157,10 @@ fn usable(candidate: &Candidate, names: &Names, tid: u32) -> bool {
         },
         _ => false,
     };
-    !fixed && !names.is_fixed(candidate.address)
+    // What the C library tells programs about themselves lies in the program where that refers to it.
+    let symbol = names.data(candidate.address).symbol;
+    let is_told = symbol.is_some_and(|symbol| symbol.starts_with("__libc_"));
+    !fixed && !is_told && !names.is_fixed(candidate.address)
 }
 
 fn one(
@@ -209,6 +212,10 @@ fn one(
         scale.add(-0.25, "it bounds a count elsewhere in the loop");
     }
     place(candidate, names, tid, &mut scale);
+    if candidate.of_page {
+        let why = "found by clearing the low bits of an object's address: a memory manager's word";
+        scale.add(-0.2, why);
+    }
     let test = analysis.conditions[exit].as_ref();
     if is_pointer(candidate, names) {
         // Itself compared with another (the ends of a queue), it is what is tested; else mostly the way to it.
@@ -357,7 +364,8 @@ fn place(candidate: &Candidate, names: &Names, tid: u32, scale: &mut Scale) {
 }
 
 fn is_pointer(candidate: &Candidate, names: &Names) -> bool {
-    candidate.bytes == 8
+    // Java's may have 4 bytes.
+    candidate.bytes >= 4
         && candidate
             .value
             .is_some_and(|v| v > 0x1000 && names.data(v).kind != DataKind::Unknown)
