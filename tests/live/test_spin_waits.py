@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -45,3 +46,25 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
         return
     address, size = announced_flags(error.read_text())[0]
     assert (int(flags[0]["address"]["spin"], 16), flags[0]["size"]) == (address, size), named
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_script_that_waits_for_a_file(shell: str, tmp_path: Path) -> None:
+    """What decides is data of the interpreter; that one question is answered in the same way each time tells."""
+    awaited, begun = tmp_path / "awaited", tmp_path / "begun"
+    script = f": > '{begun}'; until [ -e '{awaited}' ]; do :; done"
+    process = subprocess.Popen([shell, "-c", script], stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        while not begun.exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        ran = flagfinder("spin", "--json", "--budget", "10", str(process.pid), timeout=90)
+        assert ran.returncode == 0, ran.stderr + ran.stdout
+        awaited.touch()
+        assert process.wait(timeout=60) == 0
+    finally:
+        kill_session(process)
+    first = json.loads(ran.stdout)["threads"][0]["flags"][0]
+    assert first["kind"] == "syscall", first
+    assert re.search("stat|access", first["symbol"]), first

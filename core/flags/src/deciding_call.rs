@@ -106,6 +106,16 @@ impl Builder<'_> {
         (always && !self.analysis.progress.consumes).then_some(last.step)
     }
 
+    /// Go's scheduler polls for all its tasks, whatever these do.
+    pub(crate) fn is_schedulers_poll(&self, step: u32) -> bool {
+        let symbol = self.code(self.window.pc(step)).symbol;
+        let is_poll = self
+            .window
+            .syscall_at(step)
+            .is_some_and(|call| syscalls::role(call.number, &call.args) == Role::Poll);
+        is_poll && symbol.as_deref().is_some_and(is_runtime_symbol)
+    }
+
     fn lets_go(&self, pc: u64, other: u64) -> bool {
         let evidence = self.outside.exit(pc, other);
         evidence.is_some_and(|(weight, _)| weight > 0.0)
@@ -159,7 +169,12 @@ impl Builder<'_> {
                 "{name} is called in the loop ({count} times in the window) and returns {returns}"
             ),
             if exits.is_empty() {
-                "what it finds ready is never taken, so it does not wait".into()
+                match result {
+                    Some(result) if result > 0 => {
+                        "what it finds ready is never taken, so it does not wait".into()
+                    }
+                    _ => "nothing else that is asked of the system gives another answer".into(),
+                }
             } else {
                 format!(
                     "its result decides {} branches that could leave the loop",

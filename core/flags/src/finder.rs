@@ -9,6 +9,7 @@ use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
 use crate::report::{
     Flag, FlagKind, Group, LoopKind, LoopReport, Report, ThreadName, Threads, Verdict,
 };
+use crate::vain;
 use crate::window::Window;
 
 /// Most flags a report lists.
@@ -37,23 +38,32 @@ pub fn report(
     let best = ranked.first().map_or(0.0, |r| r.score);
     let ready = || writer.ready_call().filter(|_| best < ENOUGH);
     let call = writer.deciding_call().or_else(ready);
+    let sure = call.is_some_and(|call| writer.call_doubt(call).is_none());
+    let unclear = best < ENOUGH || analysis.interprets;
+    let in_vain = || vain::asked_in_vain(window, &analysis.same_again);
+    let is_served = analysis.progress.is_woken;
+    let vain = (!sure && unclear && !is_served).then(in_vain).flatten();
+    let vain = vain.filter(|call| !writer.is_schedulers_poll(*call));
+    let call = vain.or(call);
     let proven = ranked.first().is_some_and(|r| writer.is_proven(r));
     let mut flags: Vec<Flag> = Vec::new();
     let mut call_flag = call.map(|call| writer.call_flag(call));
-    if let Some((flag, doubt)) = call_flag
-        .as_mut()
-        .zip(call.and_then(|c| writer.call_doubt(c)))
-    {
+    if let Some((flag, doubt)) = call_flag.as_mut().zip(
+        call.filter(|_| vain.is_none())
+            .and_then(|c| writer.call_doubt(c)),
+    ) {
         flag.confidence = 0.1;
         flag.evidence.push(doubt.into());
     }
     if let Some(flag) = call_flag
         .as_mut()
-        .filter(|_| analysis.interprets && outside.live)
+        .filter(|_| vain.is_some() || analysis.interprets && outside.live)
     {
         flag.confidence = flag.confidence.min(INTERPRETER_ALONE);
-        let why = "an interpreter makes it, maybe for its own ends";
-        flag.evidence.push(why.into());
+        if analysis.interprets {
+            let why = "an interpreter makes it, maybe for its own ends";
+            flag.evidence.push(why.into());
+        }
     }
     let polled = ranked.first().is_some_and(|r| writer.leaves_by(r))
         && call.is_some_and(|call| writer.asks_in_passing(call));

@@ -49,6 +49,7 @@ mod spin_loop;
 mod stores;
 pub mod syscalls;
 mod trace_window;
+mod vain;
 pub mod value;
 mod window;
 

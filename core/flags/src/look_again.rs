@@ -2,8 +2,8 @@
 //! and again. They move no data on; what they read is an answer, as a poll's is.
 //!
 //! Told by what the program looks at in its buffer, since nothing else of the contents is known: the n-th
-//! read since the file was opened (or its position was set) gave as much as the n-th read did the time before, and
-//! every word that was then loaded from the buffer is the same. Who counts or copies what changes reads something else.
+//! read since the file was opened (or its position was set) gave as much as the n-th read did the time before, or a
+//! read at some place of the file as much as the one before at that place, and every word that was then loaded from the buffer is the same. Who counts or copies what changes reads something else.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -18,6 +18,7 @@ pub fn same_again(window: &Window) -> FxHashSet<u32> {
     // Reads since a descriptor was put to the beginning.
     let mut since: FxHashMap<u64, usize> = FxHashMap::default();
     let mut before: FxHashMap<usize, Answer> = FxHashMap::default();
+    let mut at_place: FxHashMap<(u64, u64), Answer> = FxHashMap::default();
     for call in &window.syscalls {
         let Some(result) = call.result.filter(|result| *result >= 0) else {
             continue;
@@ -43,6 +44,15 @@ pub fn same_again(window: &Window) -> FxHashSet<u32> {
                     found.insert(call.step);
                 }
                 before.insert(*number, answer);
+            }
+            libc::SYS_pread64 if result > 0 => {
+                let answer = (result, looked_at(window, call, result as u64));
+                let is_known = answer.1.iter().any(|word| word.2.is_some());
+                let place = (call.args[0], call.args[3]);
+                if at_place.get(&place) == Some(&answer) && is_known {
+                    found.insert(call.step);
+                }
+                at_place.insert(place, answer);
             }
             _ => {}
         }
@@ -105,13 +115,17 @@ mod tests {
 
     /// Reads that gave the same, of rounds that open a file, read 9 bytes of it and load a word, whose values these are.
     fn same(opens: bool, words: &[u64]) -> usize {
+        same_by(opens, libc::SYS_read, words)
+    }
+
+    fn same_by(opens: bool, read: libc::c_long, words: &[u64]) -> usize {
         let mut window = Window::default();
         for word in words {
             if opens {
                 call(&mut window, libc::SYS_openat, [0; 6], FILE as i64);
             }
             let args = [FILE, BUFFER, 512, 0, 0, 0];
-            call(&mut window, libc::SYS_read, args, 9);
+            call(&mut window, read, args, 9);
             step(&mut window);
             window.push_access(Access {
                 address: Some(BUFFER + 2),
@@ -121,6 +135,13 @@ mod tests {
             });
         }
         same_again(&window).len()
+    }
+
+    #[test]
+    fn a_place_of_a_file_may_be_read_again() {
+        let same = |words: &[u64]| same_by(false, libc::SYS_pread64, words);
+        assert_eq!(same(&[7, 7, 7]), 2);
+        assert_eq!(same(&[7, 8, 9]), 0);
     }
 
     #[test]

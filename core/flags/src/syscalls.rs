@@ -45,7 +45,6 @@ pub fn role(number: u32, args: &[u64; 6]) -> Role {
         | libc::SYS_rt_sigprocmask
         | libc::SYS_rt_sigaction
         | libc::SYS_rt_sigreturn
-        | libc::SYS_rt_sigpending
         | libc::SYS_tgkill
         | libc::SYS_madvise
         | libc::SYS_brk
@@ -205,6 +204,7 @@ pub fn name(number: u32) -> String {
         libc::SYS_io_uring_enter => "io_uring_enter",
         libc::SYS_io_submit => "io_submit",
         libc::SYS_rt_sigtimedwait => "rt_sigtimedwait",
+        libc::SYS_rt_sigpending => "rt_sigpending",
         libc::SYS_signalfd4 => "signalfd4",
         libc::SYS_timerfd_gettime => "timerfd_gettime",
         libc::SYS_timer_gettime => "timer_gettime",
@@ -263,6 +263,7 @@ pub fn outputs(number: u32, args: &[u64; 6], result: i64) -> Vec<(u64, u64)> {
         libc::SYS_fstat | libc::SYS_stat => vec![(args[1], 144)],
         libc::SYS_newfstatat => vec![(args[2], 144)],
         libc::SYS_wait4 if args[1] != 0 => vec![(args[1], 4)],
+        libc::SYS_rt_sigpending => vec![(args[0], args[1].min(128))],
         _ => Vec::new(),
     }
 }
