@@ -49,12 +49,15 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("shell", ["bash", "sh"])
-def test_script_that_waits_for_a_file(shell: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("language", ["sh", "perl"])
+def test_script_that_waits_for_a_file(language: str, tmp_path: Path) -> None:
     """What decides is data of the interpreter; that one question is answered in the same way each time tells."""
     awaited, begun = tmp_path / "awaited", tmp_path / "begun"
-    script = f": > '{begun}'; until [ -e '{awaited}' ]; do :; done"
-    process = subprocess.Popen([shell, "-c", script], stdin=subprocess.DEVNULL, start_new_session=True)
+    script = {
+        "sh": ["sh", "-c", f": > '{begun}'; until [ -e '{awaited}' ]; do :; done"],
+        "perl": ["perl", "-e", f"open(F, '>', '{begun}'); select(undef, undef, undef, 0.001) until -e '{awaited}'"],
+    }
+    process = subprocess.Popen(script[language], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         while not begun.exists():
             assert process.poll() is None

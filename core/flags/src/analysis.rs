@@ -452,8 +452,8 @@ mod tests {
         const RBX: u8 = 3;
         let mut window = Window::default();
         let mut factory = InstructionInfoFactory::new();
-        for code in [before, &[0x8b, 0x43, 0x08]] {
-            let mut decoder = Decoder::with_ip(64, code, 0x1000, DecoderOptions::NONE);
+        for (pc, code) in [(0x1000, before), (0x1010, &[0x8b, 0x43, 0x08])] {
+            let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
             let index = window.intern(&decoder.decode(), 0, &mut factory);
             window.push(index, Value::of(0x7000));
             window.push_result(RBX, Value::of(0x40000));
