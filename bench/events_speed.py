@@ -27,7 +27,7 @@ from measure import alternate, first_line, kill_session, machine, median, spread
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGFINDER = [sys.executable, "-P", "-m", "flagfinder"]
-_SETTLES = 3.0  # seconds in which every recorder has begun
+_SETTLES = 3.0  # seconds in which every recorder that has made its file has begun
 _TIMEOUT = 600.0
 _BPFTRACE = """
 tracepoint:sched:sched_switch
@@ -88,13 +88,17 @@ RECORDERS = [
 def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) -> None:
     """One run of the client beside the recorder."""
     path = scratch / "recording"
-    log = scratch / "recorder.log"
+    log = scratch / "log"
     with log.open("w+") as out:
         process = subprocess.Popen(
             recorder.command(load, path), stdout=out, stderr=subprocess.DEVNULL, cwd=scratch, start_new_session=True
         )
-        time.sleep(_SETTLES)
         try:
+            # trace-cmd has a file for each CPU first.
+            deadline = time.monotonic() + _TIMEOUT
+            while process.poll() is None and not list(scratch.glob("recording*")) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            time.sleep(_SETTLES)
             if process.poll() is not None:
                 figures.told = {"lost": f"ended at once, with {process.returncode}"}
                 return
@@ -117,7 +121,8 @@ def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) ->
     elif recorder.program == "bpftrace":
         with path.open("rb") as text:
             figures.told = {"events": sum(1 for _ in text)}
-    path.unlink()
+    for left in scratch.glob("recording*"):
+        left.unlink()
 
 
 def beside_peers(load: Load, runs: int, scratch: Path) -> str:
