@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
             let walked = thread.flow().count();
             let tail = thread.flow_tail(4096).count();
             assert!(tail <= walked + 1);
-            let _ = (thread.value_tail(64), thread.values_from(100));
+            let _ = (thread.value_tail(64, 64), thread.values_from(100));
             let mut decoder = thread.flow_decoder();
             for index in 0..thread.flow_section_count() {
                 decoder.decode(index, &mut section).unwrap();
