@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flagfinder.trappers import shipped
-from flagfinder.trappers.with_lldb import find_lldb
+from flagfinder.trappers.lldb_helper import find_lldb
 
 _CAP_SYS_PTRACE = 19
 _SYS_PERF_EVENT_OPEN = 298

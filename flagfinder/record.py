@@ -32,7 +32,7 @@ def record(
     check_machine()
     find_program(command)
     path = Path(output)
-    _check_output(path)
+    check_output(path)
     if chosen.tracer == "frida":
         return stalker.record(command, path, chosen, progress)
     tracer = ensure_tracer(announce)
@@ -40,7 +40,7 @@ def record(
     return run_tracer(command, path, chosen, tracer, progress)
 
 
-def _check_output(path: Path) -> None:
+def check_output(path: Path) -> None:
     if path.is_dir():
         raise UsageError(
             "The trace can't be written", f"{path} is a directory", f"Name a file: -o {path / 'spin.trace'}"

@@ -13,6 +13,7 @@ mod process;
 mod recording;
 mod registers;
 mod report;
+mod stepping;
 mod thread;
 mod trace;
 mod values;
@@ -28,6 +29,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<thread::Thread>()?;
     module.add_class::<divergence::Divergence>()?;
     module.add_class::<recording::Outcome>()?;
+    module.add_class::<stepping::Stepping>()?;
     module.add_class::<watch::Watch>()?;
     module.add_class::<events::EventRecorder>()?;
     module.add_class::<events::EventFile>()?;

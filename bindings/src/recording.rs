@@ -42,6 +42,7 @@ impl From<engine::Outcome> for Outcome {
                 EndReason::TargetEnded => "target-ended",
                 EndReason::Spinning => "spinning",
                 EndReason::Interrupted => "interrupted",
+                EndReason::Limit => "limit",
                 EndReason::WriteFailed => "write-failed",
             },
             status,

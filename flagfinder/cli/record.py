@@ -1,4 +1,4 @@
-"""``flagfinder record``: run a program under the tracer."""
+"""``flagfinder record``: run a program under a tracer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from flagfinder.cli.common import (
 )
 from flagfinder.errors import UsageError
 from flagfinder.record import record
-from flagfinder.recorder import Progress, RecordOptions
+from flagfinder.record_lldb import record_lldb
+from flagfinder.recorder import Progress, Recording, RecordOptions
 from flagfinder.report.record_report import recording_fields, show_progress, show_recording
 from flagfinder.report.terminal import Terminal
+from flagfinder.stepping import MAX_STEPS, StepOptions
 from flagfinder.target import check_machine
 from flagfinder.tracer_build import ensure_tracer
 
@@ -28,6 +30,8 @@ _EXAMPLES = """\
   flagfinder record -o spin.trace --stop-when-spinning 5 --then leave -- ./server
   flagfinder record -o tail.trace --last 256M --level flow -- ./long-job
   flagfinder record -o spin.trace --tracer frida --stop-when-spinning -- ./app bad-input.txt
+  flagfinder record --tracer lldb -o spin.trace --from-break wait_for_work -- ./app bad-input.txt
+  flagfinder record --tracer lldb -o spin.trace --pid 4711
   flagfinder record --check
 
 The exit code is the program's own, 128+N if signal N killed it, 0 if recording ended because it spun.
@@ -42,14 +46,15 @@ def add_parser(subparsers: Subparsers) -> None:
         "Run a program and record what its threads execute.",
         _EXAMPLES,
         run,
-        usage="flagfinder record -o FILE [options] -- PROGRAM [ARGS...]",
+        usage="flagfinder record -o FILE [options] (-- PROGRAM [ARGS...] | --pid PID)",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the trace to write")
     parser.add_argument(
         "--tracer",
-        choices=("dynamorio", "frida"),
+        choices=tuple(_TRACERS),
         default="dynamorio",
-        help="who records; frida needs `pip install flagfinder[frida]` (default dynamorio)",
+        help="who records (default dynamorio); frida needs `pip install flagfinder[frida]`; lldb steps one thread through "
+        "a part of the run, also in a process that runs already",
     )
     parser.add_argument(
         "--level",
@@ -82,6 +87,25 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="RANGES",
         help="record values only in the code that the file lists, lines of module+0xstart-0xend",
     )
+    stepping = parser.add_argument_group("with --tracer lldb")
+    stepping.add_argument("--pid", type=int, metavar="PID", help="record a process that runs already, and let it go")
+    stepping.add_argument(
+        "--from-break",
+        metavar="SYMBOL",
+        help="begin when this function, or MODULE+0xOFFSET, is reached first (default: main; with --pid: at once)",
+    )
+    stepping.add_argument(
+        "--max-steps", type=int, metavar="N", help=f"end after N instructions (default {MAX_STEPS}, about ten seconds)"
+    )
+    stepping.add_argument(
+        "--thread", type=int, metavar="TID", help="the thread, without --from-break (default: the busiest)"
+    )
+    stepping.add_argument(
+        "--into",
+        action="append",
+        metavar="FILE",
+        help="step into this library instead of over calls of it, as in libc.so.6 (repeatable)",
+    )
     parser.add_argument(
         "--check", action="store_true", help="build the tracer if need be, check that it works here, and exit"
     )
@@ -97,6 +121,11 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             "-o is missing",
             "Write `flagfinder record -o FILE -- PROGRAM ARGS`.",
         )
+    return _TRACERS[options.tracer](options, terminal)
+
+
+def _all_threads(options: argparse.Namespace, terminal: Terminal) -> int:
+    _refuse(options, options.tracer, "--pid", "--from-break", "--max-steps", "--thread", "--into")
     chosen = RecordOptions(
         level=options.level,
         tracer=options.tracer,
@@ -110,6 +139,45 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     return record_and_show(options.command or [], options.output, chosen, terminal, options.json)
 
 
+def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
+    _refuse(options, "lldb", "--last", "--stop-when-spinning", "--follow-children", "--values-in")
+    command = options.command or []
+    if options.level != "values" or (options.pid is not None) == bool(command) or (options.max_steps or 1) < 1:
+        raise UsageError(
+            "lldb can't record that",
+            "it needs either a program behind `--` or --pid, --max-steps above zero, and records values always",
+            "Write `flagfinder record --tracer lldb -o FILE -- PROGRAM ARGS`, or `--pid PID` in place of the program.",
+        )
+    chosen = StepOptions(
+        from_break=options.from_break,
+        max_steps=options.max_steps or MAX_STEPS,
+        thread=options.thread,
+        into=tuple(options.into or ()),
+        stop_after=options.stop_after,
+        then=options.then,
+    )
+    with terminal.progress() as line:
+
+        def show(progress: Progress) -> None:
+            show_progress(line, progress)
+
+        recording = record_lldb(command, options.pid, options.output, chosen, progress=show)
+    return _show(recording, terminal, options.json, command)
+
+
+def _refuse(options: argparse.Namespace, tracer: str, *names: str) -> None:
+    for name in names:
+        if getattr(options, name.removeprefix("--").replace("-", "_")) not in (None, False):
+            raise UsageError(
+                f"{name} doesn't go with --tracer {tracer}",
+                "this tracer can't do that",
+                "Leave it out, or choose another --tracer; `flagfinder record --help` says which has it.",
+            )
+
+
+_TRACERS = {"dynamorio": _all_threads, "frida": _all_threads, "lldb": _with_lldb}
+
+
 def record_and_show(command: list[str], output: Path, chosen: RecordOptions, terminal: Terminal, as_json: bool) -> int:
     """Records, says what was recorded and returns the exit code to end with."""
     with terminal.progress() as line:
@@ -118,12 +186,16 @@ def record_and_show(command: list[str], output: Path, chosen: RecordOptions, ter
             show_progress(line, progress)
 
         recording = record(command, output, chosen, announce=terminal.message, progress=show)
+    return _show(recording, terminal, as_json, command)
+
+
+def _show(recording: Recording, terminal: Terminal, as_json: bool, command: list[str]) -> int:
     if as_json:
         print_json(terminal, "record", recording_fields(recording))
         return recording.exit_code
     show_recording(terminal, recording)
-    if recording.ended == "spinning" or recording.signal is not None:
-        terminal.next_command("flagfinder", "diff", "normal.trace", output)
+    if recording.ended in ("spinning", "limit") or recording.signal is not None or not command:
+        terminal.next_command("flagfinder", "diff", "normal.trace", recording.path)
     else:
         terminal.next_command("flagfinder", "record", "-o", "spin.trace", "--stop-when-spinning", "--", *command)
     return recording.exit_code

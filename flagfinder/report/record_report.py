@@ -50,6 +50,8 @@ def _ending(recording: Recording) -> str:
         tids = ", ".join(str(tid) for tid in recording.spinning_threads)
         who = f"threads {tids} spin" if len(recording.spinning_threads) > 1 else f"thread {tids} spins"
         return f"{who}, recording ended"
+    if recording.ended == "limit":
+        return "as much as was asked for is recorded"
     if recording.ended == "interrupted":
         return "interrupted, the trace is kept"
     if recording.ended == "write-failed":

@@ -108,7 +108,7 @@ def test_what_a_debugger_can_t_do_is_said(writers: Path, debugger: str) -> None:
 
 def test_it_is_a_command_inside_lldb(writers: Path) -> None:
     asked = run(
-        [sys.executable, "-P", "-c", "from flagfinder.trappers.with_lldb import *; print(find_lldb())"], timeout=60
+        [sys.executable, "-P", "-c", "from flagfinder.trappers.lldb_helper import *; print(find_lldb())"], timeout=60
     )
     lldb = asked.stdout.strip()
     if shutil.which(lldb) is None:

@@ -222,6 +222,13 @@ impl<'a> CallStack<'a> {
                 self.resumed = true;
             }
             Event::Moved => self.moved = true,
+            Event::CalledOver => {
+                // A call itself opened no frame; a jump was made in one that ends.
+                self.previous.exit = match self.previous.exit {
+                    ExitKind::Call => ExitKind::Plain,
+                    _ => ExitKind::Return,
+                };
+            }
             Event::Exec => {
                 self.pop_to(0, observer);
                 self.parked.clear();

@@ -108,6 +108,9 @@ fn convert(event: &trace::Event) -> Option<Event> {
         trace::Event::Transfer { cause, .. } if *cause == trace::protocol::TRANSFER_SIGRETURN => {
             Event::SignalReturn
         }
+        trace::Event::Transfer { cause, .. } if *cause == trace::protocol::TRANSFER_CALL_OVER => {
+            Event::CalledOver
+        }
         trace::Event::Transfer { .. } | trace::Event::Gap { .. } | trace::Event::Fault { .. } => {
             Event::Moved
         }

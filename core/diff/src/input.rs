@@ -64,6 +64,8 @@ pub enum Event {
     SignalReturn,
     /// Control was moved by something the code does not show (fault, rseq abort, lost flow).
     Moved,
+    /// The call just made (or the jump into another module) ran unseen and has returned.
+    CalledOver,
     /// The process image was replaced.
     Exec,
     /// Nothing happened; it is this late (the recorder's clock, between chunks of a busy loop).
@@ -84,7 +86,7 @@ impl Event {
             | Event::SyscallEnter { ts, .. }
             | Event::SyscallExit { ts, .. }
             | Event::Clock { ts } => Some(ts).filter(|&ts| ts != 0),
-            Event::SignalReturn | Event::Moved | Event::Exec => None,
+            Event::SignalReturn | Event::Moved | Event::CalledOver | Event::Exec => None,
         }
     }
 }

@@ -228,7 +228,11 @@ impl Sink for Scan<'_> {
                     }
                 }
             }
-            Event::Signal { .. } | Event::SignalReturn | Event::Moved | Event::Exec => {
+            Event::Signal { .. }
+            | Event::SignalReturn
+            | Event::Moved
+            | Event::CalledOver
+            | Event::Exec => {
                 self.previous = (0, 0, ExitKind::Plain);
             }
         }

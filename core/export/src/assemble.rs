@@ -1,9 +1,10 @@
 //! A recording from single instructions: what they loaded and left in registers becomes slots of blocks.
 
 use flagfinder_flags::decoded::{is_syscall, Decoded};
+use flagfinder_trace::protocol::TRANSFER_OTHER;
 use flagfinder_trace::{
-    BlockId, Event, Info, Level, Module, ModuleId, Registers, Result, Slot, SlotKind, SyscallEnter,
-    ThreadHandle, TraceBuilder,
+    BlockId, End, Event, Info, Level, Module, ModuleId, Note, Registers, Result, Slot, SlotKind,
+    SyscallEnter, ThreadHandle, TraceBuilder,
 };
 use iced_x86::FlowControl;
 use rustc_hash::FxHashMap;
@@ -16,11 +17,25 @@ const RIP: usize = 16;
 const LONGEST: usize = 200;
 /// Events are numbered, from behind the times that the builder gives.
 const FIRST_EVENT: u64 = 1 << 32;
-/// Causes of a transfer: neither a signal nor its return.
-const MOVED: u32 = flagfinder_trace::protocol::TRANSFER_OTHER;
 
 /// General registers, where known.
 pub(crate) type Known = [Option<u64>; 16];
+
+/// The thread that is recorded, and where it stands. Zero: unknown.
+#[derive(Clone, Debug, Default)]
+pub struct Start {
+    pub pid: u32,
+    pub tid: u32,
+    /// Of the executable.
+    pub path: String,
+    /// The thread's.
+    pub name: String,
+    pub pc: u64,
+    pub stack_pointer: u64,
+    pub fs_base: u64,
+    /// CLOCK_MONOTONIC ns.
+    pub ts: u64,
+}
 
 /// One executed instruction.
 pub(crate) struct Step<'s> {
@@ -58,33 +73,72 @@ pub(crate) struct Assembler {
 }
 
 impl Assembler {
-    pub fn new(
-        info: &Info,
-        (pid, tid): (u32, u32),
-        path: &str,
-        name: &str,
-        start: u64,
-    ) -> Result<Assembler> {
+    pub fn new(info: &Info, start: &Start) -> Result<Assembler> {
         let info = Info {
             level: Level::Values,
             ..info.clone()
         };
         let mut builder = TraceBuilder::with_info(&info)?;
-        builder.process(pid, 0, path);
-        let thread = builder.thread(pid, tid, 0, name, start);
+        builder.now(start.ts);
+        builder.process(start.pid, 0, &start.path);
+        let started = Event::ThreadStart {
+            tid: start.tid,
+            creator_tid: 0,
+            ts: start.ts,
+            fs_base: start.fs_base,
+            stack_pointer: start.stack_pointer,
+            start_pc: start.pc,
+        };
+        let thread = builder.started(start.pid, start.tid, &start.name, &started);
         Ok(Assembler {
             builder,
-            pid,
+            pid: start.pid,
             thread,
             blocks: FxHashMap::default(),
             open: None,
             in_step: false,
-            ts: FIRST_EVENT,
+            ts: FIRST_EVENT.max(start.ts),
         })
     }
 
     pub fn module(&mut self, module: Module) -> ModuleId {
         self.builder.module(self.pid, module)
+    }
+
+    pub fn maps(&mut self, text: &str) {
+        self.builder.maps(self.pid, text);
+    }
+
+    pub fn note(&mut self, note: &Note) -> Result<()> {
+        self.builder.note(note)
+    }
+
+    /// It is `ns` now (CLOCK_MONOTONIC).
+    pub fn now(&mut self, ns: u64) {
+        self.ts = self.ts.max(ns);
+        self.builder.now(ns);
+    }
+
+    /// The registers are those of the next step from here on, whatever came before.
+    /// `cause` is one of `protocol::TRANSFER_*`.
+    pub fn moved(&mut self, from_pc: u64, to_pc: u64, to_sp: u64, cause: u32) {
+        self.close();
+        self.ts += 1;
+        let moved = Event::Transfer {
+            ts: self.ts,
+            from_pc,
+            to_pc,
+            to_sp,
+            cause,
+        };
+        self.builder.event(self.thread, &moved);
+        self.in_step = false;
+    }
+
+    /// Between two blocks.
+    pub fn event(&mut self, event: &Event) {
+        self.close();
+        self.builder.event(self.thread, event);
     }
 
     pub fn step(&mut self, step: &Step, module: Option<ModuleId>) {
@@ -111,16 +165,8 @@ impl Assembler {
         }
         if !may_go_to(step) {
             // Code that the trace doesn't show, or a signal.
-            self.ts += 1;
-            let moved = Event::Transfer {
-                ts: self.ts,
-                from_pc: step.decoded.instruction.next_ip(),
-                to_pc: step.next,
-                to_sp: 0,
-                cause: MOVED,
-            };
-            self.builder.event(self.thread, &moved);
-            self.in_step = false;
+            let from = step.decoded.instruction.next_ip();
+            self.moved(from, step.next, 0, TRANSFER_OTHER);
         }
     }
 
@@ -136,9 +182,10 @@ impl Assembler {
         self.in_step = false;
     }
 
-    pub fn finish(mut self) -> Result<Vec<u8>> {
+    pub fn finish(mut self, end: End) -> Result<Vec<u8>> {
         self.close();
         self.builder.killed(self.thread);
+        self.builder.end(end);
         self.builder.into_bytes()
     }
 

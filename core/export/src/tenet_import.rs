@@ -3,11 +3,11 @@
 use std::io::BufRead;
 
 use flagfinder_flags::decoded::Decoded;
-use flagfinder_trace::{Info, ModuleId};
+use flagfinder_trace::{End, Info, ModuleId};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 use rustc_hash::FxHashMap;
 
-use crate::assemble::{Assembler, Known, Step};
+use crate::assemble::{Assembler, Known, Start, Step};
 use crate::error::{foreign, ExportError};
 use crate::image::Image;
 use crate::tenet::REGISTERS;
@@ -68,7 +68,7 @@ pub fn import_tenet(
     let Some((assembler, _)) = assembler else {
         return Err(not_tenet(1, "it is empty".into()));
     };
-    Ok((assembler.finish()?, importer.counts))
+    Ok((assembler.finish(End::default())?, importer.counts))
 }
 
 fn begin(images: &[Image], name: &str, pc: u64) -> Result<(Assembler, Vec<ModuleId>), ExportError> {
@@ -79,7 +79,15 @@ fn begin(images: &[Image], name: &str, pc: u64) -> Result<(Assembler, Vec<Module
     };
     let path = images.first().map(|image| image.module().path);
     let path = path.unwrap_or_else(|| name.into());
-    let mut assembler = Assembler::new(&info, (PID, PID), &path, name, pc)?;
+    let start = Start {
+        pid: PID,
+        tid: PID,
+        path,
+        name: name.into(),
+        pc,
+        ..Start::default()
+    };
+    let mut assembler = Assembler::new(&info, &start)?;
     let modules = images.iter().map(|image| assembler.module(image.module()));
     let modules = modules.collect();
     Ok((assembler, modules))

@@ -9,7 +9,7 @@ use crate::block::{Block, BlockId, ModuleId, Slot};
 use crate::container::SectionKind;
 use crate::error::Result;
 use crate::event::{encode_record, Event, Registers};
-use crate::info::{End, Info, Level};
+use crate::info::{End, Info, Level, Note};
 use crate::process::Module;
 use crate::protocol as p;
 use crate::trace::Trace;
@@ -22,13 +22,14 @@ const SECTION_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadHandle(usize);
 
-/// Builds a trace in memory. Times are synthetic: one ns a call.
+/// Builds a trace in memory. Times are synthetic, one ns a call, except where [`TraceBuilder::now`] tells them.
 pub struct TraceBuilder {
     writer: TraceWriter<Vec<u8>>,
     processes: BTreeMap<u32, ProcessState>,
     threads: Vec<ThreadState>,
     section_bytes: usize,
     clock: u64,
+    end: End,
 }
 
 struct ProcessState {
@@ -78,6 +79,7 @@ impl TraceBuilder {
             threads: Vec::new(),
             section_bytes: SECTION_BYTES,
             clock: 1_000,
+            end: End::default(),
         })
     }
 
@@ -85,6 +87,21 @@ impl TraceBuilder {
     pub fn section_bytes(&mut self, bytes: usize) -> &mut Self {
         self.section_bytes = bytes.max(512);
         self
+    }
+
+    /// It is `ns` now (CLOCK_MONOTONIC); a time that has passed changes nothing.
+    pub fn now(&mut self, ns: u64) {
+        self.clock = self.clock.max(ns);
+    }
+
+    /// Something that was announced while recording.
+    pub fn note(&mut self, note: &Note) -> Result<()> {
+        self.writer.note(note)
+    }
+
+    /// How the recording ended; its time and counts are filled in.
+    pub fn end(&mut self, end: End) {
+        self.end = end;
     }
 
     fn tick(&mut self) -> u64 {
@@ -193,6 +210,19 @@ impl TraceBuilder {
         name: &str,
         start_pc: u64,
     ) -> ThreadHandle {
+        let start = Event::ThreadStart {
+            tid,
+            creator_tid,
+            ts: self.tick(),
+            fs_base: 0,
+            stack_pointer: 0,
+            start_pc,
+        };
+        self.started(pid, tid, name, &start)
+    }
+
+    /// Starts a thread with this `ThreadStart` event.
+    pub fn started(&mut self, pid: u32, tid: u32, name: &str, start: &Event) -> ThreadHandle {
         let ts = self.tick();
         let stream = || StreamState {
             ts_open: ts,
@@ -210,15 +240,7 @@ impl TraceBuilder {
             killed: false,
         });
         let handle = ThreadHandle(self.threads.len() - 1);
-        let start = Event::ThreadStart {
-            tid,
-            creator_tid,
-            ts,
-            fs_base: 0,
-            stack_pointer: 0,
-            start_pc,
-        };
-        self.event(handle, &start);
+        self.event(handle, start);
         handle
     }
 
@@ -361,6 +383,7 @@ impl TraceBuilder {
             mut writer,
             processes,
             threads,
+            end,
             ..
         } = self;
         for (pid, process) in &processes {
@@ -409,10 +432,7 @@ impl TraceBuilder {
                 &text,
             )?;
         }
-        writer.finish(End {
-            ts,
-            ..End::default()
-        })
+        writer.finish(End { ts, ..end })
     }
 
     /// The trace, opened.

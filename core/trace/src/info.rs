@@ -21,7 +21,7 @@ pub enum Level {
 pub struct Info {
     /// Version of the recorder that wrote the file.
     pub recorder: String,
-    /// `dynamorio`, `synthetic`, or `tenet` for an imported text trace.
+    /// `dynamorio`, `lldb`, `synthetic`, or `tenet` for an imported text trace.
     pub tracer: String,
     pub level: Level,
     pub command: Vec<String>,
@@ -61,6 +61,8 @@ pub enum EndReason {
     Spinning,
     /// The user ended the recording (a signal to the recorder).
     Interrupted,
+    /// As much was recorded as was asked for, or as this tracer can follow.
+    Limit,
     /// The file could not be written any further.
     WriteFailed,
 }

@@ -48,6 +48,8 @@ pub const EVENT_FAULT: u16 = 15;
 
 pub const TRANSFER_SIGRETURN: u32 = 1;
 pub const TRANSFER_OTHER: u32 = 2;
+/// A call was stepped over: `from_pc` is its entry, `to_pc` behind it. Only debuggers do so, no tracer in C.
+pub const TRANSFER_CALL_OVER: u32 = 3;
 
 pub const ALLOC_MALLOC: u32 = 1;
 pub const ALLOC_CALLOC: u32 = 2;

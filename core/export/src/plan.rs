@@ -1,0 +1,182 @@
+//! What a stepper has to read around one instruction, so that the engine can follow it.
+//!
+//! The rules are those of the DynamoRIO client (`pintools/client/ff_slots.c`): loads of 1, 2, 4 or 8 bytes before the
+//! instruction, and behind it the registers that an evaluator of integer code can't compute.
+
+use flagfinder_flags::decoded::{is_syscall, Decoded, Segment};
+use iced_x86::{FlowControl, Mnemonic as M};
+
+/// What an instruction does to the flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Plain = 0,
+    Syscall = 1,
+    Call = 2,
+    Return = 3,
+    Jump = 4,
+    /// A repeated string instruction: a step is one round.
+    Repeated = 5,
+}
+
+/// A memory operand to read: base + index * scale + displacement, + fs_base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// x86 numbers.
+    pub base: Option<u8>,
+    pub index: Option<u8>,
+    pub scale: u8,
+    pub displacement: u64,
+    pub in_thread_block: bool,
+    /// 1, 2, 4 or 8; 0: it can't be read, but has its place among the operands.
+    pub bytes: u8,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    pub kind: Kind,
+    pub reads: Vec<Operand>,
+    /// General registers (x86 numbers) to read afterwards.
+    pub after: Vec<u8>,
+    /// Where control may be then; empty: anywhere.
+    pub targets: Vec<u64>,
+}
+
+impl Plan {
+    pub(crate) fn new(decoded: &Decoded) -> Plan {
+        let kind = kind(decoded);
+        let reads = decoded.memory.iter().filter(|memory| memory.read);
+        let reads = reads.map(|memory| {
+            let fits = matches!(memory.bytes, 1 | 2 | 4 | 8);
+            let plain = !memory.gather && !memory.short && memory.segment != Segment::Gs;
+            Operand {
+                base: memory.base,
+                index: memory.index,
+                scale: memory.scale,
+                displacement: memory.displacement,
+                in_thread_block: memory.segment == Segment::Fs,
+                bytes: if fits && plain { memory.bytes as u8 } else { 0 },
+            }
+        });
+        // Where return addresses lie on the stack the flow itself tells.
+        let silent = matches!(kind, Kind::Repeated | Kind::Return);
+        let all = decoded.registers_written;
+        let written = (0..16).filter(|number| all >> number & 1 == 1);
+        let computed = kind != Kind::Repeated && is_computed(decoded.mnemonic);
+        Plan {
+            kind,
+            reads: if silent {
+                Vec::new()
+            } else {
+                reads.take(2).collect()
+            },
+            after: match kind {
+                Kind::Syscall => vec![0],
+                _ if computed => Vec::new(),
+                _ => written.collect(),
+            },
+            targets: targets(decoded, kind),
+        }
+    }
+}
+
+fn kind(decoded: &Decoded) -> Kind {
+    if is_syscall(&decoded.instruction) {
+        return Kind::Syscall;
+    }
+    if decoded.repeated && decoded.instruction.is_string_instruction() {
+        return Kind::Repeated;
+    }
+    match decoded.instruction.flow_control() {
+        FlowControl::Call | FlowControl::IndirectCall => Kind::Call,
+        FlowControl::Return => Kind::Return,
+        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => Kind::Jump,
+        _ => Kind::Plain,
+    }
+}
+
+fn targets(decoded: &Decoded, kind: Kind) -> Vec<u64> {
+    let instruction = &decoded.instruction;
+    match instruction.flow_control() {
+        _ if kind == Kind::Syscall => vec![instruction.next_ip()],
+        FlowControl::Next => vec![instruction.next_ip()],
+        FlowControl::ConditionalBranch => {
+            vec![instruction.next_ip(), instruction.near_branch_target()]
+        }
+        FlowControl::UnconditionalBranch | FlowControl::Call
+            if instruction.near_branch_target() != 0 =>
+        {
+            vec![instruction.near_branch_target()]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Does the evaluator know what it leaves in registers? When in doubt, no.
+#[rustfmt::skip]
+fn is_computed(mnemonic: M) -> bool {
+    matches!(
+        mnemonic,
+        M::Mov | M::Movzx | M::Movsx | M::Movsxd | M::Lea | M::Push | M::Pop | M::Leave | M::Call | M::Ret | M::Jmp
+            | M::Add | M::Sub | M::And | M::Or | M::Xor | M::Inc | M::Dec | M::Neg | M::Not | M::Cmp | M::Test
+            | M::Shl | M::Shr | M::Sar | M::Xchg | M::Xadd | M::Cmpxchg | M::Nop | M::Endbr64 | M::Pause
+            | M::Cdqe | M::Cwde | M::Cdq | M::Cqo | M::Sete | M::Setne | M::Setb | M::Setae | M::Seta | M::Setbe
+            | M::Setl | M::Setle | M::Setg | M::Setge | M::Sets | M::Setns | M::Cmove | M::Cmovne | M::Cmovb
+            | M::Cmovae | M::Cmova | M::Cmovbe | M::Cmovl | M::Cmovle | M::Cmovg | M::Cmovge | M::Cmovs | M::Cmovns
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    fn plan(code: &[u8]) -> Plan {
+        let instruction = Decoder::with_ip(64, code, 0x1000, DecoderOptions::NONE).decode();
+        Plan::new(&Decoded::new(
+            &instruction,
+            &mut InstructionInfoFactory::new(),
+        ))
+    }
+
+    #[test]
+    fn a_load_is_read_and_its_register_computed() {
+        // mov eax, [rbx+rcx*4+8]
+        let plan = plan(&[0x8b, 0x44, 0x8b, 0x08]);
+        assert_eq!(plan.kind, Kind::Plain);
+        let read = plan.reads[0];
+        let address = (read.base, read.index, read.scale, read.displacement);
+        assert_eq!(address, (Some(3), Some(1), 4, 8));
+        assert_eq!((read.bytes, read.in_thread_block), (4, false));
+        assert!(plan.after.is_empty());
+        assert_eq!(plan.targets, [0x1004]);
+    }
+
+    #[test]
+    fn thread_local_words_are_relative_to_the_thread() {
+        // mov rax, fs:[0]
+        let plan = plan(&[0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0]);
+        assert!(plan.reads[0].in_thread_block && plan.reads[0].base.is_none());
+    }
+
+    #[test]
+    fn what_can_not_be_computed_is_read_afterwards() {
+        assert_eq!(plan(&[0x0f, 0x31]).after, [0, 2]); // rdtsc
+        assert_eq!(plan(&[0x66, 0x0f, 0x7e, 0xc3]).after, [3]); // movd ebx, xmm0
+        let call = plan(&[0x0f, 0x05]); // syscall
+        assert_eq!((call.kind, call.after), (Kind::Syscall, vec![0]));
+        let copy = plan(&[0xf3, 0xa4]); // rep movsb
+        assert_eq!((copy.kind, copy.after), (Kind::Repeated, vec![1, 6, 7]));
+        assert!(copy.reads.is_empty());
+    }
+
+    #[test]
+    fn branches_tell_where_they_may_go() {
+        assert_eq!(plan(&[0x75, 0x10]).targets, [0x1002, 0x1012]); // jne
+        assert_eq!(plan(&[0xeb, 0x10]).targets, [0x1012]); // jmp
+        assert_eq!(plan(&[0xff, 0xe0]).targets, Vec::<u64>::new()); // jmp rax
+        assert_eq!(plan(&[0xe8, 0, 1, 0, 0]).targets, [0x1105]); // call
+        let back = plan(&[0xc3]);
+        assert_eq!((back.kind, back.reads.len()), (Kind::Return, 0));
+    }
+}

@@ -1,0 +1,168 @@
+"""Runs in an lldb of its own, which ``flagfinder record --tracer lldb`` starts: attaches, steps, and detaches again.
+
+``FF_LLDB_HELPER`` holds two descriptors. On the first comes one JSON line, what to record, and then one for each
+answer; its end, also by the death of the other side, means: let go. On the second go frames: a letter, the payload's
+length (u32), the payload. ``J`` is JSON (``do``: gate, begin, modules, plan, which are answered; end, refused), ``W`` a
+time (u64) and words of the recording.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import struct
+import threading
+
+import ff_start
+import ff_step
+import ff_trap
+import lldb
+
+SETTINGS = (
+    "settings set target.preload-symbols false",
+    "settings set plugin.jit-loader.gdb.enable off",
+    "settings set target.process.stop-on-sharedlibrary-events false",
+    # Nothing is shown at a stop.
+    "settings set stop-disassembly-display never",
+    "settings set stop-line-count-before 0",
+    "settings set stop-line-count-after 0",
+)
+INTERVAL = 0.05
+
+
+class _Gone(Exception):
+    """The other side wants no more."""
+
+
+class _Other:
+    """The other side, which is a sink of the stepper."""
+
+    def __init__(self, asked, told) -> None:
+        self._told = told
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.gone = threading.Event()
+        self._asked = asked
+
+    def listen(self, process: lldb.SBProcess, done: threading.Event) -> None:
+        """To be run beside: takes answers; once there are no more, interrupts the process until ``done``."""
+        for line in self._asked:
+            self._answers.put(line)
+        self.gone.set()
+        self._answers.put("")
+        # Again and again: a request that comes while the process is stopped does nothing.
+        while not done.wait(INTERVAL):
+            process.SendAsyncInterrupt()
+
+    def say(self, **what) -> None:
+        self._send(b"J", json.dumps(what).encode())
+
+    def ask(self, **what):
+        self.say(**what)
+        line = self._answers.get()
+        if not line:
+            raise _Gone
+        return json.loads(line)
+
+    def modules(self) -> list:
+        return self.ask(do="modules")
+
+    def plan(self, pc: int, code: bytes) -> list:
+        return self.ask(do="plan", pc=pc, code=code.hex())
+
+    def feed(self, ts: int, words: bytes) -> None:
+        self._send(b"W", struct.pack("<Q", ts) + words)
+
+    def _send(self, letter: bytes, payload: bytes) -> None:
+        try:
+            self._told.write(letter + struct.pack("<I", len(payload)) + payload)
+        except BrokenPipeError as error:
+            raise _Gone from error
+
+
+def main(debugger: lldb.SBDebugger) -> None:
+    """Returns when the process has ended, or has been let go of."""
+    wishes, answers = (int(word) for word in os.environ["FF_LLDB_HELPER"].split())
+    with os.fdopen(wishes, encoding="utf-8") as asked, os.fdopen(answers, "wb", buffering=0) as told:
+        wanted = json.loads(asked.readline())
+        other = _Other(asked, told)
+        try:
+            process = _attach(debugger, wanted["pid"])
+        except ff_start.Refused as error:
+            other.say(do="refused", kind=error.kind, found=error.found)
+            return
+        done = threading.Event()
+        listener = threading.Thread(target=other.listen, args=(process, done), daemon=True)
+        listener.start()
+        try:
+            other.say(do="end", why=_record(process, wanted, other))
+        except ff_start.Refused as error:
+            other.say(do="refused", kind=error.kind, found=error.found)
+        except _Gone:
+            pass
+        finally:
+            done.set()
+            if other.gone.is_set():
+                listener.join()
+            process.GetTarget().DeleteAllBreakpoints()
+            process.Detach()
+
+
+def _attach(debugger: lldb.SBDebugger, pid: int) -> lldb.SBProcess:
+    for setting in SETTINGS:
+        debugger.HandleCommand(setting)
+    debugger.SetAsync(False)
+    error = lldb.SBError()
+    process = debugger.CreateTarget("").AttachToProcessWithID(debugger.GetListener(), pid, error)
+    if error.Fail():
+        raise ff_start.Refused("attach", error.GetCString() or "lldb doesn't say why")
+    ff_trap.pass_signals(process)
+    return process
+
+
+def _record(process: lldb.SBProcess, wanted: dict, other: _Other) -> str:
+    if wanted["gated"]:
+        other.ask(do="gate")
+        _run_to_program(process, other)
+    thread = _run_to_break(process, wanted["from"], other) if wanted["from"] else _chosen(process, wanted["thread"])
+    process.SetSelectedThread(thread)
+    other.ask(do="begin", **ff_start.facts(process, thread))
+    return ff_step.Stepper(process, thread, other, other.gone.is_set).run(wanted["steps"])
+
+
+def _run_to_program(process: lldb.SBProcess, other: _Other) -> None:
+    """From the shell that waits at the gate to the program's entry, where its libraries are mapped."""
+    while not any(thread.GetStopReason() == lldb.eStopReasonExec for thread in process):
+        _go_on(process, other)
+    target = process.GetTarget()
+    program = target.FindModule(target.GetExecutable())
+    entry = target.BreakpointCreateBySBAddress(program.GetObjectFileEntryPointAddress())
+    while ff_start.stopped_at(process, [entry.GetID()]) is None:
+        _go_on(process, other)
+    target.BreakpointDelete(entry.GetID())
+
+
+def _run_to_break(process: lldb.SBProcess, place: str, other: _Other) -> lldb.SBThread:
+    points = ff_start.break_at(process.GetTarget(), place)
+    while (thread := ff_start.stopped_at(process, points)) is None:
+        _go_on(process, other)
+    for point in points:
+        process.GetTarget().BreakpointDelete(point)
+    return thread
+
+
+def _chosen(process: lldb.SBProcess, tid: int | None) -> lldb.SBThread:
+    if tid is None:
+        return ff_start.busiest(process)
+    thread = process.GetThreadByID(tid)
+    if not thread.IsValid():
+        raise ff_start.Refused("thread", f"process {process.GetProcessID()} has no thread {tid}")
+    return thread
+
+
+def _go_on(process: lldb.SBProcess, other: _Other) -> None:
+    process.Continue()
+    if other.gone.is_set():
+        raise _Gone
+    if process.GetState() in ff_step.ENDED:
+        raise ff_start.Refused("unreached", "the program ended before")

@@ -1,0 +1,306 @@
+"""Steps one thread, instruction by instruction, and tells a sink what it did.
+
+In: a stopped process, a thread of it. Out, to the sink: words as ``core/export/src/stepping.rs`` takes them. The sink
+says which code is traced. Calls into other code are stepped over: they leave where they began, where they returned, and
+the registers then. Other threads stand still while the thread steps, except in calls, in system calls and now and then
+for one instruction that reads nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+
+import lldb
+
+REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{number}" for number in range(8, 16)))
+ENDED = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateCrashed, lldb.eStateInvalid, lldb.eStateUnloaded)
+PLAIN, SYSCALL, CALL, RETURN, JUMP, REPEATED = range(6)
+STEP, REGISTERS_ARE, MOVED, ALLOCATED, FREED, CALLED_OVER = range(6)
+LONGEST = 15  # bytes of an instruction
+MASK = (1 << 64) - 1
+FRAMES = 256
+# Steps between two looks at the clock, at wishes to end, and turns of the other threads.
+ROUND = 256
+TURN = 32
+# enum ff_alloc_kind; which argument is the size.
+ALLOCATORS = {"malloc": (1, "rdi"), "_Znwm": (1, "rdi"), "_Znam": (1, "rdi"), "calloc": (2, ""), "realloc": (3, "rsi"),
+              "aligned_alloc": (4, "rsi"), "memalign": (4, "rsi")}  # fmt: skip
+LIBERATORS = ("free", "_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
+# They go on elsewhere than behind their call.
+JUMPERS = ("longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume",
+           "_Unwind_RaiseException")  # fmt: skip
+
+
+class Ended(Exception):
+    """No more steps; why: ``target-ended``, ``thread-ended``, ``left``, ``limit`` or ``interrupted``."""
+
+
+class Stepper:
+    """``sink`` has what ``modules``, ``plan`` and ``feed`` of ``flagfinder.stepping.Sink`` have; ``stopping()`` tells
+    whether to end.
+    """
+
+    def __init__(self, process: lldb.SBProcess, thread: lldb.SBThread, sink, stopping) -> None:
+        self._process = process
+        self._target = process.GetTarget()
+        self._debugger = self._target.GetDebugger()
+        self._thread = thread
+        self._sink = sink
+        self._stopping = stopping
+        self._memory = os.open(f"/proc/{process.GetProcessID()}/mem", os.O_RDONLY)
+        self._fs_base = self._frame().FindRegister("fs_base").GetValueAsUnsigned()
+        self._plans: dict[int, tuple] = {}
+        self._names: dict[int, str] = {}
+        self._words: list[int] = []
+        self._called = 0
+        self._turn = False
+        self._traced: list[tuple[int, int]] = []
+        self._others: list[tuple[int, int]] = []
+        self.steps = 0
+        self._look_for_modules()
+
+    def run(self, most: int) -> str:
+        """Steps until ``most`` instructions are done or it can't go on; says why it ended (see ``Ended``)."""
+        try:
+            if not self._in_traced(self._frame().GetPC()):
+                self._step_over(RETURN)
+            self._all_registers()
+            self._loop(most)
+        except Ended as why:
+            return str(why)
+        finally:
+            self._flush()
+            os.close(self._memory)
+
+    def _loop(self, most: int) -> None:
+        thread, plans, words = self._thread, self._plans, self._words
+        frame = self._frame()
+        pc = frame.GetPC()
+        while self.steps < most:
+            self.steps += 1
+            if self.steps % TURN == 0:
+                self._look_around()
+            plan = plans.get(pc)
+            if plan is None:
+                plan = self._learn(pc)
+            kind, reads, after, targets = plan
+            read, known = self._operands(frame, reads) if reads else ((), 0)
+            if kind == SYSCALL:
+                self._all_registers()
+            if kind == SYSCALL or (self._turn and not reads):
+                self._step_with_others()
+            else:
+                thread.StepInstruction(False)
+            frame = thread.GetFrameAtIndex(0)
+            following = frame.GetPC()
+            if kind == REPEATED and following == pc:
+                self._run_to(targets[0], frame.GetSP() - 1)
+                frame = self._frame()
+                following = frame.GetPC()
+            if targets and following not in targets:
+                self._moved(pc, frame)
+            else:
+                words += (STEP, pc, following, known)
+                words += read
+                for name in after:
+                    words.append(frame.FindRegister(name).GetValueAsUnsigned())
+                if kind == CALL or (kind == JUMP and targets):
+                    self._called = following
+                if kind >= CALL and following not in plans and not self._in_traced(following):
+                    self._step_over(kind)
+            frame = thread.GetFrameAtIndex(0)
+            pc = frame.GetPC()
+        raise Ended("limit")
+
+    def _look_around(self) -> None:
+        # The others must be able to end what the thread waits for.
+        self._turn = self._process.GetNumThreads() > 1
+        if self.steps % ROUND == 0:
+            self._flush()
+            self._stop_if_wanted()
+
+    def _operands(self, frame: lldb.SBFrame, reads: tuple) -> tuple[list[int], int]:
+        """Address and value of each, and which values were read (bits)."""
+        read, known = [], 0
+        for number, (base, index, scale, displacement, in_thread_block, size) in enumerate(reads):
+            address = displacement
+            if base is not None:
+                address += frame.FindRegister(base).GetValueAsUnsigned()
+            if index is not None:
+                address += frame.FindRegister(index).GetValueAsUnsigned() * scale
+            if in_thread_block:
+                address += self._fs_base
+            address &= MASK
+            content = self._read_fast(address, size) if size else b""
+            read += (address, int.from_bytes(content, "little"))
+            if content:
+                known |= 1 << number
+        return read, known
+
+    def _moved(self, pc: int, frame: lldb.SBFrame) -> None:
+        """The instruction at ``pc`` was not executed: a signal's handler runs in its place."""
+        self._check_alive()
+        self._words += (MOVED, pc, frame.GetPC(), frame.GetSP())
+        if not self._in_traced(frame.GetPC()):
+            self._step_over(RETURN)
+        self._all_registers()
+
+    def _frame(self) -> lldb.SBFrame:
+        return self._thread.GetFrameAtIndex(0)
+
+    def _learn(self, pc: int) -> tuple:
+        if not self._in_traced(pc):
+            self._step_over(RETURN)  # fell into it: nothing of the kind is compiled
+            self._all_registers()
+            pc = self._frame().GetPC()
+        kind, reads, after, targets = self._sink.plan(pc, self._read_some(pc, LONGEST))
+        named = tuple(
+            (_name(base), _name(index), scale, displacement, in_thread_block, size)
+            for base, index, scale, displacement, in_thread_block, size in reads
+        )
+        plan = (kind, named, tuple(REGISTERS[number] for number in after), tuple(targets))
+        self._plans[pc] = plan
+        return plan
+
+    def _look_for_modules(self) -> None:
+        """Where to step, as the process is mapped now."""
+        self._traced, self._others = [], []
+        for start, end, traced in self._sink.modules():
+            (self._traced if traced else self._others).append((start, end))
+
+    def _in_traced(self, pc: int) -> bool:
+        for ranges, traced in ((self._traced, True), (self._others, False)):
+            if any(start <= pc < end for start, end in ranges):
+                return traced
+        self._look_for_modules()
+        return any(start <= pc < end for start, end in self._traced)
+
+    def _step_over(self, kind: int) -> None:
+        """Control is in a module to be stepped over; goes on to where it comes back from there."""
+        self._check_alive()
+        frame = self._frame()
+        entry, sp = frame.GetPC(), frame.GetSP()
+        name = self._name_of(self._called if kind == JUMP and self._called else entry)
+        taken = self._arguments(name, frame) if kind in (CALL, JUMP) else None
+        back = int.from_bytes(self._read(sp, 8), "little") if kind in (CALL, JUMP) else 0
+        if name in JUMPERS:
+            self._run_through()
+        elif back and self._in_traced(back):
+            self._run_to(back, sp)
+        else:
+            self._run_to(self._traced_caller(), sp)
+        frame = self._frame()
+        if taken is not None:
+            self._note_allocation(taken, back, frame)
+        self._words += (CALLED_OVER, entry, frame.GetPC(), frame.GetSP())
+        self._all_registers()
+
+    def _traced_caller(self) -> int:
+        for number in range(1, min(self._thread.GetNumFrames(), FRAMES)):
+            pc = self._thread.GetFrameAtIndex(number).GetPC()
+            if self._in_traced(pc):
+                return pc
+        raise Ended("left")
+
+    def _run_to(self, address: int, sp: int) -> None:
+        """Lets all threads run until this one is at ``address`` with its stack above ``sp``."""
+        fresh = True
+        while True:
+            if fresh:
+                error = lldb.SBError()
+                self._thread.RunToAddress(address, error)
+            else:
+                error = self._process.Continue()
+            self._check_alive()
+            if error.Fail():
+                raise Ended("interrupted")
+            frame = self._frame()
+            if frame.GetPC() == address and frame.GetSP() > sp:
+                return
+            self._stop_if_wanted()
+            fresh = frame.GetPC() == address or self._thread.GetStopReason() == lldb.eStopReasonPlanComplete
+
+    def _run_through(self) -> None:
+        while not self._in_traced(self._frame().GetPC()):
+            self._thread.StepInstruction(False)
+            self._check_alive()
+            self._stop_if_wanted()
+
+    def _step_with_others(self) -> None:
+        self._turn = False
+        result = lldb.SBCommandReturnObject()
+        command = f"thread step-inst -m all-threads {self._thread.GetIndexID()}"
+        self._debugger.GetCommandInterpreter().HandleCommand(command, result)
+        self._check_alive()
+
+    def _check_alive(self) -> None:
+        if self._process.GetState() in ENDED:
+            raise Ended("target-ended")
+        if not self._thread.IsValid():
+            raise Ended("thread-ended")
+
+    def _stop_if_wanted(self) -> None:
+        if self._stopping():
+            raise Ended("interrupted")
+
+    def _all_registers(self) -> None:
+        frame = self._frame()
+        self._words.append(REGISTERS_ARE)
+        self._words += (frame.FindRegister(name).GetValueAsUnsigned() for name in REGISTERS)
+
+    def _name_of(self, pc: int) -> str:
+        name = self._names.get(pc)
+        if name is None:
+            symbol = self._target.ResolveLoadAddress(pc).GetSymbol()
+            name = (symbol.GetMangledName() or symbol.GetName() or "") if symbol.IsValid() else ""
+            self._names[pc] = name
+        return name
+
+    def _arguments(self, name: str, frame: lldb.SBFrame) -> tuple[str, int, int] | None:
+        if name not in ALLOCATORS and name not in LIBERATORS:
+            return None
+        first, second = (frame.FindRegister(register).GetValueAsUnsigned() for register in ("rdi", "rsi"))
+        return name, first, second
+
+    def _note_allocation(self, taken: tuple[str, int, int], caller: int, frame: lldb.SBFrame) -> None:
+        name, first, second = taken
+        if name in LIBERATORS:
+            if first:
+                self._words += (FREED, first, caller)
+            return
+        kind, which = ALLOCATORS[name]
+        size = first * second if not which else first if which == "rdi" else second
+        address = frame.FindRegister("rax").GetValueAsUnsigned()
+        if address:
+            self._words += (ALLOCATED, address, size & MASK, caller, first if name == "realloc" else 0, kind)
+
+    def _read_fast(self, address: int, size: int) -> bytes:
+        """Past lldb, which takes a hundred times as long. Empty where it can't be read."""
+        try:
+            content = os.pread(self._memory, size, address)
+        except (OSError, OverflowError):
+            return self._read(address, size)
+        return content if len(content) == size else b""
+
+    def _read(self, address: int, size: int) -> bytes:
+        """Empty where it can't be read."""
+        error = lldb.SBError()
+        content = self._process.ReadMemory(address, size, error)
+        return content if error.Success() and content is not None and len(content) == size else b""
+
+    def _read_some(self, address: int, size: int) -> bytes:
+        """Through lldb, which hides its breakpoints."""
+        return self._read(address, size) or self._read(address, min(size, -address % 4096))
+
+    def _flush(self) -> None:
+        if self._words:
+            self._sink.feed(
+                time.clock_gettime_ns(time.CLOCK_MONOTONIC), struct.pack(f"<{len(self._words)}Q", *self._words)
+            )
+            self._words.clear()
+
+
+def _name(number: int) -> str | None:
+    return None if number < 0 else REGISTERS[number]
