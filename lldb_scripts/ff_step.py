@@ -53,6 +53,8 @@ class Stepper:
         self._fs_base = self._frame().FindRegister("fs_base").GetValueAsUnsigned()
         self._plans: dict[int, tuple] = {}
         self._names: dict[int, str] = {}
+        # Behind calls that were stepped over; disabled but while one runs.
+        self._points: dict[int, lldb.SBBreakpoint] = {}
         self._words: list[int] = []
         self._called = 0
         self._turn = False
@@ -71,8 +73,10 @@ class Stepper:
         except Ended as why:
             return str(why)
         finally:
-            self._flush()
+            for point in self._points.values():
+                self._target.BreakpointDelete(point.GetID())
             os.close(self._memory)
+            self._flush()
 
     def _loop(self, most: int) -> None:
         thread, plans, words = self._thread, self._plans, self._words
@@ -206,21 +210,21 @@ class Stepper:
 
     def _run_to(self, address: int, sp: int) -> None:
         """Lets all threads run until this one is at ``address`` with its stack above ``sp``."""
-        fresh = True
-        while True:
-            if fresh:
-                error = lldb.SBError()
-                self._thread.RunToAddress(address, error)
-            else:
-                error = self._process.Continue()
-            self._check_alive()
-            if error.Fail():
-                raise Ended("interrupted")
-            frame = self._frame()
-            if frame.GetPC() == address and frame.GetSP() > sp:
-                return
-            self._stop_if_wanted()
-            fresh = frame.GetPC() == address or self._thread.GetStopReason() == lldb.eStopReasonPlanComplete
+        point = self._points.get(address)
+        if point is None:
+            point = self._points[address] = self._target.BreakpointCreateByAddress(address)
+            point.SetThreadID(self._thread.GetThreadID())
+        point.SetEnabled(True)
+        try:
+            while True:
+                self._process.Continue()
+                self._check_alive()
+                frame = self._frame()
+                if frame.GetPC() == address and frame.GetSP() > sp:
+                    return
+                self._stop_if_wanted()
+        finally:
+            point.SetEnabled(False)
 
     def _run_through(self) -> None:
         while not self._in_traced(self._frame().GetPC()):
