@@ -62,8 +62,8 @@ class Recording:
     """What was recorded.
 
     ``ended`` is ``target-ended``, ``spinning``, ``interrupted``, ``limit`` or ``write-failed``. ``status`` is the
-    program's exit status, ``signal`` what killed it; both None if it still runs. ``flow_bytes`` and ``values_bytes`` are
-    what the threads wrote, ``stored_bytes`` the file. ``notes`` are losses, fallbacks, warnings.
+    program's exit status, ``signal`` what killed it; both None if it still runs. ``flow_bytes`` and ``values_bytes``
+    are what the threads wrote, ``stored_bytes`` the file's size. ``notes`` are the losses, fallbacks and warnings.
     """
 
     path: Path

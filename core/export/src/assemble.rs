@@ -182,6 +182,11 @@ impl Assembler {
         self.in_step = false;
     }
 
+    /// The block under way is left out.
+    pub fn drop_open(&mut self) {
+        self.open = None;
+    }
+
     pub fn finish(mut self, end: End) -> Result<Vec<u8>> {
         self.close();
         self.builder.killed(self.thread);

@@ -224,11 +224,12 @@ impl Stepping {
         Some(rest)
     }
 
-    /// The recording's bytes.
+    /// The recording's bytes. It ends with the last whole block: a part of one would look like other code.
     ///
     /// # Errors
     /// When it can't be put together.
-    pub fn finish(self, end: End) -> Result<Vec<u8>> {
+    pub fn finish(mut self, end: End) -> Result<Vec<u8>> {
+        self.assembler.drop_open();
         self.assembler.finish(end)
     }
 }
