@@ -53,8 +53,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--tracer",
         choices=tuple(_TRACERS),
         default="dynamorio",
-        help="who records (default dynamorio); frida needs `pip install flagfinder[frida]`; lldb steps one thread through "
-        "a part of the run, also in a process that runs already",
+        help="who records (default dynamorio); frida needs `pip install flagfinder[frida]`; lldb steps one thread "
+        "through a part of the run, also in a process that runs already",
     )
     parser.add_argument(
         "--level",
