@@ -25,8 +25,10 @@ from flagfinder.flags import Code, DivergencePoint, Flag, Loop, Report, ThreadNa
 from flagfinder.graph import EventGraph, build_graph, open_graph
 from flagfinder.poke import Poked, plan_poke, poke
 from flagfinder.record import record
+from flagfinder.record_lldb import record_lldb
 from flagfinder.recorder import Recording, RecordOptions
 from flagfinder.spin import SpinReport, SpinThread, Wait, spin
+from flagfinder.stepping import StepOptions
 from flagfinder.trace import BlockTable, Module, Process, Syscalls, Thread, Trace, Values, open_trace
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "Report",
     "SpinReport",
     "SpinThread",
+    "StepOptions",
     "Syscalls",
     "TargetError",
     "Thread",
@@ -77,5 +80,6 @@ __all__ = [
     "poke",
     "record",
     "record_events",
+    "record_lldb",
     "spin",
 ]

@@ -6,7 +6,7 @@ import os
 import pwd
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -43,10 +43,13 @@ class GatedProgram:
 
 
 @contextmanager
-def gated(words: Sequence[str], stdout: int | None = None) -> Iterator[GatedProgram | None]:
+def gated(
+    words: Sequence[str], stdout: int | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[GatedProgram | None]:
     """Starts the words as a program behind a gate, under sudo as the calling user; None where there are no words.
 
-    ``stdout`` as for subprocess. The program is killed when the block is left by an error.
+    ``stdout`` as for subprocess; ``settings`` join its environment. The program is killed when the block is left by an
+    error.
     """
     if not words:
         yield None
@@ -54,6 +57,7 @@ def gated(words: Sequence[str], stdout: int | None = None) -> Iterator[GatedProg
     reading, writing = os.pipe()
     try:
         user = _caller()
+        user["env"] = {**user.get("env", os.environ), **(settings or {})}
         process = subprocess.Popen(
             ["/bin/sh", "-c", _GATE, str(reading), *words], pass_fds=[reading], stdout=stdout, **user
         )

@@ -78,7 +78,7 @@ def _ptrace() -> Check:
     capable, scope = has_capability(_CAP_SYS_PTRACE), yama_scope()
     found = f"CAP_SYS_PTRACE {'yes' if capable else 'no'}, ptrace_scope {'absent' if scope is None else scope}"
     others = "" if capable else "; processes of other users can't be looked at"
-    serves = "spin, poke, watch --backend lldb"
+    serves = "spin, poke, record --tracer lldb, watch --backend lldb"
     if not traced:
         fix = "Allow ptrace in the container (docker run --cap-add SYS_PTRACE), or run as root."
         return Check("ptrace", False, f"{found}; tracing a child fails: {reason}", fix, serves)
@@ -143,7 +143,7 @@ def _tracefs() -> Check:
 
 def _lldb() -> Check:
     found = find_lldb()
-    serves = "watch --backend lldb"
+    serves = "record --tracer lldb, watch --backend lldb"
     if found is None:
         return Check("lldb", False, "not installed, or too old", "apt install lldb-22", serves)
     script = shipped("lldb_scripts", "flagfinder_lldb.py")

@@ -26,6 +26,8 @@ from flagfinder.trappers.lldb_helper import LldbHelper
 _STILL_WORKS = "`flagfinder record --tracer dynamorio` and `flagfinder spin PID` need no lldb."
 _HEAD = struct.Struct("<cI")
 _FIRST = "main"
+# Or the first call of a library's function would be one of the dynamic loader, which is stepped over.
+_SETTINGS = {"LD_BIND_NOW": "1"}
 
 
 def record_lldb(
@@ -50,7 +52,7 @@ def record_lldb(
         chosen = StepOptions(**{**vars(chosen), "from_break": chosen.from_break or _FIRST})
     else:
         _check_process(pid)
-    with gated([] if pid is not None else command) as program:
+    with gated([] if pid is not None else command, settings=_SETTINGS) as program:
         sink = Sink(command, chosen)
         recorder = _Recorder(sink, chosen, program, progress)
         number = pid if pid is not None else _pid_of(program)

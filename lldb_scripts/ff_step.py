@@ -2,14 +2,15 @@
 
 In: a stopped process, a thread of it. Out, to the sink: words as ``core/export/src/stepping.rs`` takes them. The sink
 says which code is traced. Calls into other code are stepped over: they leave where they began, where they returned, and
-the registers then. Other threads stand still while the thread steps, except in calls, in system calls and now and then
-for one instruction that reads nothing.
+the registers then. Other threads stand still while the thread steps, except in calls and system calls. Now and then
+they get a turn, in which this one stands still: what it waits for comes from them.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import threading
 import time
 
 import lldb
@@ -21,9 +22,9 @@ STEP, REGISTERS_ARE, MOVED, ALLOCATED, FREED, CALLED_OVER = range(6)
 LONGEST = 15  # bytes of an instruction
 MASK = (1 << 64) - 1
 FRAMES = 256
-# Steps between two looks at the clock, at wishes to end, and turns of the other threads.
+# Steps between two looks at the clock, at wishes to end, and turns of the other threads; seconds of such a turn.
 ROUND = 256
-TURN = 32
+TURN = 0.05
 # enum ff_alloc_kind; which argument is the size.
 ALLOCATORS = {"malloc": (1, "rdi"), "_Znwm": (1, "rdi"), "_Znam": (1, "rdi"), "calloc": (2, ""), "realloc": (3, "rsi"),
               "aligned_alloc": (4, "rsi"), "memalign": (4, "rsi")}  # fmt: skip
@@ -57,7 +58,6 @@ class Stepper:
         self._points: dict[int, lldb.SBBreakpoint] = {}
         self._words: list[int] = []
         self._called = 0
-        self._turn = False
         self._traced: list[tuple[int, int]] = []
         self._others: list[tuple[int, int]] = []
         self.steps = 0
@@ -84,8 +84,9 @@ class Stepper:
         pc = frame.GetPC()
         while self.steps < most:
             self.steps += 1
-            if self.steps % TURN == 0:
-                self._look_around()
+            if self.steps % ROUND == 0:
+                self._pause()
+                frame = self._frame()
             plan = plans.get(pc)
             if plan is None:
                 plan = self._learn(pc)
@@ -93,7 +94,6 @@ class Stepper:
             read, known = self._operands(frame, reads) if reads else ((), 0)
             if kind == SYSCALL:
                 self._all_registers()
-            if kind == SYSCALL or (self._turn and not reads):
                 self._step_with_others()
             else:
                 thread.StepInstruction(False)
@@ -104,7 +104,7 @@ class Stepper:
                 frame = self._frame()
                 following = frame.GetPC()
             if targets and following not in targets:
-                self._moved(pc, frame)
+                self._missed(pc, frame)
             else:
                 words += (STEP, pc, following, known)
                 words += read
@@ -118,12 +118,29 @@ class Stepper:
             pc = frame.GetPC()
         raise Ended("limit")
 
-    def _look_around(self) -> None:
-        # The others must be able to end what the thread waits for.
-        self._turn = self._process.GetNumThreads() > 1
-        if self.steps % ROUND == 0:
-            self._flush()
-            self._stop_if_wanted()
+    def _pause(self) -> None:
+        self._flush()
+        self._stop_if_wanted()
+        if self._process.GetNumThreads() > 1:
+            self._let_others_run()
+
+    def _let_others_run(self) -> None:
+        self._thread.Suspend()
+        over = threading.Event()
+
+        def end_it() -> None:
+            while not over.wait(TURN):
+                self._process.SendAsyncInterrupt()
+
+        end = threading.Thread(target=end_it, daemon=True)
+        end.start()
+        try:
+            self._process.Continue()
+        finally:
+            over.set()
+            end.join()
+            self._thread.Resume()
+        self._check_alive()
 
     def _operands(self, frame: lldb.SBFrame, reads: tuple) -> tuple[list[int], int]:
         """Address and value of each, and which values were read (bits)."""
@@ -143,9 +160,11 @@ class Stepper:
                 known |= 1 << number
         return read, known
 
-    def _moved(self, pc: int, frame: lldb.SBFrame) -> None:
-        """The instruction at ``pc`` was not executed: a signal's handler runs in its place."""
+    def _missed(self, pc: int, frame: lldb.SBFrame) -> None:
+        """The instruction at ``pc`` was not executed: a signal's handler runs in its place, or a stop came before."""
         self._check_alive()
+        if frame.GetPC() == pc:
+            return
         self._words += (MOVED, pc, frame.GetPC(), frame.GetSP())
         if not self._in_traced(frame.GetPC()):
             self._step_over(RETURN)
@@ -189,16 +208,17 @@ class Stepper:
         name = self._name_of(self._called if kind == JUMP and self._called else entry)
         taken = self._arguments(name, frame) if kind in (CALL, JUMP) else None
         back = int.from_bytes(self._read(sp, 8), "little") if kind in (CALL, JUMP) else 0
-        if name in JUMPERS:
-            self._run_through()
-        elif back and self._in_traced(back):
+        returns = name not in JUMPERS and back != 0 and self._in_traced(back)
+        if returns:
             self._run_to(back, sp)
+        elif name in JUMPERS:
+            self._run_through()
         else:
             self._run_to(self._traced_caller(), sp)
         frame = self._frame()
         if taken is not None:
             self._note_allocation(taken, back, frame)
-        self._words += (CALLED_OVER, entry, frame.GetPC(), frame.GetSP())
+        self._words += (CALLED_OVER if returns else MOVED, entry, frame.GetPC(), frame.GetSP())
         self._all_registers()
 
     def _traced_caller(self) -> int:
@@ -233,7 +253,6 @@ class Stepper:
             self._stop_if_wanted()
 
     def _step_with_others(self) -> None:
-        self._turn = False
         result = lldb.SBCommandReturnObject()
         command = f"thread step-inst -m all-threads {self._thread.GetIndexID()}"
         self._debugger.GetCommandInterpreter().HandleCommand(command, result)

@@ -233,3 +233,7 @@ impl Stepping {
         self.assembler.finish(end)
     }
 }
+
+#[cfg(test)]
+#[path = "stepping_tests.rs"]
+mod tests;

@@ -1,11 +1,13 @@
 //! Which earlier step each step's inputs come from.
 //!
 //! Registers in parts, each flag by itself, memory by byte. System calls are sources:
-//! what they return and what the kernel wrote depends on nothing before them.
+//! what they return and what the kernel wrote depends on nothing before them. Calls that ran
+//! unseen leave registers that depend on nothing known.
 
 use rustc_hash::FxHashMap;
 
-use crate::decoded::Resources;
+use crate::decoded::{general, Resources, ALL_FLAGS};
+use crate::value::CALL_CLOBBERS;
 use crate::window::Window;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,13 @@ impl Memory {
     }
 }
 
+fn forget(last: &mut [u32; 128], mut set: Resources) {
+    while set != 0 {
+        last[set.trailing_zeros() as usize] = NONE;
+        set &= set - 1;
+    }
+}
+
 /// Reads and writes longer than this are not followed byte by byte.
 const LONG: u32 = 4096;
 
@@ -73,6 +82,12 @@ impl Dependence {
         };
         for step in 0..window.len() {
             result.first.push(result.edges.len() as u32);
+            if window.comes_from_call(step) {
+                for number in CALL_CLOBBERS {
+                    forget(&mut last, general(number));
+                }
+                forget(&mut last, ALL_FLAGS);
+            }
             let begin = result.edges.len();
             let code = window.code(step);
             let edges = &mut result.edges;
@@ -117,7 +132,7 @@ impl Dependence {
                 for (address, bytes) in &call.written {
                     memory.write(*address, (*bytes).min(u64::from(LONG)) as u32, step);
                 }
-                writes |= crate::decoded::general(0);
+                writes |= general(0);
             }
             while writes != 0 {
                 last[writes.trailing_zeros() as usize] = step;
@@ -132,5 +147,39 @@ impl Dependence {
     pub fn inputs(&self, step: u32) -> &[Edge] {
         let range = self.first[step as usize]..self.first[step as usize + 1];
         &self.edges[range.start as usize..range.end as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+    use crate::value::Value;
+    use crate::window::Interruption;
+
+    #[test]
+    fn what_an_unseen_call_leaves_depends_on_nothing_known() {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        // mov eax, 1; mov ebx, 1; call; then, behind the call: test eax, eax; test ebx, ebx
+        let codes: [&[u8]; 5] = [
+            &[0xb8, 1, 0, 0, 0],
+            &[0xbb, 1, 0, 0, 0],
+            &[0xe8, 0, 1, 0, 0],
+            &[0x85, 0xc0],
+            &[0x85, 0xdb],
+        ];
+        for (number, code) in codes.iter().enumerate() {
+            let pc = 0x1000 + 0x10 * number as u64;
+            let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+        }
+        window.interruptions.push((3, Interruption::CalledOver));
+        let dependence = Dependence::new(&window);
+        assert_eq!(dependence.inputs(3), []);
+        assert_eq!(dependence.inputs(4).len(), 1);
+        assert_eq!(dependence.inputs(4)[0].from, 1);
     }
 }

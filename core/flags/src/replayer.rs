@@ -269,6 +269,11 @@ impl<V: Visitor> Replay<'_, '_, V> {
                 machine.registers[7] = Value::of(u64::from(*signo));
                 machine.registers[usize::from(RSP)] = Value::of(*handler_sp);
             }
+            Event::Transfer { to_sp, cause, .. } if *cause == protocol::TRANSFER_CALL_OVER => {
+                machine.forget_call();
+                machine.registers[usize::from(RSP)] = Value::of(*to_sp);
+                (self.next, self.last) = (None, None);
+            }
             Event::Transfer { to_sp, cause, .. } => {
                 let resumed = (*cause == protocol::TRANSFER_SIGRETURN)
                     .then(|| self.interrupted.pop())

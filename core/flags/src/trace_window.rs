@@ -1,5 +1,6 @@
 //! The end of a recorded thread as a [`Window`].
 
+use flagfinder_trace::protocol::TRANSFER_CALL_OVER;
 use flagfinder_trace::{Event, Result, Thread};
 use iced_x86::InstructionInfoFactory;
 use rustc_hash::FxHashMap;
@@ -97,6 +98,12 @@ impl Visitor for Filler {
                 let at = self.window.len();
                 let what = Interruption::Signal { number: *signo };
                 self.window.interruptions.push((at, what));
+            }
+            Event::Transfer { cause, .. } if *cause == TRANSFER_CALL_OVER => {
+                let at = self.window.len();
+                self.window
+                    .interruptions
+                    .push((at, Interruption::CalledOver));
             }
             Event::Transfer { .. } | Event::Gap { .. } => self.moved = true,
             _ => {}

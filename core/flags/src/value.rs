@@ -11,6 +11,9 @@ pub const OF: u64 = 1 << 11;
 /// The flags arithmetic sets.
 pub const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
 
+/// General registers that a call need not preserve (System V ABI, 3.2.1).
+pub const CALL_CLOBBERS: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+
 /// Lowest `bits` bits set.
 #[inline]
 pub fn mask(bits: u32) -> u64 {
@@ -211,6 +214,15 @@ impl Machine {
     /// Everything but the segment bases is unknown from here.
     pub fn forget(&mut self) {
         self.registers = [Value::UNKNOWN; 16];
+        self.flags = Value::UNKNOWN;
+        self.shadow.clear();
+    }
+
+    /// A call ran that nobody saw: what the calling convention preserves is as before.
+    pub fn forget_call(&mut self) {
+        for number in CALL_CLOBBERS {
+            self.registers[usize::from(number)] = Value::UNKNOWN;
+        }
         self.flags = Value::UNKNOWN;
         self.shadow.clear();
     }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::decoded::{general, Decoded};
 use crate::evaluator::Access;
 use crate::syscalls;
-use crate::value::Value;
+use crate::value::{Value, CALL_CLOBBERS};
 
 /// A system call within the window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub enum Interruption {
     Signal { number: u32 },
     /// sigreturn, rseq, or a gap in the recording.
     Moved,
+    /// The step before called code that ran unseen and returned.
+    CalledOver,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,12 +124,25 @@ impl Window {
         all.find(|(number, _)| *number == register)
             .map_or(Value::UNKNOWN, |(_, value)| *value)
     }
-    /// The value of a register that no instruction writes.
+    /// Did a call that ran unseen return right before the step?
+    pub fn comes_from_call(&self, step: u32) -> bool {
+        let at = self.interruptions.partition_point(|(at, _)| *at < step);
+        let mut here = self.interruptions[at..]
+            .iter()
+            .take_while(|(at, _)| *at == step);
+        here.any(|(_, what)| *what == Interruption::CalledOver)
+    }
+    /// The value of a register that no instruction writes, nor a call that ran unseen.
     pub fn kept(&self, register: u8) -> Option<u64> {
+        let called_over = || {
+            let mut all = self.interruptions.iter();
+            all.any(|(_, what)| *what == Interruption::CalledOver)
+        };
         let never_written = self
             .codes
             .iter()
-            .all(|code| code.writes & general(register) == 0);
+            .all(|code| code.writes & general(register) == 0)
+            && !(CALL_CLOBBERS.contains(&register) && called_over());
         let value = self.registers[usize::from(register)].get(64);
         value.filter(|_| never_written)
     }

@@ -264,7 +264,9 @@ impl TraceBuilder {
         self.make_room(index, 4);
         let state = &mut self.threads[index];
         let pos = state.flow.start_pos + state.flow.bytes.len() as u64;
-        if !values.is_empty() && state.values_on {
+        // A checkpoint is that of the very next block, though it may have no slots.
+        let has_registers = state.open_values && state.checkpoint.valid != 0;
+        if (has_registers || !values.is_empty()) && state.values_on {
             if state.values.bytes.len() + values.len() > section_bytes {
                 self.cut_values(index);
             }
