@@ -1,0 +1,164 @@
+"""The lldb tracer: one thread stepped through a part of a run, into the same container as the others'."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from harness import (
+    FLAGFINDER,
+    Recording,
+    announced_flags,
+    assert_consistent,
+    assert_four_parts,
+    children,
+    diff,
+    flagfinder,
+    live_or_skip,
+    record,
+)
+
+import flagfinder as ff
+from flagfinder.trappers.lldb_helper import find_lldb
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+PATIENCE = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lldb() -> None:
+    if find_lldb() is None:
+        live_or_skip("there is no lldb")
+
+
+def by_lldb(trace: Path, command: list[str | Path], *options: str) -> Recording:
+    recording = record(trace, command, "--tracer", "lldb", *options)
+    assert_consistent(trace)
+    return recording
+
+
+@contextmanager
+def running(program: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The program in mode spin, its thread in the loop."""
+    with log.open("wb") as out:
+        process = subprocess.Popen([program, "spin"], stderr=out, stdin=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while ticks(process) < os.sysconf("SC_CLK_TCK") // 5:  # nothing but the loop takes that long
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ticks(process: subprocess.Popen[bytes]) -> int:
+    """The processor time that it has used outside the kernel."""
+    return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11])
+
+
+def instructions(trace: Path, program: Path) -> list[int]:
+    """Offsets of the blocks of the program's own file, as its first thread executed them."""
+    thread = ff.open_trace(trace).threads[0]
+    table = thread.process.block_table
+    own = {number for number, module in enumerate(thread.process.modules) if module.path == str(program)}
+    return [int(table.offset[row]) for row in thread.blocks() if table.module[row] in own]
+
+
+@pytest.mark.parametrize("name", ["heap_object"])
+def test_flags_of_samples(samples: Path, tmp_path: Path, name: str) -> None:
+    program = samples / name
+    normal = by_lldb(tmp_path / "normal.trace", [program, "normal"])
+    assert normal.exit_code == 0, normal.stderr
+    spin = by_lldb(tmp_path / "spin.trace", [program, "spin"], "--max-steps", "2500")
+    assert (spin.exit_code, spin.ended_by_itself) == (0, True), spin.stderr
+    flag = diff(normal.trace, spin.trace)["flags"][0]
+    assert int(flag["address"]["spin"], 16) == announced_flags(spin.stderr)[0][0]
+
+
+def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+    """A normal run of DynamoRIO's, a spinning process that lldb attaches to and lets go."""
+    program = samples / "static_flag"
+    normal = record(tmp_path / "normal.trace", [program, "normal"])
+    trace, log = tmp_path / "spin.trace", tmp_path / "spin.err"
+    with running(program, log) as process:
+        for _ in range(2):
+            ran = flagfinder(
+                *("record", "--tracer", "lldb", "-o", trace, "--max-steps", "600", "--pid", str(process.pid)),
+                timeout=120,
+            )
+            assert ran.returncode == 0, ran.stderr
+            assert "TracerPid:\t0" in Path(f"/proc/{process.pid}/status").read_text()
+        assert_consistent(trace)
+        before = ticks(process)
+        deadline = time.monotonic() + PATIENCE
+        while ticks(process) == before:
+            assert process.poll() is None
+            assert time.monotonic() < deadline, "it does not go on"
+            time.sleep(0.05)
+    flag = diff(normal.trace, trace)["flags"][0]
+    assert int(flag["address"]["spin"], 16) == announced_flags(log.read_text())[0][0]
+
+
+def test_it_agrees_with_dynamorio(program: Callable[..., Path], tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+    """One deterministic function: the same blocks; with the C library stepped into, the same calls."""
+    waits = program("waits.c", "-Wl,-z,now")
+    whole = record(tmp_path / "whole.trace", [waits])
+    part = by_lldb(
+        tmp_path / "part.trace", [waits], "--from-break", "work", "--max-steps", "1500", "--into", "libc.so.6"
+    )
+    stepped = instructions(part.trace, waits)
+    assert len(stepped) > 100
+    followed = instructions(whole.trace, waits)
+    first = followed.index(stepped[0])
+    assert followed[first : first + len(stepped)] == stepped
+    calls = ff.open_trace(part.trace).threads[0].syscalls().number.tolist()
+    assert calls
+    assert set(calls) == {110}  # getppid
+
+
+def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path) -> None:
+    """SIGINT to the recorder; the program is killed, as after the limit."""
+    trace = tmp_path / "spin.trace"
+    command = [*FLAGFINDER, "record", "--tracer", "lldb", "-o", trace, "--max-steps", "1000000", "--"]
+    process = subprocess.Popen(
+        [*command, samples / "global_flag", "spin"], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    try:
+        assert process.stderr is not None
+        assert b"FLAG" in process.stderr.readline()  # main runs, so it is recorded
+        started = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert_consistent(trace)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+
+
+def test_what_it_refuses(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = samples / "global_flag"
+    for words, found in (
+        (["--from-break", "no_such_function", "--", program], "has no_such_function"),
+        (["--last", "1M", "--", program], "this tracer can't do that"),
+        (["--pid", "1", "--", program], "either a program behind"),
+        (["--pid", "999999999"], "there is no process"),
+    ):
+        ran = flagfinder("record", "--tracer", "lldb", "-o", tmp_path / "x.trace", *words)
+        assert ran.returncode == 2
+        assert_four_parts(ran.stderr, found)
+    refused = flagfinder("record", "-o", tmp_path / "x.trace", "--max-steps", "5", "--", program)
+    assert_four_parts(refused.stderr, "this tracer can't do that")
+    monkeypatch.setenv("FF_LLDB", "no-such-lldb")
+    missing = flagfinder("record", "--tracer", "lldb", "-o", tmp_path / "x.trace", "--", program)
+    assert missing.returncode == 69
+    assert_four_parts(missing.stderr, "no-such-lldb")
+    assert not (tmp_path / "x.trace").exists()
