@@ -6,12 +6,15 @@ process, and programs that don't run under it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import signal
 import struct
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from flagfinder.trappers.lldb_helper import LldbHelper
 _STILL_WORKS = "`flagfinder record --tracer dynamorio` and `flagfinder spin PID` need no lldb."
 _HEAD = struct.Struct("<cI")
 _FIRST = "main"
+_LISTEN = 0.2  # seconds between two looks at wishes to stop
 # Or the first call of a library's function would be one of the dynamic loader, which is stepped over.
 _SETTINGS = {"LD_BIND_NOW": "1"}
 
@@ -74,6 +78,7 @@ class _Recorder:
         self._program = program
         self._progress = progress
         self._stopped: str | None = None
+        self._interrupted = False
         self._deadline: float | None = None
         self._taken = 0
         self._helper = LldbHelper("ff_recorder", _STILL_WORKS)
@@ -87,22 +92,17 @@ class _Recorder:
             "thread": self._options.thread,
             "steps": self._options.max_steps,
         }
-        self._helper.tell(json.dumps(wanted))
         why = None
-        try:
-            while True:
-                try:
-                    frame = self._frame()
-                    if frame is None:
-                        break
+        with self._interruptions():
+            self._helper.tell(json.dumps(wanted))
+            try:
+                while (frame := self._frame()) is not None:
                     why = self._take(pid, *frame) or why
-                except KeyboardInterrupt:
-                    self._stop("interrupted")
-        finally:
-            self._helper.let_go()
-            os.close(self._helper.source)
-            words = self._helper.last_words()
-            self._helper.close()
+            finally:
+                self._helper.let_go()
+                os.close(self._helper.source)
+                words = self._helper.last_words()
+                self._helper.close()
         if why is None and not self._sink.has_begun:
             if self._stopped is not None:
                 raise KeyboardInterrupt
@@ -112,6 +112,18 @@ class _Recorder:
         if why is None and self._stopped is None:
             self._sink.note("lost", f"lldb ended early: {words}")
         return why if why == "target-ended" else self._stopped or why or "interrupted"
+
+    @contextlib.contextmanager
+    def _interruptions(self) -> Iterator[None]:
+        """Ctrl-C only leaves word meanwhile: in the middle of a message it would lose where the next one begins."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python delivers signals to the main thread only
+            return
+        previous = signal.signal(signal.SIGINT, lambda *_: setattr(self, "_interrupted", True))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
 
     def _stop(self, why: str) -> None:
         self._stopped = self._stopped or why
@@ -126,22 +138,22 @@ class _Recorder:
         return None if payload is None else (letter, payload)
 
     def _read(self, size: int) -> bytes | None:
-        """So many bytes; None at the end. What came before an interruption is kept by stopping only between reads."""
+        """So many bytes; None at the end. Wishes to stop are heard while it waits."""
         got = bytearray()
         while len(got) < size:
-            try:
-                left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-                if not select.select([self._helper.source], [], [], left)[0]:
-                    self._deadline = None
-                    self._stop("limit")
-                    continue
-                part = os.read(self._helper.source, size - len(got))
-            except KeyboardInterrupt:
+            now = time.monotonic()
+            if self._interrupted:
+                self._interrupted = False
                 self._stop("interrupted")
-                continue
-            if not part:
-                return None
-            got += part
+            if self._deadline is not None and now >= self._deadline:
+                self._deadline = None
+                self._stop("limit")
+            left = _LISTEN if self._deadline is None else min(_LISTEN, self._deadline - now)
+            if select.select([self._helper.source], [], [], left)[0]:
+                part = os.read(self._helper.source, size - len(got))
+                if not part:
+                    return None
+                got += part
         return bytes(got)
 
     def _take(self, pid: int, letter: bytes, payload: bytes) -> str | None:

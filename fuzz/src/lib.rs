@@ -19,7 +19,7 @@ pub fn repair(bytes: &mut [u8]) {
         let payload = at + SECTION_HEADER_BYTES;
         header.stored_bytes = header.stored_bytes.min((bytes.len() - payload) as u64);
         header.raw_bytes = header.raw_bytes.min(1 << 20);
-        header.kind = header.kind % 9;
+        header.kind %= 9;
         // Few distinct owners, so that streams meet.
         header.pid %= 3;
         header.tid %= 4;
