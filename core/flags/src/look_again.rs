@@ -3,7 +3,8 @@
 //!
 //! Told by what the program looks at in its buffer, since nothing else of the contents is known: the n-th
 //! read since the file was opened (or its position was set) gave as much as the n-th read did the time before, or a
-//! read at some place of the file as much as the one before at that place, and every word that was then loaded from the buffer is the same. Who counts or copies what changes reads something else.
+//! read at some place of the file as much as the one before at that place, and every word that was then loaded from the
+//! buffer is the same. Who counts or copies what changes reads something else, or at many places.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -12,13 +13,18 @@ use crate::window::{Syscall, Window};
 /// How much was read, and (place in the buffer, bytes, value) of what was loaded of it.
 type Answer = (i64, Vec<(u64, u32, Option<u64>)>);
 
+/// Who reads a file at more places walks through it.
+const PLACES: usize = 4;
+
 /// Steps of such reads.
 pub fn same_again(window: &Window) -> FxHashSet<u32> {
     let mut found = FxHashSet::default();
     // Reads since a descriptor was put to the beginning.
     let mut since: FxHashMap<u64, usize> = FxHashMap::default();
     let mut before: FxHashMap<usize, Answer> = FxHashMap::default();
-    let mut at_place: FxHashMap<(u64, u64), Answer> = FxHashMap::default();
+    // By descriptor and place.
+    let mut at_place: FxHashMap<u64, FxHashMap<u64, Answer>> = FxHashMap::default();
+    let mut found_at: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
     for call in &window.syscalls {
         let Some(result) = call.result.filter(|result| *result >= 0) else {
             continue;
@@ -48,15 +54,18 @@ pub fn same_again(window: &Window) -> FxHashSet<u32> {
             libc::SYS_pread64 if result > 0 => {
                 let answer = (result, looked_at(window, call, result as u64));
                 let is_known = answer.1.iter().any(|word| word.2.is_some());
-                let place = (call.args[0], call.args[3]);
-                if at_place.get(&place) == Some(&answer) && is_known {
-                    found.insert(call.step);
+                let (file, place) = (call.args[0], call.args[3]);
+                let places = at_place.entry(file).or_default();
+                if places.get(&place) == Some(&answer) && is_known {
+                    found_at.entry(file).or_default().push(call.step);
                 }
-                at_place.insert(place, answer);
+                places.insert(place, answer);
             }
             _ => {}
         }
     }
+    found_at.retain(|file, _| at_place[file].len() <= PLACES);
+    found.extend(found_at.into_values().flatten());
     found
 }
 
@@ -119,12 +128,17 @@ mod tests {
     }
 
     fn same_by(opens: bool, read: libc::c_long, words: &[u64]) -> usize {
+        same_at(opens, read, 1, words)
+    }
+
+    /// The reads are at so many places in turn.
+    fn same_at(opens: bool, read: libc::c_long, places: u64, words: &[u64]) -> usize {
         let mut window = Window::default();
-        for word in words {
+        for (number, word) in (0..).zip(words) {
             if opens {
                 call(&mut window, libc::SYS_openat, [0; 6], FILE as i64);
             }
-            let args = [FILE, BUFFER, 512, 0, 0, 0];
+            let args = [FILE, BUFFER, 512, 512 * (number % places), 0, 0];
             call(&mut window, read, args, 9);
             step(&mut window);
             window.push_access(Access {
@@ -142,6 +156,13 @@ mod tests {
         let same = |words: &[u64]| same_by(false, libc::SYS_pread64, words);
         assert_eq!(same(&[7, 7, 7]), 2);
         assert_eq!(same(&[7, 8, 9]), 0);
+    }
+
+    #[test]
+    fn who_reads_at_many_places_walks() {
+        let same = |places| same_at(false, libc::SYS_pread64, places, &[7; 40]);
+        assert_eq!(same(2), 38);
+        assert_eq!(same(16), 0);
     }
 
     #[test]

@@ -48,9 +48,11 @@ fn consumes(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> bo
     let sleeps = own
         .clone()
         .filter(|call| syscalls::role(call.number, &call.args) == Role::Sleep);
-    // What a loop that lets time pass writes is most often a log.
+    // What a loop that lets time pass writes is most often a log, if it doesn't say where to.
     let pauses = sleeps.count() as u64 * 2 >= rounds;
-    let calls = own.filter(|call| call.moves_data() && !(pauses && syscalls::gives(call.number)));
+    let may_log =
+        |call: &Syscall| pauses && syscalls::gives(call.number) && !syscalls::gives_at(call.number);
+    let calls = own.filter(|call| call.moves_data() && !may_log(call));
     let calls: Vec<_> = calls.collect();
     // A loop that wakes itself takes over what it just wrote: an eventfd's 8 bytes.
     let wakes_itself = |fd: u64| {

@@ -82,6 +82,14 @@ pub fn consumes(number: u32) -> bool {
     takes || gives(number)
 }
 
+/// Does it hand data on to a place of its own in a file?
+pub fn gives_at(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_pwrite64 | libc::SYS_pwritev | libc::SYS_pwritev2
+    )
+}
+
 /// Does it hand data on?
 pub fn gives(number: u32) -> bool {
     matches!(
@@ -90,6 +98,7 @@ pub fn gives(number: u32) -> bool {
             | libc::SYS_writev
             | libc::SYS_pwrite64
             | libc::SYS_pwritev
+            | libc::SYS_pwritev2
             | libc::SYS_sendto
             | libc::SYS_sendmsg
             | libc::SYS_sendmmsg
