@@ -83,9 +83,12 @@ pub fn is_runtime_module(name: &str) -> bool {
     .any(|prefix| name.starts_with(prefix))
 }
 
-/// Functions and variables of Go's scheduler and memory management, which every Go program holds.
+/// Functions and variables of Go's scheduler and memory management, which every Go program holds, and of Rust's
+/// panics, whose count every lock of its library asks for.
 pub fn is_runtime_symbol(symbol: &str) -> bool {
-    symbol.starts_with("runtime.") || symbol.starts_with("internal/")
+    ["runtime.", "internal/", "std::panicking::"]
+        .iter()
+        .any(|prefix| symbol.starts_with(prefix))
 }
 
 /// The window's loop and candidates; `None` when nothing repeats. `scans`: what a scan ends at may keep it going.
@@ -459,6 +462,18 @@ mod tests {
             window.push_result(RBX, Value::of(0x40000));
         }
         is_of_page(&window, window.len() - 1)
+    }
+
+    #[test]
+    fn a_runtimes_own_is_told_by_its_name() {
+        assert!(is_runtime_symbol("runtime.netpoll"));
+        assert!(is_runtime_symbol(
+            "std::panicking::panic_count::GLOBAL_PANIC_COUNT"
+        ));
+        assert!(!is_runtime_symbol(
+            "std::sync::mpmc::list::Channel<T>::try_recv"
+        ));
+        assert!(!is_runtime_symbol("main.runtime"));
     }
 
     #[test]
