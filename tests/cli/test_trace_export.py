@@ -54,7 +54,8 @@ def test_tenet_shows_the_loop_read_the_flag(pair: Pair, tmp_path: Path) -> None:
     thread = spinner(pair)
     assert counts["tid"] == thread.tid
     lines = tenet_lines(tmp_path / "spin.tenet")
-    assert len(lines) == counts["instructions"] + 1 == 5000
+    assert len(lines) == counts["instructions"] + 1
+    assert 4900 < len(lines) <= 5000, "whole blocks"
     assert len([name for name in lines[0] if name[0] == "r"]) >= 15, "the first line has the registers"
     assert all("rip" in line for line in lines)
     flag = api.find_flags(api.open_trace(pair.spin), []).flag
