@@ -44,8 +44,7 @@ pub fn tenet(
     count: u64,
     out: &mut dyn Write,
 ) -> Result<Exported, ExportError> {
-    let span = tail(thread, count.saturating_mul(BLOCK_BYTES));
-    let total = instructions(thread, &span)?;
+    let (span, total) = last(thread, count)?;
     let mut lines = Lines {
         skip: total.saturating_sub(count),
         shown: [None; 16],
@@ -68,6 +67,20 @@ pub fn tenet(
 }
 
 /// The end of the flow, with its values if there are any.
+/// A tail that holds `count` instructions (all of the last stretch with values where that has fewer), and how many it holds.
+fn last(thread: &Thread, count: u64) -> Result<(ValueSpan, u64), ExportError> {
+    let mut flow = count.saturating_mul(BLOCK_BYTES);
+    loop {
+        let span = tail(thread, flow);
+        let total = instructions(thread, &span)?;
+        if total >= count || flow >= thread.flow_end() {
+            return Ok((span, total));
+        }
+        // Events take room between the blocks.
+        flow = flow.saturating_mul(4);
+    }
+}
+
 fn tail(thread: &Thread, flow: u64) -> ValueSpan {
     thread.value_tail(u64::MAX, flow).unwrap_or(ValueSpan {
         first_section: 0,
