@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = PathBuf::from(
         std::env::args()
             .nth(1)
-            .ok_or("usage: fuzz_seeds DIRECTORY")?,
+            .ok_or("usage: seeds DIRECTORY")?,
     );
     let (traces, pairs) = (directory.join("trace"), directory.join("engine"));
     std::fs::create_dir_all(&traces)?;
