@@ -10,11 +10,7 @@ use flagfinder_trace::{
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let directory = PathBuf::from(
-        std::env::args()
-            .nth(1)
-            .ok_or("usage: seeds DIRECTORY")?,
-    );
+    let directory = PathBuf::from(std::env::args().nth(1).ok_or("usage: seeds DIRECTORY")?);
     let (traces, pairs) = (directory.join("trace"), directory.join("engine"));
     std::fs::create_dir_all(&traces)?;
     std::fs::create_dir_all(&pairs)?;
