@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+VERSION: str
+
 class Trace:
     @classmethod
     def open(cls, path: str) -> Trace: ...
@@ -77,6 +79,8 @@ class Outcome:
     def status(self) -> int | None: ...
     @property
     def signal(self) -> int | None: ...
+    @property
+    def threads(self) -> int: ...
     @property
     def ns(self) -> int: ...
     @property

@@ -13,7 +13,8 @@ from xml.sax.xmlreader import AttributesImpl
 import numpy as np
 
 from flagfinder.errors import UsageError
-from flagfinder.graph import EventGraph, GraphTables, Table
+from flagfinder.graph import EventGraph
+from flagfinder.graph_tables import GraphTables, Table
 from flagfinder.parquet import write_tables
 
 Format = Literal["perfetto", "graphml", "parquet"]

@@ -11,7 +11,6 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -62,8 +61,9 @@ class Recording:
     """What was recorded.
 
     ``ended`` is ``target-ended``, ``spinning``, ``interrupted``, ``limit`` or ``write-failed``. ``status`` is the
-    program's exit status, ``signal`` what killed it; both None if it still runs. ``flow_bytes`` and ``values_bytes``
-    are what the threads wrote, ``stored_bytes`` the file's size. ``notes`` are the losses, fallbacks and warnings.
+    program's exit status, ``signal`` what killed it; both None if it still runs. ``threads`` is how many ran something.
+    ``flow_bytes`` and ``values_bytes`` are what they wrote, ``stored_bytes`` the file's size. ``notes`` are the losses,
+    fallbacks and warnings.
     """
 
     path: Path
@@ -71,6 +71,7 @@ class Recording:
     ended: str
     status: int | None
     signal: int | None
+    threads: int
     ns: int
     stored_bytes: int
     flow_bytes: int
@@ -150,7 +151,7 @@ def run_launch(
         facts_json=json.dumps(
             {
                 "tracer_key": launch.key,
-                "flagfinder": metadata.version("flagfinder"),
+                "flagfinder": _core.VERSION,
                 "doctor": as_fields(check_machine_abilities()),
             }
         ),
@@ -162,6 +163,7 @@ def run_launch(
         ended=outcome.ended,
         status=outcome.status,
         signal=outcome.signal,
+        threads=outcome.threads,
         ns=outcome.ns,
         stored_bytes=outcome.stored_bytes,
         flow_bytes=outcome.flow_bytes,

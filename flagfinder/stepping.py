@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ class Sink:
             "stack": facts["stack"],
         }
         info = {
-            "recorder": metadata.version("flagfinder"),
+            "recorder": _core.VERSION,
             "tracer": "lldb",
             "command": self._command or [facts["path"]],
             "working_directory": str(Path.cwd()),
@@ -151,6 +150,7 @@ class Sink:
             ended=reason,
             status=status,
             signal=signal,
+            threads=1,
             ns=self.ns,
             stored_bytes=stored,
             flow_bytes=2 * blocks,

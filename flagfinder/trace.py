@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flagfinder import _core
 from flagfinder.notes import Note
+
+if TYPE_CHECKING:
+    # Importing numpy takes longer than all of flagfinder, and most commands touch no array.
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class BlockTable(NamedTuple):

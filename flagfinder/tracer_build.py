@@ -17,9 +17,9 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
+from flagfinder import _core
 from flagfinder.errors import UnavailableError
 
 Progress = Callable[[str], None]
@@ -73,7 +73,7 @@ def sources_dir() -> Path:
 def source_key(sources: Path) -> str:
     """A hash of every source file's path and content, the version and the DynamoRIO in use."""
     digest = hashlib.sha256()
-    digest.update(metadata.version("flagfinder").encode())
+    digest.update(_core.VERSION.encode())
     digest.update(os.environ.get("DYNAMORIO_HOME", "").encode())
     for part in ("pintools", "include"):
         for path in sorted((sources / part).rglob("*")):

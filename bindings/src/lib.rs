@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<trace::Trace>()?;
     module.add_class::<process::Process>()?;
     module.add_class::<thread::Thread>()?;

@@ -7,35 +7,21 @@ unavailable, 77 no permission, 130 Ctrl-C. ``record`` passes on the exit status 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Any
 
-from flagfinder.cli import (
-    compare,
-    critical_path,
-    diagnose,
-    diff,
-    doctor,
-    events,
-    find,
-    graph,
-    mark,
-    overhead,
-    poke,
-    record,
-    registers,
-    report,
-    spin,
-    trace,
-    watch,
-)
+from flagfinder import _core
 from flagfinder.cli.common import Parser
 from flagfinder.errors import FlagfinderError
 from flagfinder.report.terminal import ColorChoice, Terminal
+
+_LIVE = ("spin", "watch", "poke")
+_HANGS = ("events", "mark", "graph", "diagnose", "report", "critical-path", "compare", "overhead")
+_VERBS = ("record", "trace", "diff", "registers", "find", *_LIVE, *_HANGS, "doctor")
 
 _EPILOG = """\
 examples:
@@ -49,18 +35,21 @@ exit codes: 0 found, 1 nothing found, 2 usage or failure, 65 bad trace, 69 unava
 """
 
 
-def build_parser() -> Parser:
-    """The whole command line."""
+def build_parser(words: Sequence[str] = ()) -> Parser:
+    """The command line: of the verb that ``words`` ask for, or of all.
+
+    A verb's module is imported only for its own sake: importing all of them takes longer than a short command.
+    """
     parser = Parser(
         prog="flagfinder",
         description="Names the memory location that a spinning thread waits for, from two recorded runs.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--version", action="version", version=f"flagfinder {metadata.version('flagfinder')}")
+    parser.add_argument("--version", action="version", version=f"flagfinder {_core.VERSION}")
     verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
-    hangs = (events, mark, graph, diagnose, report, critical_path, compare, overhead)
-    for module in (record, trace, diff, registers, find, spin, watch, poke, *hangs, doctor):
-        module.add_parser(verbs)
+    asked = next((word for word in words if not word.startswith("-")), "")
+    for verb in (asked,) if asked in _VERBS else _VERBS:
+        importlib.import_module(f"flagfinder.cli.{verb.replace('-', '_')}").add_parser(verbs)
     return parser
 
 
@@ -73,7 +62,7 @@ def main(arguments: Sequence[str], preset: Mapping[str, Any] | None = None) -> i
     debug = "--debug" in own
     terminal = Terminal(_early_color(own))
     try:
-        parsed = build_parser().parse_args(own, argparse.Namespace(command=target, **(preset or {})))
+        parsed = build_parser(own).parse_args(own, argparse.Namespace(command=target, **(preset or {})))
         terminal = Terminal(parsed.color, parsed.quiet)
         code: int = parsed.run(parsed, terminal)
         sys.stdout.flush()

@@ -9,7 +9,6 @@ from typing import Any
 from flagfinder.recorder import Progress, Recording
 from flagfinder.report.terminal import ProgressLine, Terminal
 from flagfinder.report.units import count, duration, size
-from flagfinder.trace import open_trace
 
 # What a program dies of when a tracer misleads it.
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGFPE)
@@ -24,9 +23,8 @@ def show_recording(terminal: Terminal, recording: Recording) -> None:
     """One line of facts, then losses and fallbacks. To stderr: stdout is the program's."""
     for note in recording.notes:
         terminal.warning(note.text)
-    threads = len(open_trace(recording.path).threads)
     terminal.message(
-        f"{_ending(recording)}; {recording.path} has {count(threads, 'thread')}, about "
+        f"{_ending(recording)}; {recording.path} has {count(recording.threads, 'thread')}, about "
         f"{count(recording.blocks_about, 'block')} in {duration(recording.ns)}, {size(recording.stored_bytes)}"
         f"{_losses(recording)}"
     )

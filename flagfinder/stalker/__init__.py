@@ -13,7 +13,6 @@ import select
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from flagfinder.errors import FlagfinderError, PermissionDeniedError, TargetError, UnavailableError, UsageError
@@ -46,6 +45,9 @@ def record(
         raise UnavailableError(
             "Frida is not installed", "no Python module frida", "Try: pip install 'flagfinder[frida]'", _OTHERS_WORK
         )
+    # Every command would pay for this import, which brings the e-mail package along.
+    from importlib import metadata  # noqa: PLC0415
+
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     agent = sources_dir() / "frida_agents" / "tracer.js"

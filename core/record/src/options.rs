@@ -110,5 +110,7 @@ pub struct Outcome {
     pub end: End,
     /// Everything announced, as it stands in the trace.
     pub notes: Vec<Note>,
+    /// How many threads ran something.
+    pub threads: usize,
     pub progress: Progress,
 }

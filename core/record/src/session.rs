@@ -369,9 +369,10 @@ impl Session<'_> {
             });
         }
         let mut sink = lock(self.drain.sink);
-        let nothing = sink.flow_sections == 0;
+        let nothing = sink.threads.is_empty();
         sink.finish(&mut self.end, last_words);
         let notes = std::mem::take(&mut sink.notes);
+        let threads = sink.threads.len();
         drop(sink);
         if nothing && self.end.reason == EndReason::TargetEnded {
             return Err(RecordError {
@@ -389,6 +390,7 @@ impl Session<'_> {
             target,
             end: self.end,
             notes,
+            threads,
             progress,
         })
     }

@@ -57,7 +57,8 @@ pub struct Sink {
     pub dropped_sections: u64,
     pub flow_bytes: u64,
     pub values_bytes: u64,
-    pub flow_sections: u64,
+    /// Who has flow here: process, image (it changes with exec), thread.
+    pub threads: BTreeSet<(u32, u64, u32)>,
     pub notes: Vec<Note>,
     /// META that came after the failure.
     rescued: Vec<EncodedSection>,
@@ -89,7 +90,7 @@ impl Sink {
             dropped_sections: 0,
             flow_bytes: 0,
             values_bytes: 0,
-            flow_sections: 0,
+            threads: BTreeSet::new(),
             notes: Vec::new(),
             rescued: Vec::new(),
             failure: None,
@@ -104,8 +105,10 @@ impl Sink {
         let kind = section.header.section_kind();
         match kind {
             Some(SectionKind::Flow) => {
-                self.flow_bytes += section.header.raw_bytes;
-                self.flow_sections += 1;
+                let header = &section.header;
+                self.flow_bytes += header.raw_bytes;
+                self.threads
+                    .insert((header.pid, header.image_ts, header.tid));
             }
             Some(SectionKind::Values) => self.values_bytes += section.header.raw_bytes,
             _ => {}
