@@ -44,8 +44,8 @@ def record_lldb(
 ) -> Recording:
     """Records a part of a program that is started, or of process ``pid``, with lldb.
 
-    Ctrl-C ends the recording and keeps it. A process that was attached to is let go. Raises UsageError, TargetError,
-    PermissionDeniedError or UnavailableError when it can't begin.
+    Ctrl-C, or SIGTERM, ends the recording and keeps it. A process that was attached to is let go. Raises UsageError,
+    TargetError, PermissionDeniedError or UnavailableError when it can't begin.
     """
     chosen = options or StepOptions()
     check_machine()
@@ -56,13 +56,26 @@ def record_lldb(
         chosen = StepOptions(**{**vars(chosen), "from_break": chosen.from_break or _FIRST})
     else:
         _check_process(pid)
-    with gated([] if pid is not None else command, settings=_SETTINGS) as program:
+    with _termination_interrupts(), gated([] if pid is not None else command, settings=_SETTINGS) as program:
         sink = Sink(command, chosen)
         recorder = _Recorder(sink, chosen, program, progress)
         number = pid if pid is not None else _pid_of(program)
         why = recorder.run(number)
         status, by = _fate(program, why, chosen)
         return sink.finish(path, why, status, by)
+
+
+@contextlib.contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does at that moment."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+    previous = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 class _Recorder:

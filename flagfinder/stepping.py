@@ -100,8 +100,8 @@ class Sink:
         self.note("fallback", f"lldb recorded thread {facts['tid']} only, {begin}; {others} more threads were there")
         self.note(
             "fallback",
-            f"calls out of {', '.join(self._traced_names())} were stepped over: of them only the registers at their "
-            "return are known",
+            f"calls out of {', '.join(self._traced_names())} were stepped over, but for small functions that make a "
+            "system call themselves: of the others only the registers at their return are known",
         )
 
     def _traced_names(self) -> list[str]:

@@ -2,8 +2,10 @@
 
 In: a stopped process, a thread of it. Out, to the sink: words as ``core/export/src/stepping.rs`` takes them. The sink
 says which code is traced. Calls into other code are stepped over: they leave where they began, where they returned, and
-the registers then. Other threads stand still while the thread steps, except in calls and system calls. Now and then
-they get a turn, in which this one stands still: what it waits for comes from them.
+the registers then. Small functions that make a system call themselves are traced anywhere: what the kernel writes for a
+thread is the thread's own, and only the system call tells what that is. Other threads stand still while the thread
+steps, except in calls and system calls. Now and then they get a turn, in which this one stands still: what it waits for
+comes from them.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ TURN = 0.05
 ALLOCATORS = {"malloc": (1, "rdi"), "_Znwm": (1, "rdi"), "_Znam": (1, "rdi"), "calloc": (2, ""), "realloc": (3, "rsi"),
               "aligned_alloc": (4, "rsi"), "memalign": (4, "rsi")}  # fmt: skip
 LIBERATORS = ("free", "_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
+SYSTEM_CALL = b"\x0f\x05"
+SMALL = 512  # bytes of a function; `select` has 485, locks that rarely call have more
 # They go on elsewhere than behind their call.
 JUMPERS = ("longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume",
            "_Unwind_RaiseException")  # fmt: skip
@@ -54,6 +58,7 @@ class Stepper:
         self._fs_base = self._frame().FindRegister("fs_base").GetValueAsUnsigned()
         self._plans: dict[int, tuple] = {}
         self._names: dict[int, str] = {}
+        self._small: dict[int, bool] = {}
         # Behind calls that were stepped over; disabled but while one runs.
         self._points: dict[int, lldb.SBBreakpoint] = {}
         self._words: list[int] = []
@@ -194,11 +199,19 @@ class Stepper:
             (self._traced if traced else self._others).append((start, end))
 
     def _in_traced(self, pc: int) -> bool:
-        for ranges, traced in ((self._traced, True), (self._others, False)):
-            if any(start <= pc < end for start, end in ranges):
-                return traced
-        self._look_for_modules()
-        return any(start <= pc < end for start, end in self._traced)
+        if not any(start <= pc < end for start, end in self._traced + self._others):
+            self._look_for_modules()
+        return any(start <= pc < end for start, end in self._traced) or self._calls_kernel(pc)
+
+    def _calls_kernel(self, pc: int) -> bool:
+        """Whether it is in a small function that makes a system call itself."""
+        known = self._small.get(pc)
+        if known is None:
+            symbol = self._target.ResolveLoadAddress(pc).GetSymbol()
+            start, end = (at.GetLoadAddress(self._target) for at in (symbol.GetStartAddress(), symbol.GetEndAddress()))
+            size = end - start if symbol.IsValid() else 0
+            known = self._small[pc] = 0 < size <= SMALL and SYSTEM_CALL in self._read(start, size)
+        return known
 
     def _step_over(self, kind: int) -> None:
         """Control is in a module to be stepped over; goes on to where it comes back from there."""

@@ -83,6 +83,15 @@ def test_flags_of_samples(samples: Path, tmp_path: Path, name: str) -> None:
     assert int(flag["address"]["spin"], 16) == announced_flags(spin.stderr)[0][0]
 
 
+def test_what_the_kernel_writes_is_the_threads_own(samples: Path, tmp_path: Path) -> None:
+    """The loop reads what poll() wrote on its stack; poll() itself decides."""
+    program = samples / "closed_poll"
+    normal = by_lldb(tmp_path / "normal.trace", [program, "normal"])
+    spin = by_lldb(tmp_path / "spin.trace", [program, "spin"], "--max-steps", "600")
+    result = diff(normal.trace, spin.trace)
+    assert (result["verdict"], result["flags"][0]["kind"]) == ("syscall-loop", "syscall"), result
+
+
 def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
     """A normal run of DynamoRIO's, a spinning process that lldb attaches to and lets go."""
     program = samples / "static_flag"
@@ -124,8 +133,9 @@ def test_it_agrees_with_dynamorio(program: Callable[..., Path], tracer: None, tm
     assert set(calls) == {110}  # getppid
 
 
-def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path) -> None:
-    """SIGINT to the recorder; the program is killed, as after the limit."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """A signal to the recorder; the program is killed, as after the limit."""
     trace = tmp_path / "spin.trace"
     command = [*FLAGFINDER, "record", "--tracer", "lldb", "-o", trace, "--max-steps", "1000000", "--"]
     process = subprocess.Popen(
@@ -135,7 +145,7 @@ def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path) -
         assert process.stderr is not None
         assert b"FLAG" in process.stderr.readline()  # main runs, so it is recorded
         started = children(process.pid)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
