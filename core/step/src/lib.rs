@@ -8,6 +8,7 @@
 
 mod error;
 mod helper;
+mod popped;
 mod ptrace;
 mod registers;
 mod restart;

@@ -29,6 +29,10 @@ pub struct Tracee {
     stopped: bool,
     /// It was stepped: the trap flag may be set.
     stepped: bool,
+    /// The step under way puts the flags on the stack, and the trap flag with them.
+    pushes_flags: bool,
+    /// The signal that it stopped for, to be delivered when it goes on; 0: none.
+    signal: i32,
     /// It ended; nothing is left to let go.
     gone: bool,
 }
@@ -83,6 +87,8 @@ impl Tracee {
             mask: None,
             stopped: false,
             stepped: false,
+            pushes_flags: false,
+            signal: 0,
             gone: false,
         };
         match tracee.halt(patience) {
@@ -123,6 +129,7 @@ impl Tracee {
                     if request(libc::PTRACE_CONT, self.tid, 0, number as usize).is_err() {
                         return Stop::Gone;
                     }
+                    self.signal = 0;
                     self.stopped = false;
                 }
                 other => return other,
@@ -171,11 +178,19 @@ impl Tracee {
         self.mask.is_some()
     }
 
-    /// Lets one instruction run, delivering `signal` (0: none).
-    pub fn step(&mut self, signal: i32) -> Result<()> {
-        request(libc::PTRACE_SINGLESTEP, self.tid, 0, signal as usize).map_err(|e| {
+    /// Has it stopped for a signal, so that the next step leads to its handler?
+    pub fn has_signal(&self) -> bool {
+        self.signal != 0
+    }
+
+    /// Lets one instruction run, or delivers the signal that it stopped for. `pushes_flags`: it is a `pushf`.
+    pub fn step(&mut self, pushes_flags: bool) -> Result<()> {
+        let signal = self.signal as usize;
+        request(libc::PTRACE_SINGLESTEP, self.tid, 0, signal).map_err(|e| {
             StepError::system(format!("Thread {} cannot be stepped.", self.tid), &e)
         })?;
+        self.pushes_flags = pushes_flags && self.signal == 0;
+        self.signal = 0;
         self.stopped = false;
         self.stepped = true;
         Ok(())
@@ -243,8 +258,16 @@ impl Tracee {
             EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
             EVENT_STOP => Stop::Frozen,
             libc::PTRACE_EVENT_EXEC => Stop::Exec,
-            _ if signal == libc::SIGTRAP && !self.is_sent_trap() => Stop::Step,
-            _ => Stop::Signal(signal),
+            _ if signal == libc::SIGTRAP && !self.is_sent_trap() => {
+                if std::mem::take(&mut self.pushes_flags) {
+                    self.clean_pushed_flags();
+                }
+                Stop::Step
+            }
+            _ => {
+                self.signal = signal;
+                Stop::Signal(signal)
+            }
         }
     }
 
@@ -289,8 +312,11 @@ impl Tracee {
 
     /// Takes the trap flag out of the flags that a stepped `pushf` put on the stack: popped
     /// after we are gone it would kill the program.
-    pub fn clean_pushed_flags(&self, rsp: u64) {
+    fn clean_pushed_flags(&self) {
         const TRAP: u64 = 1 << 8;
+        let Ok(libc::user_regs_struct { rsp, .. }) = self.registers() else {
+            return;
+        };
         let mut word = [0u8; 8];
         if self.read(rsp, &mut word) == 8 {
             let flags = u64::from_le_bytes(word) & !TRAP;
@@ -332,6 +358,6 @@ impl Drop for Tracee {
             }
         }
         self.release_signals();
-        let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
+        let _ = request(libc::PTRACE_DETACH, self.tid, 0, self.signal as usize);
     }
 }

@@ -13,7 +13,7 @@ use std::hash::Hasher;
 
 use crate::error::Result;
 use crate::ptrace::{Stop, Tracee};
-use crate::{helper, registers, restart};
+use crate::{helper, popped, registers, restart};
 
 /// When to stop stepping.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,6 @@ impl Stepper {
         if restart::is_pending(&now) {
             now = restart::before_call(&now);
         }
-        let mut signal = 0;
         let mut moved = 0;
         loop {
             if self.window.len() >= moved {
@@ -139,18 +138,28 @@ impl Stepper {
             if over || self.window.len() >= limits.steps || helper::is_abandoned() {
                 return Ok(Ended::Limit);
             }
+            let here = self.decode(tracee, now.rip);
+            if let Some((instruction, code)) = here.filter(|(it, _)| popped::takes_flags(it)) {
+                let Some(after) = popped::carry_out(tracee, &now, &instruction)? else {
+                    return Ok(Ended::Limit);
+                };
+                self.begin(tracee, &now, code);
+                self.finish(tracee, &now, &after, false);
+                now = after;
+                continue;
+            }
             // With a signal to deliver, the next stop is in its handler: no instruction runs.
-            let step = if signal == 0 {
-                self.begin(tracee, &now)
-            } else {
-                None
-            };
-            let in_syscall = step.as_ref().is_some_and(is_syscall);
-            if signal != 0 || (in_syscall && restart::needs_own_mask(now.rax)) {
+            let delivers = tracee.has_signal();
+            let step = here.filter(|_| !delivers);
+            if let Some((_, code)) = step {
+                self.begin(tracee, &now, code);
+            }
+            let is = |what: fn(&Instruction) -> bool| step.as_ref().is_some_and(|(it, _)| what(it));
+            let in_syscall = is(is_syscall);
+            if delivers || (in_syscall && restart::needs_own_mask(now.rax)) {
                 tracee.release_signals();
             }
-            tracee.step(signal)?;
-            signal = 0;
+            tracee.step(is(pushes_flags))?;
             let called = Instant::now();
             let stop = tracee.wait(if in_syscall {
                 limits.syscall.min(limits.time.saturating_sub(spent))
@@ -165,7 +174,6 @@ impl Stepper {
                 Stop::Signal(number) => {
                     // The code's own fault, or one that its call let in: deliver it with
                     // the next step.
-                    signal = number;
                     let number = number as u32;
                     let at = self.window.len();
                     let interruption = Interruption::Signal { number };
@@ -176,15 +184,12 @@ impl Stepper {
                 Stop::Frozen => return Ok(Ended::Frozen),
                 Stop::Timeout | Stop::Interrupted => return Ok(Ended::Blocked),
             }
-            if !tracee.holds_signals() && signal == 0 {
+            if !tracee.holds_signals() && !tracee.has_signal() {
                 tracee.hold_signals();
             }
             let after = tracee.registers()?;
-            if let Some(instruction) = step.filter(|_| signal == 0) {
+            if step.is_some() && !tracee.has_signal() {
                 self.finish(tracee, &now, &after, in_syscall);
-                if matches!(instruction.mnemonic(), Mnemonic::Pushf | Mnemonic::Pushfq) {
-                    tracee.clean_pushed_flags(after.rsp);
-                }
             }
             now = after;
             if self.window.len() >= self.next_question {
@@ -196,21 +201,20 @@ impl Stepper {
         }
     }
 
-    /// Opens the step at `before.rip`; `None` when there is no readable code.
-    fn begin(&mut self, tracee: &Tracee, before: &libc::user_regs_struct) -> Option<Instruction> {
+    /// The instruction at `pc` and its number in the window; `None` when there is no readable code.
+    fn decode(&mut self, tracee: &Tracee, pc: u64) -> Option<(Instruction, u32)> {
         let mut bytes = [0u8; 15];
-        let got = tracee.read(before.rip, &mut bytes);
+        let got = tracee.read(pc, &mut bytes);
         if got == 0 {
             return None;
         }
-        let known = self.cache.get(&before.rip).filter(|(old, _)| *old == bytes);
+        let known = self.cache.get(&pc).filter(|(old, _)| *old == bytes);
         let instruction = match known {
             Some((_, instruction)) => *instruction,
             None => {
                 let code = &bytes[..got];
-                let instruction =
-                    Decoder::with_ip(64, code, before.rip, DecoderOptions::NONE).decode();
-                self.cache.insert(before.rip, (bytes, instruction));
+                let instruction = Decoder::with_ip(64, code, pc, DecoderOptions::NONE).decode();
+                self.cache.insert(pc, (bytes, instruction));
                 instruction
             }
         };
@@ -219,6 +223,11 @@ impl Stepper {
         let code = self
             .window
             .intern(&instruction, likeness.finish(), &mut self.factory);
+        Some((instruction, code))
+    }
+
+    /// Opens the step at `before.rip`.
+    fn begin(&mut self, tracee: &Tracee, before: &libc::user_regs_struct, code: u32) {
         self.window.push(code, Value::of(before.rsp));
         registers::load(&mut self.machine, before);
         self.window.registers = self.machine.registers;
@@ -246,7 +255,6 @@ impl Stepper {
         for access in accesses {
             self.window.push_access(access);
         }
-        Some(instruction)
     }
 
     /// Closes the step with what it changed.
@@ -308,6 +316,10 @@ impl Stepper {
             written,
         });
     }
+}
+
+fn pushes_flags(instruction: &Instruction) -> bool {
+    matches!(instruction.mnemonic(), Mnemonic::Pushf | Mnemonic::Pushfq)
 }
 
 /// Runs this process on the thread's processor: handing over to a neighbour there is several
