@@ -66,6 +66,8 @@ pub struct Analysis {
     pub same_again: FxHashSet<u32>,
     /// The loop runs a program of its own (see `interpreter.rs`).
     pub interprets: bool,
+    /// The window is that of one task of several (see `tasks.rs`).
+    pub of_task: bool,
 }
 
 /// Size of the C library's and the loader's own frames' modules: by file name.
@@ -83,10 +85,10 @@ pub fn is_runtime_module(name: &str) -> bool {
     .any(|prefix| name.starts_with(prefix))
 }
 
-/// Functions and variables of Go's scheduler and memory management, which every Go program holds, and of Rust's
-/// panics, whose count every lock of its library asks for.
+/// Functions and variables of Go's scheduler (`time.Sleep` is one of them) and memory management, which every Go
+/// program holds, and of Rust's panics, whose count every lock of its library asks for.
 pub fn is_runtime_symbol(symbol: &str) -> bool {
-    ["runtime.", "internal/", "std::panicking::"]
+    ["runtime.", "internal/", "time.Sleep", "std::panicking::"]
         .iter()
         .any(|prefix| symbol.starts_with(prefix))
 }
@@ -148,6 +150,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         progress,
         same_again,
         interprets: interpreter::interprets(window, &spin),
+        of_task: false,
         spin,
     })
 }

@@ -44,7 +44,7 @@ pub fn report(
     let is_served = analysis.progress.is_woken;
     let vain = (!sure && unclear && !is_served).then(in_vain).flatten();
     let vain = vain.filter(|call| !writer.is_schedulers_poll(*call));
-    let call = vain.or(call);
+    let call = vain.or(call.filter(|call| !(outside.live && writer.is_schedulers_poll(*call))));
     let proven = ranked.first().is_some_and(|r| writer.is_proven(r));
     let mut flags: Vec<Flag> = Vec::new();
     let mut call_flag = call.map(|call| writer.call_flag(call));

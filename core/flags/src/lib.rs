@@ -48,12 +48,15 @@ mod slice;
 mod spin_loop;
 mod stores;
 pub mod syscalls;
+mod tasks;
 mod trace_window;
 mod vain;
 pub mod value;
 mod window;
 
 use flagfinder_code::Names;
+
+use analysis::Analysis;
 
 pub use find::{find_flags, find_flags_in, FindError, Options};
 pub use live::LiveMemory;
@@ -93,22 +96,34 @@ pub fn find_in_live_window(
     thread: ThreadName,
     process: &dyn LiveMemory,
 ) -> Report {
-    let tell = |scans: bool| {
-        let analysis = analysis::analyse(window, names, &[], scans)?;
-        let outside = live::evidence(window, &analysis, names, process);
+    let tell = |window: &Window, analysis: &Analysis| {
+        let outside = live::evidence(window, analysis, names, process);
         let naming = naming::Naming {
             spin: names,
             normal: None,
         };
-        let thread = thread.clone();
-        Some(finder::report(window, &analysis, &naming, thread, &outside))
+        finder::report(window, analysis, &naming, thread.clone(), &outside)
     };
-    let Some(report) = tell(false) else {
+    let of_task = |task: &Window| {
+        let mut analysis = analysis::analyse(task, names, &[], false)?;
+        let polls = tasks::polls(&mut analysis, task, names);
+        polls
+            .then(|| tell(task, &analysis))
+            .filter(choose::has_flag)
+    };
+    if let Some(report) = tasks::windows(window).iter().find_map(of_task) {
+        return report;
+    }
+    let of_thread = |scans: bool| {
+        let analysis = analysis::analyse(window, names, &[], scans)?;
+        Some(tell(window, &analysis))
+    };
+    let Some(report) = of_thread(false) else {
         return find_in_window(window, names, thread);
     };
     // A strlen ends a scan as well: only where nothing else is found.
     match report.verdict {
-        Verdict::NoFlag => tell(true).filter(choose::has_flag).unwrap_or(report),
+        Verdict::NoFlag => of_thread(true).filter(choose::has_flag).unwrap_or(report),
         _ => report,
     }
 }

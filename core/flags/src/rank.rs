@@ -43,7 +43,7 @@ pub const INTERPRETER_ALONE: f64 = 0.5;
 /// types, lengths and assumptions in every iteration, in the same way as a program tests its flags.
 const GUARDS: usize = 3;
 
-/// Fewer iterations of a loop that does work may be any part of a longer piece of it.
+/// Fewer iterations of a loop that does work, or of a task, may be any part of a longer piece of it.
 const FEW: u64 = 4;
 
 struct Scale {
@@ -228,9 +228,10 @@ fn one(
     outside.judge(candidate, tid, &mut |by, why| scale.add(by, why));
     if analysis.work {
         scale.add(-0.15, "the loop also writes ever new data: it does work");
-        if outside.live && analysis.spin.iterations < FEW {
-            scale.add(-0.1, "and only few iterations of it were seen");
-        }
+    }
+    let any_part = analysis.work || analysis.of_task || depths.schedules;
+    if outside.live && any_part && analysis.spin.iterations < FEW {
+        scale.add(-0.1, "only few iterations were seen");
     }
     // The bound of a loop that counts towards it, or the end of a loop that moves data,
     // is no flag, whatever else speaks for it, unless somebody else sets it.

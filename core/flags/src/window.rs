@@ -195,6 +195,40 @@ impl Window {
         self.results.push((register, value));
     }
 
+    /// Only these stretches of steps (first, end), oldest first; what ran between two of them counts as called over.
+    pub fn stretches(&self, stretches: &[(u32, u32)]) -> Window {
+        let mut cut = Window {
+            codes: self.codes.clone(),
+            by_pc: self.by_pc.clone(),
+            registers: self.registers,
+            contradictions: self.contradictions,
+            duration: self.duration,
+            ..Window::default()
+        };
+        for &(first, end) in stretches {
+            let moved = |step: u32| cut.steps.len() as u32 + step - first;
+            let inside = |step: u32| (first..end).contains(&step);
+            let between = (!cut.steps.is_empty()).then(|| (moved(first), Interruption::CalledOver));
+            let kept = self.interruptions.iter().filter(|(at, _)| inside(*at));
+            let kept: Vec<_> = kept.map(|(at, what)| (moved(*at), *what)).collect();
+            let calls = self.syscalls.iter().filter(|call| inside(call.step));
+            let calls: Vec<_> = calls
+                .map(|call| Syscall {
+                    step: moved(call.step),
+                    ..call.clone()
+                })
+                .collect();
+            cut.interruptions.extend(between.into_iter().chain(kept));
+            cut.syscalls.extend(calls);
+            for step in first..end {
+                cut.push(self.code_index(step), Value::of(self.rsp(step)));
+                cut.accesses.extend_from_slice(self.accesses(step));
+                cut.results.extend_from_slice(self.results(step));
+            }
+        }
+        cut
+    }
+
     /// Drops all but the last `keep` steps.
     pub fn keep_last(&mut self, keep: u32) {
         let drop = self.len().saturating_sub(keep);

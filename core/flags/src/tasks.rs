@@ -1,0 +1,162 @@
+//! What single tasks of a scheduler in user space did (goroutines, coroutines), without the scheduler.
+//!
+//! Such a thread sleeps, is woken, counts and changes tasks; all of that says nothing of the task that polls. A switch
+//! loads the stack pointer from memory or moves it farther than a frame is large. A task goes on where it left
+//! off, so that its stack pointer is about what it was; Go's scheduler begins anew each time.
+
+use flagfinder_code::Names;
+use iced_x86::{Mnemonic, OpKind, Register};
+
+use crate::analysis::Analysis;
+use crate::report::LoopKind;
+use crate::window::Window;
+
+/// No frame is as large.
+const FRAME_MOST: u64 = 64 << 10;
+/// What the switch itself may leave on the stack.
+const SLACK: u64 = 256;
+/// Stretches of a task that recurs.
+const LEAST: usize = 3;
+
+/// The window of each task that recurs in this thread's, the one with the most steps first; none where nobody switches
+/// stacks.
+pub fn windows(window: &Window) -> Vec<Window> {
+    let mut tasks: Vec<Vec<(u32, u32)>> = Vec::new();
+    // Where each task left off.
+    let mut left: Vec<u64> = Vec::new();
+    let mut first = 0;
+    for end in 1..=window.len() {
+        if end < window.len() && !is_switch(window, end) {
+            continue;
+        }
+        let enters = window.rsp(first);
+        let goes_on = |at: &u64| at.abs_diff(enters) <= SLACK;
+        let task = left.iter().position(goes_on).unwrap_or_else(|| {
+            left.push(0);
+            tasks.push(Vec::new());
+            left.len() - 1
+        });
+        left[task] = window.rsp(end - 1);
+        tasks[task].push((first, end));
+        first = end;
+    }
+    tasks.retain(|stretches| stretches.len() >= LEAST);
+    let steps = |stretches: &[(u32, u32)]| -> u32 {
+        let lengths = stretches.iter().map(|(first, end)| end - first);
+        lengths.sum()
+    };
+    tasks.sort_by_key(|stretches| std::cmp::Reverse(steps(stretches)));
+    let cut = |stretches: &Vec<(u32, u32)>| window.stretches(stretches);
+    tasks.iter().map(cut).collect()
+}
+
+/// Does the thread run on another stack from the step on?
+fn is_switch(window: &Window, step: u32) -> bool {
+    let (before, after) = (window.rsp(step - 1), window.rsp(step));
+    if before == 0 || after == 0 {
+        return false;
+    }
+    let code = &window.code(step - 1).instruction;
+    let loads = code.mnemonic() == Mnemonic::Mov
+        && code.op_count() == 2
+        && code.op0_register() == Register::RSP
+        && code.op1_kind() == OpKind::Memory;
+    before.abs_diff(after) > FRAME_MOST || (loads && before != after)
+}
+
+/// Does the task give way, or sleep, in (nearly) every round by its own wish? One that is parked is woken by others, and
+/// what only calls its scheduler (Go: on that one's stack) goes on at once. The analysis then says how it waits.
+pub fn polls(analysis: &mut Analysis, window: &Window, names: &Names) -> bool {
+    let spin = &analysis.spin;
+    let rounds = spin.starts.len() - 1;
+    let functions: Vec<Option<String>> = (0..window.code_count() as u32)
+        .map(|index| {
+            let symbol = names.code(window.code_at(index).pc()).symbol?;
+            symbol.split("+0x").next().map(str::to_owned)
+        })
+        .collect();
+    let often = |is_it: &dyn Fn(u32) -> bool| {
+        let mut rounds_with = vec![false; spin.starts.len()];
+        for step in spin.first_step()..spin.end {
+            rounds_with[spin.round_of(step)] |= is_it(step);
+        }
+        rounds_with.into_iter().filter(|&yes| yes).count() * 2 >= rounds
+    };
+    let calls = |function: &str| {
+        often(&|step| functions[window.code_index(step) as usize].as_deref() == Some(function))
+    };
+    let sleeps = calls("time.Sleep");
+    let is_go = functions
+        .iter()
+        .flatten()
+        .any(|function| function == "runtime.mcall");
+    let gives_way = match is_go {
+        true => calls("runtime.mcall") && !calls("runtime.gopark"),
+        false => often(&|step| window.comes_from_call(step)),
+    };
+    analysis.of_task = true;
+    if matches!(
+        analysis.kind,
+        LoopKind::Busy | LoopKind::Pause | LoopKind::Lock
+    ) {
+        analysis.kind = if sleeps {
+            LoopKind::Sleep
+        } else {
+            LoopKind::Yield
+        };
+    }
+    sleeps || gives_way
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+    use crate::value::Value;
+    use crate::window::Interruption;
+
+    const TASK: u64 = 0x10_0000;
+    const OTHER_TASK: u64 = 0x20_0000;
+    const SCHEDULER: u64 = 0x90_0000;
+
+    /// Each of these stack pointers is that of one instruction, at an address of its own.
+    fn window(stack_pointers: impl IntoIterator<Item = u64>) -> Window {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for rsp in stack_pointers {
+            let mut decoder = Decoder::with_ip(64, &[0x90], rsp, DecoderOptions::NONE);
+            let code = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(code, Value::of(rsp));
+        }
+        window
+    }
+
+    #[test]
+    fn a_task_goes_on_where_it_left_off_and_the_scheduler_begins_anew() {
+        let round = [TASK, TASK - 8, SCHEDULER, SCHEDULER - 0x400];
+        let tasks = windows(&window((0..5).flat_map(|_| round)));
+        assert_eq!(tasks.len(), 1);
+        let task = &tasks[0];
+        assert_eq!(task.len(), 10);
+        assert!((0..10).all(|step| task.pc(step) >= TASK - 8 && task.pc(step) <= TASK));
+        let joined: Vec<u32> = task.interruptions.iter().map(|(at, _)| *at).collect();
+        assert_eq!(joined, [2, 4, 6, 8]);
+        let what = |(_, what): &(u32, Interruption)| *what == Interruption::CalledOver;
+        assert!(task.interruptions.iter().all(what));
+    }
+
+    #[test]
+    fn tasks_are_told_apart_the_longest_first() {
+        let round = [TASK, OTHER_TASK, OTHER_TASK - 8];
+        let tasks = windows(&window((0..4).flat_map(|_| round)));
+        let lengths: Vec<u32> = tasks.iter().map(Window::len).collect();
+        assert_eq!(lengths, [8, 4]);
+    }
+
+    #[test]
+    fn calls_are_no_switches() {
+        let round = [TASK, TASK - 0x200, TASK - 0x8000];
+        assert!(windows(&window((0..5).flat_map(|_| round))).is_empty());
+    }
+}
