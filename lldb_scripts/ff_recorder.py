@@ -87,7 +87,7 @@ def main(debugger: lldb.SBDebugger) -> None:
         wanted = json.loads(asked.readline())
         other = _Other(asked, told)
         try:
-            process = _attach(debugger, wanted["pid"])
+            process = attach(debugger, wanted["pid"])
         except ff_start.Refused as error:
             other.say(do="refused", kind=error.kind, found=error.found)
             return
@@ -108,7 +108,8 @@ def main(debugger: lldb.SBDebugger) -> None:
             process.Detach()
 
 
-def _attach(debugger: lldb.SBDebugger, pid: int) -> lldb.SBProcess:
+def attach(debugger: lldb.SBDebugger, pid: int) -> lldb.SBProcess:
+    """All threads stand still then. Raises ``ff_start.Refused``."""
     for setting in SETTINGS:
         debugger.HandleCommand(setting)
     debugger.SetAsync(False)

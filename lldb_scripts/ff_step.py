@@ -24,9 +24,13 @@ STEP, REGISTERS_ARE, MOVED, ALLOCATED, FREED, CALLED_OVER = range(6)
 LONGEST = 15  # bytes of an instruction
 MASK = (1 << 64) - 1
 FRAMES = 256
-# Steps between two looks at the clock, at wishes to end, and turns of the other threads; seconds of such a turn.
+# Steps between two looks at the clock, and at wishes to end.
 ROUND = 256
+# Turns of the other threads: seconds of one, and how much longer than the last one the steps before the next one take.
 TURN = 0.05
+STEPPING = 20
+# What a frame tells without asking the debugger's server, which takes a tenth of a step.
+CHEAP = {"rsp": lldb.SBFrame.GetSP, "rbp": lldb.SBFrame.GetFP}
 # enum ff_alloc_kind; which argument is the size.
 ALLOCATORS = {"malloc": (1, "rdi"), "_Znwm": (1, "rdi"), "_Znam": (1, "rdi"), "calloc": (2, ""), "realloc": (3, "rsi"),
               "aligned_alloc": (4, "rsi"), "memalign": (4, "rsi")}  # fmt: skip
@@ -65,6 +69,7 @@ class Stepper:
         self._called = 0
         self._traced: list[tuple[int, int]] = []
         self._others: list[tuple[int, int]] = []
+        self._turn_due = time.monotonic()
         self.steps = 0
         self._look_for_modules()
 
@@ -95,6 +100,8 @@ class Stepper:
             plan = plans.get(pc)
             if plan is None:
                 plan = self._learn(pc)
+                frame = self._frame()
+                pc = frame.GetPC()
             kind, reads, after, targets = plan
             read, known = self._operands(frame, reads) if reads else ((), 0)
             if kind == SYSCALL:
@@ -117,17 +124,22 @@ class Stepper:
                     words.append(frame.FindRegister(name).GetValueAsUnsigned())
                 if kind == CALL or (kind == JUMP and targets):
                     self._called = following
-                if kind >= CALL and following not in plans and not self._in_traced(following):
-                    self._step_over(kind)
-            frame = thread.GetFrameAtIndex(0)
+                if kind < CALL or following in plans or self._in_traced(following):
+                    pc = following
+                    continue
+                self._step_over(kind)
+            frame = self._frame()
             pc = frame.GetPC()
         raise Ended("limit")
 
     def _pause(self) -> None:
         self._flush()
         self._stop_if_wanted()
-        if self._process.GetNumThreads() > 1:
+        began = time.monotonic()
+        if began >= self._turn_due and self._process.GetNumThreads() > 1:
             self._let_others_run()
+            ended = time.monotonic()
+            self._turn_due = ended + STEPPING * (ended - began)
 
     def _let_others_run(self) -> None:
         self._thread.Suspend()
@@ -153,7 +165,7 @@ class Stepper:
         for number, (base, index, scale, displacement, in_thread_block, size) in enumerate(reads):
             address = displacement
             if base is not None:
-                address += frame.FindRegister(base).GetValueAsUnsigned()
+                address += CHEAP[base](frame) if base in CHEAP else frame.FindRegister(base).GetValueAsUnsigned()
             if index is not None:
                 address += frame.FindRegister(index).GetValueAsUnsigned() * scale
             if in_thread_block:
