@@ -5,8 +5,8 @@ Runs inside lldb, on a program that is started for it, with flagfinder installed
     cc -g -O1 -pthread -o spin bench/spin.c
     lldb --batch -o "command script import bench/lldb_speed.py" -o "script lldb_speed.main('PACKAGES', 'spin', 'busy')"
 
-The thread with most processor time is stepped, by both in turns. Prints one line of JSON: the steps a second of each, and
-the ratio, of the sums; by the clock, and by the processor time of lldb and its server, which other programs disturb less.
+The thread with most processor time is stepped, by both in turns. Prints the steps a second of each and their ratio, by
+the clock, and by the processor time of lldb and its server, which other programs disturb less.
 """
 
 from __future__ import annotations

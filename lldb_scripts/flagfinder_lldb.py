@@ -1,18 +1,22 @@
-"""``flagfinder watch`` inside lldb, on the process that it debugs.
+"""``flagfinder record``, ``registers`` and ``watch`` inside lldb, on the process that it debugs.
 
     (lldb) command script import .../lldb_scripts/flagfinder_lldb.py
+    (lldb) flagfinder record -o spin.trace --max-steps 5000
+    (lldb) flagfinder registers spin.trace --before-divergence normal.trace
     (lldb) flagfinder watch app done --until write
     (lldb) flagfinder watch --expr 'pool->workers[2].state' --reads -o events.jsonl
 
-Words, options and output are those of the command line, without the process id and ``--duration``. The process runs
-until the condition is met, until Ctrl-C, or until something else stops it (a breakpoint). Then it stays stopped, at the
-last access.
+Words, options and output are those of the command line, without the process. ``record`` steps the selected thread, or
+with ``--from-break`` the one that comes there first. ``watch`` lets the process run until the condition is met, until
+Ctrl-C, or until something else stops it (a breakpoint). Then it stays stopped, at the last access.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +24,14 @@ import lldb
 
 _HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(_HERE))
+import ff_start  # noqa: E402
+import ff_step  # noqa: E402
 import ff_trap  # noqa: E402
 
-_USAGE = "write `flagfinder watch IMAGE SYMBOL [options]`; `flagfinder watch --help` shows the options"
+_USAGE = "write `flagfinder record|registers|watch ...`; `flagfinder watch --help` shows the options"
 
 
-class _Inside:
+class _Watching:
     """A ``flagfinder.trappers.Trapper`` on a process that somebody debugs."""
 
     def __init__(self, process: lldb.SBProcess, words: list[Any]) -> None:
@@ -45,15 +51,65 @@ class _Inside:
         return b""
 
 
-def _main() -> Any:
-    """flagfinder's command line. lldb's Python knows nothing of the environment that this file was installed into."""
+def _record(process: lldb.SBProcess, path: Path, options: Any) -> Any:
+    """In place of ``flagfinder.record_lldb.record_lldb``: the process is stopped, and stays so."""
+    from flagfinder.record import check_output  # noqa: PLC0415
+    from flagfinder.stepping import Sink  # noqa: PLC0415
+
+    check_output(path)
+    debugger = process.GetTarget().GetDebugger()
+    thread = _thread(process, options)
+    sink = Sink([], options)
+    sink.begin(ff_start.facts(process, thread))
+    end = time.monotonic() + (options.stop_after or float("inf"))
+    stopping = lambda: debugger.InterruptRequested() or time.monotonic() > end  # noqa: E731
+    try:
+        why = ff_step.Stepper(process, thread, sink, stopping).run(options.max_steps)
+    except KeyboardInterrupt:
+        why = "interrupted"
+    return sink.finish(path, why, None, None)
+
+
+def _thread(process: lldb.SBProcess, options: Any) -> lldb.SBThread:
+    if not options.from_break:
+        thread = process.GetThreadByID(options.thread) if options.thread else process.GetSelectedThread()
+        if not thread.IsValid():
+            raise ff_start.Refused("thread", f"the process has no thread {options.thread}")
+        return thread
+    points = ff_start.break_at(process.GetTarget(), options.from_break)
+    try:
+        process.Continue()
+        thread = ff_start.stopped_at(process, points)
+    finally:
+        for point in points:
+            process.GetTarget().BreakpointDelete(point)
+    if thread is None:
+        raise ff_start.Refused("unreached", f"the process ended or stopped before {options.from_break} was called")
+    return thread
+
+
+def _run(words: list[str], preset: dict[str, Any]) -> int:
+    """A command line. lldb's Python knows nothing of the environment that this file was installed into."""
     # <environment>/lib/python3.x/site-packages/flagfinder/_tracer_sources/lldb_scripts
     packages = _HERE.parents[2]
     if (packages / "flagfinder").is_dir() and str(packages) not in sys.path:
         sys.path.append(str(packages))
-    from flagfinder.cli import main  # noqa: PLC0415
+    from flagfinder.cli import run  # noqa: PLC0415
 
-    return main
+    return run(words, preset)
+
+
+def _on_process(
+    verb: str, words: list[str], process: lldb.SBProcess
+) -> tuple[list[str], dict[str, Callable[..., Any]]]:
+    pid = str(process.GetProcessID())
+    if verb == "watch":
+        return [verb, pid, *words], {"trapper": lambda _pid, wanted: _Watching(process, wanted)}
+
+    def record(_command: Any, _pid: int, path: Path, options: Any, **_progress: Any) -> Any:
+        return _record(process, path, options)
+
+    return [verb, "--tracer", "lldb", "--pid", pid, *words], {"stepper": record}
 
 
 def command(
@@ -63,33 +119,46 @@ def command(
     result: lldb.SBCommandReturnObject,
     _names: dict[str, Any],
 ) -> None:
-    """The lldb command ``flagfinder``."""
-    words = shlex.split(line)
+    """
+    flagfinder record -o FILE [--from-break SYMBOL] [--max-steps N] [--into LIBRARY]
+        Steps the selected thread and records what it executes, for `flagfinder diff NORMAL FILE`.
+    flagfinder registers SPIN --before-divergence NORMAL
+        Shows the registers at the blocks before two recorded runs part.
+    flagfinder watch IMAGE SYMBOL [--until write] [--reads]
+        Lets the process run and shows who writes a word, with stacks.
+    Each has --help, with all options and examples.
+    """
+    words, preset = shlex.split(line), {}
     process = context.GetProcess()
-    if words[:1] != ["watch"] or "--duration" in words:
+    verb = words[0] if words else ""
+    if verb not in ("record", "registers", "watch") or {"--duration", "--pid", "--tracer", "--"} & set(words):
         result.SetError(_USAGE)
         return
-    if not process.IsValid() or process.GetState() != lldb.eStateStopped:
-        result.SetError("there is no stopped process; `process attach --pid N` or `run` it up to a breakpoint")
-        return
-
-    def start(_pid: int, wanted: list[Any]) -> _Inside:
-        return _Inside(process, wanted)
-
+    if verb != "registers" and not {"-h", "--help"} & set(words):
+        if not process.IsValid() or process.GetState() != lldb.eStateStopped:
+            result.SetError("there is no stopped process; `process attach --pid N` or `run` it up to a breakpoint")
+            return
+        words, preset = _on_process(verb, words[1:], process)
     was_async = debugger.GetAsync()
     debugger.SetAsync(False)
     try:
-        code = _main()(["watch", str(process.GetProcessID()), *words[1:]], {"trapper": start})
-        result.SetStatus(lldb.eReturnStatusFailed if code == 2 else lldb.eReturnStatusSuccessFinishResult)
+        _run(words, preset)
+        result.SetStatus(lldb.eReturnStatusSuccessFinishResult)
     except SystemExit:
         pass  # --help
+    except KeyboardInterrupt:
+        result.SetError("interrupted")
     except ImportError as error:
         result.SetError(f"flagfinder can't be imported ({error}); import this file from where flagfinder is installed")
-    except ff_trap.Refused as error:
-        result.SetError(str(error))
+    except Exception as error:
+        parts = [str(error), *str(getattr(error, "hint", "")).splitlines()]
+        result.SetError(error.found if isinstance(error, ff_start.Refused) else "\n".join(parts))
     finally:
         debugger.SetAsync(was_async)
 
 
 def __lldb_init_module(debugger: lldb.SBDebugger, _names: dict[str, Any]) -> None:
-    debugger.HandleCommand(f"command script add --overwrite --function {__name__}.command flagfinder")
+    summary = "Records, watches and compares what threads execute."
+    debugger.HandleCommand(
+        f"command script add --overwrite --help '{summary}' --function {__name__}.command flagfinder"
+    )

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from flagfinder import _core
@@ -53,20 +54,13 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
     return parser
 
 
-def main(arguments: Sequence[str], preset: Mapping[str, Any] | None = None) -> int:
-    """Runs one command line; returns the exit code and never raises what flagfinder foresees.
-
-    ``preset`` holds options that no word can express: the ``trapper`` of ``watch`` inside a debugger.
-    """
-    own, target = _split(arguments)
+def main(arguments: Sequence[str]) -> int:
+    """Runs one command line; returns the exit code and never raises what flagfinder foresees."""
+    own, _ = _split(arguments)
     debug = "--debug" in own
     terminal = Terminal(_early_color(own))
     try:
-        parsed = build_parser(own).parse_args(own, argparse.Namespace(command=target, **(preset or {})))
-        terminal = Terminal(parsed.color, parsed.quiet)
-        code: int = parsed.run(parsed, terminal)
-        sys.stdout.flush()
-        return code
+        return run(arguments)
     except FlagfinderError as error:
         if debug:
             traceback.print_exc()
@@ -93,6 +87,19 @@ def main(arguments: Sequence[str], preset: Mapping[str, Any] | None = None) -> i
         return FlagfinderError.exit_code
 
 
+def run(arguments: Sequence[str], preset: Mapping[str, Any] | None = None) -> int:
+    """Runs one command line; returns the exit code and raises what goes wrong.
+
+    ``preset`` holds options that no word can express: the ``trapper`` of ``watch`` and the ``stepper`` of ``record``
+    inside a debugger.
+    """
+    own, target = _split(arguments)
+    parsed = build_parser(own).parse_args(own, argparse.Namespace(command=target, **(preset or {})))
+    code: int = parsed.run(parsed, Terminal(parsed.color, parsed.quiet))
+    sys.stdout.flush()
+    return code
+
+
 def entry() -> None:
     """The ``flagfinder`` command."""
     sys.exit(main(sys.argv[1:]))
@@ -111,7 +118,7 @@ def _early_color(arguments: Sequence[str]) -> ColorChoice:
     """The colour choice for errors in the command line itself."""
     choices: tuple[ColorChoice, ...] = ("always", "never")
     for choice in choices:
-        if f"--color={choice}" in arguments:
+        if f"--color={choice}" in arguments or ("--color", choice) in pairwise(arguments):
             return choice
     return "auto"
 

@@ -142,7 +142,8 @@ def _all_threads(options: argparse.Namespace, terminal: Terminal) -> int:
 def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
     _refuse(options, "lldb", "--last", "--stop-when-spinning", "--follow-children", "--values-in")
     command = options.command or []
-    if options.level != "values" or (options.pid is not None) == bool(command) or (options.max_steps or 1) < 1:
+    too_few = options.max_steps is not None and options.max_steps < 1
+    if options.level != "values" or (options.pid is not None) == bool(command) or too_few:
         raise UsageError(
             "lldb can't record that",
             "it needs either a program behind `--` or --pid, --max-steps above zero, and records values always",
@@ -161,7 +162,8 @@ def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
         def show(progress: Progress) -> None:
             show_progress(line, progress)
 
-        recording = record_lldb(command, options.pid, options.output, chosen, progress=show)
+        step = getattr(options, "stepper", record_lldb)  # a debugger that has the process already
+        recording = step(command, options.pid, options.output, chosen, progress=show)
     return _show(recording, terminal, options.json, command)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -22,9 +23,10 @@ from harness import (
     flagfinder,
     live_or_skip,
     record,
+    run,
 )
 
-import flagfinder as ff
+from flagfinder.trappers import shipped
 from flagfinder.trappers.lldb_helper import find_lldb
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -38,7 +40,7 @@ def lldb() -> None:
 
 
 def by_lldb(trace: Path, command: list[str | Path], *options: str) -> Recording:
-    recording = record(trace, command, "--tracer", "lldb", *options)
+    recording = record(trace, command, "--tracer", "lldb", *options, timeout=200)
     assert_consistent(trace)
     return recording
 
@@ -62,14 +64,6 @@ def running(program: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
 def ticks(process: subprocess.Popen[bytes]) -> int:
     """The processor time that it has used outside the kernel."""
     return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11])
-
-
-def instructions(trace: Path, program: Path) -> list[int]:
-    """Offsets of the blocks of the program's own file, as its first thread executed them."""
-    thread = ff.open_trace(trace).threads[0]
-    table = thread.process.block_table
-    own = {number for number, module in enumerate(thread.process.modules) if module.path == str(program)}
-    return [int(table.offset[row]) for row in thread.blocks() if table.module[row] in own]
 
 
 @pytest.mark.parametrize("name", ["heap_object"])
@@ -116,23 +110,6 @@ def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Pat
     assert int(flag["address"]["spin"], 16) == announced_flags(log.read_text())[0][0]
 
 
-def test_it_agrees_with_dynamorio(program: Callable[..., Path], tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
-    """One deterministic function: the same blocks; with the C library stepped into, the same calls."""
-    waits = program("waits.c", "-Wl,-z,now")
-    whole = record(tmp_path / "whole.trace", [waits])
-    part = by_lldb(
-        tmp_path / "part.trace", [waits], "--from-break", "work", "--max-steps", "1500", "--into", "libc.so.6"
-    )
-    stepped = instructions(part.trace, waits)
-    assert len(stepped) > 100
-    followed = instructions(whole.trace, waits)
-    first = followed.index(stepped[0])
-    assert followed[first : first + len(stepped)] == stepped
-    calls = ff.open_trace(part.trace).threads[0].syscalls().number.tolist()
-    assert calls
-    assert set(calls) == {110}  # getppid
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path, number: signal.Signals) -> None:
     """A signal to the recorder; the program is killed, as after the limit."""
@@ -152,6 +129,41 @@ def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path, n
     assert process.returncode == 0, err
     assert_consistent(trace)
     assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+
+
+def test_commands_inside_lldb(program: Callable[..., Path], tmp_path: Path) -> None:
+    """A process stopped at a breakpoint is recorded from there on; errors are errors of lldb's command."""
+    waits, normal, spin = program("waits.c", "-Wl,-z,now"), tmp_path / "normal.trace", tmp_path / "spin.trace"
+    by_lldb(normal, [waits, "normal"], "--from-break", "wait_for_it")
+    ask = "r = lldb.SBCommandReturnObject(); lldb.debugger.GetCommandInterpreter().HandleCommand('{}', r)"
+    tell = "; print(json.dumps([r.Succeeded(), r.GetError()]))"
+    lines = [
+        f"command script import {shipped('lldb_scripts', 'flagfinder_lldb.py')}",
+        "script import json",
+        *(f"script {ask.format(line)}{tell}" for line in ("flagfinder record -o x", "flagfinder poke")),
+        "help flagfinder",
+        "breakpoint set --name wait_for_it",
+        f"process launch --stderr {tmp_path / 'told'} -- spin",
+        f"script {ask.format(f'flagfinder record -o {spin} --max-steps 0')}{tell}",
+        f"script {ask.format(f'flagfinder record -o {spin} --max-steps 200')}{tell}",
+        f"flagfinder registers {spin} --before-divergence {normal}",
+        "process kill",
+    ]
+    debugger = find_lldb()
+    assert debugger is not None
+    ran = run(
+        [debugger, "--no-lldbinit", "--batch", *(word for line in lines for word in ("-o", line)), str(waits)],
+        timeout=PATIENCE * 3,
+    )
+    results = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(("[true", "[false"))]
+    assert [succeeded for succeeded, _ in results] == [False, False, False, True], ran.stdout + ran.stderr
+    for (_, error), part in zip(results, ("no stopped process", "record|registers|watch", "--max-steps"), strict=False):
+        assert part in error
+    assert "flagfinder record -o FILE" in ran.stdout, "its help"
+    assert "rax" in ran.stdout, "the registers"
+    assert_consistent(spin)
+    flag = diff(normal, spin)["flags"][0]
+    assert int(flag["address"]["spin"], 16) == announced_flags((tmp_path / "told").read_text())[0][0]
 
 
 def test_what_it_refuses(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,103 @@
+"""What `record --tracer lldb --pid` must never do to its patient: kill it, change a result, leave a trace of itself."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import ROOT, assert_consistent, flagfinder, kill_session, live_or_skip, run
+
+from flagfinder.trappers.lldb_helper import find_lldb
+
+ROUNDS = int(os.environ.get("FF_ROUNDS", "2"))  # the bar is 100
+SIGTRAP = 1 << 4  # the kernel takes it out of the mask of a thread that is stepped
+PROGRAMS = ROOT / "tests" / "live" / "programs"
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120 + 60 * ROUNDS)]
+
+
+class Patient:
+    """A program of which all threads get on; ``count`` tells how far."""
+
+    def __init__(self, command: list[str | Path]) -> None:
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, start_new_session=True
+        )
+        assert self._line() == "ready"
+        self._tasks = Path(f"/proc/{self.process.pid}/task")
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def _say(self, word: str) -> None:
+        assert self.process.poll() is None, f"the program ended with {self.process.returncode}"
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+
+    def count(self) -> list[int]:
+        self._say("count")
+        return [int(word) for word in self._line().split()]
+
+    def gets_on(self) -> None:
+        """Returns once every count has grown."""
+        before = self.count()
+        while not all(now > then for now, then in zip(self.count(), before, strict=True)):
+            pass
+
+    def state(self) -> tuple[dict[str, tuple[int, int]], str]:
+        """Tracers and signal masks of all threads; a digest of all code."""
+        found = {}
+        for task in self._tasks.iterdir():
+            lines = dict(line.split(":\t") for line in (task / "status").read_text().splitlines())
+            found[task.name] = (int(lines["TracerPid"]), int(lines["SigBlk"], 16) & ~SIGTRAP)
+        code = hashlib.sha256()
+        with Path(f"/proc/{self.process.pid}/mem").open("rb") as memory:
+            maps = Path(f"/proc/{self.process.pid}/maps").read_text()
+            for start, end in re.findall(r"^(\w+)-(\w+) r-xp .* /", maps, re.MULTILINE):
+                memory.seek(int(start, 16))
+                code.update(memory.read(int(end, 16) - int(start, 16)))
+        return found, code.hexdigest()
+
+    def end(self) -> None:
+        self._say("end")
+        assert self._line() == "0", "a result is not what it would have been"
+        assert self.process.wait(timeout=60) == 0
+
+
+@pytest.fixture(params=["c", "python"])
+def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Patient]:
+    if find_lldb() is None:
+        live_or_skip("there is no lldb")
+    command: list[str | Path] = [sys.executable, PROGRAMS / "counting.py"]
+    if request.param == "c":
+        command = [tmp_path / "counting"]
+        built = run(["cc", "-g", "-O1", "-pthread", PROGRAMS / "counting.c", "-o", *command], timeout=60)
+        assert built.returncode == 0, built.stderr
+    patient = Patient(command)
+    try:
+        yield patient
+    finally:
+        kill_session(patient.process)
+
+
+def test_rounds_leave_no_trace(patient: Patient, tmp_path: Path) -> None:
+    patient.gets_on()
+    before = patient.state()
+    for _ in range(ROUNDS):
+        trace = tmp_path / "part.trace"
+        ran = flagfinder(
+            *("record", "--tracer", "lldb", "-o", trace, "--max-steps", "50", "--pid", str(patient.process.pid)),
+            timeout=120,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert_consistent(trace)
+        patient.gets_on()
+        assert patient.state() == before, "something is left in the program"
+    patient.end()
