@@ -40,7 +40,7 @@ def calls(trace: Path) -> list[int]:
 
 
 @pytest.mark.live
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_all_three_record_the_same(program: Callable[..., Path], tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
     if find_lldb() is None:
         live_or_skip("there is no lldb")

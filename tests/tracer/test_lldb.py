@@ -29,7 +29,7 @@ from harness import (
 from flagfinder.trappers import shipped
 from flagfinder.trappers.lldb_helper import find_lldb
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(500)]
 PATIENCE = 60
 
 
