@@ -30,10 +30,7 @@ impl Call {
 
     /// The descriptor that the call works on, when its first argument is one.
     pub fn descriptor(self) -> Option<i32> {
-        let takes = TABLE
-            .binary_search_by_key(&self.number, |entry| entry.0)
-            .is_ok_and(|index| TABLE[index].2 & FD != 0);
-        (takes && self.first < 1 << 20).then_some(self.first as i32)
+        (has(self.number, FD) && self.first < 1 << 20).then_some(self.first as i32)
     }
 }
 
@@ -144,10 +141,20 @@ const TABLE: &[(u16, &str, u8)] = &[
     (455, "futex_wait", WAITS),
 ];
 
+/// Traits by number: they are asked for with every event.
+const TRAITS: [u8; 512] = {
+    let mut traits = [0; 512];
+    let mut index = 0;
+    while index < TABLE.len() {
+        traits[TABLE[index].0 as usize] = TABLE[index].2;
+        index += 1;
+    }
+    traits
+};
+
 fn has(number: u16, trait_: u8) -> bool {
-    TABLE
-        .binary_search_by_key(&number, |entry| entry.0)
-        .is_ok_and(|index| TABLE[index].2 & trait_ != 0)
+    let traits = TRAITS.get(usize::from(number));
+    traits.is_some_and(|traits| traits & trait_ != 0)
 }
 
 /// `syscall_17` for one that is not in the table.

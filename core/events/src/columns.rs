@@ -104,8 +104,14 @@ fn join<const PLANES: usize>(planes: &[u8], count: usize, index: usize) -> u64 {
     value
 }
 
-/// The reverse of [`encode`]. `None`: the bytes are no such block.
-pub fn decode(raw: &[u8], count: usize, cpu: u16, first_ts: u64) -> Option<Vec<Event>> {
+/// The reverse of [`encode`], into `events`, whose memory is used again. `None`: the bytes are no such block.
+pub fn decode(
+    raw: &[u8],
+    count: usize,
+    cpu: u16,
+    first_ts: u64,
+    events: &mut Vec<Event>,
+) -> Option<()> {
     let mut cursor = Cursor(raw);
     let threads = cursor.number()? as usize;
     let flags = cursor.number()?;
@@ -144,7 +150,8 @@ pub fn decode(raw: &[u8], count: usize, cpu: u16, first_ts: u64) -> Option<Vec<E
     let mut used = [0usize; KINDS];
     let mut ts = first_ts;
     let mut running = u32::MAX;
-    let mut events = Vec::with_capacity(count);
+    events.clear();
+    events.reserve(count);
     for index in 0..count {
         let number = kinds[index];
         let kind = Kind::from_u8(number)?;
@@ -174,7 +181,7 @@ pub fn decode(raw: &[u8], count: usize, cpu: u16, first_ts: u64) -> Option<Vec<E
             words,
         });
     }
-    Some(events)
+    Some(())
 }
 
 #[cfg(test)]
@@ -206,11 +213,16 @@ mod tests {
         ]
     }
 
+    fn decoded(raw: &[u8], count: usize) -> Option<Vec<Event>> {
+        let mut events = sample(); // of another block, whose memory is used again
+        decode(raw, count, 3, 5, &mut events).map(|()| events)
+    }
+
     #[test]
     fn events_survive_encoding() {
         let events = sample();
         let raw = encode(&events);
-        assert_eq!(decode(&raw, events.len(), 3, 5), Some(events));
+        assert_eq!(decoded(&raw, events.len()), Some(events));
     }
 
     #[test]
@@ -218,12 +230,12 @@ mod tests {
         let events = sample();
         let raw = encode(&events);
         for length in 0..raw.len() {
-            assert_eq!(decode(&raw[..length], events.len(), 3, 5), None);
+            assert_eq!(decoded(&raw[..length], events.len()), None);
         }
         for place in 0..raw.len() {
             let mut changed = raw.clone();
             changed[place] ^= 0xff;
-            let _ = decode(&changed, events.len(), 3, 5);
+            let _ = decoded(&changed, events.len());
         }
     }
 }

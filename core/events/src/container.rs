@@ -270,25 +270,52 @@ impl Storage {
 
     /// The raw bytes of a block, verified.
     pub fn load(&self, block: &Block) -> Result<Vec<u8>> {
+        let mut loader = Loader::new(self)?;
+        loader.load(block)?;
+        Ok(loader.raw)
+    }
+}
+
+/// Loads one block after the other into the same memory: a fresh megabyte for each costs more than unpacking it.
+pub struct Loader<'s> {
+    storage: &'s Storage,
+    decompressor: zstd::bulk::Decompressor<'static>,
+    stored: Vec<u8>,
+    raw: Vec<u8>,
+}
+
+impl<'s> Loader<'s> {
+    pub fn new(storage: &'s Storage) -> Result<Loader<'s>> {
+        let decompressor = zstd::bulk::Decompressor::new();
+        Ok(Loader {
+            storage,
+            decompressor: decompressor.map_err(|error| damaged(0, error.to_string()))?,
+            stored: Vec::new(),
+            raw: Vec::new(),
+        })
+    }
+
+    /// The raw bytes of a block, verified.
+    pub fn load(&mut self, block: &Block) -> Result<&[u8]> {
         let header = &block.header;
-        let mut stored = vec![0u8; header.stored_bytes as usize];
-        self.read(block.payload_offset, &mut stored)?;
-        if checksum(&stored) != header.payload_checksum {
-            return Err(damaged(
-                block.payload_offset,
-                "a payload that does not match its checksum",
-            ));
+        let bad = |found: String| damaged(block.payload_offset, found);
+        self.stored.resize(header.stored_bytes as usize, 0);
+        self.storage.read(block.payload_offset, &mut self.stored)?;
+        if checksum(&self.stored) != header.payload_checksum {
+            return Err(bad("a payload that does not match its checksum".into()));
         }
-        let raw = zstd::bulk::decompress(&stored, header.raw_bytes as usize)
-            .map_err(|error| damaged(block.payload_offset, error.to_string()))?;
-        if raw.len() != header.raw_bytes as usize {
-            let found = format!(
-                "{} bytes where {} are announced",
-                raw.len(),
-                header.raw_bytes
-            );
-            return Err(damaged(block.payload_offset, found));
+        let announced = header.raw_bytes as usize;
+        self.raw.clear();
+        self.raw.reserve(announced);
+        let unpacked = self
+            .decompressor
+            .decompress_to_buffer(&self.stored, &mut self.raw);
+        let found = unpacked.map_err(|error| bad(error.to_string()))?;
+        if found != announced {
+            return Err(bad(format!(
+                "{found} bytes where {announced} are announced"
+            )));
         }
-        Ok(raw)
+        Ok(&self.raw)
     }
 }

@@ -20,6 +20,7 @@ mod facts;
 mod formats;
 mod hang;
 mod info;
+mod merge;
 mod names;
 mod options;
 mod perf_data;

@@ -2,18 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::mpsc::{sync_channel, Receiver};
 
 use serde::de::DeserializeOwned;
 
-use crate::columns;
 use crate::container::{Block, BlockKind, Damage, Storage};
 use crate::error::{damaged, Result};
 use crate::event::Event;
 use crate::facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, ThreadFact};
-
-/// Decoded blocks that wait for the merge, by CPU.
-const AHEAD: usize = 2;
+use crate::merge::{Merge, Stream};
 
 /// An event file. Damaged blocks are told by [`EventFile::damage`] and left out, but a file without its INFO is none.
 pub struct EventFile {
@@ -179,77 +175,13 @@ impl EventFile {
         self.stacks.len()
     }
 
-    fn decode(&self, block: &Block) -> Result<Vec<Event>> {
-        let raw = self.storage.load(block)?;
-        let header = &block.header;
-        columns::decode(&raw, header.count as usize, header.cpu, header.first_ts)
-            .ok_or_else(|| damaged(block.payload_offset, "columns that do not fit together"))
-    }
-
     /// Hands all events to `take`, in order of time (of equal times: by CPU, then as they were recorded). Returns the damaged blocks that were left out.
     /// Blocks are decoded by a thread for each CPU of the recording while others are taken.
     pub fn events(&self, mut take: impl FnMut(&Event)) -> Vec<crate::EventsError> {
         std::thread::scope(|scope| {
-            let mut sources: Vec<Source> = Vec::new();
-            for blocks in self.cpus.values() {
-                let (sender, receiver) = sync_channel(AHEAD);
-                scope.spawn(move || {
-                    for block in blocks {
-                        if sender.send(self.decode(block)).is_err() {
-                            break;
-                        }
-                    }
-                });
-                sources.push(Source {
-                    receiver,
-                    events: Vec::new(),
-                    next: 0,
-                });
-            }
-            let mut bad = Vec::new();
-            sources.retain_mut(|source| source.fill(&mut bad));
-            while !sources.is_empty() {
-                let first = (0..sources.len())
-                    .min_by_key(|&i| sources[i].ts())
-                    .unwrap_or(0);
-                let others = sources.iter().enumerate().filter(|(i, _)| *i != first);
-                let limit = others.map(|(i, other)| (other.ts(), i)).min();
-                let source = &mut sources[first];
-                let mut alive = true;
-                while alive && limit.is_none_or(|limit| (source.ts(), first) < limit) {
-                    take(&source.events[source.next]);
-                    source.next += 1;
-                    alive = source.fill(&mut bad);
-                }
-                if !alive {
-                    sources.remove(first);
-                }
-            }
-            bad
+            let blocks = self.cpus.values();
+            let streams = blocks.map(|blocks| Stream::start(scope, &self.storage, blocks));
+            Merge::new(streams).run(&mut take)
         })
-    }
-}
-
-struct Source {
-    receiver: Receiver<Result<Vec<Event>>>,
-    events: Vec<Event>,
-    next: usize,
-}
-
-impl Source {
-    /// Makes sure that there is a next event; `false` at the end.
-    fn fill(&mut self, bad: &mut Vec<crate::EventsError>) -> bool {
-        while self.next >= self.events.len() {
-            match self.receiver.recv() {
-                Ok(Ok(events)) => (self.events, self.next) = (events, 0),
-                Ok(Err(error)) => bad.push(error),
-                Err(_) => return false,
-            }
-        }
-        true
-    }
-
-    fn ts(&self) -> u64 {
-        self.events[self.next].ts
     }
 }

@@ -1,12 +1,16 @@
 //! The graph's file: a header, then three zstd frames (JSON of `Meta`, vertices, edges), each with length and checksum.
 
+use std::borrow::Cow;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
+use bytemuck::{allocation::zeroed_vec, Pod};
 use flagfinder_events::{EventsError, Result};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::graph::{Edge, Graph, Meta, Vertex, NOBODY};
+use crate::parallel::both;
 
 const MAGIC: &[u8; 8] = b"FFGRAPH\n";
 const VERSION: u32 = 2;
@@ -46,24 +50,16 @@ impl Graph {
     pub fn save(&self, path: &Path) -> Result<()> {
         let write = || -> std::io::Result<()> {
             let meta = serde_json::to_vec(&self.meta)?;
-            let mut bytes = MAGIC.to_vec();
-            bytes.extend(VERSION.to_le_bytes());
-            bytes.extend([0; 4]);
-            let parts = [
-                &meta,
-                bytemuck::cast_slice(&self.vertices),
-                bytemuck::cast_slice(&self.edges),
-            ];
-            for raw in parts {
-                let packed = zstd::bulk::compress(raw, LEVEL)?;
-                // With the length as seed, so that it is covered too.
-                let checksum = xxh3_64_with_seed(&packed, raw.len() as u64);
-                for number in [raw.len() as u64, packed.len() as u64, checksum] {
-                    bytes.extend(number.to_le_bytes());
-                }
-                bytes.extend(packed);
+            let (vertices, edges) = self.records();
+            let (vertices, edges) = both(|| Part::pack(vertices), || Part::pack(edges));
+            let mut file = fs::File::create(path)?;
+            file.write_all(MAGIC)?;
+            file.write_all(&VERSION.to_le_bytes())?;
+            file.write_all(&[0; 4])?;
+            for part in [Part::pack(&meta)?, vertices?, edges?] {
+                part.write(&mut file)?;
             }
-            fs::write(path, bytes)
+            Ok(())
         };
         write().map_err(|error| failed("written", path, &error))
     }
@@ -83,17 +79,16 @@ impl Graph {
         if version[..4] != VERSION.to_le_bytes() {
             return Err(bad("another version of the format"));
         }
-        let mut parts = Vec::new();
-        for _ in 0..3 {
-            let part = next(&mut rest).ok_or_else(|| {
+        let mut next = || {
+            Part::take(&mut rest).ok_or_else(|| {
                 bad("a file that is cut, or a part that does not match its checksum")
-            })?;
-            parts.push(part);
-        }
-        let meta: Meta =
-            serde_json::from_slice(&parts[0]).map_err(|error| bad(error.to_string()))?;
-        let vertices: Vec<Vertex> = values(&parts[1])?;
-        let edges: Vec<Edge> = values(&parts[2])?;
+            })
+        };
+        let (meta, vertices, edges) = (next()?, next()?, next()?);
+        let meta: Vec<u8> = meta.unpack()?;
+        let meta: Meta = serde_json::from_slice(&meta).map_err(|error| bad(error.to_string()))?;
+        let (vertices, edges) = both(|| vertices.unpack(), || edges.unpack());
+        let (vertices, edges): (Vec<Vertex>, Vec<Edge>) = (vertices?, edges?);
         let sound = vertices
             .iter()
             .all(|v| (v.thread as usize) < meta.threads.len())
@@ -108,27 +103,63 @@ impl Graph {
     }
 }
 
-/// Bytes to values; the bytes need not be aligned.
-fn values<T: bytemuck::Pod>(bytes: &[u8]) -> Result<Vec<T>> {
-    if bytes.len() % size_of::<T>() != 0 {
-        return Err(bad("a part of odd length"));
-    }
-    let chunks = bytes.chunks_exact(size_of::<T>());
-    Ok(chunks.map(bytemuck::pod_read_unaligned).collect())
+/// A zstd frame and how many bytes it holds.
+struct Part<'b> {
+    bytes: u64,
+    packed: Cow<'b, [u8]>,
 }
 
-fn next(rest: &mut &[u8]) -> Option<Vec<u8>> {
-    let mut numbers = [0u64; 3];
-    for number in &mut numbers {
-        let (head, tail) = rest.split_at_checked(8)?;
-        *number = u64::from_le_bytes(head.try_into().ok()?);
+impl<'b> Part<'b> {
+    fn pack(raw: &[u8]) -> std::io::Result<Part<'static>> {
+        Ok(Part {
+            bytes: raw.len() as u64,
+            packed: zstd::bulk::compress(raw, LEVEL)?.into(),
+        })
+    }
+
+    /// With the length as seed, so that it is covered too.
+    fn checksum(&self) -> u64 {
+        xxh3_64_with_seed(&self.packed, self.bytes)
+    }
+
+    fn write(&self, output: &mut impl Write) -> std::io::Result<()> {
+        for number in [self.bytes, self.packed.len() as u64, self.checksum()] {
+            output.write_all(&number.to_le_bytes())?;
+        }
+        output.write_all(&self.packed)
+    }
+
+    fn take(rest: &mut &'b [u8]) -> Option<Part<'b>> {
+        let mut numbers = [0u64; 3];
+        for number in &mut numbers {
+            let (head, tail) = rest.split_at_checked(8)?;
+            *number = u64::from_le_bytes(head.try_into().ok()?);
+            *rest = tail;
+        }
+        let [bytes, stored, checksum] = numbers;
+        let (packed, tail) = rest.split_at_checked(usize::try_from(stored).ok()?)?;
         *rest = tail;
+        let part = Part {
+            bytes,
+            packed: packed.into(),
+        };
+        (bytes <= MOST && part.checksum() == checksum).then_some(part)
     }
-    let [raw, stored, checksum] = numbers;
-    let (packed, tail) = rest.split_at_checked(usize::try_from(stored).ok()?)?;
-    *rest = tail;
-    if raw > MOST || xxh3_64_with_seed(packed, raw) != checksum {
-        return None;
+
+    /// Unpacks into the memory of the values themselves.
+    fn unpack<T: Pod>(&self) -> Result<Vec<T>> {
+        let bytes = self.bytes as usize;
+        if bytes % size_of::<T>() != 0 {
+            return Err(bad("a part of odd length"));
+        }
+        let count = bytes / size_of::<T>();
+        let mut values: Vec<T> = zeroed_vec(count);
+        let room: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
+        let unpacked = zstd::bulk::decompress_to_buffer(&self.packed, room);
+        match unpacked {
+            Ok(found) if found == bytes => Ok(values),
+            Ok(_) => Err(bad("a part that is shorter than announced")),
+            Err(error) => Err(bad(error.to_string())),
+        }
     }
-    zstd::bulk::decompress(packed, raw as usize).ok()
 }

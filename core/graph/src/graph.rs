@@ -6,6 +6,8 @@ use bytemuck::{Pod, Zeroable};
 use flagfinder_events::{Call, Mark};
 use serde::{Deserialize, Serialize};
 
+use crate::parallel::both;
+
 /// `Edge::from` where no thread is the cause: a device, or a timer that was armed before the recording.
 pub const NOBODY: u32 = u32::MAX;
 /// `Vertex::result` where the call's result was not recorded.
@@ -225,6 +227,26 @@ impl Functions {
     }
 }
 
+/// Where the edges into each of so many vertices begin, and the end; they are sorted.
+fn beginnings(edges: &[Edge], vertices: usize) -> Vec<u32> {
+    let mut beginnings = vec![0u32; vertices + 1];
+    for edge in edges {
+        beginnings[edge.to as usize + 1] += 1;
+    }
+    for index in 1..beginnings.len() {
+        beginnings[index] += beginnings[index - 1];
+    }
+    beginnings
+}
+
+fn by_thread(vertices: &[Vertex], threads: usize) -> Vec<Vec<u32>> {
+    let mut of_thread = vec![Vec::new(); threads];
+    for (vertex, index) in vertices.iter().zip(0u32..) {
+        of_thread[vertex.thread as usize].push(index);
+    }
+    of_thread
+}
+
 #[derive(Default)]
 pub struct Graph {
     pub meta: Meta,
@@ -240,18 +262,13 @@ pub struct Graph {
 impl Graph {
     /// Sorts the edges and indexes everything.
     pub fn new(meta: Meta, vertices: Vec<Vertex>, mut edges: Vec<Edge>) -> Graph {
-        edges.sort_by_key(|edge| edge.to);
-        let mut incoming = vec![0u32; vertices.len() + 1];
-        edges
-            .iter()
-            .for_each(|edge| incoming[edge.to as usize + 1] += 1);
-        for index in 1..incoming.len() {
-            incoming[index] += incoming[index - 1];
-        }
-        let mut of_thread = vec![Vec::new(); meta.threads.len()];
-        for (vertex, index) in vertices.iter().zip(0u32..) {
-            of_thread[vertex.thread as usize].push(index);
-        }
+        let (of_thread, incoming) = both(
+            || by_thread(&vertices, meta.threads.len()),
+            || {
+                edges.sort_by_key(|edge| edge.to);
+                beginnings(&edges, vertices.len())
+            },
+        );
         let functions = Functions::new(&meta);
         Graph {
             meta,

@@ -13,12 +13,14 @@ mod file;
 mod flags;
 mod graph;
 mod messages;
+mod parallel;
 mod perfetto;
 mod profile;
 mod query;
 mod question;
 mod slice;
 mod stacks;
+mod threads;
 
 pub use build::build;
 pub use critical::{critical_path, CriticalPath, PathRequest};
