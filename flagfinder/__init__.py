@@ -20,7 +20,7 @@ from flagfinder.errors import (
     UnavailableError,
     UsageError,
 )
-from flagfinder.events import EventFile, EventImport, EventOptions, EventRecording, import_perf, record_events
+from flagfinder.events import EventFile, EventImport, EventOptions, EventRecording, import_events, record_events
 from flagfinder.flags import Code, DivergencePoint, Flag, Loop, Report, ThreadName, Writer, find_flags
 from flagfinder.graph import EventGraph, build_graph, open_graph
 from flagfinder.poke import Poked, plan_poke, poke
@@ -73,7 +73,7 @@ __all__ = [
     "diagnose",
     "diff",
     "find_flags",
-    "import_perf",
+    "import_events",
     "open_graph",
     "open_trace",
     "plan_poke",

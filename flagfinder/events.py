@@ -199,13 +199,14 @@ class EventImport:
     skipped: Mapping[str, int]
 
 
-def import_perf(recording: Path | str, output: Path | str) -> EventImport:
-    """Makes a file of events of what ``perf record -a`` wrote, as far as it has tracepoints of the scheduler, system
-    calls (raw_syscalls), signals and timers. Times are perf's clock. There are no stacks, and no names of descriptors.
+def import_events(recording: Path | str, output: Path | str) -> EventImport:
+    """Makes a file of events of what ``perf record -a`` or Perfetto (linux.ftrace) wrote, as far as it has tracepoints
+    of the scheduler, system calls (raw_syscalls), signals and timers (perf's only). Times are the recorder's clock.
+    There are no stacks, and no names of descriptors.
 
     Raises BadTraceError for what is no such recording.
     """
-    fields = json.loads(_core.import_perf(os.fspath(recording), os.fspath(output)))
+    fields = json.loads(_core.import_events(os.fspath(recording), os.fspath(output)))
     return EventImport(Path(output), fields["events"], fields["lost"], fields["skipped"])
 
 

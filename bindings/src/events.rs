@@ -72,10 +72,10 @@ impl EventRecorder {
     }
 }
 
-/// Makes a file of events of what perf recorded; what was taken over, as JSON of `Imported`.
+/// Makes a file of events of what perf or Perfetto recorded; what was taken over, as JSON of `Imported`.
 #[pyfunction]
-pub fn import_perf(py: Python<'_>, input: PathBuf, output: PathBuf) -> PyResult<String> {
-    let imported = wait(py, move || engine::import_perf(&input, &output))?;
+pub fn import_events(py: Python<'_>, input: PathBuf, output: PathBuf) -> PyResult<String> {
+    let imported = wait(py, move || engine::import(&input, &output))?;
     Ok(to_json(&imported.map_err(raise)?))
 }
 

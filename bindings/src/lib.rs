@@ -34,7 +34,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<watch::Watch>()?;
     module.add_class::<events::EventRecorder>()?;
     module.add_class::<events::EventFile>()?;
-    module.add_function(wrap_pyfunction!(events::import_perf, module)?)?;
+    module.add_function(wrap_pyfunction!(events::import_events, module)?)?;
     module.add_class::<graph::EventGraph>()?;
     module.add_function(wrap_pyfunction!(graph::edge_kinds, module)?)?;
     module.add_function(wrap_pyfunction!(graph::call_name, module)?)?;

@@ -22,7 +22,7 @@ from flagfinder.events import (
     EventFile,
     EventOptions,
     EventProgress,
-    import_perf,
+    import_events,
     record_events,
 )
 from flagfinder.report.events_report import (
@@ -72,9 +72,10 @@ def add_parser(subparsers: Subparsers) -> None:
     imports = add_verb(
         actions,
         "import",
-        "Make a recording of what `perf record -a` wrote.",
+        "Make a recording of what `perf record -a` or Perfetto wrote.",
         "  perf record -a -e 'sched:sched_switch,sched:sched_waking,raw_syscalls:*' -o perf.data -- ./app\n"
-        "  flagfinder events import perf.data -o run.events",
+        "  flagfinder events import perf.data -o run.events\n"
+        "  flagfinder events import trace.perfetto-trace -o run.events",
         _import,
     )
     imports.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the file to write")
@@ -192,7 +193,7 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _import(options: argparse.Namespace, terminal: Terminal) -> int:
-    imported = import_perf(options.file, options.output)
+    imported = import_events(options.file, options.output)
     if options.json:
         print_json(terminal, "events-import", import_fields(imported))
     else:

@@ -59,7 +59,8 @@ def show_import(terminal: Terminal, imported: EventImport) -> None:
     """What an import came to, to stderr; losses and what was left out always."""
     terminal.message(f"{count(imported.events, 'event')} in {imported.path}")
     if imported.lost:
-        terminal.warning(f"perf lost {imported.lost:,} events; try a larger --mmap-pages there")
+        lost = count(imported.lost, "event")
+        terminal.warning(f"its recorder lost at least {lost}; try larger buffers there (perf: --mmap-pages)")
     if imported.skipped:
         terminal.warning(f"left out: {_numbers(imported.skipped)}")
 

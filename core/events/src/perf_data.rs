@@ -13,35 +13,17 @@ use linux_perf_data::linux_perf_event_reader::{
     CommonData, EventRecord, PerfEventType, RawEventRecord, SampleRecord,
 };
 use linux_perf_data::{Feature, PerfFile, PerfFileReader, PerfFileRecord, PerfRecordIter};
-use serde::Serialize;
 
-use crate::call::Call;
-use crate::container::BlockKind;
 use crate::error::{cant_read, BAD_FILE};
-use crate::event::{Event, Kind};
-use crate::facts::{End, Info, ThreadFact};
+use crate::event::Kind;
+use crate::facts::{Info, ThreadFact};
 use crate::formats::{self, Format};
-use crate::protocol::{self as p, NAME_BYTES};
-use crate::writer::EventWriter;
+use crate::import::{context, halves, name_words, At, Import, Imported};
+use crate::protocol as p;
 use crate::{EventsError, Result};
 
-/// Events of a CPU that make a block worth writing.
-const BLOCK: usize = 16_384;
-/// Of `common_flags` (include/linux/trace_events.h).
-const FLAG_HARDIRQ: u64 = 8;
-const FLAG_SOFTIRQ: u64 = 16;
-const FLAG_NMI: u64 = 64;
 /// The kernel's thread that starts all its others.
 const KTHREADD: u32 = 2;
-
-/// What was taken over.
-#[derive(Debug, Default, Serialize)]
-pub struct Imported {
-    pub events: u64,
-    pub lost: u64,
-    /// Records of tracepoints that say nothing to the graph, by name.
-    pub skipped: BTreeMap<String, u64>,
-}
 
 type Records = PerfRecordIter<BufReader<File>>;
 
@@ -86,7 +68,7 @@ fn tracepoints(file: &PerfFile) -> Vec<Option<Format>> {
 ///
 /// # Errors
 /// When `input` is no perf.data file or has no switches, or a file can't be read or written.
-pub fn import_perf(input: &Path, output: &Path) -> Result<Imported> {
+pub(crate) fn import_perf(input: &Path, output: &Path) -> Result<Imported> {
     let (mut file, mut records) = open(input)?;
     let tracepoints = tracepoints(&file);
     let has = |name: &str| {
@@ -115,96 +97,39 @@ pub fn import_perf(input: &Path, output: &Path) -> Result<Imported> {
         kernel: file.os_release().ok().flatten().unwrap_or_default().into(),
         ..Info::default()
     };
-    let mut import = Import {
-        writer: EventWriter::create(output, &info)?,
-        cpus: BTreeMap::new(),
+    let mut perf = Perf {
+        output: Import::create(output, &info)?,
         threads: BTreeMap::new(),
         kernel: BTreeSet::new(),
         names: HashMap::new(),
-        calls: HashMap::new(),
         timers: HashMap::new(),
-        done: Imported::default(),
     };
     loop {
         let record = records.next_record(&mut file);
         match record.map_err(|error| foreign(&error))? {
             Some(PerfFileRecord::EventRecord { attr_index, record }) => {
                 let format = tracepoints.get(attr_index).and_then(Option::as_ref);
-                import.take(&record, format)?;
+                perf.take(&record, format)?;
             }
             Some(PerfFileRecord::UserRecord(_)) => {}
             None => break,
         }
     }
-    import.finish()
+    perf.finish()
 }
 
-#[derive(Default)]
-struct Cpu {
-    events: Vec<Event>,
-    last_ts: u64,
-}
-
-struct Import {
-    writer: EventWriter<File>,
-    cpus: BTreeMap<u16, Cpu>,
+struct Perf {
+    output: Import,
     /// That were there before.
     threads: BTreeMap<u32, ThreadFact>,
     /// Processes that the kernel's own thread started.
     kernel: BTreeSet<u32>,
     names: HashMap<u32, String>,
-    /// The call that each thread is in, packed as in events.
-    calls: HashMap<u32, u64>,
     /// The timer whose function runs, by CPU.
     timers: HashMap<u16, u64>,
-    done: Imported,
 }
 
-/// Where and when a record was made.
-#[derive(Clone, Copy)]
-struct At {
-    ts: u64,
-    cpu: u16,
-    tid: u32,
-}
-
-fn halves(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
-}
-
-fn name_words(name: &str) -> [u64; 2] {
-    let mut bytes = [0; NAME_BYTES];
-    let size = name.len().min(NAME_BYTES - 1);
-    bytes[..size].copy_from_slice(&name.as_bytes()[..size]);
-    let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-    [word(0), word(8)]
-}
-
-/// As the recorder's own (bpf/events.bpf.c) from the bits that the tracepoint shows.
-fn state(bits: u64) -> u8 {
-    match bits & 0xff {
-        0 => p::STATE_PREEMPTED,
-        bits if bits & 1 != 0 => p::STATE_SLEEPS,
-        bits if bits & 2 != 0 => p::STATE_DISK,
-        bits if bits & (4 | 8) != 0 => p::STATE_STOPPED,
-        bits if bits & (0x10 | 0x20) != 0 => p::STATE_DEAD,
-        _ => p::STATE_OTHER,
-    }
-}
-
-fn context(flags: u64) -> u8 {
-    if flags & FLAG_NMI != 0 {
-        p::CONTEXT_NMI
-    } else if flags & FLAG_HARDIRQ != 0 {
-        p::CONTEXT_HARDIRQ
-    } else if flags & FLAG_SOFTIRQ != 0 {
-        p::CONTEXT_SOFTIRQ
-    } else {
-        p::CONTEXT_TASK
-    }
-}
-
-impl Import {
+impl Perf {
     fn take(&mut self, record: &RawEventRecord, format: Option<&Format>) -> Result<()> {
         let common = record.common_data().unwrap_or_default();
         let at = |common: &CommonData| At {
@@ -235,7 +160,7 @@ impl Import {
                 }
                 let [low, high] = name_words(self.names.get(&(fork.ptid as u32)).map_or("", |n| n));
                 let words = [halves(pid, parent), low, high];
-                self.event(
+                self.output.event(
                     at,
                     Kind::Fork,
                     0,
@@ -245,13 +170,10 @@ impl Import {
             }
             Ok(EventRecord::Exit(exit)) => {
                 let words = [u64::from(exit.pid as u32), 0, 0];
-                self.event(at, Kind::Exit, 0, (exit.tid as u32, 0), words)
+                self.output
+                    .event(at, Kind::Exit, 0, (exit.tid as u32, 0), words)
             }
-            Ok(EventRecord::Lost(lost)) => {
-                self.done.lost += lost.count;
-                let since = self.cpus.get(&at.cpu).map_or(0, |cpu| cpu.last_ts);
-                self.event(at, Kind::Lost, 0, (0, 0), [lost.count, since, 0])
-            }
+            Ok(EventRecord::Lost(lost)) => self.output.lost(at, lost.count),
             _ => Ok(()),
         }
     }
@@ -273,9 +195,10 @@ impl Import {
         }
         if is_exec {
             let words = [halves(pid, tid), low, high];
-            return self.event(at, Kind::Exec, 0, (tid, 0), words);
+            return self.output.event(at, Kind::Exec, 0, (tid, 0), words);
         }
-        self.event(at, Kind::Rename, 0, (at.tid, tid), [low, high, 0])
+        self.output
+            .event(at, Kind::Rename, 0, (at.tid, tid), [low, high, 0])
     }
 
     fn sample(&mut self, at: At, sample: &SampleRecord, format: &Format) -> Result<()> {
@@ -284,13 +207,11 @@ impl Import {
         };
         let raw = raw.as_slice();
         let number = |field: &str| format.number(&raw, field).unwrap_or(0);
-        let call = self.calls.get(&at.tid).copied().unwrap_or(0);
         let mut context = context(number("common_flags"));
         match format.name.as_str() {
             "sched_switch" => {
-                let flags = state(number("prev_state"));
                 let threads = (number("prev_pid") as u32, number("next_pid") as u32);
-                self.event(at, Kind::Switch, flags, threads, [call, 0, 0])
+                self.output.switch(at, number("prev_state"), threads)
             }
             "sched_waking" => {
                 let woken = number("pid") as u32;
@@ -298,41 +219,25 @@ impl Import {
                 let timer = self.timers.get(&at.cpu).copied().filter(|_| interrupts);
                 if let Some(timer) = timer {
                     context = p::CONTEXT_TIMER;
-                    self.event(at, Kind::Fire, 0, (at.tid, woken), [timer, 0, 0])?;
+                    self.output
+                        .event(at, Kind::Fire, 0, (at.tid, woken), [timer, 0, 0])?;
                 }
-                let word = call >> p::CALL_SHIFT
-                    | number("target_cpu") << 16 & 0xffff_0000
-                    | (number("prio") & 0xff) << 32;
-                self.event(at, Kind::Waking, context, (at.tid, woken), [word, 0, 0])
+                let place = (number("target_cpu"), number("prio"));
+                self.output.waking(at, context, woken, place)
             }
             "sys_enter" => {
-                let number = number("id");
-                if number >= 0xffff {
-                    return Ok(()); // a call that there is not
-                }
-                let call = Call {
-                    number: number as u16,
-                    first: format.number(&raw, "args").unwrap_or(0),
-                };
-                self.calls.insert(at.tid, call.pack());
-                self.event(at, Kind::Enter, 0, (at.tid, 0), [call.pack(), 0, 0])
+                let first = number("args");
+                self.output.enter(at, number("id"), first)
             }
-            "sys_exit" => {
-                self.calls.remove(&at.tid);
-                let result = Call {
-                    number: number("id") as u16,
-                    first: number("ret"),
-                };
-                self.event(at, Kind::ExitCall, 0, (at.tid, 0), [result.pack(), 0, 0])
-            }
+            "sys_exit" => self.output.exit_call(at, number("id"), number("ret")),
             "signal_generate" => {
-                let word = halves(number("sig") as u32, number("result") as u32);
-                let threads = (at.tid, number("pid") as u32);
-                self.event(at, Kind::Signal, context, threads, [word, 0, 0])
+                let word = (number("sig") as u32, number("result") as u32);
+                self.output.signal(at, context, number("pid") as u32, word)
             }
             "hrtimer_start" if context == p::CONTEXT_TASK => {
                 let word = number("hrtimer");
-                self.event(at, Kind::Arm, 0, (at.tid, 0), [word, 0, 0])
+                self.output
+                    .event(at, Kind::Arm, 0, (at.tid, 0), [word, 0, 0])
             }
             "hrtimer_expire_entry" => {
                 self.timers.insert(at.cpu, number("hrtimer"));
@@ -343,58 +248,17 @@ impl Import {
                 Ok(())
             }
             other => {
-                *self.done.skipped.entry(other.to_owned()).or_default() += 1;
+                self.output.skip(other);
                 Ok(())
             }
         }
     }
 
-    fn event(
-        &mut self,
-        at: At,
-        kind: Kind,
-        flags: u8,
-        (a, b): (u32, u32),
-        words: [u64; 3],
-    ) -> Result<()> {
-        let cpu = self.cpus.entry(at.cpu).or_default();
-        cpu.last_ts = cpu.last_ts.max(at.ts);
-        cpu.events.push(Event {
-            ts: cpu.last_ts,
-            a,
-            b,
-            cpu: at.cpu,
-            kind,
-            flags,
-            stack: 0,
-            words,
-        });
-        if cpu.events.len() >= BLOCK {
-            self.writer
-                .events(at.cpu, &std::mem::take(&mut cpu.events))?;
-        }
-        Ok(())
-    }
-
     fn finish(mut self) -> Result<Imported> {
-        for (number, cpu) in &self.cpus {
-            self.writer.events(*number, &cpu.events)?;
-        }
         for (pid, thread) in &mut self.threads {
             thread.kernel = *pid == KTHREADD || self.kernel.contains(&thread.pid);
         }
-        let threads: Vec<&ThreadFact> = self.threads.values().collect();
-        self.writer.fact(BlockKind::Threads, &threads)?;
-        self.done.events = self.writer.written().events;
-        let end = End {
-            ts: self.cpus.values().map(|cpu| cpu.last_ts).max().unwrap_or(0),
-            reason: "imported".into(),
-            events: self.done.events,
-            lost: self.done.lost,
-            ..End::default()
-        };
-        self.writer.fact(BlockKind::End, &end)?;
-        self.writer.finish()?;
-        Ok(self.done)
+        let threads: Vec<ThreadFact> = self.threads.into_values().collect();
+        self.output.finish(&threads)
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Messages and field numbers are those of perfetto's protos/perfetto/trace; only what is needed is here. Times are ns.
 
+pub mod ftrace;
+
 use std::collections::BTreeSet;
 use std::io::{Result, Write};
 
