@@ -23,6 +23,8 @@ SETTINGS = (
     "settings set target.preload-symbols false",
     "settings set plugin.jit-loader.gdb.enable off",
     "settings set target.process.stop-on-sharedlibrary-events false",
+    # All registers with one question to the server, where each would take one.
+    "settings set plugin.process.gdb-remote.use-g-packet-for-reading true",
     # Nothing is shown at a stop.
     "settings set stop-disassembly-display never",
     "settings set stop-line-count-before 0",
