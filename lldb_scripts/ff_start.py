@@ -10,7 +10,7 @@ import ff_step
 import lldb
 
 _PLACE = re.compile(r"(?P<module>.+)\+0x(?P<offset>[0-9a-fA-F]+)")
-_TICKS = 11  # utime in /proc/PID/task/TID/stat, counted behind the name
+_TICKS = slice(11, 13)  # utime and stime in /proc/PID/task/TID/stat, counted behind the name
 
 
 class Refused(Exception):
@@ -77,8 +77,9 @@ def busiest(process: lldb.SBProcess) -> lldb.SBThread:
     def ticks(thread: lldb.SBThread) -> int:
         path = Path(f"/proc/{process.GetProcessID()}/task/{thread.GetThreadID()}/stat")
         try:
-            return int(path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[_TICKS])
-        except (OSError, IndexError, ValueError):
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            return sum(int(field) for field in fields[_TICKS])
+        except (OSError, ValueError):
             return -1
 
     return max(process, key=ticks)
