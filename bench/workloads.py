@@ -39,7 +39,11 @@ def compile_c(name: str, scratch: Path) -> Path:
     """Compiles ``bench/NAME.c``, once."""
     program = scratch / name
     if not program.exists():
-        subprocess.run(["cc", "-O2", "-pthread", str(HERE / f"{name}.c"), "-o", str(program)], check=True, timeout=60)
+        subprocess.run(
+            ["cc", "-O2", "-mno-red-zone", "-pthread", str(HERE / f"{name}.c"), "-o", str(program)],
+            check=True,
+            timeout=60,
+        )
     return program
 
 
