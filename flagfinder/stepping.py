@@ -29,6 +29,7 @@ _ENDINGS = {
     "limit": "it ends after {steps} instructions, as asked (--max-steps)",
     "left": "it ends where the thread returned from the last function of the traced modules",
     "thread-ended": "it ends with the thread",
+    "flags": "it ends before an instruction that sets flags which no debugger can set, and that must not be stepped",
 }
 
 

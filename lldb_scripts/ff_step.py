@@ -19,7 +19,8 @@ import lldb
 
 REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{number}" for number in range(8, 16)))
 ENDED = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateCrashed, lldb.eStateInvalid, lldb.eStateUnloaded)
-PLAIN, SYSCALL, CALL, RETURN, JUMP, REPEATED = range(6)
+PLAIN, SYSCALL, PUSHES_FLAGS, POPS_FLAGS, CALL, RETURN, JUMP, REPEATED = range(8)
+OUR_WAY = (SYSCALL, POPS_FLAGS)  # not by a plain step
 STEP, REGISTERS_ARE, MOVED, ALLOCATED, FREED, CALLED_OVER = range(6)
 LONGEST = 15  # bytes of an instruction
 MASK = (1 << 64) - 1
@@ -42,8 +43,14 @@ JUMPERS = ("longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "__cxa_throw", 
            "_Unwind_RaiseException")  # fmt: skip
 
 
+POPFQ, IRETQ = b"\x9d", b"\x48\xcf"
+TRAP = 1 << 8
+# CF, PF, AF, ZF, SF, TF, DF, OF, AC; NT, ID.
+SETTABLE, OUT_OF_REACH = 0x40DD5, 0x204000
+
+
 class Ended(Exception):
-    """No more steps; why: ``target-ended``, ``thread-ended``, ``left``, ``limit`` or ``interrupted``."""
+    """No more steps; why: ``target-ended``, ``thread-ended``, ``left``, ``limit``, ``flags`` or ``interrupted``."""
 
 
 class Stepper:
@@ -104,9 +111,8 @@ class Stepper:
                 pc = frame.GetPC()
             kind, reads, after, targets = plan
             read, known = self._operands(frame, reads) if reads else ((), 0)
-            if kind == SYSCALL:
-                self._all_registers()
-                self._step_with_others()
+            if kind in OUR_WAY:
+                self._execute(kind, frame)
             else:
                 thread.StepInstruction(False)
             frame = thread.GetFrameAtIndex(0)
@@ -118,6 +124,8 @@ class Stepper:
             if targets and following not in targets:
                 self._missed(pc, frame)
             else:
+                if kind == PUSHES_FLAGS:
+                    self._clean_pushed_flags(frame.GetSP())
                 words += (STEP, pc, following, known)
                 words += read
                 for name in after:
@@ -131,6 +139,37 @@ class Stepper:
             frame = self._frame()
             pc = frame.GetPC()
         raise Ended("limit")
+
+    def _execute(self, kind: int, frame: lldb.SBFrame) -> None:
+        if kind == SYSCALL:
+            self._all_registers()
+            self._step_with_others()
+        else:
+            self._pop_flags(frame)
+
+    def _pop_flags(self, frame: lldb.SBFrame) -> None:
+        """Does what a popf or iret does. Stepping it would leave the trap flag set in the program for good, and kill
+        it: see ``core/step/src/popped.rs``.
+        """
+        cs, ss, flags = (frame.FindRegister(name).GetValueAsUnsigned() for name in ("cs", "ss", "rflags"))
+        pc, sp, code = frame.GetPC(), frame.GetSP(), self._read(frame.GetPC(), 2)
+        stack = [word for (word,) in struct.iter_unpack("<Q", self._read(sp, 40))]
+        if code[:1] == POPFQ and stack:
+            pc, popped, sp = pc + 1, stack[0], sp + 8
+        elif code == IRETQ and stack[1::3] == [cs, ss]:
+            pc, popped, sp = stack[0], stack[2], stack[3]
+        else:
+            raise Ended("flags")
+        if (flags ^ popped) & OUT_OF_REACH:
+            raise Ended("flags")
+        changed = {"rflags": flags & ~SETTABLE | popped & SETTABLE, "rsp": sp, "rip": pc}
+        for name, value in changed.items():
+            self._frame().FindRegister(name).SetValueFromCString(hex(value))
+
+    def _clean_pushed_flags(self, sp: int) -> None:
+        """Takes the trap flag out: popped after we are gone it would kill the program."""
+        (flags,) = struct.unpack("<Q", self._read(sp, 8))
+        self._process.WriteMemory(sp, struct.pack("<Q", flags & ~TRAP), lldb.SBError())
 
     def _pause(self) -> None:
         self._flush()

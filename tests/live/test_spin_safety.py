@@ -125,41 +125,6 @@ int main(void)
 """
 
 
-# A trap flag that a tracer leaves behind, in the processor or in flags saved meanwhile, kills it or is counted.
-SAVED_FLAGS = r"""
-#include <signal.h>
-#include <stdio.h>
-#include <sys/time.h>
-
-volatile int never;
-static volatile sig_atomic_t ending;
-static unsigned long traps;
-
-static void on_term(int number) { (void)number; ending = 1; }
-static void on_alarm(int number) { (void)number; }
-
-int main(void)
-{
-    struct itimerval often = {{0, 2000}, {0, 2000}};
-    signal(SIGTERM, on_term);
-    signal(SIGALRM, on_alarm);
-    setitimer(ITIMER_REAL, &often, NULL);
-    puts("ready");
-    fflush(stdout);
-    while (!never && !ending) {
-        unsigned long flags;
-        __asm__ volatile("pushfq\n popq %0" : "=r"(flags));
-        traps += flags >> 8 & 1;
-        __asm__ volatile("pushfq\n popfq" ::: "cc", "memory");
-        __asm__ volatile("mov %%rsp, %%rcx\n mov %%ss, %%eax\n push %%rax\n push %%rcx\n pushfq\n"
-                         "mov %%cs, %%eax\n push %%rax\n lea 1f(%%rip), %%rax\n push %%rax\n iretq\n 1:"
-                         ::: "rax", "rcx", "cc", "memory");
-    }
-    return traps != 0;
-}
-"""
-
-
 class Patient:
     """The program above, with a question for its counters."""
 
@@ -234,11 +199,9 @@ def test_rounds_leave_no_trace(patient: Patient) -> None:
 
 @pytest.mark.live
 def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
-    source = tmp_path / "saved_flags.c"
-    source.write_text(SAVED_FLAGS)
-    built = run(["cc", "-O1", "-mno-red-zone", source, "-o", source.with_suffix("")], timeout=60)
-    assert built.returncode == 0, built.stderr
-    program = subprocess.Popen([source.with_suffix("")], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    source, built = Path(__file__).with_name("programs") / "saved_flags.c", tmp_path / "saved_flags"
+    assert run(["cc", "-O1", "-mno-red-zone", source, "-o", built], timeout=60).returncode == 0
+    program = subprocess.Popen([built], stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert program.stdout is not None and program.stdout.readline() == "ready\n"
         for _ in range(10):

@@ -110,6 +110,30 @@ def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Pat
     assert int(flag["address"]["spin"], 16) == announced_flags(log.read_text())[0][0]
 
 
+def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
+    source, built = Path(__file__).parents[1] / "live" / "programs" / "saved_flags.c", tmp_path / "saved_flags"
+    assert run(["cc", "-g", "-O1", "-mno-red-zone", source, "-o", built], timeout=60).returncode == 0
+    with running(built, tmp_path / "log") as process:
+        ran = flagfinder(
+            *(
+                "record",
+                "--tracer",
+                "lldb",
+                "-o",
+                tmp_path / "t.trace",
+                "--max-steps",
+                "500",
+                "--pid",
+                str(process.pid),
+            ),
+            timeout=120,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert_consistent(tmp_path / "t.trace")
+        process.terminate()
+        assert process.wait(timeout=PATIENCE) == 0, "a trap flag was left behind"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path, number: signal.Signals) -> None:
     """A signal to the recorder; the program is killed, as after the limit."""

@@ -11,11 +11,15 @@ use iced_x86::{FlowControl, Mnemonic as M};
 pub enum Kind {
     Plain = 0,
     Syscall = 1,
-    Call = 2,
-    Return = 3,
-    Jump = 4,
+    /// Puts the flags on the stack: the trap flag, too, when it is stepped.
+    PushesFlags = 2,
+    /// Takes the flags from the stack, and must not be stepped (see `popped.rs` of core/step).
+    PopsFlags = 3,
+    Call = 4,
+    Return = 5,
+    Jump = 6,
     /// A repeated string instruction: a step is one round.
-    Repeated = 5,
+    Repeated = 7,
 }
 
 /// A memory operand to read: base + index * scale + displacement, + fs_base.
@@ -86,6 +90,11 @@ fn kind(decoded: &Decoded) -> Kind {
     }
     if decoded.repeated && decoded.instruction.is_string_instruction() {
         return Kind::Repeated;
+    }
+    match decoded.mnemonic {
+        M::Pushf | M::Pushfq => return Kind::PushesFlags,
+        M::Popf | M::Popfd | M::Popfq | M::Iret | M::Iretd | M::Iretq => return Kind::PopsFlags,
+        _ => {}
     }
     match decoded.instruction.flow_control() {
         FlowControl::Call | FlowControl::IndirectCall => Kind::Call,
@@ -168,6 +177,18 @@ mod tests {
         let copy = plan(&[0xf3, 0xa4]); // rep movsb
         assert_eq!((copy.kind, copy.after), (Kind::Repeated, vec![1, 6, 7]));
         assert!(copy.reads.is_empty());
+    }
+
+    #[test]
+    fn flags_on_the_stack_are_told() {
+        assert_eq!(plan(&[0x9c]).kind, Kind::PushesFlags);
+        let popped = plan(&[0x9d]);
+        assert_eq!(
+            (popped.kind, popped.targets),
+            (Kind::PopsFlags, vec![0x1001])
+        );
+        let back = plan(&[0x48, 0xcf]); // iretq
+        assert_eq!((back.kind, back.targets), (Kind::PopsFlags, Vec::new()));
     }
 
     #[test]
