@@ -18,6 +18,7 @@ use crate::report::{DivergenceReport, Report, ThreadName, Verdict};
 use crate::run::Run;
 use crate::spin_loop;
 use crate::syscalls::{self, Role};
+use crate::tasks;
 use crate::trace_window::tail_window;
 use crate::window::Window;
 
@@ -92,7 +93,18 @@ fn analyse<'t>(
             "thread {tid} has no recorded values; record with --level values, or re-record with --values-in"
         )));
     }
-    let Some(mut analysis) = analysis::analyse(&window, &run.names, &preferred, true) else {
+    let names = &run.names;
+    let look = |window: Window| {
+        let analysis = analysis::analyse(&window, names, &preferred, true)?;
+        Some((window, analysis))
+    };
+    let of_task = |task: Window| {
+        let (task, mut analysis) = look(task)?;
+        tasks::polls(&mut analysis, &task, names).then_some((task, analysis))
+    };
+    let tasks = tasks::windows(&window);
+    let found = tasks.into_iter().find_map(of_task).or_else(|| look(window));
+    let Some((window, mut analysis)) = found else {
         return Ok(Err(format!("thread {tid} repeats nothing at its end")));
     };
     if analysis.finds_nothing(&window) {

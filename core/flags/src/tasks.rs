@@ -95,6 +95,7 @@ pub fn polls(analysis: &mut Analysis, window: &Window, names: &Names) -> bool {
         false => often(&|step| window.comes_from_call(step)),
     };
     analysis.of_task = true;
+    analysis.of_goroutine = is_go;
     if matches!(
         analysis.kind,
         LoopKind::Busy | LoopKind::Pause | LoopKind::Lock
