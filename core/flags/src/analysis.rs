@@ -68,8 +68,6 @@ pub struct Analysis {
     pub interprets: bool,
     /// The window is that of one task of several (see `tasks.rs`).
     pub of_task: bool,
-    /// That task is a goroutine: nobody else has anything on its stack.
-    pub of_goroutine: bool,
 }
 
 /// Size of the C library's and the loader's own frames' modules: by file name.
@@ -153,7 +151,6 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         same_again,
         interprets: interpreter::interprets(window, &spin),
         of_task: false,
-        of_goroutine: false,
         spin,
     })
 }

@@ -159,6 +159,24 @@ impl Expression {
         }
     }
 
+    /// Loads of these words become the numbers that they read.
+    pub fn settle(&mut self, is_settled: &dyn Fn(u64) -> bool) {
+        match self {
+            Expression::Load { address, value, .. } if is_settled(*address) => {
+                *self = Expression::Number(*value);
+            }
+            Expression::Binary(_, a, b) => {
+                a.settle(is_settled);
+                b.settle(is_settled);
+            }
+            Expression::Test(_, _, sides) => {
+                sides.0.settle(is_settled);
+                sides.1.settle(is_settled);
+            }
+            _ => {}
+        }
+    }
+
     pub fn render(&self, name: &dyn Fn(u64) -> String, out: &mut String) {
         use fmt::Write;
         match self {

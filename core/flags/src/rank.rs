@@ -46,9 +46,6 @@ const GUARDS: usize = 3;
 /// Fewer iterations of a loop that does work, or of a task, may be any part of a longer piece of it.
 const FEW: u64 = 4;
 
-/// Frames of a goroutine's stack are seldom more.
-const FRAMES: u64 = 64 << 10;
-
 struct Scale {
     score: f64,
     evidence: Vec<String>,
@@ -150,17 +147,7 @@ impl ExitDepths {
     }
 }
 
-fn usable(
-    candidate: &Candidate,
-    window: &Window,
-    analysis: &Analysis,
-    names: &Names,
-    tid: u32,
-) -> bool {
-    let on_stack = candidate.address.wrapping_sub(window.rsp(candidate.step)) < FRAMES;
-    if analysis.of_goroutine && on_stack {
-        return false;
-    }
+fn usable(candidate: &Candidate, names: &Names, tid: u32) -> bool {
     let fixed = match candidate.kind {
         DataKind::ReadOnly | DataKind::Linkage | DataKind::Code | DataKind::Kernel => true,
         // Another thread's tells whether that one has ended: pthread_tryjoin_np.
@@ -186,7 +173,7 @@ fn one(
     index: usize,
 ) -> Option<Ranked> {
     let candidate = &analysis.candidates[index];
-    if !usable(candidate, window, analysis, names, tid) {
+    if !usable(candidate, names, tid) {
         return None;
     }
     let mut scale = Scale {

@@ -7,7 +7,7 @@
 use flagfinder_code::Names;
 use iced_x86::{Mnemonic, OpKind, Register};
 
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, Candidate};
 use crate::report::LoopKind;
 use crate::window::Window;
 
@@ -48,6 +48,21 @@ pub fn windows(window: &Window) -> Vec<Window> {
     tasks.sort_by_key(|stretches| std::cmp::Reverse(steps(stretches)));
     let cut = |stretches: &Vec<(u32, u32)>| window.stretches(stretches);
     tasks.iter().map(cut).collect()
+}
+
+/// Nobody else has anything on a goroutine's stack: what is read there and stays the same is no flag, but a number.
+fn settle_own_stack(analysis: &mut Analysis, window: &Window) {
+    let is_own = |word: &Candidate| {
+        let rsp = window.rsp(word.step);
+        word.steady && word.address.wrapping_sub(rsp) < FRAME_MOST
+    };
+    let (own, others): (Vec<_>, Vec<_>) = analysis.candidates.drain(..).partition(is_own);
+    analysis.candidates = others;
+    let is_settled = |address: u64| own.iter().any(|word| word.address == address);
+    for condition in analysis.conditions.iter_mut().flatten() {
+        condition.left.settle(&is_settled);
+        condition.right.settle(&is_settled);
+    }
 }
 
 /// Does the thread run on another stack from the step on?
@@ -95,7 +110,9 @@ pub fn polls(analysis: &mut Analysis, window: &Window, names: &Names) -> bool {
         false => often(&|step| window.comes_from_call(step)),
     };
     analysis.of_task = true;
-    analysis.of_goroutine = is_go;
+    if is_go {
+        settle_own_stack(analysis, window);
+    }
     if matches!(
         analysis.kind,
         LoopKind::Busy | LoopKind::Pause | LoopKind::Lock
