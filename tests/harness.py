@@ -19,7 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
+
+import flagfinder as ff
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGFINDER = shlex.split(os.environ.get("FF_COMMAND", f"{shlex.quote(sys.executable)} -P -m flagfinder"))
@@ -148,6 +151,17 @@ def diff(normal: Path, spin: Path, *options: str, timeout: float = 300) -> dict[
     assert (ran.returncode == 0) == found, f"exit {ran.returncode} with verdict {result['verdict']}"
     assert bool(result["flags"]) == found, f"verdict {result['verdict']} with {len(result['flags'])} flags"
     return result
+
+
+def own_blocks(trace: Path, program: Path) -> list[tuple[int, int, int]]:
+    """(offset, bytes, instructions) of each block of the program's own file, as its first thread executed them."""
+    thread = ff.open_trace(trace).threads[0]
+    table = thread.process.block_table
+    numbers = [number for number, module in enumerate(thread.process.modules) if module.path == str(program)]
+    rows = thread.blocks()
+    rows = rows[np.isin(table.module[rows], numbers)]
+    columns = (table.offset[rows].tolist(), table.size[rows].tolist(), table.instructions[rows].tolist())
+    return list(zip(*columns, strict=True))
 
 
 def assert_four_parts(stderr: str, found: str) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import pytest
-from harness import announced_flags, assert_consistent, diff, live_or_skip, record
+from harness import announced_flags, assert_consistent, diff, live_or_skip, own_blocks, record
 
 import flagfinder as ff
 from flagfinder.trappers.lldb_helper import find_lldb
@@ -20,17 +19,6 @@ pytest.importorskip("frida", reason="the frida tracer is an extra")
 
 TRACERS = ("dynamorio", "frida", "lldb")
 GETPPID = 110  # the only one that waits.c makes while it works
-
-
-def addresses(trace: Path, program: Path) -> list[tuple[int, int, int]]:
-    """(offset, bytes, instructions) of each block of the program's own file, as its first thread executed them."""
-    thread = ff.open_trace(trace).threads[0]
-    table = thread.process.block_table
-    numbers = [number for number, module in enumerate(thread.process.modules) if module.path == str(program)]
-    rows = thread.blocks()
-    rows = rows[np.isin(table.module[rows], numbers)]
-    columns = (table.offset[rows].tolist(), table.size[rows].tolist(), table.instructions[rows].tolist())
-    return list(zip(*columns, strict=True))
 
 
 def calls(trace: Path) -> list[int]:
@@ -62,11 +50,11 @@ def test_all_three_record_the_same(program: Callable[..., Path], tracer: None, t
     spin["lldb"] = recorded("lldb", "spin", "--from-break", "wait_for_it", "--max-steps", "200")
     part = recorded("lldb", "plain", "--from-break", "work", "--max-steps", "1500")
 
-    blocks, made = addresses(part, waits), calls(part)
+    blocks, made = own_blocks(part, waits), calls(part)
     assert len(blocks) > 100
     assert made
     for name in TRACERS[:2]:
-        others = addresses(normal[name], waits)
+        others = own_blocks(normal[name], waits)
         first = others.index(blocks[0])
         assert others[first : first + len(blocks)] == blocks, name
         assert list(islice(calls(normal[name]), len(made))) == made, name

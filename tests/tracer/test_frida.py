@@ -8,9 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from harness import Recording, announced_flags, assert_consistent, assert_four_parts, diff, flagfinder, record, run
+from harness import (
+    Recording,
+    announced_flags,
+    assert_consistent,
+    assert_four_parts,
+    diff,
+    flagfinder,
+    own_blocks,
+    record,
+    run,
+)
 
 import flagfinder as ff
 from flagfinder import stalker
@@ -25,17 +34,6 @@ def by_frida(trace: Path, command: list[str | Path], *options: str) -> Recording
     recording = record(trace, command, "--tracer", "frida", *options)
     assert_consistent(trace)
     return recording
-
-
-def own_blocks(trace: Path, program: Path) -> list[tuple[int, int, int]]:
-    """(offset, bytes, instructions) of each block of the program's own file, as its first thread executed them."""
-    thread = ff.open_trace(trace).threads[0]
-    table = thread.process.block_table
-    numbers = [number for number, module in enumerate(thread.process.modules) if module.path == str(program)]
-    rows = thread.blocks()
-    rows = rows[np.isin(table.module[rows], numbers)]
-    columns = (table.offset[rows].tolist(), table.size[rows].tolist(), table.instructions[rows].tolist())
-    return list(zip(*columns, strict=True))
 
 
 @pytest.mark.live
