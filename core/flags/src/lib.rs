@@ -128,18 +128,24 @@ pub fn find_in_live_window(
     }
 }
 
-/// Does the window hold enough iterations to judge by?
-pub fn has_loop(window: &Window, iterations: u64) -> bool {
-    loop_iterations(window) >= iterations
+/// What tells whether a window is long enough to judge by.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Whole iterations of the loop at the window's end.
+    pub iterations: u64,
+    /// They are an interpreter's: many of them may be one of the loop that it runs.
+    pub interprets: bool,
+    /// Something but the thread itself decides when the loop is left. If not, it may be the pause within another,
+    /// of which the window shows too little.
+    pub waits_for_others: bool,
 }
 
-/// Whole iterations of the loop at the window's end; 0 without one.
-pub fn loop_iterations(window: &Window) -> u64 {
-    spin_loop::find(window, &[]).map_or(0, |spin| spin.iterations)
-}
-
-/// Does anything but the thread itself decide when the loop at the window's end is left? If not, it may be the
-/// pause within another, of which the window shows too little.
-pub fn waits_for_others(window: &Window) -> bool {
-    spin_loop::find(window, &[]).is_some_and(|spin| analysis::waits_for_others(window, &spin))
+/// Looks at the loop at the window's end; `None` without one.
+pub fn seen(window: &Window) -> Option<Seen> {
+    let spin = spin_loop::find(window, &[])?;
+    Some(Seen {
+        iterations: spin.iterations,
+        interprets: interpreter::interprets(window, &spin),
+        waits_for_others: analysis::waits_for_others(window, &spin),
+    })
 }

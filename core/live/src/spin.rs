@@ -5,10 +5,8 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{Names, NamesInput};
-use flagfinder_flags::{
-    find_in_live_window, loop_iterations, waits_for_others, LoopKind, Report, ThreadName,
-};
-use flagfinder_step::{step_thread, Ended, Helper, Limits, StepError};
+use flagfinder_flags::{find_in_live_window, seen, LoopKind, Report, Seen, ThreadName};
+use flagfinder_step::{places, step_thread, Ended, Helper, Limits, StepError};
 use serde::Serialize;
 use serde_json::{json, Value};
 
@@ -99,13 +97,18 @@ pub fn spin(
         stepped: chosen.clone(),
     });
     let mut helpers = Vec::new();
-    for &tid in &chosen {
+    for (&tid, processor) in chosen.iter().zip(places(&chosen)) {
         let name = threads.iter().find(|(a, _)| a.tid == tid);
         let name = name.map_or_else(String::new, |(a, _)| a.name.clone());
         let title = format!("ff-step: holds thread {tid} of process {pid}; end it with SIGTERM only, SIGKILL would hurt that process");
-        let budget = options.budget;
+        let limits = Limits {
+            pause: options.budget,
+            time: WALL.max(options.budget * 2),
+            processor,
+            ..Limits::default()
+        };
         let helper = Helper::start(&title, move || {
-            let found = look(pid, tid, name, budget);
+            let found = look(pid, tid, name, &limits);
             serde_json::to_vec(&found.unwrap_or_else(Finding::failed)).unwrap_or_default()
         })?;
         helpers.push((tid, helper));
@@ -231,21 +234,25 @@ impl Finding {
     }
 }
 
-/// Steps the thread and looks for its flag. Runs in the helper.
-fn look(pid: u32, tid: u32, name: String, budget: Duration) -> Result<Finding, StepError> {
-    let limits = Limits {
-        pause: budget,
-        time: WALL.max(budget * 2),
-        ..Limits::default()
+/// How many times the iterations an interpreter's loop needs: one for each piece of the program that it runs.
+const PIECES: u64 = 10;
+
+/// The longer it took, the fewer iterations must do.
+fn is_enough(seen: &Seen, waited: Duration) -> bool {
+    let wanted = match waited {
+        _ if waited > WALL * 3 / 5 => 4,
+        _ if waited > WALL / 4 => 12,
+        _ => 40,
     };
+    let pieces = if seen.interprets { PIECES } else { 1 };
+    seen.waits_for_others && seen.iterations >= wanted * pieces
+}
+
+/// Steps the thread and looks for its flag. Runs in the helper.
+fn look(pid: u32, tid: u32, name: String, limits: &Limits) -> Result<Finding, StepError> {
     let begin = Instant::now();
-    let stepped = step_thread(tid, &limits, |window| {
-        let iterations = loop_iterations(window);
-        let waited = begin.elapsed();
-        let many = iterations >= 40
-            || (waited > WALL / 4 && iterations >= 12)
-            || (waited > WALL * 3 / 5 && iterations >= 4);
-        many && waits_for_others(window)
+    let stepped = step_thread(tid, limits, |window| {
+        seen(window).is_some_and(|seen| is_enough(&seen, begin.elapsed()))
     })?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let input = NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?;

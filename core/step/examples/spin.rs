@@ -1,7 +1,7 @@
 //! `spin PID TID [STEPS]`: steps the thread and prints the report on it as JSON.
 
 use flagfinder_code::{Names, NamesInput};
-use flagfinder_flags::{find_in_window, has_loop, ThreadName};
+use flagfinder_flags::{find_in_window, seen, ThreadName};
 use flagfinder_step::{step_thread, Limits};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,7 +13,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         steps,
         ..Limits::default()
     };
-    let stepped = step_thread(tid, &limits, |window| has_loop(window, 40))?;
+    let stepped = step_thread(tid, &limits, |window| {
+        seen(window).is_some_and(|seen| seen.iterations >= 40)
+    })?;
     let window = stepped.window;
     let names = Names::new(NamesInput::from_live(pid)?);
     let name = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"))?;

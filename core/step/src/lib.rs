@@ -8,6 +8,7 @@
 
 mod error;
 mod helper;
+mod pin;
 mod popped;
 mod ptrace;
 mod registers;
@@ -16,4 +17,5 @@ mod stepper;
 
 pub use error::StepError;
 pub use helper::Helper;
+pub use pin::places;
 pub use stepper::{step_thread, Ended, Limits, Stepped};

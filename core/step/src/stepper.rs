@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::Hasher;
 
 use crate::error::Result;
+use crate::pin::{self, Pin};
 use crate::ptrace::{Stop, Tracee};
 use crate::{helper, popped, registers, restart};
 
@@ -26,6 +27,8 @@ pub struct Limits {
     pub time: Duration,
     /// Longest wait for one system call to return.
     pub syscall: Duration,
+    /// Where the thread is stepped; `None`: wherever it runs.
+    pub processor: Option<usize>,
 }
 
 impl Default for Limits {
@@ -35,6 +38,7 @@ impl Default for Limits {
             pause: Duration::from_millis(800),
             time: Duration::from_millis(2000),
             syscall: Duration::from_secs(1),
+            processor: None,
         }
     }
 }
@@ -126,11 +130,13 @@ impl Stepper {
         if restart::is_pending(&now) {
             now = restart::before_call(&now);
         }
-        let mut moved = 0;
+        let mut processor = limits.processor;
+        let mut pin = None;
         loop {
-            if self.window.len() >= moved {
-                moved += 500;
-                beside(tracee.tid);
+            if let Some(number) = processor.filter(|_| pin.is_none()) {
+                pin = Pin::to(number, tracee.tid);
+                // Refused once, refused again.
+                processor = pin.is_some().then_some(number);
             }
             let spent = begin.elapsed();
             let held = spent.saturating_sub(self.asleep);
@@ -158,6 +164,9 @@ impl Stepper {
             let in_syscall = is(is_syscall);
             if delivers || (in_syscall && restart::needs_own_mask(now.rax)) {
                 tracee.release_signals();
+            }
+            if in_syscall && pin::is_seen_by(now.rax) {
+                pin = None;
             }
             tracee.step(is(pushes_flags))?;
             let called = Instant::now();
@@ -320,21 +329,4 @@ impl Stepper {
 
 fn pushes_flags(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Pushf | Mnemonic::Pushfq)
-}
-
-/// Runs this process on the thread's processor: handing over to a neighbour there is several
-/// times cheaper than waking another processor. The thread itself is not moved.
-fn beside(tid: i32) {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-    let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    const PROCESSOR: usize = 39;
-    let field = behind_name.split_whitespace().nth(PROCESSOR - 3);
-    if let Some(processor) = field.and_then(|text| text.parse::<usize>().ok()) {
-        // SAFETY: a set of our own; a refusal only costs time.
-        unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(processor, &mut set);
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-        }
-    }
 }
