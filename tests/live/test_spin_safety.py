@@ -154,11 +154,11 @@ class Patient:
         assert self.process.wait(timeout=20) == 0
 
     def states(self) -> dict[str, list[str]]:
-        """Signal masks and tracers of all threads."""
+        """Signal masks, tracers and processors of all threads."""
         found = {}
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             lines = (task / "status").read_text().splitlines()
-            found[task.name] = [line for line in lines if line.startswith(("SigBlk", "TracerPid"))]
+            found[task.name] = [line for line in lines if line.startswith(("SigBlk", "TracerPid", "Cpus_allowed:"))]
         return found
 
     def is_traced(self) -> bool:
@@ -193,14 +193,17 @@ def test_rounds_leave_no_trace(patient: Patient) -> None:
         assert report.flag is not None and report.flag.symbol == "never", f"round {round_}: {report.raw}"
         later = patient.counters()
         assert later[0] > alarms and later[1] == asked + 1 and later[2] == wrong == 0
-    assert patient.states() == before, "signal masks changed, or a thread is still traced"
+    assert patient.states() == before, "signal masks or processors changed, or a thread is still traced"
     patient.end()
 
 
-@pytest.mark.live
-def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
-    source, built = Path(__file__).with_name("programs") / "saved_flags.c", tmp_path / "saved_flags"
-    assert run(["cc", "-O1", "-mno-red-zone", source, "-o", built], timeout=60).returncode == 0
+def look_ten_times(source: str, folder: Path, *flags: str) -> None:
+    """The program counts what goes wrong with it; when it is asked to end, it exits with 0 if nothing did."""
+    built = folder / "patient"
+    compiled = run(
+        ["cc", "-O1", "-pthread", *flags, Path(__file__).with_name("programs") / source, "-o", built], timeout=60
+    )
+    assert compiled.returncode == 0, compiled.stderr
     program = subprocess.Popen([built], stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert program.stdout is not None and program.stdout.readline() == "ready\n"
@@ -208,9 +211,19 @@ def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
             report = api.spin(program.pid, budget=0.1)
             assert report.flag is not None and report.flag.symbol == "never", report.raw
         program.terminate()
-        assert program.wait(timeout=20) == 0, "a trap flag was left behind"
+        assert program.wait(timeout=20) == 0, "something that a tracer does showed"
     finally:
         kill_session(program)
+
+
+@pytest.mark.live
+def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
+    look_ten_times("saved_flags.c", tmp_path, "-mno-red-zone")
+
+
+@pytest.mark.live
+def test_a_program_that_looks_at_its_processors_sees_its_own(tmp_path: Path) -> None:
+    look_ten_times("affinity.c", tmp_path)
 
 
 @pytest.mark.live

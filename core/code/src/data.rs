@@ -40,7 +40,7 @@ impl Names {
     pub fn is_fixed(&self, address: u64) -> bool {
         match self.locate(address) {
             Some((module, offset)) => matches!(
-                self.module_data(module, offset).kind,
+                self.module_kind(module, offset),
                 DataKind::ReadOnly | DataKind::Linkage | DataKind::Kernel
             ),
             None => self

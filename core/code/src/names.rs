@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use flagfinder_trace::Segment;
 use rustc_hash::FxHashMap;
@@ -61,6 +61,8 @@ pub struct Names {
     layout: OnceLock<Vec<Option<u64>>>,
     /// By allocation's address: callers beyond its site, innermost first.
     outer_callers: FxHashMap<u64, Vec<u64>>,
+    /// What [`Names::module_data`] said, by module and offset: each reads through a compilation unit's types.
+    told: RwLock<FxHashMap<(usize, u64), DataName>>,
 }
 
 impl Names {
@@ -74,6 +76,7 @@ impl Names {
             extents,
             layout: OnceLock::new(),
             outer_callers: FxHashMap::default(),
+            told: RwLock::default(),
         }
     }
 
@@ -265,6 +268,18 @@ impl Names {
 
     /// A word in a module's segment.
     pub(crate) fn module_data(&self, index: usize, offset: u64) -> DataName {
+        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(name) = told.get(&(index, offset)) {
+            return name.clone();
+        }
+        drop(told);
+        let name = self.find_module_data(index, offset);
+        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
+        told.insert((index, offset), name.clone());
+        name
+    }
+
+    fn find_module_data(&self, index: usize, offset: u64) -> DataName {
         let module = &self.input.modules[index];
         let image = self.image(index);
         let kind = self.module_kind(index, offset);
@@ -318,7 +333,7 @@ impl Names {
         }
     }
 
-    fn module_kind(&self, index: usize, offset: u64) -> DataKind {
+    pub(crate) fn module_kind(&self, index: usize, offset: u64) -> DataKind {
         let image = self.image(index);
         let module = &self.input.modules[index];
         if !module.path.starts_with('/') {

@@ -5,7 +5,9 @@ use std::os::unix::fs::FileExt;
 
 use flagfinder_code::Names;
 use flagfinder_flags::LiveMemory;
-use object::{Object, ObjectSegment};
+use object::elf::{FileHeader64, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, ReadCache};
 
 /// Reads through /proc/PID/mem; nothing is stopped.
 pub struct Memory {
@@ -56,19 +58,25 @@ impl LiveMemory for NamedMemory<'_> {
             segments.any(|s| (s.start..s.end).contains(&address))
         })?;
         let offset = address.wrapping_sub(module.base);
-        let content = std::fs::read(&module.file).ok()?;
-        let parsed = object::File::parse(&content[..]).ok()?;
-        let segment = parsed
-            .segments()
-            .find(|s| (s.address()..s.address() + s.size()).contains(&offset))?;
-        let data = segment.data().ok()?;
-        let at = usize::try_from(offset - segment.address()).ok()?;
+        let file = File::open(&module.file).ok()?;
+        let content = ReadCache::new(&file);
+        let header = FileHeader64::<Endianness>::parse(&content).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, &content).ok()?.iter();
+        let mut loaded = segments.filter(|s| s.p_type(endian) == PT_LOAD);
+        let (segment, at) = loaded.find_map(|segment| {
+            let at = offset.checked_sub(segment.p_vaddr(endian))?;
+            (at < segment.p_memsz(endian)).then_some((segment, at))
+        })?;
         // Beyond the file's part lies .bss: zeroes.
         let mut word = [0u8; 8];
-        let wanted = (bytes as usize).min(8);
-        for (index, byte) in word[..wanted].iter_mut().enumerate() {
-            *byte = data.get(at + index).copied().unwrap_or(0);
-        }
+        let in_file = segment.p_filesz(endian).saturating_sub(at).min(8) as usize;
+        let wanted = in_file.min(bytes as usize);
+        file.read_exact_at(
+            &mut word[..wanted],
+            segment.p_offset(endian).checked_add(at)?,
+        )
+        .ok()?;
         Some(u64::from_le_bytes(word))
     }
 }
