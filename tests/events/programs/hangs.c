@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 15, HANG = 12, SERVERS = 3, WORK_US = 2000, HANG_MS = 400, LOADED_US = 60000 };
+enum { ROUNDS = 15, HANG = 12, SERVERS = 3, WORK_US = 2000, HANG_MS = 400, LOADED_US = 200000 };
 
 static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t second = PTHREAD_MUTEX_INITIALIZER;

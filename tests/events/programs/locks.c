@@ -4,6 +4,7 @@
  * inversion: main waits for a lock whose holder is less urgent, and has its CPU taken by others that compute. All on one CPU.
  * handoff: a condition is signalled by a thread that computes first. */
 #define _GNU_SOURCE
+#include "asleep.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -15,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOADED_US = 60000, WORK_MS = 40, BACKGROUND = 3, BASE = 4, RIVAL = 5, LESS_URGENT = 15 };
+enum { LOADED_US = 200000, WORK_MS = 40, BACKGROUND = 3, BASE = 4, RIVAL = 5, LESS_URGENT = 15 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -59,6 +60,8 @@ static void *hold(void *nice_value)
     usleep(1000); /* a wake tells the priority */
     pthread_mutex_lock(&lock);
     pthread_barrier_wait(&together);
+    if (!nice_value) /* else its rivals keep it from being done too early */
+        until_sleeping(getpid(), SYS_futex);
     compute_for_a_while();
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -81,6 +84,7 @@ static void *signal_late(void *unused)
     (void)unused;
     tell("holder");
     pthread_barrier_wait(&together);
+    until_sleeping(getpid(), SYS_futex);
     compute_for_a_while();
     pthread_mutex_lock(&lock);
     done = 1;

@@ -1,5 +1,9 @@
-/* Threads and processes that wake each other in one known way, ROUNDS times. Prints `NAME TID` for each role. */
+/* Threads and processes that wake each other in one known way, ROUNDS times. Prints `NAME TID` for each role.
+ *
+ * Nobody is woken before it sleeps (asleep.h), and who is woken by a timer goes on until it has slept often enough: a
+ * tick that found nobody waiting woke nobody. */
 #define _GNU_SOURCE
+#include "asleep.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -9,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
@@ -31,12 +36,21 @@ static void tell(const char *role)
     fflush(stdout);
 }
 
+/* How often this thread has given up its CPU to wait. */
+static long sleeps(void)
+{
+    struct rusage used;
+    if (getrusage(RUSAGE_THREAD, &used))
+        abort();
+    return used.ru_nvcsw;
+}
+
 static void *signal_condition(void *unused)
 {
     (void)unused;
     tell("waker");
     for (int i = 1; i <= ROUNDS; i++) {
-        usleep(PAUSE_US);
+        until_sleeping(waiter_tid, SYS_futex);
         pthread_mutex_lock(&lock);
         value = i;
         pthread_mutex_unlock(&lock);
@@ -52,7 +66,7 @@ static void *hold_mutex(void *unused)
     for (int i = 0; i < ROUNDS; i++) {
         pthread_mutex_lock(&lock);
         pthread_barrier_wait(&together);
-        usleep(PAUSE_US);
+        until_sleeping(waiter_tid, SYS_futex);
         pthread_mutex_unlock(&lock);
         pthread_barrier_wait(&together);
     }
@@ -64,7 +78,7 @@ static void *write_number(void *unused)
     (void)unused;
     tell("waker");
     for (uint64_t i = 1; i <= ROUNDS; i++) {
-        usleep(PAUSE_US);
+        until_sleeping(waiter_tid, SYS_read);
         if (write(waker_fd, &i, sizeof i) != sizeof i)
             abort();
     }
@@ -76,7 +90,7 @@ static void *send_signals(void *unused)
     (void)unused;
     tell("waker");
     for (int i = 0; i < ROUNDS; i++) {
-        usleep(PAUSE_US);
+        until_sleeping(waiter_tid, SYS_pause);
         syscall(SYS_tgkill, getpid(), waiter_tid, SIGUSR1);
     }
     return NULL;
@@ -93,12 +107,17 @@ static void ignore(int number)
     (void)number;
 }
 
-static void read_all(int fd)
+static void read_once(int fd)
 {
     uint64_t number;
+    if (read(fd, &number, sizeof number) <= 0)
+        abort();
+}
+
+static void read_all(int fd)
+{
     for (int i = 0; i < ROUNDS; i++)
-        if (read(fd, &number, sizeof number) <= 0)
-            abort();
+        read_once(fd);
 }
 
 /* A UDP socket bound to loopback; `to` becomes its address. */
@@ -122,20 +141,27 @@ static void chain(void)
         if (pipe(pipes[i]))
             abort();
     const char *names[] = {"second", "third"};
-    for (int i = 0; i < 2; i++) {
-        if (fork() == 0) {
-            tell(names[i]);
-            uint64_t number;
-            for (int round = 0; round < ROUNDS; round++)
-                if (read(pipes[i][0], &number, sizeof number) <= 0 || usleep(PAUSE_US) ||
-                    write(pipes[i + 1][1], &number, sizeof number) <= 0)
-                    abort();
-            _exit(0);
+    pid_t next = getpid();
+    for (int i = 1; i >= 0; i--) {
+        pid_t child = fork();
+        if (child) {
+            next = child;
+            continue;
         }
+        tell(names[i]);
+        uint64_t number;
+        for (int round = 0; round < ROUNDS; round++) {
+            if (read(pipes[i][0], &number, sizeof number) <= 0)
+                abort();
+            until_sleeping(next, SYS_read);
+            if (write(pipes[i + 1][1], &number, sizeof number) <= 0)
+                abort();
+        }
+        _exit(0);
     }
     tell("first");
     for (uint64_t round = 0; round < ROUNDS; round++) {
-        usleep(PAUSE_US);
+        until_sleeping(next, SYS_read);
         if (write(pipes[0][1], &round, sizeof round) <= 0 || read(pipes[2][0], &round, sizeof round) <= 0)
             abort();
     }
@@ -245,10 +271,11 @@ int main(int count, char **words)
         int fd = timerfd_create(CLOCK_MONOTONIC, 0);
         struct itimerspec every = {{0, PAUSE_US * 1000}, {0, PAUSE_US * 1000}};
         timerfd_settime(fd, 0, &every, NULL);
-        read_all(fd);
+        for (long before = sleeps(); sleeps() < before + ROUNDS;)
+            read_once(fd);
     } else if (!strcmp(mode, "sleep")) {
         has_thread = 0;
-        for (int i = 0; i < ROUNDS; i++)
+        for (long before = sleeps(); sleeps() < before + ROUNDS;)
             usleep(PAUSE_US);
     } else if (!strcmp(mode, "chain")) {
         has_thread = 0;
