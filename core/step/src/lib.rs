@@ -2,7 +2,7 @@
 //!
 //! In: a process and a thread id. Out: what the thread executed, instruction by
 //! instruction. Only that thread stops; asynchronous signals wait until it is let go.
-//! Blind spots: about 20 us a step; a thread that never leaves a system call yields
+//! Blind spots: about 30 us a step; a thread that never leaves a system call yields
 //! nothing; loaded values are read just before the instruction and may race; a restartable
 //! sequence (rseq) never gets through while it is stepped.
 
