@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use flagfinder_trace::Segment;
 use rustc_hash::FxHashMap;
@@ -14,6 +14,7 @@ use crate::module::ModuleIdentity;
 use crate::name::{Code, DataHome, DataKind, DataName};
 use crate::symbols::{demangle, with_offset};
 use crate::tls::static_layout;
+use crate::typed::Variable;
 
 /// Symbols without a size are not asked for.
 const NOWHERE: Range<u64> = 0..0;
@@ -63,6 +64,8 @@ pub struct Names {
     outer_callers: FxHashMap<u64, Vec<u64>>,
     /// What [`Names::module_data`] said, by module and offset: each reads through a compilation unit's types.
     told: RwLock<FxHashMap<(usize, u64), DataName>>,
+    /// What [`Names::variables`] said, by address: each reads through a function's scopes.
+    pub(crate) variables: RwLock<FxHashMap<u64, Arc<[Variable]>>>,
 }
 
 impl Names {
@@ -77,6 +80,7 @@ impl Names {
             layout: OnceLock::new(),
             outer_callers: FxHashMap::default(),
             told: RwLock::default(),
+            variables: RwLock::default(),
         }
     }
 

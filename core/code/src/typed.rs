@@ -1,6 +1,8 @@
 //! Variables and types by address: what lies in a register or at an address, and what it
 //! is part of.
 
+use std::sync::{Arc, PoisonError};
+
 use crate::debug::TypeId;
 use crate::names::Names;
 use crate::scope::ValuePlace;
@@ -41,7 +43,25 @@ pub struct VariableWord {
 impl Names {
     /// The variables that are visible before the instruction at an address, those of
     /// the innermost scope first. Empty without debug information.
-    pub fn variables(&self, pc: u64) -> Vec<Variable> {
+    pub fn variables(&self, pc: u64) -> Arc<[Variable]> {
+        let known = self
+            .variables
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(variables) = known.get(&pc) {
+            return Arc::clone(variables);
+        }
+        drop(known);
+        let found: Arc<[Variable]> = self.find_variables(pc).into();
+        let mut known = self
+            .variables
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        known.insert(pc, Arc::clone(&found));
+        found
+    }
+
+    fn find_variables(&self, pc: u64) -> Vec<Variable> {
         let Some((module, offset)) = self.locate(pc) else {
             return Vec::new();
         };
@@ -85,7 +105,7 @@ impl Names {
                 (register == wanted).then_some(cfa?.wrapping_add_signed(add.checked_neg()?))
             })
         };
-        self.variables(pc).into_iter().find_map(|variable| {
+        self.variables(pc).iter().find_map(|variable| {
             let start = match variable.place {
                 ValuePlace::Memory { register, add } => known(register)?.wrapping_add_signed(add),
                 ValuePlace::Frame { add } => cfa?.wrapping_add_signed(add),
@@ -93,7 +113,7 @@ impl Names {
             };
             let offset = address.checked_sub(start)?.checked_add(variable.part)?;
             let word = self.word(variable.kind, offset)?;
-            let name = variable.name;
+            let name = variable.name.clone();
             Some(VariableWord { name, word })
         })
     }

@@ -143,7 +143,7 @@ impl<'a> Explorer<'a> {
     fn whole(&self, step: u32, address: u64) -> Option<Reached> {
         self.names
             .variables(self.window.pc(step))
-            .into_iter()
+            .iter()
             .find_map(|variable| {
                 let ValuePlace::Register { register, add } = variable.place else {
                     return None;
@@ -259,13 +259,14 @@ impl<'a> Explorer<'a> {
 
     fn held_at(&self, pc: u64, register: u8, value: u64, target: u64) -> Option<Pointer> {
         let mut best: Option<(u64, Pointer)> = None;
-        for variable in self.names.variables(pc) {
-            let ValuePlace::Register { register: at, add } = variable.place else {
-                continue;
+        for variable in self.names.variables(pc).iter() {
+            let add = match variable.place {
+                ValuePlace::Register { register: at, add } if at == register => add,
+                _ => continue,
             };
             let word = self.names.word(variable.kind, variable.part);
             let pointee = word.as_ref().and_then(|w| self.names.pointee(w.kind));
-            let (Some(word), Some(pointee), true) = (word, pointee, at == register) else {
+            let Some((word, pointee)) = word.zip(pointee) else {
                 continue;
             };
             let pointer = Pointer {

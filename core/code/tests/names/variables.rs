@@ -27,7 +27,8 @@ fn pointers(test: &str, compiler: &str, flags: &[&str]) -> Option<(Running, Name
 fn places(running: &Running, names: &Names) -> Vec<(u64, ValuePlace)> {
     let (start, end) = names.function(running.at("wait")).expect("its extent");
     let at = |pc: u64| {
-        let mut variables = names.variables(pc).into_iter();
+        let variables = names.variables(pc);
+        let mut variables = variables.iter();
         Some((pc, variables.find(|v| v.name == "server")?.place))
     };
     (start..end).filter_map(at).collect()
