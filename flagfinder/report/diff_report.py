@@ -29,7 +29,7 @@ _KINDS = {
 LOOPS = {
     "busy": "a busy loop",
     "pause": "a busy loop with pause",
-    "yield": "a loop around sched_yield",
+    "yield": "a loop that yields between looks",
     "sleep": "a loop that sleeps between looks",
     "syscall": "a loop around a syscall",
     "lock": "a loop that looks under a lock",

@@ -32,6 +32,7 @@ mod symbols;
 mod tls;
 mod typed;
 mod unwind;
+mod words;
 mod wrappers;
 
 pub use block::{CodeBlock, Ending, Succession};
@@ -50,3 +51,4 @@ pub use names::Names;
 pub use scope::ValuePlace;
 pub use stack::CallSites;
 pub use typed::{TypeRef, Variable, VariableWord, Word};
+pub use words::times;

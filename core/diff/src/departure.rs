@@ -5,6 +5,7 @@ use crate::compare::{Side, LEVELS};
 use crate::divergence::{ContextMatch, PartingKind};
 use crate::part::{describe_context, Case, Found};
 use crate::space::NO_PLACE;
+use flagfinder_code::times;
 
 impl Case<'_> {
     /// The normal runs never came to the loop: the last branch that led away from what they do.
@@ -82,7 +83,8 @@ impl Case<'_> {
                 .max_by_key(|(key, count)| (**count, **key));
             if let Some(((_, _, entry), count)) = usual {
                 why.push(format!(
-                    "the normal run made this call {count} times, to another function"
+                    "the normal run made this call {}, to another function",
+                    times(*count)
                 ));
                 found.kind = PartingKind::Callee;
                 found.branch = Some(inner.call_site);
@@ -119,8 +121,8 @@ impl Case<'_> {
             found.normal_target = usual.map_or(NO_PLACE, |(edge, _)| edge.1);
             found.confidence = 0.8 * factor;
             why.push(format!(
-                "the normal run made this call {} times and never came to {}; at this branch it always went the other way",
-                side.all.frames,
+                "the normal run made this call {} and never came to {}; at this branch it always went the other way",
+                times(side.all.frames),
                 if frame == self.held.frame { "the loop" } else { "the call that leads to the loop" }
             ));
         } else {

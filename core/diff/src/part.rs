@@ -15,6 +15,7 @@ use crate::profile::{EdgeKey, Profile, Profiles};
 use crate::space::{CodeSpace, ExitKind, PlaceId, NO_PLACE};
 use crate::spinning::Held;
 use crate::targets::Class;
+use flagfinder_code::times;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// All that is known of one spinning thread and of the normal runs.
@@ -277,9 +278,18 @@ impl Case<'_> {
             facts.most_iterations
         ));
         why.push(match best.rank {
-            Rank::Leaves => format!("this branch leaves the loop: taken {} times in the normal run, never again here", best.count),
-            Rank::LeadsOut => format!("this branch leads out of the loop: so {} times in the normal run, never again here", best.count),
-            Rank::Inside => format!("within the loop the normal run went the other way {} times; here never again", best.count),
+            Rank::Leaves => format!(
+                "this branch leaves the loop: taken {} in the normal run, never again here",
+                times(best.count)
+            ),
+            Rank::LeadsOut => format!(
+                "this branch leads out of the loop: so {} in the normal run, never again here",
+                times(best.count)
+            ),
+            Rank::Inside => format!(
+                "within the loop the normal run went the other way {}; here never again",
+                times(best.count)
+            ),
         });
         if self.runs > 1 {
             why.push(format!(
@@ -321,7 +331,8 @@ impl Case<'_> {
         let earlier = match held.earlier {
             0 => "never left before in this run".to_string(),
             count => format!(
-                "left {count} times before, after {} blocks and {} ms at most",
+                "left {} before, after {} blocks and {} ms at most",
+                times(count),
                 held.longest_earlier,
                 held.longest_earlier_ns / 1_000_000
             ),

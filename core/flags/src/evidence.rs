@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use flagfinder_code::times;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Candidate;
@@ -106,7 +107,7 @@ impl Outside {
         (count > 0).then(|| {
             (
                 0.15,
-                format!("the normal run took the other way here {count} times"),
+                format!("the normal run took the other way here {}", times(count)),
             )
         })
     }

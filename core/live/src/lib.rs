@@ -7,6 +7,7 @@
 mod call;
 mod descriptor;
 mod futex;
+mod look;
 mod memory;
 mod owners;
 mod pick;

@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flagfinder_code::{Names, NamesInput};
-use flagfinder_flags::{find_in_live_window, seen, LoopKind, Report, Seen, ThreadName};
-use flagfinder_step::{places, step_thread, Ended, Helper, Limits, StepError};
-use serde::Serialize;
+use flagfinder_flags::LoopKind;
+use flagfinder_step::{places, Helper, Limits, StepError};
 use serde_json::{json, Value};
 
-use crate::memory::{Memory, NamedMemory};
+use crate::look::{look, Finding, WALL};
+use crate::memory::Memory;
 use crate::owners::Owners;
 use crate::pick::{self, Way};
 use crate::report::{Class, SpinReport, ThreadReport};
@@ -46,8 +46,6 @@ pub struct Progress {
 }
 
 const SAMPLE: Duration = Duration::from_millis(200);
-/// Wall time for stepping one thread; mostly its own sleep.
-const WALL: Duration = Duration::from_millis(2000);
 /// Blocked threads that are described.
 const DESCRIBED: usize = 64;
 
@@ -210,74 +208,6 @@ fn sort(threads: &mut [ThreadReport]) {
     });
 }
 
-/// What a helper found out.
-#[derive(Serialize)]
-struct Finding {
-    report: Option<Report>,
-    steps: u64,
-    pause_ms: f64,
-    ended: String,
-    error: Option<String>,
-    errno: Option<i32>,
-}
-
-impl Finding {
-    fn failed(error: StepError) -> Finding {
-        Finding {
-            report: None,
-            steps: 0,
-            pause_ms: 0.0,
-            ended: String::new(),
-            error: Some(format!("{} {}", error.found, error.fix)),
-            errno: error.errno,
-        }
-    }
-}
-
-/// How many times the iterations an interpreter's loop needs: one for each piece of the program that it runs.
-const PIECES: u64 = 10;
-
-/// The longer it took, the fewer iterations must do.
-fn is_enough(seen: &Seen, waited: Duration) -> bool {
-    let wanted = match waited {
-        _ if waited > WALL * 3 / 5 => 4,
-        _ if waited > WALL / 4 => 12,
-        _ => 40,
-    };
-    let pieces = if seen.interprets { PIECES } else { 1 };
-    seen.waits_for_others && seen.iterations >= wanted * pieces
-}
-
-/// Steps the thread and looks for its flag. Runs in the helper.
-fn look(pid: u32, tid: u32, name: String, limits: &Limits) -> Result<Finding, StepError> {
-    let begin = Instant::now();
-    let stepped = step_thread(tid, limits, |window| {
-        seen(window).is_some_and(|seen| is_enough(&seen, begin.elapsed()))
-    })?;
-    let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
-    let input = NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?;
-    let names = Names::new(input);
-    let live = NamedMemory {
-        memory: &memory,
-        names: &names,
-    };
-    let report = find_in_live_window(&stepped.window, &names, ThreadName { tid, name }, &live);
-    Ok(Finding {
-        report: Some(report),
-        steps: u64::from(stepped.window.len()),
-        pause_ms: (stepped.pause.as_secs_f64() * 1e4).round() / 10.0,
-        ended: match stepped.ended {
-            Ended::Enough | Ended::Limit => String::new(),
-            Ended::Blocked => "a system call did not return meanwhile".into(),
-            Ended::Gone => "the thread ended meanwhile".into(),
-            Ended::Exec => "the thread executed another program meanwhile".into(),
-            Ended::Frozen => "the process was stopped meanwhile".into(),
-        },
-        error: None,
-        errno: None,
-    })
-}
-
 fn blank(activity: &Activity, class: Class) -> ThreadReport {
     let round = |value: f64| (value * 1000.0).round() / 1000.0;
     ThreadReport {
@@ -378,7 +308,7 @@ fn started(pid: u32) -> Option<u64> {
     fields.split_whitespace().nth(START_TIME - 3)?.parse().ok()
 }
 
-fn refused(pid: u32, error: &std::io::Error) -> StepError {
+pub(crate) fn refused(pid: u32, error: &std::io::Error) -> StepError {
     if error.kind() == ErrorKind::NotFound {
         return StepError::new(
             format!("There is no process {pid}."),

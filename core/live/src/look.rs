@@ -1,0 +1,82 @@
+//! What a helper does: steps one thread, and looks for its flag.
+
+use std::time::{Duration, Instant};
+
+use flagfinder_code::{Names, NamesInput};
+use flagfinder_flags::{find_in_live_window, seen, Report, Seen, ThreadName};
+use flagfinder_step::{step_thread, Ended, Limits, StepError};
+use serde::Serialize;
+
+use crate::memory::{Memory, NamedMemory};
+use crate::spin::refused;
+
+/// Wall time for stepping one thread; mostly its own sleep.
+pub const WALL: Duration = Duration::from_millis(2000);
+
+/// What a helper found out.
+#[derive(Serialize)]
+pub struct Finding {
+    report: Option<Report>,
+    steps: u64,
+    pause_ms: f64,
+    ended: String,
+    error: Option<String>,
+    errno: Option<i32>,
+}
+
+impl Finding {
+    pub fn failed(error: StepError) -> Finding {
+        Finding {
+            report: None,
+            steps: 0,
+            pause_ms: 0.0,
+            ended: String::new(),
+            error: Some(format!("{} {}", error.found, error.fix)),
+            errno: error.errno,
+        }
+    }
+}
+
+/// How many times the iterations an interpreter's loop needs: one for each piece of the program that it runs.
+const PIECES: u64 = 10;
+
+/// The longer it took, the fewer iterations must do.
+fn is_enough(seen: &Seen, waited: Duration) -> bool {
+    let wanted = match waited {
+        _ if waited > WALL * 3 / 5 => 4,
+        _ if waited > WALL / 4 => 12,
+        _ => 40,
+    };
+    let pieces = if seen.interprets { PIECES } else { 1 };
+    seen.waits_for_others && seen.iterations >= wanted * pieces
+}
+
+/// Steps the thread and looks for its flag. Runs in the helper.
+pub fn look(pid: u32, tid: u32, name: String, limits: &Limits) -> Result<Finding, StepError> {
+    let begin = Instant::now();
+    let stepped = step_thread(tid, limits, |window| {
+        seen(window).is_some_and(|seen| is_enough(&seen, begin.elapsed()))
+    })?;
+    let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
+    let input = NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?;
+    let names = Names::new(input);
+    let live = NamedMemory {
+        memory: &memory,
+        names: &names,
+    };
+    let report = find_in_live_window(&stepped.window, &names, ThreadName { tid, name }, &live);
+    Ok(Finding {
+        report: Some(report),
+        steps: u64::from(stepped.window.len()),
+        pause_ms: (stepped.pause.as_secs_f64() * 1e4).round() / 10.0,
+        ended: match stepped.ended {
+            Ended::Enough | Ended::Limit => String::new(),
+            Ended::Blocked => "a system call did not return meanwhile".into(),
+            Ended::Gone => "the thread ended meanwhile".into(),
+            Ended::Exec => "the thread executed another program meanwhile".into(),
+            Ended::Frozen => "the process was stopped meanwhile".into(),
+        },
+        error: None,
+        errno: None,
+    })
+}
