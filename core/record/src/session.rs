@@ -137,12 +137,7 @@ impl Session<'_> {
                 self.end.reason = reason;
                 return Ok(());
             }
-            let running: Vec<u32> = self
-                .pids
-                .iter()
-                .copied()
-                .filter(|&pid| is_running(pid))
-                .collect();
+            let running = self.running();
             self.observer.look(&running, false, self.drain.sink);
             if looked.elapsed() < LOOK {
                 continue;
@@ -253,6 +248,11 @@ impl Session<'_> {
         }
     }
 
+    fn running(&self) -> Vec<u32> {
+        let pids = self.pids.iter().copied();
+        pids.filter(|&pid| is_running(pid)).collect()
+    }
+
     /// Ends the target if so asked, and takes the pool away from what goes on: while a busy loop
     /// fills chunks, the workers are never done.
     fn still_the_target(&mut self) {
@@ -261,23 +261,13 @@ impl Session<'_> {
         let stopped_early = self.target.exit().is_none() || self.children_run();
         let failed = self.end.reason == EndReason::WriteFailed;
         if stopped_early && !failed {
-            let running: Vec<u32> = self
-                .pids
-                .iter()
-                .copied()
-                .filter(|&pid| is_running(pid))
-                .collect();
+            let running = self.running();
             self.observer.look(&running, true, self.drain.sink);
         }
         if stopped_early && self.options.then == Then::Kill && !failed {
             self.kill();
         }
-        let running: Vec<u32> = self
-            .pids
-            .iter()
-            .copied()
-            .filter(|&pid| is_running(pid))
-            .collect();
+        let running = self.running();
         if !running.is_empty() {
             self.drain.pool.close();
         }
