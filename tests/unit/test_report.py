@@ -73,7 +73,7 @@ def test_another_schema_is_refused() -> None:
 
 def test_the_screen_answers_every_question(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(REPORT, capsys)
-    for part in ("app.c:12", "done (app+0x4010)", "0x0", "value != 0", "worker", "wrote 0x1", "0.95", "sched_yield"):
+    for part in ("app.c:12", "done (app+0x4010)", "0x0", "value != 0", "worker", "wrote 0x1", "0.95", "yields"):
         assert part in text
     assert len(text.splitlines()) <= 24
 
