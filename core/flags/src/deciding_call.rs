@@ -11,6 +11,9 @@ use crate::window::Syscall;
 /// Calls made less often say nothing about a loop.
 const LEAST: usize = 3;
 
+/// The window may begin or end between two calls.
+const AT_THE_ENDS: usize = 1;
+
 /// (nothing speaks against it, tells whether something is ready, the normal run left by its answer, exits).
 type CallRank = (bool, bool, bool, usize);
 
@@ -58,7 +61,6 @@ impl Builder<'_> {
     pub(crate) fn call_doubt(&self, step: u32) -> Option<&'static str> {
         let (analysis, call) = (self.analysis, self.window.syscall_at(step)?);
         let (count, steady) = self.answers(call);
-        let rounds = analysis.spin.starts.len() - 1;
         if analysis.progress.consumes {
             Some("data is taken over in (nearly) every iteration: the loop makes progress")
         } else if analysis.progress.is_woken {
@@ -67,7 +69,7 @@ impl Builder<'_> {
             Some("no two iterations go the same way: it does something else each time")
         } else if call.moves_data() && !analysis.same_again.contains(&step) {
             Some("it hands data over: the loop makes progress")
-        } else if count < LEAST || count * 2 < rounds {
+        } else if count < LEAST || (count + AT_THE_ENDS) * 2 < self.rounds {
             Some("it is made in few iterations only")
         } else if steady * 4 < count * 3 {
             Some("its answer changes while the loop goes on")
@@ -293,5 +295,85 @@ impl Builder<'_> {
             }
         }
         any.then_some(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_code::{Names, NamesInput};
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use crate::evaluator::Access;
+    use crate::report::{FlagKind, ThreadName};
+    use crate::value::Value;
+    use crate::window::{Syscall, Window};
+
+    const DISPATCH: (u64, &[u8]) = (0x1000, &[0xff, 0xd0]);
+    /// cmp dword [rbx], 0; jne; ret
+    const TEST: [(u64, &[u8]); 3] = [
+        (0x2000, &[0x83, 0x3b, 0x00]),
+        (0x2003, &[0x75, 0x20]),
+        (0x2005, &[0xc3]),
+    ];
+    /// syscall; test eax, eax; jns; ret
+    const ASK: [(u64, &[u8]); 4] = [
+        (0x3000, &[0x0f, 0x05]),
+        (0x3002, &[0x85, 0xc0]),
+        (0x3004, &[0x79, 0x20]),
+        (0x3006, &[0xc3]),
+    ];
+    /// nop; ret
+    const WORK: [(u64, &[u8]); 2] = [(0x4000, &[0x90]), (0x4001, &[0xc3])];
+
+    /// What comes first in the loop of an interpreter whose program tests a word in each of its rounds of `pieces`, and asks
+    /// for a file that is not there in those in which `asks` says so.
+    fn first(pieces: u64, asks: impl Fn(u64) -> bool) -> FlagKind {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for round in 0..12 {
+            for piece in 0..pieces {
+                let routine: &[(u64, &[u8])] = match piece {
+                    0 => &TEST,
+                    1 if asks(round) => &ASK,
+                    _ => &WORK,
+                };
+                for &(pc, bytes) in [DISPATCH].iter().chain(routine) {
+                    let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+                    let index = window.intern(&decoder.decode(), 0, &mut factory);
+                    let rsp = if pc == DISPATCH.0 { 0x7000 } else { 0x6ff8 };
+                    window.push(index, Value::of(rsp));
+                    match pc {
+                        0x2000 => window.push_access(Access {
+                            address: Some(0x5000),
+                            bytes: 4,
+                            write: false,
+                            value: Value::of(0),
+                        }),
+                        0x3000 => window.syscalls.push(Syscall {
+                            step: window.len() - 1,
+                            number: libc::SYS_newfstatat as u32,
+                            args: [3; 6],
+                            result: Some(-i64::from(libc::ENOENT)),
+                            written: Vec::new(),
+                        }),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let names = Names::new(NamesInput::from_code_maps("", 0));
+        let thread = ThreadName {
+            tid: 1,
+            name: String::new(),
+        };
+        let report = crate::find_in_window(&window, &names, thread);
+        report.flags.first().expect("a flag").kind
+    }
+
+    #[test]
+    fn a_call_made_as_often_as_the_word_is_read_is_not_rare() {
+        assert_eq!(first(2, |_| true), FlagKind::Syscall);
+        assert_eq!(first(4, |_| true), FlagKind::Syscall);
+        assert_ne!(first(4, |round| round % 3 == 0), FlagKind::Syscall);
     }
 }

@@ -32,6 +32,7 @@ pub fn report(
         analysis,
         naming,
         outside,
+        rounds: iterations_that_count(analysis, ranked.first(), outside.live),
         explain: Vec::new(),
     };
     writer.explain_loop();
@@ -132,7 +133,29 @@ pub(crate) struct Builder<'a> {
     pub analysis: &'a Analysis,
     pub naming: &'a Naming<'a>,
     pub outside: &'a Outside,
+    /// See [`iterations_that_count`].
+    pub rounds: usize,
     explain: Vec<String>,
+}
+
+/// Score from which on a word is called the flag.
+fn enough(live: bool) -> f64 {
+    if live {
+        ENOUGH_ALONE
+    } else {
+        ENOUGH
+    }
+}
+
+/// How many iterations a call that keeps the loop going must be made in: those that read the word which would be the
+/// flag without it. An interpreter's loop goes round for each piece of its program: all that this one tests is
+/// read and asked in few of them.
+fn iterations_that_count(analysis: &Analysis, best: Option<&Ranked>, live: bool) -> usize {
+    let all = analysis.spin.starts.len() - 1;
+    best.filter(|best| best.score >= enough(live))
+        .map_or(all, |best| {
+            all.min(analysis.candidates[best.candidate].rounds as usize)
+        })
 }
 
 impl Builder<'_> {
@@ -248,11 +271,7 @@ impl Builder<'_> {
     }
 
     fn verdict(&self, flags: &[Flag], call_first: bool, kind: LoopKind) -> (Verdict, String) {
-        let enough = if self.outside.live {
-            ENOUGH_ALONE
-        } else {
-            ENOUGH
-        };
+        let enough = enough(self.outside.live);
         match flags.first() {
             Some(flag) if call_first => (
                 Verdict::SyscallLoop,
