@@ -61,6 +61,10 @@ impl Builder<'_> {
     pub(crate) fn call_doubt(&self, step: u32) -> Option<&'static str> {
         let (analysis, call) = (self.analysis, self.window.syscall_at(step)?);
         let (count, steady) = self.answers(call);
+        // What is not ready yet is often asked in passing.
+        let fails = call.result.is_some_and(|result| result < 0);
+        let all = analysis.spin.starts.len() - 1;
+        let rounds = if fails { self.rounds } else { all };
         if analysis.progress.consumes {
             Some("data is taken over in (nearly) every iteration: the loop makes progress")
         } else if analysis.progress.is_woken {
@@ -69,7 +73,7 @@ impl Builder<'_> {
             Some("no two iterations go the same way: it does something else each time")
         } else if call.moves_data() && !analysis.same_again.contains(&step) {
             Some("it hands data over: the loop makes progress")
-        } else if count < LEAST || (count + AT_THE_ENDS) * 2 < self.rounds {
+        } else if count < LEAST || (count + AT_THE_ENDS) * 2 < rounds {
             Some("it is made in few iterations only")
         } else if steady * 4 < count * 3 {
             Some("its answer changes while the loop goes on")
