@@ -123,20 +123,34 @@ impl<'a> Drain<'a> {
         for index in self.waiting() {
             let chunk = self.pool.chunk(index);
             if chunk.stream == p::STREAM_VALUES && chunk.seq >= HEAD_CHUNKS {
-                let thread = (chunk.pid, chunk.image_ts, chunk.tid);
-                held.entry(thread).or_default().push((chunk.seq, index));
+                held.entry(thread_of(&chunk))
+                    .or_default()
+                    .push((chunk.seq, index));
             }
         }
-        let richest = held.values().max_by_key(|chunks| chunks.len());
-        let Some((_, index)) = richest.and_then(|chunks| chunks.iter().min().copied()) else {
+        let richest = held.iter().max_by_key(|(_, chunks)| chunks.len());
+        let oldest = richest.and_then(|(thread, chunks)| Some((*thread, *chunks.iter().min()?)));
+        let Some((thread, (seq, index))) = oldest else {
             return false;
         };
-        if !self.claim(index) {
-            return true;
-        }
-        self.let_go.fetch_add(1, Ordering::Relaxed);
-        self.release(index, self.pool.chunk(index).used);
+        self.let_go_of(index, thread, seq);
         true
+    }
+
+    /// Frees that chunk of values, unless it is another chunk by now.
+    fn let_go_of(&self, index: u32, thread: (u32, u64, u32), seq: u64) {
+        if !self.claim(index) {
+            return;
+        }
+        // Only now does it stand still: since it was looked at, another worker may have written it, and the target
+        // filled it again, with flow.
+        let chunk = self.pool.chunk(index);
+        if chunk.stream == p::STREAM_VALUES && thread_of(&chunk) == thread && chunk.seq == seq {
+            self.let_go.fetch_add(1, Ordering::Relaxed);
+            self.release(index, chunk.used);
+        } else {
+            self.give_back(index);
+        }
     }
 
     fn drain_one(&self, writer: &mut ChunkWriter, with_values: bool) -> bool {
@@ -261,6 +275,11 @@ impl<'a> Drain<'a> {
 
     fn release(&self, index: u32, used: u32) {
         self.pool.free(index, used);
+        self.give_back(index);
+    }
+
+    /// Undoes a claim: the chunk waits again.
+    fn give_back(&self, index: u32) {
         self.taken[index as usize].store(false, Ordering::Release);
         self.busy.fetch_sub(1, Ordering::AcqRel);
     }
@@ -312,6 +331,10 @@ impl<'a> Drain<'a> {
         }
         Ok(())
     }
+}
+
+fn thread_of(chunk: &Chunk) -> (u32, u64, u32) {
+    (chunk.pid, chunk.image_ts, chunk.tid)
 }
 
 /// How many bytes of a half-filled chunk to keep; 0: it was not begun.
@@ -385,5 +408,61 @@ impl ChunkWriter {
             .extend_from_slice(bytemuck::bytes_of(&chunk.regs));
         self.scratch.extend_from_slice(data);
         self.encoder.encode(&meta, &self.scratch).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
+
+    use flagfinder_trace::{Info, Level};
+
+    use super::*;
+    use crate::pool::DESCRIPTORS;
+
+    const CHUNK_BYTES: u32 = 4096;
+    const AT: u32 = 3;
+
+    fn full(stream: u32, tid: u32, seq: u64) -> Chunk {
+        Chunk {
+            state: p::CHUNK_FULL,
+            stream,
+            pid: 1,
+            tid,
+            seq,
+            used: 16,
+            ..bytemuck::Zeroable::zeroed()
+        }
+    }
+
+    /// Is what is FULL by now let go, when a chunk of values was to be?
+    fn is_let_go(now: Chunk) -> bool {
+        let folder = std::env::temp_dir();
+        let pool = Pool::create_in(&folder, Level::Values, CHUNK_BYTES, 8, None).expect("a pool");
+        let trace = pool.path().with_extension("trace");
+        let info = Info::default();
+        let sink = Mutex::new(Sink::create(&trace, &info, None, None).expect("a file"));
+        let drain = Drain::new(&pool, &sink, None);
+        let file = OpenOptions::new().write(true).open(pool.path());
+        let at = DESCRIPTORS + u64::from(AT) * std::mem::size_of::<Chunk>() as u64;
+        let written = file.and_then(|file| file.write_all_at(bytemuck::bytes_of(&now), at));
+        written.expect("a chunk");
+        let chosen = full(p::STREAM_VALUES, 1, HEAD_CHUNKS);
+        drain.let_go_of(AT, thread_of(&chosen), chosen.seq);
+        let _ = std::fs::remove_file(trace);
+        let is_free = pool.state(AT).load(Ordering::Acquire) == p::CHUNK_FREE;
+        assert_eq!(is_free, drain.let_go.load(Ordering::Relaxed) == 1);
+        assert_eq!(drain.waiting().any(|index| index == AT), !is_free);
+        assert_eq!(drain.busy.load(Ordering::Relaxed), 0);
+        is_free
+    }
+
+    #[test]
+    fn only_the_chunk_that_was_chosen_is_let_go() {
+        assert!(is_let_go(full(p::STREAM_VALUES, 1, HEAD_CHUNKS)));
+        assert!(!is_let_go(full(p::STREAM_FLOW, 1, HEAD_CHUNKS)));
+        assert!(!is_let_go(full(p::STREAM_VALUES, 1, HEAD_CHUNKS + 1)));
+        assert!(!is_let_go(full(p::STREAM_VALUES, 2, HEAD_CHUNKS)));
     }
 }

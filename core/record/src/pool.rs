@@ -29,7 +29,7 @@ const MAXIMUM_BYTES: u64 = 4 << 30;
 /// Two per thread; the target reserves address space for all of them.
 const MOST_CHUNKS: u64 = 8192;
 const PAGE: u64 = 4096;
-const DESCRIPTORS: u64 = PAGE;
+pub(crate) const DESCRIPTORS: u64 = PAGE;
 /// Chunks are given backing memory ahead in steps of so many, so that a full
 /// tmpfs is noticed here and never becomes a SIGBUS in the target.
 const BACKING_STEP: u32 = 16;
