@@ -21,6 +21,7 @@ mod live;
 mod lookup;
 mod loops;
 mod maps;
+mod memo;
 mod module;
 mod name;
 mod names;

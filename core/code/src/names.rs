@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use flagfinder_trace::Segment;
 use rustc_hash::FxHashMap;
@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::image::Image;
 use crate::input::{ModuleInput, NamesInput, StackFrame};
 use crate::maps::Mapping;
+use crate::memo::Memo;
 use crate::module::ModuleIdentity;
 use crate::name::{Code, DataHome, DataKind, DataName};
 use crate::symbols::{demangle, with_offset};
@@ -63,9 +64,9 @@ pub struct Names {
     /// By allocation's address: callers beyond its site, innermost first.
     outer_callers: FxHashMap<u64, Vec<u64>>,
     /// What [`Names::module_data`] said, by module and offset: each reads through a compilation unit's types.
-    told: RwLock<FxHashMap<(usize, u64), DataName>>,
+    told: Memo<(usize, u64), DataName>,
     /// What [`Names::variables`] said, by address: each reads through a function's scopes.
-    pub(crate) variables: RwLock<FxHashMap<u64, Arc<[Variable]>>>,
+    pub(crate) variables: Memo<u64, Arc<[Variable]>>,
 }
 
 impl Names {
@@ -79,8 +80,8 @@ impl Names {
             extents,
             layout: OnceLock::new(),
             outer_callers: FxHashMap::default(),
-            told: RwLock::default(),
-            variables: RwLock::default(),
+            told: Memo::default(),
+            variables: Memo::default(),
         }
     }
 
@@ -272,15 +273,8 @@ impl Names {
 
     /// A word in a module's segment.
     pub(crate) fn module_data(&self, index: usize, offset: u64) -> DataName {
-        let told = self.told.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(name) = told.get(&(index, offset)) {
-            return name.clone();
-        }
-        drop(told);
-        let name = self.find_module_data(index, offset);
-        let mut told = self.told.write().unwrap_or_else(PoisonError::into_inner);
-        told.insert((index, offset), name.clone());
-        name
+        self.told
+            .get((index, offset), || self.find_module_data(index, offset))
     }
 
     fn find_module_data(&self, index: usize, offset: u64) -> DataName {

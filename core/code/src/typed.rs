@@ -1,7 +1,7 @@
 //! Variables and types by address: what lies in a register or at an address, and what it
 //! is part of.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::debug::TypeId;
 use crate::names::Names;
@@ -44,21 +44,7 @@ impl Names {
     /// The variables that are visible before the instruction at an address, those of
     /// the innermost scope first. Empty without debug information.
     pub fn variables(&self, pc: u64) -> Arc<[Variable]> {
-        let known = self
-            .variables
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(variables) = known.get(&pc) {
-            return Arc::clone(variables);
-        }
-        drop(known);
-        let found: Arc<[Variable]> = self.find_variables(pc).into();
-        let mut known = self
-            .variables
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        known.insert(pc, Arc::clone(&found));
-        found
+        self.variables.get(pc, || self.find_variables(pc).into())
     }
 
     fn find_variables(&self, pc: u64) -> Vec<Variable> {

@@ -1,11 +1,12 @@
 //! How a thread came to a loop that the normal runs never came to.
 
+use flagfinder_code::times;
+
 use crate::call_stack::FrameKind;
 use crate::compare::{Side, LEVELS};
 use crate::divergence::{ContextMatch, PartingKind};
 use crate::part::{describe_context, Case, Found};
 use crate::space::NO_PLACE;
-use flagfinder_code::times;
 
 impl Case<'_> {
     /// The normal runs never came to the loop: the last branch that led away from what they do.

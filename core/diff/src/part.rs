@@ -7,6 +7,9 @@
 //! came to the loop, the parting is the last branch before it by which the spinning thread left the
 //! normal runs' graph, in the innermost open call that they made.
 
+use flagfinder_code::times;
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::call_stack::Frame;
 use crate::compare::{NormalThread, Side, LEVELS};
 use crate::divergence::{ContextMatch, NormalLoop, PartingKind};
@@ -15,8 +18,6 @@ use crate::profile::{EdgeKey, Profile, Profiles};
 use crate::space::{CodeSpace, ExitKind, PlaceId, NO_PLACE};
 use crate::spinning::Held;
 use crate::targets::Class;
-use flagfinder_code::times;
-use rustc_hash::{FxHashMap, FxHashSet};
 
 /// All that is known of one spinning thread and of the normal runs.
 pub struct Case<'a> {

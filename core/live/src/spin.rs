@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flagfinder_code::{Names, NamesInput};
 use flagfinder_flags::LoopKind;
-use flagfinder_step::{places, Helper, Limits, StepError};
+use flagfinder_step::{places, stat_field, Helper, Limits, StepError};
 use serde_json::{json, Value};
 
 use crate::look::{look, Finding, WALL};
@@ -304,8 +304,7 @@ fn program(pid: u32) -> String {
 fn started(pid: u32) -> Option<u64> {
     const START_TIME: usize = 22;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let fields = stat.rsplit_once(')')?.1;
-    fields.split_whitespace().nth(START_TIME - 3)?.parse().ok()
+    stat_field(&stat, START_TIME)
 }
 
 pub(crate) fn refused(pid: u32, error: &std::io::Error) -> StepError {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Result, StepError};
+use crate::stat::stat_field;
 
 /// The process whose death ends this helper; 0 in every other process.
 static PARENT: AtomicI32 = AtomicI32::new(0);
@@ -168,11 +169,7 @@ fn retitle(title: &str) {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else {
         return;
     };
-    let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let field = |number: usize| {
-        let text = behind_name.split_whitespace().nth(number - 3)?;
-        text.parse::<usize>().ok()
-    };
+    let field = |number| stat_field(&stat, number).map(|value| value as usize);
     const ARG_START: usize = 48;
     let (Some(start), Some(end)) = (field(ARG_START), field(ARG_START + 1)) else {
         return;

@@ -13,9 +13,11 @@ mod popped;
 mod ptrace;
 mod registers;
 mod restart;
+mod stat;
 mod stepper;
 
 pub use error::StepError;
 pub use helper::Helper;
 pub use pin::places;
+pub use stat::stat_field;
 pub use stepper::{step_thread, Ended, Limits, Stepped};

@@ -7,6 +7,8 @@
 
 use std::mem::size_of_val;
 
+use crate::stat::stat_field;
+
 /// Enough for every Linux (CONFIG_NR_CPUS is at most 8192).
 const WORDS: usize = 8192 / 64;
 
@@ -121,7 +123,5 @@ pub fn places(tids: &[u32]) -> Vec<Option<usize>> {
 fn last_processor(tid: u32) -> Option<usize> {
     const PROCESSOR: usize = 39;
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    let behind_name = stat.rsplit_once(')')?.1;
-    let field = behind_name.split_whitespace().nth(PROCESSOR - 3)?;
-    field.parse().ok()
+    stat_field(&stat, PROCESSOR)?.try_into().ok()
 }
