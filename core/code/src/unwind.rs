@@ -3,8 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gimli::{BaseAddresses, CfaRule, EhFrame, EndianArcSlice, LittleEndian, UnwindSection};
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, EndianArcSlice, LittleEndian,
+    UnwindSection,
+};
 use object::{Object, ObjectSection};
+use rustc_hash::FxHashMap;
 
 use crate::debug::Slice;
 use crate::register;
@@ -12,6 +16,8 @@ use crate::register;
 pub(crate) struct Unwind {
     frames: EhFrame<Slice>,
     bases: BaseAddresses,
+    /// Extents of functions (or of their parts) and where they are described, by start.
+    functions: Vec<(Range<u64>, EhFrameOffset)>,
 }
 
 impl std::fmt::Debug for Unwind {
@@ -35,21 +41,29 @@ impl Unwind {
             bases = bases.set_got(got);
         }
         let frames = EhFrame::from(EndianArcSlice::new(Arc::from(&*data), LittleEndian));
-        Some(Unwind { frames, bases })
+        let functions = functions(&frames, &bases);
+        Some(Unwind {
+            frames,
+            bases,
+            functions,
+        })
     }
 
-    fn entry(&self, pc: u64) -> Option<gimli::FrameDescriptionEntry<Slice>> {
-        let parse = |section: &EhFrame<Slice>, bases: &BaseAddresses, offset| {
-            section.cie_from_offset(bases, offset)
-        };
-        self.frames.fde_for_address(&self.bases, pc, parse).ok()
+    fn at(&self, pc: u64) -> Option<&(Range<u64>, EhFrameOffset)> {
+        let after = self.functions.partition_point(|(f, _)| f.start <= pc);
+        let found = self.functions[..after].last()?;
+        found.0.contains(&pc).then_some(found)
     }
 
     /// The canonical frame address before the instruction at `pc`: a general register
     /// (x86 numbering) and what is to be added.
     pub fn frame_address(&self, pc: u64) -> Option<(u8, i64)> {
         let mut context = gimli::UnwindContext::new();
-        let entry = self.entry(pc)?;
+        let (_, place) = self.at(pc)?;
+        let entry = self
+            .frames
+            .fde_from_offset(&self.bases, *place, EhFrame::cie_from_offset)
+            .ok()?;
         let row = entry
             .unwind_info_for_address(&self.frames, &self.bases, &mut context, pc)
             .ok()?;
@@ -63,7 +77,36 @@ impl Unwind {
 
     /// Extent of the function (or of its part) that holds the address.
     pub fn function(&self, pc: u64) -> Option<Range<u64>> {
-        let entry = self.entry(pc)?;
-        Some(entry.initial_address()..entry.end_address())
+        Some(self.at(pc)?.0.clone())
     }
+}
+
+/// All that the section describes, up to where it is damaged. Asked for by address again and again, while the section itself can only be read from
+/// its beginning (the table in `.eh_frame_hdr` is not in every file).
+fn functions(frames: &EhFrame<Slice>, bases: &BaseAddresses) -> Vec<(Range<u64>, EhFrameOffset)> {
+    let mut common = FxHashMap::default();
+    let mut found = Vec::new();
+    let mut entries = frames.entries(bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let CieOrFde::Fde(partial) = entry else {
+            continue;
+        };
+        let place = EhFrameOffset(partial.offset());
+        let parsed = partial.parse(|section, bases, offset| {
+            if let Some(known) = common.get(&offset) {
+                return Ok(gimli::CommonInformationEntry::clone(known));
+            }
+            let entry = section.cie_from_offset(bases, offset)?;
+            common.insert(offset, entry.clone());
+            Ok(entry)
+        });
+        if let Ok(function) = parsed {
+            let extent = function.initial_address()..function.end_address();
+            if !extent.is_empty() {
+                found.push((extent, place));
+            }
+        }
+    }
+    found.sort_by_key(|(extent, _)| extent.start);
+    found
 }
