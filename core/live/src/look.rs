@@ -40,11 +40,11 @@ impl Finding {
 /// How many times the iterations an interpreter's loop needs: one for each piece of the program that it runs.
 const PIECES: u64 = 10;
 
-/// The longer it took, the fewer iterations must do.
-fn is_enough(seen: &Seen, waited: Duration) -> bool {
+/// The more of the time is gone, the fewer iterations must do.
+fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
     let wanted = match waited {
-        _ if waited > WALL * 3 / 5 => 4,
-        _ if waited > WALL / 4 => 12,
+        _ if waited > time * 3 / 5 => 4,
+        _ if waited > time / 4 => 12,
         _ => 40,
     };
     let pieces = if seen.interprets { PIECES } else { 1 };
@@ -55,7 +55,7 @@ fn is_enough(seen: &Seen, waited: Duration) -> bool {
 pub fn look(pid: u32, tid: u32, name: String, limits: &Limits) -> Result<Finding, StepError> {
     let begin = Instant::now();
     let stepped = step_thread(tid, limits, |window| {
-        seen(window).is_some_and(|seen| is_enough(&seen, begin.elapsed()))
+        seen(window).is_some_and(|seen| is_enough(&seen, begin.elapsed(), limits.time))
     })?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let input = NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?;
