@@ -8,24 +8,23 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harness import FLAGFINDER, children, kill_session
 
 
-def start(
-    trace: Path, command: Sequence[str], options: Sequence[str], cwd: Path, **popen: Any
-) -> subprocess.Popen[bytes]:
-    """Starts the program under the recorder, in a session of its own."""
+def recorder(trace: Path, options: Sequence[str]) -> list[str]:
+    """What stands before a command that is recorded; before one that is not stands nothing."""
+    return [*FLAGFINDER, "record", "-o", str(trace), *options, "--"]
+
+
+def start(command: Sequence[str], cwd: Path, **popen: Any) -> subprocess.Popen[bytes]:
+    """Starts the program in a session of its own."""
     return subprocess.Popen(
-        [*FLAGFINDER, "record", "-o", str(trace), *options, "--", *command],
-        cwd=cwd,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        **popen,
+        command, cwd=cwd, start_new_session=True, **{"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **popen}
     )
 
 
@@ -46,24 +45,20 @@ def finish(process: subprocess.Popen[bytes], seconds: float, end: int | None) ->
     return process.returncode, error.decode(errors="replace")
 
 
-def fed(
-    trace: Path,
-    command: Sequence[str],
-    options: Sequence[str],
-    cwd: Path,
-    plan: Mapping[str, Any],
-    env: Mapping[str, str],
-) -> tuple[int, str]:
-    """Feeds bytes to stdin, 50 ms apart.
+@contextlib.contextmanager
+def feeding(
+    command: Sequence[str], plan: Mapping[str, Any], hold: bool, cwd: Path, env: Mapping[str, str], **popen: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program whose stdin was fed bytes, 50 ms apart.
 
-    `end`: the last bytes before EOF; null, or spinning without `close`, holds the pipe open.
+    `end`: the last bytes before EOF; null, or `hold` without `close`, holds the pipe open.
     """
     reader, writer = os.pipe()
     if plan.get("eof_at_once"):
         os.close(writer)
         writer = -1
     try:
-        process = start(trace, command, options, cwd, stdin=reader, env={**os.environ, **env})
+        process = start(command, cwd, stdin=reader, env={**os.environ, **env}, **popen)
         os.close(reader)
         if writer >= 0:
             time.sleep(1)  # start-up under the tracer
@@ -74,14 +69,27 @@ def fed(
                 time.sleep(0.05)
             if plan["end"]:
                 os.write(writer, plan["end"].encode())
-        hold = "--stop-when-spinning" in options or "kill_after" in plan
         if writer >= 0 and (not hold or plan.get("close")):
             os.close(writer)
             writer = -1
-        return finish(process, plan.get("kill_after", 20 if hold else 60), signal.SIGKILL if hold else None)
+        yield process
     finally:
         if writer >= 0:
             os.close(writer)
+
+
+def fed(
+    trace: Path,
+    command: Sequence[str],
+    options: Sequence[str],
+    cwd: Path,
+    plan: Mapping[str, Any],
+    env: Mapping[str, str],
+) -> tuple[int, str]:
+    """Records a program that is fed as `plan` says, to its end. Exit code and stderr."""
+    hold = "--stop-when-spinning" in options or "kill_after" in plan
+    with feeding([*recorder(trace, options), *command], plan, hold, cwd, env) as process:
+        return finish(process, plan.get("kill_after", 20 if hold else 60), signal.SIGKILL if hold else None)
 
 
 HAPROXY = """global
@@ -108,8 +116,29 @@ def _wait_for(what: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.1)
 
 
-def haproxy(trace: Path, source: Path, where: Path, spin: bool, options: Sequence[str]) -> tuple[int, str]:
-    """Requests on thread 2, `show fd` on thread 1. To spin, thread 2 first blocks in Lua's read of a FIFO."""
+@dataclass
+class Server:
+    """A haproxy that answers."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    show: list[str]
+    clients: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def client(self, *command: str) -> subprocess.Popen[bytes]:
+        self.clients.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        return self.clients[-1]
+
+    def hang(self) -> None:
+        """Thread 2 blocks in Lua's read of a FIFO; then thread 1 waits for it."""
+        self.client("curl", "-s", f"{self.url}/slow")
+        time.sleep(0.5)
+        self.client(*self.show, "60")
+
+
+@contextlib.contextmanager
+def serving(before: Sequence[str], source: Path, where: Path, **popen: Any) -> Iterator[Server]:
+    """Requests on thread 2, `show fd` on thread 1. `before` stands before the command."""
     where.mkdir()
     os.mkfifo(where / "slow")
     with socket.socket() as probe:
@@ -117,31 +146,28 @@ def haproxy(trace: Path, source: Path, where: Path, spin: bool, options: Sequenc
         port = probe.getsockname()[1]
     (where / "cfg").write_text(HAPROXY.format(run=where, src=source, port=port))
     env = {**os.environ, "SLOW_FIFO": str(where / "slow")}
-    process = start(
-        trace, ["haproxy", "-db", "-f", str(where / "cfg")], options, where, stdin=subprocess.DEVNULL, env=env
-    )
-    clients: list[subprocess.Popen[bytes]] = []
-
-    def client(*command: str) -> subprocess.Popen[bytes]:
-        clients.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        return clients[-1]
-
-    url = f"http://127.0.0.1:{port}"
+    command = [*before, "haproxy", "-db", "-f", str(where / "cfg")]
+    process = start(command, where, stdin=subprocess.DEVNULL, env=env, **popen)
     show = ["python3", str(source / "cli.py"), str(where / "cli.sock"), "show fd"]
+    server = Server(process, f"http://127.0.0.1:{port}", show)
     try:
         _wait_for(lambda: (where / "cli.sock").exists() or process.poll() is not None, 30)
         time.sleep(1)
-        if spin:
-            client("curl", "-s", f"{url}/slow")
-            time.sleep(0.5)
-            client(*show, "60")
-            return finish(process, 20, signal.SIGKILL)
-        for _ in range(20):
-            client("curl", "-s", f"{url}/fast").wait(timeout=20)
-            client(*show).wait(timeout=20)
-        return finish(process, 0.5, signal.SIGTERM)
+        yield server
     finally:
-        for running in clients:
+        for running in server.clients:
             running.kill()
             running.wait(timeout=10)
         kill_session(process)
+
+
+def haproxy(trace: Path, source: Path, where: Path, spin: bool, options: Sequence[str]) -> tuple[int, str]:
+    """Records one that hangs, or one that serves. Exit code and stderr."""
+    with serving(recorder(trace, options), source, where) as server:
+        if spin:
+            server.hang()
+            return finish(server.process, 20, signal.SIGKILL)
+        for _ in range(20):
+            server.client("curl", "-s", f"{server.url}/fast").wait(timeout=20)
+            server.client(*server.show).wait(timeout=20)
+        return finish(server.process, 0.5, signal.SIGTERM)

@@ -256,12 +256,13 @@ impl Condition {
             && (is_word(left) && is_set(right) || is_set(left) && is_word(right))
     }
 
-    /// Is something in memory compared with something else there?
+    /// Is something in memory compared with something else there? (Not a mask with some of its bits.)
     pub fn compares_two_words(&self) -> bool {
         let (left, right) = self
             .without_difference()
             .unwrap_or((&self.left, &self.right));
-        left.is_loaded() && right.is_loaded()
+        let on_the_right = |address| right.count_loads(&|other| other == address) > 0;
+        left.is_loaded() && right.is_loaded() && left.count_loads(&on_the_right) == 0
     }
 
     /// Is it certain that no value at `address` alone makes it leave? (One of several words of a sum, whose
@@ -417,6 +418,27 @@ mod tests {
             bits: 32,
         };
         assert!(!less.is_owed_by_others(0x1000, 32, 0), "an error code");
+    }
+
+    #[test]
+    fn a_mask_is_not_compared_with_its_bits() {
+        let word = |address| Expression::Load {
+            address,
+            bits: 32,
+            value: 3,
+        };
+        let compares = |left| {
+            let condition = Condition {
+                left,
+                right: word(0x2000),
+                leaves: Relation::Equal,
+                bits: 32,
+            };
+            condition.compares_two_words()
+        };
+        assert!(compares(word(0x1000)));
+        let (mask, bits) = (Box::new(word(0x2000)), Box::new(word(0x1000)));
+        assert!(!compares(Expression::Binary(Operator::And, mask, bits)));
     }
 
     #[test]

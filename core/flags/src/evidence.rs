@@ -7,6 +7,7 @@ use flagfinder_code::times;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Candidate;
+use crate::instead::Change;
 use crate::natural::OtherWay;
 
 /// A store to a candidate.
@@ -63,6 +64,8 @@ pub struct Outside {
     pub as_in_file: FxHashSet<u64>,
     /// Words of the C library's or language runtime's own.
     pub of_runtime: FxHashSet<u64>,
+    /// What the reader would change itself on the other way of a branch.
+    pub changes: Vec<Change>,
     /// Words that are compared with others, and which the reader's own function stores to.
     pub own_positions: FxHashSet<u64>,
     /// The process was looked at, without another run to compare with.
@@ -85,6 +88,10 @@ impl Outside {
             ));
         }
         match self.other_ways.get(&pc) {
+            Some(_) if self.changes.iter().any(|c| c.branch == pc) => {
+                let why = "on its other way the thread itself would change what ends the loop";
+                return Some((0.0, why.into()));
+            }
             Some(OtherWay::Stays) => {
                 let why = "its other way stays in the loop: it skips something";
                 return Some((-0.3, why.into()));
@@ -152,6 +159,10 @@ impl Outside {
         if self.own_positions.contains(&candidate.address) {
             let why = "its reader's function stores to it: the reader's own position";
             add(-0.06, why.into());
+        }
+        if self.changes.iter().any(|c| c.word == candidate.address) {
+            let why = "the reader itself would change it, once another test of the loop lets it";
+            add(-0.2, why.into());
         }
         if self.of_runtime.contains(&candidate.address) {
             add(-0.2, "it belongs to the C library itself".into());

@@ -28,6 +28,7 @@ mod find;
 mod finder;
 mod frames;
 mod gather;
+mod instead;
 mod interpreter;
 mod lately;
 mod live;

@@ -5,6 +5,7 @@ use flagfinder_code::{DataKind, Names};
 
 use crate::analysis::{is_runtime_module, is_runtime_symbol, Analysis};
 use crate::evidence::Outside;
+use crate::instead;
 use crate::natural;
 use crate::position;
 use crate::window::Window;
@@ -36,10 +37,12 @@ pub fn evidence(
         let of_libc = data.module.as_deref().is_some_and(is_runtime_module);
         candidate.kind == DataKind::Global && (of_go || of_libc)
     });
+    let other_ways = natural::other_ways(window, analysis, names, &code);
     Outside {
         of_runtime: of_runtime.map(|candidate| candidate.address).collect(),
         as_in_file: as_in_file.map(|candidate| candidate.address).collect(),
-        other_ways: natural::other_ways(window, analysis, names, &code),
+        changes: instead::changes(window, analysis, &other_ways, &code),
+        other_ways,
         own_positions: position::own_positions(window, analysis, names, &code),
         live: true,
         ..Outside::default()

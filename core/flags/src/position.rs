@@ -1,17 +1,19 @@
 //! Of two words that are compared with each other, the reader's own: `while (queue.head == queue.tail)`.
 //!
-//! Who reads a queue moves its own position on when something came in, so the function that compares
-//! them stores to that one. The other is what it waits for. Blind spots: a store through a register that holds
-//! something else by then; functions of unknown extent.
+//! Who reads a queue moves its own position on when something came in, so on the way out of the loop the function that compares
+//! them stores to that one. The other is what it waits for. (What the function stored before, it set up.) Blind spots: a store
+//! through a register that holds something else by then; functions of unknown extent; jump tables.
 
 use flagfinder_code::Names;
 use iced_x86::{
-    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind,
+    Register,
 };
 use rustc_hash::FxHashSet;
 
 use crate::analysis::{Analysis, Candidate};
 use crate::natural::{ReadCode, LONGEST};
+use crate::slice::Exit;
 use crate::window::Window;
 
 /// The addresses of such words.
@@ -23,9 +25,10 @@ pub fn own_positions(
 ) -> FxHashSet<u64> {
     let mut found = FxHashSet::default();
     for candidate in &analysis.candidates {
-        let Some(step) = compared_at(analysis, candidate) else {
+        let Some(exit) = compared_at(analysis, candidate) else {
             continue;
         };
+        let step = exit.step;
         let function = names.function(window.pc(step));
         let Some((start, end)) = function.filter(|(start, end)| end - start <= LONGEST) else {
             continue;
@@ -33,7 +36,8 @@ pub fn own_positions(
         let mut code = vec![0u8; (end - start) as usize];
         let got = read(start, &mut code);
         let registers = |register| register_before(window, step, register);
-        if stores_to(candidate.address, &registers, &code[..got], start) {
+        let behind = reachable(exit.other, &code[..got], start);
+        if stores_to(candidate.address, &registers, &behind) {
             found.insert(candidate.address);
         }
     }
@@ -41,7 +45,7 @@ pub fn own_positions(
 }
 
 /// The branch that compares it with another word of memory.
-fn compared_at(analysis: &Analysis, candidate: &Candidate) -> Option<u32> {
+fn compared_at<'a>(analysis: &'a Analysis, candidate: &Candidate) -> Option<&'a Exit> {
     let mut exits = candidate.exits.iter();
     let exit = exits.find(|&&exit| {
         let condition = analysis.conditions[exit].as_ref();
@@ -49,13 +53,40 @@ fn compared_at(analysis: &Analysis, candidate: &Candidate) -> Option<u32> {
             c.mentions(candidate.address, candidate.bytes) && c.compares_two_words()
         })
     });
-    exit.map(|&exit| analysis.exits[exit].step)
+    exit.map(|&exit| &analysis.exits[exit])
+}
+
+/// The function's instructions that can be reached from `pc`.
+fn reachable(pc: u64, function: &[u8], start: u64) -> Vec<Instruction> {
+    let mut seen = FxHashSet::default();
+    let mut found = Vec::new();
+    let mut work = vec![pc];
+    while let Some(pc) = work.pop() {
+        let bytes = pc
+            .checked_sub(start)
+            .and_then(|at| function.get(at as usize..));
+        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty() && seen.insert(pc)) else {
+            continue;
+        };
+        let code = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+        match code.flow_control() {
+            FlowControl::UnconditionalBranch => work.push(code.near_branch_target()),
+            FlowControl::ConditionalBranch => {
+                work.extend([code.near_branch_target(), code.next_ip()]);
+            }
+            FlowControl::Return | FlowControl::Exception | FlowControl::IndirectBranch => {}
+            _ => work.push(code.next_ip()),
+        }
+        found.push(code);
+    }
+    found
 }
 
 /// Steps back in search of a register's value.
 const REACH: u32 = 4000;
 
-fn register_before(window: &Window, step: u32, register: u8) -> Option<u64> {
+/// What a general register (x86 numbering) held before the step, as far as the window tells.
+pub fn register_before(window: &Window, step: u32, register: u8) -> Option<u64> {
     let mut steps = (step.saturating_sub(REACH)..step).rev();
     let written = steps.find(|&step| window.results(step).iter().any(|(r, _)| *r == register));
     match written {
@@ -64,13 +95,8 @@ fn register_before(window: &Window, step: u32, register: u8) -> Option<u64> {
     }
 }
 
-/// Does the function store to the address, going by what its registers hold where the words are compared?
-fn stores_to(
-    address: u64,
-    registers: &dyn Fn(u8) -> Option<u64>,
-    function: &[u8],
-    start: u64,
-) -> bool {
+/// Does this code store to the address, going by what its registers hold where the words are compared?
+fn stores_to(address: u64, registers: &dyn Fn(u8) -> Option<u64>, behind: &[Instruction]) -> bool {
     let value = |register: Register| match register {
         Register::None | Register::RIP => Some(0),
         register if register.is_gpr64() => registers(register.number() as u8),
@@ -82,11 +108,10 @@ fn stores_to(
         Some(base.wrapping_add(code.memory_displacement64()))
     };
     let mut factory = InstructionInfoFactory::new();
-    let mut decoder = Decoder::with_ip(64, function, start, DecoderOptions::NONE);
-    decoder.iter().any(|code| {
+    behind.iter().any(|code| {
         let explicit = code.op_kinds().any(|kind| kind == OpKind::Memory);
-        explicit && code.segment_prefix() == Register::None && target(&code) == Some(address) && {
-            let used = factory.info(&code).used_memory().iter();
+        explicit && code.segment_prefix() == Register::None && target(code) == Some(address) && {
+            let used = factory.info(code).used_memory().iter();
             used.map(|memory| memory.access()).any(|access| {
                 matches!(
                     access,
@@ -107,10 +132,32 @@ mod tests {
     const QUEUE: u64 = 0x7000;
     const RDI: u8 = 7;
 
+    const CODE: u64 = 0x1000;
+
     /// Does this code, with the queue in rdi, store to the word 0x40 bytes into it?
     fn stores(code: &[u8]) -> bool {
+        stores_from(0, code)
+    }
+
+    /// The same, where the way out begins that far into the code.
+    fn stores_from(exit: u64, code: &[u8]) -> bool {
         let registers = |register| (register == RDI).then_some(QUEUE);
-        stores_to(QUEUE + 0x40, &registers, code, 0x1000)
+        stores_to(
+            QUEUE + 0x40,
+            &registers,
+            &reachable(CODE + exit, code, CODE),
+        )
+    }
+
+    #[test]
+    fn what_was_set_up_before_is_not_the_readers_own() {
+        // mov [rdi+0x40], edx; cmp eax, ecx; je -2; ret
+        let code = [0x89, 0x57, 0x40, 0x39, 0xc8, 0x74, 0xfc, 0xc3];
+        assert!(stores_from(0, &code));
+        assert!(!stores_from(7, &code));
+        // The way out may jump back to it.
+        let again = [0x89, 0x57, 0x40, 0x39, 0xc8, 0x74, 0xfc, 0xeb, 0xf7];
+        assert!(stores_from(7, &again));
     }
 
     #[test]
