@@ -30,6 +30,7 @@ mod register;
 mod scope;
 mod stack;
 mod symbols;
+mod thread_blocks;
 mod tls;
 mod typed;
 mod unwind;

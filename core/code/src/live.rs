@@ -1,9 +1,8 @@
 //! What naming needs, from a running process: /proc, and its memory where the dynamic
 //! linker left facts.
 //!
-//! Blind spots: registers need ptrace, so `fs_base` and frames are the caller's to
-//! fill in (then [`NamesInput::read_tls_blocks`] can follow the dtv); allocations are
-//! not known.
+//! Blind spots: registers need ptrace, so frames are the caller's to fill in, and so is `fs_base` where a thread's
+//! block was not found in memory (then [`NamesInput::read_tls_blocks`] can follow the dtv); allocations are not known.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,6 +18,7 @@ use crate::image::{Image, TlsRelocation};
 use crate::input::{ModuleInput, NamesInput, ThreadInput, TlsBlock};
 use crate::maps::{Mapping, Maps};
 use crate::module::ModuleIdentity;
+use crate::thread_blocks;
 
 const PAGE: u64 = 4096;
 /// glibc: "this thread has no block of that module yet".
@@ -27,7 +27,7 @@ const UNALLOCATED: u64 = u64::MAX;
 const MODULE_LIMIT: u64 = 1 << 16;
 
 impl NamesInput {
-    /// From /proc of a running process: modules, mappings, threads with their names.
+    /// From /proc of a running process: modules, mappings, threads with their names and thread-local blocks.
     ///
     /// # Errors
     /// When the process is gone, or its memory may not be read.
@@ -35,10 +35,12 @@ impl NamesInput {
         let root = PathBuf::from(format!("/proc/{pid}"));
         let maps = Maps::parse(&fs::read_to_string(root.join("maps"))?);
         let memory = File::open(root.join("mem"))?;
+        let mut threads = threads(&root, pid)?;
+        thread_blocks::find(&mut threads, &maps, &memory);
         Ok(NamesInput {
             modules: modules(&root, &maps, &memory),
             maps: vec![maps],
-            threads: threads(&root, pid)?,
+            threads,
             ..NamesInput::default()
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use flagfinder_code::{Names, NamesInput};
+use flagfinder_code::Names;
 use flagfinder_flags::{find_in_live_window, seen, Report, Seen, ThreadName};
 use flagfinder_step::{step_thread, Ended, Limits, StepError};
 use serde::Serialize;
@@ -52,19 +52,23 @@ fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
 }
 
 /// Steps the thread and looks for its flag. Runs in the helper.
-pub fn look(pid: u32, tid: u32, name: String, limits: &Limits) -> Result<Finding, StepError> {
+pub fn look(
+    pid: u32,
+    tid: u32,
+    name: String,
+    limits: &Limits,
+    names: &Names,
+) -> Result<Finding, StepError> {
     let begin = Instant::now();
     let stepped = step_thread(tid, limits, |window| {
         seen(window).is_some_and(|seen| is_enough(&seen, begin.elapsed(), limits.time))
     })?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
-    let input = NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?;
-    let names = Names::new(input);
     let live = NamedMemory {
         memory: &memory,
-        names: &names,
+        names,
     };
-    let report = find_in_live_window(&stepped.window, &names, ThreadName { tid, name }, &live);
+    let report = find_in_live_window(&stepped.window, names, ThreadName { tid, name }, &live);
     Ok(Finding {
         report: Some(report),
         steps: u64::from(stepped.window.len()),

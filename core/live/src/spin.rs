@@ -94,6 +94,8 @@ pub fn spin(
         threads: threads.len(),
         stepped: chosen.clone(),
     });
+    // Before they start, so that each of them has it.
+    let names = Names::new(NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?);
     let mut helpers = Vec::new();
     for (&tid, processor) in chosen.iter().zip(places(&chosen)) {
         let name = threads.iter().find(|(a, _)| a.tid == tid);
@@ -105,14 +107,13 @@ pub fn spin(
             processor,
             ..Limits::default()
         };
+        let names = &names;
         let helper = Helper::start(&title, move || {
-            let found = look(pid, tid, name, &limits);
+            let found = look(pid, tid, name, &limits, names);
             serde_json::to_vec(&found.unwrap_or_else(Finding::failed)).unwrap_or_default()
         })?;
         helpers.push((tid, helper));
     }
-    // While they work: names for the waits.
-    let names = Names::new(NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?);
     let mut describer = Describer {
         pid,
         memory: &memory,

@@ -21,7 +21,6 @@ mod seen;
 mod session;
 mod site;
 mod source;
-mod thread_blocks;
 mod timeline;
 mod until;
 mod value;

@@ -11,7 +11,6 @@ use rustc_hash::FxHashMap;
 
 use crate::access::{self, Access, Registers};
 use crate::memory::Memory;
-use crate::thread_blocks;
 
 /// Libraries loaded later are looked for at most this often.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -47,10 +46,9 @@ fn outlive_process(input: &mut NamesInput) {
     }
 }
 
-fn read_names(pid: u32, memory: &Memory) -> io::Result<Names> {
+fn read_names(pid: u32) -> io::Result<Names> {
     let mut input = NamesInput::from_live(pid)?;
     outlive_process(&mut input);
-    thread_blocks::find(&mut input, memory);
     input.read_tls_blocks(pid)?;
     Ok(Names::new(input))
 }
@@ -62,7 +60,7 @@ impl Naming {
         let memory = Memory::open(pid)?;
         Ok(Naming {
             pid,
-            names: read_names(pid, &memory)?,
+            names: read_names(pid)?,
             memory,
             read: Instant::now(),
             accesses: FxHashMap::default(),
@@ -81,7 +79,7 @@ impl Naming {
             return;
         }
         self.read = Instant::now();
-        if let Ok(names) = read_names(self.pid, &self.memory) {
+        if let Ok(names) = read_names(self.pid) {
             self.names = names;
             self.accesses.clear();
             self.codes.clear();

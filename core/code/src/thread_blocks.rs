@@ -4,9 +4,11 @@
 //! repeats the pointer at `fs:0x10`, 0x2d0 bytes on, musl 0x30. Memory that could hold such blocks (private, writable,
 //! anonymous) is searched for this pattern. Blind spot: programs without a C library (Go) have no such block.
 
-use flagfinder_code::{Maps, NamesInput};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 
-use crate::memory::Memory;
+use crate::input::ThreadInput;
+use crate::maps::Maps;
 
 /// The thread's id lies this close behind `fs:0`.
 const ID_WITHIN: usize = 0x400;
@@ -16,23 +18,20 @@ const ALIGNMENT: usize = 16;
 const SEARCHED: u64 = 8 << 20;
 
 /// Fills in `fs_base` of the threads where it is found.
-pub(crate) fn find(input: &mut NamesInput, memory: &Memory) {
-    let Some(maps) = input.maps.last().cloned() else {
-        return;
-    };
+pub(crate) fn find(threads: &mut [ThreadInput], maps: &Maps, memory: &File) {
     let mut bytes = Vec::new();
-    for (start, end) in candidates(&maps) {
-        if input.threads.iter().all(|thread| thread.fs_base.is_some()) {
+    for (start, end) in candidates(maps) {
+        if threads.iter().all(|thread| thread.fs_base.is_some()) {
             return;
         }
         bytes.resize((end - start) as usize, 0);
-        let read = memory.read(start, &mut bytes);
+        let read = memory.read_at(&mut bytes, start).unwrap_or(0);
         for (address, block) in blocks(start, &bytes[..read]) {
             let ids: Vec<u32> = block
                 .chunks_exact(4)
                 .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
                 .collect();
-            let mut unknown = input.threads.iter_mut().filter(|t| t.fs_base.is_none());
+            let mut unknown = threads.iter_mut().filter(|t| t.fs_base.is_none());
             if let Some(thread) = unknown.find(|t| ids.contains(&t.tid)) {
                 thread.fs_base = Some(address);
             }
