@@ -11,11 +11,14 @@ import numpy as np
 
 from flagfinder import _core
 
-# The layout of Vertex and Edge in core/graph/src/graph.rs.
+# The layout of Vertex and Details in core/graph/src/vertex.rs, of Edge in edge.rs there.
 _VERTEX = np.dtype(
     [(name, "<u8") for name in ("start", "end", "run", "call")]
-    + [("result", "<i8"), ("semantics", "<u8")]
-    + [(name, "<u4") for name in ("thread", "yields", "flags", "blocks", "stack", "cpu")]
+    + [(name, "<u4") for name in ("thread", "from", "details")]
+    + [("cpu", "<u2"), ("cause", "u1"), ("blocks", "u1")]
+)
+_DETAILS = np.dtype(
+    [("result", "<i8"), ("semantics", "<u8")] + [(name, "<u4") for name in ("yields", "flags", "stack", "waker_stack")]
 )
 _EDGE = np.dtype([("from", "<u4"), ("to", "<u4"), ("ts", "<u8"), ("kind", "<u4"), ("stack", "<u4")])
 _NOBODY = 2**32 - 1
@@ -47,15 +50,16 @@ class GraphTables:
 def graph_tables(core: _core.EventGraph) -> GraphTables:
     """All vertices, edges and threads."""
     meta = json.loads(core.meta())
-    raw_vertices, raw_edges = core.records()
+    raw_vertices, raw_details, raw_edges = core.records()
     vertices, edges = np.frombuffer(raw_vertices, _VERTEX), np.frombuffer(raw_edges, _EDGE)
+    details = np.frombuffer(raw_details, _DETAILS)[vertices["details"]]
     threads = {name: _column(meta["threads"], name) for name in ("tid", "pid", "name", "kernel", "priority")}
     sites = meta["sites"]
     stacks = np.array(["\n".join(sites[site] for site in stack) for stack in meta["stacks"]] or [""], dtype=object)
     of = vertices["thread"]
     calls, which = np.unique(vertices["call"] >> 48, return_inverse=True)
     names = np.array([_core.call_name(int(call) - 1) if call else "" for call in calls], dtype=object)
-    results = np.where(vertices["result"] == _NO_RESULT, "", vertices["result"].astype(str))
+    results = np.where(details["result"] == _NO_RESULT, "", details["result"].astype(str))
     kinds = np.array(_core.edge_kinds(), dtype=object)
     causes = edges["from"].astype(np.int64)
     return GraphTables(
@@ -67,10 +71,10 @@ def graph_tables(core: _core.EventGraph) -> GraphTables:
             **{name: vertices[name] for name in ("start", "end", "run")},
             "call": names[which],
             "result": results.astype(object),
-            "yields": vertices["yields"],
-            "flags": vertices["flags"],
+            "yields": details["yields"],
+            "flags": details["flags"],
             "cpu": vertices["cpu"],
-            "stack": stacks[vertices["stack"]],
+            "stack": stacks[details["stack"]],
         },
         {
             "from": np.where(causes == _NOBODY, -1, causes),

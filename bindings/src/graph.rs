@@ -63,10 +63,23 @@ impl EventGraph {
         to_json(&self.inner.meta)
     }
 
-    /// All vertices and all edges, as they lie in memory: little-endian, without padding.
-    fn records<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Bound<'py, PyBytes>) {
-        let (vertices, edges) = self.inner.records();
-        (PyBytes::new(py, vertices), PyBytes::new(py, edges))
+    /// All vertices, their details and all edges, as they lie in memory: little-endian, without padding.
+    fn records<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> (
+        Bound<'py, PyBytes>,
+        Bound<'py, PyBytes>,
+        Bound<'py, PyBytes>,
+    ) {
+        let (vertices, details) = self.inner.vertices.records();
+        let edges = self.inner.edges();
+        let edges = engine::edge_records(&edges);
+        (
+            PyBytes::new(py, vertices),
+            PyBytes::new(py, details),
+            PyBytes::new(py, edges),
+        )
     }
 
     /// A `CriticalPath` as JSON for a `PathRequest` as JSON; `None`: no such thread.

@@ -54,13 +54,16 @@ const FD: u8 = 1;
 const SENDS: u8 = 2;
 const WAITS: u8 = 4;
 const YIELDS: u8 = 8;
+const RECEIVES: u8 = 16;
+/// It waits for any of several things, and tells how many are there.
+const LOOKS: u8 = 32;
 
 /// By number (arch/x86/entry/syscalls/syscall_64.tbl).
 const TABLE: &[(u16, &str, u8)] = &[
-    (0, "read", FD | WAITS),
+    (0, "read", FD | WAITS | RECEIVES),
     (1, "write", FD | SENDS),
     (3, "close", FD),
-    (7, "poll", WAITS),
+    (7, "poll", WAITS | LOOKS),
     (9, "mmap", 0),
     (10, "mprotect", 0),
     (11, "munmap", 0),
@@ -70,10 +73,10 @@ const TABLE: &[(u16, &str, u8)] = &[
     (16, "ioctl", FD),
     (17, "pread64", FD),
     (18, "pwrite64", FD),
-    (19, "readv", FD | WAITS),
+    (19, "readv", FD | WAITS | RECEIVES),
     (20, "writev", FD | SENDS),
     (22, "pipe", 0),
-    (23, "select", WAITS),
+    (23, "select", WAITS | LOOKS),
     (24, "sched_yield", YIELDS),
     (32, "dup", FD),
     (33, "dup2", FD),
@@ -85,9 +88,9 @@ const TABLE: &[(u16, &str, u8)] = &[
     (42, "connect", FD | SENDS | WAITS),
     (43, "accept", FD | WAITS),
     (44, "sendto", FD | SENDS),
-    (45, "recvfrom", FD | WAITS),
+    (45, "recvfrom", FD | WAITS | RECEIVES),
     (46, "sendmsg", FD | SENDS),
-    (47, "recvmsg", FD | WAITS),
+    (47, "recvmsg", FD | WAITS | RECEIVES),
     (48, "shutdown", FD | SENDS),
     (53, "socketpair", 0),
     (56, "clone", 0),
@@ -110,15 +113,15 @@ const TABLE: &[(u16, &str, u8)] = &[
     (228, "clock_gettime", 0),
     (230, "clock_nanosleep", WAITS),
     (231, "exit_group", 0),
-    (232, "epoll_wait", FD | WAITS),
+    (232, "epoll_wait", FD | WAITS | LOOKS),
     (233, "epoll_ctl", FD),
     (234, "tgkill", 0),
     (247, "waitid", WAITS),
     (257, "openat", 0),
-    (270, "pselect6", WAITS),
-    (271, "ppoll", WAITS),
-    (275, "splice", FD | SENDS),
-    (281, "epoll_pwait", FD | WAITS),
+    (270, "pselect6", WAITS | LOOKS),
+    (271, "ppoll", WAITS | LOOKS),
+    (275, "splice", FD | SENDS | RECEIVES),
+    (281, "epoll_pwait", FD | WAITS | LOOKS),
     (282, "signalfd", FD),
     (283, "timerfd_create", 0),
     (284, "eventfd", 0),
@@ -130,12 +133,12 @@ const TABLE: &[(u16, &str, u8)] = &[
     (293, "pipe2", 0),
     (295, "preadv", FD),
     (296, "pwritev", FD),
-    (299, "recvmmsg", FD | WAITS),
+    (299, "recvmmsg", FD | WAITS | RECEIVES),
     (307, "sendmmsg", FD | SENDS),
     (326, "copy_file_range", FD),
     (426, "io_uring_enter", FD | SENDS | WAITS),
     (435, "clone3", 0),
-    (441, "epoll_pwait2", FD | WAITS),
+    (441, "epoll_pwait2", FD | WAITS | LOOKS),
     (449, "futex_waitv", WAITS),
     (454, "futex_wake", 0),
     (455, "futex_wait", WAITS),
@@ -169,6 +172,16 @@ impl Call {
     /// It can pass data or a connection to another thread.
     pub fn sends(number: u16) -> bool {
         has(number, SENDS)
+    }
+
+    /// It takes data from its descriptor.
+    pub fn receives(number: u16) -> bool {
+        has(number, RECEIVES)
+    }
+
+    /// It waits for any of several things, and its result is how many of them there are: poll, select, epoll.
+    pub fn looks(number: u16) -> bool {
+        has(number, LOOKS)
     }
 
     /// It may block until something happens.

@@ -3,7 +3,8 @@
 use flagfinder_events::Call;
 use serde::Serialize;
 
-use crate::graph::{EdgeKind, Graph, Wait};
+use crate::edge::EdgeKind;
+use crate::graph::{Graph, Wait};
 
 /// Calls that wait with a time limit, and so serve to poll.
 const TIMED: [u16; 9] = [7, 23, 35, 202, 230, 232, 270, 271, 281];
@@ -51,14 +52,11 @@ fn is_poll(graph: &Graph, wait: &Wait) -> bool {
         .vertex(wait.vertex)
         .call()
         .is_some_and(|call| TIMED.contains(&call.number));
-    let by_timer = wait.next.is_some_and(|next| {
-        graph
-            .into(next)
-            .iter()
-            .any(|edge| edge.kind() == EdgeKind::Timer)
-    });
-    let before = graph.vertex(wait.vertex);
-    timed && by_timer && before.end - before.start <= wait.dur().saturating_mul(LONGEST_LOOK)
+    let by_timer = wait
+        .next
+        .is_some_and(|next| graph.vertex(next).cause() == EdgeKind::Timer);
+    let look = wait.start - graph.vertex(graph.first_item(wait.vertex)).start;
+    timed && by_timer && look <= wait.dur().saturating_mul(LONGEST_LOOK)
 }
 
 /// Stretches in which a thread polls: at least [`POLLS`] timed waits in the same call, one after the other.
@@ -83,7 +81,7 @@ fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
                 Activity {
                     class: Class::RepeatedYield,
                     vertex: wait.vertex,
-                    start: graph.vertex(wait.vertex).start,
+                    start: graph.vertex(graph.first_item(wait.vertex)).start,
                     end: wait.end,
                     wait: None,
                 },
@@ -97,28 +95,45 @@ fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
     enough.map(|(activity, _, _)| activity).collect()
 }
 
+/// What a thread did in one wake-up, for which its longest item stands, or that in which it yielded most.
+fn running(graph: &Graph, items: &[u32], start: u64, end: u64) -> Activity {
+    let yields = |vertex: u32| graph.details(vertex).yields;
+    let repeats = items.iter().map(|&vertex| yields(vertex)).sum::<u32>() >= YIELDS;
+    let stands_out = |&&vertex: &&u32| {
+        let row = graph.vertex(vertex);
+        (
+            if repeats { yields(vertex) } else { 0 },
+            row.end - row.start,
+        )
+    };
+    Activity {
+        class: if repeats {
+            Class::RepeatedYield
+        } else {
+            Class::LongRunning
+        },
+        vertex: items
+            .iter()
+            .max_by_key(stands_out)
+            .copied()
+            .unwrap_or(items[0]),
+        start,
+        end,
+        wait: None,
+    }
+}
+
 /// All stretches of a thread that could be a hang, unsorted.
 pub fn stretches(graph: &Graph, thread: u32) -> Vec<Activity> {
     let polls = polling(graph, thread);
     let polled = |start: u64, end: u64| polls.iter().any(|p| p.start <= start && end <= p.end);
     let mut all = Vec::new();
-    for &index in graph.of(thread) {
-        let vertex = graph.vertex(index);
-        if polled(vertex.start, vertex.end) {
-            continue;
+    for items in graph.runs(thread) {
+        let (first, last) = (graph.vertex(items[0]), items[items.len() - 1]);
+        let (start, end) = (first.start, graph.vertex(last).end);
+        if !polled(start, end) {
+            all.push(running(graph, items, start, end));
         }
-        let yields = vertex.yields >= YIELDS;
-        all.push(Activity {
-            class: if yields {
-                Class::RepeatedYield
-            } else {
-                Class::LongRunning
-            },
-            vertex: index,
-            start: vertex.start,
-            end: vertex.end,
-            wait: None,
-        });
     }
     for wait in graph.waits(thread) {
         if !polled(wait.start, wait.end) {
@@ -152,7 +167,7 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
     match (activity.class, call) {
         (Class::LongRunning, _) if starved => "ready to run, mostly without a CPU".into(),
         (Class::LongRunning, _) => "computing".into(),
-        (Class::RepeatedYield, Some(call)) if vertex.yields < YIELDS => {
+        (Class::RepeatedYield, Some(call)) if graph.details(activity.vertex).yields < YIELDS => {
             format!("polling with {}", call.name())
         }
         (Class::RepeatedYield, _) => "polling with sched_yield".into(),

@@ -1,7 +1,8 @@
 //! The wait that went well, to compare a hang with: similar by its semantic events, different in its result (seed 000, section 5.4).
 
 use crate::diagnose::stack;
-use crate::graph::{EdgeKind, Graph, Wait, NOBODY};
+use crate::edge::{Edge, EdgeKind, NOBODY};
+use crate::graph::{Graph, Wait};
 use crate::question::{Choice, Guide, Question, Topic};
 
 /// A baseline took at most this part of the hang's time.
@@ -25,8 +26,10 @@ pub fn ended_by_thread(graph: &Graph, wait: &Wait) -> bool {
 
 /// How the wait ended, and by which thread: `None` where no thread did it.
 fn ending(graph: &Graph, wait: &Wait) -> Option<(EdgeKind, u32)> {
-    let mut edges = graph.into(wait.next?).iter();
-    let strong = edges.rfind(|edge| edge.kind().is_strong() && !graph.woke_nobody(edge))?;
+    let next = wait.next?;
+    let is_end = |edge: &Edge| edge.kind().is_strong() && !graph.woke_nobody(edge);
+    let others = || graph.others_into(next).iter().copied().rfind(is_end);
+    let strong = graph.cause(next).filter(is_end).or_else(others)?;
     let from = if strong.from == NOBODY {
         u32::MAX
     } else {
@@ -56,7 +59,7 @@ fn similarity(graph: &Graph, a: u32, b: u32, preceding: usize) -> usize {
         let list = graph.of(graph.vertex(vertex).thread);
         let place = list.partition_point(|&other| other < vertex);
         let before = list[..=place].iter().rev();
-        before.map(|&other| graph.vertex(other).semantics)
+        before.map(|&other| graph.details(other).semantics)
     };
     let both = back(a).zip(back(b)).take(preceding + 1);
     both.take_while(|(a, b)| a == b).count()

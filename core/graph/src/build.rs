@@ -2,14 +2,17 @@
 
 use std::hash::Hasher;
 
-use flagfinder_events::{Call, CallEnd, Context, Event, EventFile, Kind, State};
+use flagfinder_events::{Call, Context, Event, EventFile, Kind, State};
 use rustc_hash::{FxHashMap, FxHasher};
 
+use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::flags;
-use crate::graph::{Edge, EdgeKind, Gap, Graph, Meta, ThreadMeta, Vertex, NOBODY, NO_RESULT};
-use crate::messages::{Messages, Sender};
+use crate::graph::{Gap, Graph, Meta, ThreadMeta};
+use crate::items::Item;
+use crate::messages::{Message, Messages, Sender};
 use crate::stacks::Stacks;
 use crate::threads::{ByCpu, Numbers, Thread};
+use crate::vertex::{Vertex, Vertices, NO_RESULT};
 
 /// Between a wake and the signal it was for: both come from one function of the kernel.
 const JUST_NOW: u64 = 100_000;
@@ -21,8 +24,9 @@ const POLLS: [u16; 4] = [7, 23, 270, 271];
 struct Builder<'f> {
     file: &'f EventFile,
     meta: Meta,
-    vertices: Vec<Vertex>,
-    edges: Vec<Edge>,
+    vertices: Vertices,
+    /// Those that did not make their vertex begin.
+    others: Vec<Edge>,
     /// Numbers of threads, which are indices of `threads` and of `Meta::threads`.
     numbers: Numbers,
     threads: Vec<Thread>,
@@ -67,21 +71,24 @@ impl Builder<'_> {
 
     /// Begins a vertex.
     fn begin(&mut self, thread: usize, ts: u64) -> u32 {
-        let number = self.vertices.len() as u32;
-        let last = self.threads[thread].last;
-        self.threads[thread].open = Some(number);
-        self.vertices.push(Vertex {
+        let number = self.vertices.push(Vertex {
             start: ts,
             end: ts,
-            result: NO_RESULT,
             thread: thread as u32,
             ..Vertex::default()
         });
-        if let Some(last) = last {
-            let end = self.vertices[last as usize].end;
-            self.edge(last, number, EdgeKind::Weak, end, 0);
-        }
+        let known = &mut self.threads[thread];
+        (known.open, known.item) = (Some(number), Item::default());
         number
+    }
+
+    /// Says what made a vertex begin.
+    fn caused(&mut self, vertex: u32, kind: EdgeKind, from: u32, stack: u32) {
+        let row = &mut self.vertices[vertex];
+        (row.cause, row.from) = (kind as u8, from);
+        if stack != 0 {
+            self.vertices.details_mut(vertex).waker_stack = stack;
+        }
     }
 
     /// The vertex that goes on; one that began before anything was seen of the thread.
@@ -104,30 +111,84 @@ impl Builder<'_> {
             .number(self.meta.threads[thread].pid, event.stack)
     }
 
-    fn edge(&mut self, from: u32, to: u32, kind: EdgeKind, ts: u64, stack: u32) {
-        self.edges.push(Edge {
-            from,
-            to,
-            ts,
-            kind: kind as u32,
-            stack,
-        });
+    /// The vertex that goes on ends here, and the next begins, without a wait in between.
+    fn split(&mut self, thread: usize, ts: u64) -> u32 {
+        let open = self.current(thread, ts);
+        let since = self.threads[thread].on_cpu.replace(ts);
+        let vertex = &mut self.vertices[open];
+        vertex.run += since.map_or(0, |since| ts - since.min(ts));
+        vertex.end = ts;
+        let cpu = vertex.cpu;
+        self.threads[thread].last = Some(open);
+        let next = self.begin(thread, ts);
+        self.vertices[next].cpu = cpu;
+        next
     }
 
-    /// Edges from those who wrote what a call read, but for the one who woke the reader for it.
-    fn receive(&mut self, thread: usize, event: &Event, end: CallEnd) {
-        let senders = self.messages.returned(event.a, end);
-        if senders.is_empty() {
-            return;
+    /// A call has sent or received something.
+    fn exchanged(&mut self, thread: usize, event: &Event, message: Message) {
+        let own = self.meta.threads[thread].pid;
+        let mut item = self.threads[thread].item;
+        let same = |one, other| self.messages.may_share(own, one, other);
+        match message {
+            Message::Sent { connection } => item.sends(connection, same),
+            Message::Received {
+                connection,
+                senders,
+            } => {
+                let is_first = item.is_empty();
+                let is_next = item.receives(connection, same)
+                    || is_first && self.was_woken_by_another(thread, connection, &senders);
+                self.receive(thread, event, senders, is_next);
+            }
         }
-        let reader = self.current(thread, event.ts);
+        self.threads[thread].item = item;
+    }
+
+    /// Whether a thread was woken by a message, but not by the first that it reads.
+    fn was_woken_by_another(&self, thread: usize, connection: u32, senders: &[Sender]) -> bool {
+        let known = &self.threads[thread];
+        let by = known
+            .woken
+            .filter(|(vertex, ..)| known.open == Some(*vertex))
+            .filter(|(vertex, ..)| self.vertices[*vertex].cause() == EdgeKind::Ipc)
+            .map(|(_, by, _)| by);
+        by.is_some_and(|by| {
+            let process = self
+                .numbers
+                .get(by)
+                .map(|n| self.meta.threads[n as usize].pid);
+            let own = self.meta.threads[thread].pid;
+            let is_peer = process.is_some_and(|pid| self.messages.is_peer(own, connection, pid));
+            !senders.is_empty() && !is_peer && senders.iter().all(|sender| sender.tid != by)
+        })
+    }
+
+    /// Edges from those who wrote what a call read, but for the one who woke the reader for it. `splits`: the next item begins with it.
+    fn receive(&mut self, thread: usize, event: &Event, senders: Vec<Sender>, splits: bool) {
+        let reader = if splits {
+            self.split(thread, event.ts)
+        } else {
+            self.current(thread, event.ts)
+        };
         let woken = self.threads[thread].woken;
-        let waker = woken.filter(|(edge, ..)| self.edges[*edge].to == reader);
+        let waker = woken.filter(|(vertex, ..)| *vertex == reader);
         for sender in senders {
             let woke = waker.is_some_and(|(_, by, _)| by == sender.tid);
-            if !woke && sender.tid != event.a {
-                self.edge(sender.vertex, reader, EdgeKind::Ipc, event.ts, 0);
+            if woke || sender.tid == event.a {
+                continue;
             }
+            if splits && self.vertices[reader].cause() == EdgeKind::Weak {
+                self.caused(reader, EdgeKind::Ipc, sender.vertex, 0);
+                continue;
+            }
+            self.others.push(Edge {
+                from: sender.vertex,
+                to: reader,
+                ts: event.ts,
+                kind: EdgeKind::Ipc as u32,
+                stack: 0,
+            });
         }
     }
 
@@ -150,7 +211,7 @@ impl Builder<'_> {
         if event.b != 0 {
             let thread = self.thread(event.b);
             let open = self.current(thread, event.ts);
-            self.vertices[open as usize].cpu = event.cpu.into();
+            self.vertices[open].cpu = event.cpu;
             self.threads[thread].on_cpu = Some(event.ts);
         }
     }
@@ -160,27 +221,27 @@ impl Builder<'_> {
         let thread = self.thread(event.a);
         let open = self.current(thread, event.ts);
         let since = self.threads[thread].on_cpu.take();
-        let stack = self.stack(event.a, event);
         let state = event.state();
-        let place = if state == State::Preempted {
-            0
-        } else {
-            self.place(event)
-        };
-        let vertex = &mut self.vertices[open as usize];
+        let vertex = &mut self.vertices[open];
         vertex.run += since.map_or(0, |since| event.ts - since.min(event.ts));
         vertex.end = event.ts;
-        vertex.cpu = event.cpu.into();
+        vertex.cpu = event.cpu;
         if state == State::Preempted {
-            let yields = event.call().is_some_and(|call| Call::yields(call.number));
-            vertex.yields += u32::from(yields);
-        } else {
-            vertex.call = event.words[0];
-            vertex.stack = stack;
-            vertex.semantics = mix(vertex.semantics, place);
-            vertex.blocks = u32::from(state != State::Dead);
-            let thread = &mut self.threads[thread];
-            (thread.open, thread.last) = (None, Some(open));
+            if event.call().is_some_and(|call| Call::yields(call.number)) {
+                self.vertices.details_mut(open).yields += 1;
+            }
+            return;
+        }
+        vertex.call = event.words[0];
+        vertex.blocks = u8::from(state != State::Dead);
+        let known = &mut self.threads[thread];
+        (known.open, known.last) = (None, Some(open));
+        let stack = self.stack(event.a, event);
+        if stack != 0 {
+            let place = self.place(event);
+            let details = self.vertices.details_mut(open);
+            details.stack = stack;
+            details.semantics = mix(details.semantics, place);
         }
     }
 
@@ -193,9 +254,7 @@ impl Builder<'_> {
         if known.open.is_some() {
             return; // It can run already: this wake caused nothing.
         }
-        let waited = known
-            .last
-            .and_then(|last| self.vertices[last as usize].call());
+        let waited = known.last.and_then(|last| self.vertices[last].call());
         let vertex = self.begin(woken, event.ts);
         let (kind, has_waker) = classify(event, waited);
         let from = if kind == EdgeKind::Timer {
@@ -208,21 +267,21 @@ impl Builder<'_> {
         } else {
             NOBODY
         };
-        self.threads[woken].woken = Some((self.edges.len(), event.a, event.ts));
+        self.threads[woken].woken = Some((vertex, event.a, event.ts));
         let stack = self.stack(event.a, event);
-        self.edge(from, vertex, kind, event.ts, stack);
+        self.caused(vertex, kind, from, stack);
     }
 
     /// The kernel tells of a signal just after it has woken the thread for it.
     fn signal(&mut self, event: &Event) {
         let thread = self.thread(event.b);
-        let Some((edge, by, ts)) = self.threads[thread].woken else {
+        let Some((vertex, by, ts)) = self.threads[thread].woken else {
             return;
         };
-        let edge = &mut self.edges[edge];
-        let plain = [EdgeKind::Wake, EdgeKind::Ipc].map(|kind| kind as u32);
-        if by == event.a && event.ts - ts < JUST_NOW && plain.contains(&edge.kind) {
-            edge.kind = EdgeKind::Signal as u32;
+        let vertex = &mut self.vertices[vertex];
+        let is_plain = matches!(vertex.cause(), EdgeKind::Wake | EdgeKind::Ipc);
+        if by == event.a && event.ts - ts < JUST_NOW && is_plain {
+            vertex.cause = EdgeKind::Signal as u8;
         }
     }
 
@@ -239,17 +298,17 @@ impl Builder<'_> {
         let meta = &mut self.meta.threads[child];
         (meta.pid, meta.name) = (pid, event.name(1));
         let child = self.begin(child, event.ts);
-        self.edge(from, child, EdgeKind::Fork, event.ts, 0);
+        self.caused(child, EdgeKind::Fork, from, 0);
     }
 
     /// A thread begins a call.
     fn enter(&mut self, event: &Event) {
         let thread = self.thread(event.a);
         let open = self.current(thread, event.ts);
-        let vertex = &mut self.vertices[open as usize];
         if let Some(call) = event.call() {
-            vertex.semantics = mix(vertex.semantics, u64::from(call.number) + 1);
-            vertex.yields += u32::from(Call::yields(call.number));
+            let details = self.vertices.details_mut(open);
+            details.semantics = mix(details.semantics, u64::from(call.number) + 1);
+            details.yields += u32::from(Call::yields(call.number));
             let sender = Sender {
                 tid: event.a,
                 vertex: open,
@@ -267,13 +326,18 @@ impl Builder<'_> {
             return;
         };
         if let Some(last) = self.threads[thread].last {
-            let vertex = &mut self.vertices[last as usize];
-            let same = vertex.call().is_some_and(|call| call.number == end.number);
-            if same && vertex.result == NO_RESULT {
-                vertex.result = end.result;
+            let call = self.vertices[last].call();
+            let same = call.is_some_and(|call| call.number == end.number);
+            if same && self.vertices.details(last).result == NO_RESULT {
+                self.vertices.details_mut(last).result = end.result;
             }
         }
-        self.receive(thread, event, end);
+        if Call::looks(end.number) && end.result > 0 {
+            self.threads[thread].item.looks();
+        }
+        if let Some(message) = self.messages.returned(event.a, end) {
+            self.exchanged(thread, event, message);
+        }
     }
 
     fn take(&mut self, event: &Event) {
@@ -326,7 +390,7 @@ fn classify(event: &Event, waited: Option<Call>) -> (EdgeKind, bool) {
 }
 
 /// Builds the graph of a recording. `watched`: lines that `flagfinder watch --json` wrote, of any number of watches. Time and memory are linear in
-/// the events. Source: seed 000, sections 4.1 and 4.2 (each blocking wait splits; the halves are joined by a weak edge).
+/// the events. Source: seed 000, sections 4.1 and 4.2 (each blocking wait splits, and so do items of a batch; the halves are joined by a weak edge).
 pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     let (first, last) = file.span().unwrap_or((0, 0));
     let mut builder = Builder {
@@ -340,8 +404,8 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
             marks: file.marks.clone(),
             ..Meta::default()
         },
-        vertices: Vec::new(),
-        edges: Vec::new(),
+        vertices: Vertices::default(),
+        others: Vec::new(),
         numbers: Numbers::default(),
         threads: Vec::new(),
         timers: FxHashMap::default(),
@@ -360,7 +424,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     file.events(|event| builder.take(event));
     for thread in &builder.threads {
         if let Some(open) = thread.open {
-            let vertex = &mut builder.vertices[open as usize];
+            let vertex = &mut builder.vertices[open];
             vertex.run += thread.on_cpu.map_or(0, |since| last - since);
             vertex.end = last;
         }
@@ -368,7 +432,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     let named = builder.stacks.resolve(file);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
     builder.meta.stacks = named.stacks;
-    let mut graph = Graph::new(builder.meta, builder.vertices, builder.edges);
+    let mut graph = Graph::new(builder.meta, builder.vertices, builder.others);
     flags::add(&mut graph, watched);
     graph
 }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use flagfinder_events::Call;
 use serde::{Deserialize, Serialize};
 
-use crate::graph::{EdgeKind, Graph, Vertex, Wait};
+use crate::edge::EdgeKind;
+use crate::graph::{Graph, Wait};
 use crate::slice::strong_cause;
+use crate::vertex::Vertex;
 
 /// Wakers of wakers.
 const DEEPEST: usize = 32;
@@ -156,7 +158,7 @@ impl Walk<'_> {
                 start: vertex.end,
                 end: next.map_or(graph.meta.last, |next| graph.vertex(next).start),
             };
-            if wait.start < to && wait.end > from {
+            if wait.start < wait.end && wait.start < to && wait.end > from {
                 self.waited(&wait, from.max(wait.start), to.min(wait.end));
             }
         }
@@ -215,7 +217,7 @@ impl Walk<'_> {
             return;
         }
         let ended_by = wait.next.map_or("nothing", |next| {
-            let edges = graph.into(next).iter().map(|edge| edge.kind());
+            let edges = graph.into(next).map(|edge| edge.kind());
             let other = edges.filter(|kind| *kind != EdgeKind::Weak).max();
             other.map_or("nothing", EdgeKind::name)
         });
@@ -232,7 +234,10 @@ impl Walk<'_> {
         let graph = self.graph;
         let vertex = graph.vertex(wait.vertex);
         let (thread, waker) = (graph.thread(wait.vertex), &graph.meta.threads[by as usize]);
-        let (stack, wake_stack) = (graph.stack(vertex.stack), graph.stack(wake_stack));
+        let (stack, wake_stack) = (
+            graph.stack(graph.details(wait.vertex).stack),
+            graph.stack(wake_stack),
+        );
         let futex = vertex.call().is_some_and(|call| call.number == FUTEX);
         self.waits.push(Blocked {
             tid: thread.tid,

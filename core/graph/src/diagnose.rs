@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::activity::{describe, during, stretches, Activity, Class};
 use crate::baseline::{baseline, ended_by_thread, is_unusual};
-use crate::graph::{EdgeKind, Graph, Place, Wait};
+use crate::edge::EdgeKind;
+use crate::graph::{Graph, Place, Wait};
 use crate::question::{Asked, Guide, Question};
 use crate::slice::{slice, Step};
 
@@ -132,7 +133,7 @@ fn step(graph: &Graph, step: &Step) -> PathStep {
 }
 
 pub fn stack(graph: &Graph, vertex: u32) -> Vec<String> {
-    let sites = graph.stack(graph.vertex(vertex).stack);
+    let sites = graph.stack(graph.details(vertex).stack);
     sites.into_iter().map(str::to_owned).collect()
 }
 
@@ -150,10 +151,7 @@ impl Search<'_> {
             return;
         }
         let now = self.graph.vertex(vertex);
-        let all = self.graph.of(now.thread);
-        let place = all.partition_point(|&other| other < vertex);
-        let before = place.checked_sub(1);
-        let before = before.map(|place| self.graph.vertex(all[place]).stack);
+        let places = |vertex| self.graph.places(self.graph.details(vertex).stack);
         self.culprits.push(Culprit {
             vertex,
             tid: thread.tid,
@@ -165,8 +163,8 @@ impl Search<'_> {
             doing: describe(self.graph, activity),
             depth,
             stack: stack(self.graph, vertex),
-            places: self.graph.places(now.stack),
-            places_before: before.map_or_else(Vec::new, |number| self.graph.places(number)),
+            places: places(vertex),
+            places_before: self.graph.before(vertex).map_or_else(Vec::new, places),
             call: now.call().map(|call| Call::name_of(call.number)),
         });
     }
@@ -234,13 +232,10 @@ impl Search<'_> {
     /// The threads that wrote the flag it polls, as far as watch saw it.
     fn explain_polling(&mut self, activity: &Activity, depth: usize) -> Answered<()> {
         let thread = self.graph.vertex(activity.vertex).thread;
-        let edges = self
-            .graph
-            .of(thread)
-            .iter()
-            .flat_map(|&vertex| self.graph.into(vertex));
+        let edges = self.graph.others.iter();
         let writers: Vec<u32> = edges
             .filter(|edge| edge.kind() == EdgeKind::Flag)
+            .filter(|edge| self.graph.vertex(edge.to).thread == thread)
             .map(|edge| self.graph.vertex(edge.from).thread)
             .collect();
         for writer in writers {

@@ -1,4 +1,5 @@
-//! The graph's file: a header, then three zstd frames (JSON of `Meta`, vertices, edges), each with length and checksum.
+//! The graph's file: a header, then four zstd frames (JSON of `Meta`, vertices, their details, edges that
+//! made no vertex begin), each with length and checksum.
 
 use std::borrow::Cow;
 use std::fs;
@@ -9,11 +10,13 @@ use bytemuck::{allocation::zeroed_vec, Pod};
 use flagfinder_events::{EventsError, Result};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::graph::{Edge, Graph, Meta, Vertex, NOBODY};
+use crate::edge::{edge_records, Edge, NOBODY};
+use crate::graph::{Graph, Meta};
 use crate::parallel::both;
+use crate::vertex::{Details, Vertex, Vertices};
 
 const MAGIC: &[u8; 8] = b"FFGRAPH\n";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const LEVEL: i32 = 1;
 /// A damaged length must not become an allocation.
 const MOST: u64 = 64 << 30;
@@ -50,13 +53,22 @@ impl Graph {
     pub fn save(&self, path: &Path) -> Result<()> {
         let write = || -> std::io::Result<()> {
             let meta = serde_json::to_vec(&self.meta)?;
-            let (vertices, edges) = self.records();
-            let (vertices, edges) = both(|| Part::pack(vertices), || Part::pack(edges));
+            let (rows, details) = self.vertices.records();
+            let (rows, rest) = both(
+                || Part::pack(rows),
+                || -> std::io::Result<_> {
+                    Ok((
+                        Part::pack(details)?,
+                        Part::pack(edge_records(&self.others))?,
+                    ))
+                },
+            );
+            let (details, others) = rest?;
             let mut file = fs::File::create(path)?;
             file.write_all(MAGIC)?;
             file.write_all(&VERSION.to_le_bytes())?;
             file.write_all(&[0; 4])?;
-            for part in [Part::pack(&meta)?, vertices?, edges?] {
+            for part in [Part::pack(&meta)?, rows?, details, others] {
                 part.write(&mut file)?;
             }
             Ok(())
@@ -84,22 +96,29 @@ impl Graph {
                 bad("a file that is cut, or a part that does not match its checksum")
             })
         };
-        let (meta, vertices, edges) = (next()?, next()?, next()?);
+        let (meta, rows, details, others) = (next()?, next()?, next()?, next()?);
         let meta: Vec<u8> = meta.unpack()?;
         let meta: Meta = serde_json::from_slice(&meta).map_err(|error| bad(error.to_string()))?;
-        let (vertices, edges) = both(|| vertices.unpack(), || edges.unpack());
-        let (vertices, edges): (Vec<Vertex>, Vec<Edge>) = (vertices?, edges?);
-        let sound = vertices
-            .iter()
-            .all(|v| (v.thread as usize) < meta.threads.len())
-            && edges.iter().all(|e| {
-                (e.to as usize) < vertices.len()
-                    && (e.from == NOBODY || (e.from as usize) < vertices.len())
-            });
+        let (rows, rest) = both(
+            || rows.unpack(),
+            || Ok((details.unpack()?, others.unpack()?)),
+        );
+        let rows: Vec<Vertex> = rows?;
+        let (details, others): (Vec<Details>, Vec<Edge>) = rest?;
+        let is_vertex = |index: u32| (index as usize) < rows.len();
+        let is_cause = |index: u32| index == NOBODY || is_vertex(index);
+        let is_sound = |row: &Vertex| {
+            (row.thread as usize) < meta.threads.len()
+                && (row.details as usize) < details.len()
+                && is_cause(row.from)
+        };
+        let sound = !details.is_empty()
+            && rows.iter().all(is_sound)
+            && others.iter().all(|e| is_vertex(e.to) && is_cause(e.from));
         if !sound {
-            return Err(bad("edges or threads that are not there"));
+            return Err(bad("edges, threads or details that are not there"));
         }
-        Ok(Graph::new(meta, vertices, edges))
+        Ok(Graph::new(meta, Vertices { rows, details }, others))
     }
 }
 

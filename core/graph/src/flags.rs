@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use crate::graph::{Edge, EdgeKind, Graph};
+use crate::edge::{Edge, EdgeKind};
+use crate::graph::Graph;
 
 /// The part of a line of docs/watch-format.md that matters here.
 #[derive(Deserialize)]
@@ -58,8 +59,7 @@ pub(crate) fn add(graph: &mut Graph, watched: &[String]) {
     graph.meta.flags = counts.len() as u64;
     counts
         .into_iter()
-        .for_each(|vertex| graph.vertices[vertex as usize].flags += 1);
-    let old = std::mem::take(graph);
-    edges.extend(old.edges);
-    *graph = Graph::new(old.meta, old.vertices, edges);
+        .for_each(|vertex| graph.vertices.details_mut(vertex).flags += 1);
+    graph.others.extend(edges);
+    graph.others.sort_by_key(|edge| edge.to);
 }

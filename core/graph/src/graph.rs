@@ -1,131 +1,13 @@
-//! The graph's types. Vertices of one thread follow each other; edges are sorted by the vertex they lead to.
+//! The graph: vertices (of one thread in order of time), what made them begin, and what their numbers mean.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytemuck::{Pod, Zeroable};
-use flagfinder_events::{Call, Mark};
+use flagfinder_events::Mark;
 use serde::{Deserialize, Serialize};
 
+use crate::edge::{Edge, EdgeKind};
 use crate::parallel::both;
-
-/// `Edge::from` where no thread is the cause: a device, or a timer that was armed before the recording.
-pub const NOBODY: u32 = u32::MAX;
-/// `Vertex::result` where the call's result was not recorded.
-pub const NO_RESULT: i64 = i64::MIN;
-
-/// Why a vertex began.
-#[repr(u8)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum EdgeKind {
-    /// A thread woke it: a lock, a condition.
-    Wake = 0,
-    /// A thread sent something that it waited for.
-    Ipc = 1,
-    Timer = 2,
-    Signal = 3,
-    Fork = 4,
-    /// A thread or process ended that it waited for.
-    Exit = 5,
-    /// A write to a data flag that a read here saw.
-    Flag = 6,
-    /// The same thread before its wait: may not be causal.
-    Weak = 7,
-    /// A device, or an interrupt that is not known better.
-    Interrupt = 8,
-    /// The context of the wake is unknown: the thread may only have been interrupted.
-    Unknown = 9,
-}
-
-pub const KINDS: [EdgeKind; 10] = [
-    EdgeKind::Wake,
-    EdgeKind::Ipc,
-    EdgeKind::Timer,
-    EdgeKind::Signal,
-    EdgeKind::Fork,
-    EdgeKind::Exit,
-    EdgeKind::Flag,
-    EdgeKind::Weak,
-    EdgeKind::Interrupt,
-    EdgeKind::Unknown,
-];
-
-impl EdgeKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            EdgeKind::Wake => "wake",
-            EdgeKind::Ipc => "ipc",
-            EdgeKind::Timer => "timer",
-            EdgeKind::Signal => "signal",
-            EdgeKind::Fork => "fork",
-            EdgeKind::Exit => "exit",
-            EdgeKind::Flag => "flag",
-            EdgeKind::Weak => "weak",
-            EdgeKind::Interrupt => "interrupt",
-            EdgeKind::Unknown => "unknown",
-        }
-    }
-
-    /// Another thread surely caused it.
-    pub fn is_strong(self) -> bool {
-        use EdgeKind::*;
-        matches!(self, Wake | Ipc | Signal | Fork | Exit | Flag)
-    }
-}
-
-/// What a thread did from one wake to the next wait.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
-pub struct Vertex {
-    /// CLOCK_MONOTONIC, ns: when it became runnable, and when it blocked.
-    pub start: u64,
-    pub end: u64,
-    /// ns on a CPU.
-    pub run: u64,
-    /// The call that it blocks in at the end, packed as in events; 0: unknown, or it does not block.
-    pub call: u64,
-    /// What that call returned, or [`NO_RESULT`].
-    pub result: i64,
-    /// Over the numbers of its calls in order, when all were recorded, and the place it blocks at when stacks were.
-    pub semantics: u64,
-    /// Index into `Graph::threads`.
-    pub thread: u32,
-    pub yields: u32,
-    /// Data flag events inside.
-    pub flags: u32,
-    /// 1: it ends by blocking; 0: by the recording's end, or the thread's.
-    pub blocks: u32,
-    /// Where it blocks, see [`Graph::stack`].
-    pub stack: u32,
-    /// The CPU that it ran on last.
-    pub cpu: u32,
-}
-
-impl Vertex {
-    pub fn call(&self) -> Option<Call> {
-        Call::unpack(self.call)
-    }
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
-pub struct Edge {
-    pub from: u32,
-    pub to: u32,
-    pub ts: u64,
-    /// [`EdgeKind`] as a number.
-    pub kind: u32,
-    /// Where the waker was, see [`Graph::stack`].
-    pub stack: u32,
-}
-
-impl Edge {
-    pub fn kind(&self) -> EdgeKind {
-        KINDS
-            .get(self.kind as usize)
-            .copied()
-            .unwrap_or(EdgeKind::Unknown)
-    }
-}
+use crate::vertex::{Details, Vertex, Vertices};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadMeta {
@@ -227,21 +109,9 @@ impl Functions {
     }
 }
 
-/// Where the edges into each of so many vertices begin, and the end; they are sorted.
-fn beginnings(edges: &[Edge], vertices: usize) -> Vec<u32> {
-    let mut beginnings = vec![0u32; vertices + 1];
-    for edge in edges {
-        beginnings[edge.to as usize + 1] += 1;
-    }
-    for index in 1..beginnings.len() {
-        beginnings[index] += beginnings[index - 1];
-    }
-    beginnings
-}
-
-fn by_thread(vertices: &[Vertex], threads: usize) -> Vec<Vec<u32>> {
+fn by_thread(vertices: &Vertices, threads: usize) -> Vec<Vec<u32>> {
     let mut of_thread = vec![Vec::new(); threads];
-    for (vertex, index) in vertices.iter().zip(0u32..) {
+    for (vertex, index) in vertices.rows.iter().zip(0u32..) {
         of_thread[vertex.thread as usize].push(index);
     }
     of_thread
@@ -250,10 +120,9 @@ fn by_thread(vertices: &[Vertex], threads: usize) -> Vec<Vec<u32>> {
 #[derive(Default)]
 pub struct Graph {
     pub meta: Meta,
-    pub vertices: Vec<Vertex>,
-    pub edges: Vec<Edge>,
-    /// Where each vertex's edges begin, and the end.
-    incoming: Vec<u32>,
+    pub vertices: Vertices,
+    /// Edges into vertices that had begun, or began by another: messages, flags. Sorted by the vertex they lead to.
+    pub(crate) others: Vec<Edge>,
     /// Vertices of each thread, in order of time.
     of_thread: Vec<Vec<u32>>,
     functions: Functions,
@@ -261,51 +130,117 @@ pub struct Graph {
 
 impl Graph {
     /// Sorts the edges and indexes everything.
-    pub fn new(meta: Meta, vertices: Vec<Vertex>, mut edges: Vec<Edge>) -> Graph {
-        let (of_thread, incoming) = both(
+    pub fn new(meta: Meta, vertices: Vertices, mut others: Vec<Edge>) -> Graph {
+        let (of_thread, ()) = both(
             || by_thread(&vertices, meta.threads.len()),
-            || {
-                edges.sort_by_key(|edge| edge.to);
-                beginnings(&edges, vertices.len())
-            },
+            || others.sort_by_key(|edge| edge.to),
         );
         let functions = Functions::new(&meta);
         Graph {
             meta,
             vertices,
-            edges,
-            incoming,
+            others,
             of_thread,
             functions,
         }
     }
 
     pub fn vertex(&self, index: u32) -> &Vertex {
-        &self.vertices[index as usize]
+        &self.vertices[index]
     }
 
-    /// Vertices and edges as bytes, in the layout of [`Vertex`] and [`Edge`].
-    pub fn records(&self) -> (&[u8], &[u8]) {
-        (
-            bytemuck::cast_slice(&self.vertices),
-            bytemuck::cast_slice(&self.edges),
-        )
+    pub fn details(&self, index: u32) -> &Details {
+        self.vertices.details(index)
+    }
+
+    /// The vertex of the same thread before.
+    pub fn before(&self, vertex: u32) -> Option<u32> {
+        let list = self.of(self.vertex(vertex).thread);
+        let place = list.partition_point(|&other| other < vertex);
+        place.checked_sub(1).map(|place| list[place])
+    }
+
+    /// Whether a vertex is a further item of one wake-up: the one before did not end by blocking.
+    pub fn is_item(&self, vertex: u32) -> bool {
+        let before = self.before(vertex);
+        before.is_some_and(|before| self.vertex(before).blocks == 0)
+    }
+
+    /// The first vertex of a wake-up.
+    pub fn first_item(&self, vertex: u32) -> u32 {
+        let list = self.of(self.vertex(vertex).thread);
+        let place = list.partition_point(|&other| other < vertex);
+        let items = list[..place].iter().rev();
+        let items = items.take_while(|&&other| self.vertex(other).blocks == 0);
+        items.last().copied().unwrap_or(vertex)
+    }
+
+    /// What a thread did in each wake-up: vertices, one where it was not split.
+    pub fn runs(&self, thread: u32) -> impl Iterator<Item = &[u32]> {
+        self.of(thread)
+            .chunk_by(|&one, _| self.vertex(one).blocks == 0)
+    }
+
+    /// The edge by which a vertex began; `None`: only what its thread did before is known.
+    pub fn cause(&self, vertex: u32) -> Option<Edge> {
+        let row = self.vertex(vertex);
+        (row.cause() != EdgeKind::Weak).then(|| Edge {
+            from: row.from,
+            to: vertex,
+            ts: row.start,
+            kind: row.cause.into(),
+            stack: self.details(vertex).waker_stack,
+        })
+    }
+
+    /// Places in `others` of the edges that lead to a vertex.
+    pub(crate) fn places_into(&self, vertex: u32) -> std::ops::Range<usize> {
+        let first = self.others.partition_point(|edge| edge.to < vertex);
+        let count = self.others[first..].partition_point(|edge| edge.to == vertex);
+        first..first + count
+    }
+
+    /// Edges that lead to a vertex but neither made it begin nor come from its thread before.
+    pub fn others_into(&self, vertex: u32) -> &[Edge] {
+        &self.others[self.places_into(vertex)]
+    }
+
+    fn weak(&self, vertex: u32, before: u32) -> Edge {
+        Edge {
+            from: before,
+            to: vertex,
+            ts: self.vertex(before).end,
+            kind: EdgeKind::Weak as u32,
+            stack: 0,
+        }
     }
 
     /// Edges that lead to a vertex.
-    pub fn into(&self, vertex: u32) -> &[Edge] {
-        let index = vertex as usize;
-        &self.edges[self.incoming[index] as usize..self.incoming[index + 1] as usize]
+    pub fn into(&self, vertex: u32) -> impl Iterator<Item = Edge> + '_ {
+        let weak = self.before(vertex).map(|before| self.weak(vertex, before));
+        let others = self.others_into(vertex).iter().copied();
+        weak.into_iter().chain(self.cause(vertex)).chain(others)
+    }
+
+    /// All edges, by the vertex they lead to.
+    pub fn edges(&self) -> Vec<Edge> {
+        let mut edges = Vec::with_capacity(self.vertices.len() * 2 + self.others.len());
+        let mut last = vec![None; self.meta.threads.len()];
+        let mut others = self.others.iter().peekable();
+        for vertex in 0..self.vertices.len() as u32 {
+            let before = last[self.vertex(vertex).thread as usize].replace(vertex);
+            edges.extend(before.map(|before| self.weak(vertex, before)));
+            edges.extend(self.cause(vertex));
+            while let Some(edge) = others.next_if(|edge| edge.to == vertex) {
+                edges.push(*edge);
+            }
+        }
+        edges
     }
 
     /// Whether an edge is a message that was there already: it did not make its vertex begin.
     pub fn woke_nobody(&self, edge: &Edge) -> bool {
         edge.kind() == EdgeKind::Ipc && edge.ts > self.vertex(edge.to).start
-    }
-
-    /// Edges that lead to a vertex, with their numbers.
-    pub fn numbered_into(&self, vertex: u32) -> impl Iterator<Item = (usize, &Edge)> {
-        (self.incoming[vertex as usize] as usize..).zip(self.into(vertex))
     }
 
     /// Vertices of a thread, by its index, in order of time.
@@ -391,9 +326,18 @@ impl Graph {
     /// Numbers for `graph info`, as JSON.
     pub fn summary(&self) -> String {
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-        for edge in &self.edges {
+        for row in &self.vertices.rows {
+            // Where nothing else is known, the vertex before counts, below.
+            *kinds.entry(row.cause().name()).or_default() +=
+                u64::from(row.cause() != EdgeKind::Weak);
+        }
+        for edge in &self.others {
             *kinds.entry(edge.kind().name()).or_default() += 1;
         }
+        for list in &self.of_thread {
+            *kinds.entry(EdgeKind::Weak.name()).or_default() += list.len().saturating_sub(1) as u64;
+        }
+        kinds.retain(|_, count| *count > 0);
         let lost: u64 = self.meta.gaps.iter().map(|gap| gap.count).sum();
         serde_json::json!({
             "span": self.meta.last.saturating_sub(self.meta.first),

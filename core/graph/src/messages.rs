@@ -19,9 +19,30 @@ const SEVERAL: [u16; 2] = [299, 307];
 #[derive(Clone, Copy, Debug)]
 struct Lookup {
     ts: u64,
-    /// What is read from it, what is written to it; the same for a pipe.
-    read: Option<u32>,
+    /// What is read from it, which also stands for the connection; what is written to it. The same for a pipe.
+    read: u32,
     write: Option<u32>,
+}
+
+/// A call on a connection that a thread is in.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    call: Call,
+    lookup: Lookup,
+    sender: Sender,
+}
+
+/// What a call has exchanged.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    Sent {
+        connection: u32,
+    },
+    /// With those who are known to have sent it.
+    Received {
+        connection: u32,
+        senders: Vec<Sender>,
+    },
 }
 
 /// Who wrote, and when.
@@ -37,6 +58,8 @@ pub(crate) struct Sender {
 struct Queue {
     /// A read takes one message, however many bytes.
     records: bool,
+    /// Processes that have one of its ends.
+    ends: Vec<u32>,
     /// With the bytes that are left of each.
     unread: VecDeque<(Sender, u64)>,
     /// Bytes that were read before the call that wrote them returned.
@@ -48,8 +71,7 @@ pub(crate) struct Messages {
     /// Queues by process and descriptor, in order of time.
     queues_of: FxHashMap<(u32, i32), Vec<Lookup>>,
     queues: Vec<Queue>,
-    /// Calls on queues that threads are in.
-    open: FxHashMap<u32, (Call, u32, Sender)>,
+    open: FxHashMap<u32, Open>,
 }
 
 impl Messages {
@@ -57,78 +79,108 @@ impl Messages {
         let mut messages = Messages::default();
         let mut numbers: FxHashMap<&str, u32> = FxHashMap::default();
         for fact in descriptors {
-            let (read, write) = if fact.target.starts_with("pipe:") {
-                (Some(&fact.target), Some(&fact.target))
+            let write = if fact.target.starts_with("pipe:") {
+                Some(&fact.target)
             } else if fact.target.starts_with("socket:") {
-                (Some(&fact.target), fact.peer.as_ref())
+                fact.peer.as_ref()
             } else {
                 continue;
             };
             let queues = &mut messages.queues;
             let mut number = |name| {
-                *numbers.entry(name).or_insert_with(|| {
+                let number = *numbers.entry(name).or_insert_with(|| {
                     queues.push(Queue::default());
                     queues.len() as u32 - 1
-                })
+                });
+                let queue = &mut queues[number as usize];
+                queue.records |= fact.records;
+                if !queue.ends.contains(&fact.pid) {
+                    queue.ends.push(fact.pid);
+                }
+                number
             };
             let lookup = Lookup {
                 ts: fact.ts,
-                read: read.map(|name| number(name.as_str())),
-                write: write.map(|name| number(name.as_str())),
+                read: number(&fact.target),
+                write: write.map(|name| number(name)),
             };
-            for queue in [lookup.read, lookup.write].into_iter().flatten() {
-                queues[queue as usize].records |= fact.records;
-            }
             let known = messages.queues_of.entry((fact.pid, fact.fd)).or_default();
             known.push(lookup);
         }
         messages
     }
 
-    fn queue_of(&self, pid: u32, call: Call, ts: u64) -> Option<u32> {
+    fn lookup(&self, pid: u32, call: Call, ts: u64) -> Option<Lookup> {
         let known = self.queues_of.get(&(pid, call.descriptor()?))?;
-        let lookup = known.iter().find(|seen| seen.ts >= ts).or(known.last())?;
-        if SEVERAL.contains(&call.number) {
-            None
-        } else if Call::sends(call.number) {
-            lookup.write
-        } else {
-            lookup.read
-        }
+        let exchanges = Call::receives(call.number) || Call::sends(call.number);
+        let lookup = known.iter().find(|seen| seen.ts >= ts).or(known.last());
+        lookup.copied().filter(|_| exchanges)
     }
 
     pub fn enter(&mut self, pid: u32, call: Call, sender: Sender) {
-        match self.queue_of(pid, call, sender.ts) {
-            Some(queue) => self.open.insert(sender.tid, (call, queue, sender)),
+        match self.lookup(pid, call, sender.ts) {
+            Some(lookup) => self.open.insert(
+                sender.tid,
+                Open {
+                    call,
+                    lookup,
+                    sender,
+                },
+            ),
             None => self.open.remove(&sender.tid),
         };
     }
 
-    /// A thread's call returns: of one that read, who wrote what it got.
-    pub fn returned(&mut self, tid: u32, end: CallEnd) -> Vec<Sender> {
-        let open = self.open.remove(&tid);
-        let Some((_, queue, sender)) = open.filter(|(call, ..)| call.number == end.number) else {
-            return Vec::new();
-        };
-        let Some(bytes) = u64::try_from(end.result).ok().filter(|bytes| *bytes > 0) else {
-            return Vec::new();
-        };
-        if Call::sends(end.number) {
-            self.queues[queue as usize].write(sender, bytes);
-            return Vec::new();
+    /// A thread's call returns: what it exchanged, if anything.
+    pub fn returned(&mut self, tid: u32, end: CallEnd) -> Option<Message> {
+        let open = self.open.remove(&tid)?;
+        let bytes = u64::try_from(end.result).ok().filter(|bytes| *bytes > 0)?;
+        if open.call.number != end.number {
+            return None;
         }
+        let connection = open.lookup.read;
+        let is_counted = !SEVERAL.contains(&end.number);
+        if Call::receives(end.number) {
+            let senders = if is_counted {
+                self.read(connection, bytes)
+            } else {
+                Vec::new()
+            };
+            return Some(Message::Received {
+                connection,
+                senders,
+            });
+        }
+        if let Some(queue) = open.lookup.write.filter(|_| is_counted) {
+            self.queues[queue as usize].write(open.sender, bytes);
+        }
+        Some(Message::Sent { connection })
+    }
+
+    /// Who sent so many bytes.
+    fn read(&mut self, queue: u32, bytes: u64) -> Vec<Sender> {
         let (mut found, missing) = self.queues[queue as usize].read(bytes);
         if missing > 0 {
-            let writing = self
-                .open
-                .values()
-                .find(|(call, other, _)| *other == queue && Call::sends(call.number));
-            if let Some((.., writer)) = writing {
-                found.push(*writer);
+            let is_writing = |open: &&Open| {
+                open.lookup.write == Some(queue) && !Call::receives(open.call.number)
+            };
+            if let Some(writing) = self.open.values().find(is_writing) {
+                found.push(writing.sender);
                 self.queues[queue as usize].ahead += missing;
             }
         }
         found
+    }
+
+    /// Whether a process is at the other end of a connection of process `own`.
+    pub fn is_peer(&self, own: u32, connection: u32, process: u32) -> bool {
+        process != own && self.queues[connection as usize].ends.contains(&process)
+    }
+
+    /// Whether two connections of process `own` may have the same peer.
+    pub fn may_share(&self, own: u32, one: u32, other: u32) -> bool {
+        let mut peers = self.queues[one as usize].ends.iter();
+        one == other || peers.any(|&peer| self.is_peer(own, other, peer))
     }
 }
 
@@ -195,8 +247,10 @@ mod tests {
     }
 
     fn end(messages: &mut Messages, tid: u32, number: u16, result: i64) -> Vec<u32> {
-        let found = messages.returned(tid, CallEnd { number, result });
-        found.iter().map(|sender| sender.vertex).collect()
+        match messages.returned(tid, CallEnd { number, result }) {
+            Some(Message::Received { senders, .. }) => senders.iter().map(|s| s.vertex).collect(),
+            _ => Vec::new(),
+        }
     }
 
     fn call(messages: &mut Messages, tid: u32, number: u16, vertex: u32, result: i64) -> Vec<u32> {
@@ -271,5 +325,46 @@ mod tests {
         assert_eq!(call(&mut messages, 2, READ, 20, 4), [10]);
         end(&mut messages, 1, WRITE, 4);
         assert_eq!(call(&mut messages, 2, READ, 20, 4).len(), 0);
+    }
+
+    #[test]
+    fn a_call_that_only_asks_about_a_pipe_takes_nothing_out() {
+        const FCNTL: u16 = 72;
+        let mut messages = messages();
+        call(&mut messages, 1, WRITE, 10, 4);
+        let first = 3;
+        let sender = Sender {
+            tid: 2,
+            vertex: 20,
+            ts: 1,
+        };
+        let number = FCNTL;
+        messages.enter(2, Call { number, first }, sender);
+        assert_eq!(messages.returned(2, CallEnd { number, result: 2 }), None);
+        assert_eq!(call(&mut messages, 2, READ, 20, 4), [10]);
+    }
+
+    #[test]
+    fn connections_share_a_peer_where_another_process_has_ends_of_both() {
+        let end = |pid, fd, pipe: &str| DescriptorFact {
+            ts: 0,
+            pid,
+            fd,
+            target: pipe.into(),
+            peer: None,
+            records: false,
+        };
+        let (one, two, three) = ("pipe:[1]", "pipe:[2]", "pipe:[3]");
+        let ends = [
+            (9, 1, one),
+            (9, 2, two),
+            (9, 3, three),
+            (5, 1, one),
+            (5, 2, two),
+            (6, 1, three),
+        ];
+        let messages = Messages::new(&ends.map(|(pid, fd, pipe)| end(pid, fd, pipe)));
+        let shared = [(0, 1), (0, 2), (1, 2), (2, 2)].map(|(a, b)| messages.may_share(9, a, b));
+        assert_eq!(shared, [true, false, false, true]);
     }
 }

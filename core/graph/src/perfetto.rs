@@ -6,12 +6,23 @@ use std::path::Path;
 use flagfinder_events::Result;
 use flagfinder_perfetto::{Annotation, Mark, Thread, Writer};
 
+use crate::edge::{Edge, NOBODY};
 use crate::file::failed;
-use crate::graph::{Edge, EdgeKind, Graph, NOBODY};
+use crate::graph::Graph;
 
 fn stack(graph: &Graph, name: &str, stack: u32) -> Option<Annotation> {
     let text = graph.stack(stack).join("\n");
     (!text.is_empty()).then(|| Annotation::text(name, text))
+}
+
+/// The edges into a vertex that become arrows, and their numbers from 1. Weak ones do not: the track itself shows them.
+fn arrows_into(graph: &Graph, vertex: u32) -> impl Iterator<Item = (u64, Edge)> + '_ {
+    let cause = graph.cause(vertex).map(|edge| (u64::from(vertex), edge));
+    let places = graph.places_into(vertex);
+    let others = places.map(|place| ((graph.vertices.len() + place) as u64, graph.others[place]));
+    let all = cause.into_iter().chain(others);
+    all.filter(|(_, edge)| edge.from != NOBODY)
+        .map(|(number, edge)| (number + 1, edge))
 }
 
 struct Export<'g, W: Write> {
@@ -41,14 +52,12 @@ impl<W: Write> Export<'_, W> {
         let graph = self.graph;
         for &index in graph.of(thread) {
             let vertex = graph.vertex(index);
-            let arrows = graph
-                .numbered_into(index)
-                .filter(|(_, edge)| is_arrow(edge));
+            let arrows = arrows_into(graph, index);
             let run = Mark {
                 thread,
                 category: "run",
                 name: "runs".into(),
-                arrows_to: arrows.map(|(number, _)| flow(number)).collect(),
+                arrows_to: arrows.map(|(number, _)| number).collect(),
                 facts: vec![
                     Annotation::number("vertex", index.into()),
                     Annotation::number("on CPU ns", vertex.run),
@@ -68,7 +77,9 @@ impl<W: Write> Export<'_, W> {
                 thread,
                 category: "wait",
                 name,
-                facts: stack(graph, "stack", vertex.stack).into_iter().collect(),
+                facts: stack(graph, "stack", graph.details(wait.vertex).stack)
+                    .into_iter()
+                    .collect(),
                 ..Mark::default()
             };
             self.output.slice(wait.start, wait.end, blocked)?;
@@ -79,16 +90,14 @@ impl<W: Write> Export<'_, W> {
     /// Where arrows begin.
     fn arrows(&mut self) -> std::io::Result<()> {
         let graph = self.graph;
-        for (number, edge) in graph.edges.iter().enumerate() {
-            if !is_arrow(edge) {
-                continue;
-            }
+        let all = 0..graph.vertices.len() as u32;
+        for (number, edge) in all.flat_map(|vertex| arrows_into(graph, vertex)) {
             let kind = edge.kind().name();
             let begins = Mark {
                 thread: graph.vertex(edge.from).thread,
                 category: kind,
                 name: format!("{kind} {}", graph.thread(edge.to).tid),
-                arrows_from: vec![flow(number)],
+                arrows_from: vec![number],
                 facts: stack(graph, "stack", edge.stack).into_iter().collect(),
                 ..Mark::default()
             };
@@ -96,16 +105,6 @@ impl<W: Write> Export<'_, W> {
         }
         Ok(())
     }
-}
-
-/// Weak edges are no arrows: the track itself shows them.
-fn is_arrow(edge: &Edge) -> bool {
-    edge.from != NOBODY && edge.kind() != EdgeKind::Weak
-}
-
-/// A flow's id is not 0.
-fn flow(number: usize) -> u64 {
-    number as u64 + 1
 }
 
 impl Graph {

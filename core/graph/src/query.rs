@@ -2,11 +2,13 @@
 
 use serde_json::{json, Value};
 
-use crate::graph::{Graph, NOBODY, NO_RESULT};
+use crate::edge::NOBODY;
+use crate::graph::Graph;
 use crate::slice::is_boosted;
+use crate::vertex::NO_RESULT;
 
 fn cause(graph: &Graph, vertex: u32) -> Vec<Value> {
-    let edges = graph.into(vertex).iter();
+    let edges = graph.into(vertex);
     edges
         .map(|edge| {
             let from = (edge.from != NOBODY).then_some(edge.from);
@@ -17,7 +19,7 @@ fn cause(graph: &Graph, vertex: u32) -> Vec<Value> {
                 "tid": from.map(|index| graph.thread(index).tid),
                 "thread": from.map(|index| graph.thread(index).name.as_str()),
                 "stack": graph.stack(edge.stack),
-                "boosted": is_boosted(graph, edge),
+                "boosted": is_boosted(graph, &edge),
             })
         })
         .collect()
@@ -32,7 +34,7 @@ pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> Str
     });
     let list = wanted.take(limit).map(|index| {
         let vertex = graph.vertex(index);
-        let thread = graph.thread(index);
+        let (thread, details) = (graph.thread(index), graph.details(index));
         json!({
             "vertex": index,
             "tid": thread.tid,
@@ -43,10 +45,10 @@ pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> Str
             "run": vertex.run,
             "ends_in": vertex.call().map(|call| call.name()),
             "target": graph.target(index),
-            "stack": graph.stack(vertex.stack),
-            "result": (vertex.result != NO_RESULT).then_some(vertex.result),
-            "yields": vertex.yields,
-            "flags": vertex.flags,
+            "stack": graph.stack(details.stack),
+            "result": (details.result != NO_RESULT).then_some(details.result),
+            "yields": details.yields,
+            "flags": details.flags,
             "causes": cause(graph, index),
         })
     });

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 
 use crate::diagnose::stack;
-use crate::graph::{Edge, EdgeKind, Graph, NOBODY};
+use crate::edge::{Edge, EdgeKind, NOBODY};
+use crate::graph::Graph;
 use crate::question::{Choice, Guide, Question, Topic};
 
 /// A path this long says no more.
@@ -16,12 +17,23 @@ pub struct Step {
     pub edge: Option<EdgeKind>,
 }
 
+/// Where a weak edge leads: items of a wake-up of which nobody is known to have asked for them do not tell why the next one began.
+fn origin(graph: &Graph, edge: Edge) -> Edge {
+    let mut from = edge.from;
+    if edge.kind() == EdgeKind::Weak && graph.is_item(edge.to) {
+        while graph.cause(from).is_none() && graph.is_item(from) {
+            from = graph.before(from).unwrap_or(from);
+        }
+    }
+    Edge { from, ..edge }
+}
+
 /// Edges from other vertices, the best first: strong ones, of those what made it begin, of those with a boost, of those the newest.
 fn causes(graph: &Graph, vertex: u32) -> Vec<Edge> {
-    let edges = graph.into(vertex).iter();
+    let edges = graph.into(vertex);
     let mut usable: Vec<Edge> = edges
         .filter(|edge| edge.from != NOBODY && edge.from != vertex)
-        .copied()
+        .map(|edge| origin(graph, edge))
         .collect();
     usable.sort_by_cached_key(|edge| {
         let began = !graph.woke_nobody(edge);
@@ -103,10 +115,9 @@ pub fn is_boosted(graph: &Graph, edge: &Edge) -> bool {
     if edge.stack == 0 || edge.kind() == EdgeKind::Weak {
         return false;
     }
-    let waits = graph.into(edge.to).iter();
-    let before = waits.filter(|other| other.kind() == EdgeKind::Weak);
-    let stacks = before.map(|weak| graph.vertex(weak.from).stack);
-    let woken: Vec<u32> = stacks.flat_map(|stack| graph.functions(stack)).collect();
+    let waited = graph.before(edge.to);
+    let stack = waited.map_or(0, |vertex| graph.details(vertex).stack);
+    let woken: Vec<u32> = graph.functions(stack).collect();
     let waker = graph.functions(edge.stack);
     let mut shared = waker.filter(|function| woken.contains(function));
     shared.any(|function| graph.is_rare(function))
@@ -141,24 +152,29 @@ pub fn slice(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Meta, ThreadMeta, Vertex};
+    use crate::graph::{Meta, ThreadMeta};
+    use crate::vertex::{Vertex, Vertices};
 
-    fn edge(from: u32, to: u32, kind: EdgeKind, stack: u32, ts: u64) -> Edge {
+    fn wake(from: u32, to: u32, stack: u32, ts: u64) -> Edge {
         Edge {
             from,
             to,
             ts,
-            kind: kind as u32,
+            kind: EdgeKind::Wake as u32,
             stack,
         }
     }
 
+    /// A thread that waited in stack 1 goes on; two others may have made it do so.
     fn graph(sites: [&str; 4]) -> Graph {
-        let vertex = |thread, stack| Vertex {
-            thread,
-            stack,
-            ..Vertex::default()
-        };
+        let mut vertices = Vertices::default();
+        for (thread, stack) in [(0, 1), (1, 2), (2, 3), (0, 0)] {
+            let vertex = vertices.push(Vertex {
+                thread,
+                ..Vertex::default()
+            });
+            vertices.details_mut(vertex).stack = stack;
+        }
         let meta = Meta {
             threads: vec![ThreadMeta::default(); 3],
             sites: sites.map(str::to_owned).to_vec(),
@@ -169,13 +185,7 @@ mod tests {
                 .collect(),
             ..Meta::default()
         };
-        let edges = vec![
-            edge(0, 3, EdgeKind::Weak, 0, 1),
-            edge(1, 3, EdgeKind::Wake, 2, 2),
-            edge(2, 3, EdgeKind::Wake, 3, 3),
-        ];
-        let vertices = vec![vertex(0, 1), vertex(1, 2), vertex(2, 3), vertex(0, 0)];
-        Graph::new(meta, vertices, edges)
+        Graph::new(meta, vertices, vec![wake(1, 3, 2, 2), wake(2, 3, 3, 3)])
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::items::Item;
+
 /// The kernel's own limit of thread ids (PID_MAX_LIMIT); others can only stand in a file that is damaged.
 const MOST: usize = 1 << 22;
 const NONE: u32 = u32::MAX;
@@ -13,8 +15,9 @@ pub(crate) struct Thread {
     pub open: Option<u32>,
     pub last: Option<u32>,
     pub on_cpu: Option<u64>,
-    /// The edge by which it was woken last, by which thread, and when.
-    pub woken: Option<(usize, u32, u64)>,
+    /// The vertex that began when it was woken last, by which thread, and when.
+    pub woken: Option<(u32, u32, u64)>,
+    pub item: Item,
 }
 
 /// From thread ids to numbers from 0, in the order in which they are met.

@@ -1,0 +1,93 @@
+//! Why a vertex began.
+
+use bytemuck::{cast_slice, Pod, Zeroable};
+
+/// `Edge::from` where no thread is the cause: a device, or a timer that was armed before the recording.
+pub const NOBODY: u32 = u32::MAX;
+/// Why a vertex began.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EdgeKind {
+    /// A thread woke it: a lock, a condition.
+    Wake = 0,
+    /// A thread sent something that it waited for.
+    Ipc = 1,
+    Timer = 2,
+    Signal = 3,
+    Fork = 4,
+    /// A thread or process ended that it waited for.
+    Exit = 5,
+    /// A write to a data flag that a read here saw.
+    Flag = 6,
+    /// The same thread before: may not be causal.
+    Weak = 7,
+    /// A device, or an interrupt that is not known better.
+    Interrupt = 8,
+    /// The context of the wake is unknown: the thread may only have been interrupted.
+    Unknown = 9,
+}
+
+pub const KINDS: [EdgeKind; 10] = [
+    EdgeKind::Wake,
+    EdgeKind::Ipc,
+    EdgeKind::Timer,
+    EdgeKind::Signal,
+    EdgeKind::Fork,
+    EdgeKind::Exit,
+    EdgeKind::Flag,
+    EdgeKind::Weak,
+    EdgeKind::Interrupt,
+    EdgeKind::Unknown,
+];
+
+impl EdgeKind {
+    /// Of a number that a file may hold.
+    pub fn from_number(number: u32) -> EdgeKind {
+        let known = KINDS.get(number as usize);
+        known.copied().unwrap_or(EdgeKind::Unknown)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            EdgeKind::Wake => "wake",
+            EdgeKind::Ipc => "ipc",
+            EdgeKind::Timer => "timer",
+            EdgeKind::Signal => "signal",
+            EdgeKind::Fork => "fork",
+            EdgeKind::Exit => "exit",
+            EdgeKind::Flag => "flag",
+            EdgeKind::Weak => "weak",
+            EdgeKind::Interrupt => "interrupt",
+            EdgeKind::Unknown => "unknown",
+        }
+    }
+
+    /// Another thread surely caused it.
+    pub fn is_strong(self) -> bool {
+        use EdgeKind::*;
+        matches!(self, Wake | Ipc | Signal | Fork | Exit | Flag)
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+pub struct Edge {
+    pub from: u32,
+    pub to: u32,
+    pub ts: u64,
+    /// [`EdgeKind`] as a number.
+    pub kind: u32,
+    /// Where the waker was, see [`Graph::stack`].
+    pub stack: u32,
+}
+
+impl Edge {
+    pub fn kind(&self) -> EdgeKind {
+        EdgeKind::from_number(self.kind)
+    }
+}
+
+/// Edges as bytes, in the layout of [`Edge`].
+pub fn edge_records(edges: &[Edge]) -> &[u8] {
+    cast_slice(edges)
+}
