@@ -13,6 +13,7 @@ static long (*const bpf_ringbuf_output)(void *ring, void *data, __u64 size,
 static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
 
 #define KERNEL __attribute__((preserve_access_index))
+#define PF_IO_WORKER 0x00000010
 #define PF_KTHREAD 0x00200000
 #define FIELD_EXISTS 2
 #define PAGE 4096
@@ -365,6 +366,21 @@ int ff_hrtimer_expire_exit(void *context)
     return 0;
 }
 
+/* io_uring requests, by their address. Kernels without these tracepoints do not tell. */
+INLINE int record_request(__u8 kind, __u64 request)
+{
+    struct task_struct *current = bpf_get_current_task_btf();
+    if (request && concerns(current))
+        record1(kind, 0, current->pid, 0, request);
+    return 0;
+}
+
+SECTION("tp_btf/io_uring_submit_req")
+int ff_io_uring_submit_req(__u64 *context) { return record_request(FF_EVENT_SUBMIT, context[0]); }
+
+SECTION("tp_btf/io_uring_complete")
+int ff_io_uring_complete(__u64 *context) { return record_request(FF_EVENT_COMPLETE, context[1]); }
+
 INLINE __u64 low_name(struct task_struct *task) { return *(__u64 *)&task->comm[0]; }
 
 INLINE __u64 high_name(struct task_struct *task) { return *(__u64 *)&task->comm[8]; }
@@ -383,6 +399,19 @@ int ff_sched_process_fork(__u64 *context)
     }
     record3(FF_EVENT_FORK, 0, parent->pid, child->pid, tgid | (__u64)parent_tgid << 32, low_name(child),
             high_name(child));
+    return 0;
+}
+
+/* The threads in which io_uring waits for what can't be had at once are threads of the process, but none that it started: no fork. */
+SECTION("tp_btf/task_newtask")
+int ff_task_newtask(__u64 *context)
+{
+    struct task_struct *child = (void *)context[0];
+    struct task_struct *current = bpf_get_current_task_btf();
+    __u32 tgid = child->tgid;
+    if (child->flags & PF_IO_WORKER && is_recorded(tgid))
+        record3(FF_EVENT_FORK, 0, current->pid, child->pid, tgid | (__u64)tgid << 32, low_name(child),
+                high_name(child));
     return 0;
 }
 

@@ -23,6 +23,8 @@
 #define FF_EVENT_ARM 11       /* a arms the timer w0 */
 #define FF_EVENT_FIRE 12      /* the timer w0 woke b; just before the FF_EVENT_WAKING */
 #define FF_EVENT_STACK 13     /* of the event before; b: words */
+#define FF_EVENT_SUBMIT 14    /* a hands the io_uring request w0 to the kernel */
+#define FF_EVENT_COMPLETE 15  /* a finds that it is done */
 
 /* struct ff_event.flags of FF_EVENT_SWITCH */
 #define FF_STATE_PREEMPTED 0 /* could go on */

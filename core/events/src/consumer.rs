@@ -63,6 +63,13 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
+    /// Says in the file what is different from what one would expect.
+    pub fn announce(&mut self, note: Note) -> Result<()> {
+        self.writer.fact(BlockKind::Note, &note)?;
+        self.notes.push(note);
+        Ok(())
+    }
+
     pub fn learn_threads(&mut self, options: &Options) -> Result<()> {
         let threads = if options.everything {
             processes::all_threads()

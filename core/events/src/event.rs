@@ -29,6 +29,10 @@ pub enum Kind {
     Arm = p::EVENT_ARM,
     /// A timer is about to wake `b`.
     Fire = p::EVENT_FIRE,
+    /// `a` hands a request to io_uring.
+    Submit = p::EVENT_SUBMIT,
+    /// `a` finds that one is done.
+    Complete = p::EVENT_COMPLETE,
     /// Events of this CPU are missing here: `words[0]` of them, since `words[1]`.
     Lost = 200,
 }
@@ -48,6 +52,8 @@ impl Kind {
             p::EVENT_SIGNAL => Kind::Signal,
             p::EVENT_ARM => Kind::Arm,
             p::EVENT_FIRE => Kind::Fire,
+            p::EVENT_SUBMIT => Kind::Submit,
+            p::EVENT_COMPLETE => Kind::Complete,
             200 => Kind::Lost,
             _ => return None,
         })
@@ -58,6 +64,7 @@ impl Kind {
         match self {
             Kind::Switch | Kind::Waking | Kind::Enter | Kind::ExitCall => 1,
             Kind::Exit | Kind::Signal | Kind::Arm | Kind::Fire => 1,
+            Kind::Submit | Kind::Complete => 1,
             Kind::Rename | Kind::Lost => 2,
             Kind::EnterWide | Kind::Fork | Kind::Exec => 3,
         }
@@ -76,6 +83,8 @@ impl Kind {
             Kind::Signal => "signal",
             Kind::Arm => "arm",
             Kind::Fire => "fire",
+            Kind::Submit => "submit",
+            Kind::Complete => "complete",
             Kind::Lost => "lost",
         }
     }

@@ -19,6 +19,8 @@ pub const EVENT_SIGNAL: u8 = 10;
 pub const EVENT_ARM: u8 = 11;
 pub const EVENT_FIRE: u8 = 12;
 pub const EVENT_STACK: u8 = 13;
+pub const EVENT_SUBMIT: u8 = 14;
+pub const EVENT_COMPLETE: u8 = 15;
 
 pub const STATE_PREEMPTED: u8 = 0;
 pub const STATE_SLEEPS: u8 = 1;

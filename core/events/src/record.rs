@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 use flagfinder_bpf::{clock, per_cpu_offset, require, Capability, Object};
 
 use crate::consumer::{Consumer, Shared};
-use crate::container::BlockKind;
 use crate::descriptors::Descriptors;
 use crate::drain::Drain;
 use crate::facts::{End, Mark, Note};
@@ -48,6 +47,12 @@ const ALWAYS: [(&str, &str); 10] = [
     ("ff_signal_generate", "signal_generate"),
     ("ff_sched_waking", "sched_waking"),
     ("ff_sched_switch", "sched_switch"),
+];
+/// io_uring's: not every kernel has them.
+const IF_THERE: [(&str, &str); 3] = [
+    ("ff_task_newtask", "task_newtask"),
+    ("ff_io_uring_submit_req", "io_uring_submit_req"),
+    ("ff_io_uring_complete", "io_uring_complete"),
 ];
 const SYSTEM_CALLS: [(&str, &str); 2] =
     [("ff_sys_enter", "sys_enter"), ("ff_sys_exit", "sys_exit")];
@@ -89,17 +94,8 @@ impl Recorder {
         let sizes = [("events", options.buffer_bytes as u32)];
         let mut object = Object::load_sized(object, ("ff_config", &config), &tables, &sizes)?;
         let info = info(options, offsets.is_some());
-        let mut writer = EventWriter::create(&options.output, &info)?;
+        let writer = EventWriter::create(&options.output, &info)?;
         let room = options.size_bytes.map(|size| writer.within(size));
-        let mut notes = Vec::new();
-        if offsets.is_none() {
-            let text = "this kernel does not tell where __preempt_count is: wakes have the context `unknown`";
-            notes.push(Note {
-                level: "fallback".into(),
-                text: text.into(),
-            });
-            writer.fact(BlockKind::Note, &notes[0])?;
-        }
         let mut consumer = Consumer {
             ring: object.ring("events")?,
             counts: object.counts("cpus")?,
@@ -113,9 +109,16 @@ impl Recorder {
             hangs: HangWatch::new(&options.pids, options.mark_on_hang_ns.unwrap_or(u64::MAX)),
             maps: BTreeMap::new(),
             info,
-            notes,
+            notes: Vec::new(),
             room: room.transpose()?,
         };
+        if offsets.is_none() {
+            let text = "this kernel does not tell where __preempt_count is: wakes have the context `unknown`";
+            consumer.announce(Note {
+                level: "fallback".into(),
+                text: text.into(),
+            })?;
+        }
         for pid in processes::descendants(&options.pids) {
             if !consumer.tree.insert(pid, Ranges::default()) {
                 return Err(EventsError::unavailable(
@@ -129,6 +132,20 @@ impl Recorder {
         let calls = SYSTEM_CALLS.iter().filter(|_| target);
         for (program, tracepoint) in ALWAYS.iter().chain(calls) {
             object.trace(program, tracepoint)?;
+        }
+        let missing = IF_THERE.iter().filter_map(|(program, tracepoint)| {
+            let refused = object.trace(program, tracepoint).err()?;
+            Some(format!("{tracepoint}: {}", refused.found))
+        });
+        let missing: Vec<String> = missing.collect();
+        if !missing.is_empty() {
+            consumer.announce(Note {
+                level: "fallback".into(),
+                text: format!(
+                    "what io_uring's requests led to is not recorded: {}",
+                    missing.join("; ")
+                ),
+            })?;
         }
         consumer.learn_threads(options)?;
         let shared = Arc::new(Shared::default());

@@ -10,6 +10,7 @@ use crate::flags;
 use crate::graph::{Gap, Graph, Meta, ThreadMeta};
 use crate::items::Item;
 use crate::messages::{Message, Messages, Sender};
+use crate::requests::{Order, Requests};
 use crate::stacks::Stacks;
 use crate::threads::{ByCpu, Numbers, Thread};
 use crate::vertex::{Vertex, Vertices, NO_RESULT};
@@ -37,6 +38,7 @@ struct Builder<'f> {
     running: ByCpu<u32>,
     stacks: Stacks,
     messages: Messages,
+    requests: Requests,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -91,6 +93,17 @@ impl Builder<'_> {
         }
     }
 
+    /// An edge into a vertex that something else made begin.
+    fn later(&mut self, from: u32, to: u32, kind: EdgeKind, ts: u64) {
+        self.others.push(Edge {
+            from,
+            to,
+            ts,
+            kind: kind as u32,
+            stack: 0,
+        });
+    }
+
     /// The vertex that goes on; one that began before anything was seen of the thread.
     fn current(&mut self, thread: usize, ts: u64) -> u32 {
         let known = self.threads[thread];
@@ -138,30 +151,39 @@ impl Builder<'_> {
             } => {
                 let is_first = item.is_empty();
                 let is_next = item.receives(connection, same)
-                    || is_first && self.was_woken_by_another(thread, connection, &senders);
+                    || is_first && self.was_woken_by_another(thread, &senders);
+                if is_first && !is_next {
+                    self.correct_waker(thread, &senders);
+                }
                 self.receive(thread, event, senders, is_next);
             }
         }
         self.threads[thread].item = item;
     }
 
-    /// Whether a thread was woken by a message, but not by the first that it reads.
-    fn was_woken_by_another(&self, thread: usize, connection: u32, senders: &[Sender]) -> bool {
+    /// Whether a thread was woken by a message, but by none of those that it reads first.
+    fn was_woken_by_another(&self, thread: usize, senders: &[Sender]) -> bool {
         let known = &self.threads[thread];
-        let by = known
+        let woken = known.woken.filter(|(vertex, ..)| {
+            known.open == Some(*vertex) && self.vertices[*vertex].cause() == EdgeKind::Ipc
+        });
+        let is_another = |by| senders.iter().all(|sender| sender.tid != by);
+        !senders.is_empty() && woken.is_some_and(|(_, by, _)| is_another(by))
+    }
+
+    /// A socket's other end also wakes who waits when it takes something out: what is then read may be of a later item of the same thread.
+    fn correct_waker(&mut self, thread: usize, senders: &[Sender]) {
+        let known = &self.threads[thread];
+        let woken = known
             .woken
-            .filter(|(vertex, ..)| known.open == Some(*vertex))
-            .filter(|(vertex, ..)| self.vertices[*vertex].cause() == EdgeKind::Ipc)
-            .map(|(_, by, _)| by);
-        by.is_some_and(|by| {
-            let process = self
-                .numbers
-                .get(by)
-                .map(|n| self.meta.threads[n as usize].pid);
-            let own = self.meta.threads[thread].pid;
-            let is_peer = process.is_some_and(|pid| self.messages.is_peer(own, connection, pid));
-            !senders.is_empty() && !is_peer && senders.iter().all(|sender| sender.tid != by)
-        })
+            .filter(|(vertex, ..)| known.open == Some(*vertex));
+        let Some((vertex, by, _)) = woken else {
+            return;
+        };
+        let own = senders.iter().find(|sender| sender.tid == by);
+        if let Some(sender) = own.filter(|_| self.vertices[vertex].cause() == EdgeKind::Ipc) {
+            self.vertices[vertex].from = sender.vertex;
+        }
     }
 
     /// Edges from those who wrote what a call read, but for the one who woke the reader for it. `splits`: the next item begins with it.
@@ -182,13 +204,7 @@ impl Builder<'_> {
                 self.caused(reader, EdgeKind::Ipc, sender.vertex, 0);
                 continue;
             }
-            self.others.push(Edge {
-                from: sender.vertex,
-                to: reader,
-                ts: event.ts,
-                kind: EdgeKind::Ipc as u32,
-                stack: 0,
-            });
+            self.later(sender.vertex, reader, EdgeKind::Ipc, event.ts);
         }
     }
 
@@ -250,6 +266,7 @@ impl Builder<'_> {
         let timer = self.firing.of(event.cpu).take();
         let (priority, _) = event.priorities();
         self.meta.threads[woken].priority = priority;
+        let order = self.requests.wakes(event.a, event.cpu, event.ts);
         let known = self.threads[woken];
         if known.open.is_some() {
             return; // It can run already: this wake caused nothing.
@@ -270,6 +287,29 @@ impl Builder<'_> {
         self.threads[woken].woken = Some((vertex, event.a, event.ts));
         let stack = self.stack(event.a, event);
         self.caused(vertex, kind, from, stack);
+        if let Some(order) = order {
+            self.later(order.vertex, vertex, EdgeKind::IoUring, event.ts);
+        }
+    }
+
+    /// A thread hands a request to io_uring.
+    fn submit(&mut self, event: &Event) {
+        let thread = self.thread(event.a);
+        let vertex = self.current(thread, event.ts);
+        let tid = event.a;
+        self.requests.submit(event.words[0], Order { tid, vertex });
+    }
+
+    /// A thread finds that a request is done: its own, or one of which it is about to tell another.
+    fn complete(&mut self, event: &Event) {
+        let order = self
+            .requests
+            .complete(event.words[0], event.a, event.cpu, event.ts);
+        let thread = self.thread(event.a);
+        let vertex = self.current(thread, event.ts);
+        if let Some(order) = order.filter(|order| order.vertex != vertex) {
+            self.later(order.vertex, vertex, EdgeKind::IoUring, event.ts);
+        }
     }
 
     /// The kernel tells of a signal just after it has woken the thread for it.
@@ -355,6 +395,8 @@ impl Builder<'_> {
                 self.timers.insert(event.words[0], armed_by);
             }
             Kind::Fire => *self.firing.of(event.cpu) = Some(event.words[0]),
+            Kind::Submit => self.submit(event),
+            Kind::Complete => self.complete(event),
             Kind::Enter | Kind::EnterWide => self.enter(event),
             Kind::ExitCall => self.exit_call(event),
             Kind::Exit => {}
@@ -413,6 +455,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         running: ByCpu::default(),
         stacks: Stacks::default(),
         messages: Messages::new(&file.descriptors),
+        requests: Requests::default(),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {

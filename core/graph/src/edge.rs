@@ -25,9 +25,11 @@ pub enum EdgeKind {
     Interrupt = 8,
     /// The context of the wake is unknown: the thread may only have been interrupted.
     Unknown = 9,
+    /// A request to io_uring, from its submission to the wake that its completion led to.
+    IoUring = 10,
 }
 
-pub const KINDS: [EdgeKind; 10] = [
+pub const KINDS: [EdgeKind; 11] = [
     EdgeKind::Wake,
     EdgeKind::Ipc,
     EdgeKind::Timer,
@@ -38,6 +40,7 @@ pub const KINDS: [EdgeKind; 10] = [
     EdgeKind::Weak,
     EdgeKind::Interrupt,
     EdgeKind::Unknown,
+    EdgeKind::IoUring,
 ];
 
 impl EdgeKind {
@@ -59,7 +62,13 @@ impl EdgeKind {
             EdgeKind::Weak => "weak",
             EdgeKind::Interrupt => "interrupt",
             EdgeKind::Unknown => "unknown",
+            EdgeKind::IoUring => "io_uring",
         }
+    }
+
+    /// The kernel did what a thread had ordered.
+    pub fn was_ordered(self) -> bool {
+        matches!(self, EdgeKind::Timer | EdgeKind::IoUring)
     }
 
     /// Another thread surely caused it.

@@ -20,6 +20,7 @@ mod perfetto;
 mod profile;
 mod query;
 mod question;
+mod requests;
 mod slice;
 mod stacks;
 mod threads;

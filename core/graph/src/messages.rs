@@ -172,15 +172,11 @@ impl Messages {
         found
     }
 
-    /// Whether a process is at the other end of a connection of process `own`.
-    pub fn is_peer(&self, own: u32, connection: u32, process: u32) -> bool {
-        process != own && self.queues[connection as usize].ends.contains(&process)
-    }
-
-    /// Whether two connections of process `own` may have the same peer.
+    /// Whether two connections of process `own` may have the same peer: the same process is at their other ends.
     pub fn may_share(&self, own: u32, one: u32, other: u32) -> bool {
-        let mut peers = self.queues[one as usize].ends.iter();
-        one == other || peers.any(|&peer| self.is_peer(own, other, peer))
+        let [one_s, other_s] = [one, other].map(|number| &self.queues[number as usize].ends);
+        let is_peer = |pid: &&u32| **pid != own && other_s.contains(pid);
+        one == other || one_s.iter().any(|pid| is_peer(&pid))
     }
 }
 

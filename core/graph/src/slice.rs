@@ -69,7 +69,7 @@ fn link(graph: &Graph, edge: &Edge) -> Choice {
 }
 
 /// The edge to follow. Asks where several threads may be the cause, and where none is known: what the thread itself did before may have nothing to
-/// do with it. A timer is no doubt: whoever armed it is its cause.
+/// do with it. A timer or a request to io_uring is no doubt: whoever ordered it is its cause.
 fn cause(graph: &Graph, vertex: u32, guide: &mut Guide) -> Result<Option<Edge>, Box<Question>> {
     let all = causes(graph, vertex);
     let is_strong = |edge: &&Edge| edge.kind().is_strong();
@@ -84,7 +84,7 @@ fn cause(graph: &Graph, vertex: u32, guide: &mut Guide) -> Result<Option<Edge>, 
         }
     }
     let certain = match offered.len() {
-        0 => all.iter().find(|edge| edge.kind() == EdgeKind::Timer),
+        0 => all.iter().find(|edge| edge.kind().was_ordered()),
         1 => offered.first(),
         _ => None,
     };

@@ -61,6 +61,11 @@ impl<T> Default for ByCpu<T> {
 }
 
 impl<T> ByCpu<T> {
+    /// A CPU's entry, if it ever had one.
+    pub fn known(&mut self, cpu: u16) -> Option<&mut Option<T>> {
+        self.0.get_mut(usize::from(cpu))
+    }
+
     /// A CPU's entry.
     pub fn of(&mut self, cpu: u16) -> &mut Option<T> {
         let place = usize::from(cpu);
