@@ -23,6 +23,7 @@ static struct io_uring_sqe *sqes;
 static int pipe_ends[2];
 static pid_t waiter_tid;
 static uint64_t number;
+static pthread_barrier_t all_taken; /* what a thread has submitted is cancelled when it ends */
 
 static void tell(const char *role)
 {
@@ -102,6 +103,7 @@ static void *write_all(void *unused)
     tell("writer");
     for (int i = 0; i < ROUNDS; i++)
         write_one();
+    pthread_barrier_wait(&all_taken);
     return NULL;
 }
 
@@ -116,6 +118,7 @@ static void *submit_all(void *unused)
         enter(1, 0);
         write_one();
     }
+    pthread_barrier_wait(&all_taken);
     return NULL;
 }
 
@@ -129,7 +132,7 @@ int main(int count, char **words)
     if (pipe(pipe_ends))
         abort();
     tell("waiter");
-    if (pthread_create(&thread, NULL, is_other ? submit_all : write_all, NULL))
+    if (pthread_barrier_init(&all_taken, NULL, 2) || pthread_create(&thread, NULL, is_other ? submit_all : write_all, NULL))
         abort();
     for (int i = 0; i < ROUNDS; i++) {
         if (!is_other) {
@@ -138,6 +141,7 @@ int main(int count, char **words)
         }
         take();
     }
+    pthread_barrier_wait(&all_taken);
     pthread_join(thread, NULL);
     return 0;
 }
