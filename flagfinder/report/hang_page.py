@@ -25,6 +25,7 @@ _COLORS = {
     "fork": "#6e7781",
     "exit": "#6e7781",
     "timer": "#9a6700",
+    "io_uring": "#9a6700",
     "flag": "#d1242f",
     "unknown": "#6e7781",
 }

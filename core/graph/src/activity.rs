@@ -55,8 +55,10 @@ fn is_poll(graph: &Graph, wait: &Wait) -> bool {
     let by_timer = wait
         .next
         .is_some_and(|next| graph.vertex(next).cause() == EdgeKind::Timer);
-    let look = wait.start - graph.vertex(graph.first_item(wait.vertex)).start;
-    timed && by_timer && look <= wait.dur().saturating_mul(LONGEST_LOOK)
+    timed && by_timer && {
+        let look = wait.start - graph.vertex(graph.first_item(wait.vertex)).start;
+        look <= wait.dur().saturating_mul(LONGEST_LOOK)
+    }
 }
 
 /// Stretches in which a thread polls: at least [`POLLS`] timed waits in the same call, one after the other.

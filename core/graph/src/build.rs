@@ -106,7 +106,7 @@ impl Builder<'_> {
 
     /// The vertex that goes on; one that began before anything was seen of the thread.
     fn current(&mut self, thread: usize, ts: u64) -> u32 {
-        let known = self.threads[thread];
+        let known = &self.threads[thread];
         match (known.open, known.last) {
             (Some(open), _) => open,
             (None, None) => self.begin(thread, self.meta.first),
@@ -267,7 +267,7 @@ impl Builder<'_> {
         let (priority, _) = event.priorities();
         self.meta.threads[woken].priority = priority;
         let order = self.requests.wakes(event.a, event.cpu, event.ts);
-        let known = self.threads[woken];
+        let known = &self.threads[woken];
         if known.open.is_some() {
             return; // It can run already: this wake caused nothing.
         }

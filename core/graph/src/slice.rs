@@ -197,6 +197,31 @@ mod tests {
     }
 
     #[test]
+    fn items_that_nobody_is_known_to_have_asked_for_are_one_doubt() {
+        let mut vertices = Vertices::default();
+        for (thread, blocks) in [(1, 1), (0, 1), (0, 0), (0, 0), (0, 0)] {
+            vertices.push(Vertex {
+                thread,
+                blocks,
+                ..Vertex::default()
+            });
+        }
+        // The first of three items.
+        (vertices[2].cause, vertices[2].from) = (EdgeKind::Ipc as u8, 0);
+        let meta = Meta {
+            threads: vec![ThreadMeta::default(); 2],
+            ..Meta::default()
+        };
+        let graph = Graph::new(meta, vertices, Vec::new());
+        let mut guide = Guide::new(Some(&[1]));
+        let path = slice(&graph, 4, 0, &mut guide).unwrap();
+        let way: Vec<_> = path.iter().map(|step| (step.vertex, step.edge)).collect();
+        let (weak, ipc) = (Some(EdgeKind::Weak), Some(EdgeKind::Ipc));
+        assert_eq!(way, [(4, None), (2, weak), (0, ipc)]);
+        assert_eq!(guide.asked.len(), 1);
+    }
+
+    #[test]
     fn several_wakers_and_the_way_to_stop_are_offered() {
         let plain = graph(["wait+0x1", "wake+0x1", "other+0x1", "main+0x1"]);
         let asked = slice(&plain, 3, 0, &mut Guide::new(Some(&[]))).unwrap_err();
