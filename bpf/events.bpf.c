@@ -402,7 +402,7 @@ int ff_sched_process_fork(__u64 *context)
     return 0;
 }
 
-/* The threads in which io_uring waits for what can't be had at once are threads of the process, but none that it started: no fork. */
+/* Threads in which io_uring waits are the process's, but it did not start them: the kernel tells of no fork. */
 SECTION("tp_btf/task_newtask")
 int ff_task_newtask(__u64 *context)
 {

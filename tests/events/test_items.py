@@ -1,8 +1,9 @@
-"""Requests that a server answers in one wake-up: what it did for each leads back to who asked for that, and only there."""
+"""Requests that a server answers in one wake-up: what it did for each leads back to who asked for it."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_an_answer_leads_to_who_asked(recorder: Recorder, how: str) -> None:
 def test_items_are_joined_by_weak_edges_and_share_out_the_time(recorder: Recorder) -> None:
     recorded, graph = recorded_graph(recorder, "processes")
     server = vertices(graph, recorded.roles["server"])
-    pairs = list(zip(server, server[1:], strict=False))
+    pairs = list(pairwise(server))
     items = [(one, other) for one, other in pairs if one["start"] + one["dur"] == other["start"]]
     assert len(items) >= ROUNDS
     for one, other in items:
@@ -72,4 +73,4 @@ def test_items_are_joined_by_weak_edges_and_share_out_the_time(recorder: Recorde
 def test_without_all_calls_only_waits_split(recorder: Recorder) -> None:
     recorded, graph = recorded_graph(recorder, "processes", syscalls="lazy")
     server = vertices(graph, recorded.roles["server"])
-    assert all(one["start"] + one["dur"] < other["start"] for one, other in zip(server, server[1:], strict=False))
+    assert all(one["start"] + one["dur"] < other["start"] for one, other in pairwise(server))

@@ -68,11 +68,7 @@ def test_a_completion_that_a_worker_brings_leads_to_who_submitted(rings: Recorde
 
 def test_a_worker_begins_with_a_fork(rings: Recorder) -> None:
     recorded, graph = recorded_graph(rings, "worker")
-    known = {vertex["tid"] for vertex in vertices(graph)} - set(recorded.roles.values())
-    workers = [
-        vertex
-        for vertex in vertices(graph)
-        if vertex["tid"] in known and vertex["pid"] == recorded.roles["waiter"] and vertex["thread"].startswith("iou-wrk")
-    ]
+    own = [vertex for vertex in vertices(graph) if vertex["pid"] == recorded.roles["waiter"]]
+    workers = [vertex for vertex in own if vertex["thread"].startswith("iou-wrk")]
     assert workers
     assert [cause["edge"] for cause in workers[0]["causes"]] == ["fork"]
