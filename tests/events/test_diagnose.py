@@ -94,11 +94,15 @@ def test_a_message_that_woke_nobody_leads_to_its_sender(recorder: Recorder, how:
     assert set(found) == {("ipc", waker)}
 
 
+@pytest.mark.parametrize("links", ["pipes", "sockets"])
 @pytest.mark.parametrize(
     ("what", "hang_class"), [("computes", "LongRunning"), ("sleeps", "LongWait"), ("polls", "RepeatedYield")]
 )
-def test_the_last_of_four_processes_is_blamed(recorder: Recorder, what: str, hang_class: str) -> None:
-    recorded = recorder.record("hangs", "chain", what)
+@pytest.mark.parametrize("syscalls", ["lazy", "target"])
+def test_the_last_of_four_processes_is_blamed(
+    recorder: Recorder, what: str, hang_class: str, links: str, syscalls: str
+) -> None:
+    recorded = recorder.record("hangs", "chain", what, links, options=("--syscalls", syscalls))
     found = diagnosis(build(recorded))
     assert found["class"] == "LongWait"
     assert found["thread"]["tid"] == recorded.roles["main"]

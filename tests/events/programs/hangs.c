@@ -1,6 +1,6 @@
 /* Requests that are answered ROUNDS times as they should, and once late. Prints `main TID` and `culprit TID`.
  *
- * chain WHAT: main -> two servers -> a third, each a process, joined by pipes; the third computes, sleeps or polls.
+ * chain WHAT [sockets]: main -> two servers -> a third, each a process, joined by pipes (or sockets); the third computes, sleeps or polls.
  * lock: main waits for a lock, whose holder waits for a condition, whose signaller computes.
  * alone: main computes. named: so it does, under a name full of markup.
  * circle: main waits for a lock that another thread holds, which waits for one that main holds; a time limit ends it.
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -60,11 +61,11 @@ __attribute__((noinline)) static void be_late(const char *what)
             usleep(10000);
 }
 
-__attribute__((noinline)) static void chain(const char *what)
+__attribute__((noinline)) static void chain(const char *what, int has_sockets)
 {
     int pipes[SERVERS + 1][2];
     for (int i = 0; i <= SERVERS; i++)
-        if (pipe(pipes[i]))
+        if (has_sockets ? socketpair(AF_UNIX, SOCK_STREAM, 0, pipes[i]) : pipe(pipes[i]))
             abort();
     for (int i = 0; i < SERVERS; i++) {
         if (fork())
@@ -238,7 +239,7 @@ int main(int count, char **words)
     tell("main");
     usleep(LOADED_US); /* meanwhile the recorder learns where code is */
     if (!strcmp(mode, "chain") && count > 2)
-        chain(words[2]);
+        chain(words[2], count > 3 && !strcmp(words[3], "sockets"));
     else if (!strcmp(mode, "lock"))
         wait_for_lock();
     else if (!strcmp(mode, "alone"))
