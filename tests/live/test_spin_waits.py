@@ -12,7 +12,18 @@ import pytest
 from harness import announced_flags, flagfinder, kill_session, run
 
 SOURCE = Path(__file__).parent / "programs" / "waits.cpp"
-WAITS = ["checked_index", "queue_ends", "sum_of_counts", "library_spinlock", "status_file"]
+CALLS = {"status_file": "read", "unsent": "ioctl"}
+WAITS = [
+    "checked_index",
+    "queue_ends",
+    "sum_of_counts",
+    "library_spinlock",
+    "ring_of_a_kind",
+    "precondition",
+    "bounded_scan",
+    "in_passing",
+    *CALLS,
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +52,8 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
         kill_session(process)
     flags = json.loads(ran.stdout)["threads"][0]["flags"]
     named = [(f["rank"], f["name"], f["confidence"]) for f in flags]
-    if name == "status_file":
-        assert flags[0]["kind"] == "syscall" and flags[0]["symbol"] == "read", named
+    if name in CALLS:
+        assert flags[0]["kind"] == "syscall" and flags[0]["symbol"] == CALLS[name], named
         return
     address, size = announced_flags(error.read_text())[0]
     assert (int(flags[0]["address"]["spin"], 16), flags[0]["size"]) == (address, size), named

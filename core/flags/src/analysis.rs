@@ -39,6 +39,8 @@ pub struct Candidate {
     pub followed: bool,
     /// Its address is that of some object with the low bits cleared: the head of a collector's page.
     pub of_page: bool,
+    /// A count within the iteration ends at it.
+    pub is_bound: bool,
     pub kind: DataKind,
 }
 
@@ -88,6 +90,16 @@ pub fn is_runtime_module(name: &str) -> bool {
 /// Functions and variables of Go's scheduler (`time.Sleep` is one of them) and memory management, which every Go
 /// program holds, and of Rust's panics, whose count every lock of its library asks for.
 pub fn is_runtime_symbol(symbol: &str) -> bool {
+    // Channels are the program's own, whatever package their functions are in.
+    let of_channel = [
+        "runtime.chan",
+        "runtime.selectnb",
+        "runtime.empty",
+        "runtime.full",
+    ];
+    if of_channel.iter().any(|prefix| symbol.starts_with(prefix)) {
+        return false;
+    }
     ["runtime.", "internal/", "time.Sleep", "std::panicking::"]
         .iter()
         .any(|prefix| symbol.starts_with(prefix))
@@ -134,7 +146,15 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         }
     }
     let own_words = collector.own_words.clone();
-    let candidates = collector.finish();
+    let mut candidates = collector.finish();
+    for (step, taken) in slicer.counted() {
+        let Some(test) = Condition::of(window, step, taken) else {
+            continue;
+        };
+        for candidate in &mut candidates {
+            candidate.is_bound |= test.mentions(candidate.address, candidate.bytes);
+        }
+    }
     let kind = kind(window, &spin);
     let same_again = look_again::same_again(window);
     let progress = Progress::of(window, &spin, &same_again);
@@ -371,6 +391,7 @@ impl Collector<'_> {
             atomic: false,
             followed: false,
             of_page: false,
+            is_bound: false,
             kind,
         });
         candidate.of_page |= is_of_page(self.window, step);
@@ -477,6 +498,7 @@ mod tests {
             "std::sync::mpmc::list::Channel<T>::try_recv"
         ));
         assert!(!is_runtime_symbol("main.runtime"));
+        assert!(!is_runtime_symbol("runtime.chanrecv"), "a channel's");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use iced_x86::{ConditionCode, Mnemonic as M};
 
+use crate::decoded::ALL_FLAGS;
 use crate::expression::{Expression, Operator};
 use crate::operands::{last_writer, Builder, DEPTH};
 use crate::value::mask;
@@ -136,7 +137,7 @@ impl Condition {
         let relation = Relation::of(branch.instruction.condition_code())?;
         let condition_code = branch.instruction.condition_code();
         let leaves = if taken { relation.inverse() } else { relation };
-        let flags = branch.reads;
+        let flags = branch.reads & ALL_FLAGS;
         let test = last_writer(window, step, flags)?;
         let code = window.code(test);
         let bits = code.bits(0);

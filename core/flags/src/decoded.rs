@@ -19,8 +19,8 @@ const FLAGS: u32 = 96;
 const OTHER: u32 = 104;
 
 /// Every part of general register `number`.
-pub fn general(number: u8) -> Resources {
-    0xf << (u32::from(number) * 4)
+pub const fn general(number: u8) -> Resources {
+    0xf << (number as u32 * 4)
 }
 
 /// All flags.

@@ -4,8 +4,8 @@
 //! a function holds no return that its entry leads to. Blind spots: functions of unknown extent, and
 //! of other modules where nobody has called them yet (the linker's table has no address then).
 
-use flagfinder_code::Names;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use flagfinder_code::{DataKind, Names};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use rustc_hash::FxHashSet;
 
 use crate::natural::{ReadCode, LONGEST};
@@ -34,6 +34,54 @@ pub fn never_returns(mut pc: u64, names: &Names, read: &ReadCode) -> bool {
         }
     }
     false
+}
+
+/// Does the way from `pc` only hand texts to functions and then return a number? A precondition that does not hold
+/// is reported so (`g_return_val_if_fail`, OpenSSL's errors).
+pub fn reports(mut pc: u64, names: &Names, read: &ReadCode) -> bool {
+    let (mut text, mut told) = (false, false);
+    let mut constants: FxHashSet<Register> = FxHashSet::default();
+    for _ in 0..SHORT_WAY {
+        let code = instruction(pc, read);
+        pc = code.next_ip();
+        match code.flow_control() {
+            FlowControl::Return => return told && constants.contains(&Register::RAX),
+            FlowControl::UnconditionalBranch => pc = code.near_branch_target(),
+            FlowControl::Call | FlowControl::IndirectCall => {
+                told |= text;
+                constants.remove(&Register::RAX);
+            }
+            FlowControl::Next => {
+                let target = code.op0_register().full_register();
+                if code.mnemonic() == Mnemonic::Lea && code.is_ip_rel_memory_operand() {
+                    let kind = names.data(code.ip_rel_memory_address()).kind;
+                    text |= kind == DataKind::ReadOnly;
+                }
+                match is_constant(&code, &constants) {
+                    true => constants.insert(target),
+                    false => constants.remove(&target),
+                };
+                let loads = (0..code.op_count()).any(|op| code.op_kind(op) == OpKind::Memory);
+                let restores = matches!(code.mnemonic(), Mnemonic::Pop | Mnemonic::Add);
+                if loads && code.mnemonic() != Mnemonic::Lea && !restores {
+                    return false;
+                }
+            }
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// `mov eax, 5`, `xor eax, eax`, `mov eax, ebp` where that one is.
+fn is_constant(code: &Instruction, constants: &FxHashSet<Register>) -> bool {
+    let source = code.op1_register();
+    match (code.mnemonic(), code.op1_kind()) {
+        (Mnemonic::Xor, OpKind::Register) => code.op0_register() == source,
+        (Mnemonic::Mov, OpKind::Register) => constants.contains(&source.full_register()),
+        (Mnemonic::Mov, kind) => kind != OpKind::Memory,
+        _ => false,
+    }
 }
 
 fn instruction(pc: u64, read: &ReadCode) -> Instruction {

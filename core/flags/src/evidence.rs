@@ -104,6 +104,14 @@ impl Outside {
                 let why = "its other way never returns: a check that failed";
                 return Some((-0.2, why.into()));
             }
+            Some(OtherWay::Skips) => {
+                let why = "its other way goes on in the same function, which the loop calls: it does something more";
+                return Some((-0.12, why.into()));
+            }
+            Some(OtherWay::Reports) => {
+                let why = "its other way reports something and returns: what must hold does not";
+                return Some((-0.2, why.into()));
+            }
             Some(OtherWay::Fails) => {
                 let why = "its other way returns an error";
                 return Some((-0.05, why.into()));
@@ -268,6 +276,7 @@ mod tests {
             atomic: false,
             followed: false,
             of_page: false,
+            is_bound: false,
             kind: DataKind::Global,
         };
         let mut outside = Outside::default();

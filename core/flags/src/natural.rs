@@ -17,11 +17,17 @@
 use std::collections::hash_map::Entry;
 
 use flagfinder_code::{Graph, Loop, Loops, Names};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
+    Register,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
+use crate::condition::Condition;
+use crate::decoded::{general, Decoded, MemoryReference, Operand, Resources, ALL_FLAGS, RSP};
 use crate::endings;
+use crate::position::register_before;
 use crate::slice::Exit;
 use crate::window::Window;
 
@@ -42,6 +48,10 @@ pub enum OtherWay {
     Fails,
     /// To a function that never returns.
     Dies,
+    /// On in a function that the loop calls, past something that is done on that way only.
+    Skips,
+    /// To a report of something that must not be: texts are handed to a function, a number is returned.
+    Reports,
 }
 
 /// The exit branches, by address, whose other way does not simply leave.
@@ -71,6 +81,11 @@ pub fn other_ways(
             Some(OtherWay::Fails)
         } else if endings::never_returns(exit.other, names, read) {
             Some(OtherWay::Dies)
+        } else if is_called(exit, window, analysis)
+            && is_required(exit, window)
+            && endings::reports(exit.other, names, read)
+        {
+            Some(OtherWay::Reports)
         } else {
             function.other_way(exit, window, analysis)
         };
@@ -81,12 +96,21 @@ pub fn other_ways(
     found
 }
 
+/// Does the exit lie in a function that the loop calls?
+fn is_called(exit: &Exit, window: &Window, analysis: &Analysis) -> bool {
+    window.rsp(exit.step) < window.rsp(analysis.spin.first_step())
+}
+
+/// Does the loop go on as long as something is not zero, as it should be?
+fn is_required(exit: &Exit, window: &Window) -> bool {
+    Condition::of(window, exit.step, exit.taken).is_some_and(|test| test.leaves_at_zero())
+}
+
 /// Instructions on the way to a return.
 const SHORT_WAY: usize = 32;
 
 /// The other way leads straight to a return, with the value that is returned as it is.
 fn returns_the_same(window: &Window, exit: &Exit, read: &ReadCode) -> bool {
-    const RAX: u8 = 0;
     const LOW: u64 = 0xff;
     let rsp = window.rsp(exit.step);
     let known = |end: u32| {
@@ -150,6 +174,136 @@ fn is_error(value: u64) -> bool {
     (-MOST..0).contains(&small) && (value >> 32 == 0 || value >> 32 == u64::from(u32::MAX))
 }
 
+/// Is nothing of these registers used from the step on, before it is written anew?
+fn is_dead(window: &Window, from: u32, mut written: Resources) -> bool {
+    for step in from..window.len().min(from + REACH) {
+        if written == 0 {
+            return true;
+        }
+        let code = window.code(step);
+        let used = code
+            .memory
+            .iter()
+            .fold(code.reads, |all, m| all | m.resources());
+        if used & written != 0 || window.syscall_at(step).is_some() {
+            return false;
+        }
+        written &= !code.writes;
+    }
+    false
+}
+
+/// Steps ahead in search of a use.
+const REACH: u32 = 2000;
+
+const RAX: u8 = 0;
+const RDX: u8 = 2;
+/// What a function may return something in.
+const RESULT: Resources = general(RAX) | general(RDX);
+/// Executions before the last at which it is looked at what follows.
+const EARLIER: usize = 2;
+
+/// What an instruction leaves behind it.
+struct Effect {
+    writes: Resources,
+    /// To memory other than what is passed to a function or kept on the own stack.
+    stores: bool,
+    calls: bool,
+    /// It leaves the function: a return, or a jump to another function.
+    returns: bool,
+    /// To and from which register it copies.
+    copies: Option<(u8, u8)>,
+}
+
+impl Effect {
+    fn of(instruction: &Instruction, inside: bool, factory: &mut InstructionInfoFactory) -> Effect {
+        let flow = instruction.flow_control();
+        let calls = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
+        let decoded = Decoded::new(instruction, factory);
+        let on_stack = |memory: &MemoryReference| memory.base == Some(RSP);
+        let copies = match decoded.operands {
+            [Operand::Register {
+                number: to, bits, ..
+            }, Operand::Register { number: from, .. }, ..]
+                if instruction.mnemonic() == Mnemonic::Mov && bits >= 32 =>
+            {
+                Some((to, from))
+            }
+            _ => None,
+        };
+        let mut memory = decoded.memory.iter();
+        Effect {
+            // Of a call its result; no compiler relies on what else it leaves.
+            writes: match calls {
+                true => RESULT,
+                false => decoded.writes & !ALL_FLAGS & !general(RSP),
+            },
+            stores: !calls && memory.any(|memory| memory.write && !on_stack(memory)),
+            calls,
+            returns: flow == FlowControl::Return
+                || flow == FlowControl::UnconditionalBranch && !inside,
+            copies,
+        }
+    }
+}
+
+/// Which registers hold what they held where a way began.
+struct Kept {
+    /// By register: whose value it holds, if anyone's.
+    holds: [Option<u8>; 16],
+    /// All that was written.
+    written: Resources,
+    /// The way does not divide: what was put aside for a call and taken back is known.
+    is_straight: bool,
+    calls: bool,
+}
+
+impl Default for Kept {
+    fn default() -> Kept {
+        let mut holds = [None; 16];
+        for (number, held) in (0..).zip(&mut holds) {
+            *held = Some(number);
+        }
+        Kept {
+            holds,
+            written: 0,
+            is_straight: true,
+            calls: false,
+        }
+    }
+}
+
+impl Kept {
+    fn follow(&mut self, effect: &Effect) {
+        self.calls |= effect.calls;
+        self.written |= effect.writes;
+        match effect.copies {
+            Some((to, from)) => self.holds[usize::from(to)] = self.holds[usize::from(from)],
+            None => {
+                for number in 0..16 {
+                    if effect.writes & general(number) != 0 {
+                        self.holds[usize::from(number)] = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The register whose value is in that of the result.
+    fn result(&self) -> Option<u8> {
+        self.holds[usize::from(RAX)]
+    }
+
+    fn written(&self) -> Resources {
+        let is_back = |number: &u8| self.holds[usize::from(*number)] == Some(*number);
+        let back = (0..16).filter(is_back).fold(0, |all, n| all | general(n));
+        match self.is_straight {
+            true => self.written & !back,
+            false => self.written,
+        }
+    }
+}
+
 struct Function {
     start: u64,
     end: u64,
@@ -157,6 +311,7 @@ struct Function {
     edges: FxHashMap<u32, Vec<u32>>,
     /// Atomic read-modify-writes.
     atomics: FxHashSet<u32>,
+    effects: FxHashMap<u32, Effect>,
 }
 
 impl Function {
@@ -173,6 +328,8 @@ impl Function {
         let mut edges: Vec<(u32, u32)> = Vec::new();
         let mut seen: FxHashSet<u64> = FxHashSet::default();
         let mut atomics = FxHashSet::default();
+        let mut effects = FxHashMap::default();
+        let mut factory = InstructionInfoFactory::new();
         let mut work = vec![start];
         let inside = |pc: u64| (start..start + got as u64).contains(&pc);
         // Targets of indirect jumps, as far as they were seen.
@@ -191,6 +348,12 @@ impl Function {
             let bytes = &code[(pc - start) as usize..];
             let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
             let next = instruction.next_ip();
+            let jumps_on = match instruction.flow_control() {
+                FlowControl::UnconditionalBranch => inside(instruction.near_branch_target()),
+                _ => true,
+            };
+            let effect = Effect::of(&instruction, jumps_on, &mut factory);
+            effects.insert((pc - start) as u32, effect);
             let exchanges = instruction.mnemonic() == Mnemonic::Xchg
                 && instruction.op_kinds().any(|kind| kind == OpKind::Memory);
             if exchanges || instruction.has_lock_prefix() {
@@ -225,6 +388,7 @@ impl Function {
             loops,
             edges: successors,
             atomics,
+            effects,
         })
     }
 
@@ -256,9 +420,10 @@ impl Function {
                 .map(|pc| (pc - self.start) as u32)
                 .collect();
             let other = (other - self.start) as u32;
-            return self
-                .turns_back(other, &before, &executed)
-                .then_some(OtherWay::Stays);
+            if self.turns_back(other, &before, &executed) {
+                return Some(OtherWay::Stays);
+            }
+            return self.skips(exit, other, window, &executed);
         };
         self.beyond((other - self.start) as u32, innermost, &executed)
     }
@@ -281,6 +446,103 @@ impl Function {
         true
     }
 
+    /// In a function that the loop calls: does the way from `other` lead back to where the function goes on (or to its
+    /// return), and leave nothing in registers that is used there? (What the functions do that are called on
+    /// that way is not known.)
+    fn skips(
+        &self,
+        exit: &Exit,
+        other: u32,
+        window: &Window,
+        executed: &FxHashSet<u32>,
+    ) -> Option<OtherWay> {
+        let mut kept = Kept::default();
+        let mut joins: FxHashSet<Option<u32>> = FxHashSet::default();
+        let mut seen = FxHashSet::default();
+        let mut work = vec![other];
+        while let Some(node) = work.pop() {
+            if executed.contains(&node) {
+                joins.insert(Some(node));
+                continue;
+            }
+            if !seen.insert(node) {
+                continue;
+            }
+            let effect = self.effects.get(&node)?;
+            if effect.stores || self.atomics.contains(&node) {
+                return None;
+            }
+            let next = self.edges.get(&node).map_or(&[][..], Vec::as_slice);
+            if next.len() > 1 {
+                kept.is_straight = false;
+            }
+            if effect.returns {
+                kept.calls = true;
+                joins.insert(None);
+                continue;
+            }
+            if next.is_empty() {
+                return None;
+            }
+            kept.follow(effect);
+            work.extend(next);
+        }
+        let written = kept.written();
+        let rsp = window.rsp(exit.step);
+        // Some executions earlier, so that what comes later is seen.
+        let code = window.code_index(exit.step);
+        let mut executions = (0..=exit.step)
+            .rev()
+            .filter(|&at| window.code_index(at) == code && window.rsp(at) == rsp);
+        let branch = executions.nth(EARLIER).unwrap_or(exit.step);
+        let later = || branch + 1..window.len().min(branch + REACH);
+        let is_unused = |join: &Option<u32>| match join {
+            Some(join) => {
+                let pc = self.start + u64::from(*join);
+                let step = later().find(|&at| window.pc(at) == pc && window.rsp(at) == rsp);
+                step.is_some_and(|step| is_dead(window, step, written))
+            }
+            None => {
+                let step = later().find(|&at| {
+                    let flow = window.code(at).instruction.flow_control();
+                    flow == FlowControl::Return && window.rsp(at) >= rsp
+                });
+                let is_same = |step| {
+                    let source = kept.result().filter(|_| kept.is_straight)?;
+                    let otherwise = register_before(window, branch, source)?;
+                    Some(register_before(window, step, RAX)? == otherwise)
+                };
+                step.is_some_and(|step| {
+                    is_same(step) == Some(true) || is_dead(window, step + 1, RESULT)
+                })
+            }
+        };
+        let unused = joins.iter().filter(|&join| is_unused(join)).count();
+        match unused {
+            0 => None,
+            _ if unused == joins.len() => kept.calls.then_some(OtherWay::Skips),
+            _ => Some(OtherWay::Tests),
+        }
+    }
+
+    /// Does the way from `other` come to an atomic that no iteration made, before it comes to another test?
+    fn takes_at_once(&self, other: u32, around: &Loop, executed: &FxHashSet<u32>) -> bool {
+        let mut node = other;
+        for _ in 0..self.edges.len() {
+            if executed.contains(&node) || !around.contains(node) {
+                return false;
+            }
+            if self.atomics.contains(&node) {
+                return true;
+            }
+            match self.edges.get(&node).map(Vec::as_slice) {
+                Some(&[next]) => node = next,
+                _ => return false,
+            }
+        }
+        false
+    }
+
     fn beyond(&self, other: u32, around: &Loop, executed: &FxHashSet<u32>) -> Option<OtherWay> {
         let mut node = other;
         for _ in 0..self.edges.len() {
@@ -290,14 +552,14 @@ impl Function {
                 _ => break,
             }
         }
+        // What it takes decides an exit: a test-and-set after a test.
+        if self.takes_at_once(other, around, executed) {
+            return None;
+        }
         let mut seen = FxHashSet::default();
         let mut work = vec![other];
         let (mut comes_back, mut leaves) = (false, false);
         while let Some(node) = work.pop() {
-            // What it takes decides an exit: a test-and-set after a test.
-            if self.atomics.contains(&node) && !executed.contains(&node) {
-                return None;
-            }
             if !around.contains(node) {
                 leaves = true;
                 continue;

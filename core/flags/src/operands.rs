@@ -148,8 +148,17 @@ impl<'w> Builder<'w> {
                 self.memory(step, 0)
             }
             _ if is_set_by_flags(code) => self.outcome(step, depth),
+            _ if is_conditional_move(code) => match self.moves(step, depth) {
+                Some(moves) => operand(usize::from(moves)),
+                None => Expression::Opaque(known),
+            },
             _ => Expression::Opaque(known),
         }
+    }
+
+    /// Did the `cmovcc` at `step` take its second operand over?
+    fn moves(&self, step: u32, depth: u32) -> Option<bool> {
+        Condition::after(self, step, false, depth)?.leaves_with(u64::MAX, 0)
     }
 
     /// 1 or 0, as the test before the `setcc` at `step` came out.
@@ -163,9 +172,63 @@ impl<'w> Builder<'w> {
     }
 }
 
+fn is_conditional_move(code: &Decoded) -> bool {
+    let instruction = &code.instruction;
+    instruction.op_count() == 2
+        && instruction.flow_control() == FlowControl::Next
+        && instruction.condition_code() != ConditionCode::None
+}
+
 fn is_set_by_flags(code: &Decoded) -> bool {
     let instruction = &code.instruction;
     instruction.op_count() == 1
         && instruction.flow_control() == FlowControl::Next
         && instruction.condition_code() != ConditionCode::None
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+    use crate::evaluator::Access;
+    use crate::value::Value;
+
+    const WORD: u64 = 0x5000;
+
+    /// What eax holds behind `mov eax, [rbx]; test eax, eax; mov edx, 0; cmovs eax, edx`.
+    fn maximum(word: u32) -> Expression {
+        const CODE: [(u8, &[u8]); 4] = [
+            (0, &[0x8b, 0x03]),
+            (0, &[0x85, 0xc0]),
+            (2, &[0xba, 0, 0, 0, 0]),
+            (0, &[0x0f, 0x48, 0xc2]),
+        ];
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for (pc, (register, bytes)) in (0x1000..).step_by(8).zip(CODE) {
+            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+            match pc {
+                0x1000 => window.push_access(Access {
+                    address: Some(WORD),
+                    bytes: 4,
+                    write: false,
+                    value: Value::of(u64::from(word)),
+                }),
+                0x1008 => continue,
+                _ => {}
+            }
+            let value = if register == 0 { word } else { 0 };
+            window.push_result(register, Value::of(u64::from(value)));
+        }
+        Builder::new(&window).register(window.len(), 0, DEPTH)
+    }
+
+    #[test]
+    fn a_maximum_is_what_was_moved() {
+        assert!(matches!(maximum(3), Expression::Load { address: WORD, .. }));
+        assert_eq!(maximum(-3i32 as u32), Expression::Number(0));
+    }
 }

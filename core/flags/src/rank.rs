@@ -208,7 +208,8 @@ fn one(
     scale.score += bonus;
     scale.evidence.extend(why);
     let bounds = |&other: &usize| analysis.exits[other].induction;
-    if !analysis.exits[exit].induction && candidate.exits.iter().any(bounds) {
+    let is_bound = candidate.is_bound || candidate.exits.iter().any(bounds);
+    if !analysis.exits[exit].induction && is_bound {
         scale.add(-0.25, "it bounds a count elsewhere in the loop");
     }
     place(candidate, names, tid, &mut scale);

@@ -45,6 +45,8 @@ pub enum Source {
 
 /// Exits looked at; more are noise of a very large iteration.
 const EXIT_LIMIT: usize = 2000;
+/// Branches that may end a count.
+const COUNTED_LIMIT: usize = 200;
 /// Steps in one slice.
 const SLICE_LIMIT: usize = 20_000;
 
@@ -119,14 +121,12 @@ impl<'w> Slicer<'w> {
         }
     }
 
-    /// All exits with their sources; `scans`: also those that end a scan.
-    pub fn exits(&self, scans: bool) -> Vec<Exit> {
+    /// Conditional branches by instruction and stack pointer.
+    fn branches(&self) -> FxHashMap<(u32, u64), Branch> {
         let window = self.window;
         let mut branches: FxHashMap<(u32, u64), Branch> = FxHashMap::default();
-        let mut seen: FxHashSet<(u64, u64)> = FxHashSet::default();
         let whole = self.spin.starts.last().copied().unwrap_or(0);
         for step in self.spin.first_step()..self.spin.end {
-            seen.insert((window.pc(step), window.rsp(step)));
             let code = window.code(step);
             let conditional =
                 code.instruction.flow_control() == FlowControl::ConditionalBranch && !code.repeated;
@@ -142,10 +142,35 @@ impl<'w> Slicer<'w> {
                 branch.add(step, taken, self.spin.round_of(step));
             }
         }
+        for branch in branches.values_mut() {
+            branch.end_round();
+        }
+        branches
+    }
+
+    /// Branches, with the way that they went last, at which a count within the iteration comes to its end.
+    pub fn counted(&self) -> Vec<(u32, bool)> {
+        let branches = self.branches();
+        let both_ways = branches
+            .values()
+            .filter(|b| b.taken == [true, true] && b.rounds > 0);
+        let mut found: Vec<(u32, bool)> = both_ways.map(|b| (b.last, b.way)).collect();
+        found.sort_unstable();
+        found.truncate(COUNTED_LIMIT);
+        found.retain(|(step, _)| self.is_counted(*step));
+        found
+    }
+
+    /// All exits with their sources; `scans`: also those that end a scan.
+    pub fn exits(&self, scans: bool) -> Vec<Exit> {
+        let window = self.window;
+        let steps = self.spin.first_step()..self.spin.end;
+        let seen: FxHashSet<(u64, u64)> = steps
+            .map(|step| (window.pc(step), window.rsp(step)))
+            .collect();
         let rounds = self.spin.starts.len() as u32 - 1;
         let mut exits: Vec<Exit> = Vec::new();
-        for ((code, rsp), branch) in &mut branches {
-            branch.end_round();
+        for ((code, rsp), branch) in &self.branches() {
             let Some((taken, ends_scan)) = branch.exit() else {
                 continue;
             };
@@ -219,7 +244,17 @@ impl<'w> Slicer<'w> {
         let mut sources: FxHashSet<Source> = FxHashSet::default();
         // (step, only forms an address)
         let mut work = vec![(exit.step, false)];
-        while let Some((step, address_only)) = work.pop() {
+        // Branches that chose a constant. What they count (rounds until the next clean-up, say) is not what the
+        // exit tests; if the count is what ends the wait, they are exits of their own.
+        let mut deciders: Vec<u32> = Vec::new();
+        let mut of_exit = true;
+        loop {
+            let Some((step, address_only)) = work.pop() else {
+                let Some(branch) = deciders.pop() else { break };
+                of_exit = false;
+                work.push((branch, false));
+                continue;
+            };
             match visited.get(&step) {
                 Some(false) => continue,
                 Some(true) if address_only => continue,
@@ -241,7 +276,7 @@ impl<'w> Slicer<'w> {
                     && self.spin.round_of(from) != self.spin.round_of(step);
                 // A counter's start lies before the bound where a round begins behind its step.
                 let is_near = from >= bound || window.code_index(from) == window.code_index(step);
-                if !address_only && earlier && is_near && self.changes(from) {
+                if of_exit && !address_only && earlier && is_near && self.changes(from) {
                     exit.induction = true;
                 }
                 if from >= bound {
@@ -255,9 +290,8 @@ impl<'w> Slicer<'w> {
                 }
             }
             if !address_only && self.is_constant(step) {
-                for branch in self.deciders(step, exit.step) {
-                    follow(branch, false);
-                }
+                let near = self.deciders(step, exit.step).into_iter();
+                deciders.extend(near.filter(|&branch| branch >= bound));
             }
         }
         exit.sources = sources.into_iter().collect();

@@ -238,6 +238,15 @@ pub fn name(number: u32) -> String {
     name.into()
 }
 
+const IPC_STAT: u64 = libc::IPC_STAT as u64;
+/// Requests whose number does not tell how much is written.
+const OF_INT: [u64; 4] = [
+    libc::FIONREAD,
+    libc::TIOCOUTQ,
+    libc::TIOCMGET,
+    libc::TIOCGPGRP,
+];
+
 /// (address, bytes) that the kernel wrote on success, for the calls that threads poll
 /// with.
 pub fn outputs(number: u32, args: &[u64; 6], result: i64) -> Vec<(u64, u64)> {
@@ -268,8 +277,21 @@ pub fn outputs(number: u32, args: &[u64; 6], result: i64) -> Vec<(u64, u64)> {
             vec![(args[1], got.min(1 << 20))]
         }
         libc::SYS_clock_gettime if args[1] != 0 => vec![(args[1], 16)],
-        libc::SYS_ioctl if args[1] == libc::FIONREAD => vec![(args[2], 4)],
-        libc::SYS_fstat | libc::SYS_stat => vec![(args[1], 144)],
+        libc::SYS_ioctl if OF_INT.contains(&args[1]) => vec![(args[2], 4)],
+        libc::SYS_ioctl if args[1] >> 30 & 2 != 0 => vec![(args[2], args[1] >> 16 & 0x3fff)],
+        libc::SYS_fstat | libc::SYS_stat | libc::SYS_lstat => vec![(args[1], 144)],
+        libc::SYS_statx => vec![(args[4], 256)],
+        libc::SYS_shmctl if args[1] == IPC_STAT => vec![(args[2], 112)],
+        libc::SYS_msgctl if args[1] == IPC_STAT => vec![(args[2], 120)],
+        libc::SYS_semctl if args[2] == IPC_STAT => vec![(args[3], 104)],
+        libc::SYS_getsockopt => vec![(args[3], 4)],
+        libc::SYS_timerfd_gettime | libc::SYS_timer_gettime | libc::SYS_getitimer => {
+            vec![(args[1], 32)]
+        }
+        libc::SYS_sysinfo => vec![(args[0], 112)],
+        libc::SYS_sched_getaffinity => vec![(args[2], got.min(1024))],
+        libc::SYS_mincore => vec![(args[2], args[1].div_ceil(4096).min(1 << 16))],
+        libc::SYS_waitid if args[2] != 0 => vec![(args[2], 128)],
         libc::SYS_newfstatat => vec![(args[2], 144)],
         libc::SYS_wait4 if args[1] != 0 => vec![(args[1], 4)],
         libc::SYS_rt_sigpending => vec![(args[0], args[1].min(128))],

@@ -1,6 +1,9 @@
 // Ways in which programs wait, by name, each for something that never comes. Prints what it waits for, then waits.
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -88,6 +91,107 @@ static void status_file(const char *path) {
   while (!file_says(path, "ready\n")) nap();
 }
 
+// How the ring is read depends on its kind: another one's readers would look at the same ends, and then compete.
+static struct {
+  alignas(64) volatile unsigned head;
+  volatile int kind;
+  alignas(64) volatile unsigned tail;
+} ring;
+
+static inline bool take() {
+  unsigned head = ring.head;
+  if (ring.kind != 0) {
+    if (ring.tail == head) return false;
+    ring.head = head + 1;
+    return true;
+  }
+  do {
+    if (ring.tail == head) return false;
+  } while (!__atomic_compare_exchange_n(&ring.head, &head, head + 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+  return true;
+}
+
+static void ring_of_a_kind() {
+  ring.kind = 1;
+  announce(const_cast<unsigned *>(&ring.tail), sizeof ring.tail);
+  do __builtin_ia32_pause();
+  while (!take());
+}
+
+// A library that checks what it is called with, and a maximum that needs no branch.
+static struct Pool {
+  int running, length, waiting;
+} pool = {1, 3, 0};
+
+__attribute__((noipa)) static void complain(const char *function, const char *what) {
+  fprintf(stderr, "%s: %s does not hold\n", function, what);
+}
+
+__attribute__((noipa)) static int unprocessed(volatile Pool *of) {
+  if (of->running == 0) {
+    complain("unprocessed", "running");
+    int nothing;
+    asm volatile("xor %0, %0" : "=r"(nothing));  // or the compiler returns what it tested
+    return nothing;
+  }
+  const int left = of->length - of->waiting;
+  return left > 0 ? left : 0;
+}
+
+static void precondition() {
+  announce(&pool.length, sizeof(int));
+  while (unprocessed(&pool) > 0) sched_yield();
+}
+
+// How many there are bounds a count in each round; that it is not below two is tested first.
+static volatile int workers;
+
+static void bounded_scan() {
+  workers = 3;
+  counts[1].readers = 20;
+  announce(const_cast<long *>(&counts[1].readers), sizeof(long));
+  for (;;) {
+    long left = 0;
+    for (int worker = 1; worker < workers; worker++) left += counts[worker].readers;
+    if (left == 0) break;
+  }
+}
+
+// What has to be done now and then, or once nobody else is there, is done in passing.
+static struct Collector {
+  unsigned uses;
+  long handles;
+} *collector;
+static struct Ends {
+  volatile long front, back;
+} ends;
+
+__attribute__((noinline)) static void clean() { fputs("clean\n", stderr); }
+
+__attribute__((noinline)) static int steal() {
+  if (++collector->uses % 100000000 == 0) clean();
+  const int found = ends.back - ends.front <= 0 ? 0 : 1;
+  if (collector->handles == 0) clean();
+  return found;
+}
+
+static void in_passing() {
+  collector = new Collector{0, 1};
+  announce(const_cast<long *>(&ends.back), sizeof(long));
+  while (steal() == 0) sched_yield();
+}
+
+// What the other end has not read yet, as the kernel tells.
+static void unsent() {
+  int ends[2], left = 0;
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0 || write(ends[0], "hello", 5) != 5) exit(1);
+  fprintf(stderr, "FLAG syscall ioctl\n");
+  do {
+    nap();
+    ioctl(ends[0], TIOCOUTQ, &left);
+  } while (left > 0);
+}
+
 int main(int count, char **arguments) {
   if (count < 3) return 2;
   server = new Server;
@@ -96,6 +200,11 @@ int main(int count, char **arguments) {
   if (!strcmp(name, "queue_ends")) queue_ends();
   if (!strcmp(name, "sum_of_counts")) sum_of_counts();
   if (!strcmp(name, "library_spinlock")) library_spinlock();
+  if (!strcmp(name, "ring_of_a_kind")) ring_of_a_kind();
+  if (!strcmp(name, "precondition")) precondition();
+  if (!strcmp(name, "bounded_scan")) bounded_scan();
+  if (!strcmp(name, "in_passing")) in_passing();
+  if (!strcmp(name, "unsent")) unsent();
   if (!strcmp(name, "status_file")) status_file(arguments[2]);
   return 0;
 }
