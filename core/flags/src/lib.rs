@@ -15,6 +15,7 @@ mod deciding_call;
 pub mod decoded;
 pub mod decoded_blocks;
 mod dependence;
+mod effects;
 mod endings;
 mod evaluate_alu;
 mod evaluate_bits;

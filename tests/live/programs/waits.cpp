@@ -121,7 +121,7 @@ static void ring_of_a_kind() {
 // A library that checks what it is called with, and a maximum that needs no branch.
 static struct Pool {
   int running, length, waiting;
-} pool = {1, 3, 0};
+} pool;
 
 __attribute__((noipa)) static void complain(const char *function, const char *what) {
   fprintf(stderr, "%s: %s does not hold\n", function, what);
@@ -139,6 +139,7 @@ __attribute__((noipa)) static int unprocessed(volatile Pool *of) {
 }
 
 static void precondition() {
+  pool = {1, 3, 0};
   announce(&pool.length, sizeof(int));
   while (unprocessed(&pool) > 0) sched_yield();
 }
