@@ -45,7 +45,6 @@ pub struct Effect {
     pub writes: Resources,
     /// To memory other than what is passed to a function or kept on the own stack.
     pub stores: bool,
-    pub calls: bool,
     /// It leaves the function: a return, or a jump to another function.
     pub returns: bool,
     /// To and from which register it copies.
@@ -80,7 +79,6 @@ impl Effect {
                 false => decoded.writes & !ALL_FLAGS & !general(RSP),
             },
             stores: !calls && memory.any(|memory| memory.write && !on_stack(memory)),
-            calls,
             returns: flow == FlowControl::Return
                 || flow == FlowControl::UnconditionalBranch && !inside,
             copies,
@@ -96,7 +94,6 @@ pub struct Kept {
     written: Resources,
     /// The way does not divide: what was put aside for a call and taken back is known.
     pub is_straight: bool,
-    pub calls: bool,
 }
 
 impl Default for Kept {
@@ -109,14 +106,12 @@ impl Default for Kept {
             holds,
             written: 0,
             is_straight: true,
-            calls: false,
         }
     }
 }
 
 impl Kept {
     pub fn follow(&mut self, effect: &Effect) {
-        self.calls |= effect.calls;
         self.written |= effect.writes;
         match effect.copies {
             Some((to, from)) => self.holds[usize::from(to)] = self.holds[usize::from(from)],

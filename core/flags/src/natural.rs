@@ -349,7 +349,6 @@ impl Function {
                 kept.is_straight = false;
             }
             if effect.returns {
-                kept.calls = true;
                 joins.insert(None);
                 continue;
             }
@@ -392,7 +391,7 @@ impl Function {
         let unused = joins.iter().filter(|&join| is_unused(join)).count();
         match unused {
             0 => None,
-            _ if unused == joins.len() => kept.calls.then_some(OtherWay::Skips),
+            _ if unused == joins.len() => Some(OtherWay::Skips),
             _ => Some(OtherWay::Tests),
         }
     }
