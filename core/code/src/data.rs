@@ -49,6 +49,11 @@ impl Names {
         }
     }
 
+    /// Is it mapped so that the program may write it at any time?
+    pub fn is_writable(&self, address: u64) -> bool {
+        self.mapping(address).is_some_and(|m| m.writable)
+    }
+
     /// Threads are numbered in order of creation, the first being 0.
     pub fn thread_ordinal(&self, tid: u32) -> Option<usize> {
         self.input.threads.iter().position(|t| t.tid == tid)

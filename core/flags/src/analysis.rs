@@ -7,6 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::compound;
 use crate::condition::Condition;
 use crate::dependence::Dependence;
+use crate::generated::Generated;
 use crate::interpreter;
 use crate::look_again;
 use crate::progress::Progress;
@@ -70,6 +71,7 @@ pub struct Analysis {
     pub interprets: bool,
     /// The window is that of one task of several (see `tasks.rs`).
     pub of_task: bool,
+    pub generated: Generated,
 }
 
 /// Size of the C library's and the loader's own frames' modules: by file name.
@@ -171,6 +173,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         same_again,
         interprets: interpreter::interprets(window, &spin),
         of_task: false,
+        generated: Generated::of(window, &spin, names),
         spin,
     })
 }

@@ -246,9 +246,15 @@ impl Condition {
         Some(self.leaves.holds(left, right, self.bits))
     }
 
-    /// Does the loop go on only as long as the word has one value other than zero? A version, a magic number.
+    /// Does the loop go on only as long as the word, or a part of it, has one value other than zero? A version, a magic
+    /// number, the tag of a type.
     pub fn checks_for_one_value(&self) -> bool {
-        let is_word = |side: &Expression| matches!(side, Expression::Load { .. });
+        let is_word = |side: &Expression| match side {
+            Expression::Binary(Operator::And, word, part) => {
+                matches!(**word, Expression::Load { .. }) && matches!(**part, Expression::Number(_))
+            }
+            side => matches!(side, Expression::Load { .. }),
+        };
         let is_set = |side: &Expression| matches!(side, Expression::Number(n) if *n != 0);
         let (left, right) = self
             .without_difference()
@@ -452,6 +458,36 @@ mod tests {
         // Not so for an order: the difference may overflow.
         let less = text(difference, Relation::Less, zero);
         assert_eq!(less, "(value - 0x2) < 0x0 (signed)");
+    }
+
+    #[test]
+    fn a_difference_of_fewer_bits_than_are_tested_can_vanish() {
+        let three = Box::new(Expression::Number(3));
+        let difference = Expression::Binary(Operator::Sub, Box::new(load(32)), three);
+        let condition = Condition {
+            left: difference.clone().low(16),
+            right: Expression::Number(0),
+            leaves: Relation::Equal,
+            bits: 64,
+        };
+        assert_eq!(condition.leaving_value(0x1000, 32, 0), Some(3));
+        assert!(!condition.is_held_by_others(0x1000, 32, 0));
+    }
+
+    #[test]
+    fn a_tag_is_a_check() {
+        let goes_on_with = |left: Expression, value| {
+            let condition = Condition {
+                left,
+                right: Expression::Number(value),
+                leaves: Relation::NotEqual,
+                bits: 32,
+            };
+            condition.checks_for_one_value()
+        };
+        assert!(goes_on_with(load(32).low(8), 0x17));
+        assert!(goes_on_with(load(32), 0x17));
+        assert!(!goes_on_with(load(32).low(8), 0), "a flag");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::condition::Relation;
+use crate::decoded::sign_extend;
 use crate::value::mask;
 
 /// A value in terms of loads.
@@ -18,6 +19,12 @@ pub enum Expression {
     Binary(Operator, Box<Expression>, Box<Expression>),
     /// 1 where the relation of so many bits holds, else 0.
     Test(Relation, u32, Box<(Expression, Expression)>),
+    /// So many low bits of a value with their sign, made `to` bits wide.
+    Signed {
+        of: Box<Expression>,
+        bits: u32,
+        to: u32,
+    },
     /// Not understood; its value then, if known.
     Opaque(Option<u64>),
 }
@@ -49,6 +56,10 @@ impl Expression {
                     *value
                 }
             }
+            Expression::Signed { of, bits, to } => {
+                let low = of.evaluate(address, new)? & mask(*bits);
+                sign_extend(low, *bits) as u64 & mask(*to)
+            }
             Expression::Opaque(value) => (*value)?,
             Expression::Test(relation, bits, sides) => {
                 let (a, b) = (
@@ -77,6 +88,7 @@ impl Expression {
             Expression::Load {
                 address: at, bits, ..
             } => *at < address + u64::from(bytes) && address < *at + u64::from(bits / 8),
+            Expression::Signed { of, .. } => of.mentions(address, bytes),
             Expression::Binary(_, a, b) => a.mentions(address, bytes) || b.mentions(address, bytes),
             Expression::Test(_, _, sides) => {
                 sides.0.mentions(address, bytes) || sides.1.mentions(address, bytes)
@@ -117,10 +129,16 @@ impl Expression {
     /// What is compared with each other within it, with `now` read at `address`.
     pub fn compared(&self, address: u64, now: u64, found: &mut Vec<u64>) {
         match self {
-            Expression::Binary(_, a, b) => {
+            Expression::Binary(operator, a, b) => {
+                // Where the difference is tested for zero.
+                if matches!(operator, Operator::Sub | Operator::Xor) {
+                    let sides = [a, b].into_iter();
+                    found.extend(sides.filter_map(|side| side.evaluate(address, now)));
+                }
                 a.compared(address, now, found);
                 b.compared(address, now, found);
             }
+            Expression::Signed { of, .. } => of.compared(address, now, found),
             Expression::Test(_, _, sides) => {
                 for side in [&sides.0, &sides.1] {
                     found.extend(side.evaluate(address, now));
@@ -139,6 +157,7 @@ impl Expression {
                 bits: wide,
                 ..
             } => *at == address && *wide == bits,
+            Expression::Signed { of, .. } => of.loads(address, bits),
             Expression::Binary(_, a, b) => a.loads(address, bits) || b.loads(address, bits),
             Expression::Test(_, _, sides) => {
                 sides.0.loads(address, bits) || sides.1.loads(address, bits)
@@ -151,6 +170,7 @@ impl Expression {
     pub fn count_loads(&self, meant: &dyn Fn(u64) -> bool) -> usize {
         match self {
             Expression::Load { address, .. } => usize::from(meant(*address)),
+            Expression::Signed { of, .. } => of.count_loads(meant),
             Expression::Binary(_, a, b) => a.count_loads(meant) + b.count_loads(meant),
             Expression::Test(_, _, sides) => {
                 sides.0.count_loads(meant) + sides.1.count_loads(meant)
@@ -165,6 +185,7 @@ impl Expression {
             Expression::Load { address, value, .. } if is_settled(*address) => {
                 *self = Expression::Number(*value);
             }
+            Expression::Signed { of, .. } => of.settle(is_settled),
             Expression::Binary(_, a, b) => {
                 a.settle(is_settled);
                 b.settle(is_settled);
@@ -187,6 +208,7 @@ impl Expression {
             Expression::Opaque(Some(value)) => {
                 let _ = write!(out, "{value:#x}");
             }
+            Expression::Signed { of, .. } => of.render(name, out),
             Expression::Opaque(None) => out.push('?'),
             Expression::Test(relation, _, sides) => {
                 out.push('(');
@@ -221,6 +243,7 @@ impl Expression {
             // Cut to its width where it was read.
             Expression::Opaque(_) => 0,
             Expression::Test(..) => 1,
+            Expression::Signed { to, .. } => *to,
             Expression::Binary(Operator::And, a, b) => a.width().min(b.width()),
             Expression::Binary(Operator::ShiftRight, a, _) => a.width(),
             Expression::Binary(_, a, b) => a.width().max(b.width()),
@@ -232,14 +255,20 @@ impl Expression {
         if bits == 0 || self.width() <= bits {
             return self;
         }
+        let whole = match self {
+            // The sign was never in them.
+            Expression::Signed { of, bits: own, .. } if bits <= own => return of.low(bits),
+            whole => whole,
+        };
         let low = Box::new(Expression::Number(mask(bits)));
-        Expression::Binary(Operator::And, Box::new(self), low)
+        Expression::Binary(Operator::And, Box::new(whole), low)
     }
 
     /// Does memory take part in it?
     pub fn is_loaded(&self) -> bool {
         match self {
             Expression::Load { .. } => true,
+            Expression::Signed { of, .. } => of.is_loaded(),
             Expression::Binary(_, a, b) => a.is_loaded() || b.is_loaded(),
             Expression::Test(_, _, sides) => sides.0.is_loaded() || sides.1.is_loaded(),
             _ => false,
@@ -250,6 +279,24 @@ impl Expression {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sign_is_kept_and_cut_off_again() {
+        let load = || Expression::Load {
+            address: 0x1000,
+            bits: 32,
+            value: 5,
+        };
+        let wide = || Expression::Signed {
+            of: Box::new(load()),
+            bits: 32,
+            to: 64,
+        };
+        assert_eq!(wide().evaluate(0x1000, 0xffff_ffff), Some(u64::MAX));
+        assert_eq!(wide().evaluate(0x1000, 7), Some(7));
+        assert_eq!(wide().low(32), load(), "tested as it was read");
+        assert!(wide().mentions(0x1000, 4));
+    }
 
     #[test]
     fn steps_of_a_counter_add_up() {

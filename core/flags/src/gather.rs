@@ -2,6 +2,7 @@
 //! instructions read and where they went, one pass over each run for who stored there.
 
 use flagfinder_trace::Result;
+use iced_x86::Instruction;
 
 use crate::analysis::Analysis;
 use crate::block_set::BlockSet;
@@ -11,6 +12,7 @@ use crate::passes::ask;
 use crate::reads::{self, Reads};
 use crate::run::Run;
 use crate::stores::{self, Stores};
+use crate::twins::Twins;
 use crate::window::Window;
 
 /// A thread that waits in vain.
@@ -120,18 +122,26 @@ fn ask_what_is_read(
     normal: &Run,
 ) -> Result<Reads> {
     let mut questions = reads::Questions::default();
+    let twins = Twins::between(&spin.code, &normal.code);
+    let translate = |pc: u64| {
+        let twin = || twins.instruction(pc).map(Instruction::ip);
+        spin.translate(pc, normal).or_else(twin)
+    };
     for (number, one) in waiting.iter().enumerate() {
         for (index, candidate) in one.analysis.candidates.iter().enumerate() {
             let readers = candidate.readers.iter();
-            for pc in readers.filter_map(|&pc| spin.translate(pc, normal)) {
+            for pc in readers.filter_map(|&pc| translate(pc)) {
                 let list = questions.loads.entry(pc).or_default();
                 list.push((number, index));
             }
         }
         for exit in &one.analysis.exits {
             let spin_pc = one.window.pc(exit.step);
-            let translated = spin.translate(spin_pc, normal);
-            if let (Some(at), Some(other)) = (translated, spin.translate(exit.other, normal)) {
+            // Where generated code never went there is none, so the branch itself tells where its twin goes.
+            let branch = &one.window.code(exit.step).instruction;
+            let way = || twins.way(branch, exit.other);
+            let other = spin.translate(exit.other, normal).or_else(way);
+            if let (Some(at), Some(other)) = (translate(spin_pc), other) {
                 questions.exits.entry(at).or_default().push(reads::Exit {
                     waiting: number,
                     spin_pc,

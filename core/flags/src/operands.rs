@@ -134,6 +134,11 @@ impl<'w> Builder<'w> {
         let operand = |index| self.operand(step, code, index, depth);
         match code.mnemonic {
             M::Mov | M::Movzx => operand(1),
+            M::Movsx | M::Movsxd => Expression::Signed {
+                of: Box::new(operand(1)),
+                bits: code.bits(1),
+                to: code.bits(0),
+            },
             M::And => binary(Operator::And, operand(0), operand(1)),
             M::Or => binary(Operator::Or, operand(0), operand(1)),
             M::Xor if code.operands[0] == code.operands[1] => Expression::Number(0),

@@ -5,6 +5,7 @@ use flagfinder_code::{DataHome, DataKind, Names};
 use crate::analysis::{is_runtime_module, is_runtime_symbol, Analysis, Candidate};
 use crate::condition::Condition;
 use crate::evidence::Outside;
+use crate::idle_call;
 use crate::report::LoopKind;
 use crate::slice::Exit;
 use crate::window::Window;
@@ -39,7 +40,7 @@ const INTERPRETER: f64 = 0.6;
 /// The same without a good run to compare with.
 pub const INTERPRETER_ALONE: f64 = 0.5;
 
-/// Words that decide exits of one loop in generated code; more are mostly guards: a JIT compiler tests
+/// Words that decide exits in generated code of one loop; more are mostly guards: a JIT compiler tests
 /// types, lengths and assumptions in every iteration, in the same way as a program tests its flags.
 const GUARDS: usize = 3;
 
@@ -66,7 +67,7 @@ pub fn rank(
     tid: u32,
     outside: &Outside,
 ) -> Vec<Ranked> {
-    let depths = ExitDepths::new(window, analysis, names);
+    let depths = ExitDepths::new(window, analysis, names, tid);
     let mut ranked: Vec<Ranked> = (0..analysis.candidates.len())
         .filter_map(|index| one(window, analysis, names, tid, outside, &depths, index))
         .collect();
@@ -87,6 +88,8 @@ struct ExitDepths {
     guard: Vec<bool>,
     /// In the program itself.
     own: Vec<bool>,
+    /// Within a call of which the loop takes nothing back.
+    idle: Vec<bool>,
     /// The loop is that of a language's scheduler.
     schedules: bool,
     /// The C library does nothing but wait: pthread_spin_lock.
@@ -94,13 +97,21 @@ struct ExitDepths {
 }
 
 impl ExitDepths {
-    fn new(window: &Window, analysis: &Analysis, names: &Names) -> ExitDepths {
+    fn new(window: &Window, analysis: &Analysis, names: &Names, tid: u32) -> ExitDepths {
         let program = names.input().modules.first().map(|module| &module.identity);
-        let in_program = |exit: &Exit| {
-            let place = names.module_place(window.pc(exit.step));
-            place.is_some_and(|(module, _)| Some(module) == program)
+        let made = &analysis.generated;
+        let in_program = |pc: u64| {
+            let place = names.module_place(pc);
+            place.is_none_or(|(module, _)| !made.holds_loop && Some(module) == program)
         };
-        let own: Vec<bool> = analysis.exits.iter().map(in_program).collect();
+        let exits = analysis.exits.iter().map(|exit| window.pc(exit.step));
+        let own: Vec<bool> = exits.map(in_program).collect();
+        // Who is called back by a library tells it in ways of its own.
+        let marker_is_own = in_program(window.code_at(analysis.spin.marker).pc());
+        let is_idle = |(exit, own): (&Exit, &bool)| {
+            (marker_is_own || !own) && idle_call::is_within(window, &analysis.spin, made, exit)
+        };
+        let idle = analysis.exits.iter().zip(&own).map(is_idle).collect();
         // A library that calls the program back puts its own levels between.
         let levels = |of_program: bool| -> Vec<u64> {
             let exits = analysis.exits.iter().zip(&own);
@@ -121,18 +132,22 @@ impl ExitDepths {
             let own_runtime = code.symbol.as_deref().is_some_and(is_runtime_symbol);
             own_runtime || code.module.as_deref().is_some_and(is_runtime_module)
         };
-        let generated = |exit: &Exit| names.code(window.pc(exit.step)).module.is_none();
-        let many = analysis.candidates.len() > GUARDS;
+        let generated = |exit: &Exit| made.is_at(window, exit.step);
+        let guards = analysis.candidates.iter().filter(|candidate| {
+            let mut exits = candidate.exits.iter().map(|&exit| &analysis.exits[exit]);
+            usable(candidate, names, tid)
+                && !made.is_context(candidate.address)
+                && exits.any(generated)
+        });
+        let many = guards.count() > GUARDS;
+        let is_guard = |exit: &Exit| many && generated(exit);
         let marker = names.code(window.code_at(analysis.spin.marker).pc());
         let pauses = matches!(analysis.kind, LoopKind::Pause | LoopKind::Rmw);
         ExitDepths {
             library_waits: pauses && marker.module.as_deref().is_some_and(is_runtime_module),
-            guard: analysis
-                .exits
-                .iter()
-                .map(|exit| many && generated(exit))
-                .collect(),
+            guard: analysis.exits.iter().map(is_guard).collect(),
             depth: analysis.exits.iter().zip(&own).map(depth).collect(),
+            idle,
             own,
             runtime: analysis.exits.iter().map(runtime).collect(),
             schedules: marker.symbol.as_deref().is_some_and(is_runtime_symbol),
@@ -149,7 +164,9 @@ impl ExitDepths {
 
 fn usable(candidate: &Candidate, names: &Names, tid: u32) -> bool {
     let fixed = match candidate.kind {
-        DataKind::ReadOnly | DataKind::Linkage | DataKind::Code | DataKind::Kernel => true,
+        DataKind::ReadOnly | DataKind::Linkage | DataKind::Kernel => true,
+        // Some virtual machines keep code and data together.
+        DataKind::Code => !names.is_writable(candidate.address),
         // Another thread's tells whether that one has ended: pthread_tryjoin_np.
         DataKind::ThreadControl => match names.data(candidate.address).home {
             DataHome::ThreadControl { tid: owner, .. } => owner == tid,
@@ -213,6 +230,26 @@ fn one(
         scale.add(-0.25, "it bounds a count elsewhere in the loop");
     }
     place(candidate, names, tid, &mut scale);
+    if analysis.generated.is_context(candidate.address) {
+        let why = "it lies with the state of the thread that generated code keeps at hand";
+        scale.add(-0.2, why);
+    }
+    if candidate.kind == DataKind::Code {
+        scale.add(-0.05, "it lies in executable memory");
+    }
+    let asked_by = |&exit: &usize| depths.own[exit];
+    if analysis.generated.holds_loop
+        && candidate.kind == DataKind::Global
+        && candidate.exits.iter().any(asked_by)
+    {
+        let why = "generated code asks a word of a module: its virtual machine's more likely";
+        scale.add(-0.08, why);
+    }
+    let is_idle = |&exit: &usize| depths.idle[exit];
+    if outside.live && candidate.exits.iter().all(is_idle) {
+        let why = "it is tested within a call of which the loop takes nothing back";
+        scale.add(-0.12, why);
+    }
     if candidate.of_page {
         let why = "found by clearing the low bits of an object's address: a memory manager's word";
         scale.add(-0.2, why);
@@ -301,7 +338,9 @@ fn exit_bonus(
         .as_ref()
         .is_some_and(|c| c.checks_for_one_value());
     if mentioned && checked && !candidate.atomic {
-        bonus -= 0.04;
+        // Generated code tests the types of objects just so.
+        let of_type = analysis.generated.is_at(window, exit.step);
+        bonus -= if of_type { 0.1 } else { 0.04 };
         why.push("it is compared with the value it has: a check more likely".into());
     }
     let both = analysis.conditions[index].as_ref().is_some_and(|c| {

@@ -61,7 +61,7 @@ impl<'t> Run<'t> {
         }
     }
 
-    /// Where an instruction of `self` lies in another run; `None` where nothing tells (JIT code).
+    /// Where an instruction of `self` lies in another run; `None` for generated code (see `twins.rs`).
     pub fn translate(&self, pc: u64, other: &Run) -> Option<u64> {
         let place = self.code.place(pc);
         place.module.as_ref()?;
