@@ -40,6 +40,7 @@ pub const RAX: u8 = 0;
 const RDX: u8 = 2;
 /// What a function may return something in.
 pub const RESULT: Resources = general(RAX) | general(RDX);
+
 /// What an instruction leaves behind it.
 pub struct Effect {
     pub writes: Resources,

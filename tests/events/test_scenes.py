@@ -1,0 +1,50 @@
+"""Hangs of real programs in small: the true culprit is named. FF_REPEAT=N repeats; the bar is 5 of 5."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from event_recorder import Recorder
+from test_diagnose import HANG, build, diagnosis
+
+REPEAT = int(os.environ.get("FF_REPEAT", "1"))
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(120),
+    pytest.mark.parametrize("syscalls", ["lazy", "target"]),
+    pytest.mark.parametrize("turn", range(REPEAT)),
+]
+
+
+@pytest.mark.parametrize(
+    ("scene", "of_main", "of_culprit"),
+    [
+        ("key", "LongRunning", "LongRunning"),
+        ("ticks", "LongWait", "LongRunning"),
+        ("request", "LongWait", "LongWait"),
+        ("connection", "LongWait", "LongWait"),
+        ("datagram", "RepeatedYield", "RepeatedYield"),
+    ],
+)
+def test_the_culprit_is_named(
+    recorder: Recorder,
+    scene: str,
+    of_main: str,
+    of_culprit: str,
+    syscalls: str,
+    turn: int,  # noqa: ARG001
+) -> None:
+    recorded = recorder.record("scenes", scene, options=("--syscalls", syscalls))
+    found = diagnosis(build(recorded))
+    assert (found["thread"]["tid"], found["class"]) == (recorded.roles["main"], of_main)
+    assert found["dur"] >= HANG
+    culprit = found["culprits"][0]
+    assert (culprit["tid"], culprit["class"]) == (recorded.roles["culprit"], of_culprit)
+    if scene == "key":
+        began = next(step for step in found["path"] if step["tid"] != recorded.roles["main"])
+        assert (began["tid"], began["edge"]) == (recorded.roles["typist"], "ipc"), "the key began it"
+    if scene == "request":
+        assert found["circular"]
+    if scene == "datagram":
+        assert any("flagfinder spin" in advice for advice in found["advice"]), "the flag is still to be found"
