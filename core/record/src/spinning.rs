@@ -4,8 +4,11 @@
 //! Spinning: for the time asked, the thread kept executing, executed only blocks
 //! from one small set, and went round that set several times. That says nothing
 //! about whether it should; a long computation in one loop looks the same.
+//!
+//! A thread that mostly sleeps says nothing while others of its process come to ever new code: it may serve a program that
+//! is still starting (a virtual machine's service thread).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -25,6 +28,11 @@ const SAMPLE: usize = 1 << 16;
 const LATECOMERS: usize = 8;
 /// Executions of each block, on average, that count as going round.
 const ROUNDS: u64 = 4;
+
+/// Blocks a second below which a thread mostly sleeps.
+const BUSY: u64 = 100_000;
+/// A process that has come to so many blocks for the first time, within the time asked, is on its way.
+const NEW_BLOCKS: u32 = 1000;
 
 /// (pid, tid).
 type ThreadKey = (u32, u32);
@@ -60,7 +68,28 @@ impl FullChunks {
 pub struct SpinWatch {
     wanted: Duration,
     threads: HashMap<ThreadKey, Suspect>,
+    /// By pid.
+    growth: HashMap<u32, Growth>,
     blocks: Vec<u32>,
+}
+
+/// How many blocks a process had come to, and when; as far back as the time asked. Ids are given in order.
+#[derive(Default)]
+struct Growth(VecDeque<(Instant, u32)>);
+
+impl Growth {
+    fn add(&mut self, newest: u32, now: Instant, wanted: Duration) {
+        let most = self.0.back().map_or(newest, |&(_, most)| most.max(newest));
+        self.0.push_back((now, most));
+        while self.0.get(1).is_some_and(|(at, _)| now - *at >= wanted) {
+            self.0.pop_front();
+        }
+    }
+
+    fn is_on_its_way(&self) -> bool {
+        let ends = self.0.front().zip(self.0.back());
+        ends.is_some_and(|((_, first), (_, last))| last - first >= NEW_BLOCKS)
+    }
 }
 
 struct Suspect {
@@ -79,6 +108,7 @@ impl SpinWatch {
         SpinWatch {
             wanted,
             threads: HashMap::new(),
+            growth: HashMap::new(),
             blocks: Vec::new(),
         }
     }
@@ -117,7 +147,10 @@ impl SpinWatch {
         // Only what was executed since the last look, as far as it is still here.
         let fresh = ((sample.position - suspect.position) / 2).min(SAMPLE as u64) as usize;
         let fresh = &self.blocks[self.blocks.len().saturating_sub(fresh.max(1))..];
+        let growth = self.growth.entry(key.0).or_default();
+        growth.add(fresh.iter().copied().max().unwrap_or(0), now, self.wanted);
         suspect.add(fresh, sample.position, now, self.wanted)
+            && (suspect.is_busy(now) || !growth.is_on_its_way())
     }
 }
 
@@ -144,6 +177,11 @@ fn being_written(pool: &Pool, index: u32) -> Option<(ThreadKey, Sample)> {
 }
 
 impl Suspect {
+    fn is_busy(&self, now: Instant) -> bool {
+        let seconds = (now - self.since).as_secs_f64();
+        self.bytes as f64 / 2.0 >= BUSY as f64 * seconds
+    }
+
     fn add(&mut self, sample: &[u32], position: u64, now: Instant, wanted: Duration) -> bool {
         self.bytes += position - self.position;
         self.position = position;
@@ -167,5 +205,27 @@ impl Suspect {
             self.set.extend(fresh);
         }
         now - self.since >= wanted && self.bytes / 2 >= ROUNDS * self.set.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_comes_to_new_code_is_on_its_way() {
+        let (begin, wanted) = (Instant::now(), Duration::from_secs(2));
+        let at = |ms| begin + Duration::from_millis(ms);
+        let mut growth = Growth::default();
+        for look in 0..20 {
+            growth.add(100 * look, at(200 * u64::from(look)), wanted);
+        }
+        assert!(growth.is_on_its_way(), "100 a look");
+        for look in 20..29 {
+            growth.add(1900, at(200 * look), wanted);
+        }
+        assert!(!growth.is_on_its_way(), "no longer");
+        growth.add(7, at(5900), wanted);
+        assert!(!growth.is_on_its_way(), "a thread in old code");
     }
 }
