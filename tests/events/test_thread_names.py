@@ -12,11 +12,11 @@ from harness import flagfinder
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 20
 SCRIPT = f"""
-import threading, time
+import os, threading, time
 def work(name):
     with open("/proc/thread-self/comm", "w") as comm:
         comm.write(name)
-    print(name, threading.get_native_id(), flush=True)
+    os.write(1, f"{{name}} {{threading.get_native_id()}}\\n".encode())  # print() of several threads may mix
     for _ in range({ROUNDS}):
         time.sleep(0.002)
 threads = [threading.Thread(target=work, args=(name,)) for name in ("needle-1", "hay-1", "pin")]
