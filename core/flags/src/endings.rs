@@ -84,7 +84,8 @@ fn is_constant(code: &Instruction, constants: &FxHashSet<Register>) -> bool {
     }
 }
 
-fn instruction(pc: u64, read: &ReadCode) -> Instruction {
+/// The instruction that stands there now.
+pub fn instruction(pc: u64, read: &ReadCode) -> Instruction {
     let mut bytes = [0u8; 15];
     let got = read(pc, &mut bytes);
     Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE).decode()

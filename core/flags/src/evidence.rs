@@ -87,36 +87,27 @@ impl Outside {
                 "the normal run goes the other way at this branch".into(),
             ));
         }
-        match self.other_ways.get(&pc) {
-            Some(_) if self.changes.iter().any(|c| c.branch == pc) => {
-                let why = "on its other way the thread itself would change what ends the loop";
-                return Some((0.0, why.into()));
-            }
-            Some(OtherWay::Stays) => {
-                let why = "its other way stays in the loop: it skips something";
-                return Some((-0.3, why.into()));
-            }
-            Some(OtherWay::Tests) => {
-                let why = "its other way leads to another test before it leaves";
-                return Some((-0.1, why.into()));
-            }
-            Some(OtherWay::Dies) => {
-                let why = "its other way never returns: a check that failed";
-                return Some((-0.2, why.into()));
-            }
-            Some(OtherWay::Skips) => {
-                let why = "its other way goes on in the same function, which the loop calls: it does something more";
-                return Some((-0.12, why.into()));
-            }
-            Some(OtherWay::Reports) => {
-                let why = "its other way reports something and returns: what must hold does not";
-                return Some((-0.2, why.into()));
-            }
-            Some(OtherWay::Fails) => {
-                let why = "its other way returns an error";
-                return Some((-0.05, why.into()));
-            }
-            None => {}
+        if let Some(way) = self.other_ways.get(&pc) {
+            let by_itself = self.changes.iter().any(|change| change.branch == pc);
+            let (by, why) = match way {
+                _ if by_itself => (
+                    0.0,
+                    "on its other way the thread itself would change what ends the loop",
+                ),
+                OtherWay::Stays => (-0.3, "its other way stays in the loop: it skips something"),
+                OtherWay::Tests => (-0.1, "its other way leads to another test before it leaves"),
+                OtherWay::Dies => (-0.2, "its other way never returns: a check that failed"),
+                OtherWay::Skips => (
+                    -0.12,
+                    "its other way goes on in the same function, which the loop calls: it does something more",
+                ),
+                OtherWay::Reports => (
+                    -0.2,
+                    "its other way reports something and returns: what must hold does not",
+                ),
+                OtherWay::Fails => (-0.05, "its other way returns an error"),
+            };
+            return Some((by, why.into()));
         }
         let count = self.other_way.get(&pc).copied().unwrap_or(0);
         (count > 0).then(|| {

@@ -6,6 +6,7 @@
 
 use iced_x86::FlowControl;
 
+use crate::effects::RAX;
 use crate::generated::Generated;
 use crate::slice::Exit;
 use crate::spin_loop::SpinLoop;
@@ -13,8 +14,6 @@ use crate::window::Window;
 
 /// Instructions within which a result is read, or never.
 const SOON: u32 = 64;
-/// The register of results.
-const RAX: u8 = 0;
 
 /// Does the exit lie within such a call? Not if that is a callback: who calls it knows nothing of what it is for.
 pub fn is_within(window: &Window, spin: &SpinLoop, generated: &Generated, exit: &Exit) -> bool {

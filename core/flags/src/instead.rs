@@ -11,11 +11,12 @@
 //! written. It ends where it comes back to code that the loop executes, at a system call, and where it is not known how it
 //! goes on. Blind spots: memory that has changed since the window; what lies behind a second condition that is not known.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
 use crate::decoded::{is_syscall, Decoded, RSP};
+use crate::endings;
 use crate::evaluator::{Evaluator, Recorded};
 use crate::natural::{OtherWay, ReadCode};
 use crate::position::register_before;
@@ -33,8 +34,6 @@ pub struct Change {
 
 /// Instructions that are run on the other way.
 const LONGEST_WAY: usize = 256;
-/// An instruction's bytes.
-const LONGEST_CODE: usize = 15;
 
 /// All such changes, by branches whose other way stays in the loop (on one that leaves it, a change is what comes after).
 pub fn changes(
@@ -91,9 +90,7 @@ fn stores(
     let mut evaluator = Evaluator::default();
     evaluator.machine.registers = registers;
     for _ in 0..LONGEST_WAY {
-        let mut bytes = [0u8; LONGEST_CODE];
-        let got = read(pc, &mut bytes);
-        let instruction = Decoder::with_ip(64, &bytes[..got], pc, DecoderOptions::NONE).decode();
+        let instruction = endings::instruction(pc, read);
         if executed.contains(&pc) || instruction.is_invalid() || is_syscall(&instruction) {
             break;
         }
