@@ -53,7 +53,9 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("what", ["timers", "forks", "ignored", "closed", "newborn"])
+@pytest.mark.parametrize(
+    "what", ["timers", "woken", "interrupted", "returned", "forks", "ignored", "closed", "newborn"]
+)
 @pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
 def test_edges(what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program) -> None:
     target = program("edges.c")

@@ -1,6 +1,8 @@
 /* What tracers get wrong about signals, forks and descriptors; argv[1] chooses. Prints "ok". */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -45,6 +47,95 @@ static int timers(void)
     for (int i = 0; i < 100; i++)
         nap();
     return users == ALARMS && alarms == ALARMS;
+}
+
+static int pipe_ends[2];
+
+static void write_byte(int number)
+{
+    alarms++;
+    if (number == SIGALRM && write(pipe_ends[1], "x", 1) != 1)
+        _exit(1);
+}
+
+static int read_byte(void)
+{
+    char byte;
+    ssize_t got;
+    do
+        got = read(pipe_ends[0], &byte, 1);
+    while (got < 0 && errno == EINTR);
+    return got == 1;
+}
+
+static void ring_soon(int i)
+{
+    struct itimerval soon = {.it_value = {0, 1 + i % 40}};
+    setitimer(ITIMER_REAL, &soon, NULL);
+}
+
+/* A signal that arrives on the way into a call that sleeps: its handler, or the call's end, is what the call waits for.
+ */
+static int woken(void)
+{
+    struct sigaction action = {.sa_handler = write_byte};
+    sigset_t alarm, before;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    if (pipe(pipe_ends) != 0)
+        return 0;
+    for (int i = 0; i < ALARMS; i++) {
+        action.sa_flags = i % 2 == 0 ? SA_RESTART : 0;
+        sigaction(SIGALRM, &action, NULL);
+        ring_soon(i);
+        if (!read_byte())
+            return 0;
+    }
+    sigprocmask(SIG_BLOCK, &alarm, &before);
+    for (int i = 0; i < ALARMS; i++) {
+        ring_soon(i);
+        while (alarms <= ALARMS + i) {
+            int result = i % 2 == 0 ? sigsuspend(&before) : ppoll(NULL, 0, NULL, &before);
+            if (result != -1 || errno != EINTR)
+                return 0;
+        }
+        if (!read_byte())
+            return 0;
+    }
+    return 1;
+}
+
+/* What a signal does to a call that sleeps already: SA_RESTART decides. */
+static int interrupted(void)
+{
+    struct itimerval twice = {{0, 30000}, {0, 30000}};
+    struct sigaction action = {.sa_handler = write_byte};
+    char byte;
+    int other[2];
+    if (pipe(pipe_ends) != 0 || pipe(other) != 0)
+        return 0;
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &twice, NULL);
+    if (read(other[0], &byte, 1) != -1 || errno != EINTR || alarms == 0)
+        return 0;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGALRM, &action, NULL);
+    return read_byte() && read(pipe_ends[0], &byte, 1) == 1;
+}
+
+/* A call leaves the address behind it in rcx. */
+static int returned(void)
+{
+    for (int i = 0; i < 1000; i++) {
+        long number = 39 /* getpid */, behind, expected;
+        __asm__ volatile("lea 1f(%%rip), %2\n\tsyscall\n1:"
+                         : "+a"(number), "=c"(behind), "=&r"(expected)
+                         :
+                         : "r11", "memory");
+        if (number != getpid() || behind != expected)
+            return 0;
+    }
+    return 1;
 }
 
 static void *fork_often(void *unused)
@@ -146,12 +237,15 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     if (strcmp(what, "is_ignored") == 0)
         return is_ignored(SIGPIPE) && !is_ignored(SIGUSR1) ? 0 : 1;
-    int ok = strcmp(what, "timers") == 0    ? timers()
-             : strcmp(what, "forks") == 0   ? forks()
-             : strcmp(what, "ignored") == 0 ? ignored(argv[0])
-             : strcmp(what, "closed") == 0  ? closed()
-             : strcmp(what, "newborn") == 0 ? newborn()
-                                            : 0;
+    int ok = strcmp(what, "timers") == 0        ? timers()
+             : strcmp(what, "woken") == 0       ? woken()
+             : strcmp(what, "interrupted") == 0 ? interrupted()
+             : strcmp(what, "returned") == 0    ? returned()
+             : strcmp(what, "forks") == 0       ? forks()
+             : strcmp(what, "ignored") == 0     ? ignored(argv[0])
+             : strcmp(what, "closed") == 0      ? closed()
+             : strcmp(what, "newborn") == 0     ? newborn()
+                                                : 0;
     printf(ok ? "ok\n" : "wrong\n");
     return ok ? 0 : 1;
 }
