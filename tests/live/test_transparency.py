@@ -28,8 +28,15 @@ def python_with_tests() -> str:
 
 
 def verdicts(output: str) -> dict[str, str]:
-    """test -> outcome, from `python -m test -v`."""
-    return dict(re.findall(r"^(test\w+ \([\w.]+\)).*? \.\.\. (ok|FAIL|ERROR|skipped)", output, re.M))
+    """test -> outcome, from `python -m test -v`. A docstring and what a test prints take lines of their own."""
+    test = r"^(test\w+ \([\w.]+\))\n?(?!test\w+ \().*? \.\.\. (?:.*\n)??(ok|FAIL|ERROR|skipped)"
+    return dict(re.findall(test, output, re.M))
+
+
+def failures(output: str) -> str:
+    """What `python -m test -v` says of the tests that failed, or its last words."""
+    begins = output.find("\n" + "=" * 70)
+    return output[begins:] if begins >= 0 else output[-3000:]
 
 
 def cpython_command(module: str) -> list[str]:
@@ -61,13 +68,14 @@ def test_cpython_tests(module: str, level: str, tracer: None, tmp_path: Path) ->
     traced = record(tmp_path / "t.trace", cpython_command(module), "--level", level, timeout=1500, cwd=tmp_path)
     assert_consistent(tmp_path / "t.trace")
     (tmp_path / "t.trace").unlink()
-    expected, got = verdicts(plain.stdout + plain.stderr), verdicts(traced.stdout + traced.stderr)
+    output = traced.stdout + traced.stderr
+    expected, got = verdicts(plain.stdout + plain.stderr), verdicts(output)
     assert len(expected) >= 10, "the untraced run shows no tests"
     differing = {
         name: (expected.get(name), got.get(name)) for name in expected | got if expected.get(name) != got.get(name)
     }
-    assert not differing
-    assert traced.exit_code == plain.returncode
+    assert not differing, failures(output)
+    assert traced.exit_code == plain.returncode, failures(output)
 
 
 def thousand_statements() -> str:
