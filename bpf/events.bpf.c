@@ -471,6 +471,18 @@ INLINE int is_wide(__u64 number)
     return 0;
 }
 
+/* Where no other thread can run, sched_yield returns without a switch, which would tell of it. A look at what runs, by the
+ * clock, finds a thread that does little else, and costs the others nothing. */
+SECTION("perf_event")
+int ff_clock(void *context)
+{
+    enum { SCHED_YIELD = 24 };
+    struct task_struct *current = bpf_get_current_task_btf();
+    if (concerns(current) && call_of(current) >> FF_CALL_SHIFT == SCHED_YIELD + 1)
+        record0(FF_EVENT_YIELD, 0, current->pid, 0);
+    return 0;
+}
+
 SECTION("tp_btf/sys_enter")
 int ff_sys_enter(__u64 *context)
 {

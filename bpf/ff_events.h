@@ -25,6 +25,7 @@
 #define FF_EVENT_STACK 13     /* of the event before; b: words */
 #define FF_EVENT_SUBMIT 14    /* a hands the io_uring request w0 to the kernel */
 #define FF_EVENT_COMPLETE 15  /* a finds that it is done */
+#define FF_EVENT_YIELD 16     /* the clock finds a in sched_yield */
 
 /* struct ff_event.flags of FF_EVENT_SWITCH */
 #define FF_STATE_PREEMPTED 0 /* could go on */
@@ -74,7 +75,7 @@ struct ff_event_ranges {
 
 /* struct ff_events_config.syscalls */
 #define FF_SYSCALLS_OFF 0
-#define FF_SYSCALLS_LAZY 1   /* the call a thread blocks in, or wakes from */
+#define FF_SYSCALLS_LAZY 1   /* the call a thread blocks in, or wakes from; by the clock, whether it yields */
 #define FF_SYSCALLS_TARGET 2 /* and every call of the processes in `tree` */
 
 struct ff_events_config {

@@ -16,6 +16,6 @@ pub use aya::Pod;
 pub use btf::per_cpu_offset;
 pub use error::{BpfError, Result};
 pub use object::{Counts, Object, Table};
-pub use perf::{online_cpus, open_breakpoint, open_uprobe, Attached};
+pub use perf::{online_cpus, open_breakpoint, open_clock, open_uprobe, Attached};
 pub use privileges::{require, Capability};
 pub use ring::Ring;

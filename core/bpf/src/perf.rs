@@ -1,4 +1,4 @@
-//! Perf events that BPF programs hang on: breakpoints on data, and probes on instructions.
+//! Perf events that BPF programs hang on: breakpoints on data, probes on instructions, and the clock.
 
 use std::fs;
 use std::io;
@@ -25,6 +25,8 @@ struct Attributes {
     rest: [u64; 7],
 }
 
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const COUNT_CPU_CLOCK: u64 = 0;
 const PERF_TYPE_BREAKPOINT: u32 = 5;
 const BREAKPOINT_WRITE: u32 = 2;
 const BREAKPOINT_READ_WRITE: u32 = 3;
@@ -43,7 +45,7 @@ pub struct Attached {
 fn open(attributes: &mut Attributes, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     attributes.size = size_of::<Attributes>() as u32;
     attributes.flags = DISABLED;
-    attributes.sample_period = 1;
+    attributes.sample_period = attributes.sample_period.max(1);
     attributes.wakeup_events = 1;
     // SAFETY: the attributes live through the call and carry their own size.
     let descriptor = unsafe {
@@ -94,6 +96,20 @@ pub fn open_breakpoint(
         },
         config1: address,
         config2: u64::from(size),
+        ..Attributes::default()
+    };
+    attach(open(&mut attributes, -1, cpu as i32)?, program)
+}
+
+/// Runs `program` on a CPU every `period` ns, in whatever it does.
+///
+/// # Errors
+/// ENODEV: the CPU is offline. EACCES, EPERM: not for this user.
+pub fn open_clock(cpu: u32, period: u64, program: BorrowedFd<'_>) -> io::Result<Attached> {
+    let mut attributes = Attributes {
+        kind: PERF_TYPE_SOFTWARE,
+        config: COUNT_CPU_CLOCK,
+        sample_period: period,
         ..Attributes::default()
     };
     attach(open(&mut attributes, -1, cpu as i32)?, program)

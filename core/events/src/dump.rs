@@ -66,6 +66,7 @@ fn detail(event: &Event) -> String {
         }
         Kind::Arm => format!("{} timer {:#x}", event.a, event.words[0]),
         Kind::Submit | Kind::Complete => format!("{} request {:#x}", event.a, event.words[0]),
+        Kind::Yield => event.a.to_string(),
         Kind::Fire => format!("timer {:#x} wakes {}", event.words[0], event.b),
         Kind::Lost => format!("{} events since {}", event.words[0], event.words[1]),
     }

@@ -33,6 +33,8 @@ pub enum Kind {
     Submit = p::EVENT_SUBMIT,
     /// `a` finds that one is done.
     Complete = p::EVENT_COMPLETE,
+    /// The clock finds `a` in sched_yield.
+    Yield = p::EVENT_YIELD,
     /// Events of this CPU are missing here: `words[0]` of them, since `words[1]`.
     Lost = 200,
 }
@@ -54,6 +56,7 @@ impl Kind {
             p::EVENT_FIRE => Kind::Fire,
             p::EVENT_SUBMIT => Kind::Submit,
             p::EVENT_COMPLETE => Kind::Complete,
+            p::EVENT_YIELD => Kind::Yield,
             200 => Kind::Lost,
             _ => return None,
         })
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Switch | Kind::Waking | Kind::Enter | Kind::ExitCall => 1,
             Kind::Exit | Kind::Signal | Kind::Arm | Kind::Fire => 1,
             Kind::Submit | Kind::Complete => 1,
+            Kind::Yield => 0,
             Kind::Rename | Kind::Lost => 2,
             Kind::EnterWide | Kind::Fork | Kind::Exec => 3,
         }
@@ -85,6 +89,7 @@ impl Kind {
             Kind::Fire => "fire",
             Kind::Submit => "submit",
             Kind::Complete => "complete",
+            Kind::Yield => "yield",
             Kind::Lost => "lost",
         }
     }

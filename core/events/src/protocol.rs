@@ -21,6 +21,7 @@ pub const EVENT_FIRE: u8 = 12;
 pub const EVENT_STACK: u8 = 13;
 pub const EVENT_SUBMIT: u8 = 14;
 pub const EVENT_COMPLETE: u8 = 15;
+pub const EVENT_YIELD: u8 = 16;
 
 pub const STATE_PREEMPTED: u8 = 0;
 pub const STATE_SLEEPS: u8 = 1;

@@ -6,7 +6,9 @@ use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use flagfinder_bpf::{clock, per_cpu_offset, require, Capability, Object};
+use flagfinder_bpf::{
+    clock, online_cpus, open_clock, per_cpu_offset, require, Attached, Capability, Object,
+};
 
 use crate::consumer::{Consumer, Shared};
 use crate::descriptors::Descriptors;
@@ -30,7 +32,7 @@ pub struct Progress {
 
 /// A running recording. Dropping it detaches everything; so does the kernel when this process dies.
 pub struct Recorder {
-    object: Option<Object>,
+    attached: Option<(Object, Vec<Attached>)>,
     shared: Arc<Shared>,
     marks: Sender<Mark>,
     worker: Option<JoinHandle<Result<Consumer>>>,
@@ -56,6 +58,17 @@ const IF_THERE: [(&str, &str); 3] = [
 ];
 const SYSTEM_CALLS: [(&str, &str); 2] =
     [("ff_sys_enter", "sys_enter"), ("ff_sys_exit", "sys_exit")];
+/// Between two looks at what runs, ns: a hang of a tenth of a second is seen 25 times.
+const CLOCK_NS: u64 = 4_000_000;
+
+/// Has every CPU look at what it runs, by the clock.
+fn look(object: &mut Object) -> std::result::Result<Vec<Attached>, String> {
+    let program = object.program("ff_clock").map_err(|error| error.found)?;
+    let cpus = online_cpus().map_err(|error| error.to_string())?;
+    let clocks = cpus.iter().map(|&cpu| open_clock(cpu, CLOCK_NS, program));
+    let clocks: std::io::Result<_> = clocks.collect();
+    clocks.map_err(|error| format!("no clock: {error}"))
+}
 
 impl Recorder {
     /// Starts recording. `object` is the compiled `bpf/events.bpf.c`.
@@ -147,6 +160,17 @@ impl Recorder {
                 ),
             })?;
         }
+        let looks = match options.syscalls {
+            Syscalls::Lazy => look(&mut object),
+            _ => Ok(Vec::new()),
+        };
+        let looks = looks.or_else(|refused| {
+            consumer.announce(Note {
+                level: "fallback".into(),
+                text: format!("threads that call sched_yield are only seen where another one runs then: {refused}"),
+            })?;
+            Ok::<_, EventsError>(Vec::new())
+        })?;
         consumer.learn_threads(options)?;
         let shared = Arc::new(Shared::default());
         let (marks, received) = channel();
@@ -162,7 +186,7 @@ impl Recorder {
             )
         })?;
         Ok(Recorder {
-            object: Some(object),
+            attached: Some((object, looks)),
             shared,
             marks,
             worker: Some(worker),
@@ -196,7 +220,7 @@ impl Recorder {
     /// # Errors
     /// When the file could not be written, now or before.
     pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<End> {
-        self.object = None;
+        self.attached = None;
         self.shared.stop.store(true, Ordering::Release);
         let consumer = match self.worker.take().map(JoinHandle::join) {
             Some(Ok(consumer)) => consumer?,
@@ -214,7 +238,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.object = None;
+        self.attached = None;
         self.shared.stop.store(true, Ordering::Release);
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
