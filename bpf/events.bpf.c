@@ -471,8 +471,8 @@ INLINE int is_wide(__u64 number)
     return 0;
 }
 
-/* Where no other thread can run, sched_yield returns without a switch, which would tell of it. A look at what runs, by the
- * clock, finds a thread that does little else, and costs the others nothing. */
+/* Where no other thread can run, sched_yield returns without a switch, which would tell of it. A look at what runs, by
+ * the clock, finds a thread that does little else, and costs the others nothing. */
 SECTION("perf_event")
 int ff_clock(void *context)
 {
