@@ -54,7 +54,7 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
-    "what", ["timers", "woken", "interrupted", "returned", "forks", "ignored", "closed", "newborn"]
+    "what", ["timers", "woken", "interrupted", "returned", "undisturbed", "forks", "ignored", "closed", "newborn"]
 )
 @pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
 def test_edges(what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program) -> None:

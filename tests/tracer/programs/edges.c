@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -198,6 +199,62 @@ static int closed(void)
     return at_end;
 }
 
+static void end_soon(void)
+{
+    if (fork() == 0) {
+        usleep(20000);
+        _exit(0);
+    }
+}
+
+/* A signal that nobody handles, or that is blocked, ends no call; sigwait and signalfd see it nevertheless. */
+static int undisturbed(void)
+{
+    struct timespec pause = {0, 60000000}, at_once = {0, 0};
+    sigset_t child, before, seen;
+    siginfo_t info;
+    struct signalfd_siginfo read_info;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    signal(SIGUSR2, SIG_IGN);
+    for (int blocked = 0; blocked < 2; blocked++) {
+        if (blocked)
+            sigprocmask(SIG_BLOCK, &child, &before);
+        end_soon();
+        if (clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL) != 0)
+            return 0;
+        end_soon();
+        if (poll(NULL, 0, 60) != 0)
+            return 0;
+        end_soon();
+        if (kill(getpid(), SIGUSR2) != 0 || ppoll(NULL, 0, &pause, NULL) != 0)
+            return 0;
+    }
+    /* One is pending since before, and another comes meanwhile. */
+    if (sigwaitinfo(&child, &info) != SIGCHLD || info.si_code != CLD_EXITED)
+        return 0;
+    end_soon();
+    if (sigwaitinfo(&child, &info) != SIGCHLD || info.si_code != CLD_EXITED)
+        return 0;
+    /* sigsuspend is ended by a handler only, and leaves its argument alone. */
+    seen = before;
+    sigaddset(&seen, SIGHUP);
+    signal(SIGALRM, count);
+    struct itimerval later = {.it_value = {0, 60000}};
+    end_soon();
+    setitimer(ITIMER_REAL, &later, NULL);
+    if (sigsuspend(&seen) != -1 || errno != EINTR || alarms != 1 || !sigismember(&seen, SIGHUP))
+        return 0;
+    int descriptor = signalfd(-1, &child, SFD_NONBLOCK);
+    struct pollfd readable = {.fd = descriptor, .events = POLLIN};
+    end_soon();
+    while (poll(&readable, 1, 5000) < 0 && errno == EINTR) /* still: the signal is handed on to the descriptor */
+        ;
+    if (read(descriptor, &read_info, sizeof read_info) != sizeof read_info)
+        return 0;
+    return read_info.ssi_signo == SIGCHLD && ppoll(&readable, 1, &at_once, NULL) == 0;
+}
+
 static void *nothing(void *unused) { return unused; }
 
 static void *start_often(void *unused)
@@ -241,6 +298,7 @@ int main(int argc, char **argv)
              : strcmp(what, "woken") == 0       ? woken()
              : strcmp(what, "interrupted") == 0 ? interrupted()
              : strcmp(what, "returned") == 0    ? returned()
+             : strcmp(what, "undisturbed") == 0 ? undisturbed()
              : strcmp(what, "forks") == 0       ? forks()
              : strcmp(what, "ignored") == 0     ? ignored(argv[0])
              : strcmp(what, "closed") == 0      ? closed()
