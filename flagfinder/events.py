@@ -22,6 +22,7 @@ from flagfinder.bpf_build import bpf_object
 from flagfinder.errors import UsageError
 from flagfinder.gated import GatedProgram, gated
 from flagfinder.marks import MarkInbox
+from flagfinder.notes import Note
 from flagfinder.target import find_program
 
 Syscalls = Literal["off", "lazy", "target"]
@@ -63,7 +64,7 @@ class EventRecording:
 
     ``lost_cpus`` counts events that found no room, by CPU. ``ended`` is ``program-ended``, ``target-ended``,
     ``duration`` or ``interrupted``; ``exit_status`` is the program's, as a shell gives it, None if it still runs;
-    ``seconds`` is how long it ran, None without a program.
+    ``seconds`` is how long it ran, None without a program. ``notes`` tell what is different from what one would expect.
     """
 
     path: Path
@@ -75,6 +76,7 @@ class EventRecording:
     lost: int
     lost_cpus: Mapping[int, int]
     seconds: float | None
+    notes: Sequence[Note]
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def record_events(
         end["lost"],
         {int(cpu): number for cpu, number in end["lost_cpus"].items()},
         seconds,
+        [Note(**note) for note in end["notes"]],
     )
 
 

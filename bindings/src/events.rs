@@ -62,7 +62,7 @@ impl EventRecorder {
         self.with(|recorder| recorder.mark(text))
     }
 
-    /// Ends the recording; what it came to, as JSON of `End`.
+    /// Ends the recording; what it came to, as JSON of `Finished`.
     fn finish(&self, py: Python<'_>, reason: &str, exit_status: Option<i32>) -> PyResult<String> {
         let recorder = self.lock().take();
         let recorder =

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich.text import Text
@@ -30,11 +31,14 @@ def recording_fields(recording: EventRecording) -> dict[str, Any]:
         "raw_bytes": recording.raw_bytes,
         "file_bytes": recording.file_bytes,
         "lost": {"total": recording.lost, "cpus": dict(recording.lost_cpus)},
+        "notes": [asdict(note) for note in recording.notes],
     }
 
 
 def show_recording(terminal: Terminal, recording: EventRecording) -> None:
-    """What a recording came to, to stderr; losses always."""
+    """What a recording came to, to stderr; fallbacks and losses always."""
+    for note in recording.notes:
+        terminal.warning(note.text)
     ending = "" if recording.lost else "; nothing lost"
     terminal.message(
         f"{_REASONS[recording.ended]}; {count(recording.events, 'event')} in {recording.path} "

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flagfinder.events import EventRecording
 from flagfinder.flags import Report
+from flagfinder.notes import Note
 from flagfinder.report.diff_report import show_report
+from flagfinder.report.events_report import recording_fields, show_recording
 from flagfinder.report.terminal import Terminal
 
 CODE = {"module": "app", "offset": "0x1189", "symbol": "wait_done+0x9", "source": "app.c:12"}
@@ -95,3 +99,11 @@ def test_weaker_candidates_need_explain(capsys: pytest.CaptureFixture[str]) -> N
     report["flags"].append(second)
     assert "debug_level" not in shown(report, capsys)
     assert "debug_level" in shown(report, capsys, explain=True)
+
+
+def test_fallbacks_of_recorded_events_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
+    note = Note("fallback", "no clock: refused")
+    recording = EventRecording(Path("run.events"), "duration", None, 7, 9, 9, 0, {}, None, [note])
+    show_recording(Terminal("never"), recording)
+    assert "no clock: refused" in capsys.readouterr().err
+    assert recording_fields(recording)["notes"] == [{"level": "fallback", "text": "no clock: refused"}]

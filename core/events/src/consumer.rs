@@ -7,6 +7,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use flagfinder_bpf::{clock, Counts, Ring, Table};
+use serde::Serialize;
 
 use crate::container::BlockKind;
 use crate::descriptors::Descriptors;
@@ -60,6 +61,14 @@ pub(crate) struct Consumer {
     pub notes: Vec<Note>,
     /// Of a file that is to stay within a size.
     pub room: Option<Room>,
+}
+
+/// What a recording came to, and what was announced on the way.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finished {
+    #[serde(flatten)]
+    pub end: End,
+    pub notes: Vec<Note>,
 }
 
 impl Consumer {
@@ -222,7 +231,7 @@ impl Consumer {
         }
     }
 
-    pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<End> {
+    pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<Finished> {
         for pid in self.tree.keys() {
             self.learn_code(pid)?;
         }
@@ -243,6 +252,9 @@ impl Consumer {
         };
         self.writer.fact(BlockKind::End, &end)?;
         self.writer.finish()?;
-        Ok(end)
+        Ok(Finished {
+            end,
+            notes: self.notes,
+        })
     }
 }

@@ -38,6 +38,7 @@ mod writer;
 
 pub use call::{Call, CallEnd};
 pub use check::{check, Findings};
+pub use consumer::Finished;
 pub use dump::dump;
 pub use error::{EventsError, Result};
 pub use event::{Context, Event, Kind, State};

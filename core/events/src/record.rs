@@ -10,10 +10,10 @@ use flagfinder_bpf::{
     clock, online_cpus, open_clock, per_cpu_offset, require, Attached, Capability, Object,
 };
 
-use crate::consumer::{Consumer, Shared};
+use crate::consumer::{Consumer, Finished, Shared};
 use crate::descriptors::Descriptors;
 use crate::drain::Drain;
-use crate::facts::{End, Mark, Note};
+use crate::facts::{Mark, Note};
 use crate::hang::HangWatch;
 use crate::options::{check, info, Options, StackMode, Syscalls};
 use crate::processes;
@@ -219,7 +219,7 @@ impl Recorder {
     ///
     /// # Errors
     /// When the file could not be written, now or before.
-    pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<End> {
+    pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<Finished> {
         self.attached = None;
         self.shared.stop.store(true, Ordering::Release);
         let consumer = match self.worker.take().map(JoinHandle::join) {
