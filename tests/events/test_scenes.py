@@ -51,4 +51,7 @@ def test_the_culprit_is_named(
     if scene == "datagram":
         kinds = json.loads(flagfinder("events", "info", "--json", recorded.path).stdout)["events"]
         assert kinds.get("yield", 0) > 0 or syscalls == "target", "seen also where every yield returns at once"
-        assert any("flagfinder spin" in advice for advice in found["advice"]), "the flag is still to be found"
+        spin, watch = found["advice"]
+        assert spin.startswith("flagfinder spin "), "the flag is still to be found"
+        file = watch.split("--flag ")[1].split("#")[0]
+        assert f"> {file} &&" in watch, "the file that is watched from is made first"

@@ -304,7 +304,8 @@ fn advice(graph: &Graph, hang: &Activity, culprits: &[Culprit]) -> Vec<String> {
     if let (Some(pid), 0) = (polls.or(own), graph.meta.flags) {
         advice.push(format!("flagfinder spin {pid}"));
         advice.push(format!(
-            "flagfinder watch {pid} --flag spin.flags.json#1 --json -o watch.jsonl"
+            "flagfinder spin --json {pid} > spin.flags.json && \
+             flagfinder watch {pid} --flag spin.flags.json#1 --json -o watch.jsonl"
         ));
     }
     advice
