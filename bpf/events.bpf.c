@@ -493,7 +493,7 @@ int ff_sys_enter(__u64 *context)
         return 0;
     __u64 w0 = (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
     if (is_wide(number))
-        record3(FF_EVENT_ENTER_WIDE, 0, current->pid, 0, w0, registers->si, registers->dx);
+        record2(FF_EVENT_ENTER_WIDE, 0, current->pid, registers->si, w0, registers->dx);
     else
         record1(FF_EVENT_ENTER, 0, current->pid, 0, w0);
     return 0;

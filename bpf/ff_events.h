@@ -13,7 +13,7 @@
 #define FF_EVENT_SWITCH 1     /* b runs next; flags: FF_STATE_*; w0: the call that a blocks in */
 #define FF_EVENT_WAKING 2     /* b is woken; flags: FF_CONTEXT_*; w0: struct ff_event_waking */
 #define FF_EVENT_ENTER 3      /* a calls; w0: call and first argument */
-#define FF_EVENT_ENTER_WIDE 4 /* the same; w1, w2: second and third argument */
+#define FF_EVENT_ENTER_WIDE 4 /* the same; b: lower half of the second argument, w1: the third */
 #define FF_EVENT_EXIT_CALL 5  /* a's call returns; w0: call and result */
 #define FF_EVENT_FORK 6       /* b starts; w0: process of b, of a in the high half; w1, w2: name */
 #define FF_EVENT_EXEC 7       /* w0: process, old thread id in the high half; w1, w2: name */

@@ -54,11 +54,15 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
-    "what", ["timers", "woken", "interrupted", "returned", "undisturbed", "forks", "ignored", "closed", "newborn"]
+    ("source", "what"),
+    [
+        *(("signals.c", what) for what in ("timers", "woken", "interrupted", "undisturbed", "ignored", "newborn")),
+        *(("edges.c", what) for what in ("returned", "forks", "closed")),
+    ],
 )
 @pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
-def test_edges(what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program) -> None:
-    target = program("edges.c")
+def test_edges(source: str, what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program) -> None:
+    target = program(source)
     assert _untraced([str(target), what]).stdout == b"ok\n"
     traced = trace(tracer_dir, level, [target, what], *options)
     assert (traced.stdout, traced.stderr, traced.status) == (b"ok\n", b"", 0)

@@ -90,6 +90,11 @@ impl Drain {
         words(rest)
             .zip(&mut event.words)
             .for_each(|(word, to)| *to = word);
+        if kind == Kind::EnterWide {
+            // In the ring, every word counts; readers want an argument a word, and threads in `b`.
+            let second = u64::from(std::mem::take(&mut event.b));
+            event.words = [event.words[0], second, event.words[1]];
+        }
         cpu.pending.push(Pending {
             sequence: record.sequence,
             records: 1,
@@ -200,7 +205,7 @@ fn lost(cpu: u16, ts: u64, count: u64, since: u64) -> Event {
 mod tests {
     use super::*;
     use crate::facts::Info;
-    use crate::protocol::{EVENT_SWITCH, EVENT_WAKING};
+    use crate::protocol::{EVENT_ENTER_WIDE, EVENT_SWITCH, EVENT_WAKING};
 
     fn record(sequence: u32, ts: u64, kind: u8, words: &[u64]) -> Vec<u8> {
         let mut bytes = ts.to_le_bytes().to_vec();
@@ -266,6 +271,15 @@ mod tests {
         );
         assert_eq!(events.len(), 2);
         assert_eq!((events[0].stack, events[1].stack), (1, 0));
+    }
+
+    #[test]
+    fn a_wide_call_has_an_argument_a_word() {
+        let [event] = drained(&[record(0, 10, EVENT_ENTER_WIDE, &[203 << 48, 5])], 1)[..] else {
+            panic!("one record, one event");
+        };
+        assert_eq!((event.a, event.b), (7, 0));
+        assert_eq!(event.words, [203 << 48, 9, 5]);
     }
 
     #[test]

@@ -1,128 +1,14 @@
-/* What tracers get wrong about signals, forks and descriptors; argv[1] chooses. Prints "ok". */
+/* What tracers get wrong about calls, forks and descriptors; argv[1] chooses. Prints "ok". */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { ALARMS = 3000, THREADS = 8, FORKS = 12 };
-
-static volatile sig_atomic_t users, alarms;
-
-static void count(int number)
-{
-    if (number == SIGALRM)
-        alarms++;
-    else
-        users++;
-}
-
-static void nap(void)
-{
-    struct timespec while_signals_arrive = {0, 20000};
-    nanosleep(&while_signals_arrive, NULL);
-}
-
-/* A timer that runs out while another signal is delivered: each is delivered once. */
-static int timers(void)
-{
-    struct sigaction action = {.sa_handler = count};
-    sigaction(SIGUSR1, &action, NULL);
-    sigaction(SIGALRM, &action, NULL);
-    for (int i = 1; i <= ALARMS; i++) {
-        struct itimerval soon = {.it_value = {0, 1 + i % 10}};
-        setitimer(ITIMER_REAL, &soon, NULL);
-        kill(getpid(), SIGUSR1);
-        for (int tries = 0; tries < 50000 && (users < i || alarms < i); tries++)
-            nap();
-    }
-    for (int i = 0; i < 100; i++)
-        nap();
-    return users == ALARMS && alarms == ALARMS;
-}
-
-static int pipe_ends[2];
-
-static void write_byte(int number)
-{
-    alarms++;
-    if (number == SIGALRM && write(pipe_ends[1], "x", 1) != 1)
-        _exit(1);
-}
-
-static int read_byte(void)
-{
-    char byte;
-    ssize_t got;
-    do
-        got = read(pipe_ends[0], &byte, 1);
-    while (got < 0 && errno == EINTR);
-    return got == 1;
-}
-
-static void ring_soon(int i)
-{
-    struct itimerval soon = {.it_value = {0, 1 + i % 40}};
-    setitimer(ITIMER_REAL, &soon, NULL);
-}
-
-/* A signal that arrives on the way into a call that sleeps: its handler, or the call's end, is what the call waits for.
- */
-static int woken(void)
-{
-    struct sigaction action = {.sa_handler = write_byte};
-    sigset_t alarm, before;
-    sigemptyset(&alarm);
-    sigaddset(&alarm, SIGALRM);
-    if (pipe(pipe_ends) != 0)
-        return 0;
-    for (int i = 0; i < ALARMS; i++) {
-        action.sa_flags = i % 2 == 0 ? SA_RESTART : 0;
-        sigaction(SIGALRM, &action, NULL);
-        ring_soon(i);
-        if (!read_byte())
-            return 0;
-    }
-    sigprocmask(SIG_BLOCK, &alarm, &before);
-    for (int i = 0; i < ALARMS; i++) {
-        ring_soon(i);
-        while (alarms <= ALARMS + i) {
-            int result = i % 2 == 0 ? sigsuspend(&before) : ppoll(NULL, 0, NULL, &before);
-            if (result != -1 || errno != EINTR)
-                return 0;
-        }
-        if (!read_byte())
-            return 0;
-    }
-    return 1;
-}
-
-/* What a signal does to a call that sleeps already: SA_RESTART decides. */
-static int interrupted(void)
-{
-    struct itimerval twice = {{0, 30000}, {0, 30000}};
-    struct sigaction action = {.sa_handler = write_byte};
-    char byte;
-    int other[2];
-    if (pipe(pipe_ends) != 0 || pipe(other) != 0)
-        return 0;
-    sigaction(SIGALRM, &action, NULL);
-    setitimer(ITIMER_REAL, &twice, NULL);
-    if (read(other[0], &byte, 1) != -1 || errno != EINTR || alarms == 0)
-        return 0;
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGALRM, &action, NULL);
-    return read_byte() && read(pipe_ends[0], &byte, 1) == 1;
-}
+enum { THREADS = 8, FORKS = 12 };
 
 /* A call leaves the address behind it in rcx, or rcx as it was (processors with FRED). */
 static int returned(void)
@@ -163,27 +49,6 @@ static int forks(void)
     return 1;
 }
 
-static int is_ignored(int number)
-{
-    struct sigaction action;
-    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-/* Signals that are ignored stay so in a program that a child becomes, and after an exec that failed. */
-static int ignored(const char *self)
-{
-    int status;
-    signal(SIGPIPE, SIG_IGN);
-    execl("/no/such/program", "program", NULL);
-    raise(SIGPIPE);
-    pid_t child = fork();
-    if (child == 0) {
-        execl(self, self, "is_ignored", NULL);
-        _exit(1);
-    }
-    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 /* Once stdout is closed, the pipe that it wrote to has no writer. */
 static int closed(void)
 {
@@ -199,112 +64,13 @@ static int closed(void)
     return at_end;
 }
 
-static void end_soon(void)
-{
-    if (fork() == 0) {
-        usleep(20000);
-        _exit(0);
-    }
-}
-
-/* A signal that nobody handles, or that is blocked, ends no call; sigwait and signalfd see it nevertheless. */
-static int undisturbed(void)
-{
-    struct timespec pause = {0, 60000000};
-    sigset_t child, before, seen;
-    siginfo_t info;
-    struct signalfd_siginfo read_info;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    signal(SIGUSR2, SIG_IGN);
-    for (int blocked = 0; blocked < 2; blocked++) {
-        if (blocked)
-            sigprocmask(SIG_BLOCK, &child, &before);
-        end_soon();
-        if (clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL) != 0)
-            return 0;
-        end_soon();
-        if (poll(NULL, 0, 60) != 0)
-            return 0;
-        end_soon();
-        if (kill(getpid(), SIGUSR2) != 0 || ppoll(NULL, 0, &pause, NULL) != 0)
-            return 0;
-    }
-    /* One is pending since before, and another comes meanwhile. */
-    if (sigwaitinfo(&child, &info) != SIGCHLD || info.si_code != CLD_EXITED)
-        return 0;
-    end_soon();
-    if (sigwaitinfo(&child, &info) != SIGCHLD || info.si_code != CLD_EXITED)
-        return 0;
-    /* sigsuspend is ended by a handler only, and leaves its argument alone. */
-    seen = before;
-    sigaddset(&seen, SIGHUP);
-    signal(SIGALRM, count);
-    struct itimerval later = {{0, 60000}, {0, 60000}}, never = {{0, 0}, {0, 0}};
-    end_soon();
-    setitimer(ITIMER_REAL, &later, NULL);
-    if (sigsuspend(&seen) != -1 || errno != EINTR || alarms == 0 || !sigismember(&seen, SIGHUP))
-        return 0;
-    setitimer(ITIMER_REAL, &never, NULL);
-    int descriptor = signalfd(-1, &child, SFD_NONBLOCK);
-    struct pollfd readable = {.fd = descriptor, .events = POLLIN};
-    end_soon();
-    while (poll(&readable, 1, 5000) < 0 && errno == EINTR) /* still: the signal is handed on to the descriptor */
-        ;
-    if (read(descriptor, &read_info, sizeof read_info) != sizeof read_info)
-        return 0;
-    return read_info.ssi_signo == SIGCHLD;
-}
-
-static void *nothing(void *unused) { return unused; }
-
-static void *start_often(void *unused)
-{
-    pid_t parent = getpid(), sender = fork();
-    while (sender == 0)
-        if (kill(parent, SIGUSR1) != 0 || usleep(50) != 0)
-            _exit(1);
-    for (int i = 0; i < 80; i++) {
-        pthread_t thread;
-        pthread_create(&thread, NULL, nothing, NULL);
-        pthread_join(thread, NULL);
-    }
-    kill(sender, SIGKILL);
-    waitpid(sender, NULL, 0);
-    printf("ok\n");
-    fflush(stdout);
-    _exit(0);
-    return unused;
-}
-
-/* Signals that reach threads which have just started, as they may once the first one is gone. */
-static int newborn(void)
-{
-    pthread_t thread;
-    pid_t child = vfork();
-    if (child == 0)
-        _exit(0);
-    waitpid(child, NULL, 0);
-    signal(SIGUSR1, count);
-    pthread_create(&thread, NULL, start_often, NULL);
-    pthread_exit(NULL);
-}
-
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
-    if (strcmp(what, "is_ignored") == 0)
-        return is_ignored(SIGPIPE) && !is_ignored(SIGUSR1) ? 0 : 1;
-    int ok = strcmp(what, "timers") == 0        ? timers()
-             : strcmp(what, "woken") == 0       ? woken()
-             : strcmp(what, "interrupted") == 0 ? interrupted()
-             : strcmp(what, "returned") == 0    ? returned()
-             : strcmp(what, "undisturbed") == 0 ? undisturbed()
-             : strcmp(what, "forks") == 0       ? forks()
-             : strcmp(what, "ignored") == 0     ? ignored(argv[0])
-             : strcmp(what, "closed") == 0      ? closed()
-             : strcmp(what, "newborn") == 0     ? newborn()
-                                                : 0;
+    int ok = strcmp(what, "returned") == 0 ? returned()
+             : strcmp(what, "forks") == 0  ? forks()
+             : strcmp(what, "closed") == 0 ? closed()
+                                           : 0;
     printf(ok ? "ok\n" : "wrong\n");
     return ok ? 0 : 1;
 }
