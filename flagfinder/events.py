@@ -21,6 +21,7 @@ from flagfinder import _core
 from flagfinder.bpf_build import bpf_object
 from flagfinder.errors import UsageError
 from flagfinder.gated import GatedProgram, gated
+from flagfinder.interruption import interruptible
 from flagfinder.marks import MarkInbox
 from flagfinder.notes import Note
 from flagfinder.target import find_program
@@ -96,7 +97,7 @@ def record_events(
     progress: Callable[[EventProgress], None] | None = None,
     stdout: int | None = None,
 ) -> EventRecording:
-    """Records until the program or all processes end, the time is over, or Ctrl-C.
+    """Records until the program or all processes end, the time is over, or Ctrl-C (SIGINT, or SIGTERM).
 
     ``stdout`` is where the program's output goes, as for subprocess. Ctrl-C keeps the recording; the program is left
     running only when it ignores the signal. Under sudo the program runs as the calling user.
@@ -115,7 +116,7 @@ def record_events(
         if program:
             program.release()
         reason, status, seconds = "interrupted", None, None
-        with suppress(KeyboardInterrupt), MarkInbox() as inbox:
+        with suppress(KeyboardInterrupt), interruptible(), MarkInbox() as inbox:
             reason = _wait(engine, program, targets, options, progress, inbox)
         if program:
             seconds = time.monotonic() - program.released

@@ -20,6 +20,7 @@ from typing import Any
 
 from flagfinder.errors import FlagfinderError, PermissionDeniedError, TargetError, UnavailableError, UsageError
 from flagfinder.gated import GatedProgram, gated
+from flagfinder.interruption import interruptible
 from flagfinder.record import check_output
 from flagfinder.recorder import Progress, Recording
 from flagfinder.stepping import Sink, StepOptions
@@ -56,26 +57,13 @@ def record_lldb(
         chosen = StepOptions(**{**vars(chosen), "from_break": chosen.from_break or _FIRST})
     else:
         _check_process(pid)
-    with _termination_interrupts(), gated([] if pid is not None else command, settings=_SETTINGS) as program:
+    with gated([] if pid is not None else command, settings=_SETTINGS) as program, interruptible():
         sink = Sink(command, chosen)
         recorder = _Recorder(sink, chosen, program, progress)
         number = pid if pid is not None else _pid_of(program)
         why = recorder.run(number)
         status, by = _fate(program, why, chosen)
         return sink.finish(path, why, status, by)
-
-
-@contextlib.contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """SIGTERM does what Ctrl-C does at that moment."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread only
-        return
-    previous = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 class _Recorder:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,3 +175,23 @@ def test_nothing_to_record_is_a_usage_error(tmp_path: Path) -> None:
     ran = flagfinder("events", "record", "-o", tmp_path / "x", "--pid", "4194305")
     assert ran.returncode == 2
     assert "no such process" in ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_recording_in_the_background_ends_at_a_signal(number: signal.Signals, tmp_path: Path) -> None:
+    """Shells start background commands of a script with SIGINT ignored."""
+    path = tmp_path / "run.events"
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    command = [*ignoring, *FLAGFINDER, "events", "record", "--json", "-o", str(path), "--all"]
+    recording = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        while not path.exists() and recording.poll() is None:
+            time.sleep(0.05)
+        time.sleep(1)
+        recording.send_signal(number)
+        printed, _ = recording.communicate(timeout=60)
+    finally:
+        recording.kill()
+    assert recording.returncode == 0
+    assert json.loads(printed)["reason"] == "interrupted"
+    assert flagfinder("events", "check", path).returncode == 0

@@ -61,7 +61,9 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
-def test_edges(source: str, what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program) -> None:
+def test_edges(
+    source: str, what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program
+) -> None:
     target = program(source)
     assert _untraced([str(target), what]).stdout == b"ok\n"
     traced = trace(tracer_dir, level, [target, what], *options)
