@@ -17,6 +17,7 @@ static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)B
 #define PF_KTHREAD 0x00200000
 #define FIELD_EXISTS 2
 #define PAGE 4096
+#define KERNEL_STACK (4 * PAGE)
 
 struct rq {
     int unused;
@@ -38,6 +39,7 @@ struct task_struct {
     unsigned int flags;
     struct signal_struct *signal;
     struct sched_entity se;
+    void *stack;
     char comm[FF_NAME_BYTES];
 } KERNEL;
 struct pt_regs {
@@ -204,6 +206,20 @@ INLINE __u64 call_of(struct task_struct *task)
     return (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
 }
 
+/* What a call returns or is given, where it fits in a record without words. */
+INLINE void record_call(__u8 kind, __u8 short_kind, __u32 a, __u64 number, __u64 value)
+{
+    __u64 most = 1ULL << (FF_SHORT_SHIFT - 1);
+    if (number < FF_SHORT_NUMBERS && value + most < 2 * most)
+        record0(short_kind, number, a, number >> 8 << FF_SHORT_SHIFT | (value & (2 * most - 1)));
+    else
+        record1(kind, 0, a, 0, (number + 1) << FF_CALL_SHIFT | (value & ((1ULL << FF_CALL_SHIFT) - 1)));
+}
+
+/* Calls that wait for a time have their timer among their own variables, and it is known without a record who armed it.
+ */
+INLINE int is_own_timer(struct task_struct *task, __u64 timer) { return timer - (__u64)task->stack < KERNEL_STACK; }
+
 INLINE __u8 context_now(struct task_struct *current)
 {
     if (!ff_config.runqueues || !__builtin_preserve_field_info(current->se.cfs_rq, FIELD_EXISTS))
@@ -313,8 +329,11 @@ int ff_sched_waking(__u64 *context)
     __u8 flags = context_now(current);
     struct ff_events_cpu *cpu = this_cpu();
     if (cpu && cpu->timer && (flags == FF_CONTEXT_HARDIRQ || flags == FF_CONTEXT_SOFTIRQ)) {
-        flags = FF_CONTEXT_TIMER;
-        record1(FF_EVENT_FIRE, 0, current->pid, woken->pid, cpu->timer);
+        flags = FF_CONTEXT_TIMEOUT;
+        if (!is_own_timer(woken, cpu->timer)) {
+            flags = FF_CONTEXT_TIMER;
+            record1(FF_EVENT_FIRE, 0, current->pid, woken->pid, cpu->timer);
+        }
     }
     __u64 call = call_of(current) >> FF_CALL_SHIFT;
     __u64 packed = call | (__u64)(__u8)woken->prio << 32 | (__u64)(__u8)current->prio << 40;
@@ -341,9 +360,9 @@ int ff_hrtimer_start(__u64 *context)
 {
     __u64 timer = context[0];
     struct task_struct *current = bpf_get_current_task_btf();
-    if (current->flags & PF_KTHREAD || !concerns(current) || context_now(current) != FF_CONTEXT_TASK)
+    if (is_own_timer(current, timer) || current->flags & PF_KTHREAD || !concerns(current))
         return 0;
-    if (call_of(current))
+    if (context_now(current) == FF_CONTEXT_TASK && call_of(current))
         record1(FF_EVENT_ARM, 0, current->pid, 0, timer);
     return 0;
 }
@@ -491,11 +510,11 @@ int ff_sys_enter(__u64 *context)
     struct task_struct *current = bpf_get_current_task_btf();
     if (number >= 0xffff || !member(current->tgid) || !is_named(current))
         return 0;
-    __u64 w0 = (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
-    if (is_wide(number))
+    if (is_wide(number)) {
+        __u64 w0 = (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
         record2(FF_EVENT_ENTER_WIDE, 0, current->pid, registers->si, w0, registers->dx);
-    else
-        record1(FF_EVENT_ENTER, 0, current->pid, 0, w0);
+    } else
+        record_call(FF_EVENT_ENTER, FF_EVENT_ENTER_SHORT, current->pid, number, registers->di);
     return 0;
 }
 
@@ -508,7 +527,6 @@ int ff_sys_exit(__u64 *context)
     __u64 number = registers->orig_ax;
     if (number >= 0xffff || !member(current->tgid) || !is_named(current))
         return 0;
-    record1(FF_EVENT_EXIT_CALL, 0, current->pid, 0,
-            (number + 1) << FF_CALL_SHIFT | (result & ((1ULL << FF_CALL_SHIFT) - 1)));
+    record_call(FF_EVENT_EXIT_CALL, FF_EVENT_EXIT_CALL_SHORT, current->pid, number, result);
     return 0;
 }

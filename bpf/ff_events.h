@@ -10,22 +10,24 @@
 #define FF_STACK_MOST 32  /* of those, that are kept at most */
 
 /* struct ff_event.kind. `a` is the thread that runs (current), `b` the other one. */
-#define FF_EVENT_SWITCH 1     /* b runs next; flags: FF_STATE_*; w0: the call that a blocks in */
-#define FF_EVENT_WAKING 2     /* b is woken; flags: FF_CONTEXT_*; w0: struct ff_event_waking */
-#define FF_EVENT_ENTER 3      /* a calls; w0: call and first argument */
-#define FF_EVENT_ENTER_WIDE 4 /* the same; b: lower half of the second argument, w1: the third */
-#define FF_EVENT_EXIT_CALL 5  /* a's call returns; w0: call and result */
-#define FF_EVENT_FORK 6       /* b starts; w0: process of b, of a in the high half; w1, w2: name */
-#define FF_EVENT_EXEC 7       /* w0: process, old thread id in the high half; w1, w2: name */
-#define FF_EVENT_EXIT 8       /* a ends; w0: process, exit status in the high half */
-#define FF_EVENT_RENAME 9     /* b's name becomes w0, w1 */
-#define FF_EVENT_SIGNAL 10    /* to b; flags: FF_CONTEXT_*; w0: number, result in the high half */
-#define FF_EVENT_ARM 11       /* a arms the timer w0 */
-#define FF_EVENT_FIRE 12      /* the timer w0 woke b; just before the FF_EVENT_WAKING */
-#define FF_EVENT_STACK 13     /* of the event before; b: words */
-#define FF_EVENT_SUBMIT 14    /* a hands the io_uring request w0 to the kernel */
-#define FF_EVENT_COMPLETE 15  /* a finds that it is done */
-#define FF_EVENT_YIELD 16     /* the clock finds a in sched_yield */
+#define FF_EVENT_SWITCH 1           /* b runs next; flags: FF_STATE_*; w0: the call that a blocks in */
+#define FF_EVENT_WAKING 2           /* b is woken; flags: FF_CONTEXT_*; w0: struct ff_event_waking */
+#define FF_EVENT_ENTER 3            /* a calls; w0: call and first argument */
+#define FF_EVENT_ENTER_WIDE 4       /* the same; b: lower half of the second argument, w1: the third */
+#define FF_EVENT_EXIT_CALL 5        /* a's call returns; w0: call and result */
+#define FF_EVENT_FORK 6             /* b starts; w0: process of b, of a in the high half; w1, w2: name */
+#define FF_EVENT_EXEC 7             /* w0: process, old thread id in the high half; w1, w2: name */
+#define FF_EVENT_EXIT 8             /* a ends; w0: process, exit status in the high half */
+#define FF_EVENT_RENAME 9           /* b's name becomes w0, w1 */
+#define FF_EVENT_SIGNAL 10          /* to b; flags: FF_CONTEXT_*; w0: number, result in the high half */
+#define FF_EVENT_ARM 11             /* a arms the timer w0, which is not its own call's */
+#define FF_EVENT_FIRE 12            /* the timer w0 woke b; just before the FF_EVENT_WAKING */
+#define FF_EVENT_STACK 13           /* of the event before; b: words */
+#define FF_EVENT_SUBMIT 14          /* a hands the io_uring request w0 to the kernel */
+#define FF_EVENT_COMPLETE 15        /* a finds that it is done */
+#define FF_EVENT_YIELD 16           /* the clock finds a in sched_yield */
+#define FF_EVENT_ENTER_SHORT 17     /* as ENTER, of an argument */
+#define FF_EVENT_EXIT_CALL_SHORT 18 /* as EXIT_CALL, of a result that fits: struct ff_event.b, flags */
 
 /* struct ff_event.flags of FF_EVENT_SWITCH */
 #define FF_STATE_PREEMPTED 0 /* could go on */
@@ -42,9 +44,15 @@
 #define FF_CONTEXT_HARDIRQ 3
 #define FF_CONTEXT_TIMER 4
 #define FF_CONTEXT_NMI 5
+#define FF_CONTEXT_TIMEOUT 6 /* the timer of the call that b waits in */
 
 /* A call and its first argument or result in one word: number + 1 in the upper 16 bits, 0 for none. */
 #define FF_CALL_SHIFT 48
+
+/* The same in the record's own fields, for most calls: the number's lower bits in `flags`, its upper ones at the top of
+ * `b`, whose rest is the argument or result, signed. */
+#define FF_SHORT_SHIFT 30
+#define FF_SHORT_NUMBERS 1024
 
 /* Followed by the words of its kind: 0 to 3, or a stack. */
 struct ff_event {

@@ -1,6 +1,6 @@
 //! System calls of x86-64, as far as waiting and communicating go: their names, and which take a descriptor first.
 
-use crate::protocol::CALL_SHIFT;
+use crate::protocol::{CALL_SHIFT, SHORT_SHIFT};
 
 const ARGUMENT: u64 = (1 << CALL_SHIFT) - 1;
 
@@ -32,6 +32,13 @@ impl Call {
     pub fn descriptor(self) -> Option<i32> {
         (has(self.number, FD) && self.first < 1 << 20).then_some(self.first as i32)
     }
+}
+
+/// The word of a call, and its argument or result, from the two fields of a short record.
+pub(crate) fn lengthen(flags: u8, b: u32) -> u64 {
+    let number = u64::from(flags) | u64::from(b >> SHORT_SHIFT) << 8;
+    let signed = ((b << (32 - SHORT_SHIFT)) as i32) >> (32 - SHORT_SHIFT);
+    (number + 1) << CALL_SHIFT | signed as u64 & ARGUMENT
 }
 
 /// A call and its result.

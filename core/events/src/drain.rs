@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
+use crate::call;
 use crate::error::Result;
 use crate::event::{Event, Kind};
-use crate::protocol::{Record, EVENT_STACK};
+use crate::protocol::{Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_STACK};
 use crate::writer::EventWriter;
 
 /// Records that a CPU keeps back: an interrupt may record between another record's number and its place in the ring.
@@ -73,7 +74,12 @@ impl Drain {
             }
             return None;
         }
-        let Some(kind) = Kind::from_u8(record.kind) else {
+        let short = match record.kind {
+            EVENT_ENTER_SHORT => Some(Kind::Enter),
+            EVENT_EXIT_CALL_SHORT => Some(Kind::ExitCall),
+            _ => None,
+        };
+        let Some(kind) = short.or(Kind::from_u8(record.kind)) else {
             self.unknown += 1;
             return None;
         };
@@ -90,8 +96,11 @@ impl Drain {
         words(rest)
             .zip(&mut event.words)
             .for_each(|(word, to)| *to = word);
-        if kind == Kind::EnterWide {
-            // In the ring, every word counts; readers want an argument a word, and threads in `b`.
+        // In the ring, every word counts; readers want an argument a word, and threads in `b`.
+        if short.is_some() {
+            event.words[0] = call::lengthen(event.flags, event.b);
+            (event.flags, event.b) = (0, 0);
+        } else if kind == Kind::EnterWide {
             let second = u64::from(std::mem::take(&mut event.b));
             event.words = [event.words[0], second, event.words[1]];
         }
@@ -271,6 +280,21 @@ mod tests {
         );
         assert_eq!(events.len(), 2);
         assert_eq!((events[0].stack, events[1].stack), (1, 0));
+    }
+
+    #[test]
+    fn short_calls_are_like_long_ones() {
+        let mut short = record(0, 10, EVENT_EXIT_CALL_SHORT, &[]);
+        let number: u32 = 435;
+        short[15] = number as u8;
+        let timed_out = (-110i32) as u32 & ((1 << 30) - 1);
+        short[20..24].copy_from_slice(&(number >> 8 << 30 | timed_out).to_le_bytes());
+        let [event] = drained(&[short], 1)[..] else {
+            panic!("one record, one event");
+        };
+        assert_eq!((event.kind, event.b, event.flags), (Kind::ExitCall, 0, 0));
+        let end = event.call_end().unwrap();
+        assert_eq!((end.number, end.result), (435, -110));
     }
 
     #[test]

@@ -106,6 +106,8 @@ pub enum Context {
     /// A timer's function, in whichever interrupt.
     Timer,
     Nmi,
+    /// The timer of the call that the woken thread waits in.
+    Timeout,
 }
 
 impl Context {
@@ -116,6 +118,7 @@ impl Context {
             p::CONTEXT_HARDIRQ => Context::HardIrq,
             p::CONTEXT_TIMER => Context::Timer,
             p::CONTEXT_NMI => Context::Nmi,
+            p::CONTEXT_TIMEOUT => Context::Timeout,
             _ => Context::Unknown,
         }
     }
@@ -128,6 +131,7 @@ impl Context {
             Context::HardIrq => "hardirq",
             Context::Timer => "timer",
             Context::Nmi => "nmi",
+            Context::Timeout => "timeout",
         }
     }
 }

@@ -22,6 +22,8 @@ pub const EVENT_STACK: u8 = 13;
 pub const EVENT_SUBMIT: u8 = 14;
 pub const EVENT_COMPLETE: u8 = 15;
 pub const EVENT_YIELD: u8 = 16;
+pub const EVENT_ENTER_SHORT: u8 = 17;
+pub const EVENT_EXIT_CALL_SHORT: u8 = 18;
 
 pub const STATE_PREEMPTED: u8 = 0;
 pub const STATE_SLEEPS: u8 = 1;
@@ -36,8 +38,11 @@ pub const CONTEXT_SOFTIRQ: u8 = 2;
 pub const CONTEXT_HARDIRQ: u8 = 3;
 pub const CONTEXT_TIMER: u8 = 4;
 pub const CONTEXT_NMI: u8 = 5;
+pub const CONTEXT_TIMEOUT: u8 = 6;
 
 pub const CALL_SHIFT: u32 = 48;
+pub const SHORT_SHIFT: u32 = 30;
+pub const SHORT_NUMBERS: u32 = 1024;
 
 pub const SYSCALLS_OFF: u32 = 0;
 pub const SYSCALLS_LAZY: u32 = 1;

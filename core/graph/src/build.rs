@@ -274,10 +274,13 @@ impl Builder<'_> {
         if known.open.is_some() {
             return; // It can run already: this wake caused nothing.
         }
-        let waited = known.last.and_then(|last| self.vertices[last].call());
+        let last = known.last;
+        let waited = last.and_then(|last| self.vertices[last].call());
         let vertex = self.begin(woken, event.ts);
         let (kind, has_waker) = classify(event, waited);
-        let from = if kind == EdgeKind::Timer {
+        let from = if event.context() == Context::Timeout {
+            last.unwrap_or(NOBODY)
+        } else if kind == EdgeKind::Timer {
             timer
                 .and_then(|timer| self.timers.remove(&timer))
                 .unwrap_or(NOBODY)
@@ -424,7 +427,7 @@ fn classify(event: &Event, waited: Option<Call>) -> (EdgeKind, bool) {
         waited.is_some_and(|call| call.descriptor().is_some() || POLLS.contains(&call.number));
     let sends = event.waker_call().is_some_and(Call::sends);
     match event.context() {
-        Context::Timer => (EdgeKind::Timer, false),
+        Context::Timer | Context::Timeout => (EdgeKind::Timer, false),
         Context::SoftIrq if on_descriptor && sends => (EdgeKind::Ipc, true),
         Context::SoftIrq | Context::HardIrq | Context::Nmi => (EdgeKind::Interrupt, false),
         Context::Unknown => (EdgeKind::Unknown, true),
