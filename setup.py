@@ -51,6 +51,7 @@ setup(
         "flagfinder",
         "flagfinder.cli",
         "flagfinder.debuggers",
+        "flagfinder.interpreters",
         "flagfinder.report",
         "flagfinder.stalker",
         "flagfinder.trappers",

@@ -1,7 +1,8 @@
 """What the threads of a live process wait for, with no recording and no good run to compare with.
 
 The engine owns this type (``core/live``). Threads that repeat something are single-stepped for less than ``budget``
-seconds each, one thread at a time stopped; blocked threads are described without being touched.
+seconds each, one thread at a time stopped; blocked threads are described without being touched. Where CPython runs, its
+own code is read as well (``interpreters.python``), without stopping anything.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any, Literal
 
 from flagfinder import _core
 from flagfinder.flags import Code, Flag, Loop, flag_from_raw, loop_from_raw
+from flagfinder.interpreters.py_spy import UnreadableError
+from flagfinder.interpreters.python import PythonCode, read_python, runs_python
 
 SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
 
@@ -36,7 +39,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class SpinThread:
-    """One thread. ``verdict`` is None when it was not stepped; for ``pause_ms`` it was kept from running."""
+    """One thread. ``verdict`` is None when it was not stepped; for ``pause_ms`` it was kept from running.
+
+    ``python`` is None when it runs no Python, or when that could not be read.
+    """
 
     tid: int
     name: str
@@ -49,6 +55,7 @@ class SpinThread:
     notes: tuple[str, ...]
     explain: tuple[str, ...]
     wait: Wait | None
+    python: PythonCode | None
     steps: int
     pause_ms: float
 
@@ -56,6 +63,12 @@ class SpinThread:
     def flag(self) -> Flag | None:
         """The answer for this thread: the flag at rank 1, or None."""
         return self.flags[0] if self.flags else None
+
+    @property
+    def waits_until(self) -> str | None:
+        """The answer in Python: the expression that ends the thread's loop, or None where that is not founded."""
+        loop = self.python.loop if self.python is not None else None
+        return loop.when if loop is not None and loop.is_answer else None
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,10 @@ class SpinReport:
     @classmethod
     def from_json(cls, text: str) -> SpinReport:
         """Reads the object that ``flagfinder spin --json`` prints. Raises ValueError on another schema."""
-        raw = json.loads(text)
+        return cls._from_raw(json.loads(text))
+
+    @classmethod
+    def _from_raw(cls, raw: Mapping[str, Any]) -> SpinReport:
         if raw.get("schema") != "flagfinder.spin/1":
             raise ValueError(f"expected schema flagfinder.spin/1, found {raw.get('schema')!r}")
         return cls(
@@ -89,6 +105,11 @@ class SpinReport:
         """The answer: the flag at rank 1 of the thread that is surest, or None."""
         return self.threads[0].flag if self.threads else None
 
+    @property
+    def found(self) -> bool:
+        """Whether it is named what some thread polls: a flag, or an expression in Python."""
+        return any(thread.flag is not None or thread.waits_until is not None for thread in self.threads)
+
 
 def spin(
     pid: int,
@@ -104,7 +125,25 @@ def spin(
     to be stepped. Raises PermissionDeniedError without the right to trace, UnavailableError when the process is gone
     or no 64-bit program.
     """
-    return SpinReport.from_json(_core.spin(pid, list(threads), budget, most, told))
+    raw = json.loads(_core.spin(pid, list(threads), budget, most, told))
+    if runs_python(pid):
+        _add_python(raw)
+    return SpinReport._from_raw(raw)
+
+
+def _add_python(raw: dict[str, Any]) -> None:
+    threads = raw["threads"]
+    try:
+        codes = read_python(raw["pid"], {thread["tid"] for thread in threads if thread["class"] != "LongWait"})
+    except UnreadableError as error:
+        raw["notes"].append(f"no Python code could be read: {error}")
+        return
+    for thread in threads:
+        code = codes.get(thread["tid"])
+        thread["python"] = code.to_raw() if code is not None else None
+    if not any(thread["flags"] for thread in threads):
+        # The one whose Python tells what it waits for is then the most telling.
+        threads.sort(key=lambda thread: _thread(thread).waits_until is None)
 
 
 def _thread(raw: Mapping[str, Any]) -> SpinThread:
@@ -120,6 +159,7 @@ def _thread(raw: Mapping[str, Any]) -> SpinThread:
         notes=tuple(raw.get("notes") or ()),
         explain=tuple(raw.get("explain") or ()),
         wait=_wait(raw.get("wait")),
+        python=PythonCode.from_raw(raw["python"]) if raw.get("python") else None,
         steps=raw["steps"],
         pause_ms=raw["pause_ms"],
     )

@@ -20,8 +20,10 @@ _EXAMPLES = """\
 One thread is single-stepped at a time of its own, the others run on; its signals wait until it is let go. Threads that
 are blocked in the kernel are described and never touched.
 
-exit codes: 0 a flag, syscall or lock is named; 1 no thread polls anything; 69 no such process, or none that can be
-stepped; 77 no permission to trace it"""
+In a program that CPython runs, the Python code of each thread is shown too, and the expression that ends its loop.
+
+exit codes: 0 a flag, syscall, lock or Python expression is named; 1 no thread polls anything; 69 no such process, or
+none that can be stepped; 77 no permission to trace it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -64,4 +66,4 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         terminal.raw(json.dumps(report.raw, indent=2, ensure_ascii=False))
     else:
         show_spin(terminal, report, options.explain)
-    return EXIT_FOUND if report.flag is not None else EXIT_NOTHING_FOUND
+    return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND

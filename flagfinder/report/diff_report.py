@@ -153,7 +153,7 @@ def _writer(writer: Writer) -> Text:
 
 
 def _show_evidence(terminal: Terminal, flag: Flag, shown: int) -> None:
-    label_line(terminal, "sure", Text(f"{_confidence(flag.confidence)} ({flag.confidence:.2f})", "bold"))
+    label_line(terminal, "sure", Text(how_sure(flag.confidence), "bold"))
     for item in flag.evidence[:shown]:
         label_line(terminal, "", Text(f"- {item}"))
     if len(flag.evidence) > shown:
@@ -175,11 +175,11 @@ def _show_others(terminal: Terminal, others: tuple[Flag, ...], explain: bool) ->
             terminal.result(Text(f"           - {item}"))
 
 
-def _confidence(value: float) -> str:
-    for bound, word in ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "likely")):
-        if value >= bound:
-            return word
-    return "a guess"
+def how_sure(value: float) -> str:
+    """A confidence in words, and as a number."""
+    words = ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "likely"))
+    word = next((word for bound, word in words if value >= bound), "a guess")
+    return f"{word} ({value:.2f})"
 
 
 def _thread(thread: ThreadName | None) -> str:

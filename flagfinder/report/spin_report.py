@@ -8,6 +8,7 @@ from rich.text import Text
 
 from flagfinder.report.code import code_text
 from flagfinder.report.diff_report import LOOPS, label_line, show_flag_facts
+from flagfinder.report.python_report import python_calls, show_python
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.spin import SpinReport, SpinThread
@@ -53,7 +54,11 @@ def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:
         label_line(terminal, "spins in", where)
     if thread.flag is not None:
         show_flag_facts(terminal, thread.flags, explain)
-    elif thread.wait is not None:
+    elif thread.waits_until is not None:
+        label_line(terminal, "no flag", Text(f"at the level of machine words: {thread.reason}"))
+    if thread.python is not None:
+        show_python(terminal, thread.python, explain)
+    if thread.flag is None and thread.wait is not None:
         for code in thread.wait.stack[: _STACK_SHOWN if not explain else None]:
             label_line(terminal, "in", code_text(code))
     for note in thread.notes if explain else ():
@@ -66,6 +71,12 @@ def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:
 def _headline(thread: SpinThread) -> Text:
     who = f"thread {thread.tid} ({thread.name})"
     flag = thread.flag
+    if flag is None and thread.waits_until is not None:
+        return (
+            Text(f"{thread.kind}: ", "bold green")
+            .append(f"{who} waits in Python until ")
+            .append(thread.waits_until, "bold")
+        )
     if flag is None:
         return Text(f"{thread.kind}: ", "bold yellow").append(f"{who}: {thread.reason}")
     verb = {"syscall-loop": "repeats", "lock": "spins for"}.get(thread.verdict or "", "polls")
@@ -76,9 +87,16 @@ def _show_briefly(terminal: Terminal, threads: Sequence[SpinThread]) -> None:
     for thread in threads[:_WAITS_SHOWN]:
         flag = thread.flag
         text = Text(f"{thread.tid} ({thread.name}), {thread.kind}: ")
-        text.append(f"polls {flag.name}" if flag is not None else thread.reason)
+        if flag is not None:
+            text.append(f"polls {flag.name}")
+        elif thread.waits_until is not None:
+            text.append(f"waits in Python until {thread.waits_until}")
+        else:
+            text.append(thread.reason)
         label_line(terminal, "thread", text)
-        if thread.wait is not None and flag is None:
+        if thread.python is not None:
+            label_line(terminal, "", Text(f"    in {python_calls(thread.python)}", "dim"))
+        elif thread.wait is not None and flag is None:
             named = [code for code in thread.wait.stack if code.symbol]
             if named:
                 names = " < ".join((code.symbol or "").split("+")[0] for code in named[:4])

@@ -1,0 +1,1 @@
+"""What the interpreter in a live process is executing, in the terms of the program that it runs."""
