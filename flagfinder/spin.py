@@ -15,7 +15,7 @@ from typing import Any, Literal
 from flagfinder import _core
 from flagfinder.flags import Code, Flag, Loop, flag_from_raw, loop_from_raw
 from flagfinder.interpreters.py_spy import UnreadableError
-from flagfinder.interpreters.python import PythonCode, read_python, runs_python
+from flagfinder.interpreters.python import PythonCode, gil_holder, read_python, runs_python
 
 SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
 
@@ -138,6 +138,9 @@ def _add_python(raw: dict[str, Any]) -> None:
     except UnreadableError as error:
         raw["notes"].append(f"no Python code could be read: {error}")
         return
+    holder = gil_holder(codes)
+    if holder is not None:
+        raw["notes"].append(f"thread {holder} held the interpreter's lock (GIL) at all {codes[holder].looks} looks")
     for thread in threads:
         code = codes.get(thread["tid"])
         thread["python"] = code.to_raw() if code is not None else None

@@ -27,7 +27,7 @@ class UnreadableError(Exception):
 
 @dataclass(frozen=True)
 class SeenFrame:
-    """A frame as one look saw it. ``locals``: name to (text, address of the object); empty where not asked for."""
+    """A frame as one look saw it. ``locals``: name to (text, address of the object); a module's are not read."""
 
     function: str
     file: str
@@ -57,11 +57,9 @@ def find_py_spy() -> str:
     return found
 
 
-def look(pid: int, *, with_locals: bool, timeout: float) -> dict[int, SeenStack]:
+def look(pid: int, *, timeout: float) -> dict[int, SeenStack]:
     """The stacks of all threads that run Python, by thread id. ``timeout`` in seconds. Raises UnreadableError."""
-    command = [find_py_spy(), "dump", "--nonblocking", "--json", "--pid", str(pid)]
-    if with_locals:
-        command.append("--locals")
+    command = [find_py_spy(), "dump", "--nonblocking", "--json", "--locals", "--pid", str(pid)]
     try:
         ran = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:

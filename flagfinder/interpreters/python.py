@@ -61,7 +61,7 @@ class PythonExit:
 
 @dataclass(frozen=True)
 class PythonValue:
-    """A local variable that an exit reads, as it was at the first look, and the address of the object."""
+    """A local variable that an exit reads, as it was at the last look, and the address of the object."""
 
     name: str
     value: str
@@ -131,6 +131,12 @@ class PythonCode:
         return dataclasses.asdict(self)
 
 
+def gil_holder(codes: Mapping[int, PythonCode]) -> int | None:
+    """The thread that held the interpreter's lock at all looks, where there are enough of them and other threads."""
+    held = [tid for tid, code in codes.items() if code.gil == code.looks and code.looks >= _ENOUGH]
+    return held[0] if len(held) == 1 and len(codes) > 1 else None
+
+
 def runs_python(pid: int) -> bool:
     """Whether an interpreter of CPython's name is mapped; one linked into a program of another name has its modules."""
     files = _mapped_files(pid)
@@ -170,14 +176,15 @@ def _mapped_files(pid: int) -> set[str]:
 
 
 def _looks(pid: int, most: int) -> list[dict[int, SeenStack]]:
-    begun, looks = time.monotonic(), []
+    begun = time.monotonic()
+    looks: list[dict[int, SeenStack]] = []
     failure: UnreadableError | None = None
     for number in range(most):
         left = begun + _TIME - time.monotonic()
         if number and left <= 0:
             break
         try:
-            looks.append(look(pid, with_locals=not looks, timeout=left if looks else _FIRST_TIME))
+            looks.append(look(pid, timeout=left if looks else _FIRST_TIME))
         except UnreadableError as error:
             # Memory was read while it changed, mostly; but a reason that stays is not asked for twelve times.
             failure = error
@@ -202,6 +209,8 @@ def _loop(stacks: Sequence[SeenStack], sources: _Sources) -> tuple[PythonLoop | 
             note = loops
             break  # a loop further out would pass for the innermost one
         for loop in loops:
+            if not _is_one_stay(loop, frames):
+                continue
             found = _described(loop, frames, len(stacks), sources)
             if loop.kind != "counts":
                 return found, None
@@ -230,6 +239,17 @@ def _common(stacks: Sequence[SeenStack]) -> list[list[SeenFrame]]:
     return common
 
 
+def _is_one_stay(loop: Loop, frames: Sequence[SeenFrame]) -> bool:
+    """Whether it can be the same call at all looks: what the loop does not bind is still the same object."""
+    first = frames[0].locals
+    return all(
+        frame.locals[name][1] == address
+        for frame in frames[1:]
+        for name, (_, address) in first.items()
+        if name not in loop.bound and name in frame.locals
+    )
+
+
 def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: _Sources) -> PythonLoop:
     kind: PythonLoopKind = loop.kind
     pausing = sum(frame.line in loop.pause_lines for frame in frames)
@@ -237,7 +257,7 @@ def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: _So
         kind = "mixed"
     asked = [way for way in loop.exits if way.foreign and way.way != "raise"]
     founded = kind == "waits" and looks >= _ENOUGH and all(way.pure for way in asked)
-    seen = frames[0].locals
+    seen = frames[-1].locals
     names = dict.fromkeys(name for way in loop.exits for name in way.names if name in seen)
     return PythonLoop(
         function=loop.function,

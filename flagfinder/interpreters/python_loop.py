@@ -28,13 +28,6 @@ _QUESTIONS = _CLOCKS | {
     *("len", "isinstance", "bool", "int", "float", "str", "getattr", "hasattr", "any", "all", "min", "max", "abs"),
     *("id", "callable", "range", "enumerate", "zip", "reversed", "sorted", "sum", "iter", "count", "repeat", "type"),
 }
-_SCOPES = {
-    ast.FunctionDef: lambda node: node.name,
-    ast.AsyncFunctionDef: lambda node: node.name,
-    ast.ClassDef: lambda node: node.name,
-    ast.Lambda: lambda _node: "<lambda>",
-    ast.Module: lambda _node: "<module>",
-}
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
@@ -71,7 +64,8 @@ class Loop:
     """A ``while`` or ``for``.
 
     ``waits``: there is nothing in it besides pauses, questions and counting; ``counts``: it comes to an end by itself;
-    ``endless``: nothing leaves it but an exception. ``pause_lines``: those of calls that pause.
+    ``endless``: nothing leaves it but an exception. ``pause_lines``: those of calls that pause. ``bound``: the names
+    that it gives values to; others stay as they are while it goes on.
     """
 
     function: str
@@ -80,6 +74,7 @@ class Loop:
     kind: LoopKind
     exits: tuple[Exit, ...]
     pause_lines: frozenset[int]
+    bound: frozenset[str]
 
 
 def find_loops(tree: ast.Module, function: str, lines: Collection[int]) -> list[Loop]:
@@ -110,14 +105,19 @@ def negated(test: ast.expr) -> ast.expr:
 def _innermost_scope(tree: ast.Module, name: str, lines: Collection[int]) -> Scope | None:
     found: Scope | None = None
     for node in ast.walk(tree):
-        if type(node) not in _SCOPES or _SCOPES[type(node)](node) != name:
+        if not isinstance(node, Scope) or _name(node) != name:
             continue
-        assert isinstance(node, Scope)
         holds = isinstance(node, ast.Module) or all(node.lineno <= n <= (node.end_lineno or 0) for n in lines)
         # ast.walk goes outside in, so that the last one is the innermost.
         if holds:
             found = node
     return found
+
+
+def _name(scope: Scope) -> str:
+    if isinstance(scope, ast.Module):
+        return "<module>"
+    return "<lambda>" if isinstance(scope, ast.Lambda) else scope.name
 
 
 def _last_line(loop: LoopNode) -> int:
@@ -154,7 +154,10 @@ def _describe(loop: LoopNode, function: str) -> Loop:
         if isinstance(node, ast.Call) and _callee(node) in _PAUSES
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
-    return Loop(function, loop.lineno, _last_line(loop), kind, exits, frozenset(pauses))
+    # Also what functions within bind: they may mean a variable of this one (nonlocal).
+    bound = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    bound |= {node.name for node in ast.walk(loop) if isinstance(node, ast.ExceptHandler) and node.name is not None}
+    return Loop(function, loop.lineno, _last_line(loop), kind, exits, frozenset(pauses), frozenset(bound))
 
 
 def _of_loop(loop: LoopNode) -> Iterator[ast.AST]:

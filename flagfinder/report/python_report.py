@@ -9,6 +9,7 @@ from rich.text import Text
 from flagfinder.interpreters.python import PythonCode, PythonFrame, PythonLoop
 from flagfinder.report.diff_report import how_sure, label_line
 from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import count
 
 _SOURCE_SHOWN = 6
 _CALLS_SHOWN = 4
@@ -29,8 +30,6 @@ def show_python(terminal: Terminal, code: PythonCode, explain: bool) -> None:
         _show_loop(terminal, code, loop, explain)
     elif code.note is not None:
         label_line(terminal, "no loop", Text(f"in Python could be told: {code.note}"))
-    if code.gil == code.seen and code.seen > 1:
-        label_line(terminal, "holds", Text(f"the interpreter's lock (GIL) at all {code.looks} looks"))
     for number, frame in enumerate(code.frames[: None if explain else _FRAMES_SHOWN]):
         label_line(terminal, "" if number else "Python", _frame(frame))
     left = len(code.frames) - _FRAMES_SHOWN
@@ -47,7 +46,7 @@ def python_calls(code: PythonCode) -> str:
 
 
 def _show_loop(terminal: Terminal, code: PythonCode, loop: PythonLoop, explain: bool) -> None:
-    where = Text(loop.function, "cyan").append(f": {_KINDS[loop.kind]}, at {code.seen} of {code.looks} looks")
+    where = Text(loop.function, "cyan").append(f": {_KINDS[loop.kind]}, at {code.seen} of {count(code.looks, 'look')}")
     label_line(terminal, "loops in", where)
     label_line(terminal, "", Text(f"{loop.file}:{loop.line}", "cyan"))
     shown = loop.source if explain else loop.source[:_SOURCE_SHOWN]

@@ -136,17 +136,56 @@ def test_the_terminal_says_it_where_the_flag_would_be(tmp_path: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    "call",
-    ["lock = threading.Lock(); lock.acquire(); lock.acquire()", "queue.Queue().get()"],
+    ("body", "when"),
+    [
+        ("lock = threading.Lock(); lock.acquire(); lock.acquire()", None),
+        ("queue.Queue().get()", "self._qsize()"),
+        ("while not job.done: time.sleep(100)", "job.done"),
+    ],
+    ids=["lock", "queue", "long sleep"],
 )
-def test_a_blocked_thread_has_its_stack(call: str, tmp_path: Path) -> None:
+def test_a_blocked_thread_has_its_stack(body: str, when: str | None, tmp_path: Path) -> None:
+    """And the loop that it pauses in; but as nobody saw that go round, it is no answer."""
     script = tmp_path / "program.py"
-    script.write_text(program(call))
+    script.write_text(program(body))
     with running([PYTHON, script]) as process:
         threads = spin(process, found=False)
     code = of(process, threads)
-    assert threads[0]["class"] == "LongWait" and code["loop"] is None
+    assert threads[0]["class"] == "LongWait"
     assert {"function": "wait", "file": str(script), "line": 9} in code["frames"]
+    if when is None:
+        assert code["loop"] is None
+    else:
+        assert whens(code) == [when] and code["loop"]["confidence"] is None
+
+
+@pytest.mark.live
+def test_a_loop_that_is_entered_anew_is_not_where_it_waits(tmp_path: Path) -> None:
+    """`wait` of multiprocessing loops until its time is over; who calls it again and again is the one that waits."""
+    script = tmp_path / "program.py"
+    body = "q = multiprocessing.Queue()\nwhile True:\n    try:\n        q.get(timeout=0.001)\n        break\n"
+    script.write_text("import multiprocessing\n" + program(body + "    except queue.Empty: pass"))
+    with running([PYTHON, script]) as process:
+        code = of(process, spin(process, found=None))
+    assert whens(code) == ["q.get(timeout=0.001) does not raise queue.Empty"]
+    assert (code["loop"]["function"], code["loop"]["confidence"]) == ("wait", None)
+
+
+@pytest.mark.live
+def test_who_holds_the_interpreters_lock(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import re, threading, time\n"
+        "def search():\n    print('READY', flush=True)\n    re.match('(a+)+$', 'a' * 40 + 'b')\n"
+        "threading.Thread(target=search).start()\ntime.sleep(1000)\n"
+    )
+    with running([PYTHON, script]) as process:
+        ran = flagfinder("spin", "--json", str(process.pid), timeout=90)
+    report = json.loads(ran.stdout)
+    (other,) = [t for t in report["threads"] if t["tid"] != process.pid]
+    assert other["python"]["frames"][1]["function"] == "search"
+    if other["python"]["looks"] >= 8:
+        assert any(f"thread {other['tid']} held the interpreter's lock (GIL)" in note for note in report["notes"])
 
 
 @pytest.mark.live
