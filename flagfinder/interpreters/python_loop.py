@@ -12,22 +12,24 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from flagfinder.interpreters.python_bindings import (
+    CLOCKS,
+    PAUSES,
+    Bindings,
+    LoopNode,
+    asks,
+    callee,
+    is_harmless,
+    of_loop,
+    places,
+    within,
+)
+
 LoopKind = Literal["waits", "works", "counts", "endless"]
 Way = Literal["test", "break", "return", "raise", "exhausted"]
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
-LoopNode = ast.While | ast.For | ast.AsyncFor
 
-# Calls that give time away and hand nothing over.
-_PAUSES = {"sleep", "sched_yield", "wait", "join", "pause", "checkpoint", "relax"}
-_CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "now"}
-# Questions: they change nothing that the program goes on with.
-_QUESTIONS = _CLOCKS | {
-    *("is_set", "isSet", "is_alive", "empty", "full", "qsize", "done", "cancelled", "running", "locked", "poll"),
-    *("exists", "is_file", "is_dir", "isfile", "isdir", "closed", "getppid", "active_count"),
-    *("len", "isinstance", "bool", "int", "float", "str", "getattr", "hasattr", "any", "all", "min", "max", "abs"),
-    *("id", "callable", "range", "enumerate", "zip", "reversed", "sorted", "sum", "iter", "count", "repeat", "type"),
-}
 _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
@@ -124,21 +126,12 @@ def _last_line(loop: LoopNode) -> int:
     return loop.body[-1].end_lineno or loop.body[-1].lineno  # what stands in `else` is not repeated
 
 
-def _within(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs in the same frame as ``node``'s children, outside in."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        yield child
-        yield from _within(child)
-
-
 def _loops(scope: Scope) -> list[LoopNode]:
-    return [node for node in _within(scope) if isinstance(node, (ast.While, ast.For, ast.AsyncFor))]
+    return [node for node in within(scope) if isinstance(node, (ast.While, ast.For, ast.AsyncFor))]
 
 
 def _describe(loop: LoopNode, function: str) -> Loop:
-    bindings = _Bindings(loop)
+    bindings = Bindings(loop)
     exits = tuple(_exits(loop, bindings))
     leaving = [way for way in exits if way.way != "raise"]
     kind: LoopKind
@@ -150,99 +143,14 @@ def _describe(loop: LoopNode, function: str) -> Loop:
         kind = "works" if _does_work(loop, exits, bindings) else "waits"
     pauses = {
         line
-        for node in _of_loop(loop)
-        if isinstance(node, ast.Call) and _callee(node) in _PAUSES
+        for node in of_loop(loop)
+        if isinstance(node, ast.Call) and callee(node) in PAUSES
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     # Also what functions within bind: they may mean a variable of this one (nonlocal).
     bound = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     bound |= {node.name for node in ast.walk(loop) if isinstance(node, ast.ExceptHandler) and node.name is not None}
     return Loop(function, loop.lineno, _last_line(loop), kind, exits, frozenset(pauses), frozenset(bound))
-
-
-def _of_loop(loop: LoopNode) -> Iterator[ast.AST]:
-    """All that is evaluated in each round."""
-    heads: list[ast.AST] = [loop.test] if isinstance(loop, ast.While) else [loop.target, loop.iter]
-    for part in [*heads, *loop.body]:
-        if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield part
-            yield from _within(part)
-
-
-class _Bindings:
-    """What a loop binds: names with the one expression that they get, and those that go on from their own value."""
-
-    def __init__(self, loop: LoopNode) -> None:
-        self._values: dict[str, list[ast.expr]] = {}
-        self._elements: set[str] = set()
-        self.counters: set[str] = set()
-        for node in _of_loop(loop):
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    self._bind(target, node.value)
-            elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-                self._bind(node.target, node.value)
-            elif isinstance(node, ast.AugAssign):
-                self._counts(node.target)
-            elif isinstance(node, (ast.For, ast.AsyncFor)):
-                # A loop within begins anew in each round, so its variable is no counter of this one.
-                self._bind(node.target, node.iter)
-                self._elements |= _stored(node.target)
-        if isinstance(loop, (ast.For, ast.AsyncFor)):
-            self._counts(loop.target)
-
-    def _bind(self, target: ast.expr, value: ast.expr) -> None:
-        text = ast.unparse(target)
-        if text in _places(value):
-            self._counts(target)
-        for place in _stored(target):
-            self._values.setdefault(place, []).append(value)
-
-    def _counts(self, target: ast.expr) -> None:
-        self.counters |= _stored(target)
-
-    def source(self, name: str) -> ast.expr | None:
-        """The only expression that the loop gives to ``name``."""
-        values = self._values.get(name, [])
-        return values[0] if len(values) == 1 and name not in self.counters else None
-
-    def described(self, name: str, source: ast.expr) -> str:
-        """``source`` as it is shown."""
-        return f"each of {ast.unparse(source)}" if name in self._elements else ast.unparse(source)
-
-    def is_unclear(self, name: str) -> bool:
-        """Whether the loop gives ``name`` more than one value."""
-        return name in self._values and name not in self.counters and self.source(name) is None
-
-
-_PLACES = (ast.Name, ast.Attribute, ast.Subscript)
-
-
-def _places(expression: ast.expr) -> set[str]:
-    """The names, attributes and elements in it, as text."""
-    return {ast.unparse(node) for node in [expression, *_within(expression)] if isinstance(node, _PLACES)}
-
-
-def _stored(target: ast.expr) -> set[str]:
-    """What an assignment to ``target`` changes: of ``a.b`` that, and not ``a``."""
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return set().union(*(_stored(part) for part in target.elts))
-    return {ast.unparse(target.value if isinstance(target, ast.Starred) else target)}
-
-
-def _callee(call: ast.Call) -> str:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return str(name).lstrip("_")
-
-
-def _asks(call: ast.Call) -> bool:
-    name = _callee(call)
-    # A mapping's `get`, not a queue's.
-    return name in _QUESTIONS or (name == "get" and bool(call.args) and isinstance(call.args[0], ast.Constant))
-
-
-def _is_harmless(call: ast.Call) -> bool:
-    return _callee(call) in _PAUSES or _asks(call)
 
 
 @dataclass(frozen=True)
@@ -256,7 +164,7 @@ class _Condition:
         return cls(ast.unparse(test), test)
 
 
-def _exits(loop: LoopNode, bindings: _Bindings) -> Iterator[Exit]:
+def _exits(loop: LoopNode, bindings: Bindings) -> Iterator[Exit]:
     if isinstance(loop, ast.While):
         if not _always(loop.test):
             yield _exit(loop.test.lineno, "test", [_Condition.true(negated(loop.test))], bindings)
@@ -270,17 +178,17 @@ def _always(test: ast.expr) -> bool:
     return isinstance(test, ast.Constant) and bool(test.value)
 
 
-def _exhausted(loop: ast.For | ast.AsyncFor, bindings: _Bindings) -> Iterator[Exit]:
+def _exhausted(loop: ast.For | ast.AsyncFor, bindings: Bindings) -> Iterator[Exit]:
     line, call = loop.iter.lineno, loop.iter
-    if isinstance(call, ast.Call) and _callee(call) == "iter" and len(call.args) == 2:
+    if isinstance(call, ast.Call) and callee(call) == "iter" and len(call.args) == 2:
         asked, end = call.args
         value = asked.body if isinstance(asked, ast.Lambda) else ast.Call(asked, [], [])
         yield _exit(line, "exhausted", [_Condition.true(ast.Compare(value, [ast.Eq()], [end]))], bindings)
         return
-    if isinstance(call, ast.Call) and _callee(call) in {"count", "cycle", "repeat"} and len(call.args) < 2:
+    if isinstance(call, ast.Call) and callee(call) in {"count", "cycle", "repeat"} and len(call.args) < 2:
         return
     # Another iterator may be what is waited for, one that only counts is not.
-    waits = isinstance(call, ast.Call) and not _asks(call)
+    waits = isinstance(call, ast.Call) and not asks(call)
     yield Exit(line, "exhausted", f"{ast.unparse(call)} has no more", (), (), False, waits)
 
 
@@ -341,12 +249,12 @@ def _ends(body: list[ast.stmt]) -> bool:
     return bool(body) and isinstance(body[-1], (ast.Continue, ast.Break, ast.Return, ast.Raise))
 
 
-def _exit(line: int, way: Way, conditions: list[_Condition], bindings: _Bindings) -> Exit:
+def _exit(line: int, way: Way, conditions: list[_Condition], bindings: Bindings) -> Exit:
     expressions = [c.expression for c in conditions if c.expression is not None]
-    read = sorted(set().union(*(_places(expression) for expression in expressions)))
+    read = sorted(set().union(*(places(expression) for expression in expressions)))
     sources = [(name, source) for name in read if (source := bindings.source(name)) is not None]
     asked = [*expressions, *(source for _, source in sources)]
-    names = {node.id for part in asked for node in [part, *_within(part)] if isinstance(node, ast.Name)}
+    names = {node.id for part in asked for node in [part, *within(part)] if isinstance(node, ast.Name)}
     texts = [_parenthesised(c) if len(conditions) > 1 else c.text for c in conditions]
     return Exit(
         line=line,
@@ -379,57 +287,59 @@ def _atoms(test: ast.expr) -> Iterator[ast.expr]:
         yield test
 
 
-def _is_foreign(atom: ast.expr, bindings: _Bindings) -> bool:
+def _is_foreign(atom: ast.expr, bindings: Bindings) -> bool:
     """Whether something in it can change that the loop neither counts itself nor reads off a clock."""
-    parts = [atom, *_within(atom)]
-    if any(isinstance(part, ast.Call) and _callee(part) in _CLOCKS for part in parts):
+    parts = [atom, *within(atom)]
+    if any(isinstance(part, ast.Call) and callee(part) in CLOCKS for part in parts):
         return False
-    read = _places(atom)
-    if read & bindings.counters:
+    read = places(atom)
+    if read & bindings.own:
         return False
     for name in read:
         source = bindings.source(name)
-        if source is not None:
-            if any(isinstance(node, ast.Call) and _callee(node) in _CLOCKS for node in [source, *_within(source)]):
-                return False
-            if _places(source) & bindings.counters:
-                return False
+        if source is not None and any(
+            isinstance(node, ast.Call) and callee(node) in CLOCKS for node in [source, *within(source)]
+        ):
+            return False
     return bool(read) or any(isinstance(part, ast.Call) for part in parts)
 
 
 def _is_pure(expression: ast.expr) -> bool:
     impure = (ast.Await, ast.Yield, ast.YieldFrom)
-    parts = [expression, *_within(expression)]
-    return not any(isinstance(p, impure) or (isinstance(p, ast.Call) and not _is_harmless(p)) for p in parts)
+    parts = [expression, *within(expression)]
+    return not any(isinstance(p, impure) or (isinstance(p, ast.Call) and not is_harmless(p)) for p in parts)
 
 
-def _does_work(loop: LoopNode, exits: tuple[Exit, ...], bindings: _Bindings) -> bool:
+def _does_work(loop: LoopNode, exits: tuple[Exit, ...], bindings: Bindings) -> bool:
     """Whether there is more in it than pauses, questions, counting, and what decides its exits."""
     deciding = _deciding_calls(loop, exits, bindings)
-    for node in _of_loop(loop):
+    counted = {node.target for node in of_loop(loop) if isinstance(node, ast.AugAssign)}
+    for node in of_loop(loop):
         if isinstance(node, ast.Call):
-            if not _is_harmless(node) and node not in deciding:
+            if not is_harmless(node) and node not in deciding:
                 return True
         elif isinstance(node, (ast.Yield, ast.YieldFrom, ast.Delete, ast.Import, ast.ImportFrom)):
             return True
-        elif isinstance(node, ast.Assign) and any(not isinstance(t, (ast.Name, ast.Tuple)) for t in node.targets):
-            return True  # what is stored elsewhere is work; counting is not (AugAssign)
+        elif (
+            isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store) and node not in counted
+        ):
+            return True  # what is stored elsewhere is work; counting is not
     return False
 
 
-def _deciding_calls(loop: LoopNode, exits: tuple[Exit, ...], bindings: _Bindings) -> set[ast.AST]:
+def _deciding_calls(loop: LoopNode, exits: tuple[Exit, ...], bindings: Bindings) -> set[ast.AST]:
     """Calls whose answer, or whose exception, is what an exit asks for."""
     parts: list[ast.AST] = [loop.test] if isinstance(loop, ast.While) else [loop.iter]
-    for node in _of_loop(loop):
+    for node in of_loop(loop):
         if isinstance(node, ast.If) and _leads_out(node):
             parts.append(node.test)
         elif isinstance(node, (ast.Try, ast.TryStar)) and _leads_out(node):
             parts.append(node.body[0])
     named = {name for way in exits for name, _ in way.where}
     parts += [source for name in named if (source := bindings.source(name)) is not None]
-    return {node for part in parts for node in [part, *_within(part)] if isinstance(node, ast.Call)}
+    return {node for part in parts for node in [part, *within(part)] if isinstance(node, ast.Call)}
 
 
 def _leads_out(statement: ast.stmt) -> bool:
     leaving = (ast.Break, ast.Return, ast.Raise, ast.Continue)
-    return any(isinstance(node, leaving) for node in _within(statement))
+    return any(isinstance(node, leaving) for node in within(statement))
