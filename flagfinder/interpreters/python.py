@@ -199,7 +199,7 @@ def _looks(pid: int, most: int) -> list[dict[int, SeenStack]]:
 def _loop(stacks: Sequence[SeenStack], sources: _Sources) -> tuple[PythonLoop | None, str | None]:
     """The innermost loop that all stacks share, and why there is none."""
     common = _common(stacks)
-    by_itself: PythonLoop | None = None
+    first: PythonLoop | None = None
     note: str | None = None
     for frames in reversed(common):
         if frames[0].file.startswith("<frozen "):
@@ -212,10 +212,11 @@ def _loop(stacks: Sequence[SeenStack], sources: _Sources) -> tuple[PythonLoop | 
             if not _is_one_stay(loop, frames):
                 continue
             found = _described(loop, frames, len(stacks), sources)
+            first = first or found
             if loop.kind != "counts":
-                return found, None
-            by_itself = by_itself or found
-    return by_itself, note
+                # Around a loop that comes to an end by itself, one that waits is what counts; else it is just there.
+                return (found if found.when is not None else first), None
+    return first, note
 
 
 def _paused(stacks: Sequence[SeenStack], sources: _Sources) -> PythonLoop | None:

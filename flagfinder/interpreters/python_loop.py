@@ -139,6 +139,8 @@ def _describe(loop: LoopNode, function: str) -> Loop:
         kind = "endless"
     elif not any(way.foreign for way in leaving):
         kind = "counts"
+    elif all(way.way == "exhausted" and not way.pure for way in leaving if way.foreign):
+        kind = "works"  # it takes what an iterator hands over
     else:
         kind = "works" if _does_work(loop, exits, bindings) else "waits"
     pauses = {

@@ -117,6 +117,7 @@ CASES = [
     Case("sorts", "while not self.done:\n    a[i], a[j] = a[j], a[i]  #", "works", ("self.done",)),
     Case("range", "for i in range(9):\n    x += i  #", "counts", ("range(9) has no more",), pure=False),
     Case("search", "for t in ts:\n    if t.done: break  #", "counts", ("ts has no more", "t.done")),
+    Case("iterator", "for row in rows(file):\n    pass  #", "works", ("rows(file) has no more",)),
     Case("endless", "while True:\n    time.sleep(1)  #", "endless", ()),
     Case("only raises", "while True:\n    if a.b: raise E  #", "endless", ("a.b",)),
     Case("count()", "for i in itertools.count():\n    pass  #", "endless", ()),
