@@ -24,6 +24,7 @@ PythonLoopKind = Literal["waits", "mixed", "works", "counts", "endless"]
 _LOOKS = 12
 _INTERVAL = 0.012  # seconds between looks
 _TIME = 0.4  # seconds for all looks
+_LONGEST = 1.0  # seconds for enough of them, where the machine is busy
 _PARSING = 0.5  # seconds for the sources; repeating threads come first
 _FIRST_TIME = 2.0  # seconds after which a machine is too busy to get even one
 _ENOUGH = 8  # looks from which "in all of them" says something
@@ -146,7 +147,7 @@ def runs_python(pid: int) -> bool:
 def read_python(pid: int, repeating: Collection[int]) -> dict[int, PythonCode]:
     """The Python code of the threads of ``pid``, by thread id. ``repeating``: those that are not just blocked.
 
-    Takes less than a second, on a machine that is not overloaded. Raises UnreadableError when no look succeeds.
+    Takes half a second, one or two where the machine is busy. Raises UnreadableError when no look succeeds.
     """
     looks = _looks(pid, _LOOKS if repeating else 1)
     sources = _Sources(pid)
@@ -180,8 +181,9 @@ def _looks(pid: int, most: int) -> list[dict[int, SeenStack]]:
     looks: list[dict[int, SeenStack]] = []
     failure: UnreadableError | None = None
     for number in range(most):
-        left = begun + _TIME - time.monotonic()
-        if number and left <= 0:
+        passed = time.monotonic() - begun
+        left = _LONGEST - passed
+        if number and (left <= 0 or (passed >= _TIME and len(looks) >= _ENOUGH)):
             break
         try:
             looks.append(look(pid, timeout=left if looks else _FIRST_TIME))
