@@ -1,4 +1,4 @@
-"""Questions of a diagnosis: shown with numbers, answered on a terminal or from a file."""
+"""Questions of a diagnosis: shown with numbers, answered on a terminal (by arrow keys or numbers) or from a file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ Ask = Callable[[Question], int]
 
 
 def on_terminal(terminal: Terminal) -> Ask:
-    """Asks on stderr and reads the number from stdin; Enter takes the first choice, which is the rule's."""
+    """Asks by a menu where that can be drawn, else on stderr, and reads the number from stdin. Enter takes the first
+    choice, which is the rule's."""
 
     def ask(question: Question) -> int:
+        if terminal.has_menu:
+            return terminal.menu(_head(question), [_choice(question, choice) for choice in question.choices])
         terminal.question(lines(question))
         while True:
             terminal.prompt(f"1 to {len(question.choices)} [1]: ")
@@ -83,20 +86,27 @@ class AnswerFile:
 
 def lines(question: Question) -> list[Text]:
     """The question, then its choices with their numbers."""
+    shown = [Text(_head(question), "bold")]
+    for number, choice in enumerate(question.choices, 1):
+        words, *sites = _choice(question, choice)
+        shown.append(Text(f"  {number}  ", "cyan").append(words, "default"))
+        shown += [Text(f"       {site}", "dim") for site in sites]
+    return shown
+
+
+def _head(question: Question) -> str:
     who = f"thread {question.tid} ({question.thread})"
     if question.topic == "baseline":
-        head = f"Which of these waits of {who} went as it should have?"
-    elif sum(choice.vertex is not None for choice in question.choices) > 1:
-        head = f"What made {who} go on?"
-    else:
-        head = f"Nothing is known to have made {who} go on. Follow what it did before?"
-    shown = [Text(head, "bold")]
-    for number, choice in enumerate(question.choices, 1):
-        line = Text(f"  {number}  ", "cyan")
-        line.append(_baseline(choice) if question.topic == "baseline" else _link(choice), "default")
-        shown.append(line)
-        shown += [Text(f"       {site}", "dim") for site in choice.stack[:3]]
-    return shown
+        return f"Which of these waits of {who} went as it should have?"
+    if sum(choice.vertex is not None for choice in question.choices) > 1:
+        return f"What made {who} go on?"
+    return f"Nothing is known to have made {who} go on. Follow what it did before?"
+
+
+def _choice(question: Question, choice: Choice) -> list[str]:
+    """In words, then the innermost call sites."""
+    words = _baseline(choice) if question.topic == "baseline" else _link(choice)
+    return [words, *choice.stack[:3]]
 
 
 def _baseline(choice: Choice) -> str:

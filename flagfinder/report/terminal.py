@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -15,6 +16,8 @@ from rich.text import Text
 from flagfinder.errors import FlagfinderError
 
 ColorChoice = Literal["auto", "always", "never"]
+# What a menu puts around its choices.
+_MENU_MARGIN = 12
 
 
 def quote_command(*words: str | os.PathLike[str]) -> str:
@@ -58,6 +61,27 @@ class Terminal:
     def prompt(self, text: str) -> None:
         """What stands before the answer, without an end of line."""
         self.err.print(Text(text, "bold"), end="", soft_wrap=True)
+
+    @property
+    def has_menu(self) -> bool:
+        """Whether ``menu`` can be drawn, and keys be read one by one."""
+        return sys.stdin.isatty() and self._live and not self.err.is_dumb_terminal
+
+    def menu(self, question: str, choices: list[list[str]]) -> int:
+        """Lets the user choose, on stderr, by arrow keys or digits, and Enter; the first choice is marked at first.
+
+        Returns the number of the choice, from 1. ``choices``: the lines of each, those behind the first are details.
+        """
+        # Only who is asked waits for the import.
+        from prompt_toolkit.application import create_app_session  # noqa: PLC0415
+        from prompt_toolkit.output import create_output  # noqa: PLC0415
+        from prompt_toolkit.shortcuts import choice  # noqa: PLC0415
+
+        width = max(20, self.err.width - _MENU_MARGIN)
+        cut = [[piece for line in lines for piece in textwrap.wrap(line, width)] for lines in choices]
+        options = [(number, f"\n{'':7}".join(lines)) for number, lines in enumerate(cut, 1)]
+        with create_app_session(output=create_output(stdout=sys.stderr)):
+            return choice(textwrap.fill(question, width), options=options, default=1)
 
     def next_command(self, *words: str | os.PathLike[str]) -> None:
         """The last line of a result: what to run now. To stderr: it is no part of the result."""

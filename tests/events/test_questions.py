@@ -6,6 +6,8 @@ import json
 import os
 import pty
 import subprocess
+import termios
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from harness import FLAGFINDER, flagfinder
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 MOST_QUESTIONS = 3
+# What a terminal is sent when a menu begins: what is pasted shall be told from keys.
+TAKES_KEYS = b"\x1b[?2004h"
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +102,33 @@ def test_a_terminal_is_asked_until_the_answer_fits(two: tuple[Path, Recorded], t
     found = json.loads(shown)
     assert found["asked"][0]["answer"] == number
     assert found["culprits"][0]["tid"] == recorded.roles["culprit"]
+
+
+@pytest.mark.parametrize("keys", ["\x1b[B\r", "2\r", "\x1b[B\x1b[A\x1b[B\r"])
+def test_a_menu_takes_arrow_keys_and_numbers(two: tuple[Path, Recorded], tmp_path: Path, keys: str) -> None:
+    graph, _ = two
+    second = first_question(graph, tmp_path / "answers")["choices"][1]
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    command = [*FLAGFINDER, "diagnose", os.fspath(graph), "--json"]
+    # Nobody answers here where the cursor stands.
+    environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    with (tmp_path / "found").open("wb") as found_file:
+        asked = subprocess.Popen(command, stdin=theirs, stdout=found_file, stderr=theirs, env=environment)
+    os.close(theirs)
+    drawn, answered_menus = b"", 0
+    with suppress(OSError):  # the other end is closed
+        while piece := os.read(ours, 4096):
+            drawn += piece
+            if drawn.count(TAKES_KEYS) > answered_menus:
+                os.write(ours, b"\r" if answered_menus else keys.encode())
+                answered_menus += 1
+    os.close(ours)
+    assert asked.wait(timeout=60) == 0, drawn
+    assert b"Which of these waits" in drawn
+    found = json.loads((tmp_path / "found").read_text())
+    assert found["asked"][0]["answer"] == 2
+    assert found["culprits"][-1]["tid"] == second["by_tid"]
 
 
 def test_what_came_before_is_compared_too(two: tuple[Path, Recorded], tmp_path: Path) -> None:

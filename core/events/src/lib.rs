@@ -5,6 +5,7 @@
 //! Blind spots: what waits without entering the kernel (a data flag) is not here, that is what `watch` is for; descriptors and code ranges
 //! are read from /proc shortly after they were used, so those of processes that live for milliseconds may be missing.
 
+mod batches;
 mod call;
 mod check;
 mod columns;

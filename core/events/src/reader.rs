@@ -9,7 +9,7 @@ use crate::container::{Block, BlockKind, Damage, Storage};
 use crate::error::{damaged, Result};
 use crate::event::Event;
 use crate::facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, ThreadFact};
-use crate::merge::{Merge, Stream};
+use crate::merge::in_order;
 
 /// An event file. Damaged blocks are told by [`EventFile::damage`] and left out, but a file without its INFO is none.
 pub struct EventFile {
@@ -176,12 +176,9 @@ impl EventFile {
     }
 
     /// Hands all events to `take`, in order of time (of equal times: by CPU, then as they were recorded). Returns the damaged blocks that were left out.
-    /// Blocks are decoded by a thread for each CPU of the recording while others are taken.
+    /// Blocks are decoded by a thread for each CPU of the recording, and merged by another, while events are taken.
     pub fn events(&self, mut take: impl FnMut(&Event)) -> Vec<crate::EventsError> {
-        std::thread::scope(|scope| {
-            let blocks = self.cpus.values();
-            let streams = blocks.map(|blocks| Stream::start(scope, &self.storage, blocks));
-            Merge::new(streams).run(&mut take)
-        })
+        let cpus = self.cpus.values().map(Vec::as_slice);
+        in_order(&self.storage, cpus, &mut take)
     }
 }

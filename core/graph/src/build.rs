@@ -5,6 +5,7 @@ use std::hash::Hasher;
 use flagfinder_events::{Call, Context, Event, EventFile, Kind, State};
 use rustc_hash::{FxHashMap, FxHasher};
 
+use crate::ahead::Ahead;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::flags;
 use crate::graph::{Gap, Graph, Meta, ThreadMeta};
@@ -74,6 +75,7 @@ impl Builder<'_> {
     }
 
     /// Begins a vertex.
+    #[inline(always)]
     fn begin(&mut self, thread: usize, ts: u64) -> u32 {
         let number = self.vertices.push(Vertex {
             start: ts,
@@ -254,7 +256,7 @@ impl Builder<'_> {
         vertex.call = event.words[0];
         vertex.blocks = u8::from(state != State::Dead);
         let known = &mut self.threads[thread];
-        (known.open, known.last) = (None, Some(open));
+        (known.open, known.last, known.waits_in) = (None, Some(open), event.words[0]);
         let stack = self.stack(event.a, event);
         if stack != 0 {
             let place = self.place(event);
@@ -275,7 +277,7 @@ impl Builder<'_> {
             return; // It can run already: this wake caused nothing.
         }
         let last = known.last;
-        let waited = last.and_then(|last| self.vertices[last].call());
+        let waited = Call::unpack(known.waits_in);
         let vertex = self.begin(woken, event.ts);
         let (kind, has_waker) = classify(event, waited);
         let from = if event.context() == Context::Timeout {
@@ -475,7 +477,13 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     }
     let targets = file.descriptors.iter();
     builder.meta.targets = targets.map(|d| (d.pid, d.fd, d.target.clone())).collect();
-    file.events(|event| builder.take(event));
+    std::thread::scope(|scope| {
+        let mut ahead = Ahead::start(scope);
+        file.events(|event| {
+            ahead.grows(&mut builder.vertices.rows);
+            builder.take(event);
+        });
+    });
     for thread in &builder.threads {
         if let Some(open) = thread.open {
             let vertex = &mut builder.vertices[open];

@@ -118,7 +118,8 @@ impl Graph {
         if !sound {
             return Err(bad("edges, threads or details that are not there"));
         }
-        Ok(Graph::new(meta, Vertices { rows, details }, others))
+        let vertices = Vertices::new(rows, details, meta.threads.len());
+        Ok(Graph::new(meta, vertices, others))
     }
 }
 

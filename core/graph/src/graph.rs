@@ -6,7 +6,6 @@ use flagfinder_events::Mark;
 use serde::{Deserialize, Serialize};
 
 use crate::edge::{Edge, EdgeKind};
-use crate::parallel::both;
 use crate::vertex::{Details, Vertex, Vertices};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -109,38 +108,24 @@ impl Functions {
     }
 }
 
-fn by_thread(vertices: &Vertices, threads: usize) -> Vec<Vec<u32>> {
-    let mut of_thread = vec![Vec::new(); threads];
-    for (vertex, index) in vertices.rows.iter().zip(0u32..) {
-        of_thread[vertex.thread as usize].push(index);
-    }
-    of_thread
-}
-
 #[derive(Default)]
 pub struct Graph {
     pub meta: Meta,
     pub vertices: Vertices,
     /// Edges into vertices that had begun, or began by another: messages, flags. Sorted by the vertex they lead to.
     pub(crate) others: Vec<Edge>,
-    /// Vertices of each thread, in order of time.
-    of_thread: Vec<Vec<u32>>,
     functions: Functions,
 }
 
 impl Graph {
     /// Sorts the edges and indexes everything.
     pub fn new(meta: Meta, vertices: Vertices, mut others: Vec<Edge>) -> Graph {
-        let (of_thread, ()) = both(
-            || by_thread(&vertices, meta.threads.len()),
-            || others.sort_by_key(|edge| edge.to),
-        );
+        others.sort_by_key(|edge| edge.to);
         let functions = Functions::new(&meta);
         Graph {
             meta,
             vertices,
             others,
-            of_thread,
             functions,
         }
     }
@@ -245,7 +230,7 @@ impl Graph {
 
     /// Vertices of a thread, by its index, in order of time.
     pub fn of(&self, thread: u32) -> &[u32] {
-        &self.of_thread[thread as usize]
+        self.vertices.of(thread)
     }
 
     pub fn thread(&self, vertex: u32) -> &ThreadMeta {
@@ -334,8 +319,9 @@ impl Graph {
         for edge in &self.others {
             *kinds.entry(edge.kind().name()).or_default() += 1;
         }
-        for list in &self.of_thread {
-            *kinds.entry(EdgeKind::Weak.name()).or_default() += list.len().saturating_sub(1) as u64;
+        for thread in 0..self.meta.threads.len() as u32 {
+            let weak = self.of(thread).len().saturating_sub(1);
+            *kinds.entry(EdgeKind::Weak.name()).or_default() += weak as u64;
         }
         kinds.retain(|_, count| *count > 0);
         let lost: u64 = self.meta.gaps.iter().map(|gap| gap.count).sum();

@@ -5,6 +5,7 @@
 //! on in memory without waking anybody leaves no edge, unless it is watched.
 
 mod activity;
+mod ahead;
 mod baseline;
 mod build;
 mod critical;

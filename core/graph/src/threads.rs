@@ -14,6 +14,8 @@ pub(crate) struct Thread {
     /// The vertex that goes on now.
     pub open: Option<u32>,
     pub last: Option<u32>,
+    /// The call that it blocked in last, packed. `last` tells it too, but from memory that is further away.
+    pub waits_in: u64,
     pub on_cpu: Option<u64>,
     /// The vertex that began when it was woken last, by which thread, and when.
     pub woken: Option<(u32, u32, u64)>,

@@ -84,6 +84,8 @@ pub struct Vertices {
     pub(crate) rows: Vec<Vertex>,
     /// The first stands for those that have none.
     pub(crate) details: Vec<Details>,
+    /// By thread.
+    of_thread: Vec<Vec<u32>>,
 }
 
 impl Default for Vertices {
@@ -91,11 +93,25 @@ impl Default for Vertices {
         Vertices {
             rows: Vec::new(),
             details: vec![Details::default()],
+            of_thread: Vec::new(),
         }
     }
 }
 
 impl Vertices {
+    /// `rows` of threads below `threads`, with the `details` that they name.
+    pub(crate) fn new(rows: Vec<Vertex>, details: Vec<Details>, threads: usize) -> Vertices {
+        let mut of_thread = vec![Vec::new(); threads];
+        for (row, number) in rows.iter().zip(0u32..) {
+            of_thread[row.thread as usize].push(number);
+        }
+        Vertices {
+            rows,
+            details,
+            of_thread,
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -109,9 +125,24 @@ impl Vertices {
         (cast_slice(&self.rows), cast_slice(&self.details))
     }
 
+    // In place: a row that is made elsewhere and copied by wider words than it was written in stalls the processor.
+    #[inline(always)]
     pub(crate) fn push(&mut self, vertex: Vertex) -> u32 {
+        let number = self.rows.len() as u32;
+        let thread = vertex.thread as usize;
+        if thread >= self.of_thread.len() {
+            self.of_thread.resize_with(thread + 1, Vec::new);
+        }
+        self.of_thread[thread].push(number);
         self.rows.push(vertex);
-        self.rows.len() as u32 - 1
+        number
+    }
+
+    /// Those of a thread, by its index, in order of time.
+    pub(crate) fn of(&self, thread: u32) -> &[u32] {
+        self.of_thread
+            .get(thread as usize)
+            .map_or(&[], |list| list.as_slice())
     }
 
     pub(crate) fn details(&self, vertex: u32) -> &Details {
@@ -155,5 +186,21 @@ mod tests {
         assert_eq!(all.map(|vertex| vertices.details(vertex).yields), [0, 2, 0]);
         assert_eq!(vertices.details(2).result, NO_RESULT);
         assert_eq!(vertices.details.len(), 2);
+    }
+
+    #[test]
+    fn those_of_a_thread_are_found_however_the_table_was_made() {
+        let mut pushed = Vertices::default();
+        for thread in [2, 0, 2, 2, 0] {
+            pushed.push(Vertex {
+                thread,
+                ..Vertex::default()
+            });
+        }
+        let read = Vertices::new(pushed.rows.clone(), pushed.details.clone(), 4);
+        for vertices in [pushed, read] {
+            let lists = [0, 1, 2, 3].map(|thread| vertices.of(thread));
+            assert_eq!(lists, [&[1, 4][..], &[], &[0, 2, 3], &[]]);
+        }
     }
 }
