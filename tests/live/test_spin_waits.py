@@ -12,7 +12,7 @@ import pytest
 from harness import announced_flags, flagfinder, kill_session, run
 
 SOURCE = Path(__file__).parent / "programs" / "waits.cpp"
-CALLS = {"status_file": "read", "unsent": "ioctl"}
+CALLS = {"status_file": "read", "unsent": "ioctl", "seldom": "kill"}
 WAITS = [
     "checked_index",
     "queue_ends",
@@ -22,6 +22,7 @@ WAITS = [
     "precondition",
     "bounded_scan",
     "in_passing",
+    "other_error",
     *CALLS,
 ]
 
