@@ -4,12 +4,15 @@ use flagfinder_code::Code;
 
 use crate::analysis::{is_runtime_module, is_runtime_symbol};
 use crate::finder::Builder;
+use crate::natural::OtherWay;
 use crate::report::{Addresses, Flag, FlagKind, Values};
 use crate::syscalls::{self, Role};
 use crate::window::Syscall;
 
-/// Calls made less often say nothing about a loop.
+/// Calls made less often say little about a loop.
 const LEAST: usize = 3;
+/// Most that such a call gets, if it is made in every iteration.
+const SELDOM: f64 = 0.5;
 
 /// The window may begin or end between two calls.
 const AT_THE_ENDS: usize = 1;
@@ -35,6 +38,11 @@ impl Builder<'_> {
             for &exit in exits {
                 let exit = &self.analysis.exits[exit];
                 let pc = self.window.pc(exit.step);
+                // What ends a walk through the answer, or the program, lets nobody go.
+                let dies = self.outside.other_ways.get(&pc) == Some(&OtherWay::Dies);
+                if exit.induction || exit.ends_scan || dies {
+                    continue;
+                }
                 let code = self.code(pc);
                 let runtime = code.module.as_deref().is_some_and(is_runtime_module);
                 let scheduler = code.symbol.as_deref().is_some_and(is_runtime_symbol);
@@ -73,7 +81,7 @@ impl Builder<'_> {
             Some("no two iterations go the same way: it does something else each time")
         } else if call.moves_data() && !analysis.same_again.contains(&step) {
             Some("it hands data over: the loop makes progress")
-        } else if count < LEAST || (count + AT_THE_ENDS) * 2 < rounds {
+        } else if count < LEAST.min(all) || (count + AT_THE_ENDS) * 2 < rounds {
             Some("it is made in few iterations only")
         } else if steady * 4 < count * 3 {
             Some("its answer changes while the loop goes on")
@@ -193,10 +201,10 @@ impl Builder<'_> {
         }
         Flag {
             rank: 0,
-            confidence: if steady == count && !exits.is_empty() {
-                0.8
-            } else {
-                0.6
+            confidence: match (steady == count && !exits.is_empty(), count < LEAST) {
+                (_, true) => SELDOM,
+                (true, false) => 0.8,
+                (false, false) => 0.6,
             },
             kind: FlagKind::Syscall,
             name: format!("{name}{of} returns {returns}"),

@@ -108,15 +108,20 @@ fn is_required(exit: &Exit, window: &Window) -> bool {
 /// Instructions on the way to a return.
 const SHORT_WAY: usize = 32;
 
-/// The other way leads straight to a return, with the value that is returned as it is.
+/// The other way leads straight to a return, with the value that is returned as it is, or with another error: who goes
+/// round because of one goes round because of the other.
 fn returns_the_same(window: &Window, exit: &Exit, read: &ReadCode) -> bool {
     const LOW: u64 = 0xff;
+    const INT: u64 = 0xffff_ffff;
     let rsp = window.rsp(exit.step);
     let known = |end: u32| {
         (0..end)
             .rev()
             .find(|&step| window.results(step).iter().any(|(r, _)| *r == RAX))
-            .and_then(|step| window.result(step, RAX).get(8))
+            .and_then(|step| {
+                let result = window.result(step, RAX);
+                result.get(64).or(result.get(32)).or(result.get(8))
+            })
     };
     let is_return = |&step: &u32| {
         let ends = window.code(step).instruction.flow_control() == FlowControl::Return;
@@ -125,9 +130,12 @@ fn returns_the_same(window: &Window, exit: &Exit, read: &ReadCode) -> bool {
     let Some(ending) = (exit.step..window.len()).find(is_return) else {
         return false;
     };
-    let now = known(ending).map(|value| value & LOW);
+    let now = known(ending);
     let otherwise = returned(exit.other, known(exit.step), read);
-    now.is_some() && otherwise.map(|value| value & LOW) == now
+    let (Some(now), Some(otherwise)) = (now, otherwise) else {
+        return false;
+    };
+    now & LOW == otherwise & LOW || is_error(now & INT) && is_error(otherwise & INT)
 }
 
 /// What the way from `pc` straight to a return returns, where `rax` is known to begin with.

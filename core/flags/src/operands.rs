@@ -84,25 +84,46 @@ impl<'w> Builder<'w> {
         let Some((address, value)) = access.address.zip(value) else {
             return Expression::Opaque(value);
         };
-        // A spill on the own stack: go on with what was stored.
-        if depth > 0 {
-            let from = step.saturating_sub(REACH);
-            let stored = (from..step).rev().find(|&s| {
-                let mut stores = self.window.accesses(s).iter().filter(|a| a.write);
-                stores.any(|a| a.address == Some(address))
-            });
-            if let Some(store) = stored {
-                let code = self.window.code(store);
-                if code.mnemonic == M::Mov && code.bits(0) == bits {
-                    return self.operand(store, code, 1, depth - 1);
-                }
-            }
+        let stored = (depth > 0).then(|| self.stored(step, address, bits, depth));
+        if let Some(stored) = stored.flatten() {
+            return stored;
         }
         Expression::Load {
             address,
             bits,
             value,
         }
+    }
+
+    /// What a spill on the own stack holds, or the part of it that is read (a member of a union): what was stored.
+    fn stored(&self, step: u32, address: u64, bits: u32, depth: u32) -> Option<Expression> {
+        let end = address.checked_add(u64::from(bits / 8))?;
+        let from = step.saturating_sub(REACH);
+        let (store, start, bytes) = (from..step).rev().find_map(|before| {
+            let writes = self.window.accesses(before).iter().filter(|a| a.write);
+            let mut spans = writes.filter_map(|a| Some((before, a.address?, u64::from(a.bytes))));
+            spans.find(|&(_, start, bytes)| start < end && address < start.saturating_add(bytes))
+        })?;
+        let code = self.window.code(store);
+        let covers = start <= address && start.saturating_add(bytes) >= end;
+        if !covers || code.mnemonic != M::Mov || u64::from(code.bits(0)) != bytes * 8 {
+            return None;
+        }
+        let whole = self.operand(store, code, 1, depth - 1);
+        if bytes * 8 == u64::from(bits) {
+            return Some(whole);
+        }
+        let shift = (address - start) * 8;
+        Some(match whole {
+            Expression::Opaque(value) => {
+                Expression::Opaque(value.map(|value| value >> shift & mask(bits)))
+            }
+            whole if shift == 0 => whole.low(bits),
+            whole => {
+                let by = Box::new(Expression::Number(shift));
+                Expression::Binary(Operator::ShiftRight, Box::new(whole), by).low(bits)
+            }
+        })
     }
 
     /// The register's value just before `step`.
@@ -235,5 +256,47 @@ mod tests {
     fn a_maximum_is_what_was_moved() {
         assert!(matches!(maximum(3), Expression::Load { address: WORD, .. }));
         assert_eq!(maximum(-3i32 as u32), Expression::Number(0));
+    }
+
+    /// What `movzx eax, word ptr [rsp+at]` finds behind `mov eax, [rbx]; mov [rsp], eax`.
+    fn part(at: u8) -> Expression {
+        const STACK: u64 = 0x7000;
+        let codes: [&[u8]; 3] = [
+            &[0x8b, 0x03],
+            &[0x89, 0x04, 0x24],
+            &[0x0f, 0xb7, 0x44, 0x24, at],
+        ];
+        let accesses = [
+            (WORD, 4, false, 0x1_0002),
+            (STACK, 4, true, 0x1_0002),
+            (STACK + u64::from(at), 2, false, 0x1_0002 >> (8 * at)),
+        ];
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for (code, (address, bytes, write, value)) in codes.into_iter().zip(accesses) {
+            let pc = 0x1000 + 8 * u64::from(window.len());
+            let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(STACK));
+            window.push_access(Access {
+                address: Some(address),
+                bytes,
+                write,
+                value: Value::of(value),
+            });
+            if !write {
+                window.push_result(0, Value::of(value));
+            }
+        }
+        Builder::new(&window).register(window.len(), 0, DEPTH)
+    }
+
+    #[test]
+    fn a_part_of_what_was_stored_is_a_part_of_what_was_loaded() {
+        for (at, value, other) in [(0, 2, 3), (2, 1, 7)] {
+            assert!(part(at).mentions(WORD, 4));
+            assert_eq!(part(at).evaluate(WORD, 0x1_0002), Some(value));
+            assert_eq!(part(at).evaluate(WORD, 0x7_0003), Some(other));
+        }
     }
 }

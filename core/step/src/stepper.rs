@@ -25,6 +25,8 @@ pub struct Limits {
     pub pause: Duration,
     /// Wall time for everything.
     pub time: Duration,
+    /// The same where the thread sleeps most of the time: who looks once a second is seen to look only a few times.
+    pub time_asleep: Duration,
     /// Longest wait for one system call to return.
     pub syscall: Duration,
     /// Where the thread is stepped; `None`: wherever it runs.
@@ -37,8 +39,20 @@ impl Default for Limits {
             steps: 100_000,
             pause: Duration::from_millis(800),
             time: Duration::from_millis(2000),
-            syscall: Duration::from_secs(1),
+            time_asleep: Duration::from_millis(4500),
+            syscall: Duration::from_millis(1250),
             processor: None,
+        }
+    }
+}
+
+impl Limits {
+    /// Wall time for a thread that slept so much of `spent`.
+    fn time_for(&self, asleep: Duration, spent: Duration) -> Duration {
+        if asleep * 4 > spent * 3 {
+            self.time.max(self.time_asleep)
+        } else {
+            self.time
         }
     }
 }
@@ -140,7 +154,8 @@ impl Stepper {
             }
             let spent = begin.elapsed();
             let held = spent.saturating_sub(self.asleep);
-            let over = spent > limits.time || held > limits.pause;
+            let time = limits.time_for(self.asleep, spent);
+            let over = spent > time || held > limits.pause;
             if over || self.window.len() >= limits.steps || helper::is_abandoned() {
                 return Ok(Ended::Limit);
             }
@@ -171,7 +186,7 @@ impl Stepper {
             tracee.step(is(pushes_flags))?;
             let called = Instant::now();
             let stop = tracee.wait(if in_syscall {
-                limits.syscall.min(limits.time.saturating_sub(spent))
+                limits.syscall.min(time.saturating_sub(spent))
             } else {
                 Duration::from_secs(1)
             });
@@ -201,8 +216,10 @@ impl Stepper {
                 self.finish(tracee, &now, &after, in_syscall);
             }
             now = after;
-            if self.window.len() >= self.next_question {
-                self.next_question += self.next_question / 2;
+            // Past its time, whoever sleeps is asked after each sleep.
+            let overtime = in_syscall && begin.elapsed() > limits.time;
+            if overtime || self.window.len() >= self.next_question {
+                self.next_question = self.next_question.max(self.window.len() * 3 / 2);
                 if enough(&self.window) {
                     return Ok(Ended::Enough);
                 }
@@ -329,4 +346,22 @@ impl Stepper {
 
 fn pushes_flags(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Pushf | Mnemonic::Pushfq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sleeps_most_of_the_time_is_given_more_of_it() {
+        let limits = Limits::default();
+        let spent = Duration::from_secs(2);
+        assert_eq!(limits.time_for(spent / 2, spent), limits.time);
+        assert_eq!(limits.time_for(spent, spent), limits.time_asleep);
+        let long = Limits {
+            time: Duration::from_secs(20),
+            ..limits
+        };
+        assert_eq!(long.time_for(spent, spent), long.time);
+    }
 }

@@ -2,10 +2,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -193,6 +195,41 @@ static void unsent() {
   } while (left > 0);
 }
 
+// Somebody else's process, which is looked for once a second, by who is told not to give up.
+static void seldom() {
+  static volatile int patient = 1;
+  const pid_t child = fork();
+  while (child == 0) pause();
+  fprintf(stderr, "FLAG syscall kill\n");
+  while (patient && kill(child, 0) == 0) sleep(1);
+}
+
+union Status {
+  uint32_t all;
+  struct {
+    uint16_t state, owner;
+  } part;
+};
+struct Timer {
+  volatile uint32_t options, status;
+};
+
+// Fails as long as another thread runs the timer; it would fail otherwise if there were no such timer.
+__attribute__((noinline)) static int try_stop(Timer *timer) {
+  if (!(timer->options & 1)) return -22;
+  volatile Status before;
+  before.all = timer->status;
+  if (before.part.state == 2 && before.part.owner != 0) return -1;
+  timer->status = 0;
+  return 0;
+}
+
+static void other_error() {
+  Timer *timer = new Timer{1, 0x10002};
+  announce((const void *)&timer->status, sizeof timer->status);
+  while (try_stop(timer) != 0) nap();
+}
+
 int main(int count, char **arguments) {
   if (count < 3) return 2;
   server = new Server;
@@ -206,6 +243,8 @@ int main(int count, char **arguments) {
   if (!strcmp(name, "bounded_scan")) bounded_scan();
   if (!strcmp(name, "in_passing")) in_passing();
   if (!strcmp(name, "unsent")) unsent();
+  if (!strcmp(name, "seldom")) seldom();
+  if (!strcmp(name, "other_error")) other_error();
   if (!strcmp(name, "status_file")) status_file(arguments[2]);
   return 0;
 }
