@@ -1,0 +1,90 @@
+"""Steps a thread by a thread plan of ours: lldb asks it at each step, and makes no stop of it.
+
+``SBThread.StepInstruction`` makes a stop of each step: lldb unwinds a frame for it, tells whoever listens, and asks its
+server for all threads, which takes two packets more and forgets the registers that came with the step. Only a step that
+ends the walk is a stop here. Whatever else stops the thread (a signal, a breakpoint, an interruption) ends the walk as
+it ends any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import lldb
+
+# How to make the next step: not at all, the other threads standing still, all threads running.
+NO_STEP, ALONE, WITH_OTHERS = range(3)
+
+
+class _Wish:
+    """What the next plan is for: lldb makes the plan's object itself, from a name."""
+
+    def __init__(self, first: int, how: Callable[[lldb.SBFrame], int]) -> None:
+        self.first = first
+        self.how = how
+        self.error: BaseException | None = None
+        self.done = False
+        self.over = False
+
+
+_wishes: list[_Wish] = []
+
+
+class Walk:
+    """A plan. lldb calls it on a thread of its own, while the one that asked for the walk waits."""
+
+    def __init__(self, plan: lldb.SBThreadPlan, *_names: object) -> None:
+        self._plan = plan
+        self._thread = plan.GetThread()
+        self._wish = _wishes[-1]
+        plan.SetStopOthers(self._wish.first == ALONE)
+
+    def explains_stop(self, _event: lldb.SBEvent) -> bool:
+        """Signals and breakpoints are others' business."""
+        return not self._wish.over and self._thread.GetStopReason() == lldb.eStopReasonTrace
+
+    def is_stale(self) -> bool:
+        """Whether to take it from the thread: something else ended the walk."""
+        return self._wish.over
+
+    def should_step(self) -> bool:
+        """Instead of running."""
+        return not self._wish.over
+
+    def should_stop(self, _event: lldb.SBEvent) -> bool:
+        """The step is done."""
+        wish = self._wish
+        try:
+            if how := wish.how(self._thread.GetFrameAtIndex(0)):
+                self._plan.SetStopOthers(how == ALONE)
+                return False
+        except BaseException as error:
+            wish.error = error  # lldb would only print it
+        wish.done = True
+        self._plan.SetPlanComplete(True)
+        return True
+
+
+def introduce(debugger: lldb.SBDebugger) -> None:
+    """To be called before: lldb looks the plan up among the names of this debugger's scripts."""
+    debugger.HandleCommand(f"script import {__name__}")
+
+
+def walk(thread: lldb.SBThread, first: int, how: Callable[[lldb.SBFrame], int]) -> bool:
+    """Steps the thread as ``first`` says, then as ``how`` says of where it is each time, until that is NO_STEP; False:
+    something stopped it before.
+
+    Needs lldb's synchronous mode. What ``how`` raises is raised here.
+    """
+    wish = _Wish(first, how)
+    _wishes.append(wish)
+    try:
+        error = thread.StepUsingScriptedThreadPlan(f"{__name__}.{Walk.__name__}")
+    finally:
+        _wishes.remove(wish)
+        wish.over = True
+    if wish.error is not None:
+        raise wish.error
+    if error.Fail():
+        raise RuntimeError(f"lldb can't step: {error.GetCString()}")
+    return wish.done
