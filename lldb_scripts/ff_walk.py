@@ -1,9 +1,8 @@
 """Steps a thread by a thread plan of ours: lldb asks it at each step, and makes no stop of it.
 
-``SBThread.StepInstruction`` makes a stop of each step: lldb unwinds a frame for it, tells whoever listens, and asks its
-server for all threads, which takes two packets more and forgets the registers that came with the step. Only a step that
-ends the walk is a stop here. Whatever else stops the thread (a signal, a breakpoint, an interruption) ends the walk as
-it ends any step.
+``SBThread.StepInstruction`` makes a stop of each step: lldb tells whoever listens, and asks its server about all
+threads, which forgets the registers that came with the step. Here only a step that ends the walk is a stop. Whatever
+else stops the thread (a signal, a breakpoint, an interruption) ends the walk as it ends any step.
 """
 
 from __future__ import annotations
