@@ -7,6 +7,7 @@ else stops the thread (a signal, a breakpoint, an interruption) ends the walk as
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import lldb
@@ -23,10 +24,10 @@ class _Wish:
         self.how = how
         self.error: BaseException | None = None
         self.done = False
-        self.over = False
 
 
 _wishes: list[_Wish] = []
+_LEFT_BEHIND = re.compile(rf"Element (\d+): .* class {__name__}\.Walk\b")
 
 
 class Walk:
@@ -40,15 +41,11 @@ class Walk:
 
     def explains_stop(self, _event: lldb.SBEvent) -> bool:
         """Signals and breakpoints are others' business."""
-        return not self._wish.over and self._thread.GetStopReason() == lldb.eStopReasonTrace
-
-    def is_stale(self) -> bool:
-        """Whether to take it from the thread: something else ended the walk."""
-        return self._wish.over
+        return self._thread.GetStopReason() == lldb.eStopReasonTrace
 
     def should_step(self) -> bool:
         """Instead of running."""
-        return not self._wish.over
+        return True
 
     def should_stop(self, _event: lldb.SBEvent) -> bool:
         """The step is done."""
@@ -81,9 +78,23 @@ def walk(thread: lldb.SBThread, first: int, how: Callable[[lldb.SBFrame], int]) 
         error = thread.StepUsingScriptedThreadPlan(f"{__name__}.{Walk.__name__}")
     finally:
         _wishes.remove(wish)
-        wish.over = True
+    if not wish.done:
+        _discard(thread)
     if wish.error is not None:
         raise wish.error
     if error.Fail():
         raise RuntimeError(f"lldb can't step: {error.GetCString()}")
     return wish.done
+
+
+def _discard(thread: lldb.SBThread) -> None:
+    """Takes away a plan that something else ended: lldb would go on with it. Only commands can."""
+    process = thread.GetProcess()
+    interpreter = process.GetTarget().GetDebugger().GetCommandInterpreter()
+    selected, result = process.GetSelectedThread(), lldb.SBCommandReturnObject()
+    process.SetSelectedThread(thread)
+    interpreter.HandleCommand(f"thread plan list {thread.GetIndexID()}", result)
+    active = re.split("(?:Completed|Discarded) plan stack", result.GetOutput() or "")[0]
+    for number in _LEFT_BEHIND.findall(active)[:1]:  # and all above it
+        interpreter.HandleCommand(f"thread plan discard {number}", result)
+    process.SetSelectedThread(selected)

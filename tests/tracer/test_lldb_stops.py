@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -106,8 +107,10 @@ def test_a_recording_ends_in_the_middle(program: Callable[..., Path], tmp_path: 
     assert instructions(trace, alarmed) > 50
 
 
-def test_breakpoints_in_stepped_code_stop_no_recording(program: Callable[..., Path], tmp_path: Path) -> None:
-    """One at the loop's own instruction, one in what it calls; behind the recording both stop the program again."""
+def test_breakpoints_and_interruptions_leave_nothing_behind(program: Callable[..., Path], tmp_path: Path) -> None:
+    """A breakpoint in what is stepped, and wishes of others to stop, end no recording; behind it the program runs up to
+    the breakpoint.
+    """
     waits, trace = program("waits.c", "-Wl,-z,now"), tmp_path / "t.trace"
     ask = "r = lldb.SBCommandReturnObject(); lldb.debugger.GetCommandInterpreter().HandleCommand('{}', r)"
     lines = [
@@ -116,7 +119,10 @@ def test_breakpoints_in_stepped_code_stop_no_recording(program: Callable[..., Pa
         "breakpoint set --name wait_for_it",
         "process launch --stderr /dev/null -- spin",
         "breakpoint set --name sched_yield",
-        f"script {ask.format(f'flagfinder record -o {trace} --max-steps 300')}; print(json.dumps(r.Succeeded()))",
+        "script import threading",
+        "script [threading.Timer(n / 40, lldb.process.SendAsyncInterrupt).start() for n in range(1, 9)]",
+        f"script {ask.format(f'flagfinder record -o {trace} --max-steps 1000')}; print(json.dumps(r.Succeeded()))",
+        "script [thread.join() for thread in threading.enumerate() if isinstance(thread, threading.Timer)]",
         "thread plan list",
         "continue",
         "script print(json.dumps(lldb.thread.GetStopReason() == lldb.eStopReasonBreakpoint))",
@@ -132,9 +138,9 @@ def test_breakpoints_in_stepped_code_stop_no_recording(program: Callable[..., Pa
     told = [json.loads(line) for line in ran.stdout.splitlines() if line in ("true", "false") or line.startswith('"')]
     assert told[:2] == [True, True], ran.stdout + ran.stderr
     assert "sched_yield" in told[2]
-    active = ran.stdout.partition("Active plan stack:")[2].partition("Completed")[0]
+    active = re.split("(?:Completed|Discarded) plan stack|continue", ran.stdout.partition("Active plan stack:")[2])[0]
     assert "Base thread plan" in active
     assert "Walk" not in active, "the stepper's plan is left behind"
     assert_consistent(trace)
     (thread,) = ff.open_trace(trace).threads
-    assert thread.summary().blocks > 300 // 9
+    assert thread.summary().blocks > 1000 // 9
