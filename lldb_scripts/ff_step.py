@@ -15,13 +15,15 @@ import struct
 import threading
 import time
 
+import ff_heap
+import ff_walk
 import lldb
 
 REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{number}" for number in range(8, 16)))
 ENDED = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateCrashed, lldb.eStateInvalid, lldb.eStateUnloaded)
 PLAIN, SYSCALL, PUSHES_FLAGS, POPS_FLAGS, CALL, RETURN, JUMP, REPEATED = range(8)
-OUR_WAY = (SYSCALL, POPS_FLAGS)  # not by a plain step
-STEP, REGISTERS_ARE, MOVED, ALLOCATED, FREED, CALLED_OVER = range(6)
+NOT_IN_PASSING = (PUSHES_FLAGS, REPEATED)  # the step may not be all
+STEP, REGISTERS_ARE, MOVED, _, _, CALLED_OVER = range(6)  # ALLOCATED, FREED: ff_heap.py
 LONGEST = 15  # bytes of an instruction
 MASK = (1 << 64) - 1
 FRAMES = 256
@@ -32,10 +34,6 @@ TURN = 0.05
 STEPPING = 20
 # What a frame tells without asking the debugger's server, which takes a tenth of a step.
 CHEAP = {"rsp": lldb.SBFrame.GetSP, "rbp": lldb.SBFrame.GetFP}
-# enum ff_alloc_kind; which argument is the size.
-ALLOCATORS = {"malloc": (1, "rdi"), "_Znwm": (1, "rdi"), "_Znam": (1, "rdi"), "calloc": (2, ""), "realloc": (3, "rsi"),
-              "aligned_alloc": (4, "rsi"), "memalign": (4, "rsi")}  # fmt: skip
-LIBERATORS = ("free", "_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
 SYSTEM_CALL = b"\x0f\x05"
 SMALL = 512  # bytes of a function; `select` has 485, locks that rarely call have more
 # They go on elsewhere than behind their call.
@@ -61,7 +59,6 @@ class Stepper:
     def __init__(self, process: lldb.SBProcess, thread: lldb.SBThread, sink, stopping) -> None:
         self._process = process
         self._target = process.GetTarget()
-        self._debugger = self._target.GetDebugger()
         self._thread = thread
         self._sink = sink
         self._stopping = stopping
@@ -78,6 +75,13 @@ class Stepper:
         self._others: list[tuple[int, int]] = []
         self._turn_due = time.monotonic()
         self.steps = 0
+        self._until = 0
+        self._pause_due = ROUND
+        # The step under way: of which instruction, what to read, and what was read before.
+        self._plan: tuple = ()
+        self._pc = 0
+        self._operands_there: tuple = ()
+        ff_walk.introduce(self._target.GetDebugger())
         self._look_for_modules()
 
     def run(self, most: int) -> str:
@@ -96,56 +100,77 @@ class Stepper:
             self._flush()
 
     def _loop(self, most: int) -> None:
-        thread, plans, words = self._thread, self._plans, self._words
-        frame = self._frame()
-        pc = frame.GetPC()
         while self.steps < most:
-            self.steps += 1
-            if self.steps % ROUND == 0:
+            if self.steps >= self._pause_due:
                 self._pause()
-                frame = self._frame()
-            plan = plans.get(pc)
-            if plan is None:
-                plan = self._learn(pc)
-                frame = self._frame()
-                pc = frame.GetPC()
-            kind, reads, after, targets = plan
-            read, known = self._operands(frame, reads) if reads else ((), 0)
-            if kind in OUR_WAY:
-                self._execute(kind, frame)
-            else:
-                thread.StepInstruction(False)
-            frame = thread.GetFrameAtIndex(0)
-            following = frame.GetPC()
-            if kind == REPEATED and following == pc:
-                self._run_to(targets[0], frame.GetSP() - 1)
-                frame = self._frame()
-                following = frame.GetPC()
-            if targets and following not in targets:
-                self._missed(pc, frame)
-            else:
-                if kind == PUSHES_FLAGS:
-                    self._clean_pushed_flags(frame.GetSP())
-                words += (STEP, pc, following, known)
-                words += read
-                for name in after:
-                    words.append(frame.FindRegister(name).GetValueAsUnsigned())
-                if kind == CALL or (kind == JUMP and targets):
-                    self._called = following
-                if kind < CALL or following in plans or self._in_traced(following):
-                    pc = following
-                    continue
-                self._step_over(kind)
+                self._pause_due = self.steps + ROUND
+            self._until = min(most, self._pause_due)
             frame = self._frame()
-            pc = frame.GetPC()
+            plan = self._plans.get(frame.GetPC())
+            if plan is None:
+                plan = self._learn(frame.GetPC())
+                frame = self._frame()
+            how = self._come_to(plan, frame.GetPC(), frame)
+            if plan[0] == POPS_FLAGS:
+                self._pop_flags(frame)
+            elif not ff_walk.walk(self._thread, how, self._pass):
+                self._check_alive()
+                self._stop_if_wanted()
+            self._finish()
         raise Ended("limit")
 
-    def _execute(self, kind: int, frame: lldb.SBFrame) -> None:
-        if kind == SYSCALL:
-            self._all_registers()
-            self._step_with_others()
-        else:
-            self._pop_flags(frame)
+    def _come_to(self, plan: tuple, pc: int, frame: lldb.SBFrame) -> int:
+        """Before a step: reads what it needs; how to make it."""
+        self.steps += 1
+        self._plan, self._pc = plan, pc
+        self._operands_there = self._operands(frame, plan[1]) if plan[1] else ((), 0)
+        if plan[0] == SYSCALL:
+            self._registers_are(frame)
+            return ff_walk.WITH_OTHERS
+        return ff_walk.ALONE
+
+    def _pass(self, frame: lldb.SBFrame) -> int:
+        """Behind a step that went where it should, when the next one needs nothing else: takes it, and says how to go
+        on. Otherwise the step is left to ``_finish``.
+        """
+        following = frame.GetPC()
+        plan = self._plans.get(following)
+        kind, _, _, targets = self._plan
+        if plan is None or plan[0] == POPS_FLAGS or kind in NOT_IN_PASSING or self.steps >= self._until:
+            return ff_walk.NO_STEP
+        if targets and following not in targets:
+            return ff_walk.NO_STEP
+        self._take(following, frame)
+        return self._come_to(plan, following, frame)
+
+    def _take(self, following: int, frame: lldb.SBFrame) -> None:
+        kind, _, after, targets = self._plan
+        read, known = self._operands_there
+        words = self._words
+        words += (STEP, self._pc, following, known)
+        words += read
+        for name in after:
+            words.append(frame.FindRegister(name).GetValueAsUnsigned())
+        if kind == CALL or (kind == JUMP and targets):
+            self._called = following
+
+    def _finish(self) -> None:
+        """Takes a step, whatever came of it, and all that has to follow before the next one."""
+        kind, _, _, targets = self._plan
+        frame = self._frame()
+        following = frame.GetPC()
+        if kind == REPEATED and following == self._pc:
+            self._run_to(targets[0], frame.GetSP() - 1)
+            frame = self._frame()
+            following = frame.GetPC()
+        if targets and following not in targets:
+            self._missed(self._pc, frame)
+            return
+        if kind == PUSHES_FLAGS:
+            self._clean_pushed_flags(frame.GetSP())
+        self._take(following, frame)
+        if kind >= CALL and following not in self._plans and not self._in_traced(following):
+            self._step_over(kind)
 
     def _pop_flags(self, frame: lldb.SBFrame) -> None:
         """Does what a popf or iret does. Stepping it would leave the trap flag set in the program for good, and kill
@@ -270,7 +295,7 @@ class Stepper:
         frame = self._frame()
         entry, sp = frame.GetPC(), frame.GetSP()
         name = self._name_of(self._called if kind == JUMP and self._called else entry)
-        taken = self._arguments(name, frame) if kind in (CALL, JUMP) else None
+        taken = ff_heap.arguments(name, frame) if kind in (CALL, JUMP) else None
         back = int.from_bytes(self._read(sp, 8), "little") if kind in (CALL, JUMP) else 0
         returns = name not in JUMPERS and back != 0 and self._in_traced(back)
         if returns:
@@ -281,7 +306,7 @@ class Stepper:
             self._run_to(self._traced_caller(), sp)
         frame = self._frame()
         if taken is not None:
-            self._note_allocation(taken, back, frame)
+            self._words += ff_heap.words(taken, back, frame)
         self._words += (CALLED_OVER if returns else MOVED, entry, frame.GetPC(), frame.GetSP())
         self._all_registers()
 
@@ -316,12 +341,6 @@ class Stepper:
             self._check_alive()
             self._stop_if_wanted()
 
-    def _step_with_others(self) -> None:
-        result = lldb.SBCommandReturnObject()
-        command = f"thread step-inst -m all-threads {self._thread.GetIndexID()}"
-        self._debugger.GetCommandInterpreter().HandleCommand(command, result)
-        self._check_alive()
-
     def _check_alive(self) -> None:
         if self._process.GetState() in ENDED:
             raise Ended("target-ended")
@@ -333,7 +352,9 @@ class Stepper:
             raise Ended("interrupted")
 
     def _all_registers(self) -> None:
-        frame = self._frame()
+        self._registers_are(self._frame())
+
+    def _registers_are(self, frame: lldb.SBFrame) -> None:
         self._words.append(REGISTERS_ARE)
         self._words += (frame.FindRegister(name).GetValueAsUnsigned() for name in REGISTERS)
 
@@ -344,24 +365,6 @@ class Stepper:
             name = (symbol.GetMangledName() or symbol.GetName() or "") if symbol.IsValid() else ""
             self._names[pc] = name
         return name
-
-    def _arguments(self, name: str, frame: lldb.SBFrame) -> tuple[str, int, int] | None:
-        if name not in ALLOCATORS and name not in LIBERATORS:
-            return None
-        first, second = (frame.FindRegister(register).GetValueAsUnsigned() for register in ("rdi", "rsi"))
-        return name, first, second
-
-    def _note_allocation(self, taken: tuple[str, int, int], caller: int, frame: lldb.SBFrame) -> None:
-        name, first, second = taken
-        if name in LIBERATORS:
-            if first:
-                self._words += (FREED, first, caller)
-            return
-        kind, which = ALLOCATORS[name]
-        size = first * second if not which else first if which == "rdi" else second
-        address = frame.FindRegister("rax").GetValueAsUnsigned()
-        if address:
-            self._words += (ALLOCATED, address, size & MASK, caller, first if name == "realloc" else 0, kind)
 
     def _read_fast(self, address: int, size: int) -> bytes:
         """Past lldb, which takes a hundred times as long. Empty where it can't be read."""

@@ -9,7 +9,7 @@
 
 static volatile int never, done;
 static volatile sig_atomic_t alarms;
-static volatile int wrong;
+static volatile int wrong, napping;
 static volatile long rounds[2];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long shared[2];
@@ -51,6 +51,7 @@ static void *nap(void *unused)
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
+    napping = 1;
     while (!done)
         if (poll(NULL, 0, 7) != 0)
             wrong++;
@@ -68,6 +69,8 @@ int main(void)
     setitimer(ITIMER_REAL, &every, NULL);
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, work[i], (void *)&rounds[i % 2]);
+    while (!napping) /* its mask is what it stays */
+        sched_yield();
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin) && strcmp(line, "count\n") == 0) {
