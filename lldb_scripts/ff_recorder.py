@@ -139,7 +139,10 @@ def _run_to_program(process: lldb.SBProcess, other: _Other) -> None:
         _go_on(process, other)
     target = process.GetTarget()
     program = target.FindModule(target.GetExecutable())
-    entry = target.BreakpointCreateBySBAddress(program.GetObjectFileEntryPointAddress())
+    begins = program.GetObjectFileEntryPointAddress()
+    if any(thread.GetFrameAtIndex(0).GetPC() == begins.GetLoadAddress(target) for thread in process):
+        return  # a static program is there already, and would go on without a stop
+    entry = target.BreakpointCreateBySBAddress(begins)
     while ff_start.stopped_at(process, [entry.GetID()]) is None:
         _go_on(process, other)
     target.BreakpointDelete(entry.GetID())

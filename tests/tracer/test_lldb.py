@@ -77,6 +77,15 @@ def test_flags_of_samples(samples: Path, tmp_path: Path, name: str) -> None:
     assert int(flag["address"]["spin"], 16) == announced_flags(spin.stderr)[0][0]
 
 
+@pytest.mark.parametrize("kind", ["-static", "-static-pie"])
+def test_a_static_program_is_stopped_at_its_first_instruction(
+    kind: str, program: Callable[..., Path], tmp_path: Path
+) -> None:
+    """No dynamic loader runs before it."""
+    recording = by_lldb(tmp_path / "trace", [program("self.c", kind), "0"], "--max-steps", "200")
+    assert (recording.exit_code, recording.ended_by_itself) == (0, True), recording.stderr
+
+
 def test_what_the_kernel_writes_is_the_threads_own(samples: Path, tmp_path: Path) -> None:
     """The loop reads what poll() wrote on its stack; poll() itself decides."""
     program = samples / "closed_poll"
