@@ -129,6 +129,9 @@ impl Sink {
         // Without descriptions of its blocks the flow in the file is worth nothing.
         if kind == Some(SectionKind::Meta) {
             self.rescued.push(section.clone());
+        } else {
+            // Workers write side by side: what came later may be in the file already.
+            self.dropped_sections += 1;
         }
     }
 
