@@ -125,9 +125,9 @@ def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) ->
         left.unlink()
 
 
-def beside_peers(load: Load, runs: int, scratch: Path) -> str:
+def beside_peers(load: Load, recorders: list[Recorder], runs: int, scratch: Path) -> str:
     """A row for each recorder."""
-    present = [recorder for recorder in RECORDERS if shutil.which(recorder.program)]
+    present = [recorder for recorder in recorders if shutil.which(recorder.program)]
     by_name = {recorder.name: recorder for recorder in present}
     figures = {name: Figures() for name in ["nothing", *by_name]}
     timed(load.command, timeout=_TIMEOUT)  # a first run is slower
@@ -178,8 +178,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="of each recorder on each load (default 5)")
     parser.add_argument("--loads", default="redis,pgbench,pipe", help="of redis,pgbench,pipe (default all)")
     parser.add_argument("--scale", type=float, default=1.0, help="of the loads; at 1 each runs for some seconds")
+    parser.add_argument(
+        "--recorder", action="append", metavar="PART", help="only those with PART in their names; several (default all)"
+    )
     parser.add_argument("--millions", type=float, default=19, help="of events for the graph; 0: leave it out")
     options = parser.parse_args()
+    chosen = [one for one in RECORDERS if any(part in one.name for part in options.recorder or [""])]
     print(f"{machine()}\n")
     for peer in (["perf", "--version"], ["trace-cmd", "--version"], ["bpftrace", "--version"]):
         print(f"- {peer[0]}: {first_line(*peer)}")
@@ -199,7 +203,7 @@ def main() -> None:
             make, size = makers[name]
             with ExitStack() as stack:
                 load = stack.enter_context(make(scratch, int(size * options.scale)))
-                print(beside_peers(load, options.runs, scratch), flush=True)
+                print(beside_peers(load, chosen, options.runs, scratch), flush=True)
         if options.millions:
             print(graph_speed(options.millions, scratch))
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,49 +19,26 @@ from harness import (
     children,
     diff,
     flagfinder,
-    live_or_skip,
     record,
     run,
 )
+from under_lldb import PATIENCE, need_lldb, running, ticks
 
 from flagfinder.trappers import shipped
 from flagfinder.trappers.lldb_helper import find_lldb
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(500)]
-PATIENCE = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
 def lldb() -> None:
-    if find_lldb() is None:
-        live_or_skip("there is no lldb")
+    need_lldb()
 
 
 def by_lldb(trace: Path, command: list[str | Path], *options: str) -> Recording:
     recording = record(trace, command, "--tracer", "lldb", *options, timeout=200)
     assert_consistent(trace)
     return recording
-
-
-@contextmanager
-def running(program: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The program in mode spin, its thread in the loop."""
-    with log.open("wb") as out:
-        process = subprocess.Popen([program, "spin"], stderr=out, stdin=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while ticks(process) < os.sysconf("SC_CLK_TCK") // 5:  # nothing but the loop takes that long
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def ticks(process: subprocess.Popen[bytes]) -> int:
-    """The processor time that it has used outside the kernel."""
-    return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11])
 
 
 @pytest.mark.parametrize("name", ["heap_object"])
@@ -100,7 +75,7 @@ def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Pat
     program = samples / "static_flag"
     normal = record(tmp_path / "normal.trace", [program, "normal"])
     trace, log = tmp_path / "spin.trace", tmp_path / "spin.err"
-    with running(program, log) as process:
+    with running(program, "spin", log=log) as process:
         for _ in range(2):
             ran = flagfinder(
                 *("record", "--tracer", "lldb", "-o", trace, "--max-steps", "600", "--pid", str(process.pid)),
@@ -122,7 +97,7 @@ def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Pat
 def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
     source, built = Path(__file__).parents[1] / "live" / "programs" / "saved_flags.c", tmp_path / "saved_flags"
     assert run(["cc", "-g", "-O1", "-mno-red-zone", source, "-o", built], timeout=60).returncode == 0
-    with running(built, tmp_path / "log") as process:
+    with running(built, "spin", log=tmp_path / "log") as process:
         ran = flagfinder(
             *(
                 "record",

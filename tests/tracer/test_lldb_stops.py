@@ -3,55 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, assert_consistent, live_or_skip, own_blocks, run
+from harness import FLAGFINDER, assert_consistent, own_blocks, run
+from under_lldb import PATIENCE, need_lldb, running, until
 
 import flagfinder as ff
 from flagfinder.trappers import shipped
 from flagfinder.trappers.lldb_helper import find_lldb
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
-PATIENCE = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
 def lldb() -> None:
-    if find_lldb() is None:
-        live_or_skip("there is no lldb")
+    need_lldb()
 
 
 def status(pid: int, field: str) -> str:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-@contextmanager
-def running(*command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that is busy by itself."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    stat = Path(f"/proc/{process.pid}/stat")
-    try:
-        until(lambda: int(stat.read_text().rpartition(")")[2].split()[11]) > os.sysconf("SC_CLK_TCK") // 5)
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def stepping(pid: int, trace: Path, *options: str) -> list[str]:
