@@ -41,8 +41,18 @@ pub(crate) struct Reached {
 struct Pointer {
     path: String,
     value: u64,
+    /// The value of the register that the pointer follows from.
+    register: u64,
     /// What it points to.
     kind: Option<TypeRef>,
+}
+
+/// A word that is to be reached through a pointer.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    address: u64,
+    /// The register's value, where the instruction adds only a displacement to it.
+    base: Option<u64>,
 }
 
 /// See the module.
@@ -116,11 +126,14 @@ impl<'a> Explorer<'a> {
     fn behind(&self, step: u32, address: u64, depth: u32) -> Option<Reached> {
         let reference = self.reference(step, address)?;
         let mut untyped = None;
+        let is_plain = reference.index.is_none() && reference.segment == Segment::Flat;
+        let base = is_plain.then(|| address.wrapping_sub(reference.displacement));
+        let target = Target { address, base };
         for register in [reference.base, reference.index].into_iter().flatten() {
-            let Some(pointer) = self.pointer(step, register, address, depth) else {
+            let Some(pointer) = self.pointer(step, register, target, depth) else {
                 continue;
             };
-            if let Some(found) = self.follow(&pointer, address) {
+            if let Some(found) = self.follow(&pointer, target) {
                 return self
                     .whole(step, address)
                     .filter(|_| found.field.is_none())
@@ -149,16 +162,19 @@ impl<'a> Explorer<'a> {
                     return None;
                 };
                 let word = self.names.word(variable.kind, variable.part)?;
+                let value = self.register(step, register)?;
                 let pointer = Pointer {
                     path: format!("{}{}", variable.name, word.path),
                     kind: Some(self.names.pointee(word.kind)?),
-                    value: self.register(step, register)?.wrapping_add_signed(add),
+                    value: value.wrapping_add_signed(add),
+                    register: value,
                 };
                 let inside = self
                     .names
                     .word(pointer.kind?, address.checked_sub(pointer.value)?);
                 inside.filter(|word| !word.path.is_empty())?;
-                self.follow(&pointer, address)
+                let base = None;
+                self.follow(&pointer, Target { address, base })
             })
     }
 
@@ -174,8 +190,8 @@ impl<'a> Explorer<'a> {
     }
 
     /// The word at the address by the pointer's type, which may be that of an element.
-    fn follow(&self, pointer: &Pointer, address: u64) -> Option<Reached> {
-        let (index, field, kind) = self.part(pointer.kind?, pointer.value, address)?;
+    fn follow(&self, pointer: &Pointer, target: Target) -> Option<Reached> {
+        let (index, field, kind) = self.part(pointer, target)?;
         let path = match (index, field.strip_prefix('.')) {
             (0, Some(member)) => format!("{}->{member}", pointer.path),
             (0, None) if field.is_empty() => format!("*{}", pointer.path),
@@ -189,20 +205,23 @@ impl<'a> Explorer<'a> {
         })
     }
 
-    /// (element, path in it, type of the word).
-    fn part(&self, kind: TypeRef, value: u64, address: u64) -> Option<(u64, String, TypeRef)> {
-        let offset = address.checked_sub(value)?;
+    /// (element, path in it, type of the word). What lies behind a structure at a fixed distance is hardly a member of a
+    /// later element, but of what the structure is only the head of: a derived class, a container's node.
+    fn part(&self, pointer: &Pointer, target: Target) -> Option<(u64, String, TypeRef)> {
+        let kind = pointer.kind?;
+        let offset = target.address.checked_sub(pointer.value)?;
         if let Some(word) = self.names.word(kind, offset) {
             return Some((0, word.path, word.kind));
         }
         let size = self.names.size(kind).filter(|&size| size > 0)?;
         let index = offset / size;
         let word = self.names.word(kind, offset % size)?;
-        (index > 0 && index < ELEMENTS).then_some((index, word.path, word.kind))
+        let is_beyond = target.base == Some(pointer.register) && !word.path.is_empty();
+        (index > 0 && index < ELEMENTS && !is_beyond).then_some((index, word.path, word.kind))
     }
 
     /// The pointer in the register before the step, by which `target` is to be reached.
-    fn pointer(&self, step: u32, register: u8, target: u64, depth: u32) -> Option<Pointer> {
+    fn pointer(&self, step: u32, register: u8, target: Target, depth: u32) -> Option<Pointer> {
         let depth = depth.checked_sub(1)?;
         self.left.set(self.left.get().checked_sub(1)?);
         let value = self.register(step, register);
@@ -215,7 +234,7 @@ impl<'a> Explorer<'a> {
             .and_then(|definition| self.computed(definition, target, depth));
         let is_typed = |p: &Pointer| self.follow(p, target).is_some();
         let is_within = |p: &Pointer| {
-            let part = p.kind.and_then(|kind| self.part(kind, p.value, target));
+            let part = self.part(p, target);
             part.is_some_and(|(element, ..)| element == 0)
         };
         match (held, computed) {
@@ -235,7 +254,7 @@ impl<'a> Explorer<'a> {
 
     /// Does the pointer's name say what the target is? `this` says less than what the
     /// method was called with, and a pointer to the bare word less than its object.
-    fn tells(&self, pointer: &Pointer, target: u64) -> bool {
+    fn tells(&self, pointer: &Pointer, target: Target) -> bool {
         let is_receiver = matches!(pointer.path.as_str(), "this" | "self");
         let followed = self.follow(pointer, target);
         !is_receiver && followed.is_some_and(|found| found.field.is_some())
@@ -244,7 +263,7 @@ impl<'a> Explorer<'a> {
     /// The variable that holds the register's value: at the step, or at another step of
     /// the same function since the register got it. Of several the one whose object is
     /// the largest, as an inlined callee's parameter often is a part of its caller's.
-    fn held(&self, step: u32, register: u8, value: u64, target: u64) -> Option<Pointer> {
+    fn held(&self, step: u32, register: u8, value: u64, target: Target) -> Option<Pointer> {
         let since = self.definition(step, register).map_or(0, |at| at + 1);
         let here = self.window.pc(step);
         let function = self.names.function(here).unwrap_or((here, here + 1));
@@ -257,7 +276,7 @@ impl<'a> Explorer<'a> {
         })
     }
 
-    fn held_at(&self, pc: u64, register: u8, value: u64, target: u64) -> Option<Pointer> {
+    fn held_at(&self, pc: u64, register: u8, value: u64, target: Target) -> Option<Pointer> {
         let mut best: Option<(u64, Pointer)> = None;
         for variable in self.names.variables(pc).iter() {
             let add = match variable.place {
@@ -272,6 +291,7 @@ impl<'a> Explorer<'a> {
             let pointer = Pointer {
                 path: format!("{}{}", variable.name, word.path),
                 value: value.wrapping_add_signed(add),
+                register: value,
                 kind: Some(pointee),
             };
             let size = self.names.size(pointee).unwrap_or(0);
@@ -284,7 +304,7 @@ impl<'a> Explorer<'a> {
     }
 
     /// What the instruction at `step` put into its register, as a pointer.
-    fn computed(&self, step: u32, target: u64, depth: u32) -> Option<Pointer> {
+    fn computed(&self, step: u32, target: Target, depth: u32) -> Option<Pointer> {
         if self.window.syscall_at(step).is_some() {
             return None;
         }
@@ -318,13 +338,14 @@ impl<'a> Explorer<'a> {
     }
 
     /// A pointer that the step loaded from memory.
-    fn loaded(&self, step: u32, target: u64, depth: u32) -> Option<Pointer> {
+    fn loaded(&self, step: u32, target: Target, depth: u32) -> Option<Pointer> {
         let access = self.window.accesses(step).iter().find(|a| !a.write)?;
         let (address, value) = (access.address?, access.value.get(64)?);
         let reached = self.word(step, address, depth);
         let pointer = reached.map(|reached| Pointer {
             path: reached.path,
             value,
+            register: value,
             kind: reached.kind.and_then(|kind| self.names.pointee(kind)),
         });
         if pointer.as_ref().is_some_and(|p| self.tells(p, target)) {

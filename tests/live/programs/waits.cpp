@@ -11,8 +11,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <queue>
+#include <string>
 #include <vector>
 
 static void announce(const void *word, size_t size) { fprintf(stderr, "FLAG address=%p size=%zu\n", word, size); }
@@ -230,6 +232,18 @@ static void other_error() {
   while (try_stop(timer) != 0) nap();
 }
 
+// What the library knows of a node (its head, its key) lies in front of the word.
+static std::map<std::string, int> by_name;
+
+__attribute__((noinline)) static bool is_named(const std::string &name) { return by_name.find(name)->second != 0; }
+
+static void map_value() {
+  for (const char *name : {"alpha", "beta", "gamma", "delta"}) by_name[name] = 0;
+  const std::string name = "gamma";
+  announce(&by_name[name], sizeof(int));
+  while (!is_named(name)) sched_yield();
+}
+
 int main(int count, char **arguments) {
   if (count < 3) return 2;
   server = new Server;
@@ -245,6 +259,7 @@ int main(int count, char **arguments) {
   if (!strcmp(name, "unsent")) unsent();
   if (!strcmp(name, "seldom")) seldom();
   if (!strcmp(name, "other_error")) other_error();
+  if (!strcmp(name, "map_value")) map_value();
   if (!strcmp(name, "status_file")) status_file(arguments[2]);
   return 0;
 }
