@@ -315,8 +315,9 @@ mod tests {
     use flagfinder_code::{Names, NamesInput};
     use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
+    use super::{LEAST, SELDOM};
     use crate::evaluator::Access;
-    use crate::report::{FlagKind, ThreadName};
+    use crate::report::{Flag, FlagKind, ThreadName};
     use crate::value::Value;
     use crate::window::{Syscall, Window};
 
@@ -340,16 +341,21 @@ mod tests {
     /// What comes first in the loop of an interpreter whose program tests a word in each of its rounds of `pieces`, and asks
     /// for a file that is not there in those in which `asks` says so.
     fn first(pieces: u64, asks: impl Fn(u64) -> bool) -> FlagKind {
+        first_of(12, pieces, asks).kind
+    }
+
+    fn first_of(rounds: u64, pieces: u64, asks: impl Fn(u64) -> bool) -> Flag {
         let mut window = Window::default();
         let mut factory = InstructionInfoFactory::new();
-        for round in 0..12 {
+        for round in 0..rounds {
             for piece in 0..pieces {
-                let routine: &[(u64, &[u8])] = match piece {
-                    0 => &TEST,
-                    1 if asks(round) => &ASK,
-                    _ => &WORK,
+                let routine: Vec<(u64, &[u8])> = match piece {
+                    0 if pieces == 1 && asks(round) => [&TEST[..], &ASK].concat(),
+                    0 => TEST.to_vec(),
+                    1 if asks(round) => ASK.to_vec(),
+                    _ => WORK.to_vec(),
                 };
-                for &(pc, bytes) in [DISPATCH].iter().chain(routine) {
+                for &(pc, bytes) in [DISPATCH].iter().chain(&routine) {
                     let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
                     let index = window.intern(&decoder.decode(), 0, &mut factory);
                     let rsp = if pc == DISPATCH.0 { 0x7000 } else { 0x6ff8 };
@@ -379,7 +385,7 @@ mod tests {
             name: String::new(),
         };
         let report = crate::find_in_window(&window, &names, thread);
-        report.flags.first().expect("a flag").kind
+        report.flags.into_iter().next().expect("a flag")
     }
 
     #[test]
@@ -387,5 +393,15 @@ mod tests {
         assert_eq!(first(2, |_| true), FlagKind::Syscall);
         assert_eq!(first(4, |_| true), FlagKind::Syscall);
         assert_ne!(first(4, |round| round % 3 == 0), FlagKind::Syscall);
+    }
+
+    /// Who looks once a second is seen to look a few times only.
+    #[test]
+    fn a_call_of_every_round_counts_however_few_there_were() {
+        let rounds = LEAST as u64;
+        let flag = first_of(rounds, 1, |round| round > 0);
+        assert_eq!((flag.kind, flag.confidence), (FlagKind::Syscall, SELDOM));
+        let flag = first_of(rounds, 1, |round| round == 1);
+        assert_ne!(flag.kind, FlagKind::Syscall, "once");
     }
 }

@@ -459,3 +459,7 @@ impl Function {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "natural_tests.rs"]
+mod tests;
