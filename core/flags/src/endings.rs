@@ -12,28 +12,43 @@ use crate::natural::{ReadCode, LONGEST};
 
 /// Instructions on the way to such a call.
 const SHORT_WAY: usize = 32;
+/// Instructions on all ways to one.
+const ALL_WAYS: usize = 64;
 /// Functions that hand over to each other.
 const DEEP: u32 = 3;
 
-/// Does the way from `pc` lead straight to one?
-pub fn never_returns(mut pc: u64, names: &Names, read: &ReadCode) -> bool {
-    for _ in 0..SHORT_WAY {
-        let code = instruction(pc, read);
-        pc = code.next_ip();
-        match code.flow_control() {
-            FlowControl::Exception => return true,
-            FlowControl::Call | FlowControl::IndirectCall => {
-                if target(&code, read).is_some_and(|callee| ends_it_all(callee, names, read, DEEP))
-                {
-                    return true;
-                }
+/// Do all ways from `pc` lead to one? (What is reported before the program ends may depend on the error.)
+pub fn never_returns(pc: u64, names: &Names, read: &ReadCode) -> bool {
+    let mut seen = FxHashSet::default();
+    let mut work = vec![pc];
+    let mut ends = false;
+    while let Some(mut pc) = work.pop() {
+        while seen.insert(pc) {
+            if seen.len() > ALL_WAYS {
+                return false;
             }
-            FlowControl::UnconditionalBranch => pc = code.near_branch_target(),
-            FlowControl::Next => {}
-            _ => return false,
+            let code = instruction(pc, read);
+            pc = code.next_ip();
+            match code.flow_control() {
+                FlowControl::Exception => {
+                    ends = true;
+                    break;
+                }
+                FlowControl::Call | FlowControl::IndirectCall => {
+                    let callee = target(&code, read);
+                    if callee.is_some_and(|callee| ends_it_all(callee, names, read, DEEP)) {
+                        ends = true;
+                        break;
+                    }
+                }
+                FlowControl::UnconditionalBranch => pc = code.near_branch_target(),
+                FlowControl::ConditionalBranch => work.push(code.near_branch_target()),
+                FlowControl::Next => {}
+                _ => return false,
+            }
         }
     }
-    false
+    ends
 }
 
 /// Does the way from `pc` only hand texts to functions and then return a number? A precondition that does not hold
@@ -155,4 +170,36 @@ fn ends_it_all(entry: u64, names: &Names, read: &ReadCode, depth: u32) -> bool {
         }
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_code::NamesInput;
+
+    use super::*;
+
+    const START: u64 = 0x1000;
+
+    fn dies(code: &[u8]) -> bool {
+        let read = |address: u64, buffer: &mut [u8]| {
+            let at = address.checked_sub(START).map(|at| at as usize);
+            let bytes = at.and_then(|at| code.get(at..)).unwrap_or(&[]);
+            let got = bytes.len().min(buffer.len());
+            buffer[..got].copy_from_slice(&bytes[..got]);
+            got
+        };
+        never_returns(START, &Names::new(NamesInput::default()), &read)
+    }
+
+    #[test]
+    fn all_ways_must_end_there() {
+        // test eax, eax; je +3; nop; ud2; ud2
+        assert!(dies(&[
+            0x85, 0xc0, 0x74, 0x03, 0x90, 0x0f, 0x0b, 0x0f, 0x0b
+        ]));
+        // test eax, eax; je +3; nop; ud2; ret
+        assert!(!dies(&[0x85, 0xc0, 0x74, 0x03, 0x90, 0x0f, 0x0b, 0xc3]));
+        // jmp to itself: a loop, which somebody may wait in
+        assert!(!dies(&[0xeb, 0xfe]));
+    }
 }

@@ -18,6 +18,8 @@ pub enum Role {
     Poll,
 }
 
+const OWN_SETTINGS: [i32; 4] = [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL];
+
 /// `args` tell a poll for nothing (a sleep) from a real one.
 pub fn role(number: u32, args: &[u64; 6]) -> Role {
     match i64::from(number) {
@@ -33,6 +35,8 @@ pub fn role(number: u32, args: &[u64; 6]) -> Role {
         | libc::SYS_epoll_pwait
         | libc::SYS_epoll_pwait2 => Role::Poll,
         libc::SYS_futex => Role::Lock,
+        // How the process has set a descriptor nobody else changes.
+        libc::SYS_fcntl if OWN_SETTINGS.contains(&(args[1] as i32)) => Role::Neutral,
         libc::SYS_getpid
         | libc::SYS_gettid
         | libc::SYS_getppid
@@ -296,5 +300,17 @@ pub fn outputs(number: u32, args: &[u64; 6], result: i64) -> Vec<(u64, u64)> {
         libc::SYS_wait4 if args[1] != 0 => vec![(args[1], 4)],
         libc::SYS_rt_sigpending => vec![(args[0], args[1].min(128))],
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptors_mode_is_no_answer_but_its_lock_is() {
+        let fcntl = |command: i32| role(libc::SYS_fcntl as u32, &[3, command as u64, 0, 0, 0, 0]);
+        assert_eq!(fcntl(libc::F_GETFL), Role::Neutral);
+        assert_eq!(fcntl(libc::F_SETLK), Role::Work);
     }
 }
