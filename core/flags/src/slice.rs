@@ -151,14 +151,49 @@ impl<'w> Slicer<'w> {
     /// Branches, with the way that they went last, at which a count within the iteration comes to its end.
     pub fn counted(&self) -> Vec<(u32, bool)> {
         let branches = self.branches();
-        let both_ways = branches
-            .values()
-            .filter(|b| b.taken == [true, true] && b.rounds > 0);
-        let mut found: Vec<(u32, bool)> = both_ways.map(|b| (b.last, b.way)).collect();
+        let executed = branches.values().filter(|branch| branch.rounds > 0);
+        let (both_ways, one_way): (Vec<&Branch>, Vec<&Branch>) =
+            executed.partition(|branch| branch.taken == [true, true]);
+        let last = |branch: &&Branch| (branch.last, branch.way);
+        let mut found: Vec<(u32, bool)> = both_ways.iter().map(last).collect();
         found.sort_unstable();
         found.truncate(COUNTED_LIMIT);
         found.retain(|(step, _)| self.is_counted(*step));
+        let one_way = one_way.iter().filter(|branch| !branch.way).map(last);
+        found.extend(one_way.filter(|(step, _)| self.counts_to_one(*step)));
         found
+    }
+
+    /// Would the branch have led back to what the iteration executed before it, had a count not come to its end at once?
+    fn counts_to_one(&self, branch: u32) -> bool {
+        let window = self.window;
+        let back = window.code(branch).instruction.near_branch_target();
+        if back >= window.pc(branch) {
+            return false;
+        }
+        let start = self.spin.starts[self.spin.round_of(branch)];
+        let rsp = window.rsp(branch);
+        let is_head = |&step: &u32| window.pc(step) == back && window.rsp(step) == rsp;
+        let Some(head) = (start..branch).rev().find(is_head) else {
+            return false;
+        };
+        let values = |step: u32| {
+            let inputs = self.dependence.inputs(step).iter();
+            let values = inputs.filter(|edge| edge.input == Input::Value);
+            values.map(|edge| edge.from).filter(|&from| from >= head)
+        };
+        let counts = |step: u32| {
+            let code = &window.code(step).instruction;
+            let by_constant = match code.mnemonic() {
+                Mnemonic::Inc | Mnemonic::Dec => true,
+                Mnemonic::Add | Mnemonic::Sub => code.try_immediate(1).is_ok(),
+                _ => false,
+            };
+            by_constant
+                && code.op0_kind() == OpKind::Register
+                && code.op0_register() != Register::RSP
+        };
+        values(branch).any(|test| counts(test) || values(test).any(counts))
     }
 
     /// All exits with their sources; `scans`: also those that end a scan.

@@ -153,3 +153,39 @@ fn a_scan_ends_at_what_keeps_the_loop_going() {
 fn a_scan_that_a_count_ends_came_to_its_end() {
     assert!(exits_of_scan(CMP_RBX, true).is_empty());
 }
+
+/// What counts come to their end in rounds of: an end is computed from a word, `add rax, 8` (or a nop as long), `cmp rdi, rax`, jne back.
+fn counted(advance: &[u8]) -> usize {
+    let round: [(u64, &[u8]); 5] = [
+        (0x1000, &[0x48, 0x8b, 0x3b]), // mov rdi, [rbx]
+        (0x1003, advance),
+        (0x1007, &[0x48, 0x39, 0xc7]), // cmp rdi, rax
+        (0x100a, &[0x75, 0xf7]),       // jne 0x1003
+        (0x100c, &[0xeb, 0xf2]),       // jmp 0x1000
+    ];
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    let mut starts = Vec::new();
+    for _ in 0..8 {
+        starts.push(window.len());
+        for (pc, bytes) in round {
+            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+        }
+    }
+    let spin = SpinLoop {
+        marker: window.code_index(0),
+        iterations: starts.len() as u64 - 1,
+        end: window.len(),
+        starts,
+    };
+    let dependence = Dependence::new(&window);
+    Slicer::new(&window, &dependence, &spin).counted().len()
+}
+
+#[test]
+fn a_count_that_ends_at_once_is_a_count() {
+    assert_eq!(counted(&[0x48, 0x83, 0xc0, 0x08]), 1);
+    assert_eq!(counted(&[0x0f, 0x1f, 0x40, 0x00]), 0, "nothing is counted");
+}
