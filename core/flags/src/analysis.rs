@@ -109,7 +109,7 @@ pub fn is_runtime_symbol(symbol: &str) -> bool {
 
 /// The window's loop and candidates; `None` when nothing repeats. `scans`: what a scan ends at may keep it going.
 pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -> Option<Analysis> {
-    let spin = spin_loop::find(window, preferred)?;
+    let spin = spin_loop::find(window, preferred)?.without_first_marks(window);
     let dependence = Dependence::new(window);
     let slicer = Slicer::new(window, &dependence, &spin);
     let exits = slicer.exits(scans);
@@ -179,6 +179,20 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
 }
 
 impl Analysis {
+    /// Would one of the branches that the word decides leave the loop if this were its value? `None` where one of them
+    /// cannot be told: it tests more than the word and numbers.
+    pub fn lets_go(&self, candidate: &Candidate, value: u64) -> Option<bool> {
+        let mut any = false;
+        for &exit in &candidate.exits {
+            any |= self.conditions[exit].as_ref()?.lets_go(
+                candidate.address,
+                candidate.bytes,
+                value,
+            )?;
+        }
+        Some(any)
+    }
+
     /// Does the loop go round because a system call says that nothing is there yet?
     pub fn finds_nothing(&self, window: &Window) -> bool {
         let mut calls = self

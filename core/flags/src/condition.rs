@@ -246,6 +246,13 @@ impl Condition {
         Some(self.leaves.holds(left, right, self.bits))
     }
 
+    /// The same where nothing but this one word and numbers is tested.
+    pub fn lets_go(&self, address: u64, bytes: u32, value: u64) -> Option<bool> {
+        let alone = self.left.is_only_of(address) && self.right.is_only_of(address);
+        let alone = alone && self.mentions(address, bytes);
+        alone.then(|| self.leaves_with(address, value)).flatten()
+    }
+
     /// Does the loop go on only as long as the word, or a part of it, has one value other than zero? A version, a magic
     /// number, the tag of a type.
     pub fn checks_for_one_value(&self) -> bool {
@@ -562,5 +569,30 @@ mod tests {
         assert!(checks(Relation::NotEqual, 3));
         assert!(!checks(Relation::NotEqual, 0));
         assert!(!checks(Relation::Equal, 3));
+    }
+
+    #[test]
+    fn of_an_address_only_that_it_is_none_is_tested() {
+        let condition = |left, value| Condition {
+            left,
+            right: Expression::Number(value),
+            leaves: Relation::Equal,
+            bits: 64,
+        };
+        let null = condition(load(64), 0);
+        assert_eq!(null.lets_go(0x1000, 8, 0x7000), Some(false));
+        assert_eq!(null.lets_go(0x1000, 8, 0), Some(true));
+        let sum = Expression::Binary(
+            Operator::Add,
+            Box::new(load(64)),
+            Box::new(Expression::Opaque(Some(1))),
+        );
+        assert_eq!(condition(sum, 0).lets_go(0x1000, 8, 0x7000), None);
+        let end_of_list = condition(load(64), 0x5555_5555_8010);
+        assert_eq!(
+            end_of_list.lets_go(0x1000, 8, 0x7000),
+            None,
+            "its own in each run"
+        );
     }
 }

@@ -27,6 +27,8 @@ pub struct Store {
     pub foreign: bool,
     /// Return addresses of the open calls then, innermost first.
     pub stack: Vec<u64>,
+    /// All that it stored would have kept the loop going.
+    pub in_vain: bool,
 }
 
 /// What the normal run says of one candidate.
@@ -38,6 +40,19 @@ pub struct Counterpart {
     pub exit_value: Option<u64>,
     /// The same instruction ran at all.
     pub seen: bool,
+    /// A branch that it decides was left with another value than the same branch went round with before.
+    pub changed: bool,
+    /// With the same value.
+    pub unchanged: bool,
+    /// The exit value would have kept the loop going: something else ended it.
+    pub in_vain: bool,
+}
+
+impl Counterpart {
+    /// Did something else end the wait?
+    fn was_no_reason(&self) -> bool {
+        self.in_vain || self.unchanged && !self.changed
+    }
 }
 
 /// All of it; empty when only a window is there.
@@ -143,7 +158,8 @@ impl Outside {
             return None;
         }
         let sets_up = |store: &Store| {
-            !store.varies && store.value.is_some() && store.value == candidate.value
+            let same = store.value.is_some() && store.value == candidate.value;
+            store.in_vain || same && !store.varies
         };
         let mut normal = stores.iter().filter(|store| store.normal);
         normal.find(|store| self.is_foreign(store) && !sets_up(store))
@@ -203,14 +219,17 @@ impl Outside {
             );
         }
         if let Some(value) = counterpart.and_then(|c| c.exit_value) {
-            if Some(value) != candidate.value {
+            if Some(value) == candidate.value {
+                add(-0.15, "the normal run read the same value and left".into());
+            } else if counterpart.is_some_and(Counterpart::was_no_reason) {
+                let why = "what the normal run left with there did not end its wait";
+                add(-0.15, why.into());
+            } else {
                 add(0.15, format!("the normal run left with {value:#x} there"));
                 let mut stores = stores.into_iter().flatten();
                 if stores.any(|s| s.normal && self.is_foreign(s) && s.value == Some(value)) {
                     add(0.1, "that is what the other thread wrote".into());
                 }
-            } else {
-                add(-0.15, "the normal run read the same value and left".into());
             }
         }
     }
@@ -251,6 +270,7 @@ mod tests {
             varies,
             foreign: true,
             stack: Vec::new(),
+            in_vain: false,
         }
     }
 
@@ -301,5 +321,15 @@ mod tests {
         let both = |count| vec![in_normal.clone(), in_spin(count)];
         assert!(!is_written_by(both(in_normal.count)));
         assert!(is_written_by(both(in_normal.count - 1)), "once too few");
+    }
+
+    #[test]
+    fn what_keeps_the_loop_going_lets_nobody_go() {
+        let pointer = Store {
+            in_vain: true,
+            ..store(Some(0x7000), false)
+        };
+        assert!(!is_written_by(vec![pointer.clone()]));
+        assert!(is_written_by(vec![pointer, store(Some(1), false)]));
     }
 }

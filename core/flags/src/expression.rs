@@ -179,6 +179,21 @@ impl Expression {
         }
     }
 
+    /// Does nothing take part but this word and numbers that are no addresses, which differ from run to run?
+    pub fn is_only_of(&self, address: u64) -> bool {
+        const SMALL: u64 = 1 << 16;
+        match self {
+            Expression::Number(n) => *n < SMALL || !*n < SMALL || (n & n.wrapping_add(1)) == 0,
+            Expression::Load { address: at, .. } => *at == address,
+            Expression::Signed { of, .. } => of.is_only_of(address),
+            Expression::Binary(_, a, b) => a.is_only_of(address) && b.is_only_of(address),
+            Expression::Test(_, _, sides) => {
+                sides.0.is_only_of(address) && sides.1.is_only_of(address)
+            }
+            Expression::Opaque(_) => false,
+        }
+    }
+
     /// Loads of these words become the numbers that they read.
     pub fn settle(&mut self, is_settled: &dyn Fn(u64) -> bool) {
         match self {

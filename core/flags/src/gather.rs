@@ -61,7 +61,26 @@ pub fn gather(
     for normal in normals {
         from_normal(spin, &loops, waiting, normal, &mut outside)?;
     }
+    for (one, outside) in waiting.iter().zip(&mut outside) {
+        mark_what_is_in_vain(one.analysis, outside);
+    }
     Ok(outside)
+}
+
+/// Addresses differ from run to run; a word that was another one there did not end the wait by that.
+fn mark_what_is_in_vain(analysis: &Analysis, outside: &mut Outside) {
+    for candidate in &analysis.candidates {
+        let keeps = |value: Option<u64>| {
+            value.is_some_and(|value| analysis.lets_go(candidate, value) == Some(false))
+        };
+        let stores = outside.stores.get_mut(&candidate.address);
+        for store in stores.into_iter().flatten() {
+            store.in_vain = !store.varies && keeps(store.value);
+        }
+        if let Some(counterpart) = outside.counterparts.get_mut(&candidate.address) {
+            counterpart.in_vain = keeps(counterpart.exit_value);
+        }
+    }
 }
 
 /// Adds what a normal run says.
@@ -89,6 +108,8 @@ fn from_normal(
             });
             let counterpart = outside.counterparts.entry(candidate.address).or_default();
             counterpart.seen |= !read.seen.is_empty();
+            counterpart.changed |= read.changed;
+            counterpart.unchanged |= read.unchanged;
             counterpart.address = counterpart
                 .address
                 .or(same.map(|seen| seen.address))
@@ -135,17 +156,20 @@ fn ask_what_is_read(
                 list.push((number, index));
             }
         }
-        for exit in &one.analysis.exits {
+        for (index, exit) in one.analysis.exits.iter().enumerate() {
             let spin_pc = one.window.pc(exit.step);
             // Where generated code never went there is none, so the branch itself tells where its twin goes.
             let branch = &one.window.code(exit.step).instruction;
             let way = || twins.way(branch, exit.other);
             let other = spin.translate(exit.other, normal).or_else(way);
             if let (Some(at), Some(other)) = (translate(spin_pc), other) {
+                let candidates = one.analysis.candidates.iter().enumerate();
+                let deciding = candidates.filter(|(_, candidate)| candidate.exits.contains(&index));
                 questions.exits.entry(at).or_default().push(reads::Exit {
                     waiting: number,
                     spin_pc,
                     other,
+                    candidates: deciding.map(|(number, _)| number).collect(),
                 });
             }
         }

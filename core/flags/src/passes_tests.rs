@@ -83,6 +83,7 @@ fn reads() -> Reads {
         waiting: 0,
         spin_pc: 0x99,
         other: POLL + 8,
+        candidates: vec![0],
     };
     questions.exits.insert(POLL + 6, vec![exit]);
     Reads::new(questions, [1].into_iter())

@@ -23,6 +23,8 @@ pub struct Exit {
     pub spin_pc: u64,
     /// Where it goes when it leaves, in this run.
     pub other: u64,
+    /// Candidates that decide it.
+    pub candidates: Vec<usize>,
 }
 
 /// What is asked.
@@ -52,6 +54,12 @@ pub struct Read {
     /// Address and value when an exit was last left by the other way.
     pub leaving: Option<(u64, u64)>,
     last: Option<(u64, u64)>,
+    /// By branch: address and value when it last went round.
+    stayed: Vec<(u64, (u64, u64))>,
+    /// When a branch that it decides was left, its value was another one than when that branch went round before.
+    pub changed: bool,
+    /// It was the same.
+    pub unchanged: bool,
     /// An exit was left before anything was read here: what was read before that counts.
     left_early: bool,
 }
@@ -83,7 +91,24 @@ impl Read {
         }
     }
 
+    /// A branch that it decides was executed, and left the loop or not.
+    fn decide(&mut self, branch: u64, leaves: bool) {
+        let Some(last) = self.last else { return };
+        let before = self.stayed.iter_mut().find(|(at, _)| *at == branch);
+        match (before, leaves) {
+            (Some((_, before)), false) => *before = last,
+            (None, false) => self.stayed.push((branch, last)),
+            (Some((_, before)), true) if before.0 == last.0 => {
+                self.changed |= before.1 != last.1;
+                self.unchanged |= before.1 == last.1;
+            }
+            (_, true) => {}
+        }
+    }
+
     fn absorb(&mut self, later: Read) {
+        self.changed |= later.changed;
+        self.unchanged |= later.unchanged;
         if later.left_early && self.last.is_some() {
             self.leave();
         }
@@ -186,10 +211,17 @@ impl Visitor for Reads {
         let Some(exits) = self.questions.exits.get(&code.pc()) else {
             return;
         };
-        for exit in exits.iter().filter(|exit| exit.other == next) {
-            let key = (exit.waiting, exit.spin_pc);
-            *self.other_way.entry(key).or_default() += 1;
-            self.found[exit.waiting].iter_mut().for_each(Read::leave);
+        for exit in exits {
+            let leaves = exit.other == next;
+            let found = &mut self.found[exit.waiting];
+            for &candidate in &exit.candidates {
+                found[candidate].decide(exit.spin_pc, leaves);
+            }
+            if leaves {
+                let key = (exit.waiting, exit.spin_pc);
+                *self.other_way.entry(key).or_default() += 1;
+                found.iter_mut().for_each(Read::leave);
+            }
         }
     }
 }
@@ -215,5 +247,23 @@ mod tests {
         assert_eq!(seen_by(&[7, 7]), Some(7));
         assert_eq!(seen_by(&[7, 8]), None);
         assert_eq!(seen_by(&[7, 8, 7]), None);
+    }
+
+    /// Values read by a branch, and whether it then left the loop: was the last of them what let it go?
+    fn lets_go(executions: &[(u64, bool)]) -> (bool, bool) {
+        let mut read = Read::default();
+        for &(value, leaves) in executions {
+            read.last = Some((0x1000, value));
+            read.decide(0x2000, leaves);
+        }
+        (read.changed, read.unchanged)
+    }
+
+    #[test]
+    fn what_is_the_same_before_and_after_did_not_end_the_wait() {
+        assert_eq!(lets_go(&[(0, false), (0, false), (1, true)]), (true, false));
+        assert_eq!(lets_go(&[(7, false), (7, true)]), (false, true));
+        let taken_each_time = [(0, true), (0, true)];
+        assert_eq!(lets_go(&taken_each_time), (false, false), "never waited");
     }
 }

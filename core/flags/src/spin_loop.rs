@@ -35,6 +35,24 @@ impl SpinLoop {
         self.starts[0]
     }
 
+    /// Without the first iterations, if an atomic changed something in one of them only: who begins to wait for a lock
+    /// marks it so, once. What it then waits for is another thread's to change, though its own store was the last.
+    pub fn without_first_marks(mut self, window: &Window) -> SpinLoop {
+        let mut made: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
+        for step in self.first_step()..self.end {
+            if window.code(step).is_atomic() && !window.is_silent(step) {
+                made.entry(window.code_index(step)).or_insert((step, 0)).1 += 1;
+            }
+        }
+        let once = made.into_values().filter(|(_, count)| *count == 1);
+        let rounds = once.map(|(step, _)| self.round_of(step));
+        let early = rounds.filter(|round| round + 1 + ROUNDS < self.starts.len());
+        if let Some(round) = early.max() {
+            self.starts.drain(..=round);
+        }
+        self
+    }
+
     /// Number of the iteration that holds the step.
     pub fn round_of(&self, step: u32) -> usize {
         self.starts
@@ -150,6 +168,7 @@ mod tests {
     use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
     use super::*;
+    use crate::evaluator::Access;
     use crate::value::Value;
 
     const AROUND: u64 = 0x1000;
@@ -179,5 +198,47 @@ mod tests {
     fn a_loop_that_is_left_in_each_round_of_another_does_not() {
         assert_eq!(marker(&[4, 4, 4, 5, 4, 4, 2]), Some(AROUND));
         assert_eq!(marker(&[1, 1, 1, 1, 1, 1]), Some(INNER), "the same loop");
+    }
+
+    /// Iterations left of so many of a failing `lock cmpxchg`, when an `xchg` stores something else in one of them.
+    fn left(iterations: u32, marks_in: &[u32]) -> usize {
+        const WORD: u64 = 0x5000;
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        let mut starts = Vec::new();
+        for number in 0..iterations {
+            starts.push(window.len());
+            let tries = (AROUND, &[0xf0, 0x0f, 0xb1, 0x13][..], 2, 2);
+            let marks = (INNER, &[0x87, 0x03][..], 1, 2);
+            let marks = marks_in.contains(&number).then_some(marks);
+            for (pc, code, old, new) in std::iter::once(tries).chain(marks) {
+                let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+                let index = window.intern(&decoder.decode(), 0, &mut factory);
+                window.push(index, Value::of(0x7000));
+                for (write, value) in [(false, old), (true, new)] {
+                    window.push_access(Access {
+                        address: Some(WORD),
+                        bytes: 4,
+                        write,
+                        value: Value::of(value),
+                    });
+                }
+            }
+        }
+        let spin = SpinLoop {
+            marker: 0,
+            iterations: u64::from(iterations),
+            end: window.len(),
+            starts,
+        };
+        spin.without_first_marks(&window).starts.len()
+    }
+
+    #[test]
+    fn who_marked_a_lock_once_does_not_write_it_any_more() {
+        assert_eq!(left(20, &[0]), 19);
+        assert_eq!(left(20, &[0, 9]), 20, "now and then");
+        assert_eq!(left(20, &[18]), 20, "just now");
+        assert_eq!(left(20, &[]), 20);
     }
 }

@@ -164,6 +164,7 @@ impl Stores {
                 varies: false,
                 foreign: watched.reader != Some(self.tid),
                 stack,
+                in_vain: false,
             };
             put(&mut self.found, (watched.candidate, self.tid, pc), one);
         }
