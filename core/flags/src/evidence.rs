@@ -274,8 +274,8 @@ mod tests {
         }
     }
 
-    fn is_written_by(stores: Vec<Store>) -> bool {
-        let candidate = Candidate {
+    fn candidate() -> Candidate {
+        Candidate {
             address: WORD,
             bytes: 4,
             value: Some(0),
@@ -289,10 +289,44 @@ mod tests {
             of_page: false,
             is_bound: false,
             kind: DataKind::Global,
-        };
+        }
+    }
+
+    fn is_written_by(stores: Vec<Store>) -> bool {
         let mut outside = Outside::default();
         outside.stores.insert(WORD, stores);
-        outside.is_written_by_others(&candidate)
+        outside.is_written_by_others(&candidate())
+    }
+
+    /// What this of the normal run says for the word, which the loop finds 0.
+    fn weight(counterpart: Counterpart) -> f64 {
+        let mut outside = Outside::default();
+        outside.counterparts.insert(WORD, counterpart);
+        let mut sum = 0.0;
+        outside.judge(&candidate(), 1, &mut |by, _| sum += by);
+        sum
+    }
+
+    #[test]
+    fn what_only_differs_from_run_to_run_says_nothing_for_a_word() {
+        let left = Counterpart {
+            exit_value: Some(0x7000),
+            ..Counterpart::default()
+        };
+        assert!(weight(left.clone()) > 0.0);
+        for (unchanged, changed, in_vain, speaks_for) in [
+            (true, false, false, false),
+            (true, true, false, true),
+            (false, true, true, false),
+        ] {
+            let counterpart = Counterpart {
+                unchanged,
+                changed,
+                in_vain,
+                ..left.clone()
+            };
+            assert_eq!(weight(counterpart) > 0.0, speaks_for);
+        }
     }
 
     #[test]
