@@ -345,8 +345,10 @@ impl Names {
                 let within = address - mapping.start;
                 let file = mapping.file();
                 let is_file = file.starts_with('/');
+                // A JIT compiler may write its code by another mapping of the same memory.
+                let is_code = mapping.executable && !mapping.writable;
                 let kind = match file {
-                    _ if mapping.shared => DataKind::Shared,
+                    _ if mapping.shared && !is_code => DataKind::Shared,
                     "[heap]" => DataKind::Heap,
                     KERNEL_STACK => DataKind::Stack,
                     _ if mapping.executable => DataKind::Code,
@@ -410,5 +412,24 @@ impl Names {
             near: None,
             home,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::input::NamesInput;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_is_only_executed_is_code_even_if_it_is_shared() {
+        let kind = |rights: &str| {
+            let maps = format!("1000-2000 {rights} 00000000 00:01 7 \n");
+            let names = Names::new(NamesInput::from_code_maps(&maps, 0));
+            names.data(0x1800).kind
+        };
+        assert_eq!(kind("r-xs"), DataKind::Code, "written by another mapping");
+        assert_eq!(kind("rwxs"), DataKind::Shared);
+        assert_eq!(kind("rw-s"), DataKind::Shared);
     }
 }

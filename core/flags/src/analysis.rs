@@ -193,6 +193,11 @@ impl Analysis {
         Some(any)
     }
 
+    /// Is the loop a virtual machine's, or does it run code that one made?
+    pub fn is_of_machine(&self) -> bool {
+        self.interprets || self.generated.any()
+    }
+
     /// Does the loop go round because a system call says that nothing is there yet?
     pub fn finds_nothing(&self, window: &Window) -> bool {
         let mut calls = self

@@ -73,7 +73,9 @@ impl Builder<'_> {
         let fails = call.result.is_some_and(|result| result < 0);
         let all = analysis.spin.starts.len() - 1;
         let rounds = if fails { self.rounds } else { all };
-        if analysis.progress.consumes {
+        if self.outside.own_wakeups.contains(&step) {
+            Some("an interpreter's threads wake each other so: it lets time pass")
+        } else if analysis.progress.consumes {
             Some("data is taken over in (nearly) every iteration: the loop makes progress")
         } else if analysis.progress.is_woken {
             Some("other threads wake it in (nearly) every iteration: it is served")

@@ -46,6 +46,8 @@ pub struct Counterpart {
     pub unchanged: bool,
     /// The exit value would have kept the loop going: something else ended it.
     pub in_vain: bool,
+    /// It read different values there in the course of the normal run.
+    pub changes: bool,
 }
 
 impl Counterpart {
@@ -83,6 +85,10 @@ pub struct Outside {
     pub changes: Vec<Change>,
     /// Words that are compared with others, and which the reader's own function stores to.
     pub own_positions: FxHashSet<u64>,
+    /// Steps of an interpreter's calls that only ask whether its threads want to wake each other.
+    pub own_wakeups: FxHashSet<u32>,
+    /// The loop is a virtual machine's, or the code that one made: it keeps state of its own beside its program's.
+    pub of_machine: bool,
     /// The process was looked at, without another run to compare with.
     pub live: bool,
 }
@@ -192,6 +198,7 @@ impl Outside {
             own.find(|store| self.is_foreign(store))
         });
         let counterpart = self.counterparts.get(&candidate.address);
+        let mut is_own_doing = false;
         if let Some(store) = self.counterpart_write(candidate) {
             add(
                 0.3,
@@ -204,7 +211,15 @@ impl Outside {
                 let why = "what others wrote in the normal run they wrote here as well";
                 add(-0.1, why.into());
             } else if !writers.is_empty() {
-                add(-0.1, only_readers_wrote(&writers));
+                let left_with = counterpart.and_then(|c| c.exit_value);
+                let mut values = written().map(|store| store.value);
+                is_own_doing =
+                    self.of_machine && left_with.is_some() && values.any(|v| v == left_with);
+                let by = if is_own_doing { -0.35 } else { -0.1 };
+                add(by, only_readers_wrote(&writers));
+            } else if counterpart.is_some_and(|c| c.changes) {
+                let why = "it changed in the normal run, by a write that was not recorded";
+                add(0.0, why.into());
             } else {
                 add(
                     -0.2,
@@ -221,6 +236,9 @@ impl Outside {
         if let Some(value) = counterpart.and_then(|c| c.exit_value) {
             if Some(value) == candidate.value {
                 add(-0.15, "the normal run read the same value and left".into());
+            } else if is_own_doing {
+                let why = format!("the normal run left with {value:#x} there, by its own doing");
+                add(0.0, why);
             } else if counterpart.is_some_and(Counterpart::was_no_reason) {
                 let why = "what the normal run left with there did not end its wait";
                 add(-0.15, why.into());
@@ -365,5 +383,49 @@ mod tests {
         };
         assert!(!is_written_by(vec![pointer.clone()]));
         assert!(is_written_by(vec![pointer, store(Some(1), false)]));
+    }
+
+    /// What the evidence adds for a word that the loop finds 0, to which these threads wrote 1 in the normal run, and with which that left.
+    fn judged_with(left: u64, writers: &[u32], of_machine: bool, changes: bool) -> f64 {
+        let mut outside = Outside {
+            reader: Some(1),
+            normal_searched: true,
+            of_machine,
+            ..Outside::default()
+        };
+        let store = |tid: &u32| Store {
+            tid: *tid,
+            ..store(Some(1), false)
+        };
+        let stores = writers.iter().map(store).collect();
+        outside.stores.insert(WORD, stores);
+        let counterpart = Counterpart {
+            exit_value: Some(left),
+            seen: true,
+            changes,
+            ..Counterpart::default()
+        };
+        outside.counterparts.insert(WORD, counterpart);
+        let mut sum = 0.0;
+        outside.judge(&candidate(), 1, &mut |by, _| sum += by);
+        sum
+    }
+
+    fn judged(writers: &[u32], of_machine: bool, changes: bool) -> f64 {
+        judged_with(1, writers, of_machine, changes)
+    }
+
+    #[test]
+    fn what_a_virtual_machine_changes_itself_is_its_own() {
+        assert!(judged(&[1], true, true) < -0.3);
+        assert!(judged(&[1], false, true) > 0.0, "a signal handler's flag");
+        assert!(judged(&[2], true, true) > 0.5);
+        let unseen = judged_with(2, &[1], true, true);
+        assert!(unseen > 0.0, "it wrote what was there before the object");
+    }
+
+    #[test]
+    fn a_write_that_was_not_recorded_was_made_all_the_same() {
+        assert!(judged(&[], true, true) > judged(&[], true, false));
     }
 }

@@ -44,7 +44,8 @@ pub fn report(
     let in_vain = || vain::asked_in_vain(window, &analysis.same_again);
     let is_served = analysis.progress.is_woken;
     let vain = (!sure && unclear && !is_served).then(in_vain).flatten();
-    let vain = vain.filter(|call| !writer.is_schedulers_poll(*call));
+    let vain = vain
+        .filter(|call| !writer.is_schedulers_poll(*call) && !outside.own_wakeups.contains(call));
     let call = vain.or(call.filter(|call| !(outside.live && writer.is_schedulers_poll(*call))));
     let proven = ranked.first().is_some_and(|r| writer.is_proven(r));
     let mut flags: Vec<Flag> = Vec::new();
@@ -123,6 +124,9 @@ pub fn report(
         groups,
         notes,
         explain: writer.explain,
+        gets_on: analysis.progress.consumes
+            || analysis.progress.is_woken
+            || !analysis.progress.repeats,
         ..Report::nothing(verdict, "")
     }
 }

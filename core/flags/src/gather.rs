@@ -9,7 +9,7 @@ use crate::block_set::BlockSet;
 use crate::counterpart::{by_home, same_home};
 use crate::evidence::Outside;
 use crate::passes::ask;
-use crate::reads::{self, Reads};
+use crate::reads::{self, Reads, Seen};
 use crate::run::Run;
 use crate::stores::{self, Stores};
 use crate::twins::Twins;
@@ -48,6 +48,7 @@ pub fn gather(
 ) -> Result<Vec<Outside>> {
     let of = |one: &Waiting| Outside {
         reader: one.reader,
+        of_machine: one.analysis.is_of_machine(),
         ..Outside::default()
     };
     let mut outside: Vec<Outside> = waiting.iter().map(of).collect();
@@ -110,6 +111,9 @@ fn from_normal(
             counterpart.seen |= !read.seen.is_empty();
             counterpart.changed |= read.changed;
             counterpart.unchanged |= read.unchanged;
+            let left_at = |seen: &&Seen| Some(seen.address) == read.leaving.map(|(at, _)| at);
+            let seen = same.or_else(|| read.seen.iter().find(left_at));
+            counterpart.changes |= seen.is_some_and(|seen| seen.changes);
             counterpart.address = counterpart
                 .address
                 .or(same.map(|seen| seen.address))

@@ -46,6 +46,11 @@ impl Generated {
         self.is_generated[window.code_index(step) as usize]
     }
 
+    /// Was any seen at all?
+    pub fn any(&self) -> bool {
+        self.is_generated.contains(&true)
+    }
+
     /// Is it part of the state of the thread that generated code keeps at hand?
     pub fn is_context(&self, address: u64) -> bool {
         let mut contexts = self.contexts.iter();

@@ -39,6 +39,7 @@ mod look_again;
 mod naming;
 mod natural;
 mod operands;
+mod own_wakeup;
 mod passes;
 mod position;
 mod progress;

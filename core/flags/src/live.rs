@@ -2,11 +2,13 @@
 //! memory as the program's file has it.
 
 use flagfinder_code::{DataKind, Names};
+use rustc_hash::FxHashSet;
 
 use crate::analysis::{is_runtime_module, is_runtime_symbol, Analysis};
 use crate::evidence::Outside;
 use crate::instead;
 use crate::natural;
+use crate::own_wakeup;
 use crate::position;
 use crate::window::Window;
 
@@ -16,6 +18,8 @@ pub trait LiveMemory {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
     /// The value that a global had when its module was loaded; `None` elsewhere.
     fn initial(&self, address: u64, bytes: u32) -> Option<u64>;
+    /// Is it an eventfd, or a pipe whose other end the process holds itself?
+    fn is_own_wakeup(&self, descriptor: i32) -> bool;
 }
 
 pub fn evidence(
@@ -37,12 +41,17 @@ pub fn evidence(
         let of_libc = data.module.as_deref().is_some_and(is_runtime_module);
         candidate.kind == DataKind::Global && (of_go || of_libc)
     });
+    let own_wakeups = match analysis.interprets {
+        true => own_wakeup::steps(window, &|fd| process.is_own_wakeup(fd)),
+        false => FxHashSet::default(),
+    };
     let other_ways = natural::other_ways(window, analysis, names, &code);
     Outside {
         of_runtime: of_runtime.map(|candidate| candidate.address).collect(),
         as_in_file: as_in_file.map(|candidate| candidate.address).collect(),
         changes: instead::changes(window, analysis, &other_ways, &code),
         other_ways,
+        own_wakeups,
         own_positions: position::own_positions(window, analysis, names, &code),
         live: true,
         ..Outside::default()

@@ -44,6 +44,12 @@ pub const INTERPRETER_ALONE: f64 = 0.5;
 /// types, lengths and assumptions in every iteration, in the same way as a program tests its flags.
 const GUARDS: usize = 3;
 
+/// Scores that differ by no more tell little.
+const ALIKE: f64 = 0.06;
+
+/// Most that a word gets when many are as likely.
+const DOUBTED: f64 = 0.39;
+
 /// Fewer iterations of a loop that does work, or of a task, may be any part of a longer piece of it.
 const FEW: u64 = 4;
 
@@ -76,7 +82,26 @@ pub fn rank(
             .total_cmp(&a.weight)
             .then(a.candidate.cmp(&b.candidate))
     });
+    if outside.live && analysis.is_of_machine() {
+        doubt_alike(&mut ranked);
+    }
     ranked
+}
+
+/// A virtual machine tests much of its own beside what its program waits for: of many words that are all as good, none is
+/// called the flag.
+fn doubt_alike(ranked: &mut [Ranked]) {
+    let best = ranked.first().map_or(0.0, |best| best.score);
+    let alike = ranked.iter().filter(|one| one.score + ALIKE >= best);
+    let others = alike.count().saturating_sub(1);
+    if others < GUARDS {
+        return;
+    }
+    for one in ranked.iter_mut().filter(|one| one.score > DOUBTED) {
+        one.score = DOUBTED;
+        let why = format!("a virtual machine's loop, and {others} other words are as likely");
+        one.evidence.push(why);
+    }
 }
 
 /// How near each exit is to the loop itself.
@@ -133,14 +158,19 @@ impl ExitDepths {
             own_runtime || code.module.as_deref().is_some_and(is_runtime_module)
         };
         let generated = |exit: &Exit| made.is_at(window, exit.step);
-        let guards = analysis.candidates.iter().filter(|candidate| {
-            let mut exits = candidate.exits.iter().map(|&exit| &analysis.exits[exit]);
-            usable(candidate, names, tid)
-                && !made.is_context(candidate.address)
-                && exits.any(generated)
-        });
-        let many = guards.count() > GUARDS;
-        let is_guard = |exit: &Exit| many && generated(exit);
+        let is_own_state = |word: &Candidate| made.is_context(word.address);
+        let asked = |word: &&Candidate| usable(word, names, tid) && !is_own_state(word);
+        let words: Vec<&Candidate> = analysis.candidates.iter().filter(asked).collect();
+        // What is called checks its operands; what the loop asks of the answer is no such check.
+        let is_guard = |exit: &Exit| {
+            let level = window.rsp(exit.step);
+            let decides_there = |&exit: &usize| {
+                let exit = &analysis.exits[exit];
+                generated(exit) && window.rsp(exit.step) >= level
+            };
+            let there = |word: &&&Candidate| word.exits.iter().any(decides_there);
+            generated(exit) && words.iter().filter(there).count() > GUARDS
+        };
         let marker = names.code(window.code_at(analysis.spin.marker).pc());
         let pauses = matches!(analysis.kind, LoopKind::Pause | LoopKind::Rmw);
         ExitDepths {
@@ -235,7 +265,13 @@ fn one(
         scale.add(-0.2, why);
     }
     if candidate.kind == DataKind::Code {
-        scale.add(-0.05, "it lies in executable memory");
+        let read = &window.code(candidate.step).instruction;
+        if read.is_ip_rel_memory_operand() {
+            let why = "it lies with the code that reads it: a constant of that code";
+            scale.add(-0.3, why);
+        } else {
+            scale.add(-0.05, "it lies in executable memory");
+        }
     }
     let asked_by = |&exit: &usize| depths.own[exit];
     if analysis.generated.holds_loop
@@ -411,3 +447,7 @@ fn is_pointer(candidate: &Candidate, names: &Names) -> bool {
             .value
             .is_some_and(|v| v > 0x1000 && names.data(v).kind != DataKind::Unknown)
 }
+
+#[cfg(test)]
+#[path = "rank_tests.rs"]
+mod tests;

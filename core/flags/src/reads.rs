@@ -44,6 +44,8 @@ pub struct Seen {
     pub reader: Option<u32>,
     /// Its value when an exit was last left with it as the last one read.
     pub left_with: Option<u64>,
+    /// Different values were read there.
+    pub changes: bool,
 }
 
 /// What was found for one candidate.
@@ -60,6 +62,8 @@ pub struct Read {
     pub changed: bool,
     /// It was the same.
     pub unchanged: bool,
+    /// Address and value that were read first.
+    first: Option<(u64, u64)>,
     /// An exit was left before anything was read here: what was read before that counts.
     left_early: bool,
 }
@@ -69,6 +73,7 @@ impl Read {
         match self.seen.iter_mut().find(|s| s.address == new.address) {
             Some(known) => {
                 known.left_with = new.left_with.or(known.left_with);
+                known.changes |= new.changes;
                 known.reader = known.reader.filter(|_| known.reader == new.reader);
             }
             None => {
@@ -78,6 +83,20 @@ impl Read {
                 self.seen.push(new);
             }
         }
+    }
+
+    /// Another value than the one before at the same place: it was written in between.
+    fn value(&mut self, address: u64, value: u64) {
+        if self
+            .last
+            .is_some_and(|(at, old)| at == address && old != value)
+        {
+            if let Some(seen) = self.seen.iter_mut().find(|s| s.address == address) {
+                seen.changes = true;
+            }
+        }
+        self.first = self.first.or(Some((address, value)));
+        self.last = Some((address, value));
     }
 
     fn leave(&mut self) {
@@ -111,6 +130,9 @@ impl Read {
         self.unchanged |= later.unchanged;
         if later.left_early && self.last.is_some() {
             self.leave();
+        }
+        if let Some((address, value)) = later.first {
+            self.value(address, value);
         }
         for seen in later.seen {
             self.see(seen);
@@ -199,10 +221,11 @@ impl Visitor for Reads {
                     address,
                     reader: Some(self.tid),
                     left_with: None,
+                    changes: false,
                 });
             }
             if let Some(value) = value {
-                read.last = Some((address, value));
+                read.value(address, value);
             }
         }
     }
@@ -237,6 +260,7 @@ mod tests {
                 address: 0x1000,
                 reader: Some(reader),
                 left_with: None,
+                changes: false,
             });
         }
         read.seen[0].reader
@@ -265,5 +289,29 @@ mod tests {
         assert_eq!(lets_go(&[(7, false), (7, true)]), (false, true));
         let taken_each_time = [(0, true), (0, true)];
         assert_eq!(lets_go(&taken_each_time), (false, false), "never waited");
+    }
+
+    /// What is known of a place where these values were read, in two pieces of the run.
+    fn read(values: [&[u64]; 2]) -> Seen {
+        let [mut first, second] = values.map(|values| {
+            let mut read = Read::default();
+            read.see(Seen {
+                address: 0x1000,
+                reader: Some(7),
+                left_with: None,
+                changes: false,
+            });
+            values.iter().for_each(|value| read.value(0x1000, *value));
+            read
+        });
+        first.absorb(second);
+        first.seen[0]
+    }
+
+    #[test]
+    fn a_place_that_reads_otherwise_was_written() {
+        assert!(read([&[0, 0, 1], &[1]]).changes);
+        assert!(read([&[0, 0], &[1]]).changes, "between the pieces");
+        assert!(!read([&[0, 0], &[0]]).changes);
     }
 }

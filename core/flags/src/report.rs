@@ -153,6 +153,9 @@ pub struct Report {
     pub notes: Vec<String>,
     /// The reasoning, step by step.
     pub explain: Vec<String>,
+    /// The loop was seen to get on: it is handed data, woken by others, or does something else each time.
+    #[serde(skip)]
+    pub gets_on: bool,
 }
 
 impl Report {
@@ -171,6 +174,7 @@ impl Report {
             groups: Vec::new(),
             notes: Vec::new(),
             explain: Vec::new(),
+            gets_on: false,
         }
     }
 }

@@ -61,6 +61,21 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
     descriptor
 }
 
+/// Is it one by which the process's threads wake each other: an eventfd, or a pipe whose other end it holds itself?
+pub fn wakes_itself(pid: u32, fd: i32) -> bool {
+    let folder = format!("/proc/{pid}/fd");
+    let Ok(target) = fs::read_link(format!("{folder}/{fd}")) else {
+        return false;
+    };
+    let is_other_end = |entry: fs::DirEntry| {
+        let is_it = entry.file_name().to_str() == Some(&fd.to_string());
+        !is_it && fs::read_link(entry.path()).is_ok_and(|other| other == target)
+    };
+    let text = target.to_string_lossy();
+    let entries = || fs::read_dir(&folder).into_iter().flatten().flatten();
+    text == "anon_inode:[eventfd]" || text.starts_with("pipe:[") && entries().any(is_other_end)
+}
+
 fn between<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
     text.strip_prefix(prefix)?.strip_suffix(']')
 }
@@ -195,6 +210,25 @@ fn endpoint(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pipe_to_itself_is_told_from_one_to_another() {
+        use std::os::fd::AsRawFd;
+        let wakes = |fd: &dyn AsRawFd| wakes_itself(std::process::id(), fd.as_raw_fd());
+        let mut cat = std::process::Command::new("cat");
+        let piped = std::process::Stdio::piped();
+        let mut child = cat.stdin(piped).spawn().expect("cat");
+        let write = child.stdin.take().expect("a pipe");
+        assert!(!wakes(&write), "the child reads");
+        let end = format!("/proc/self/fd/{}", write.as_raw_fd());
+        let read = fs::File::open(end).expect("the other end");
+        assert!(wakes(&write) && wakes(&read));
+        drop(write);
+        assert!(!wakes(&read), "nobody of this process writes");
+        child.wait().expect("its end");
+        let file = fs::File::open("/proc/self/stat").expect("a file");
+        assert!(!wakes(&file));
+    }
 
     #[test]
     fn endpoints_are_read_in_the_machines_byte_order() {

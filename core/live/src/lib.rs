@@ -9,6 +9,7 @@ mod descriptor;
 mod futex;
 mod look;
 mod memory;
+mod order;
 mod owners;
 mod pick;
 mod poke;

@@ -17,6 +17,7 @@ pub const WALL: Duration = Duration::from_millis(2000);
 #[derive(Serialize)]
 pub struct Finding {
     report: Option<Report>,
+    gets_on: bool,
     steps: u64,
     pause_ms: f64,
     ended: String,
@@ -28,6 +29,7 @@ impl Finding {
     pub fn failed(error: StepError) -> Finding {
         Finding {
             report: None,
+            gets_on: false,
             steps: 0,
             pause_ms: 0.0,
             ended: String::new(),
@@ -65,11 +67,13 @@ pub fn look(
     })?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let live = NamedMemory {
+        pid,
         memory: &memory,
         names,
     };
     let report = find_in_live_window(&stepped.window, names, ThreadName { tid, name }, &live);
     Ok(Finding {
+        gets_on: report.gets_on,
         report: Some(report),
         steps: u64::from(stepped.window.len()),
         pause_ms: (stepped.pause.as_secs_f64() * 1e4).round() / 10.0,

@@ -9,6 +9,8 @@ use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache};
 
+use crate::descriptor;
+
 /// Reads through /proc/PID/mem; nothing is stopped.
 pub struct Memory {
     file: File,
@@ -42,6 +44,7 @@ impl Memory {
 
 /// Memory with the names of what lies there.
 pub struct NamedMemory<'a> {
+    pub pid: u32,
     pub memory: &'a Memory,
     pub names: &'a Names,
 }
@@ -49,6 +52,10 @@ pub struct NamedMemory<'a> {
 impl LiveMemory for NamedMemory<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         self.memory.read(address, buffer)
+    }
+
+    fn is_own_wakeup(&self, descriptor: i32) -> bool {
+        descriptor::wakes_itself(self.pid, descriptor)
     }
 
     fn initial(&self, address: u64, bytes: u32) -> Option<u64> {

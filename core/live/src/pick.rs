@@ -20,7 +20,7 @@ pub enum Way {
 }
 
 /// Share of the processor from which on a thread is hot.
-const HOT: f64 = 0.3;
+pub const HOT: f64 = 0.3;
 /// A thread that used some processor time in many short turns.
 const WARM: f64 = 0.02;
 /// A longer timeout says that the thread waits, not that it polls.

@@ -38,6 +38,9 @@ pub struct ThreadReport {
     pub notes: Value,
     pub explain: Value,
     pub wait: Option<Wait>,
+    /// Its loop was seen to get on: it is handed data, woken by others, or does something else each time.
+    #[serde(skip)]
+    pub gets_on: bool,
     /// Instructions that it was stepped over.
     pub steps: u64,
     /// For how long it was kept from running.

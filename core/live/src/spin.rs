@@ -11,6 +11,7 @@ use serde_json::{json, Value};
 
 use crate::look::{look, Finding, WALL};
 use crate::memory::Memory;
+use crate::order;
 use crate::owners::Owners;
 use crate::pick::{self, Way};
 use crate::report::{Class, SpinReport, ThreadReport};
@@ -173,7 +174,7 @@ pub fn spin(
             &error,
         ));
     }
-    sort(&mut report.threads);
+    order::sort(&mut report.threads);
     if chosen.len() == options.most && options.threads.is_empty() {
         let repeat = threads
             .iter()
@@ -186,27 +187,6 @@ pub fn spin(
         }
     }
     Ok(report)
-}
-
-/// A thread whose answer is this much less certain than the best is not the one.
-const LESS_CERTAIN: f64 = 0.35;
-
-/// Threads may wait for each other: of the clear cases the hottest comes first.
-fn sort(threads: &mut [ThreadReport]) {
-    let best = threads
-        .iter()
-        .map(ThreadReport::confidence)
-        .fold(0.0, f64::max);
-    let class = |t: &ThreadReport| {
-        let clear = t.has_flag() && t.confidence() + LESS_CERTAIN >= best;
-        (!clear, !t.has_flag(), t.steps == 0)
-    };
-    threads.sort_by(|a, b| {
-        class(a)
-            .cmp(&class(b))
-            .then(b.wants.total_cmp(&a.wants))
-            .then(a.tid.cmp(&b.tid))
-    });
 }
 
 fn blank(activity: &Activity, class: Class) -> ThreadReport {
@@ -226,6 +206,7 @@ fn blank(activity: &Activity, class: Class) -> ThreadReport {
         notes: json!([]),
         explain: json!([]),
         wait: None,
+        gets_on: false,
         steps: 0,
         pause_ms: 0.0,
     }
@@ -260,6 +241,7 @@ fn stepped(
     let mut report = blank(activity, class(way, found));
     report.steps = finding["steps"].as_u64().unwrap_or(0);
     report.pause_ms = finding["pause_ms"].as_f64().unwrap_or(0.0);
+    report.gets_on = finding["gets_on"].as_bool().unwrap_or(false);
     if found.is_object() {
         report.verdict = Some(text(&found["verdict"]));
         report.reason = text(&found["reason"]);

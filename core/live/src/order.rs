@@ -1,0 +1,112 @@
+//! Which of a process's threads is reported first.
+//!
+//! Threads may wait for each other: of those with a clear answer the hottest comes first. What wakes a few times a second
+//! beside a thread that repeats a wait all the time is that process's heartbeat (a virtual machine's timer, a log's flusher): it
+//! polls a word too, whether to stop, but is not what the process hangs in, even if nothing is found for the other.
+//! Blind spot: a thread that waits in vain and looks seldom, beside a healthy one that waits for a while.
+
+use crate::pick::HOT;
+use crate::report::{Class, ThreadReport};
+
+/// A thread whose answer is this much less certain than the best is not the one.
+const LESS_CERTAIN: f64 = 0.35;
+/// A heartbeat sleeps and wakes so many times less often than what repeats a wait all the time.
+const SELDOM: f64 = 10.0;
+/// And uses so many times less of the processor.
+const LITTLE: f64 = 4.0;
+
+pub fn sort(threads: &mut [ThreadReport]) {
+    let heartbeats: Vec<u32> = threads
+        .iter()
+        .filter(|thread| threads.iter().any(|busy| is_heartbeat(thread, busy)))
+        .map(|thread| thread.tid)
+        .collect();
+    let has_flag = |t: &ThreadReport| t.has_flag() && !heartbeats.contains(&t.tid);
+    let best = threads
+        .iter()
+        .filter(|t| has_flag(t))
+        .map(ThreadReport::confidence)
+        .fold(0.0, f64::max);
+    let class = |t: &ThreadReport| {
+        let clear = has_flag(t) && t.confidence() + LESS_CERTAIN >= best;
+        (!clear, !has_flag(t), t.steps == 0)
+    };
+    threads.sort_by(|a, b| {
+        class(a)
+            .cmp(&class(b))
+            .then(b.wants.total_cmp(&a.wants))
+            .then(a.tid.cmp(&b.tid))
+    });
+}
+
+/// Is it one beside a thread that repeats a wait for which nothing was found?
+fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
+    let waits = busy.class == Class::RepeatedYield && busy.spin_loop.is_object() && !busy.gets_on;
+    let (often, seldom) = (busy.sleeps_per_second, thread.sleeps_per_second);
+    let seldom = seldom > 0.0 && (often >= SELDOM * seldom || busy.wants >= HOT);
+    let little = busy.cpu > 0.0 && busy.cpu >= LITTLE * thread.cpu;
+    waits && !busy.has_flag() && thread.has_flag() && seldom && little
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{json, Value};
+
+    use super::*;
+
+    fn thread(tid: u32, cpu: f64, sleeps_per_second: f64, confidence: Option<f64>) -> ThreadReport {
+        let flags = confidence.map(|confidence| json!({ "confidence": confidence }));
+        ThreadReport {
+            tid,
+            name: String::new(),
+            class: Class::RepeatedYield,
+            cpu,
+            wants: cpu,
+            sleeps_per_second,
+            verdict: None,
+            reason: String::new(),
+            spin_loop: json!({}),
+            flags: Value::Array(flags.into_iter().collect()),
+            groups: json!([]),
+            notes: json!([]),
+            explain: json!([]),
+            wait: None,
+            gets_on: false,
+            steps: 1000,
+            pause_ms: 0.0,
+        }
+    }
+
+    fn first(mut threads: Vec<ThreadReport>) -> u32 {
+        sort(&mut threads);
+        threads[0].tid
+    }
+
+    #[test]
+    fn a_heartbeat_is_not_what_a_process_hangs_in() {
+        let heartbeat = || thread(1, 0.001, 20.0, Some(0.6));
+        let sleeper = || thread(2, 0.02, 900.0, None);
+        let yielder = || thread(2, 0.9, 0.0, None);
+        assert_eq!(first(vec![heartbeat(), sleeper()]), 2);
+        assert_eq!(first(vec![heartbeat(), yielder()]), 2);
+        let poller = thread(3, 0.002, 100.0, Some(0.5));
+        assert_eq!(first(vec![heartbeat(), sleeper(), poller]), 3);
+    }
+
+    #[test]
+    fn beside_a_thread_that_gets_on_it_may_be() {
+        let seldom = || thread(1, 0.001, 20.0, Some(0.6));
+        let server = ThreadReport {
+            gets_on: true,
+            ..thread(2, 0.3, 900.0, None)
+        };
+        assert_eq!(first(vec![seldom(), server]), 1);
+        let computes = ThreadReport {
+            class: Class::LongRunning,
+            ..thread(2, 0.9, 0.0, None)
+        };
+        assert_eq!(first(vec![seldom(), computes]), 1);
+        let like_it = thread(2, 0.002, 90.0, None);
+        assert_eq!(first(vec![seldom(), like_it]), 1);
+    }
+}
