@@ -85,7 +85,7 @@ pub struct Outside {
     pub changes: Vec<Change>,
     /// Words that are compared with others, and which the reader's own function stores to.
     pub own_positions: FxHashSet<u64>,
-    /// Steps of an interpreter's calls that only ask whether its threads want to wake each other.
+    /// Steps of a virtual machine's calls that only ask whether its threads want to wake each other.
     pub own_wakeups: FxHashSet<u32>,
     /// The loop is a virtual machine's, or the code that one made: it keeps state of its own beside its program's.
     pub of_machine: bool,

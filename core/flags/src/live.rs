@@ -41,7 +41,7 @@ pub fn evidence(
         let of_libc = data.module.as_deref().is_some_and(is_runtime_module);
         candidate.kind == DataKind::Global && (of_go || of_libc)
     });
-    let own_wakeups = match analysis.interprets {
+    let own_wakeups = match analysis.is_of_machine() {
         true => own_wakeup::steps(window, &|fd| process.is_own_wakeup(fd)),
         false => FxHashSet::default(),
     };

@@ -1,7 +1,7 @@
 //! Calls about descriptors by which a process's threads wake each other: an eventfd, a pipe to itself.
 //!
-//! An interpreter whose program sleeps waits at one for as long, so that a signal or another of its threads can cut the
-//! sleep short, and empties it first. That it is empty says nothing about what the program waits for.
+//! A virtual machine whose program sleeps waits at one for as long, so that a signal or another of its threads can cut the
+//! sleep short, and empties it first; its event loop asks there between the program's callbacks. That it is empty says nothing about what the program waits for.
 //! Blind spots: a program that polls such a descriptor of its own; of `select`'s sets only the highest descriptor is looked at.
 
 use rustc_hash::FxHashSet;

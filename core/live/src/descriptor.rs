@@ -44,15 +44,9 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
         socket(pid, inode, &mut descriptor, owners);
     } else if target.starts_with("pipe:") || is_fifo(pid, fd) {
         pipe(pid, fd, &mut descriptor, owners);
-    } else if target == "anon_inode:[eventpoll]" {
+    } else if target == EPOLL {
         descriptor.what = "epoll".into();
-        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
-        let watched = info.lines().filter_map(|line| {
-            let number = line.strip_prefix("tfd:")?.split_whitespace().next()?;
-            number.parse::<i32>().ok()
-        });
-        let watched: Vec<i32> = watched.filter(|inner| *inner != fd).collect();
-        for inner in watched.into_iter().take(MOST_WATCHED) {
+        for inner in watched(pid, fd).into_iter().take(MOST_WATCHED) {
             descriptor.watches.push(describe(pid, inner, owners));
         }
     } else if let Some(kind) = between(&target, "anon_inode:[") {
@@ -61,7 +55,20 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
     descriptor
 }
 
-/// Is it one by which the process's threads wake each other: an eventfd, or a pipe whose other end it holds itself?
+const EPOLL: &str = "anon_inode:[eventpoll]";
+
+/// The descriptors in an epoll descriptor.
+fn watched(pid: u32, fd: i32) -> Vec<i32> {
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
+    let watched = info.lines().filter_map(|line| {
+        let number = line.strip_prefix("tfd:")?.split_whitespace().next()?;
+        number.parse::<i32>().ok()
+    });
+    watched.filter(|inner| *inner != fd).collect()
+}
+
+/// Is it one by which the process's threads wake each other: an eventfd, a pipe whose other end it holds itself, or an epoll
+/// descriptor of such?
 pub fn wakes_itself(pid: u32, fd: i32) -> bool {
     let folder = format!("/proc/{pid}/fd");
     let Ok(target) = fs::read_link(format!("{folder}/{fd}")) else {
@@ -73,6 +80,10 @@ pub fn wakes_itself(pid: u32, fd: i32) -> bool {
     };
     let text = target.to_string_lossy();
     let entries = || fs::read_dir(&folder).into_iter().flatten().flatten();
+    if text == EPOLL {
+        let watched = watched(pid, fd);
+        return !watched.is_empty() && watched.iter().all(|&inner| wakes_itself(pid, inner));
+    }
     text == "anon_inode:[eventfd]" || text.starts_with("pipe:[") && entries().any(is_other_end)
 }
 

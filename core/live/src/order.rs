@@ -41,11 +41,13 @@ pub fn sort(threads: &mut [ThreadReport]) {
 
 /// Is it one beside a thread that repeats a wait for which nothing was found?
 fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
-    let waits = busy.class == Class::RepeatedYield && busy.spin_loop.is_object() && !busy.gets_on;
+    let is_open = busy.spin_loop.is_object() && !busy.gets_on && !busy.has_flag();
     let (often, seldom) = (busy.sleeps_per_second, thread.sleeps_per_second);
-    let seldom = seldom > 0.0 && (often >= SELDOM * seldom || busy.wants >= HOT);
+    let sleeps_more = often >= SELDOM * seldom.max(1.0);
+    let gives_way = busy.class == Class::RepeatedYield && busy.wants >= HOT;
     let little = busy.cpu > 0.0 && busy.cpu >= LITTLE * thread.cpu;
-    waits && !busy.has_flag() && thread.has_flag() && seldom && little
+    let is_calm = thread.has_flag() && thread.wants < HOT;
+    is_calm && is_open && (sleeps_more || gives_way) && little
 }
 
 #[cfg(test)]
@@ -89,6 +91,17 @@ mod tests {
         let yielder = || thread(2, 0.9, 0.0, None);
         assert_eq!(first(vec![heartbeat(), sleeper()]), 2);
         assert_eq!(first(vec![heartbeat(), yielder()]), 2);
+        let dozes = thread(1, 0.0, 0.0, Some(0.6));
+        let hot_at_times = ThreadReport {
+            class: Class::LongRunning,
+            ..sleeper()
+        };
+        assert_eq!(first(vec![dozes, hot_at_times]), 2);
+        let spins = ThreadReport {
+            wants: 0.9,
+            ..thread(1, 0.1, 0.0, Some(0.6))
+        };
+        assert_eq!(first(vec![spins, yielder()]), 1, "it gets little");
         let poller = thread(3, 0.002, 100.0, Some(0.5));
         assert_eq!(first(vec![heartbeat(), sleeper(), poller]), 3);
     }
