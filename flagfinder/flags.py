@@ -90,8 +90,9 @@ class Writer:
 class Flag:
     """One candidate for what the loop waits for. ``rank`` 1 is the answer, ``confidence`` is 0 to 1.
 
-    Addresses and values are ints; ``value_exit`` is what the normal run left the loop with. ``reader_stack``
-    holds the calls within the loop that led to the last read, innermost first.
+    Addresses and values are ints; ``value_exit`` is what the normal run left the loop with. The symbols of values tell
+    what begins there, where they are addresses. ``reader_stack`` holds the calls within the loop that led to the last
+    read, innermost first.
     """
 
     rank: int
@@ -107,6 +108,8 @@ class Flag:
     size: int | None
     value_spin: int | None
     value_exit: int | None
+    value_spin_symbol: str | None
+    value_exit_symbol: str | None
     exit_when: str | None
     access_path: str | None
     readers: tuple[Code, ...]
@@ -226,6 +229,8 @@ def flag_from_raw(raw: Mapping[str, Any]) -> Flag:
         size=raw.get("size"),
         value_spin=parse_hex(value.get("spin")),
         value_exit=parse_hex(value.get("exit")),
+        value_spin_symbol=value.get("spin_symbol"),
+        value_exit_symbol=value.get("exit_symbol"),
         exit_when=raw.get("exit_when"),
         access_path=raw.get("access_path"),
         readers=tuple(Code.from_raw(item) for item in raw.get("readers") or ()),

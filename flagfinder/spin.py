@@ -15,7 +15,8 @@ from typing import Any, Literal
 from flagfinder import _core
 from flagfinder.flags import Code, Flag, Loop, flag_from_raw, loop_from_raw
 from flagfinder.interpreters.py_spy import UnreadableError
-from flagfinder.interpreters.python import PythonCode, gil_holder, read_python, runs_python
+from flagfinder.interpreters.python import PythonCode, PythonLoop, gil_holder, read_python, runs_python
+from flagfinder.interpreters.python_word import sort_words
 
 SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
 
@@ -67,8 +68,13 @@ class SpinThread:
     @property
     def waits_until(self) -> str | None:
         """The answer in Python: the expression that ends the thread's loop, or None where that is not founded."""
-        loop = self.python.loop if self.python is not None else None
+        loop = self.python_loop
         return loop.when if loop is not None and loop.is_answer else None
+
+    @property
+    def python_loop(self) -> PythonLoop | None:
+        """The Python loop that it is in, where one is known."""
+        return self.python.loop if self.python is not None else None
 
 
 @dataclass(frozen=True)
@@ -144,9 +150,27 @@ def _add_python(raw: dict[str, Any]) -> None:
     for thread in threads:
         code = codes.get(thread["tid"])
         thread["python"] = code.to_raw() if code is not None else None
+    for thread in threads:
+        _add_python_word(thread)
     if not any(thread["flags"] for thread in threads):
         # The one whose Python tells what it waits for is then the most telling.
         threads.sort(key=lambda thread: _thread(thread).waits_until is None)
+
+
+def _add_python_word(thread: dict[str, Any]) -> None:
+    """What the Python loop asks decides which of the interpreter's words counts."""
+    loop = _thread(thread).python_loop
+    if loop is None or not loop.is_answer:
+        return
+    before = thread["flags"][:1]
+    thread["flags"], thread["considered"] = sort_words(thread["flags"], thread["considered"], loop)
+    first = thread["flags"][0] if thread["flags"] else None
+    if first is not None and first["access_path"] is not None and first["exit_when"] == loop.when:
+        thread["verdict"] = "data-flag"
+        thread["reason"] = f"the loop polls {first['name']}; it ends when {first['exit_when']}"
+    elif first is None and before:
+        thread["verdict"] = "no-flag"
+        thread["reason"] = f"{before[0]['name']}, which the interpreter tests, is none of what the Python loop asks"
 
 
 def _thread(raw: Mapping[str, Any]) -> SpinThread:

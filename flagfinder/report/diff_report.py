@@ -108,7 +108,7 @@ def _show_flag(terminal: Terminal, flag: Flag) -> None:
     _show_place(terminal, flag)
     ends = Text(flag.exit_when or "not known", "bold")
     if flag.value_exit is not None:
-        ends.append(f" (the normal run left with {flag.value_exit:#x})", "default")
+        ends.append(f" (the normal run left with {_value(flag.value_exit, flag.value_exit_symbol)})", "default")
     label_line(terminal, "ends when", ends)
     _show_writers(terminal, flag)
 
@@ -121,7 +121,12 @@ def _show_place(terminal: Terminal, flag: Flag) -> None:
     label_line(terminal, "polls", what)
     if flag.access_path:
         label_line(terminal, "", Text(f"reached as {flag.access_path}"))
-    label_line(terminal, "value", Text(hexadecimal(flag.value_spin), "bold"))
+    label_line(terminal, "value", Text(_value(flag.value_spin, flag.value_spin_symbol), "bold"))
+
+
+def _value(value: int | None, symbol: str | None) -> str:
+    """``0x9429e0, _Py_FalseStruct``: an address says more by its name."""
+    return hexadecimal(value) if symbol is None else f"{hexadecimal(value)}, {symbol}"
 
 
 def _show_writers(terminal: Terminal, flag: Flag) -> None:

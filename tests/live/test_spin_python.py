@@ -128,6 +128,25 @@ def test_the_object_is_named_with_its_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("name", ["sleep(0)", "sleep(0.01)", "busy", "break", "counted"])
+def test_the_word_behind_an_attribute(name: str, tmp_path: Path) -> None:
+    """CPython 3.11 keeps an object's attributes in an array, to which a pointer four words before the object leads."""
+    told_first = (
+        "import ctypes\n"
+        "slot = ctypes.cast(id(job) - 32, ctypes.POINTER(ctypes.c_void_p))[0]\n"
+        "print(hex(slot), file=sys.stderr, flush=True)\n"
+    )
+    script = tmp_path / "program.py"
+    script.write_text(program(told_first + WAITS[name][0]))
+    with (tmp_path / "address").open("w+") as told, running([PYTHON, script], stderr=told) as process:
+        flags = spin(process)[0]["flags"]
+        told.seek(0)
+        address = told.read().strip()
+    assert [(f["address"]["spin"], f["size"], f["access_path"]) for f in flags[:1]] == [(address, 8, "job.done")], flags
+    assert flags[0]["value"]["spin_symbol"] == "_Py_FalseStruct"
+
+
+@pytest.mark.live
 def test_the_terminal_says_it_where_the_flag_would_be(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(program(WAITS["sleep(0.01)"][0]))

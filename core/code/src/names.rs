@@ -230,6 +230,18 @@ impl Names {
         }
     }
 
+    /// The function or variable that begins at the address, by its symbol.
+    pub fn symbol_at(&self, address: u64) -> Option<String> {
+        let (index, offset) = self.locate(address)?;
+        let symbols = &self.image(index).symbols;
+        let only_there = offset..offset.saturating_add(1);
+        [&symbols.data, &symbols.code]
+            .into_iter()
+            .filter_map(|table| table.covering(offset, &only_there))
+            .find(|found| found.start == offset)
+            .map(|found| demangle(found.name))
+    }
+
     /// Run-time extent of the function that holds the address, when its end is known.
     pub fn function(&self, address: u64) -> Option<(u64, u64)> {
         let (index, offset) = self.locate(address)?;

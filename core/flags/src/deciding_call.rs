@@ -218,7 +218,7 @@ impl Builder<'_> {
             size: 0,
             value: Values {
                 spin: result.map(|r| r as u64),
-                exit: None,
+                ..Values::default()
             },
             exit_when: format!("{name}{of} answers differently"),
             access_path: None,

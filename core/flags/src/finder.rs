@@ -14,6 +14,8 @@ use crate::window::Window;
 
 /// Most flags a report lists.
 const LISTED: usize = 8;
+/// Most words told of beside them that pick one of the program's named objects.
+const PICKS: usize = 24;
 /// A word this much below the best is not worth listing.
 const FAR_BELOW: f64 = 0.45;
 
@@ -101,16 +103,21 @@ pub fn report(
         let text = "the loop is an interpreter's: it runs a program of its own, and the words are the interpreter's. Which variable of that program is meant, its own tools can tell (a stack dump of the thread names the line)";
         notes.push(text.to_string());
     }
+    let mut considered = writer.picks(&ranked, &flags);
     if verdict == Verdict::NoFlag {
         // What was not believed is no flag; it is told all the same.
         groups.clear();
-        notes.extend(flags.drain(..).map(|flag| {
+        notes.extend(flags.iter().map(|flag| {
             let doubt = flag.evidence.last().map_or("", String::as_str);
             format!(
                 "considered {}, at {:.2}: {doubt}",
                 flag.name, flag.confidence
             )
         }));
+        considered.splice(0..0, flags.drain(..));
+    }
+    for (index, flag) in flags.iter_mut().chain(&mut considered).enumerate() {
+        flag.rank = index as u32 + 1;
     }
     Report {
         verdict,
@@ -121,6 +128,7 @@ pub fn report(
         },
         spin_loop: Some(writer.loop_report(kind)),
         flags,
+        considered,
         groups,
         notes,
         explain: writer.explain,
@@ -190,6 +198,24 @@ impl Builder<'_> {
     fn is_proven(&self, ranked: &Ranked) -> bool {
         let candidate = &self.analysis.candidates[ranked.candidate];
         ranked.score >= ENOUGH && self.outside.is_written_by_others(candidate)
+    }
+
+    /// Words not `listed` that hold the address of something that has a name, where just that is tested: one of several
+    /// states, each an object, as what an interpreter's program calls true, false and nothing.
+    fn picks(&self, ranked: &[Ranked], listed: &[Flag]) -> Vec<Flag> {
+        let is_listed = |address: u64| listed.iter().any(|flag| flag.address.spin == Some(address));
+        let picks = |ranked: &&Ranked| {
+            let word = &self.analysis.candidates[ranked.candidate];
+            let test = self.analysis.conditions[ranked.exit].as_ref();
+            let names = self.naming.spin;
+            !is_listed(word.address)
+                && word.bytes == 8
+                && word.steady
+                && test.is_some_and(|test| test.mentions(word.address, word.bytes))
+                && word.value.is_some_and(|v| names.symbol_at(v).is_some())
+        };
+        let found = ranked.iter().filter(picks).take(PICKS);
+        found.map(|ranked| self.flag(ranked)).collect()
     }
 
     /// Is it likely, and tested where the loop is simply left?

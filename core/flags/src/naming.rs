@@ -52,6 +52,10 @@ impl Builder<'_> {
                 c.leaving_value(candidate.address, bits, candidate.value.unwrap_or(0))
             })
         });
+        let symbol_at = |names: Option<&Names>, value: Option<u64>| {
+            names.filter(|_| bits == 64)?.symbol_at(value?)
+        };
+        let leaves_in = left_with.map_or(Some(names), |_| self.naming.normal);
         let exit_when = match (direct, exit_value) {
             (Some(condition), _) => condition.text(&short),
             (None, Some(value)) => format!("value == {value:#x} (as in the normal run)"),
@@ -77,6 +81,8 @@ impl Builder<'_> {
             value: Values {
                 spin: candidate.value,
                 exit: exit_value,
+                spin_symbol: symbol_at(Some(names), candidate.value),
+                exit_symbol: symbol_at(leaves_in, exit_value),
             },
             exit_when,
             access_path: reached.map(|reached| reached.path),

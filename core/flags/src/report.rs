@@ -78,13 +78,16 @@ pub struct Addresses {
 }
 
 /// Hex strings, absent as null.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Values {
     #[serde(serialize_with = "hex_option")]
     pub spin: Option<u64>,
     /// With which the loop would be left.
     #[serde(serialize_with = "hex_option")]
     pub exit: Option<u64>,
+    /// What begins there, for values that are addresses.
+    pub spin_symbol: Option<String>,
+    pub exit_symbol: Option<String>,
 }
 
 /// A store to the flag.
@@ -149,6 +152,8 @@ pub struct Report {
     pub spin_loop: Option<LoopReport>,
     pub divergence: Option<DivergenceReport>,
     pub flags: Vec<Flag>,
+    /// Words that were not sure enough: all, where there is no flag; else those that say more to who knows the interpreter.
+    pub considered: Vec<Flag>,
     pub groups: Vec<Group>,
     pub notes: Vec<String>,
     /// The reasoning, step by step.
@@ -171,6 +176,7 @@ impl Report {
             spin_loop: None,
             divergence: None,
             flags: Vec::new(),
+            considered: Vec::new(),
             groups: Vec::new(),
             notes: Vec::new(),
             explain: Vec::new(),

@@ -34,6 +34,7 @@ pub struct ThreadReport {
     pub spin_loop: Value,
     /// As in `flagfinder.diff/1`.
     pub flags: Value,
+    pub considered: Value,
     pub groups: Value,
     pub notes: Value,
     pub explain: Value,

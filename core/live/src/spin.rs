@@ -202,6 +202,7 @@ fn blank(activity: &Activity, class: Class) -> ThreadReport {
         reason: String::new(),
         spin_loop: Value::Null,
         flags: json!([]),
+        considered: json!([]),
         groups: json!([]),
         notes: json!([]),
         explain: json!([]),
@@ -247,6 +248,7 @@ fn stepped(
         report.reason = text(&found["reason"]);
         report.spin_loop = found["loop"].clone();
         report.flags = found["flags"].clone();
+        report.considered = found["considered"].clone();
         report.groups = found["groups"].clone();
         report.notes = found["notes"].clone();
         report.explain = found["explain"].clone();
