@@ -69,6 +69,7 @@ mod tests {
             reason: String::new(),
             spin_loop: json!({}),
             flags: Value::Array(flags.into_iter().collect()),
+            considered: json!([]),
             groups: json!([]),
             notes: json!([]),
             explain: json!([]),
