@@ -167,7 +167,20 @@ def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
     return _show(recording, terminal, options.json, command)
 
 
+# Why a process that runs already is left alone.
+_HARM = {
+    "dynamorio": "DynamoRIO's way into a running process disturbs its system calls, and its way out crashed",
+    "frida": "Frida's way into a running process may kill it, where a thread holds the dynamic loader's lock",
+}
+
+
 def _refuse(options: argparse.Namespace, tracer: str, *names: str) -> None:
+    if options.pid is not None and tracer in _HARM:
+        raise UsageError(
+            f"--pid doesn't go with --tracer {tracer}",
+            _HARM[tracer],
+            f"`flagfinder spin {options.pid}` names what it polls; `--tracer lldb` records a part of what it does.",
+        )
     for name in names:
         if getattr(options, name.removeprefix("--").replace("-", "_")) not in (None, False):
             raise UsageError(

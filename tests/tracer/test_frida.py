@@ -123,6 +123,7 @@ def test_what_it_refuses(program: Callable[..., Path], tmp_path: Path) -> None:
         (["--", static], "no dynamic loader"),
         (["--follow-children", "--", "true"], "it records one process"),
         (["--", tmp_path / "missing"], "there is no"),
+        (["--pid", "1"], "may kill it"),
     ):
         ran = flagfinder("record", "--tracer", "frida", "-o", tmp_path / "x.trace", *words)
         assert ran.returncode == 2
