@@ -47,7 +47,7 @@ pub struct Counterpart {
     /// The exit value would have kept the loop going: something else ended it.
     pub in_vain: bool,
     /// It read different values there in the course of the normal run.
-    pub changes: bool,
+    pub varies: bool,
 }
 
 impl Counterpart {
@@ -217,7 +217,7 @@ impl Outside {
                     self.of_machine && left_with.is_some() && values.any(|v| v == left_with);
                 let by = if is_own_doing { -0.35 } else { -0.1 };
                 add(by, only_readers_wrote(&writers));
-            } else if counterpart.is_some_and(|c| c.changes) {
+            } else if counterpart.is_some_and(|c| c.varies) {
                 let why = "it changed in the normal run, by a write that was not recorded";
                 add(0.0, why.into());
             } else {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     /// What the evidence adds for a word that the loop finds 0, to which these threads wrote 1 in the normal run, and with which that left.
-    fn judged_with(left: u64, writers: &[u32], of_machine: bool, changes: bool) -> f64 {
+    fn judged_with(left: u64, writers: &[u32], of_machine: bool, varies: bool) -> f64 {
         let mut outside = Outside {
             reader: Some(1),
             normal_searched: true,
@@ -402,7 +402,7 @@ mod tests {
         let counterpart = Counterpart {
             exit_value: Some(left),
             seen: true,
-            changes,
+            varies,
             ..Counterpart::default()
         };
         outside.counterparts.insert(WORD, counterpart);
@@ -411,8 +411,8 @@ mod tests {
         sum
     }
 
-    fn judged(writers: &[u32], of_machine: bool, changes: bool) -> f64 {
-        judged_with(1, writers, of_machine, changes)
+    fn judged(writers: &[u32], of_machine: bool, varies: bool) -> f64 {
+        judged_with(1, writers, of_machine, varies)
     }
 
     #[test]

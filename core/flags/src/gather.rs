@@ -113,7 +113,7 @@ fn from_normal(
             counterpart.unchanged |= read.unchanged;
             let left_at = |seen: &&Seen| Some(seen.address) == read.leaving.map(|(at, _)| at);
             let seen = same.or_else(|| read.seen.iter().find(left_at));
-            counterpart.changes |= seen.is_some_and(|seen| seen.changes);
+            counterpart.varies |= seen.is_some_and(|seen| seen.varies);
             counterpart.address = counterpart
                 .address
                 .or(same.map(|seen| seen.address))

@@ -45,7 +45,7 @@ pub struct Seen {
     /// Its value when an exit was last left with it as the last one read.
     pub left_with: Option<u64>,
     /// Different values were read there.
-    pub changes: bool,
+    pub varies: bool,
 }
 
 /// What was found for one candidate.
@@ -73,7 +73,7 @@ impl Read {
         match self.seen.iter_mut().find(|s| s.address == new.address) {
             Some(known) => {
                 known.left_with = new.left_with.or(known.left_with);
-                known.changes |= new.changes;
+                known.varies |= new.varies;
                 known.reader = known.reader.filter(|_| known.reader == new.reader);
             }
             None => {
@@ -92,7 +92,7 @@ impl Read {
             .is_some_and(|(at, old)| at == address && old != value)
         {
             if let Some(seen) = self.seen.iter_mut().find(|s| s.address == address) {
-                seen.changes = true;
+                seen.varies = true;
             }
         }
         self.first = self.first.or(Some((address, value)));
@@ -221,7 +221,7 @@ impl Visitor for Reads {
                     address,
                     reader: Some(self.tid),
                     left_with: None,
-                    changes: false,
+                    varies: false,
                 });
             }
             if let Some(value) = value {
@@ -260,7 +260,7 @@ mod tests {
                 address: 0x1000,
                 reader: Some(reader),
                 left_with: None,
-                changes: false,
+                varies: false,
             });
         }
         read.seen[0].reader
@@ -299,7 +299,7 @@ mod tests {
                 address: 0x1000,
                 reader: Some(7),
                 left_with: None,
-                changes: false,
+                varies: false,
             });
             values.iter().for_each(|value| read.value(0x1000, *value));
             read
@@ -310,8 +310,8 @@ mod tests {
 
     #[test]
     fn a_place_that_reads_otherwise_was_written() {
-        assert!(read([&[0, 0, 1], &[1]]).changes);
-        assert!(read([&[0, 0], &[1]]).changes, "between the pieces");
-        assert!(!read([&[0, 0], &[0]]).changes);
+        assert!(read([&[0, 0, 1], &[1]]).varies);
+        assert!(read([&[0, 0], &[1]]).varies, "between the pieces");
+        assert!(!read([&[0, 0], &[0]]).varies);
     }
 }

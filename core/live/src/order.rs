@@ -59,24 +59,13 @@ mod tests {
     fn thread(tid: u32, cpu: f64, sleeps_per_second: f64, confidence: Option<f64>) -> ThreadReport {
         let flags = confidence.map(|confidence| json!({ "confidence": confidence }));
         ThreadReport {
-            tid,
-            name: String::new(),
-            class: Class::RepeatedYield,
             cpu,
             wants: cpu,
             sleeps_per_second,
-            verdict: None,
-            reason: String::new(),
             spin_loop: json!({}),
             flags: Value::Array(flags.into_iter().collect()),
-            considered: json!([]),
-            groups: json!([]),
-            notes: json!([]),
-            explain: json!([]),
-            wait: None,
-            gets_on: false,
             steps: 1000,
-            pause_ms: 0.0,
+            ..ThreadReport::blank(tid, Class::RepeatedYield)
         }
     }
 

@@ -1,7 +1,7 @@
 //! What `flagfinder spin` hands on: the `flagfinder.spin/1` report.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{json, Value};
 
 use crate::wait::Wait;
 
@@ -49,6 +49,30 @@ pub struct ThreadReport {
 }
 
 impl ThreadReport {
+    /// Of a thread of which nothing is known yet.
+    pub fn blank(tid: u32, class: Class) -> ThreadReport {
+        ThreadReport {
+            tid,
+            name: String::new(),
+            class,
+            cpu: 0.0,
+            wants: 0.0,
+            sleeps_per_second: 0.0,
+            verdict: None,
+            reason: String::new(),
+            spin_loop: Value::Null,
+            flags: json!([]),
+            considered: json!([]),
+            groups: json!([]),
+            notes: json!([]),
+            explain: json!([]),
+            wait: None,
+            gets_on: false,
+            steps: 0,
+            pause_ms: 0.0,
+        }
+    }
+
     pub fn has_flag(&self) -> bool {
         self.flags.as_array().is_some_and(|flags| !flags.is_empty())
     }

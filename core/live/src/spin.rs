@@ -192,24 +192,11 @@ pub fn spin(
 fn blank(activity: &Activity, class: Class) -> ThreadReport {
     let round = |value: f64| (value * 1000.0).round() / 1000.0;
     ThreadReport {
-        tid: activity.tid,
         name: activity.name.clone(),
-        class,
         cpu: round(activity.cpu),
         wants: round(activity.wants),
         sleeps_per_second: round(activity.sleeps as f64 / SAMPLE.as_secs_f64()),
-        verdict: None,
-        reason: String::new(),
-        spin_loop: Value::Null,
-        flags: json!([]),
-        considered: json!([]),
-        groups: json!([]),
-        notes: json!([]),
-        explain: json!([]),
-        wait: None,
-        gets_on: false,
-        steps: 0,
-        pause_ms: 0.0,
+        ..ThreadReport::blank(activity.tid, class)
     }
 }
 
