@@ -29,9 +29,14 @@ def workspace_version() -> str:
 
 
 class BuildWithTracerSources(build_py):
-    """build_py, plus a copy of the tracer's sources in ``flagfinder/_tracer_sources``."""
+    """build_py from a clean start, plus a copy of the tracer's sources in ``flagfinder/_tracer_sources``."""
 
     def run(self) -> None:
+        # An interrupted build's remains make the next one fail, and modules since deleted would be shipped.
+        for leftover in (ROOT / "build").glob("bdist.*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
         if self.editable_mode:
             return  # the package finds the checkout's own pintools/
