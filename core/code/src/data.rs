@@ -16,6 +16,9 @@ const THREAD_CONTROL_BYTES: u64 = 0x900;
 /// start is taken to be stack.
 const UNKNOWN_STACK_BYTES: u64 = 16 << 10;
 
+/// A C library starts a thread this close below its block and thread-local memory, or closer.
+const BELOW_BLOCK: u64 = 16 << 10;
+
 const KERNEL_STACK: &str = "[stack]";
 const ANONYMOUS_SHARED: &str = "/dev/zero";
 
@@ -124,7 +127,7 @@ impl Names {
     /// Around a thread's fs_base: the C library's own words, and gaps between blocks.
     fn thread_control(&self, address: u64) -> Option<DataName> {
         self.input.threads.iter().find_map(|thread| {
-            let fs_base = thread.fs_base?;
+            let fs_base = self.block_of(thread)?;
             let lowest = fs_base.saturating_sub(self.tls_bytes());
             let inside = (lowest..fs_base.saturating_add(THREAD_CONTROL_BYTES)).contains(&address);
             inside.then(|| self.thread_control_name(thread, address.wrapping_sub(fs_base) as i64))
@@ -232,7 +235,7 @@ impl Names {
         if !mapping.path.is_empty() && !mapping.path.starts_with("[anon") {
             return None;
         }
-        match thread.fs_base {
+        match self.block_of(thread) {
             // The C library puts the thread's block on top of the stack it maps.
             Some(fs_base) if (mapping.start..mapping.end).contains(&fs_base) => {
                 Some((mapping.start, fs_base.saturating_sub(self.tls_bytes())))
@@ -243,6 +246,16 @@ impl Names {
                 Some((start, top))
             }
         }
+    }
+
+    /// Address of the C library's block of a thread. Go's threads have something else at fs_base, and far from their stack.
+    fn block_of(&self, thread: &ThreadInput) -> Option<u64> {
+        let began = thread.stack_pointer.filter(|_| thread.is_from_start);
+        let lies_above = |base: &u64| {
+            let reach = self.tls_bytes() + BELOW_BLOCK;
+            began.is_none_or(|began| (began..=began + reach).contains(base))
+        };
+        thread.fs_base.filter(lies_above)
     }
 
     fn kernel_stack(&self) -> Option<&Mapping> {

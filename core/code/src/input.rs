@@ -42,6 +42,8 @@ pub struct ThreadInput {
     pub fs_base: Option<u64>,
     /// Stack pointer when the thread started (its stack lies below), or a later one.
     pub stack_pointer: Option<u64>,
+    /// `stack_pointer` is that of its start.
+    pub is_from_start: bool,
     /// Its open calls, innermost first.
     pub frames: Vec<StackFrame>,
 }
@@ -111,6 +113,7 @@ impl NamesInput {
             name: thread.name.clone(),
             fs_base: start_value(thread, |s| s.fs_base).or_else(|| set_fs_base(thread)),
             stack_pointer: start_value(thread, |s| s.stack_pointer),
+            is_from_start: thread.creator_tid().is_some(),
             frames: Vec::new(),
         });
         NamesInput {

@@ -69,17 +69,29 @@ impl Case<'_> {
             reader: counterpart.map(|thread| thread.tid),
             window: &self.window,
             analysis: &self.analysis,
-            length: self.parting.map_or(0, |parting| parting.spin_loop.length),
+            // A task's window holds its own steps alone: no fewer than it had blocks.
+            length: match self.parting {
+                Some(parting) => parting.spin_loop.length,
+                None if self.analysis.of_task => u64::from(self.window.len()),
+                None => 0,
+            },
         }
     }
 }
 
-/// Looks at the end of a thread; `Err` says why there is nothing to see.
+/// Why there is nothing to see at the end of a thread.
+enum Nothing {
+    /// It only changes from task to task, at the end at least.
+    Schedules(String),
+    Other(String),
+}
+
+/// Looks at the end of a thread.
 fn analyse<'t>(
     run: &mut Run<'t>,
     thread: &'t Thread,
     parting: Option<&'t Parting>,
-) -> Result<Result<Case<'t>, String>, FindError> {
+) -> Result<Result<Case<'t>, Nothing>, FindError> {
     let header = parting.and_then(|parting| run_time(run.process, &parting.spin_loop.header));
     let preferred: Vec<u64> = header.into_iter().collect();
     let enough = |window: &Window| {
@@ -89,9 +101,9 @@ fn analyse<'t>(
     let window = tail_window(&run.blocks, thread, enough)?;
     let tid = thread.tid;
     if window.is_empty() {
-        return Ok(Err(format!(
+        return Ok(Err(Nothing::Other(format!(
             "thread {tid} has no recorded values; record with --level values, or re-record with --values-in"
-        )));
+        ))));
     }
     let names = &run.names;
     let look = |window: Window| {
@@ -105,8 +117,13 @@ fn analyse<'t>(
     let tasks = tasks::windows(&window);
     let found = tasks.into_iter().find_map(of_task).or_else(|| look(window));
     let Some((window, mut analysis)) = found else {
-        return Ok(Err(format!("thread {tid} repeats nothing at its end")));
+        let note = format!("thread {tid} repeats nothing at its end");
+        return Ok(Err(Nothing::Other(note)));
     };
+    if tasks::only_schedules(&analysis.spin, &window, names) {
+        let note = format!("thread {tid} does nothing at its end but look for a goroutine to run");
+        return Ok(Err(Nothing::Schedules(note)));
+    }
     if analysis.finds_nothing(&window) {
         analysis.progress.consumes |= takes_data(thread)?;
     }
@@ -177,6 +194,7 @@ pub fn find_flags_in(
             .iter()
             .filter(|normal| program(normal.process) == program(process))
             .collect();
+        let mut schedules = false;
         // Second guesses only about threads that the first ones found no flag for.
         for guess in [false, true] {
             let mut cases = Vec::new();
@@ -188,9 +206,21 @@ pub fn find_flags_in(
                 }
                 match analyse(&mut run, thread, parting)? {
                     Ok(case) => cases.push(case),
-                    Err(note) => notes.push(note),
+                    Err(Nothing::Other(note)) => notes.push(note),
+                    Err(Nothing::Schedules(note)) => {
+                        schedules = true;
+                        notes.push(note);
+                    }
                 }
             }
+            reports.extend(judge(&run, &cases, &normals, options)?);
+        }
+        if schedules && options.thread.is_none() && !reports.iter().any(has_flag) {
+            let mut cases = Vec::new();
+            for thread in others(process, &suspects, options.threads) {
+                cases.extend(analyse(&mut run, thread, None)?.ok());
+            }
+            cases.retain(|case| case.analysis.of_task);
             reports.extend(judge(&run, &cases, &normals, options)?);
         }
     }
@@ -205,6 +235,19 @@ pub fn find_flags_in(
     }
     report.notes.append(&mut notes);
     Ok(report)
+}
+
+/// The busiest threads that are not suspected. A task that polls is handed from one to the other, and none of them is then seen to
+/// stay anywhere for long.
+fn others<'t>(process: &'t Process, suspects: &[&Suspect], most: usize) -> Vec<&'t Thread> {
+    let is_known = |thread: &&Thread| suspects.iter().any(|(_, other, _)| other.tid == thread.tid);
+    let threads = process.threads().iter();
+    let mut others: Vec<&Thread> = threads
+        .filter(|thread| thread.ended_open() && !is_known(thread))
+        .collect();
+    others.sort_by_key(|thread| std::cmp::Reverse(thread.flow_bytes()));
+    others.truncate(most);
+    others
 }
 
 fn is_about(report: &Report, thread: &Thread) -> bool {

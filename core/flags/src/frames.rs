@@ -149,7 +149,11 @@ pub(crate) fn name_frames(
         };
         let there = whereabouts(blocks, thread)?;
         if let Some(rsp) = there.rsp {
-            names.set_frames(owner, there.calls.frames(there.pc, rsp));
+            // It may have been on other stacks than its own (those of tasks).
+            let is_own = |at: u64| names.stack_place(at).is_some_and(|(tid, _)| tid == owner);
+            let mut frames = there.calls.frames(there.pc, rsp);
+            frames.retain(|frame| is_own(frame.sp) && is_own(frame.cfa - 1));
+            names.set_frames(owner, frames);
         }
     }
     Ok(())

@@ -122,6 +122,10 @@ pub fn find_in_live_window(
     }
     let of_thread = |scans: bool| {
         let analysis = analysis::analyse(window, names, &[], scans)?;
+        if tasks::only_schedules(&analysis.spin, window, names) {
+            let reason = "it only looks for a goroutine to run";
+            return Some(Report::nothing(Verdict::NoFlag, reason));
+        }
         Some(tell(window, &analysis))
     };
     let Some(report) = of_thread(false) else {

@@ -7,8 +7,9 @@
 use flagfinder_code::Names;
 use iced_x86::{Mnemonic, OpKind, Register};
 
-use crate::analysis::{Analysis, Candidate};
+use crate::analysis::{is_runtime_symbol, Analysis, Candidate};
 use crate::report::LoopKind;
+use crate::spin_loop::SpinLoop;
 use crate::window::Window;
 
 /// No frame is as large.
@@ -50,12 +51,25 @@ pub fn windows(window: &Window) -> Vec<Window> {
     tasks.iter().map(cut).collect()
 }
 
+/// Behind the highest word that is seen to be addressed from a frame. Objects of the heap may follow right behind a stack.
+fn end_of_stack(window: &Window) -> u64 {
+    let reach = |step: u32| {
+        let rsp = window.rsp(step);
+        let base = window.code(step).instruction.memory_base();
+        let of_frame = matches!(base, Register::RSP | Register::RBP);
+        let accesses = window.accesses(step).iter().filter(move |_| of_frame);
+        let ends = accesses.filter_map(|access| Some(access.address? + u64::from(access.bytes)));
+        ends.filter(move |end| end.wrapping_sub(rsp) < FRAME_MOST)
+            .fold(rsp, u64::max)
+    };
+    (0..window.len()).map(reach).max().unwrap_or(0)
+}
+
 /// Nobody else has anything on a goroutine's stack: what is read there and stays the same is no flag, but a number.
 fn settle_own_stack(analysis: &mut Analysis, window: &Window) {
-    let is_own = |word: &Candidate| {
-        let rsp = window.rsp(word.step);
-        word.steady && word.address.wrapping_sub(rsp) < FRAME_MOST
-    };
+    let end = end_of_stack(window);
+    let is_own =
+        |word: &Candidate| word.steady && (window.rsp(word.step)..end).contains(&word.address);
     let (own, others): (Vec<_>, Vec<_>) = analysis.candidates.drain(..).partition(is_own);
     analysis.candidates = others;
     let is_settled = |address: u64| own.iter().any(|word| word.address == address);
@@ -79,17 +93,46 @@ fn is_switch(window: &Window, step: u32) -> bool {
     before.abs_diff(after) > FRAME_MOST || (loads && before != after)
 }
 
+/// By static instruction.
+fn functions(window: &Window, names: &Names) -> Vec<Option<String>> {
+    let function = |index| {
+        let symbol = names.code(window.code_at(index).pc()).symbol?;
+        symbol.split("+0x").next().map(str::to_owned)
+    };
+    (0..window.code_count() as u32).map(function).collect()
+}
+
+/// Is the loop one of Go's scheduler alone? What it waits for is the next goroutine, which is no flag.
+pub fn only_schedules(spin: &SpinLoop, window: &Window, names: &Names) -> bool {
+    // Cheaper to ask than all.
+    let begins = names.code(window.code_at(spin.marker).pc()).symbol;
+    begins.is_some_and(|symbol| symbol.starts_with("runtime."))
+        && is_of_scheduler(spin, window, &functions(window, names))
+}
+
+fn is_of_scheduler(spin: &SpinLoop, window: &Window, functions: &[Option<String>]) -> bool {
+    let mut seen = vec![false; functions.len()];
+    for step in spin.first_step()..spin.end {
+        seen[window.code_index(step) as usize] = true;
+    }
+    let named = || {
+        let all = functions.iter().zip(&seen);
+        all.filter_map(|(function, seen)| function.as_deref().filter(|_| *seen))
+    };
+    // Of a Go program's functions those in assembler alone have no package (`gogo`).
+    let is_runtime = |function: &str| is_runtime_symbol(function) || !function.contains('.');
+    named().any(|function| function.starts_with("runtime.")) && named().all(is_runtime)
+}
+
 /// Does the task give way, or sleep, in (nearly) every round by its own wish? One that is parked is woken by others, and
 /// what only calls its scheduler (Go: on that one's stack) goes on at once. The analysis then says how it waits.
 pub fn polls(analysis: &mut Analysis, window: &Window, names: &Names) -> bool {
     let spin = &analysis.spin;
     let rounds = spin.starts.len() - 1;
-    let functions: Vec<Option<String>> = (0..window.code_count() as u32)
-        .map(|index| {
-            let symbol = names.code(window.code_at(index).pc()).symbol?;
-            symbol.split("+0x").next().map(str::to_owned)
-        })
-        .collect();
+    let functions = functions(window, names);
+    if is_of_scheduler(spin, window, &functions) {
+        return false;
+    }
     let often = |is_it: &dyn Fn(u32) -> bool| {
         let mut rounds_with = vec![false; spin.starts.len()];
         for step in spin.first_step()..spin.end {
@@ -131,6 +174,7 @@ mod tests {
     use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
     use super::*;
+    use crate::evaluator::Access;
     use crate::value::Value;
     use crate::window::Interruption;
 
@@ -170,6 +214,43 @@ mod tests {
         let tasks = windows(&window((0..4).flat_map(|_| round)));
         let lengths: Vec<u32> = tasks.iter().map(Window::len).collect();
         assert_eq!(lengths, [8, 4]);
+    }
+
+    #[test]
+    fn what_lies_right_behind_a_stack_is_not_on_it() {
+        // mov rax, [rsp+0x58]; mov rax, [rcx]
+        let codes: [&[u8]; 2] = [&[0x48, 0x8b, 0x44, 0x24, 0x58], &[0x48, 0x8b, 0x01]];
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for (code, address) in codes.into_iter().zip([TASK + 0x58, TASK + 0x400]) {
+            let mut decoder = Decoder::with_ip(64, code, 0x1000, DecoderOptions::NONE);
+            let code = window.intern(&decoder.decode(), address, &mut factory);
+            window.push(code, Value::of(TASK));
+            window.push_access(Access {
+                address: Some(address),
+                bytes: 8,
+                write: false,
+                value: Value::of(0),
+            });
+        }
+        assert_eq!(end_of_stack(&window), TASK + 0x60);
+    }
+
+    #[test]
+    fn who_runs_nothing_but_go_s_runtime_schedules() {
+        let window = window([SCHEDULER, SCHEDULER - 8, SCHEDULER - 16].repeat(5));
+        let spin = crate::spin_loop::find(&window, &[]).expect("repeats");
+        let schedules = |functions: [Option<&str>; 3]| {
+            is_of_scheduler(
+                &spin,
+                &window,
+                &functions.map(|name| name.map(str::to_owned)),
+            )
+        };
+        let [schedule, assembler] = ["runtime.schedule", "gogo"].map(Some);
+        assert!(schedules([schedule, assembler, None]));
+        assert!(!schedules([schedule, assembler, Some("main.wait")]));
+        assert!(!schedules([assembler, None, None]), "a C program");
     }
 
     #[test]

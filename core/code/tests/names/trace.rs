@@ -10,10 +10,15 @@ const PID: u32 = 70;
 const BASE: u64 = 0x5555_0000_0000;
 const HEAP: u64 = 0x5555_1000_0000;
 const FS_BASE: u64 = 0x7fff_8070_0000;
+/// Thread id, fs_base and first stack pointer: as a C library begins a thread, and as Go does.
+const WITH_BLOCK: (u32, u64, u64) = (71, 0x7fff_b060_0000, 0x7fff_b05f_f000);
+const WITHOUT_BLOCK: (u32, u64, u64) = (72, 0x7fff_a006_0000, 0x7fff_a004_0000);
 const MAPS: &str = "\
     555510000000-555510100000 rw-p 00000000 00:00 0    [heap]\n\
     7ffff0000000-7ffff0100000 rw-p 00000000 00:00 0    [stack]\n\
     7fff80000000-7fff80800000 rw-p 00000000 00:00 0 \n\
+    7fffa0000000-7fffa0800000 rw-p 00000000 00:00 0 \n\
+    7fffb0000000-7fffb0800000 rw-p 00000000 00:00 0 \n\
     7fff90000000-7fff90001000 rw-s 00003000 00:01 42   /dev/shm/ring\n";
 
 struct Program {
@@ -84,7 +89,31 @@ fn trace(program: &Program, main_code: &[u8]) -> Trace {
     builder.event(main, &alloc(HEAP + 0x100, 64, 0));
     builder.event(main, &alloc(HEAP + 0x200, 256, 0));
     builder.event(main, &alloc(HEAP + 0x400, 32, HEAP + 0x100));
+    let started = |tid, fs_base, stack_pointer| Event::ThreadStart {
+        tid,
+        creator_tid: PID,
+        ts: 2_000,
+        fs_base,
+        stack_pointer,
+        start_pc: code,
+    };
+    for (tid, fs_base, stack_pointer) in [WITH_BLOCK, WITHOUT_BLOCK] {
+        builder.started(PID, tid, "", &started(tid, fs_base, stack_pointer));
+    }
     builder.finish().expect("a whole trace")
+}
+
+#[test]
+fn a_stack_ends_at_the_threads_own_block_and_nowhere_else() {
+    let Some(program) = program("memory", &["-Wl,--build-id"]) else {
+        return;
+    };
+    let names = names(&trace(&program, &program.main_code));
+    let kind =
+        |(_, _, stack_pointer): (u32, u64, u64), below| names.data(stack_pointer - below).kind;
+    assert_eq!(kind(WITH_BLOCK, 0x8000), DataKind::Stack);
+    assert_eq!(kind(WITHOUT_BLOCK, 0x80), DataKind::Stack);
+    assert_eq!(kind(WITHOUT_BLOCK, 0x8000), DataKind::Anonymous);
 }
 
 fn names(trace: &Trace) -> Names {
