@@ -166,6 +166,13 @@ fn ends_it_all(entry: u64, names: &Names, read: &ReadCode, depth: u32) -> bool {
                 }
                 work.extend([to, instruction.next_ip()]);
             }
+            // Assembler code may restore its frame all the same, behind a call that never returns (Go's failed bounds).
+            FlowControl::Call if depth > 0 => {
+                let callee = target(&instruction, read);
+                if !callee.is_some_and(|callee| ends_it_all(callee, names, read, 0)) {
+                    work.push(instruction.next_ip());
+                }
+            }
             _ => work.push(instruction.next_ip()),
         }
     }

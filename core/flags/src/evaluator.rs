@@ -8,12 +8,13 @@
 
 use iced_x86::Mnemonic as M;
 use iced_x86::{ConditionCode, FlowControl};
+use serde::{Deserialize, Serialize};
 
 use crate::decoded::{is_syscall, Decoded, Operand, RSP};
 use crate::value::{mask, Machine, Value, CF, OF, PF, SF, STATUS, ZF};
 
 /// One memory access of one executed instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
     pub address: Option<u64>,
     /// Bytes; 0 when unknown.

@@ -64,14 +64,16 @@ use flagfinder_code::Names;
 
 use analysis::Analysis;
 
+pub use choose::has_flag;
 pub use find::{find_flags, find_flags_in, FindError, Options};
 pub use live::LiveMemory;
 pub use report::{
     Addresses, DivergenceReport, Flag, FlagKind, Group, LoopKind, LoopReport, Report, ThreadName,
     Threads, Values, Verdict, Writer,
 };
+pub use tasks::switches;
 pub use trace_window::tail_window;
-pub use window::{Interruption, Syscall, Window};
+pub use window::{Interruption, Syscall, Window, CLOCK_STEPS};
 
 /// Looks for the flag in a window of one thread alone, without other runs.
 pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Report {
@@ -95,6 +97,39 @@ pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Rep
     }
 }
 
+/// The flag of a task that a scheduler in user space hands from one to another of these threads, whose windows have a
+/// clock. `None`: there is no such task, or it has no flag.
+pub fn find_in_tasks(
+    windows: &[Window],
+    names: &Names,
+    thread: ThreadName,
+    process: &dyn LiveMemory,
+) -> Option<Report> {
+    let of_task = |task: &Window| {
+        let mut analysis = analysis::analyse(task, names, &[], false)?;
+        let polls = tasks::polls(&mut analysis, task, names);
+        polls
+            .then(|| tell_live(task, &analysis, names, thread.clone(), process))
+            .filter(choose::has_flag)
+    };
+    tasks::windows(windows).iter().find_map(of_task)
+}
+
+fn tell_live(
+    window: &Window,
+    analysis: &Analysis,
+    names: &Names,
+    thread: ThreadName,
+    process: &dyn LiveMemory,
+) -> Report {
+    let outside = live::evidence(window, analysis, names, process);
+    let naming = naming::Naming {
+        spin: names,
+        normal: None,
+    };
+    finder::report(window, analysis, &naming, thread, &outside)
+}
+
 /// As [`find_in_window`], with what the thread's process can still tell.
 pub fn find_in_live_window(
     window: &Window,
@@ -102,22 +137,8 @@ pub fn find_in_live_window(
     thread: ThreadName,
     process: &dyn LiveMemory,
 ) -> Report {
-    let tell = |window: &Window, analysis: &Analysis| {
-        let outside = live::evidence(window, analysis, names, process);
-        let naming = naming::Naming {
-            spin: names,
-            normal: None,
-        };
-        finder::report(window, analysis, &naming, thread.clone(), &outside)
-    };
-    let of_task = |task: &Window| {
-        let mut analysis = analysis::analyse(task, names, &[], false)?;
-        let polls = tasks::polls(&mut analysis, task, names);
-        polls
-            .then(|| tell(task, &analysis))
-            .filter(choose::has_flag)
-    };
-    if let Some(report) = tasks::windows(window).iter().find_map(of_task) {
+    let own = std::slice::from_ref(window);
+    if let Some(report) = find_in_tasks(own, names, thread.clone(), process) {
         return report;
     }
     let of_thread = |scans: bool| {
@@ -126,7 +147,7 @@ pub fn find_in_live_window(
             let reason = "it only looks for a goroutine to run";
             return Some(Report::nothing(Verdict::NoFlag, reason));
         }
-        Some(tell(window, &analysis))
+        Some(tell_live(window, &analysis, names, thread.clone(), process))
     };
     let Some(report) = of_thread(false) else {
         return find_in_window(window, names, thread);

@@ -204,9 +204,12 @@ fn usable(candidate: &Candidate, names: &Names, tid: u32) -> bool {
         },
         _ => false,
     };
-    // What the C library tells programs about themselves lies in the program where that refers to it.
+    // What the C library tells programs about themselves lies in the program where that refers to it; and what Go's
+    // maps give for keys that they do not hold stays zero.
     let symbol = names.data(candidate.address).symbol;
-    let is_told = symbol.is_some_and(|symbol| symbol.starts_with("__libc_"));
+    let is_told = symbol.is_some_and(|symbol| {
+        symbol.starts_with("__libc_") || symbol.starts_with("runtime.zeroVal")
+    });
     !fixed && !is_told && !names.is_fixed(candidate.address)
 }
 

@@ -326,7 +326,8 @@ impl<'w> Slicer<'w> {
             }
             if !address_only && self.is_constant(step) {
                 let near = self.deciders(step, exit.step).into_iter();
-                deciders.extend(near.filter(|&branch| branch >= bound));
+                deciders
+                    .extend(near.filter(|&branch| branch >= bound && !self.checks_stack(branch)));
             }
         }
         exit.sources = sources.into_iter().collect();

@@ -1,5 +1,7 @@
 //! Partly known numbers, and the registers, flags and stored memory of one thread.
 
+use serde::{Deserialize, Serialize};
+
 /// Carry flag, in rflags layout (as all the following).
 pub const CF: u64 = 1;
 pub const PF: u64 = 1 << 2;
@@ -25,7 +27,7 @@ pub fn mask(bits: u32) -> u64 {
 }
 
 /// 64 bits of which those in `known` are certain; unknown bits are 0 in `bits`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Value {
     pub bits: u64,
     pub known: u64,

@@ -5,7 +5,9 @@
 //! About 80 bytes an instruction.
 
 use iced_x86::{Instruction, InstructionInfoFactory};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use serde::{Deserialize, Serialize};
+use std::hash::BuildHasher;
 
 use crate::decoded::{general, Decoded};
 use crate::evaluator::Access;
@@ -13,7 +15,7 @@ use crate::syscalls;
 use crate::value::{Value, CALL_CLOBBERS};
 
 /// A system call within the window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Syscall {
     /// Step of the `syscall` instruction.
     pub step: u32,
@@ -33,7 +35,7 @@ impl Syscall {
 }
 
 /// Something that moved control from outside the code, before step `.0`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Interruption {
     /// A signal was delivered; the step is the handler's first.
     Signal { number: u32 },
@@ -43,7 +45,7 @@ pub enum Interruption {
     CalledOver,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Step {
     code: u32,
     first_access: u32,
@@ -52,9 +54,11 @@ struct Step {
 }
 
 /// See the module. Steps count from 0, oldest first.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Window {
+    #[serde(with = "instructions")]
     codes: Vec<Decoded>,
+    #[serde(skip)]
     by_pc: FxHashMap<(u64, u64), u32>,
     steps: Vec<Step>,
     accesses: Vec<Access>,
@@ -68,6 +72,28 @@ pub struct Window {
     pub contradictions: u64,
     /// Time that the window spans, in ns; 0 when unknown.
     pub duration: u64,
+    /// When (CLOCK_MONOTONIC, ns) each `CLOCK_STEPS`-th step was made; empty when unknown.
+    pub clock: Vec<u64>,
+}
+
+/// See `Window::clock`.
+pub const CLOCK_STEPS: u32 = 16;
+
+/// Decoded instructions are decoded anew where they arrive.
+mod instructions {
+    use super::*;
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(codes: &[Decoded], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(codes.iter().map(|code| &code.instruction))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Decoded>, D::Error> {
+        let instructions = Vec::<Instruction>::deserialize(from)?;
+        let mut factory = InstructionInfoFactory::new();
+        let decoded = instructions.iter().map(|it| Decoded::new(it, &mut factory));
+        Ok(decoded.collect())
+    }
 }
 
 impl Window {
@@ -195,38 +221,66 @@ impl Window {
         self.results.push((register, value));
     }
 
-    /// Only these stretches of steps (first, end), oldest first; what ran between two of them counts as called over.
-    pub fn stretches(&self, stretches: &[(u32, u32)]) -> Window {
-        let mut cut = Window {
-            codes: self.codes.clone(),
-            by_pc: self.by_pc.clone(),
-            registers: self.registers,
-            contradictions: self.contradictions,
-            duration: self.duration,
-            ..Window::default()
-        };
-        for &(first, end) in stretches {
-            let moved = |step: u32| cut.steps.len() as u32 + step - first;
-            let inside = |step: u32| (first..end).contains(&step);
-            let between = (!cut.steps.is_empty()).then(|| (moved(first), Interruption::CalledOver));
-            let kept = self.interruptions.iter().filter(|(at, _)| inside(*at));
-            let kept: Vec<_> = kept.map(|(at, what)| (moved(*at), *what)).collect();
-            let calls = self.syscalls.iter().filter(|call| inside(call.step));
-            let calls: Vec<_> = calls
-                .map(|call| Syscall {
-                    step: moved(call.step),
-                    ..call.clone()
-                })
-                .collect();
-            cut.interruptions.extend(between.into_iter().chain(kept));
-            cut.syscalls.extend(calls);
-            for step in first..end {
-                cut.push(self.code_index(step), Value::of(self.rsp(step)));
-                cut.accesses.extend_from_slice(self.accesses(step));
-                cut.results.extend_from_slice(self.results(step));
-            }
+    /// About when the step was made; 0 when unknown.
+    pub fn time(&self, step: u32) -> u64 {
+        let at = (step / CLOCK_STEPS) as usize;
+        self.clock.get(at).copied().unwrap_or(0)
+    }
+
+    /// These stretches (first step, end) of windows, one behind the other; what ran between two of them counts as called over.
+    pub fn join(parts: &[(&Window, u32, u32)]) -> Window {
+        let mut joined = Window::default();
+        if let Some((last, ..)) = parts.last() {
+            joined.registers = last.registers;
+            joined.contradictions = last.contradictions;
+            joined.duration = last.duration;
         }
-        cut
+        // By address of the window: the new number of each of its instructions.
+        let mut numbers: FxHashMap<usize, Vec<u32>> = FxHashMap::default();
+        for &(window, first, end) in parts {
+            let key = std::ptr::from_ref(window) as usize;
+            let numbers = numbers
+                .entry(key)
+                .or_insert_with(|| joined.take_codes(&window.codes));
+            joined.push_stretch(window, (first, end), numbers);
+        }
+        joined
+    }
+
+    /// Also those that no step of the stretches executes: whatever wrote a register may have done so in between.
+    fn take_codes(&mut self, codes: &[Decoded]) -> Vec<u32> {
+        let number = |code: &Decoded| {
+            let likeness = FxBuildHasher.hash_one(code.instruction);
+            let next = self.codes.len() as u32;
+            let key = (code.pc(), likeness);
+            let number = *self.by_pc.entry(key).or_insert(next);
+            if number == next {
+                self.codes.push(code.clone());
+            }
+            number
+        };
+        codes.iter().map(number).collect()
+    }
+
+    fn push_stretch(&mut self, window: &Window, (first, end): (u32, u32), numbers: &[u32]) {
+        let begins = self.len();
+        let moved = |step: u32| begins + step - first;
+        let inside = |step: u32| (first..end).contains(&step);
+        let between = (begins > 0).then_some((begins, Interruption::CalledOver));
+        let kept = window.interruptions.iter().filter(|(at, _)| inside(*at));
+        let kept = kept.map(|(at, what)| (moved(*at), *what));
+        self.interruptions.extend(between.into_iter().chain(kept));
+        let calls = window.syscalls.iter().filter(|call| inside(call.step));
+        self.syscalls.extend(calls.map(|call| Syscall {
+            step: moved(call.step),
+            ..call.clone()
+        }));
+        for step in first..end {
+            let number = numbers[window.code_index(step) as usize];
+            self.push(number, Value::of(window.rsp(step)));
+            self.accesses.extend_from_slice(window.accesses(step));
+            self.results.extend_from_slice(window.results(step));
+        }
     }
 
     /// Drops all but the last `keep` steps.
@@ -239,6 +293,7 @@ impl Window {
             .steps
             .get(drop as usize)
             .map_or((0, 0), |s| (s.first_access, s.first_result));
+        self.clock.clear();
         self.steps.drain(..drop as usize);
         self.accesses.drain(..first_access as usize);
         self.results.drain(..first_result as usize);

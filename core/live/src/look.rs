@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use flagfinder_code::Names;
-use flagfinder_flags::{find_in_live_window, seen, Report, Seen, ThreadName};
+use flagfinder_flags::{
+    find_in_live_window, find_in_tasks, has_flag, seen, switches, Report, Seen, ThreadName, Window,
+};
 use flagfinder_step::{step_thread, Ended, Limits, StepError};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::memory::{Memory, NamedMemory};
 use crate::spin::refused;
@@ -17,6 +20,9 @@ pub const WALL: Duration = Duration::from_millis(2000);
 #[derive(Serialize)]
 pub struct Finding {
     report: Option<Report>,
+    /// What the thread did, if it has no flag but may run tasks that go on in other threads.
+    #[serde(skip)]
+    window: Option<Window>,
     gets_on: bool,
     steps: u64,
     pause_ms: f64,
@@ -29,6 +35,7 @@ impl Finding {
     pub fn failed(error: StepError) -> Finding {
         Finding {
             report: None,
+            window: None,
             gets_on: false,
             steps: 0,
             pause_ms: 0.0,
@@ -36,6 +43,29 @@ impl Finding {
             error: Some(format!("{} {}", error.found, error.fix)),
             errno: error.errno,
         }
+    }
+}
+
+/// What a helper hands to the command: the finding without its window, and that.
+impl Finding {
+    pub fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec(&self).unwrap_or_default();
+        if let Some(window) = self.window {
+            bytes.push(b'\n');
+            bytes.extend(serde_json::to_vec(&window).unwrap_or_default());
+        }
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> (Value, Option<Window>) {
+        let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
+        let finding = lines
+            .next()
+            .and_then(|line| serde_json::from_slice(line).ok());
+        let window = lines
+            .next()
+            .and_then(|line| serde_json::from_slice(line).ok());
+        (finding.unwrap_or_default(), window)
     }
 }
 
@@ -72,10 +102,13 @@ pub fn look(
         names,
     };
     let report = find_in_live_window(&stepped.window, names, ThreadName { tid, name }, &live);
+    let steps = u64::from(stepped.window.len());
+    let is_part = !has_flag(&report) && switches(&stepped.window);
     Ok(Finding {
         gets_on: report.gets_on,
         report: Some(report),
-        steps: u64::from(stepped.window.len()),
+        window: is_part.then_some(stepped.window),
+        steps,
         pause_ms: (stepped.pause.as_secs_f64() * 1e4).round() / 10.0,
         ended: match stepped.ended {
             Ended::Enough | Ended::Limit => String::new(),
@@ -87,4 +120,31 @@ pub fn look(
         error: None,
         errno: None,
     })
+}
+
+/// The flag of a task that none of these threads alone shows enough of, since its scheduler hands it from one to
+/// the other; and for which of them it is reported.
+pub fn look_at_tasks(
+    pid: u32,
+    parts: Vec<(ThreadName, Window)>,
+    names: &Names,
+    memory: &Memory,
+) -> Option<Report> {
+    if parts.len() < 2 {
+        return None;
+    }
+    let (threads, windows): (Vec<ThreadName>, Vec<Window>) = parts.into_iter().unzip();
+    let longest = (0..windows.len()).max_by_key(|&index| windows[index].len())?;
+    let live = NamedMemory { pid, memory, names };
+    let thread = threads[longest].clone();
+    let mut report = find_in_tasks(&windows, names, thread, &live)?;
+    let tids: Vec<String> = threads
+        .iter()
+        .map(|thread| thread.tid.to_string())
+        .collect();
+    report.notes.push(format!(
+        "put together from what threads {} did: a scheduler hands the task from one to the other",
+        tids.join(", ")
+    ));
+    Some(report)
 }

@@ -5,11 +5,11 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use flagfinder_code::{Names, NamesInput};
-use flagfinder_flags::LoopKind;
+use flagfinder_flags::{LoopKind, ThreadName, Verdict};
 use flagfinder_step::{places, stat_field, Helper, Limits, StepError};
 use serde_json::{json, Value};
 
-use crate::look::{look, Finding, WALL};
+use crate::look::{look, look_at_tasks, Finding, WALL};
 use crate::memory::Memory;
 use crate::order;
 use crate::owners::Owners;
@@ -111,7 +111,7 @@ pub fn spin(
         let names = &names;
         let helper = Helper::start(&title, move || {
             let found = look(pid, tid, name, &limits, names);
-            serde_json::to_vec(&found.unwrap_or_else(Finding::failed)).unwrap_or_default()
+            found.unwrap_or_else(Finding::failed).into_bytes()
         })?;
         helpers.push((tid, helper));
     }
@@ -150,21 +150,39 @@ pub fn spin(
             "{more} more blocked threads are not shown; --thread TID shows one"
         ));
     }
+    let patience = WALL + options.budget + Duration::from_secs(20);
     let mut denied = None;
+    let mut parts = Vec::new();
+    let mut seen = Vec::new();
     for (tid, helper) in helpers {
         let Some((activity, way)) = threads.iter().find(|(a, _)| a.tid == tid) else {
             continue;
         };
-        let finding: Value = helper
-            .result(WALL + options.budget + Duration::from_secs(20))
-            .map(|bytes| serde_json::from_slice(&bytes).unwrap_or(Value::Null))
-            .unwrap_or_else(|error| json!({ "error": error.to_string() }));
+        let (finding, window) = match helper.result(patience) {
+            Ok(bytes) => Finding::from_bytes(&bytes),
+            Err(error) => (json!({ "error": error.to_string() }), None),
+        };
         if let Some(errno) = finding["errno"].as_i64() {
             denied = denied.or(Some((tid, errno as i32)));
         }
+        let name = activity.name.clone();
+        parts.extend(window.map(|window| (ThreadName { tid, name }, window)));
+        seen.push((activity, way, finding));
+    }
+    let no_flag = |finding: &Value| finding["report"]["verdict"] == json!(Verdict::NoFlag);
+    if seen.iter().all(|(.., finding)| no_flag(finding)) {
+        let of_task = look_at_tasks(pid, parts, &names, &memory);
+        let tid = of_task
+            .as_ref()
+            .and_then(|report| Some(report.threads.spin.as_ref()?.tid));
+        if let Some((.., finding)) = seen.iter_mut().find(|(a, ..)| Some(a.tid) == tid) {
+            finding["report"] = json!(of_task);
+        }
+    }
+    for (activity, way, finding) in &seen {
         report
             .threads
-            .push(stepped(activity, way, &finding, &mut describer));
+            .push(stepped(activity, way, finding, &mut describer));
     }
     let any = report.threads.iter().any(|t| t.steps > 0);
     if let Some((tid, errno)) = denied.filter(|(_, errno)| !any && *errno == libc::EPERM) {

@@ -6,7 +6,7 @@ use flagfinder_flags::decoded::is_syscall;
 use flagfinder_flags::evaluator::Access;
 use flagfinder_flags::syscalls::outputs;
 use flagfinder_flags::value::{mask, Machine, Value};
-use flagfinder_flags::{Interruption, Syscall, Window};
+use flagfinder_flags::{Interruption, Syscall, Window, CLOCK_STEPS};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::Hasher;
@@ -254,6 +254,9 @@ impl Stepper {
 
     /// Opens the step at `before.rip`.
     fn begin(&mut self, tracee: &Tracee, before: &libc::user_regs_struct, code: u32) {
+        if self.window.len() % CLOCK_STEPS == 0 {
+            self.window.clock.push(monotonic());
+        }
         self.window.push(code, Value::of(before.rsp));
         registers::load(&mut self.machine, before);
         self.window.registers = self.machine.registers;
@@ -342,6 +345,17 @@ impl Stepper {
             written,
         });
     }
+}
+
+/// CLOCK_MONOTONIC, ns: the same for all helpers.
+fn monotonic() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills what it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn pushes_flags(instruction: &Instruction) -> bool {

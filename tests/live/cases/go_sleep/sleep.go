@@ -1,4 +1,4 @@
-// sleep: a goroutine sleeps for a millisecond until a worker's field says that it is ready; another one reads stdin and says so.
+// sleep: a goroutine sleeps for a millisecond, again and again, until a worker of a pool is ready; another one reads stdin and makes it so.
 package main
 
 import (
@@ -13,9 +13,13 @@ type worker struct {
 	ready atomic.Bool
 }
 
+type pool struct {
+	workers []*worker
+}
+
 //go:noinline
-func (w *worker) wait() (n int) {
-	for !w.ready.Load() {
+func (p *pool) wait(number int) (n int) {
+	for !p.workers[number].ready.Load() {
 		n++
 		time.Sleep(time.Millisecond)
 	}
@@ -23,11 +27,11 @@ func (w *worker) wait() (n int) {
 }
 
 func main() {
-	workers := make([]*worker, 4)
-	for i := range workers {
-		workers[i] = &worker{name: fmt.Sprint("worker ", i)}
+	p := &pool{}
+	for i := range 4 {
+		p.workers = append(p.workers, &worker{name: fmt.Sprint("worker ", i)})
 	}
-	w := workers[2]
+	w := p.workers[2]
 	fmt.Fprintf(os.Stderr, "FLAG address=%p size=4\n", &w.ready)
 	over := false
 	go func() {
@@ -40,7 +44,7 @@ func main() {
 	}()
 	n := 0
 	for !over {
-		n += w.wait()
+		n += p.wait(2)
 		w.ready.Store(false)
 	}
 	fmt.Println("finished", n > 0)
