@@ -28,7 +28,7 @@ func (p *pool) wait(number int) (n int) {
 
 func main() {
 	p := &pool{}
-	for i := range 4 {
+	for i := 0; i < 4; i++ {
 		p.workers = append(p.workers, &worker{name: fmt.Sprint("worker ", i)})
 	}
 	w := p.workers[2]
