@@ -9,7 +9,7 @@
 //!     }
 //! ```
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 use crate::decoded::{general, Decoded, MemoryReference, Operand, Resources, ALL_FLAGS, RSP};
 use crate::window::Window;
@@ -41,6 +41,10 @@ const RDX: u8 = 2;
 /// What a function may return something in.
 pub const RESULT: Resources = general(RAX) | general(RDX);
 
+/// What a called function must leave as it was: rbx, rbp, r12 to r15.
+pub const KEPT: Resources =
+    general(3) | general(5) | general(12) | general(13) | general(14) | general(15);
+
 /// What an instruction leaves behind it.
 pub struct Effect {
     pub writes: Resources,
@@ -48,6 +52,10 @@ pub struct Effect {
     pub stores: bool,
     /// It leaves the function: a return, or a jump to another function.
     pub returns: bool,
+    /// It leaves it for another function, which returns in its place.
+    pub hands_over: bool,
+    /// The number that it sets the register of a function's result to.
+    pub sets_result: Option<u64>,
     /// To and from which register it copies.
     pub copies: Option<(u8, u8)>,
 }
@@ -72,6 +80,7 @@ impl Effect {
             }
             _ => None,
         };
+        let hands_over = flow == FlowControl::UnconditionalBranch && !inside;
         let mut memory = decoded.memory.iter();
         Effect {
             // Of a call its result; no compiler relies on what else it leaves.
@@ -80,10 +89,24 @@ impl Effect {
                 false => decoded.writes & !ALL_FLAGS & !general(RSP),
             },
             stores: !calls && memory.any(|memory| memory.write && !on_stack(memory)),
-            returns: flow == FlowControl::Return
-                || flow == FlowControl::UnconditionalBranch && !inside,
+            returns: flow == FlowControl::Return || hands_over,
+            hands_over,
+            sets_result: sets_result(instruction),
             copies,
         }
+    }
+}
+
+/// `xor eax, eax` and `mov eax, 1`.
+fn sets_result(instruction: &Instruction) -> Option<u64> {
+    let is_result = instruction.op_count() == 2
+        && instruction.op0_kind() == OpKind::Register
+        && matches!(instruction.op0_register(), Register::EAX | Register::RAX);
+    match instruction.mnemonic() {
+        _ if !is_result => None,
+        Mnemonic::Xor if instruction.op1_register() == instruction.op0_register() => Some(0),
+        Mnemonic::Mov => instruction.try_immediate(1).ok(),
+        _ => None,
     }
 }
 

@@ -108,13 +108,15 @@ impl Outside {
                 "the normal run goes the other way at this branch".into(),
             ));
         }
-        if let Some(way) = self.other_ways.get(&pc) {
-            let by_itself = self.changes.iter().any(|change| change.branch == pc);
+        let by_itself = self.changes.iter().any(|change| change.branch == pc);
+        let way = self.other_ways.get(&pc);
+        if let Some(way) = way.filter(|&way| by_itself || *way != OtherWay::Decides) {
             let (by, why) = match way {
                 _ if by_itself => (
                     0.0,
                     "on its other way the thread itself would change what ends the loop",
                 ),
+                OtherWay::Decides => return None,
                 OtherWay::Stays => (-0.3, "its other way stays in the loop: it skips something"),
                 OtherWay::Tests => (-0.1, "its other way leads to another test before it leaves"),
                 OtherWay::Dies => (-0.2, "its other way never returns: a check that failed"),

@@ -47,7 +47,8 @@ pub fn changes(
         .map(|step| window.pc(step))
         .collect();
     for (index, exit) in analysis.exits.iter().enumerate() {
-        if other_ways.get(&window.pc(exit.step)) != Some(&OtherWay::Stays) {
+        let way = other_ways.get(&window.pc(exit.step));
+        if !matches!(way, Some(OtherWay::Stays | OtherWay::Decides)) {
             continue;
         }
         let mut registers = [Value::UNKNOWN; 16];

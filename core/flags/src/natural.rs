@@ -24,7 +24,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
 use crate::condition::Condition;
-use crate::effects::{is_dead, Effect, Kept, RAX, REACH, RESULT};
+use crate::decoded::{general, Resources, ALL_FLAGS};
+use crate::effects::{is_dead, Effect, Kept, KEPT, RAX, REACH, RESULT};
 use crate::endings;
 use crate::position::register_before;
 use crate::slice::Exit;
@@ -43,6 +44,8 @@ pub enum OtherWay {
     Stays,
     /// To another test, which may leave the loop.
     Tests,
+    /// Back into the loop, with something that an exit tests later.
+    Decides,
     /// To the function's return with an error: negative.
     Fails,
     /// To a function that never returns.
@@ -86,7 +89,10 @@ pub fn other_ways(
         {
             Some(OtherWay::Reports)
         } else {
-            function.other_way(exit, window, analysis)
+            let dies = |pc| endings::never_returns(pc, names, read);
+            let way = function.other_way(exit, window, analysis, &dies);
+            let same = || is_called(exit, window, analysis) && function.answers_alike(exit, window);
+            way.or_else(|| same().then_some(OtherWay::Skips))
         };
         if let Some(way) = way {
             found.insert(pc, way);
@@ -113,29 +119,30 @@ const SHORT_WAY: usize = 32;
 fn returns_the_same(window: &Window, exit: &Exit, read: &ReadCode) -> bool {
     const LOW: u64 = 0xff;
     const INT: u64 = 0xffff_ffff;
-    let rsp = window.rsp(exit.step);
-    let known = |end: u32| {
-        (0..end)
-            .rev()
-            .find(|&step| window.results(step).iter().any(|(r, _)| *r == RAX))
-            .and_then(|step| {
-                let result = window.result(step, RAX);
-                result.get(64).or(result.get(32)).or(result.get(8))
-            })
+    let otherwise = returned(exit.other, result_before(window, exit.step), read);
+    let (Some((_, now)), Some(otherwise)) = (answer(exit, window), otherwise) else {
+        return false;
     };
+    now & LOW == otherwise & LOW || is_error(now & INT) && is_error(otherwise & INT)
+}
+
+/// Where the function in which the exit lies returned, and what.
+fn answer(exit: &Exit, window: &Window) -> Option<(u32, u64)> {
+    let rsp = window.rsp(exit.step);
     let is_return = |&step: &u32| {
         let ends = window.code(step).instruction.flow_control() == FlowControl::Return;
         ends && window.rsp(step) >= rsp
     };
-    let Some(ending) = (exit.step..window.len()).find(is_return) else {
-        return false;
-    };
-    let now = known(ending);
-    let otherwise = returned(exit.other, known(exit.step), read);
-    let (Some(now), Some(otherwise)) = (now, otherwise) else {
-        return false;
-    };
-    now & LOW == otherwise & LOW || is_error(now & INT) && is_error(otherwise & INT)
+    let ending = (exit.step..window.len()).find(is_return)?;
+    Some((ending, result_before(window, ending)?))
+}
+
+/// What `rax` holds before the step.
+fn result_before(window: &Window, end: u32) -> Option<u64> {
+    let mut before = (0..end).rev();
+    let step = before.find(|&step| window.results(step).iter().any(|(r, _)| *r == RAX))?;
+    let result = window.result(step, RAX);
+    result.get(64).or(result.get(32)).or(result.get(8))
 }
 
 /// What the way from `pc` straight to a return returns, where `rax` is known to begin with.
@@ -275,7 +282,13 @@ impl Function {
     /// The innermost loop that holds all that was executed in the frame lies around `other`
     /// as well, which leads on into the middle of it. (Where it leads to the loop's header
     /// only, that may be the header of a loop around this one too.)
-    fn other_way(&self, exit: &Exit, window: &Window, analysis: &Analysis) -> Option<OtherWay> {
+    fn other_way(
+        &self,
+        exit: &Exit,
+        window: &Window,
+        analysis: &Analysis,
+        dies: &dyn Fn(u64) -> bool,
+    ) -> Option<OtherWay> {
         let (rsp, other) = (window.rsp(exit.step), exit.other);
         let own = |pc: &u64| (self.start..self.end).contains(pc);
         if !own(&other) || rsp == 0 {
@@ -305,7 +318,48 @@ impl Function {
             }
             return self.skips(exit, other, window, &executed);
         };
-        self.beyond((other - self.start) as u32, innermost, &executed)
+        let other = (other - self.start) as u32;
+        let way = self.beyond(other, innermost, &executed, dies);
+        let stays = way == Some(OtherWay::Stays);
+        if stays && self.decides_later(exit, other, window, analysis, &executed) {
+            return Some(OtherWay::Decides);
+        }
+        way
+    }
+
+    /// The way from `other` comes back to what was executed: does a later exit test what that way leaves in a register?
+    /// (`item = list.len ? pop(list) : NONE; unlock(list); if (item != NONE) break;`)
+    fn decides_later(
+        &self,
+        exit: &Exit,
+        other: u32,
+        window: &Window,
+        analysis: &Analysis,
+        executed: &FxHashSet<u32>,
+    ) -> bool {
+        let mut left: Resources = 0;
+        let mut joins = FxHashSet::default();
+        let mut seen = FxHashSet::default();
+        let mut work = vec![other];
+        while let Some(node) = work.pop() {
+            if executed.contains(&node) {
+                joins.insert(self.start + u64::from(node));
+            } else if seen.insert(node) {
+                left |= self.effects.get(&node).map_or(0, |effect| effect.writes);
+                work.extend(self.edges.get(&node).into_iter().flatten());
+            }
+        }
+        let rsp = window.rsp(exit.step);
+        let later = exit.step + 1..window.len().min(exit.step + REACH);
+        let is_join = |&step: &u32| joins.contains(&window.pc(step)) && window.rsp(step) == rsp;
+        let Some(join) = later.clone().find(is_join) else {
+            return false;
+        };
+        let branches = analysis.exits.iter().filter(|one| !one.ends_scan);
+        let exits: FxHashSet<(u64, u64)> = branches
+            .map(|one| (window.pc(one.step), window.rsp(one.step)))
+            .collect();
+        is_tested(window, join..later.end, rsp, left, &exits)
     }
 
     /// In a function that the loop calls: does the way from `other` lead nowhere but back to what was executed
@@ -404,6 +458,44 @@ impl Function {
         }
     }
 
+    /// Does the function return one and the same number on all ways from the exit's other, the one that it returned?
+    /// (`if (log) print(..); return false;`. What it stores on the way is not known.)
+    fn answers_alike(&self, exit: &Exit, window: &Window) -> bool {
+        if !(self.start..self.end).contains(&exit.other) {
+            return false;
+        }
+        let Some((ending, answer)) = answer(exit, window) else {
+            return false;
+        };
+        if !(self.start..self.end).contains(&window.pc(ending)) {
+            return false;
+        }
+        let mut seen: FxHashSet<(u32, Option<u64>)> = FxHashSet::default();
+        let mut work = vec![((exit.other - self.start) as u32, None)];
+        let mut returns = false;
+        while let Some((node, mut result)) = work.pop() {
+            if !seen.insert((node, result)) {
+                continue;
+            }
+            let Some(effect) = self.effects.get(&node) else {
+                return false;
+            };
+            if effect.writes & general(RAX) != 0 {
+                result = effect.sets_result;
+            }
+            if effect.returns {
+                if effect.hands_over || result != Some(answer) {
+                    return false;
+                }
+                returns = true;
+                continue;
+            }
+            let next = self.edges.get(&node).map_or(&[][..], Vec::as_slice);
+            work.extend(next.iter().map(|&next| (next, result)));
+        }
+        returns
+    }
+
     /// Does the way from `other` come to an atomic that no iteration made, before it comes to another test?
     fn takes_at_once(&self, other: u32, around: &Loop, executed: &FxHashSet<u32>) -> bool {
         let mut node = other;
@@ -422,7 +514,13 @@ impl Function {
         false
     }
 
-    fn beyond(&self, other: u32, around: &Loop, executed: &FxHashSet<u32>) -> Option<OtherWay> {
+    fn beyond(
+        &self,
+        other: u32,
+        around: &Loop,
+        executed: &FxHashSet<u32>,
+        dies: &dyn Fn(u64) -> bool,
+    ) -> Option<OtherWay> {
         let mut node = other;
         for _ in 0..self.edges.len() {
             match self.edges.get(&node).map(Vec::as_slice) {
@@ -440,7 +538,8 @@ impl Function {
         let (mut comes_back, mut leaves) = (false, false);
         while let Some(node) = work.pop() {
             if !around.contains(node) {
-                leaves = true;
+                // A check that fails is no way out.
+                leaves = leaves || !dies(self.start + u64::from(node));
                 continue;
             }
             if around.headers.contains(&node) || !seen.insert(node) {
@@ -458,6 +557,47 @@ impl Function {
             (false, false) => None,
         }
     }
+}
+
+/// Does one of the `exits` (address, stack pointer) test what one of these registers holds in the frame where the steps begin?
+fn is_tested(
+    window: &Window,
+    steps: std::ops::Range<u32>,
+    rsp: u64,
+    mut held: Resources,
+    exits: &FxHashSet<(u64, u64)>,
+) -> bool {
+    // The flags come from a test of such a register.
+    let mut tests = false;
+    for step in steps {
+        if held == 0 && !tests {
+            return false;
+        }
+        if window.rsp(step) != rsp {
+            // What is called may use what it does not have to keep.
+            held &= KEPT;
+            tests = false;
+            continue;
+        }
+        let code = window.code(step);
+        let instruction = &code.instruction;
+        if instruction.flow_control() == FlowControl::ConditionalBranch {
+            if tests && exits.contains(&(window.pc(step), rsp)) {
+                return true;
+            }
+            continue;
+        }
+        if code.writes & ALL_FLAGS != 0 {
+            let compares = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
+            tests = compares && code.reads & held != 0;
+        }
+        let copies = instruction.mnemonic() == Mnemonic::Mov && code.reads & held != 0;
+        held &= !code.writes;
+        if copies && code.memory.is_empty() {
+            held |= code.writes;
+        }
+    }
+    false
 }
 
 #[cfg(test)]

@@ -29,6 +29,18 @@ pub struct Exit {
     pub ends_scan: bool,
 }
 
+impl Exit {
+    /// Words and system calls that enter it, each once, however often it is read on the way.
+    pub fn words(&self, window: &Window) -> usize {
+        let place = |source: &Source| match *source {
+            Source::Load { step, access, .. } => window.accesses(step)[usize::from(access)].address,
+            Source::Syscall { step } => Some(window.pc(step)),
+        };
+        let places: FxHashSet<Option<u64>> = self.sources.iter().map(place).collect();
+        places.len()
+    }
+}
+
 /// What an exit depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {

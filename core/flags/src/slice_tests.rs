@@ -189,3 +189,35 @@ fn a_count_that_ends_at_once_is_a_count() {
     assert_eq!(counted(&[0x48, 0x83, 0xc0, 0x08]), 1);
     assert_eq!(counted(&[0x0f, 0x1f, 0x40, 0x00]), 0, "nothing is counted");
 }
+
+#[test]
+fn a_word_that_is_read_again_and_again_enters_once() {
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    let read = |address| Access {
+        address: Some(address),
+        bytes: 8,
+        write: false,
+        value: Value::of(1),
+    };
+    for address in [BOUND, BOUND, BOUND + 8] {
+        let mut decoder = Decoder::with_ip(64, CMP.1, CMP.0, DecoderOptions::NONE);
+        let index = window.intern(&decoder.decode(), 0, &mut factory);
+        window.push(index, Value::of(0x7000));
+        window.push_access(read(address));
+    }
+    let load = |step| Source::Load {
+        step,
+        access: 0,
+        address_only: true,
+    };
+    let exit = Exit {
+        step: 0,
+        taken: false,
+        other: 0,
+        sources: (0..3).map(load).collect(),
+        induction: false,
+        ends_scan: false,
+    };
+    assert_eq!(exit.words(&window), 2);
+}
