@@ -15,6 +15,7 @@
 //! it. Blind spots: functions of unknown extent; jump tables beyond the targets that were seen.
 
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 
 use flagfinder_code::{Graph, Loop, Loops, Names};
 use iced_x86::{
@@ -65,6 +66,7 @@ pub fn other_ways(
 ) -> FxHashMap<u64, OtherWay> {
     let mut functions: FxHashMap<u64, Option<Function>> = FxHashMap::default();
     let mut found = FxHashMap::default();
+    let mut decided: FxHashMap<u64, Vec<u64>> = FxHashMap::default();
     for exit in analysis.exits.iter().filter(|exit| !exit.ends_scan) {
         let pc = window.pc(exit.step);
         let Some((start, end)) = names.function(pc).filter(|(s, e)| e - s <= LONGEST) else {
@@ -94,11 +96,41 @@ pub fn other_ways(
             let same = || is_called(exit, window, analysis) && function.answers_alike(exit, window);
             way.or_else(|| same().then_some(OtherWay::Skips))
         };
+        if way == Some(OtherWay::Stays) {
+            let later = function.tested_later(exit, window, analysis);
+            decided.insert(pc, later);
+        }
         if let Some(way) = way {
             found.insert(pc, way);
         }
     }
+    decide(&mut found, decided);
     found
+}
+
+/// Ways that stay in the loop, with what leads out of it later, decide something. `decided`: the exits that test it, by way.
+fn decide(found: &mut FxHashMap<u64, OtherWay>, mut decided: FxHashMap<u64, Vec<u64>>) {
+    let leads_out = |found: &FxHashMap<u64, OtherWay>, exit: &u64| {
+        matches!(
+            found.get(exit),
+            None | Some(OtherWay::Tests | OtherWay::Decides)
+        )
+    };
+    loop {
+        let decides = |exits: &Vec<u64>| exits.iter().any(|exit| leads_out(found, exit));
+        let more: Vec<u64> = decided
+            .iter()
+            .filter(|(_, exits)| decides(exits))
+            .map(|(branch, _)| *branch)
+            .collect();
+        if more.is_empty() {
+            return;
+        }
+        for branch in more {
+            decided.remove(&branch);
+            found.insert(branch, OtherWay::Decides);
+        }
+    }
 }
 
 /// Does the exit lie in a function that the loop calls?
@@ -294,14 +326,7 @@ impl Function {
         if !own(&other) || rsp == 0 {
             return None;
         }
-        let last = analysis.spin.starts.len().saturating_sub(4);
-        let steps = analysis.spin.starts[last]..analysis.spin.end;
-        let executed: FxHashSet<u32> = steps
-            .filter(|&step| window.rsp(step) == rsp)
-            .map(|step| window.pc(step))
-            .filter(own)
-            .map(|pc| (pc - self.start) as u32)
-            .collect();
+        let executed = self.executed(rsp, window, analysis);
         let holds_all = |l: &&Loop| executed.iter().all(|node| l.contains(*node));
         let around = self.loops.all().iter().filter(holds_all);
         let Some(innermost) = around.max_by_key(|l| l.depth) else {
@@ -316,31 +341,23 @@ impl Function {
             if self.turns_back(other, &before, &executed) {
                 return Some(OtherWay::Stays);
             }
-            return self.skips(exit, other, window, &executed);
+            return self.skips(exit, other, window, &executed, dies);
         };
-        let other = (other - self.start) as u32;
-        let way = self.beyond(other, innermost, &executed, dies);
-        let stays = way == Some(OtherWay::Stays);
-        if stays && self.decides_later(exit, other, window, analysis, &executed) {
-            return Some(OtherWay::Decides);
-        }
-        way
+        self.beyond((other - self.start) as u32, innermost, &executed, dies)
     }
 
-    /// The way from `other` comes back to what was executed: does a later exit test what that way leaves in a register?
+    /// Addresses of the exits that test what the exit's other way leaves in registers when it comes back to what was executed.
     /// (`item = list.len ? pop(list) : NONE; unlock(list); if (item != NONE) break;`)
-    fn decides_later(
-        &self,
-        exit: &Exit,
-        other: u32,
-        window: &Window,
-        analysis: &Analysis,
-        executed: &FxHashSet<u32>,
-    ) -> bool {
+    fn tested_later(&self, exit: &Exit, window: &Window, analysis: &Analysis) -> Vec<u64> {
+        let own = |pc: &u64| (self.start..self.end).contains(pc);
+        if !own(&exit.other) {
+            return Vec::new();
+        }
+        let executed = self.executed(window.rsp(exit.step), window, analysis);
         let mut left: Resources = 0;
         let mut joins = FxHashSet::default();
         let mut seen = FxHashSet::default();
-        let mut work = vec![other];
+        let mut work = vec![(exit.other - self.start) as u32];
         while let Some(node) = work.pop() {
             if executed.contains(&node) {
                 joins.insert(self.start + u64::from(node));
@@ -353,13 +370,25 @@ impl Function {
         let later = exit.step + 1..window.len().min(exit.step + REACH);
         let is_join = |&step: &u32| joins.contains(&window.pc(step)) && window.rsp(step) == rsp;
         let Some(join) = later.clone().find(is_join) else {
-            return false;
+            return Vec::new();
         };
         let branches = analysis.exits.iter().filter(|one| !one.ends_scan);
         let exits: FxHashSet<(u64, u64)> = branches
             .map(|one| (window.pc(one.step), window.rsp(one.step)))
             .collect();
-        is_tested(window, join..later.end, rsp, left, &exits)
+        tests(window, join..later.end, rsp, left, &exits)
+    }
+
+    /// What the last iterations executed in the frame.
+    fn executed(&self, rsp: u64, window: &Window, analysis: &Analysis) -> FxHashSet<u32> {
+        let last = analysis.spin.starts.len().saturating_sub(4);
+        let steps = analysis.spin.starts[last]..analysis.spin.end;
+        steps
+            .filter(|&step| window.rsp(step) == rsp)
+            .map(|step| window.pc(step))
+            .filter(|pc| (self.start..self.end).contains(pc))
+            .map(|pc| (pc - self.start) as u32)
+            .collect()
     }
 
     /// In a function that the loop calls: does the way from `other` lead nowhere but back to what was executed
@@ -389,6 +418,7 @@ impl Function {
         other: u32,
         window: &Window,
         executed: &FxHashSet<u32>,
+        dies: &dyn Fn(u64) -> bool,
     ) -> Option<OtherWay> {
         let mut kept = Kept::default();
         let mut joins: FxHashSet<Option<u32>> = FxHashSet::default();
@@ -409,6 +439,11 @@ impl Function {
             let next = self.edges.get(&node).map_or(&[][..], Vec::as_slice);
             if next.len() > 1 {
                 kept.is_straight = false;
+                // A check that fails leads nowhere.
+                let lives = |node: &&u32| !dies(self.start + u64::from(**node));
+                kept.follow(effect);
+                work.extend(next.iter().filter(lives));
+                continue;
             }
             if effect.returns {
                 joins.insert(None);
@@ -559,37 +594,39 @@ impl Function {
     }
 }
 
-/// Does one of the `exits` (address, stack pointer) test what one of these registers holds in the frame where the steps begin?
-fn is_tested(
+/// Those of the `exits` (address, stack pointer) that test what one of these registers holds in the frame where the steps
+/// begin, by address.
+fn tests(
     window: &Window,
-    steps: std::ops::Range<u32>,
+    steps: Range<u32>,
     rsp: u64,
     mut held: Resources,
     exits: &FxHashSet<(u64, u64)>,
-) -> bool {
+) -> Vec<u64> {
+    let mut found = Vec::new();
     // The flags come from a test of such a register.
-    let mut tests = false;
+    let mut tested = false;
     for step in steps {
-        if held == 0 && !tests {
-            return false;
+        if held == 0 && !tested {
+            break;
         }
         if window.rsp(step) != rsp {
             // What is called may use what it does not have to keep.
             held &= KEPT;
-            tests = false;
+            tested = false;
             continue;
         }
         let code = window.code(step);
         let instruction = &code.instruction;
         if instruction.flow_control() == FlowControl::ConditionalBranch {
-            if tests && exits.contains(&(window.pc(step), rsp)) {
-                return true;
+            if tested && exits.contains(&(window.pc(step), rsp)) {
+                found.push(window.pc(step));
             }
             continue;
         }
         if code.writes & ALL_FLAGS != 0 {
             let compares = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
-            tests = compares && code.reads & held != 0;
+            tested = compares && code.reads & held != 0;
         }
         let copies = instruction.mnemonic() == Mnemonic::Mov && code.reads & held != 0;
         held &= !code.writes;
@@ -597,7 +634,7 @@ fn is_tested(
             held |= code.writes;
         }
     }
-    false
+    found
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ fn tests_r14(code: &[(u64, &[u8])]) -> bool {
     }
     let end = window.len();
     let exits = [(window.pc(end - 1), FRAME)].into_iter().collect();
-    is_tested(&window, 0..end, FRAME, general(14), &exits)
+    !tests(&window, 0..end, FRAME, general(14), &exits).is_empty()
 }
 
 #[test]
@@ -114,11 +114,9 @@ fn what_the_other_way_leaves_may_be_tested_later() {
     assert!(!tests_r14(&[test, other]));
 }
 
-/// Does a function that tested something and returned 0 return 0 behind this code, too, on the other way of that test?
-fn answers_alike(other: &[u8]) -> bool {
+/// A function of this code, of which the first `executed` bytes were executed, in one frame; the register of results is 0 behind `zeroed`.
+fn function(code: &[u8], executed: usize, zeroed: usize) -> (Function, Window) {
     const START: u64 = 0x1000;
-    // test cl, cl; jne 5; xor eax, eax; ret; then the other way
-    let code = [&[0x84, 0xc9, 0x75, 0x03, 0x31, 0xc0, 0xc3], other].concat();
     let mut window = Window::default();
     let mut factory = InstructionInfoFactory::new();
     let mut function = Function {
@@ -135,28 +133,58 @@ fn answers_alike(other: &[u8]) -> bool {
         let instruction = Decoder::with_ip(64, &code[at..], pc, DecoderOptions::NONE).decode();
         let next = at + instruction.len();
         let effect = Effect::of(&instruction, false, &mut factory);
-        if !effect.returns {
-            function.edges.insert(at as u32, vec![next as u32]);
-        }
+        let branches = instruction.flow_control() == FlowControl::ConditionalBranch;
+        let ends = effect.returns || instruction.flow_control() == FlowControl::Exception;
+        let target = branches.then(|| (instruction.near_branch_target() - START) as u32);
+        let nexts = (!ends).then_some(next as u32).into_iter().chain(target);
+        function.edges.insert(at as u32, nexts.collect());
         function.effects.insert(at as u32, effect);
-        if at < 7 {
+        if at < executed {
             let index = window.intern(&instruction, 0, &mut factory);
             window.push(index, Value::of(0x7000));
         }
-        if at == 4 {
+        if at == zeroed {
             window.push_result(RAX, Value::of(0));
         }
         at = next;
     }
-    let exit = Exit {
+    (function, window)
+}
+
+/// The exit at the second instruction, which would lead behind the first 7 bytes.
+fn second(other: u64) -> Exit {
+    Exit {
         step: 1,
         taken: false,
-        other: START + 7,
+        other,
         sources: Vec::new(),
         induction: false,
         ends_scan: false,
+    }
+}
+
+/// Does a function that tested something and returned 0 return 0 behind this code, too, on the other way of that test?
+fn answers_alike(other: &[u8]) -> bool {
+    // test cl, cl; jne 5; xor eax, eax; ret; then the other way
+    let code = [&[0x84, 0xc9, 0x75, 0x03, 0x31, 0xc0, 0xc3], other].concat();
+    let (function, window) = function(&code, 7, 4);
+    function.answers_alike(&second(0x1007), &window)
+}
+
+#[test]
+fn what_only_checks_something_more_skips_it() {
+    // test cl, cl; jne 5; xor eax, eax; ret; the other way: test dl, dl; je back; ud2
+    let code = [
+        0x84, 0xc9, 0x75, 0x03, 0x31, 0xc0, 0xc3, 0x84, 0xd2, 0x74, 0xf9, 0x0f, 0x0b,
+    ];
+    let (function, window) = function(&code, 7, 4);
+    let executed = [0, 2, 4, 6].into_iter().collect();
+    let way = |dies: bool| {
+        let dies = |pc: u64| dies && pc == 0x100b;
+        function.skips(&second(0x1007), 7, &window, &executed, &dies)
     };
-    function.answers_alike(&exit, &window)
+    assert_eq!(way(true), Some(OtherWay::Skips));
+    assert_eq!(way(false), None);
 }
 
 #[test]
@@ -169,5 +197,21 @@ fn a_function_that_always_answers_alike_tells_nothing() {
     assert!(
         !way(&[0x31, 0xc0, 0xe9, 0, 0x10, 0, 0]),
         "what another function returns"
+    );
+}
+
+#[test]
+fn what_is_tested_later_must_lead_out() {
+    let mut found = FxHashMap::default();
+    for branch in [1, 2, 3, 4, 5] {
+        found.insert(branch, OtherWay::Stays);
+    }
+    // 9 leads out; 4 and 5 test nothing that does.
+    let tested = [(1, vec![2]), (2, vec![9]), (3, vec![4]), (5, vec![5])];
+    decide(&mut found, tested.into_iter().collect());
+    let decides = |branch: u64| found[&branch] == OtherWay::Decides;
+    assert_eq!(
+        [1, 2, 3, 4, 5].map(decides),
+        [true, true, false, false, false]
     );
 }
