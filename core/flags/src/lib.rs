@@ -34,6 +34,7 @@ mod idle_call;
 mod instead;
 mod interpreter;
 mod lately;
+mod later;
 mod live;
 mod look_again;
 mod naming;

@@ -15,7 +15,6 @@
 //! it. Blind spots: functions of unknown extent; jump tables beyond the targets that were seen.
 
 use std::collections::hash_map::Entry;
-use std::ops::Range;
 
 use flagfinder_code::{Graph, Loop, Loops, Names};
 use iced_x86::{
@@ -25,9 +24,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
 use crate::condition::Condition;
-use crate::decoded::{general, Resources, ALL_FLAGS};
-use crate::effects::{is_dead, Effect, Kept, KEPT, RAX, REACH, RESULT};
+use crate::decoded::{general, Resources};
+use crate::effects::{is_dead, Effect, Kept, RAX, REACH, RESULT};
 use crate::endings;
+use crate::later;
 use crate::position::register_before;
 use crate::slice::Exit;
 use crate::window::Window;
@@ -104,33 +104,8 @@ pub fn other_ways(
             found.insert(pc, way);
         }
     }
-    decide(&mut found, decided);
+    later::decide(&mut found, decided);
     found
-}
-
-/// Ways that stay in the loop, with what leads out of it later, decide something. `decided`: the exits that test it, by way.
-fn decide(found: &mut FxHashMap<u64, OtherWay>, mut decided: FxHashMap<u64, Vec<u64>>) {
-    let leads_out = |found: &FxHashMap<u64, OtherWay>, exit: &u64| {
-        matches!(
-            found.get(exit),
-            None | Some(OtherWay::Tests | OtherWay::Decides)
-        )
-    };
-    loop {
-        let decides = |exits: &Vec<u64>| exits.iter().any(|exit| leads_out(found, exit));
-        let more: Vec<u64> = decided
-            .iter()
-            .filter(|(_, exits)| decides(exits))
-            .map(|(branch, _)| *branch)
-            .collect();
-        if more.is_empty() {
-            return;
-        }
-        for branch in more {
-            decided.remove(&branch);
-            found.insert(branch, OtherWay::Decides);
-        }
-    }
 }
 
 /// Does the exit lie in a function that the loop calls?
@@ -376,7 +351,7 @@ impl Function {
         let exits: FxHashSet<(u64, u64)> = branches
             .map(|one| (window.pc(one.step), window.rsp(one.step)))
             .collect();
-        tests(window, join..later.end, rsp, left, &exits)
+        later::tests(window, join..later.end, rsp, left, &exits)
     }
 
     /// What the last iterations executed in the frame.
@@ -592,49 +567,6 @@ impl Function {
             (false, false) => None,
         }
     }
-}
-
-/// Those of the `exits` (address, stack pointer) that test what one of these registers holds in the frame where the steps
-/// begin, by address.
-fn tests(
-    window: &Window,
-    steps: Range<u32>,
-    rsp: u64,
-    mut held: Resources,
-    exits: &FxHashSet<(u64, u64)>,
-) -> Vec<u64> {
-    let mut found = Vec::new();
-    // The flags come from a test of such a register.
-    let mut tested = false;
-    for step in steps {
-        if held == 0 && !tested {
-            break;
-        }
-        if window.rsp(step) != rsp {
-            // What is called may use what it does not have to keep.
-            held &= KEPT;
-            tested = false;
-            continue;
-        }
-        let code = window.code(step);
-        let instruction = &code.instruction;
-        if instruction.flow_control() == FlowControl::ConditionalBranch {
-            if tested && exits.contains(&(window.pc(step), rsp)) {
-                found.push(window.pc(step));
-            }
-            continue;
-        }
-        if code.writes & ALL_FLAGS != 0 {
-            let compares = matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
-            tested = compares && code.reads & held != 0;
-        }
-        let copies = instruction.mnemonic() == Mnemonic::Mov && code.reads & held != 0;
-        held &= !code.writes;
-        if copies && code.memory.is_empty() {
-            held |= code.writes;
-        }
-    }
-    found
 }
 
 #[cfg(test)]

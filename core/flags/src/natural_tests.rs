@@ -64,7 +64,7 @@ fn a_check_on_the_other_way_is_no_way_out() {
     let function = Function {
         start: 0x1000,
         end: 0x1010,
-        loops: Loops::new(&Graph::new(0, edges.into_iter())),
+        loops: Loops::new(&Graph::new(0, edges)),
         edges: successors,
         atomics: FxHashSet::default(),
         effects: FxHashMap::default(),
@@ -95,7 +95,7 @@ fn tests_r14(code: &[(u64, &[u8])]) -> bool {
     }
     let end = window.len();
     let exits = [(window.pc(end - 1), FRAME)].into_iter().collect();
-    !tests(&window, 0..end, FRAME, general(14), &exits).is_empty()
+    !later::tests(&window, 0..end, FRAME, general(14), &exits).is_empty()
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn function(code: &[u8], executed: usize, zeroed: usize) -> (Function, Window) {
     let mut function = Function {
         start: START,
         end: START + code.len() as u64,
-        loops: Loops::new(&Graph::new(0, [(0, 2)].into_iter())),
+        loops: Loops::new(&Graph::new(0, [(0, 2)])),
         edges: FxHashMap::default(),
         atomics: FxHashSet::default(),
         effects: FxHashMap::default(),
@@ -208,7 +208,7 @@ fn what_is_tested_later_must_lead_out() {
     }
     // 9 leads out; 4 and 5 test nothing that does.
     let tested = [(1, vec![2]), (2, vec![9]), (3, vec![4]), (5, vec![5])];
-    decide(&mut found, tested.into_iter().collect());
+    later::decide(&mut found, tested.into_iter().collect());
     let decides = |branch: u64| found[&branch] == OtherWay::Decides;
     assert_eq!(
         [1, 2, 3, 4, 5].map(decides),
