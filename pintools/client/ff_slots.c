@@ -6,7 +6,7 @@
  *     leave, lods, xchg, xadd, cmpxchg): that register, after the instruction.
  *  3. Other loads of 1, 2, 4 or 8 bytes (ALU, cmp, test, cmov, push, jmp, call, shifts, mul, movs,
  *     cmps, scas, narrow vector loads): the memory, before the instruction.
- *     None for ret, popf, iret, bit tests with a register index, gathers, vectors over 8 bytes, x87.
+ *     None for prefetches, ret, popf, iret, bit tests with a register index, gathers, vectors over 8 bytes, x87.
  *  4. General registers written by an instruction outside the plain integer set below: each
  *     register, whole, after the instruction: rdtsc(p), cpuid, xgetbv, rdrand, rdseed, rdpid,
  *     rdpmc, rdfsbase, rdgsbase, sgdt and kin, vector to general moves (movd, movq, pextr,
@@ -242,7 +242,9 @@ static bool has_no_load_slot(instr_t *instr)
         }
         return false;
     default:
-        return !instr_reads_memory(instr) || instr_is_gather(instr) || instr_is_floating(instr);
+        /* A prefetch may name any address: it never faults, as a load of it would. */
+        return !instr_reads_memory(instr) || instr_is_prefetch(instr) || instr_is_gather(instr) ||
+               instr_is_floating(instr);
     }
 }
 

@@ -57,7 +57,7 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
     ("source", "what"),
     [
         *(("signals.c", what) for what in ("timers", "woken", "interrupted", "undisturbed", "ignored", "newborn")),
-        *(("edges.c", what) for what in ("returned", "forks", "closed")),
+        *(("edges.c", what) for what in ("returned", "forks", "closed", "prefetched")),
     ],
 )
 @pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])

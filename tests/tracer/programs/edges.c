@@ -1,4 +1,4 @@
-/* What tracers get wrong about calls, forks and descriptors; argv[1] chooses. Prints "ok". */
+/* What tracers get wrong about calls, forks, descriptors and prefetches; argv[1] chooses. Prints "ok". */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -64,13 +64,26 @@ static int closed(void)
     return at_end;
 }
 
+/* A prefetch may name any address (the mark phase of a garbage collector does): it never faults. */
+static int prefetched(void)
+{
+    static const unsigned long addresses[] = {0, 8, 0xdead0000beefUL, ~0UL};
+    for (unsigned i = 0; i < sizeof(addresses) / sizeof(*addresses); i++) {
+        __asm__ volatile("prefetchnta (%0)\n\tprefetcht0 8(%0)\n\tprefetcht1 (%0)\n\tprefetcht2 (%0)\n\tprefetchw (%0)"
+                         :
+                         : "r"(addresses[i]));
+    }
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
-    int ok = strcmp(what, "returned") == 0 ? returned()
-             : strcmp(what, "forks") == 0  ? forks()
-             : strcmp(what, "closed") == 0 ? closed()
-                                           : 0;
+    int ok = strcmp(what, "returned") == 0     ? returned()
+             : strcmp(what, "forks") == 0      ? forks()
+             : strcmp(what, "closed") == 0     ? closed()
+             : strcmp(what, "prefetched") == 0 ? prefetched()
+                                               : 0;
     printf(ok ? "ok\n" : "wrong\n");
     return ok ? 0 : 1;
 }
