@@ -12,6 +12,7 @@ use flagfinder_code::{DataKind, Names, StackFrame, TypeRef, ValuePlace};
 use iced_x86::Mnemonic as M;
 use rustc_hash::FxHashSet;
 
+use crate::analysis::is_runtime_module;
 use crate::decoded::{general, Decoded, MemoryReference, Operand, Segment};
 use crate::naming::short_name;
 use crate::window::Window;
@@ -60,6 +61,8 @@ pub(crate) struct Explorer<'a> {
     window: &'a Window,
     names: &'a Names,
     left: Cell<u32>,
+    /// The word is read by the C library itself.
+    for_runtime: Cell<bool>,
 }
 
 impl<'a> Explorer<'a> {
@@ -69,6 +72,7 @@ impl<'a> Explorer<'a> {
             window,
             names,
             left,
+            for_runtime: Cell::new(false),
         }
     }
 
@@ -76,8 +80,14 @@ impl<'a> Explorer<'a> {
     /// pointer; `None`: neither is known.
     pub fn reached(&self, step: u32, address: u64) -> Option<Reached> {
         self.left.set(BUDGET);
+        self.for_runtime.set(self.is_of_runtime(step));
         self.local(step, address)
             .or_else(|| self.behind(step, address, DEPTH))
+    }
+
+    fn is_of_runtime(&self, step: u32) -> bool {
+        let code = self.names.code(self.window.pc(step));
+        code.module.as_deref().is_some_and(is_runtime_module)
     }
 
     /// The frame that the step executes in.
@@ -264,6 +274,10 @@ impl<'a> Explorer<'a> {
     /// the same function since the register got it. Of several the one whose object is
     /// the largest, as an inlined callee's parameter often is a part of its caller's.
     fn held(&self, step: u32, register: u8, value: u64, target: Target) -> Option<Pointer> {
+        // The allocator's own variables are no names for what it hands out.
+        if !self.for_runtime.get() && self.is_of_runtime(step) {
+            return None;
+        }
         let since = self.definition(step, register).map_or(0, |at| at + 1);
         let here = self.window.pc(step);
         let function = self.names.function(here).unwrap_or((here, here + 1));

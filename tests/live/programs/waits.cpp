@@ -244,6 +244,29 @@ static void map_value() {
   while (!is_named(name)) sched_yield();
 }
 
+// A reader's slot that is taken anew for each round and polled, as it was left, by its first owner.
+struct Slot {
+  long number, padding[6];
+  volatile int state;
+};
+
+__attribute__((noinline)) static Slot *take_slot() {
+  auto *slot = static_cast<Slot *>(malloc(sizeof(Slot)));
+  slot->number = 1;
+  return slot;
+}
+
+static void handed_out() {
+  Slot *slot = take_slot();
+  slot->state = 0;
+  announce(const_cast<int *>(&slot->state), sizeof(int));
+  do {
+    free(slot);
+    sched_yield();
+    slot = take_slot();
+  } while (slot->state == 0);
+}
+
 int main(int count, char **arguments) {
   if (count < 3) return 2;
   server = new Server;
@@ -260,6 +283,7 @@ int main(int count, char **arguments) {
   if (!strcmp(name, "seldom")) seldom();
   if (!strcmp(name, "other_error")) other_error();
   if (!strcmp(name, "map_value")) map_value();
+  if (!strcmp(name, "handed_out")) handed_out();
   if (!strcmp(name, "status_file")) status_file(arguments[2]);
   return 0;
 }
