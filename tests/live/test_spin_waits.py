@@ -43,7 +43,7 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
     error = tmp_path / "stderr"
     if name == "handed_out":
         stripped = tmp_path / "stripped"
-        assert run(["strip", "-g", "-o", str(stripped), str(program)]).returncode == 0
+        assert run(["strip", "-g", "-o", str(stripped), str(program)], timeout=60).returncode == 0
         program = stripped
     with error.open("wb") as stderr:
         process = subprocess.Popen([program, name, tmp_path / "status"], stderr=stderr, start_new_session=True)

@@ -113,7 +113,8 @@ impl<'a> Explorer<'a> {
             data.kind,
             DataKind::Global | DataKind::Tls | DataKind::ReadOnly
         );
-        is_fixed.then(|| Reached {
+        let of_runtime = data.module.as_deref().is_some_and(is_runtime_module);
+        (is_fixed && (self.for_runtime.get() || !of_runtime)).then(|| Reached {
             path: short_name(&data, address),
             field: data.field.clone(),
             kind: self.names.word_at(address).map(|found| found.word.kind),
@@ -274,7 +275,7 @@ impl<'a> Explorer<'a> {
     /// the same function since the register got it. Of several the one whose object is
     /// the largest, as an inlined callee's parameter often is a part of its caller's.
     fn held(&self, step: u32, register: u8, value: u64, target: Target) -> Option<Pointer> {
-        // The allocator's own variables are no names for what it hands out.
+        // The allocator's own variables are no names for what it hands out (nor are its globals: `fixed`).
         if !self.for_runtime.get() && self.is_of_runtime(step) {
             return None;
         }
