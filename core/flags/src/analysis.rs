@@ -92,14 +92,17 @@ pub fn is_runtime_module(name: &str) -> bool {
 /// Functions and variables of Go's scheduler (`time.Sleep` is one of them) and memory management, which every Go
 /// program holds, and of Rust's panics, whose count every lock of its library asks for.
 pub fn is_runtime_symbol(symbol: &str) -> bool {
-    // Channels are the program's own, whatever package their functions are in.
-    let of_channel = [
+    // Channels and maps are the program's own, whatever package their functions are in.
+    let of_program = [
         "runtime.chan",
         "runtime.selectnb",
         "runtime.empty",
         "runtime.full",
+        "runtime.map",
+        "internal/runtime/maps.",
+        "internal/sync.(*HashTrieMap",
     ];
-    if of_channel.iter().any(|prefix| symbol.starts_with(prefix)) {
+    if of_program.iter().any(|prefix| symbol.starts_with(prefix)) {
         return false;
     }
     ["runtime.", "internal/", "time.Sleep", "std::panicking::"]
@@ -521,6 +524,7 @@ mod tests {
         ));
         assert!(!is_runtime_symbol("main.runtime"));
         assert!(!is_runtime_symbol("runtime.chanrecv"), "a channel's");
+        assert!(!is_runtime_symbol("internal/runtime/maps.ctrlGroupMatchH2"));
     }
 
     #[test]
