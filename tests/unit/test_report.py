@@ -14,7 +14,9 @@ from flagfinder.flags import Report
 from flagfinder.notes import Note
 from flagfinder.report.diff_report import show_report
 from flagfinder.report.events_report import recording_fields, show_recording
+from flagfinder.report.spin_report import show_spin
 from flagfinder.report.terminal import Terminal
+from flagfinder.spin import SpinReport, SpinThread
 
 CODE = {"module": "app", "offset": "0x1189", "symbol": "wait_done+0x9", "source": "app.c:12"}
 REPORT: dict[str, Any] = {
@@ -99,6 +101,33 @@ def test_weaker_candidates_need_explain(capsys: pytest.CaptureFixture[str]) -> N
     report["flags"].append(second)
     assert "debug_level" not in shown(report, capsys)
     assert "debug_level" in shown(report, capsys, explain=True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "pause_ms", "more"), [(4_000, 801.0, True), (4_000, 300.0, False), (24_000, 800.0, False)]
+)
+def test_who_was_not_seen_for_long_is_to_be_given_more(
+    steps: int, pause_ms: float, more: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    thread = SpinThread(
+        tid=21,
+        name="app",
+        kind="LongRunning",
+        cpu=0.9,
+        verdict="no-flag",
+        reason="it does something else each time",
+        loop=None,
+        flags=(),
+        notes=(),
+        explain=(),
+        wait=None,
+        python=None,
+        steps=steps,
+        pause_ms=pause_ms,
+    )
+    report = SpinReport(pid=21, program="/app", budget_ms=800, threads=(thread,), notes=(), raw={})
+    show_spin(Terminal("never"), report)
+    assert ("--budget 4" in capsys.readouterr().err) == more
 
 
 def test_fallbacks_of_recorded_events_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
