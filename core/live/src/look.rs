@@ -44,10 +44,8 @@ impl Finding {
             errno: error.errno,
         }
     }
-}
 
-/// What a helper hands to the command: the finding without its window, and that.
-impl Finding {
+    /// What a helper hands to the command: the finding without its window as a line of JSON, then the window, if any.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(&self).unwrap_or_default();
         if let Some(window) = self.window {
@@ -57,6 +55,7 @@ impl Finding {
         bytes
     }
 
+    /// The reverse; null where a helper wrote nothing that can be read.
     pub fn from_bytes(bytes: &[u8]) -> (Value, Option<Window>) {
         let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
         let finding = lines
@@ -147,4 +146,23 @@ pub fn look_at_tasks(
         tids.join(", ")
     ));
     Some(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_comes_behind_its_finding() {
+        let failed = || Finding::failed(StepError::new("Not stepped.", "It ended.", "None."));
+        let mut window = Window::default();
+        window.duration = 7;
+        let mut with = failed();
+        with.window = Some(window);
+        let (finding, window) = Finding::from_bytes(&with.into_bytes());
+        assert_eq!(finding["steps"], 0);
+        assert_eq!(window.map(|window| window.duration), Some(7));
+        assert!(Finding::from_bytes(&failed().into_bytes()).1.is_none());
+        assert!(Finding::from_bytes(b"").0.is_null());
+    }
 }

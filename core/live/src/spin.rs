@@ -169,8 +169,12 @@ pub fn spin(
         parts.extend(window.map(|window| (ThreadName { tid, name }, window)));
         seen.push((activity, way, finding));
     }
-    let no_flag = |finding: &Value| finding["report"]["verdict"] == json!(Verdict::NoFlag);
-    if seen.iter().all(|(.., finding)| no_flag(finding)) {
+    // One that could not be stepped has no verdict.
+    let no_flag = |verdict: &Value| verdict.is_null() || *verdict == json!(Verdict::NoFlag);
+    if seen
+        .iter()
+        .all(|(.., finding)| no_flag(&finding["report"]["verdict"]))
+    {
         let of_task = look_at_tasks(pid, parts, &names, &memory);
         let tid = of_task
             .as_ref()
