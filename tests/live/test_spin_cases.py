@@ -45,7 +45,8 @@ def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
     written = tmp_path / "stderr"
     with written.open("wb") as stderr, spinning(source, expect, variant, tmp_path, stderr) as process:
         assert process.poll() is None, "spin mode ended"
-        budget = ["--budget", str(expect["spin"]["budget"])] if "budget" in expect["spin"] else []
+        plan = expect.get("spin", {})
+        budget = ["--budget", str(plan["budget"])] if "budget" in plan else []
         ran = flagfinder("spin", "--json", *budget, str(process.pid), timeout=60)
         assert process.poll() is None, "the program did not survive"
     assert ran.returncode == 0, ran.stderr + ran.stdout
