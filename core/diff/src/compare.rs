@@ -18,8 +18,8 @@ pub struct NormalThread {
     pub profiles: Profiles,
     /// Stays by target, class and loop.
     pub stays: Stays,
-    /// When its recording ended (ns).
-    pub end_ts: u64,
+    /// When its run began and when its recording ended (ns).
+    pub span: (u64, u64),
 }
 
 /// The levels of comparison, best first, with the factor each puts on the confidence.
@@ -113,18 +113,22 @@ impl Side {
         for &thread in &self.threads {
             for &class in &self.classes {
                 if let Some(stays) = normals[thread].stays.get(&(target, class, number)) {
+                    let (began, end) = normals[thread].span;
+                    let is_most = |stay: u64| stay > end.saturating_sub(began) / 2;
                     let facts = facts.get_or_insert_with(NormalLoop::default);
                     facts.left += stays.ended;
                     facts.longest = facts.longest.max(stays.longest);
                     facts.longest_ns = facts.longest_ns.max(stays.longest_ns);
+                    facts.most_of_run |= is_most(stays.longest_ns);
                     facts.most_iterations = facts.most_iterations.max(stays.most_iterations);
                     if let Some(open) = stays.current {
-                        let lasted = normals[thread].end_ts.saturating_sub(open.began_ts);
+                        let lasted = end.saturating_sub(open.began_ts);
                         facts.ends_inside = true;
                         facts.most_iterations = facts.most_iterations.max(open.iterations);
                         facts.open_iterations = facts.open_iterations.max(open.iterations);
                         if open.began_ts != 0 {
                             facts.open_ns = facts.open_ns.max(lasted);
+                            facts.most_of_run |= is_most(lasted);
                         }
                     }
                 }

@@ -152,8 +152,13 @@ fn telling(parting: &Parting) -> f64 {
 }
 
 /// How many times as long the stay is as any that ended, or as one in which a normal run stayed to its end.
+/// Where one took most of a normal run (a thread's main loop, asking whether to stop), one as long as this
+/// run is nothing unusual, whichever of the runs was given more time.
 fn disproportion(spin: &SpinLoop) -> f64 {
     let normal = spin.normal.unwrap_or_default();
+    if normal.most_of_run {
+        return 1.0;
+    }
     let ratio = |now: u64, earlier: [u64; 3], ordinary: u64| {
         now as f64 / earlier.into_iter().fold(ordinary, u64::max) as f64
     };

@@ -161,6 +161,8 @@ pub struct NormalLoop {
     pub open_ns: u64,
     /// After how many iterations.
     pub open_iterations: u64,
+    /// One stay, ended or not, took most of its run.
+    pub most_of_run: bool,
 }
 
 /// A call site of an open frame whose finished calls did what no normal run's did.

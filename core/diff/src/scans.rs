@@ -129,7 +129,7 @@ pub(crate) fn scan_edges<F: Flow + Send>(
                 thread,
                 profiles,
                 stays: Stays::default(),
-                end_ts: normals[run].end_ts(),
+                span: normals[run].span(),
             }),
             Job::Suspect(index) => suspects[index].profiles = profiles,
         }

@@ -49,6 +49,18 @@ impl<F> Surveyed<'_, F> {
         }
     }
 
+    /// When the run began and ended (ns).
+    pub fn span(&self) -> (u64, u64) {
+        let began = self
+            .surveys
+            .iter()
+            .map(|survey| survey.span.0)
+            .filter(|ts| *ts > 0)
+            .min();
+        (began.unwrap_or(0), self.end_ts())
+    }
+
+    /// When the run ended (ns).
     pub fn end_ts(&self) -> u64 {
         self.surveys
             .iter()

@@ -187,3 +187,35 @@ fn a_slow_poller_comes_before_a_busy_worker() {
     assert_eq!(found.partings[0].thread.tid, 200, "{found:?}");
     assert_eq!(found.partings[0].branch, branch_of(0x2000));
 }
+
+/// A service asks for its whole life whether to stop. That the spin run was given more time makes it no
+/// stranger than a wait that one hitch of the machine had made long before.
+#[test]
+fn a_main_loop_comes_after_the_wait_that_holds_the_run() {
+    let code = program();
+    let service = |pen: &mut Pen, ms: u64, open: bool| {
+        pen.event(Event::Start { ts: MS });
+        for now in 2..ms {
+            pen.run("k0").event(Event::Clock { ts: now * MS });
+        }
+        if !open {
+            pen.run("k1").exit();
+        }
+    };
+    let run = |number: u32, waited: &[u64], ms: u64, open: bool| {
+        let mut world = World::new(&code, number);
+        world.thread(100 * number, 0, |pen| {
+            pen.clone_thread(100 * number + 1);
+            waits(pen, waited, 1, open);
+        });
+        world.thread(100 * number + 1, 100 * number, |pen| service(pen, ms, open));
+        world.run.end_ts = ms * MS;
+        world.run
+    };
+    let good = run(1, &[5; 20], 110, false);
+    let bad = run(2, &[5, 300, 1800], 2110, true);
+    let found = diff(&[good], &bad);
+    assert_eq!(found.partings.len(), 2, "{found:?}");
+    assert_eq!(found.partings[0].thread.tid, 200, "{found:?}");
+    assert_eq!(found.partings[0].branch, branch_of(0x2000));
+}
