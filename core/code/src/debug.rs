@@ -146,16 +146,26 @@ impl Debug {
         })
     }
 
+    /// Only entries that may be such a variable are parsed: they are few.
     fn collect(&self, unit: &Unit, all: &mut Variables) -> gimli::Result<()> {
-        let mut entries = unit.entries();
-        while let Some((_, entry)) = entries.next_dfs()? {
-            if entry.tag() != gimli::DW_TAG_variable {
-                continue;
-            }
-            let Some((address, is_tls)) = self.fixed_location(unit, entry) else {
+        let mut entries = unit.entries_raw(None)?;
+        while !entries.is_empty() {
+            let offset = entries.next_offset();
+            let Some(form) = entries.read_abbreviation()? else {
                 continue;
             };
-            let (Some(name), Some(kind)) = (self.name(unit, entry), self.type_of(unit, entry))
+            entries.skip_attributes(form.attributes())?;
+            let mut has = form.attributes().iter().map(|attribute| attribute.name());
+            if form.tag() != gimli::DW_TAG_variable
+                || !has.any(|name| name == gimli::DW_AT_location)
+            {
+                continue;
+            }
+            let entry = unit.entry(offset)?;
+            let Some((address, is_tls)) = self.fixed_location(unit, &entry) else {
+                continue;
+            };
+            let (Some(name), Some(kind)) = (self.name(unit, &entry), self.type_of(unit, &entry))
             else {
                 continue;
             };
@@ -201,6 +211,11 @@ impl Debug {
         candidates
             .into_iter()
             .find(|v| address - v.address < v.size.max(1))
+    }
+
+    /// Finds the variables now, not when the first is asked for.
+    pub fn warm(&self) {
+        self.variables();
     }
 
     /// Every variable with a fixed place.

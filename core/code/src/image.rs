@@ -15,6 +15,8 @@ use crate::input::ModuleInput;
 use crate::symbols::Symbols;
 use crate::unwind::Unwind;
 
+/// A file of so many bytes is read in a tenth of a second.
+const SMALL: u64 = 16 << 20;
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
 /// PT_LOAD, in ELF virtual addresses.
@@ -256,6 +258,17 @@ impl Image {
             Debug::load(&bytes, self.debug_file.as_deref()?)
         };
         self.debug.get_or_init(load).as_ref()
+    }
+
+    /// Reads variables now, if that takes little.
+    pub fn warm(&self) {
+        let bytes = self
+            .debug_file
+            .as_ref()
+            .and_then(|file| file.metadata().ok());
+        if bytes.is_some_and(|file| file.len() <= SMALL) {
+            self.debug().map(Debug::warm);
+        }
     }
 
     /// Frame layout, parsed at first use.

@@ -33,6 +33,14 @@ pub struct ModuleInput {
     pub samples: Vec<(u64, Box<[u8]>)>,
 }
 
+impl ModuleInput {
+    /// Is `later` this module, at the same place?
+    pub(crate) fn is_still(&self, later: &ModuleInput) -> bool {
+        let of = |module: &ModuleInput| (module.base, module.path.clone(), module.file.clone());
+        of(self) == of(later) && self.identity == later.identity
+    }
+}
+
 /// A thread, in order of creation.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadInput {

@@ -85,6 +85,29 @@ impl Names {
         }
     }
 
+    /// Reads what naming code and variables takes of the modules whose files are small, so that processes forked
+    /// from now on have it.
+    pub fn warm(&self) {
+        for index in 0..self.images.len() {
+            self.image(index).warm();
+        }
+    }
+
+    /// The same process, later: what is known of modules that are still where they were is kept.
+    pub fn renew(&mut self, input: NamesInput) {
+        let known = std::mem::take(&mut self.images);
+        let mut known: Vec<_> = self.input.modules.iter().zip(known).collect();
+        let images = input.modules.iter().map(|module| {
+            let at = known.iter().position(|(old, _)| old.is_still(module));
+            at.map_or_else(OnceLock::new, |at| known.swap_remove(at).1)
+        });
+        let images = images.collect();
+        *self = Names {
+            images,
+            ..Names::new(input)
+        };
+    }
+
     pub fn input(&self) -> &NamesInput {
         &self.input
     }

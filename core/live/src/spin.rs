@@ -61,7 +61,14 @@ pub fn spin(
 ) -> Result<SpinReport, StepError> {
     check(pid)?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
-    let activities = sample::sample(pid, SAMPLE).map_err(|e| refused(pid, &e))?;
+    let read = || NamesInput::from_live(pid).map_err(|e| refused(pid, &e));
+    let mut names = Names::new(read()?);
+    // The helpers, which are forks, share what is read while nothing else is to be done.
+    let activities = std::thread::scope(|scope| {
+        scope.spawn(|| names.warm());
+        sample::sample(pid, SAMPLE)
+    });
+    let activities = activities.map_err(|e| refused(pid, &e))?;
     let mut threads: Vec<(Activity, Way)> = activities
         .into_iter()
         .map(|activity| {
@@ -95,8 +102,8 @@ pub fn spin(
         threads: threads.len(),
         stepped: chosen.clone(),
     });
-    // Before they start, so that each of them has it.
-    let names = Names::new(NamesInput::from_live(pid).map_err(|e| refused(pid, &e))?);
+    // Threads and their stacks are not where they were before.
+    names.renew(read()?);
     let mut helpers = Vec::new();
     for (&tid, processor) in chosen.iter().zip(places(&chosen)) {
         let name = threads.iter().find(|(a, _)| a.tid == tid);

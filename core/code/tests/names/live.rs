@@ -14,7 +14,10 @@ fn memory(test: &str, flags: &[&str]) -> Option<PathBuf> {
     tool("gcc", &arguments).then_some(program)
 }
 
+/// As `spin` does it: the modules are read first, then what is where.
 fn both(running: &Running, read_tls: bool) -> Names {
+    let mut names = Names::new(NamesInput::from_live(running.pid()).expect("its /proc"));
+    names.warm();
     let mut input = running.input(&["first", "worker"]);
     if read_tls {
         input
@@ -22,7 +25,8 @@ fn both(running: &Running, read_tls: bool) -> Names {
             .expect("memory can be read");
         assert!(!input.tls_blocks.is_empty());
     }
-    Names::new(input)
+    names.renew(input);
+    names
 }
 
 fn parts(name: &DataName) -> (DataKind, Option<&str>, Option<&str>) {
