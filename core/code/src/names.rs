@@ -85,10 +85,11 @@ impl Names {
         }
     }
 
-    /// Reads what naming code and variables takes of the modules whose files are small, so that processes forked
-    /// from now on have it.
-    pub fn warm(&self) {
-        for index in 0..self.images.len() {
+    /// Reads what naming code and variables takes, module by module while `goes_on` says so, for processes that
+    /// will be forked. Large debug information is left to those who need it.
+    pub fn warm(&self, goes_on: impl Fn() -> bool) {
+        let modules = 0..self.images.len();
+        for index in modules.take_while(|_| goes_on()) {
             self.image(index).warm();
         }
     }

@@ -209,4 +209,50 @@ mod tests {
         // jmp to itself: a loop, which somebody may wait in
         assert!(!dies(&[0xeb, 0xfe]));
     }
+
+    // ff_dies does not return, and what stands behind a call of it is never reached; ff_returns does.
+    std::arch::global_asm!(
+        ".globl ff_dies, ff_hands_over, ff_calls, ff_returns",
+        ".type ff_dies, @function; ff_dies: ud2; .size ff_dies, . - ff_dies",
+        ".type ff_hands_over, @function; ff_hands_over: push rbp; call ff_dies; pop rbp; ret",
+        ".size ff_hands_over, . - ff_hands_over",
+        ".type ff_calls, @function; ff_calls: push rbp; call ff_returns; pop rbp; ret",
+        ".size ff_calls, . - ff_calls",
+        ".type ff_returns, @function; ff_returns: ret; .size ff_returns, . - ff_returns",
+    );
+    extern "C" {
+        fn ff_hands_over();
+        fn ff_calls();
+    }
+
+    #[test]
+    fn what_follows_a_call_that_never_returns_is_no_way_out() {
+        let names = NamesInput::from_live(std::process::id()).expect("its own /proc");
+        let names = Names::new(names);
+        let callee: unsafe extern "C" fn() = ff_hands_over;
+        let extent = names.function(callee as usize as u64);
+        assert!(extent.is_some(), "this test has symbols");
+        let ends = |callee: unsafe extern "C" fn()| {
+            let callee = callee as usize as u64;
+            // A call of it, somewhere near.
+            let at = callee & !0xfff;
+            let distance = (callee.wrapping_sub(at + 5) as i32).to_le_bytes();
+            let call: Vec<u8> = [0xe8].into_iter().chain(distance).collect();
+            let read = |address: u64, buffer: &mut [u8]| {
+                let bytes = match address == at {
+                    true => &call[..],
+                    // SAFETY: code of this program, which is longer than any of these functions.
+                    false => unsafe {
+                        std::slice::from_raw_parts(address as usize as *const u8, buffer.len())
+                    },
+                };
+                let got = bytes.len().min(buffer.len());
+                buffer[..got].copy_from_slice(&bytes[..got]);
+                got
+            };
+            never_returns(at, &names, &read)
+        };
+        assert!(ends(ff_hands_over));
+        assert!(!ends(ff_calls));
+    }
 }

@@ -1,5 +1,7 @@
 //! A loop of generated code that tests a word, which it gets from a function that checks others, or beside these checks.
 
+use std::sync::atomic::AtomicU64;
+
 use flagfinder_code::{Names, NamesInput};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
@@ -140,4 +142,38 @@ fn of_many_words_that_are_all_as_good_none_is_the_flag() {
     assert!(best(&[0.63, 0.61, 0.59, 0.59]) < ENOUGH);
     assert_eq!(best(&[0.63, 0.61, 0.59, 0.5]), 0.63);
     assert_eq!(best(&[0.63, 0.3, 0.3, 0.3, 0.3]), 0.63);
+}
+
+/// Go's name for what a map gives for a key that it does not hold.
+#[export_name = "runtime.zeroVal"]
+static ZERO: AtomicU64 = AtomicU64::new(0);
+#[export_name = "ff_some_word"]
+static SOME_WORD: AtomicU64 = AtomicU64::new(0);
+
+/// Is a word of this very program the flag of eight rounds of `cmp eax, [rbx]` and a branch back?
+fn is_flag(word: &AtomicU64) -> bool {
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    for _ in 0..8 {
+        for (pc, bytes) in [(0x1000, &[0x3b, 0x03]), (0x1002, &[0x74, 0xfc])] {
+            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(FRAME));
+            let address = std::ptr::from_ref(word) as u64;
+            window_read(&mut window, (pc == 0x1000).then_some(address));
+        }
+    }
+    let thread = ThreadName {
+        tid: 1,
+        name: String::new(),
+    };
+    let names = NamesInput::from_live(std::process::id()).expect("its own /proc");
+    let report = crate::find_in_window(&window, &Names::new(names), thread);
+    !report.flags.is_empty()
+}
+
+#[test]
+fn what_maps_give_for_unknown_keys_is_no_flag() {
+    assert!(is_flag(&SOME_WORD));
+    assert!(!is_flag(&ZERO));
 }

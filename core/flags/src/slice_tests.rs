@@ -221,3 +221,66 @@ fn a_word_that_is_read_again_and_again_enters_once() {
     };
     assert_eq!(exit.words(&window), 2);
 }
+
+/// Do exits of rounds depend on [`BOUND`]? A function compares it with a register, `ja`, and returns 1; the loop tests the answer.
+fn depends_on_bound(compare: &[u8]) -> bool {
+    // call 0x2000; test eax, eax; je out; jmp back
+    const LOOP: [(u64, &[u8]); 4] = [
+        (0x1000, &[0xe8, 0xfb, 0x0f, 0, 0]),
+        (0x1005, &[0x85, 0xc0]),
+        (0x1007, &[0x74, 0x20]),
+        (0x1009, &[0xeb, 0xf5]),
+    ];
+    // (the compare); jbe to more stack; mov eax, 1; ret
+    let callee: [(u64, &[u8]); 4] = [
+        (0x2000, compare),
+        (0x2003, &[0x76, 0x40]),
+        (0x2005, &[0xb8, 1, 0, 0, 0]),
+        (0x200a, &[0xc3]),
+    ];
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    let mut starts = Vec::new();
+    for _ in 0..8 {
+        starts.push(window.len());
+        let (call, rest) = LOOP.split_at(1);
+        for &(pc, bytes) in call.iter().chain(&callee).chain(rest) {
+            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(if pc < 0x2000 { 0x7000 } else { 0x6ff8 }));
+            if pc == 0x2000 {
+                window.push_access(Access {
+                    address: Some(BOUND),
+                    bytes: 8,
+                    write: false,
+                    value: Value::of(0x1000),
+                });
+            }
+        }
+    }
+    let spin = SpinLoop {
+        marker: 0,
+        iterations: starts.len() as u64 - 1,
+        end: window.len(),
+        starts,
+    };
+    let dependence = Dependence::new(&window);
+    let exits = Slicer::new(&window, &dependence, &spin).exits(false);
+    let reads_bound = |source: &Source| match source {
+        Source::Load { step, access, .. } => {
+            window.accesses(*step)[usize::from(*access)].address == Some(BOUND)
+        }
+        Source::Syscall { .. } => false,
+    };
+    exits
+        .iter()
+        .any(|exit| exit.sources.iter().any(reads_bound))
+}
+
+#[test]
+fn how_much_stack_is_left_decides_nothing() {
+    const CMP_RSP: &[u8] = &[0x48, 0x3b, 0x23];
+    const CMP_RCX: &[u8] = &[0x48, 0x3b, 0x0b];
+    assert!(depends_on_bound(CMP_RCX));
+    assert!(!depends_on_bound(CMP_RSP));
+}

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use flagfinder_code::{Names, NamesInput};
@@ -64,9 +65,12 @@ pub fn spin(
     let read = || NamesInput::from_live(pid).map_err(|e| refused(pid, &e));
     let mut names = Names::new(read()?);
     // The helpers, which are forks, share what is read while nothing else is to be done.
+    let over = AtomicBool::new(false);
     let activities = std::thread::scope(|scope| {
-        scope.spawn(|| names.warm());
-        sample::sample(pid, SAMPLE)
+        scope.spawn(|| names.warm(|| !over.load(Ordering::Relaxed)));
+        let activities = sample::sample(pid, SAMPLE);
+        over.store(true, Ordering::Relaxed);
+        activities
     });
     let activities = activities.map_err(|e| refused(pid, &e))?;
     let mut threads: Vec<(Activity, Way)> = activities

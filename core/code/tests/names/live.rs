@@ -17,7 +17,7 @@ fn memory(test: &str, flags: &[&str]) -> Option<PathBuf> {
 /// As `spin` does it: the modules are read first, then what is where.
 fn both(running: &Running, read_tls: bool) -> Names {
     let mut names = Names::new(NamesInput::from_live(running.pid()).expect("its /proc"));
-    names.warm();
+    names.warm(|| true);
     let mut input = running.input(&["first", "worker"]);
     if read_tls {
         input
