@@ -106,6 +106,7 @@ pub fn step_thread(
         machine: Machine::default(),
         asleep: Duration::ZERO,
         next_question: FIRST_QUESTION,
+        answer_takes: Duration::ZERO,
     };
     let ended = stepper.run(&mut tracee, limits, begin, &mut enough);
     drop(tracee);
@@ -129,6 +130,8 @@ struct Stepper {
     asleep: Duration,
     /// Number of steps at which `enough` is asked again.
     next_question: u32,
+    /// How long `enough` thought about it the last time; it takes longer for more steps.
+    answer_takes: Duration,
 }
 
 impl Stepper {
@@ -218,11 +221,15 @@ impl Stepper {
             now = after;
             // Past its time, whoever sleeps is asked after each sleep.
             let overtime = in_syscall && begin.elapsed() > limits.time;
-            if overtime || self.window.len() >= self.next_question {
+            // An answer that would come when the budget is spent is of no use: the thread waits for it, too.
+            let in_time = held + 2 * self.answer_takes <= limits.pause;
+            if in_time && (overtime || self.window.len() >= self.next_question) {
                 self.next_question = self.next_question.max(self.window.len() * 3 / 2);
+                let asked = Instant::now();
                 if enough(&self.window) {
                     return Ok(Ended::Enough);
                 }
+                self.answer_takes = asked.elapsed();
             }
         }
     }
