@@ -7,6 +7,7 @@ The engine owns this type (``core/flags``); here it gets Python types. ``Report.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,6 +15,13 @@ from typing import Any, Literal
 from flagfinder import _core
 from flagfinder.diff import Divergence
 from flagfinder.trace import Trace
+
+# CPython's program or library, by the name of the module.
+CPYTHON = re.compile(r"(lib)?python[23][\w.]*$")
+_ASK_PYTHON = (
+    "it is a Python program: where it hangs without being recorded, `flagfinder spin PID` reads its Python code, "
+    "and names the loop and the expression that ends it"
+)
 
 Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
 
@@ -136,7 +144,10 @@ class Report:
     @classmethod
     def from_json(cls, text: str) -> Report:
         """Reads the object that ``flagfinder diff --json`` prints. Raises ValueError on another schema."""
-        raw = json.loads(text)
+        return cls._from_raw(json.loads(text))
+
+    @classmethod
+    def _from_raw(cls, raw: dict[str, Any]) -> Report:
         if raw.get("schema") != "flagfinder.diff/1":
             raise ValueError(f"expected schema flagfinder.diff/1, found {raw.get('schema')!r}")
         threads = raw.get("threads") or {}
@@ -165,9 +176,11 @@ def find_flags(spin: Trace, normals: Sequence[Trace] = (), divergence: Divergenc
     Works without a normal run too, on less evidence. ``divergence`` saves computing it again.
     Raises BadTraceError when a trace is damaged where it is needed.
     """
-    return Report.from_json(
-        _core.find_flags(spin.core, [normal.core for normal in normals], divergence.core if divergence else None)
-    )
+    found = _core.find_flags(spin.core, [normal.core for normal in normals], divergence.core if divergence else None)
+    raw = json.loads(found)
+    if CPYTHON.match((raw["loop"] or {}).get("module") or ""):
+        raw["notes"].append(_ASK_PYTHON)
+    return Report._from_raw(raw)
 
 
 def parse_hex(text: str | int | None) -> int | None:

@@ -9,16 +9,15 @@ call in the expression (which may ask words of its own), and nothing is said.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flagfinder.flags import CPYTHON
 from flagfinder.interpreters.python import PythonLoop
 
 Word = Mapping[str, Any]  # a FLAG object of ``flagfinder.spin/1``
 
 _SINGLETONS = {"_Py_TrueStruct": "True", "_Py_FalseStruct": "False", "_Py_NoneStruct": "None"}
-_INTERPRETER = re.compile(r"(lib)?python[23][\w.]*$")
 # Of the two sources neither is in doubt; that they mean the same word is inferred from its value.
 _CONFIDENCE = 0.7
 
@@ -60,7 +59,7 @@ def _place(when: str) -> str | None:
 
 
 def _is_interpreters(word: Word) -> bool:
-    return word["kind"] == "global" and _INTERPRETER.match(word["module"] or "") is not None
+    return word["kind"] == "global" and CPYTHON.match(word["module"] or "") is not None
 
 
 def _named(slot: Word, place: str, when: str | None) -> Word:

@@ -42,6 +42,7 @@ def test_true_flag_is_first(source: Path, variant: str, tracer: None, tmp_path: 
     for trace in (normal, spin):
         trace.unlink()
     assert result["verdict"] in expect["verdict"].split("|"), result["reason"]
+    assert expect.get("note", "") in " ".join(result["notes"])
     truth.assert_true_flag(result["flags"], expect["flag"], error, tmp_path)
     if "writer_module" in expect["flag"]:
         writers = [w for w in result["flags"][0]["writers"] if w["run"] == "normal"]
