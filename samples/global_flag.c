@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SETTING "key=value"
+
 int config_ready;
 int log_level = 2;
 static char settings[256];
@@ -21,9 +23,10 @@ static void parse_line(const char *line, int number)
 
 static void *load_config(void *unused)
 {
-    char line[32];
+    char line[sizeof SETTING];
     for (int number = 0; number < 4; number++) {
-        ssize_t got = read(helper_pipe[0], line, sizeof line - 1);
+        // One at a time, also when two have come.
+        ssize_t got = read(helper_pipe[0], line, strlen(SETTING));
         if (got <= 0)
             break;
         line[got] = 0;
@@ -54,7 +57,7 @@ int main(int argc, char **argv)
     pthread_create(&loader, NULL, load_config, NULL);
     for (int number = 0; number < (hang ? 3 : 4); number++) {
         usleep(60000);
-        if (write(helper_pipe[1], "key=value", 9) != 9)
+        if (write(helper_pipe[1], SETTING, strlen(SETTING)) != (ssize_t)strlen(SETTING))
             return 1;
     }
     wait_for_config();
