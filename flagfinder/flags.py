@@ -7,17 +7,14 @@ The engine owns this type (``core/flags``); here it gets Python types. ``Report.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from flagfinder import _core
+from flagfinder import _core, python_objects
 from flagfinder.diff import Divergence
 from flagfinder.trace import Trace
 
-# CPython's program or library, by the name of the module.
-CPYTHON = re.compile(r"(lib)?python[23][\w.]*$")
 _ASK_PYTHON = (
     "it is a Python program: where it hangs without being recorded, `flagfinder spin PID` reads its Python code, "
     "and names the loop and the expression that ends it"
@@ -178,8 +175,7 @@ def find_flags(spin: Trace, normals: Sequence[Trace] = (), divergence: Divergenc
     """
     found = _core.find_flags(spin.core, [normal.core for normal in normals], divergence.core if divergence else None)
     raw = json.loads(found)
-    if CPYTHON.match((raw["loop"] or {}).get("module") or ""):
-        raw["notes"].append(_ASK_PYTHON)
+    python_objects.sort_words(raw)
     return Report._from_raw(raw)
 
 

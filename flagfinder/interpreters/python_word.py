@@ -9,15 +9,11 @@ call in the expression (which may ask words of its own), and nothing is said.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from flagfinder.flags import CPYTHON
 from flagfinder.interpreters.python import PythonLoop
+from flagfinder.python_objects import SINGLETONS, Word, holds_singleton, is_interpreters
 
-Word = Mapping[str, Any]  # a FLAG object of ``flagfinder.spin/1``
-
-_SINGLETONS = {"_Py_TrueStruct": "True", "_Py_FalseStruct": "False", "_Py_NoneStruct": "None"}
 # Of the two sources neither is in doubt; that they mean the same word is inferred from its value.
 _CONFIDENCE = 0.7
 
@@ -30,9 +26,9 @@ def sort_words(flags: Sequence[Word], considered: Sequence[Word], loop: PythonLo
     """
     when = _asked(loop)
     place = _place(when) if when is not None else None
-    holders = [word for word in [*flags, *considered] if word["value"]["spin_symbol"] in _SINGLETONS]
+    holders = [word for word in [*flags, *considered] if holds_singleton(word)]
     slot = holders[0] if place is not None and len(holders) == 1 else None
-    kept = [flag for flag in flags if flag is not slot and place is None and not _is_interpreters(flag)]
+    kept = [flag for flag in flags if flag is not slot and place is None and not is_interpreters(flag)]
     left = [word for word in [*flags, *considered] if word is not slot and word not in kept]
     first = [_named(slot, place, when)] if slot is not None and place is not None else []
     numbered: list[Word] = [{**word, "rank": rank} for rank, word in enumerate([*first, *kept, *left], 1)]
@@ -58,14 +54,10 @@ def _place(when: str) -> str | None:
     return None if calls else ast.unparse(node)
 
 
-def _is_interpreters(word: Word) -> bool:
-    return word["kind"] == "global" and CPYTHON.match(word["module"] or "") is not None
-
-
 def _named(slot: Word, place: str, when: str | None) -> Word:
-    held = _SINGLETONS[slot["value"]["spin_symbol"]]
+    held = SINGLETONS[slot["value"]["spin_symbol"]]
     # Only the address of an object may be written there.
-    known = slot["value"]["exit_symbol"] in _SINGLETONS
+    known = slot["value"]["exit_symbol"] in SINGLETONS
     evidence = [
         f"the Python loop asks only {place}, at all looks",
         f"of the words that decide in the interpreter only this one holds True, False or None: {held}",

@@ -301,6 +301,10 @@ fn one(
         });
         let by = if compared { -0.04 } else { -0.1 };
         scale.add(by, "its value is a pointer");
+        if analysis.interprets && leads_to_code(candidate, names) {
+            let why = "it leads to the interpreter's own code: how an object of that type is used";
+            scale.add(-0.2, why);
+        }
     }
     outside.judge(candidate, tid, &mut |by, why| scale.add(by, why));
     if analysis.work {
@@ -449,6 +453,12 @@ fn is_pointer(candidate: &Candidate, names: &Names) -> bool {
         && candidate
             .value
             .is_some_and(|v| v > 0x1000 && names.data(v).kind != DataKind::Unknown)
+}
+
+fn leads_to_code(candidate: &Candidate, names: &Names) -> bool {
+    candidate
+        .value
+        .is_some_and(|v| names.data(v).kind == DataKind::Code)
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ const LEAST: usize = 3;
 const ITERATIONS: usize = 96;
 /// Iterations of a loop around another that are compared.
 const ROUNDS: usize = 12;
+/// Rounds of one loop differ by less in length.
+const UNEVEN: u32 = 4;
 /// A gap so many times the middle one is no iteration.
 const FAR: u32 = 24;
 
@@ -80,7 +82,30 @@ pub fn find(window: &Window, preferred: &[u64]) -> Option<SpinLoop> {
         return found();
     };
     let around = found().filter(|around| goes_round(window, around, &steps));
+    let around = around.or_else(|| instead_of(window, &steps));
     Some(around.unwrap_or_else(|| build(window, marker, steps)))
+}
+
+/// The loop that the marker's frame goes round in without coming by the marker any more. An interpreter's
+/// loops are all one to who only knows the machine code, and its head may be a part that is seldom used.
+fn instead_of(window: &Window, marker: &[u32]) -> Option<SpinLoop> {
+    let last = *marker.last()?;
+    let frame = window.rsp(last);
+    let mut seen: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+    for step in (last..window.len()).filter(|&step| window.rsp(step) == frame) {
+        seen.entry(window.code_index(step)).or_default().push(step);
+    }
+    let regular = seen.into_iter().filter_map(|(code, steps)| {
+        let tail = steady_tail(window, steps)?;
+        let last = &tail[tail.len().checked_sub(ROUNDS + 1)?..];
+        let mut gaps: Vec<u32> = last.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        gaps.push(window.len() - last[ROUNDS]);
+        gaps.sort_unstable();
+        let usual = gaps[ROUNDS / 2];
+        (gaps[ROUNDS] <= usual * UNEVEN).then_some((usual, last[ROUNDS], code, tail))
+    });
+    let (_, _, code, tail) = regular.max_by_key(|(usual, last, code, _)| (*usual, *last, *code))?;
+    Some(build(window, code, tail))
 }
 
 /// Does the loop that begins at the steps of `inner` come to its end again and again, in each iteration of a
@@ -186,6 +211,29 @@ mod tests {
             }
         }
         find(&window, &[INNER]).map(|spin| window.code_at(spin.marker).pc())
+    }
+
+    /// What the preference for `AROUND` makes of these instructions of one frame.
+    fn marker_of(code: &[u64]) -> Option<u64> {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for &pc in code {
+            let mut decoder = Decoder::with_ip(64, &[0x90], pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+        }
+        find(&window, &[AROUND]).map(|spin| window.code_at(spin.marker).pc())
+    }
+
+    #[test]
+    fn a_loop_that_its_frame_has_left_for_another_does_not_hold_it() {
+        let mut code = vec![AROUND, 0x3000, 0x3001, AROUND, 0x3002, AROUND, 0x3003];
+        assert_eq!(marker_of(&code), Some(AROUND));
+        code.extend([0x3000, 0x3001, 0x3000, INNER].repeat(20));
+        assert_eq!(marker_of(&code), Some(INNER));
+        // It does come by.
+        code.push(AROUND);
+        assert_eq!(marker_of(&code), Some(AROUND));
     }
 
     #[test]

@@ -1,0 +1,75 @@
+"""What CPython's machine code tells of the program that it runs: the words that hold its objects.
+
+The evaluation loop reads many words in each round that are none of the program's: its own state, and the types of
+objects, which it checks. ``True``, ``False`` and ``None`` are objects with symbols of their own, so a slot that holds
+one of them (a variable, an attribute, an item) is known by its value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Word = Mapping[str, Any]  # a FLAG object of ``flagfinder.diff/1`` and ``flagfinder.spin/1``
+
+SINGLETONS = {"_Py_TrueStruct": "True", "_Py_FalseStruct": "False", "_Py_NoneStruct": "None"}
+_MODULE = re.compile(r"(lib)?python[23][\w.]*$")
+_TYPE = re.compile(r"_?Py\w+_Type$")
+_EVALUATES = "_PyEval_EvalFrame"
+# A word from which on it is called a flag (core/flags, rank.rs), and the most that one of an interpreter gets there.
+_ENOUGH, _MOST = 0.4, 0.6
+_ASK_PYTHON = (
+    "it is a Python program: where it hangs without being recorded, `flagfinder spin PID` reads its Python code, "
+    "and names the loop and the expression that ends it"
+)
+
+
+def is_interpreters(word: Word) -> bool:
+    """Whether it is CPython's own state."""
+    return word["kind"] == "global" and _MODULE.match(word["module"] or "") is not None
+
+
+def holds_singleton(word: Word) -> bool:
+    """Whether it holds ``True``, ``False`` or ``None``."""
+    return word["value"]["spin_symbol"] in SINGLETONS
+
+
+def sort_words(report: dict[str, Any]) -> None:
+    """Of a report whose loop is CPython's, puts the words that may be the program's first.
+
+    Without one there is no flag: then the words are those that any Python program's loop reads.
+    """
+    loop = report["loop"] or {}
+    if not _MODULE.match(loop.get("module") or ""):
+        return
+    report["notes"].append(_ASK_PYTHON)
+    if report["verdict"] != "data-flag" or not (loop.get("function") or "").startswith(_EVALUATES):
+        return
+    words: list[Word] = [*report["flags"], *report["considered"]]
+    ours = [word for word in words if not is_interpreters(word) and not _holds_type(word)]
+    # The value of a class's attribute is read from the interpreter's cache.
+    holders = [word for word in ours if holds_singleton(word)] or [word for word in words if holds_singleton(word)]
+    if len(holders) == 1:
+        only = _only_holder(holders[0])
+        ours = [only, *(word for word in ours if word is not holders[0])]
+    flags = [word for word in ours if word["confidence"] > 0] if ours and ours[0]["confidence"] >= _ENOUGH else []
+    named = {word["address"]["spin"] for word in flags}
+    left = [word for word in words if word["address"]["spin"] not in named]
+    numbered: list[Word] = [{**word, "rank": rank} for rank, word in enumerate([*flags, *left], 1)]
+    report["flags"], report["considered"] = numbered[: len(flags)], numbered[len(flags) :]
+    if flags:
+        report["reason"] = f"the loop polls {flags[0]['name']}; it ends when {flags[0]['exit_when']}"
+    else:
+        report["verdict"], report["groups"] = "no-flag", []
+        report["reason"] = "of the words that decide in the Python interpreter none is seen to be the program's"
+
+
+def _holds_type(word: Word) -> bool:
+    return _TYPE.match(word["value"]["spin_symbol"] or "") is not None
+
+
+def _only_holder(word: Word) -> Word:
+    held = SINGLETONS[word["value"]["spin_symbol"]]
+    why = f"of the words that decide in the interpreter only this one holds True, False or None: {held}"
+    return {**word, "confidence": max(word["confidence"], _MOST), "evidence": [why, *word["evidence"]]}
