@@ -90,6 +90,10 @@ pub fn find(window: &Window, preferred: &[u64]) -> Option<SpinLoop> {
 /// loops are all one to who only knows the machine code, and its head may be a part that is seldom used.
 fn instead_of(window: &Window, marker: &[u32]) -> Option<SpinLoop> {
     let last = *marker.last()?;
+    let longest = marker.windows(2).map(|pair| pair[1] - pair[0]).max()?;
+    if window.len() - last <= longest.saturating_mul(UNEVEN) {
+        return None; // a loop within its round
+    }
     let frame = window.rsp(last);
     let mut seen: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
     for step in (last..window.len()).filter(|&step| window.rsp(step) == frame) {
@@ -227,8 +231,11 @@ mod tests {
 
     #[test]
     fn a_loop_that_its_frame_has_left_for_another_does_not_hold_it() {
-        let mut code = vec![AROUND, 0x3000, 0x3001, AROUND, 0x3002, AROUND, 0x3003];
+        let mut code = [AROUND, 0x3000, 0x3001, 0x3000, 0x3002].repeat(3);
         assert_eq!(marker_of(&code), Some(AROUND));
+        let mut inner = code.clone();
+        inner.extend([INNER].repeat(13));
+        assert_eq!(marker_of(&inner), Some(AROUND), "a loop within its round");
         code.extend([0x3000, 0x3001, 0x3000, INNER].repeat(20));
         assert_eq!(marker_of(&code), Some(INNER));
         // It does come by.
