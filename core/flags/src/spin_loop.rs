@@ -6,6 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::interpreter::interprets;
 use crate::window::Window;
 
 /// Fewer recurrences are no loop.
@@ -86,8 +87,8 @@ pub fn find(window: &Window, preferred: &[u64]) -> Option<SpinLoop> {
     Some(around.unwrap_or_else(|| build(window, marker, steps)))
 }
 
-/// The loop that the marker's frame goes round in without coming by the marker any more. An interpreter's
-/// loops are all one to who only knows the machine code, and its head may be a part that is seldom used.
+/// The interpreter's loop that the marker's frame goes round in without coming by the marker any more. A program's
+/// loops are all one to who only knows its interpreter's code, and the head of that may be a part that is seldom used.
 fn instead_of(window: &Window, marker: &[u32]) -> Option<SpinLoop> {
     let last = *marker.last()?;
     let longest = marker.windows(2).map(|pair| pair[1] - pair[0]).max()?;
@@ -109,7 +110,7 @@ fn instead_of(window: &Window, marker: &[u32]) -> Option<SpinLoop> {
         (gaps[ROUNDS] <= usual * UNEVEN).then_some((usual, last[ROUNDS], code, tail))
     });
     let (_, _, code, tail) = regular.max_by_key(|(usual, last, code, _)| (*usual, *last, *code))?;
-    Some(build(window, code, tail))
+    Some(build(window, code, tail)).filter(|spin| interprets(window, spin))
 }
 
 /// Does the loop that begins at the steps of `inner` come to its end again and again, in each iteration of a
@@ -217,12 +218,15 @@ mod tests {
         find(&window, &[INNER]).map(|spin| window.code_at(spin.marker).pc())
     }
 
+    /// jmp rax
+    const JUMP: &[u8] = &[0xff, 0xe0];
+
     /// What the preference for `AROUND` makes of these instructions of one frame.
-    fn marker_of(code: &[u64]) -> Option<u64> {
+    fn marker_of(code: &[u64], bytes: &[u8]) -> Option<u64> {
         let mut window = Window::default();
         let mut factory = InstructionInfoFactory::new();
         for &pc in code {
-            let mut decoder = Decoder::with_ip(64, &[0x90], pc, DecoderOptions::NONE);
+            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
             let index = window.intern(&decoder.decode(), 0, &mut factory);
             window.push(index, Value::of(0x7000));
         }
@@ -232,15 +236,20 @@ mod tests {
     #[test]
     fn a_loop_that_its_frame_has_left_for_another_does_not_hold_it() {
         let mut code = [AROUND, 0x3000, 0x3001, 0x3000, 0x3002].repeat(3);
-        assert_eq!(marker_of(&code), Some(AROUND));
+        assert_eq!(marker_of(&code, JUMP), Some(AROUND));
         let mut inner = code.clone();
         inner.extend([INNER].repeat(13));
-        assert_eq!(marker_of(&inner), Some(AROUND), "a loop within its round");
+        assert_eq!(
+            marker_of(&inner, JUMP),
+            Some(AROUND),
+            "a loop within its round"
+        );
         code.extend([0x3000, 0x3001, 0x3000, INNER].repeat(20));
-        assert_eq!(marker_of(&code), Some(INNER));
+        assert_eq!(marker_of(&code, JUMP), Some(INNER));
+        assert_eq!(marker_of(&code, &[0x90]), Some(AROUND), "no interpreter");
         // It does come by.
         code.push(AROUND);
-        assert_eq!(marker_of(&code), Some(AROUND));
+        assert_eq!(marker_of(&code, JUMP), Some(AROUND));
     }
 
     #[test]
