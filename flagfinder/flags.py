@@ -15,11 +15,6 @@ from flagfinder import _core, python_objects
 from flagfinder.diff import Divergence
 from flagfinder.trace import Trace
 
-_ASK_PYTHON = (
-    "it is a Python program: where it hangs without being recorded, `flagfinder spin PID` reads its Python code, "
-    "and names the loop and the expression that ends it"
-)
-
 Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
 
 
@@ -175,7 +170,7 @@ def find_flags(spin: Trace, normals: Sequence[Trace] = (), divergence: Divergenc
     """
     found = _core.find_flags(spin.core, [normal.core for normal in normals], divergence.core if divergence else None)
     raw = json.loads(found)
-    python_objects.sort_words(raw)
+    python_objects.prefer_programs_words(raw)
     return Report._from_raw(raw)
 
 

@@ -35,7 +35,7 @@ def holds_singleton(word: Word) -> bool:
     return word["value"]["spin_symbol"] in SINGLETONS
 
 
-def sort_words(report: dict[str, Any]) -> None:
+def prefer_programs_words(report: dict[str, Any]) -> None:
     """Of a report whose loop is CPython's, puts the words that may be the program's first.
 
     Without one there is no flag: then the words are those that any Python program's loop reads.
@@ -54,15 +54,24 @@ def sort_words(report: dict[str, Any]) -> None:
         only = _only_holder(holders[0])
         ours = [only, *(word for word in ours if word is not holders[0])]
     flags = [word for word in ours if word["confidence"] > 0] if ours and ours[0]["confidence"] >= _ENOUGH else []
-    named = {word["address"]["spin"] for word in flags}
-    left = [word for word in words if word["address"]["spin"] not in named]
-    numbered: list[Word] = [{**word, "rank": rank} for rank, word in enumerate([*flags, *left], 1)]
+    named = {word["rank"] for word in flags}
+    left = [word for word in words if word["rank"] not in named]
+    ranks = {word["rank"]: rank for rank, word in enumerate([*flags, *left], 1)}
+    numbered: list[Word] = [{**word, "rank": ranks[word["rank"]]} for word in [*flags, *left]]
     report["flags"], report["considered"] = numbered[: len(flags)], numbered[len(flags) :]
-    if flags:
-        report["reason"] = f"the loop polls {flags[0]['name']}; it ends when {flags[0]['exit_when']}"
-    else:
-        report["verdict"], report["groups"] = "no-flag", []
+    report["groups"] = _regrouped(report["groups"], ranks, len(flags))
+    if not flags:
+        report["verdict"] = "no-flag"
         report["reason"] = "of the words that decide in the Python interpreter none is seen to be the program's"
+    elif flags[0]["rank"] != 1:
+        report["reason"] = f"the loop polls {flags[0]['name']}; it ends when {flags[0]['exit_when']}"
+
+
+def _regrouped(groups: list[dict[str, Any]], ranks: Mapping[int, int], flags: int) -> list[dict[str, Any]]:
+    """Groups name flags by their ranks: the new ones, of those that are flags still."""
+    kept = [{**group, "flags": sorted(ranks[rank] for rank in group["flags"])} for group in groups]
+    kept = [{**group, "flags": [rank for rank in group["flags"] if rank <= flags]} for group in kept]
+    return [group for group in kept if group["flags"]]
 
 
 def _holds_type(word: Word) -> bool:

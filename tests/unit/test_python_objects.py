@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flagfinder.python_objects import sort_words
+from flagfinder.python_objects import prefer_programs_words
 
 
 def word(name: str, confidence: float, holds: str | None = None, **more: Any) -> dict[str, Any]:
@@ -22,13 +22,16 @@ SLOT = word("slot", 0.2, "_Py_FalseStruct")
 def report(*words: dict[str, Any], **more: Any) -> dict[str, Any]:
     """One as the engine makes it: what has some confidence is a flag."""
     loop = {"module": "python3.11", "function": "_PyEval_EvalFrameDefault"}
-    known: dict[str, Any] = {"verdict": "data-flag", "reason": "", "loop": loop, "groups": [1], "notes": []}
-    flags = [word for word in words if word["confidence"] >= 0.4]
-    return {**known, "flags": flags, "considered": [word for word in words if word not in flags], **more}
+    known: dict[str, Any] = {"verdict": "data-flag", "reason": "", "loop": loop, "notes": []}
+    ranked = [{**word, "rank": rank} for rank, word in enumerate(words, 1)]
+    flags = [word for word in ranked if word["confidence"] >= 0.4]
+    groups = [{"exit_when": word["exit_when"], "flags": [word["rank"]]} for word in flags]
+    left = [word for word in ranked if word not in flags]
+    return {**known, "flags": flags, "considered": left, "groups": groups, **more}
 
 
 def sorted_(found: dict[str, Any]) -> tuple[list[str], list[str]]:
-    sort_words(found)
+    prefer_programs_words(found)
     ranks = [word["rank"] for word in [*found["flags"], *found["considered"]]]
     assert ranks == list(range(1, len(ranks) + 1))
     return [word["name"] for word in found["flags"]], [word["name"] for word in found["considered"]]
@@ -38,6 +41,7 @@ def test_the_only_slot_that_holds_an_answer_comes_first() -> None:
     found = report(LOCK, TYPE, LENGTH, SLOT)
     assert sorted_(found) == (["slot", "length"], ["lock", "type"])
     assert found["flags"][0]["confidence"] == 0.6 and "False" in found["flags"][0]["evidence"][0]
+    assert [group["flags"] for group in found["groups"]] == [[2]], "of the length"
     assert "polls slot" in found["reason"] and "flagfinder spin PID" in found["notes"][0]
 
 
@@ -60,11 +64,11 @@ def test_without_a_word_of_the_programs_there_is_no_flag() -> None:
 
 def test_what_is_not_the_evaluation_loop_stays_as_it_is() -> None:
     of_lock = report(LOCK, TYPE, loop={"module": "python3.11", "function": "take_gil"})
-    sort_words(of_lock)
-    assert of_lock["flags"] == [LOCK, TYPE] and of_lock["notes"]
+    prefer_programs_words(of_lock)
+    assert [word["name"] for word in of_lock["flags"]] == ["lock", "type"] and of_lock["notes"]
     found = report(LOCK, loop={"module": "libc.so.6", "function": "_PyEval_EvalFrameDefault"})
-    sort_words(found)
-    assert found["flags"] == [LOCK] and not found["notes"]
+    prefer_programs_words(found)
+    assert [word["name"] for word in found["flags"]] == ["lock"] and not found["notes"]
     none = report(SLOT, verdict="no-flag")
-    sort_words(none)
+    prefer_programs_words(none)
     assert not none["flags"] and none["notes"]

@@ -235,7 +235,7 @@ mod tests {
         let ends = |callee: unsafe extern "C" fn()| {
             let callee = callee as usize as u64;
             // A call of it, somewhere near.
-            let at = callee & !0xfff;
+            let at = callee - 0x1000;
             let distance = (callee.wrapping_sub(at + 5) as i32).to_le_bytes();
             let call: Vec<u8> = [0xe8].into_iter().chain(distance).collect();
             let read = |address: u64, buffer: &mut [u8]| {
