@@ -15,19 +15,27 @@ const ADD: (u64, &[u8]) = (0x1002, &[0x48, 0x83, 0xc0, 0x01]);
 const NOP: (u64, &[u8]) = (0x1002, &[0x0f, 0x1f, 0x40, 0x00]);
 const CMP: (u64, &[u8]) = (0x1006, &[0x48, 0x3b, 0x03]);
 
+/// The loop that begins anew at each of `starts`.
+fn rounds(window: &Window, starts: Vec<u32>) -> SpinLoop {
+    SpinLoop {
+        marker: window.code_index(0),
+        iterations: starts.len() as u64 - 1,
+        end: window.len(),
+        starts,
+    }
+}
+
 /// The exits of rounds of these instructions.
 fn exits(round: [(u64, &[u8]); 3]) -> Vec<Exit> {
     let mut window = Window::default();
     let mut factory = InstructionInfoFactory::new();
     let mut starts = Vec::new();
-    let mut marker = 0;
     for number in 0..8 {
         starts.push(window.len());
         for (pc, bytes) in round {
             let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
             let index = window.intern(&decoder.decode(), 0, &mut factory);
             window.push(index, Value::of(0x7000));
-            marker = window.code_index(starts[0]);
             match pc {
                 0x1002 if bytes == ADD.1 => window.push_result(RAX, Value::of(number)),
                 0x1006 => window.push_access(Access {
@@ -40,12 +48,7 @@ fn exits(round: [(u64, &[u8]); 3]) -> Vec<Exit> {
             }
         }
     }
-    let spin = SpinLoop {
-        marker,
-        iterations: starts.len() as u64 - 1,
-        end: window.len(),
-        starts,
-    };
+    let spin = rounds(&window, starts);
     let dependence = Dependence::new(&window);
     Slicer::new(&window, &dependence, &spin).exits(false)
 }
@@ -122,12 +125,7 @@ fn exits_of_scan(compare: (u64, &'static [u8]), scans: bool) -> Vec<(Exit, Optio
             }
         }
     }
-    let spin = SpinLoop {
-        marker: 0,
-        iterations: starts.len() as u64 - 1,
-        end: window.len(),
-        starts,
-    };
+    let spin = rounds(&window, starts);
     let dependence = Dependence::new(&window);
     let exits = Slicer::new(&window, &dependence, &spin).exits(scans);
     let address = |exit: &Exit| match exit.sources[..] {
@@ -174,12 +172,7 @@ fn counted(advance: &[u8]) -> usize {
             window.push(index, Value::of(0x7000));
         }
     }
-    let spin = SpinLoop {
-        marker: window.code_index(0),
-        iterations: starts.len() as u64 - 1,
-        end: window.len(),
-        starts,
-    };
+    let spin = rounds(&window, starts);
     let dependence = Dependence::new(&window);
     Slicer::new(&window, &dependence, &spin).counted().len()
 }
@@ -258,12 +251,7 @@ fn depends_on_bound(compare: &[u8]) -> bool {
             }
         }
     }
-    let spin = SpinLoop {
-        marker: 0,
-        iterations: starts.len() as u64 - 1,
-        end: window.len(),
-        starts,
-    };
+    let spin = rounds(&window, starts);
     let dependence = Dependence::new(&window);
     let exits = Slicer::new(&window, &dependence, &spin).exits(false);
     let reads_bound = |source: &Source| match source {
