@@ -1,8 +1,8 @@
 """What CPython's machine code tells of the program that it runs: the words that hold its objects.
 
 The evaluation loop reads many words in each round that are none of the program's: its own state, and the types of
-objects, which it checks. ``True``, ``False`` and ``None`` are objects with symbols of their own, so a slot that holds
-one of them (a variable, an attribute, an item) is known by its value.
+objects, which it checks. ``True``, ``False`` and ``None`` are objects with symbols of their own, so a word that holds
+one of them (of a variable, an attribute, an item) is known by its value.
 """
 
 from __future__ import annotations
