@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -127,6 +128,7 @@ def _redis(scratch: Path) -> Iterator[Patient]:
 
 
 PATIENTS = {"C, signals, flags saved": _spinner, "Python, 3 threads": _python, "redis under load": _redis}
+NEEDS = {_redis: "redis-server"}
 
 
 def main() -> int:
@@ -136,9 +138,12 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50, help="looks that are killed midway (default 50)")
     options = parser.parse_args()
     print(f"{machine()}\n")
+    patients = {name: start for name, start in PATIENTS.items() if shutil.which(NEEDS.get(start, "true"))}
+    for name in PATIENTS.keys() - patients.keys():
+        print(f"{name}: left out, {NEEDS[PATIENTS[name]]} is not installed", file=sys.stderr)
     rows = []
     with tempfile.TemporaryDirectory(prefix="ff-bench-") as directory:
-        for name, start in PATIENTS.items():
+        for name, start in patients.items():
             with start(Path(directory)) as patient:
                 seconds, pauses, flags = [], [], 0
                 for _ in range(options.rounds):
@@ -164,6 +169,7 @@ def main() -> int:
                 times = (median(seconds), max(seconds), median(pauses), max(pauses))
                 counts = (len(seconds), options.kills, flags, "yes" if well else "NO")
                 rows.append([name, *map(str, counts), *(f"{value:.3g}" for value in times)])
+                print(*rows[-1], sep=", ", file=sys.stderr)
     heads = ["patient", "looks", "killed", "with a flag", "all right", "seconds", "greatest", "ms paused", "greatest"]
     print(table(heads, rows))
     return 0

@@ -1,5 +1,5 @@
-/* Subsystems report in one word, a bit each. The logger's update works on a copy it took before a slow look-up,
- * and in spin mode another subsystem's bit arrives in between and is lost. */
+/* Subsystems report in one word, a bit each. The logger's update works on a copy that it took before a look-up, and in
+ * spin mode that look-up has another subsystem started, whose bit is lost. */
 #include "announce.h"
 #include <pthread.h>
 #include <string.h>
@@ -11,7 +11,8 @@
 #define EVERYTHING (NETWORK | STORAGE | LOGGING)
 
 unsigned subsystems = 0x4000;
-static unsigned lookup_usec = 1000;
+static pthread_t network, storage;
+static int logs_to_storage;
 
 static void *start_network(void *unused)
 {
@@ -22,17 +23,28 @@ static void *start_network(void *unused)
 
 static void *start_storage(void *unused)
 {
-    usleep(180000);
+    usleep(80000);
     __atomic_fetch_or(&subsystems, STORAGE, __ATOMIC_ACQ_REL);
     return unused;
 }
 
+static void look_up_destination(void)
+{
+    if (!logs_to_storage)
+        return;
+    pthread_create(&storage, NULL, start_storage, NULL);
+    pthread_join(storage, NULL);
+}
+
 static void *start_logging(void *unused)
 {
-    usleep(100000);
+    pthread_join(network, NULL);
+    usleep(40000);
     unsigned seen = __atomic_load_n(&subsystems, __ATOMIC_ACQUIRE);
-    usleep(lookup_usec);
+    look_up_destination();
     __atomic_store_n(&subsystems, seen | LOGGING, __ATOMIC_RELEASE);
+    if (!logs_to_storage)
+        pthread_create(&storage, NULL, start_storage, NULL);
     return unused;
 }
 
@@ -45,15 +57,13 @@ __attribute__((noinline)) static void wait_for_subsystems(void)
 int main(int argc, char **argv)
 {
     announce_flag(&subsystems, sizeof subsystems);
-    if (argc > 1 && strcmp(argv[1], "spin") == 0)
-        lookup_usec = 200000;
-    pthread_t threads[3];
-    pthread_create(&threads[0], NULL, start_network, NULL);
-    pthread_create(&threads[1], NULL, start_storage, NULL);
-    pthread_create(&threads[2], NULL, start_logging, NULL);
+    logs_to_storage = argc > 1 && strcmp(argv[1], "spin") == 0;
+    pthread_t logging;
+    pthread_create(&network, NULL, start_network, NULL);
+    pthread_create(&logging, NULL, start_logging, NULL);
     wait_for_subsystems();
-    for (int i = 0; i < 3; i++)
-        pthread_join(threads[i], NULL);
+    pthread_join(logging, NULL);
+    pthread_join(storage, NULL);
     puts("up");
     return 0;
 }

@@ -46,12 +46,11 @@ int main(int argc, char **argv)
     if (lock < 0 || board == MAP_FAILED)
         return 1;
     announce_flag(&board->published, sizeof board->published);
+    if (hang && flock(lock, LOCK_EX) != 0)
+        return 1;
     pid_t process = fork();
     if (process == 0)
         child(board, path);
-    usleep(20000);
-    if (hang && flock(lock, LOCK_EX) != 0)
-        return 1;
     wait_for_board(board);
     unlink(path);
     int status;

@@ -10,6 +10,7 @@
 static atomic_int flushed;
 static atomic_int records_written;
 static int journal = -1;
+static int record_count = 50;
 
 struct record {
     size_t length;
@@ -25,7 +26,7 @@ static struct record *make_record(int number)
 
 static void *flusher(void *unused)
 {
-    for (int number = 0; number < 50; number++) {
+    for (int number = 0; number < record_count; number++) {
         struct record *record = make_record(number);
         ssize_t written = write(journal, record->text, record->length);
         free(record);
@@ -51,6 +52,8 @@ int main(int argc, char **argv)
     char path[] = "/tmp/journal-XXXXXX";
     journal = mkstemp(path);
     unlink(path);
+    if (hang)
+        record_count = 5000;
     pthread_t thread;
     pthread_create(&thread, NULL, flusher, NULL);
     if (hang) {

@@ -144,6 +144,52 @@ fn of_many_words_that_are_all_as_good_none_is_the_flag() {
     assert_eq!(best(&[0.63, 0.3, 0.3, 0.3, 0.3]), 0.63);
 }
 
+/// The confidence in the word that an interpreter compares in each round, between jumps from routine to routine,
+/// if this is its value.
+fn interpreted(value: u64) -> f64 {
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    // cmp rax, [rbx]; je +0x40; jmp rcx, the last of which goes back
+    let round: [(u64, &[u8]); 6] = [
+        (0x1000, &[0x48, 0x3b, 0x03]),
+        (0x1003, &[0x74, 0x40]),
+        (0x1005, &[0xff, 0xe1]),
+        (0x2000, &[0xff, 0xe1]),
+        (0x3000, &[0xff, 0xe1]),
+        (0x4000, &[0xff, 0xe1]),
+    ];
+    for _ in 0..12 {
+        for (pc, bytes) in round {
+            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(FRAME));
+            if pc == 0x1000 {
+                window.push_access(Access {
+                    address: Some(WORD),
+                    bytes: 8,
+                    write: false,
+                    value: Value::of(value),
+                });
+            }
+        }
+    }
+    let thread = ThreadName {
+        tid: 1,
+        name: String::new(),
+    };
+    let maps = "1000-5000 rwxp 00000000 00:00 0 \n500000-700000 rw-p 00000000 00:00 0 \n";
+    let names = Names::new(NamesInput::from_code_maps(maps, 0));
+    let report = crate::find_in_window(&window, &names, thread);
+    report.flags.first().map_or(0.0, |flag| flag.confidence)
+}
+
+#[test]
+fn how_an_interpreter_uses_a_type_is_less_likely_the_flag() {
+    let (object, code) = (interpreted(CHECKED), interpreted(0x2000));
+    assert!(object > code + 0.1, "{object} {code}");
+    assert!(code > 0.0);
+}
+
 /// Go's name for what a map gives for a key that it does not hold.
 #[export_name = "runtime.zeroVal"]
 static ZERO: AtomicU64 = AtomicU64::new(0);
