@@ -36,6 +36,8 @@ With --json and in FILE: a header, one line for each event, a line of totals wit
 
 exit codes: 0 events were seen, 1 none, 2 not found or can't be watched, 69 unavailable, 77 no permission, 130 Ctrl-C"""
 
+_REFUSED = "frida"
+
 _SITE = re.compile(r"^(.+)\+(0x[0-9a-fA-F]+)$")
 _ACCESS_PATH = re.compile(r"[.\[*]|->")
 
@@ -75,9 +77,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the events there, as JSON lines")
     parser.add_argument(
         "--backend",
-        choices=BACKENDS,
+        choices=(*BACKENDS, _REFUSED),
         help="who traps the accesses: perf, BPF on hardware breakpoints; lldb, which stops the process "
-        "at each (default: perf, and lldb where perf can't be used)",
+        "at each (default: perf, and lldb where perf can't be used); frida is refused: its way in may kill the process",
     )
 
 
@@ -128,6 +130,12 @@ def _watch(watch: Watch, options: argparse.Namespace, terminal: Terminal, file: 
 
 
 def _request(options: argparse.Namespace) -> WatchRequest:
+    if options.backend == _REFUSED:
+        raise UsageError(
+            f"--backend {_REFUSED} is refused",
+            "Frida's way into a running process may kill it, where a thread holds the dynamic loader's lock",
+            "Leave --backend out, or write --backend lldb where BPF may not be used.",
+        )
     size, thread = options.size, options.thread
     words: list[dict[str, Any]] = []
     sites: list[dict[str, Any]] = [site(module, offset) for module, offset in options.site]
