@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flagfinder import _core
-from flagfinder.errors import UsageError
+from flagfinder.errors import FlagfinderError, UsageError
 from flagfinder.flags import Flag, flag_from_raw
 from flagfinder.spin import SpinReport, SpinThread, spin
 
@@ -35,12 +35,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Poked:
-    """What was done. ``left`` says whether the thread polls the word no more; None when none was seen to before."""
+    """What was done. ``left`` says whether the thread polls the word no more; None when none was seen to before.
+
+    ``after`` is what was read back, None where the process had ended by then.
+    """
 
     plan: Plan
     before: int
-    after: int
+    after: int | None
     left: bool | None
+    ended: bool
 
 
 def plan_poke(
@@ -101,7 +105,7 @@ def poke(plan: Plan) -> Poked:
     left = None
     if plan.thread is not None:
         left = not _still_polls(plan)
-    return Poked(plan, before, after, left)
+    return Poked(plan, before, after, left, after is None or not _runs(plan.pid))
 
 
 def load_flag(reference: str) -> Flag:
@@ -151,7 +155,19 @@ def _polling(report: SpinReport, address: int) -> tuple[SpinThread | None, Flag 
 
 def _still_polls(plan: Plan) -> bool:
     assert plan.thread is not None
-    if not Path(f"/proc/{plan.pid}/task/{plan.thread.tid}").exists():
+    try:
+        found, _ = _polling(spin(plan.pid, [plan.thread.tid]), plan.address)
+    except FlagfinderError:
+        if _runs(plan.pid, plan.thread.tid):
+            raise
         return False
-    found, _ = _polling(spin(plan.pid, [plan.thread.tid]), plan.address)
     return found is not None
+
+
+def _runs(pid: int, tid: int | None = None) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/task/{tid or pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    # A zombie's status is not yet asked for.
+    return status.rpartition(")")[2].split()[0] not in "ZX"

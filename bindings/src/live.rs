@@ -35,7 +35,7 @@ pub fn spin(
     Ok(to_json(&report.map_err(raise)?))
 }
 
-/// What was there before, and what was read back.
+/// What was there before, and what was read back (None: the process has ended since).
 #[pyfunction]
 pub fn poke(
     py: Python<'_>,
@@ -43,7 +43,7 @@ pub fn poke(
     address: u64,
     size: usize,
     value: u64,
-) -> PyResult<(u64, u64)> {
+) -> PyResult<(u64, Option<u64>)> {
     let poked = wait(py, move || engine::poke(pid, address, size, value))?.map_err(raise)?;
     Ok((poked.before, poked.after))
 }

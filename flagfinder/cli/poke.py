@@ -55,7 +55,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     else:
         terminal.result(f"wrote {plan.value:#x} over {done.before:#x} at {plan.address:#x}, {plan.name}")
         terminal.result(_outcome(done))
-        terminal.next_command("flagfinder", "spin", str(plan.pid))
+        if not done.ended:
+            terminal.next_command("flagfinder", "spin", str(plan.pid))
     return EXIT_NOTHING_FOUND if done.left is False else EXIT_FOUND
 
 
@@ -70,12 +71,13 @@ def _confirmed(terminal: Terminal, plan: Plan) -> bool:
 
 def _outcome(done: Poked) -> str:
     if done.left is None:
-        return "no thread was seen to poll it before, so none could be seen to go on"
+        ended = "; the process has ended since" if done.ended else ""
+        return f"no thread was seen to poll it before, so none could be seen to go on{ended}"
     thread = done.plan.thread
     who = f"thread {thread.tid} ({thread.name})" if thread else "the thread"
     if done.left:
-        return f"{who} left the loop: the diagnosis holds"
-    changed = "" if done.after == done.plan.value else f"; the word is {done.after:#x} again, somebody else writes it"
+        return f"{who} left the loop: the diagnosis holds{'; the process has ended since' if done.ended else ''}"
+    changed = "" if done.after in (done.plan.value, None) else f"; the word is {done.after:#x} again, somebody else writes it"
     return f"{who} still polls it{changed}"
 
 
@@ -88,9 +90,10 @@ def _fields(done: Poked) -> dict[str, object]:
         "name": plan.name,
         "before": f"{done.before:#x}",
         "written": f"{plan.value:#x}",
-        "after": f"{done.after:#x}",
+        "after": None if done.after is None else f"{done.after:#x}",
         "thread": plan.thread.tid if plan.thread else None,
         "left": done.left,
+        "ended": done.ended,
         "why": plan.why,
     }
 

@@ -96,3 +96,20 @@ def test_poke_ends_the_loop(spinning: tuple[int, Path, dict[str, Any]], tmp_path
     assert ran.returncode == 0, ran.stderr
     done = json.loads(ran.stdout)
     assert (done["before"], done["written"], done["left"]) == ("0x0", "0x1", True)
+
+
+@pytest.mark.live
+def test_poke_after_which_the_program_ends_at_once(tmp_path: Path) -> None:
+    source, program = tmp_path / "ends.c", tmp_path / "ends"
+    source.write_text("volatile int done;\nint main(void) { while (!done) ; return 0; }\n")
+    assert run(["gcc", source, "-o", program], timeout=60).returncode == 0
+    for turn in range(3):
+        process = subprocess.Popen([program])
+        try:
+            ran = flagfinder("poke", "--json", str(process.pid), "--yes", timeout=60)
+        finally:
+            process.kill()
+        assert process.wait() == 0, f"turn {turn}"
+        assert ran.returncode == 0, ran.stderr
+        done = json.loads(ran.stdout)
+        assert (done["before"], done["written"], done["left"], done["ended"]) == ("0x0", "0x1", True, True)

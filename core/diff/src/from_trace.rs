@@ -121,10 +121,11 @@ fn convert(event: &trace::Event) -> Option<Event> {
 
 /// One trace as a run; `names` is shared by all runs of a diff.
 pub fn run<'a>(trace: &'a trace::Trace, names: &mut ModuleNames) -> Run<TraceFlow<'a>> {
+    let ends = trace.end();
     let mut run = Run {
         processes: Vec::new(),
         threads: Vec::new(),
-        end_ts: trace.end().map_or(0, |end| end.ts),
+        end_ts: ends.map_or(0, |end| end.ts),
     };
     for (index, process) in trace.processes().iter().enumerate() {
         let modules: FxHashMap<trace::ModuleId, (u32, u64)> = process
@@ -146,6 +147,10 @@ pub fn run<'a>(trace: &'a trace::Trace, names: &mut ModuleNames) -> Run<TraceFlo
                 .unwrap_or_default()
                 .to_string(),
             blocks,
+            killed: ends.is_some_and(|ends| {
+                let mut ends = ends.processes.iter();
+                ends.any(|end| end.pid == process.pid && end.signal.is_some())
+            }),
         });
         for thread in process.threads() {
             run.end_ts = run.end_ts.max(thread.opened().map_or(0, |opened| opened.1));

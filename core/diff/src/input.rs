@@ -146,6 +146,8 @@ pub struct ProcessInput {
     pub program: String,
     /// Its blocks.
     pub blocks: Vec<RawBlock>,
+    /// A signal ended it.
+    pub killed: bool,
 }
 
 /// One recorded run.

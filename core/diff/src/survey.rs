@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 const CLONE_STACK: usize = 24;
 /// A process that calls this is ending; its other threads end without a word.
 const EXIT_GROUP: u32 = 231;
+const EXIT: u32 = 60;
 const CLONE_CALLS: [u32; 4] = [56, 57, 58, 435]; // clone, fork, vfork, clone3
 
 /// A thread or process this thread created.
@@ -37,8 +38,10 @@ pub struct Survey {
     pub first: PlaceId,
     /// Threads and processes it created, in order.
     pub births: Vec<Birth>,
-    /// It ended by itself.
+    /// It ended, by itself or with its process.
     pub exited: bool,
+    /// The system call that it ended in.
+    ended_in: Option<(u32, u64)>,
     /// The system call it is in at the end, with the time it began.
     pub pending: Option<(u32, u64)>,
     /// Longest (ns) of the last system calls with the pending one's number, for judging that one.
@@ -53,6 +56,14 @@ impl Survey {
     /// The thread is ending its process.
     pub fn ends_process(&self) -> bool {
         matches!(self.pending, Some((EXIT_GROUP, _)))
+    }
+
+    /// The signal that ended its process, not the thread itself, ended it: it goes on in what it did.
+    pub fn outlive_kill(&mut self) {
+        if self.exited && !matches!(self.ended_in, Some((EXIT | EXIT_GROUP, _))) {
+            self.exited = false;
+            self.pending = self.ended_in;
+        }
     }
 
     /// How like the executed code of two threads is, 0..=1 (shared nodes over all nodes).
@@ -200,7 +211,7 @@ impl Sink for Scan<'_> {
             Event::Start { .. } | Event::Clock { .. } => {}
             Event::Exit { .. } => {
                 self.survey.exited = true;
-                self.survey.pending = None;
+                self.survey.ended_in = self.survey.pending.take();
             }
             Event::SyscallEnter { number, ts } => {
                 self.survey.pending = Some((number, ts));

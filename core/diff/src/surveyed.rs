@@ -121,6 +121,11 @@ pub(crate) fn survey_all<'a, F: Flow + Send>(
         for process in 0..one.run.processes.len() {
             let of_process = |thread: &usize| one.run.threads[*thread].process == process;
             let members: Vec<usize> = (0..one.surveys.len()).filter(of_process).collect();
+            if one.run.processes[process].killed {
+                for &thread in &members {
+                    one.surveys[thread].outlive_kill();
+                }
+            }
             if members
                 .iter()
                 .any(|&thread| one.surveys[thread].ends_process())

@@ -69,6 +69,25 @@ fn spinning(pen: &mut Pen, laps: usize) {
 }
 
 #[test]
+fn a_signal_that_ends_the_process_finds_its_threads_in_their_loops() {
+    let code = program();
+    let verdict = |killed: bool, by_call: bool| {
+        let mut spin = single(&code, 2, |pen| {
+            spinning(pen, 1000);
+            if by_call {
+                pen.event(Event::SyscallEnter { number: 60, ts: 0 });
+            }
+            pen.exit();
+        });
+        spin.processes[0].killed = killed;
+        diff(&[single(&code, 1, normal)], &spin).verdict
+    };
+    assert_eq!(verdict(true, false), Verdict::Parted);
+    assert_eq!(verdict(true, true), Verdict::NoDivergence);
+    assert_eq!(verdict(false, false), Verdict::NoDivergence);
+}
+
+#[test]
 fn loop_left_in_normal_only() {
     let code = program();
     let found = diff(

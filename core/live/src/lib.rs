@@ -7,6 +7,7 @@
 mod call;
 mod descriptor;
 mod futex;
+mod helpers;
 mod look;
 mod memory;
 mod order;

@@ -9,11 +9,11 @@ use flagfinder_step::StepError;
 use crate::memory::Memory;
 use crate::spin::check;
 
-/// What was there, and what was read back.
+/// What was there, and what was read back; `None`: the process has ended since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poked {
     pub before: u64,
-    pub after: u64,
+    pub after: Option<u64>,
 }
 
 /// Run-time address of `module` (file name or path) + `offset` in the process.
@@ -74,6 +74,6 @@ pub fn poke(pid: u32, address: u64, size: usize, value: u64) -> Result<Poked, St
     if written != size as isize {
         return Err(refused(&Error::last_os_error()));
     }
-    let after = memory.number(address, size).ok_or_else(unreadable)?;
+    let after = memory.number(address, size);
     Ok(Poked { before, after })
 }

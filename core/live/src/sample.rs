@@ -41,6 +41,7 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
     };
     let first = looks(proc::threads(pid)?);
     let mut calls: FxHashMap<u32, Call> = FxHashMap::default();
+    let mut runnable: FxHashMap<u32, u32> = FxHashMap::default();
     let mut last = Vec::new();
     for _ in 0..LOOKS {
         std::thread::sleep(time / LOOKS);
@@ -49,6 +50,7 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
             if let Some(call) = look.call {
                 calls.insert(*tid, call);
             }
+            *runnable.entry(*tid).or_default() += u32::from(look.state == 'R');
         }
     }
     let spent = begin.elapsed().as_nanos() as f64;
@@ -57,10 +59,16 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
         let then = before.get(&tid).cloned().unwrap_or_default();
         let ran = now.ran.saturating_sub(then.ran) as f64;
         let queued = now.queued.saturating_sub(then.queued) as f64;
+        // On a busy machine it may have been queued all the time, which the kernel counts once that ends.
+        let always = runnable.get(&tid) == Some(&LOOKS) && then.state == 'R';
         Activity {
             tid,
             cpu: (ran / spent).min(1.0),
-            wants: ((ran + queued) / spent).min(1.0),
+            wants: if always {
+                1.0
+            } else {
+                ((ran + queued) / spent).min(1.0)
+            },
             sleeps: now.switches.saturating_sub(then.switches),
             call: calls.get(&tid).copied(),
             name: now.name,
@@ -70,4 +78,68 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
         }
     };
     Ok(last.into_iter().map(activity).collect())
+}
+
+/// A thread of which no more is known than one look tells; `None`: it is gone.
+pub fn now(pid: u32, tid: u32) -> Option<Activity> {
+    let look = proc::look(pid, tid)?;
+    Some(Activity {
+        tid,
+        name: look.name,
+        state: look.state,
+        cpu: 0.0,
+        wants: 0.0,
+        sleeps: 0,
+        tracer: look.tracer,
+        call: look.call,
+        sleeps_in: look.sleeps_in,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Computes on that processor until told.
+    fn compute(processor: usize, over: &AtomicBool, policy: libc::c_int, tid: &AtomicU32) {
+        let mut processors: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        let parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: structures of ours; 0 is this thread.
+        unsafe {
+            libc::CPU_SET(processor, &mut processors);
+            libc::sched_setaffinity(0, size_of_val(&processors), &processors);
+            libc::sched_setscheduler(0, policy, &parameters);
+            tid.store(libc::gettid() as u32, Ordering::Release);
+        }
+        while !over.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn who_only_queues_for_the_processor_is_hot() {
+        // SAFETY: cannot fail.
+        let processor = unsafe { libc::sched_getcpu() } as usize;
+        let (over, starved) = (AtomicBool::new(false), AtomicU32::new(0));
+        let other = AtomicU32::new(0);
+        let wants = std::thread::scope(|scope| {
+            scope.spawn(|| compute(processor, &over, libc::SCHED_IDLE, &starved));
+            while starved.load(Ordering::Acquire) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            scope.spawn(|| compute(processor, &over, libc::SCHED_OTHER, &other));
+            while other.load(Ordering::Acquire) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let pid = std::process::id();
+            let activities = sample(pid, Duration::from_millis(100)).expect("its own /proc");
+            over.store(true, Ordering::Relaxed);
+            let tid = starved.load(Ordering::Relaxed);
+            let of_starved = activities.into_iter().find(|a| a.tid == tid);
+            of_starved.expect("it runs").wants
+        });
+        assert!(wants > 0.9, "{wants}");
+    }
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use flagfinder_code::{Names, NamesInput};
 use flagfinder_flags::{LoopKind, ThreadName, Verdict};
-use flagfinder_step::{places, stat_field, Helper, Limits, StepError};
+use flagfinder_step::{stat_field, StepError};
 use serde_json::{json, Value};
 
-use crate::look::{look, look_at_tasks, Finding, WALL};
+use crate::helpers::{Helpers, Sleepers};
+use crate::look::look_at_tasks;
 use crate::memory::Memory;
 use crate::order;
 use crate::owners::Owners;
@@ -108,24 +109,17 @@ pub fn spin(
     });
     // Threads and their stacks are not where they were before.
     names.renew(read()?);
-    let mut helpers = Vec::new();
-    for (&tid, processor) in chosen.iter().zip(places(&chosen)) {
-        let name = threads.iter().find(|(a, _)| a.tid == tid);
-        let name = name.map_or_else(String::new, |(a, _)| a.name.clone());
-        let title = format!("ff-step: holds thread {tid} of process {pid}; end it with SIGTERM only, SIGKILL would hurt that process");
-        let limits = Limits {
-            pause: options.budget,
-            time: WALL.max(options.budget * 2),
-            processor,
-            ..Limits::default()
-        };
-        let names = &names;
-        let helper = Helper::start(&title, move || {
-            let found = look(pid, tid, name, &limits, names);
-            found.unwrap_or_else(Finding::failed).into_bytes()
-        })?;
-        helpers.push((tid, helper));
-    }
+    let named = |tid: &u32| {
+        let name = threads.iter().find(|(a, _)| a.tid == *tid);
+        (*tid, name.map_or_else(String::new, |(a, _)| a.name.clone()))
+    };
+    let named: Vec<(u32, String)> = chosen.iter().map(named).collect();
+    let sleepers = Sleepers::new(
+        pid,
+        threads.iter().map(|(a, way)| (a.tid, *way == Way::Waits)),
+    );
+    let mut helpers = Helpers::new(pid, &names, options.budget);
+    helpers.start(&named)?;
     let mut describer = Describer {
         pid,
         memory: &memory,
@@ -161,17 +155,27 @@ pub fn spin(
             "{more} more blocked threads are not shown; --thread TID shows one"
         ));
     }
-    let patience = WALL + options.budget + Duration::from_secs(20);
+    // A thread that was asked for is looked at alone.
+    let late = match options.threads.is_empty() {
+        true => helpers.follow(&sleepers, options.most)?,
+        false => Vec::new(),
+    };
+    for tid in late {
+        report.threads.retain(|thread| thread.tid != tid);
+        report.notes.push(format!(
+            "thread {tid} began to run while others were held, and was stepped too"
+        ));
+        match threads.iter_mut().find(|(a, _)| a.tid == tid) {
+            Some((_, way)) => *way = Way::Hot,
+            None => threads.extend(sample::now(pid, tid).map(|a| (a, Way::Hot))),
+        }
+    }
     let mut denied = None;
     let mut parts = Vec::new();
     let mut seen = Vec::new();
-    for (tid, helper) in helpers {
+    for (tid, finding, window) in helpers.results() {
         let Some((activity, way)) = threads.iter().find(|(a, _)| a.tid == tid) else {
             continue;
-        };
-        let (finding, window) = match helper.result(patience) {
-            Ok(bytes) => Finding::from_bytes(&bytes),
-            Err(error) => (json!({ "error": error.to_string() }), None),
         };
         if let Some(errno) = finding["errno"].as_i64() {
             denied = denied.or(Some((tid, errno as i32)));

@@ -79,6 +79,17 @@ impl Helper {
         Ok(Helper { pid, output })
     }
 
+    /// Is there a result, or an end without one?
+    pub fn is_done(&self) -> bool {
+        let mut poll = libc::pollfd {
+            fd: std::os::fd::AsRawFd::as_raw_fd(&self.output),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one entry of ours.
+        unsafe { libc::poll(&mut poll, 1, 0) > 0 }
+    }
+
     /// What the work returned. After `patience` the helper is asked to let go and end.
     ///
     /// # Errors

@@ -185,6 +185,7 @@ impl<'a> World<'a> {
             pid: 100 * number,
             program: "app".into(),
             blocks: code.load(base, salt),
+            killed: false,
         };
         World {
             code,

@@ -1,0 +1,206 @@
+//! The helpers that step threads, one for each, and the threads that take over while others are held.
+//!
+//! A scheduler in user space hands its tasks to whichever thread runs. Once the threads that were busy are stepped, which
+//! slows them down a thousand times, one that slept when threads were chosen does their work: it has to be stepped too.
+
+use std::time::{Duration, Instant};
+
+use flagfinder_code::Names;
+use flagfinder_step::{places, Helper, Limits, StepError};
+use rustc_hash::FxHashMap;
+use serde_json::{json, Value};
+
+use flagfinder_flags::Window;
+
+use crate::look::{look, Finding, WALL};
+use crate::proc;
+
+/// How often it is looked who runs.
+const TICK: Duration = Duration::from_millis(20);
+/// A thread that ran for less while others were held had something small to do.
+const TAKES: Duration = Duration::from_millis(10);
+const TAKES_SHARE: u32 = 20;
+/// Not worth it for less.
+const LEAST: Duration = Duration::from_millis(100);
+/// How long beyond its time a helper may take, which still has to look for the flag.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Helpers at work.
+pub struct Helpers<'a> {
+    pid: u32,
+    names: &'a Names,
+    budget: Duration,
+    begin: Instant,
+    started: Vec<(u32, Helper)>,
+}
+
+impl<'a> Helpers<'a> {
+    pub fn new(pid: u32, names: &'a Names, budget: Duration) -> Self {
+        Helpers {
+            pid,
+            names,
+            budget,
+            begin: Instant::now(),
+            started: Vec::new(),
+        }
+    }
+
+    /// Wall time until all let go.
+    fn left(&self) -> Duration {
+        let time = WALL.max(self.budget * 2);
+        time.saturating_sub(self.begin.elapsed())
+    }
+
+    /// One more for each of these threads.
+    ///
+    /// # Errors
+    /// When the system gives no process.
+    pub fn start(&mut self, threads: &[(u32, String)]) -> Result<(), StepError> {
+        let (pid, names) = (self.pid, self.names);
+        let time = self.left();
+        let held = self.started.iter().map(|(tid, _)| *tid);
+        let all: Vec<u32> = held.chain(threads.iter().map(|(tid, _)| *tid)).collect();
+        let places = places(&all).into_iter().skip(self.started.len());
+        for ((tid, name), processor) in threads.iter().zip(places) {
+            let title = format!("ff-step: holds thread {tid} of process {pid}; end it with SIGTERM only, SIGKILL would hurt that process");
+            let limits = Limits {
+                pause: self.budget,
+                time,
+                processor,
+                ..Limits::default()
+            };
+            let helper = Helper::start(&title, || {
+                let found = look(pid, *tid, name.clone(), &limits, names);
+                found.unwrap_or_else(Finding::failed).into_bytes()
+            })?;
+            self.started.push((*tid, helper));
+        }
+        Ok(())
+    }
+
+    /// Until the first helpers are done: threads that take over are stepped too, until `most` are. Returns those.
+    ///
+    /// # Errors
+    /// When the system gives no process.
+    pub fn follow(&mut self, sleepers: &Sleepers, most: usize) -> Result<Vec<u32>, StepError> {
+        let first = self.started.len();
+        let is_stepping = |(_, helper): &(u32, Helper)| !helper.is_done();
+        while self.started[..first].iter().any(is_stepping) {
+            if self.left() < LEAST || self.started.len() >= most {
+                break;
+            }
+            let mut awake = sleepers.awake(self.begin.elapsed());
+            awake.retain(|(tid, _)| self.started.iter().all(|(known, _)| known != tid));
+            awake.truncate(most - self.started.len());
+            self.start(&awake)?;
+            std::thread::sleep(TICK);
+        }
+        Ok(self.started[first..].iter().map(|(tid, _)| *tid).collect())
+    }
+
+    /// What they found out: thread, finding, and its window if it may be part of a task's.
+    pub fn results(self) -> impl Iterator<Item = (u32, Value, Option<Window>)> {
+        let patience = WALL + self.budget + PATIENCE;
+        self.started.into_iter().map(move |(tid, helper)| {
+            let (finding, window) = match helper.result(patience) {
+                Ok(bytes) => Finding::from_bytes(&bytes),
+                Err(error) => (json!({ "error": error.to_string() }), None),
+            };
+            (tid, finding, window)
+        })
+    }
+}
+
+/// Threads that sleep, and those that are not there yet.
+pub struct Sleepers {
+    pid: u32,
+    /// ns on a processor by now of those that may be stepped; none of those that may not.
+    ran: FxHashMap<u32, Option<u64>>,
+}
+
+impl Sleepers {
+    /// `may` tells whether a thread may be stepped.
+    pub fn new(pid: u32, threads: impl Iterator<Item = (u32, bool)>) -> Self {
+        let ran = |tid| proc::look(pid, tid).map(|look| look.ran);
+        let ran = threads.map(|(tid, may)| (tid, ran(tid).filter(|_| may)));
+        Sleepers {
+            pid,
+            ran: ran.collect(),
+        }
+    }
+
+    /// Who runs, though it slept: thread and name.
+    fn awake(&self, since: Duration) -> Vec<(u32, String)> {
+        let takes = TAKES.max(since / TAKES_SHARE).as_nanos() as u64;
+        let tids = proc::threads(self.pid).unwrap_or_default();
+        let awake = |tid: u32| {
+            let before = self.ran.get(&tid).copied().unwrap_or(Some(0))?;
+            let now = proc::look(self.pid, tid)?;
+            let runs = now.ran.saturating_sub(before) >= takes && now.tracer == 0;
+            runs.then_some((tid, now.name))
+        };
+        tids.into_iter().filter_map(awake).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// SAFETY: gettid cannot fail.
+    fn this_thread() -> u32 {
+        unsafe { libc::gettid() as u32 }
+    }
+
+    fn compute(time: Duration) {
+        let begin = Instant::now();
+        while begin.elapsed() < time {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn who_runs_takes_over_unless_it_may_not_be_touched() {
+        let (pid, tid) = (std::process::id(), this_thread());
+        let known = |may| Sleepers::new(pid, [(tid, may)].into_iter());
+        let (sleeper, untouchable) = (known(true), known(false));
+        let takes_over = |sleepers: &Sleepers, since| {
+            let awake = sleepers.awake(since);
+            awake.iter().any(|(awake, _)| *awake == tid)
+        };
+        assert!(!takes_over(&sleeper, Duration::ZERO));
+        while !takes_over(&sleeper, Duration::ZERO) {
+            compute(TAKES / 2);
+        }
+        let share = TAKES * TAKES_SHARE;
+        assert!(!takes_over(&sleeper, share * 1000), "a small share");
+        assert!(!takes_over(&untouchable, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_thread_that_is_born_meanwhile_takes_over_too() {
+        let pid = std::process::id();
+        let sleepers = Sleepers::new(pid, std::iter::empty());
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let born = scope.spawn(|| {
+                let tid = this_thread();
+                while !over.load(Ordering::Relaxed) {
+                    compute(TAKES);
+                    if sleepers.awake(Duration::ZERO).iter().any(|a| a.0 == tid) {
+                        return true;
+                    }
+                }
+                false
+            });
+            let begin = Instant::now();
+            while !born.is_finished() && begin.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(TICK);
+            }
+            over.store(true, Ordering::Relaxed);
+            assert!(born.join().expect("no panic"));
+        });
+    }
+}
