@@ -188,4 +188,6 @@ class Watch(AbstractContextManager["Watch"]):
 def _fed(pid: int, request: WatchRequest, backend: Backend, start: _Starter) -> tuple[_core.Watch, Trapper]:
     """The engine finds the words, then somebody traps them."""
     core = _core.Watch(pid, request.to_json(), backend, None)
-    return core, start(pid, words_of(json.loads(core.header())))
+    trapper = start(pid, words_of(json.loads(core.header())))
+    core.is_armed()
+    return core, trapper

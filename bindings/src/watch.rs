@@ -63,6 +63,11 @@ impl Watch {
         self.with(|watch| watch.header())
     }
 
+    /// The debugger that feeds hits has set its watchpoints.
+    fn is_armed(&self) -> PyResult<()> {
+        self.with(engine::Watch::is_armed)
+    }
+
     /// Takes in records of `struct ff_watch_hit`.
     fn feed(&self, py: Python<'_>, records: &[u8]) -> PyResult<()> {
         py.detach(|| self.with(|watch| watch.feed(records)))

@@ -1,5 +1,7 @@
 //! From a hit to an event: what the instruction did, and which values it saw and left.
 
+use flagfinder_bpf::clock;
+
 use crate::access::{failed_exchange, Access, Effect};
 use crate::event::{Event, EventKind, ValueSource};
 use crate::memory::Memory;
@@ -48,6 +50,16 @@ impl Interpreter {
         });
         Interpreter {
             words: words.collect(),
+        }
+    }
+
+    /// Writes trap now.
+    pub fn is_armed(&mut self, memory: &Memory) {
+        for word in &mut self.words {
+            let (address, size) = word.place();
+            let value = memory.number(address, size);
+            // Not before it is read: a write that left this value must be the earlier one.
+            word.is_armed(value, clock::monotonic());
         }
     }
 
@@ -194,6 +206,7 @@ impl Interpreter {
             return;
         };
         let place = word.place();
+        word.begin_at(hit.ts);
         let before = match event.kind {
             EventKind::Read => word.at_read(hit),
             _ => word.last(),

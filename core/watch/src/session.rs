@@ -176,6 +176,7 @@ impl Watch {
         let sites = find_sites(request, &naming)?;
         let started = (clock::monotonic(), clock::wall());
         let interpreter = Interpreter::new(&words, request.reads, &naming.memory);
+        let is_fed = matches!(backend, Backend::Fed(_));
         let source = match backend {
             Backend::Perf(object) => {
                 let perf = Perf::open(pid, &words, &sites, request.reads, object)?;
@@ -186,7 +187,7 @@ impl Watch {
                 feed: Feed::default(),
             },
         };
-        Ok(Watch {
+        let mut watch = Watch {
             pid,
             alive,
             until,
@@ -201,7 +202,16 @@ impl Watch {
             sites,
             tally: Tally::default(),
             ending: None,
-        })
+        };
+        if !is_fed {
+            watch.is_armed();
+        }
+        Ok(watch)
+    }
+
+    /// Accesses trap from now on; whoever feeds a watch says so.
+    pub fn is_armed(&mut self) {
+        self.interpreter.is_armed(&self.naming.memory);
     }
 
     /// The first line of the output, as JSON.

@@ -22,6 +22,8 @@ pub(crate) struct Word {
     pub reads: bool,
     /// When the watch began.
     pub first: Option<u64>,
+    /// It had changed by the time that writes trapped: those before this time tell no previous value.
+    unsure_until: u64,
     /// What the last event left.
     last: Option<u64>,
     /// Time of the newest event.
@@ -38,11 +40,28 @@ impl Word {
             size: place.size,
             reads,
             first,
+            unsure_until: 0,
             last: first,
             at: 0,
             writer: None,
             witnesses: Vec::new(),
         }
+    }
+
+    /// Writes trap now, and this is the value: one that changed before is not what the first write replaces.
+    pub fn is_armed(&mut self, value: Option<u64>, ts: u64) {
+        if value != self.first {
+            (self.first, self.last) = (value, value);
+            self.unsure_until = ts;
+        }
+    }
+
+    /// An event of that time is next: only one behind the reading of the first value can tell by it.
+    pub fn begin_at(&mut self, ts: u64) {
+        if ts < self.unsure_until {
+            self.last = None;
+        }
+        self.unsure_until = 0;
     }
 
     /// Address and size.
@@ -117,6 +136,7 @@ mod tests {
             size: 4,
             reads: false,
             first: Some(0),
+            unsure_until: 0,
             last: Some(0),
             at: 0,
             writer: None,
@@ -147,6 +167,19 @@ mod tests {
         // Its thread has read what the other had written.
         word.was_read(&hit(1, 15, None), Some(5), true);
         assert_eq!(word.at_store(&hit(1, 20, None), Some(6)), Some(5));
+    }
+
+    #[test]
+    fn what_changed_before_writes_trapped_was_not_replaced_by_the_first() {
+        let previous = |armed: u64, hit_at: u64| {
+            let mut word = word();
+            word.is_armed(Some(armed), 100);
+            word.begin_at(hit_at);
+            (word.first, word.at_store(&hit(0, hit_at, None), Some(8)))
+        };
+        assert_eq!(previous(0, 50), (Some(0), Some(0)), "it had not changed");
+        assert_eq!(previous(7, 150), (Some(7), Some(7)));
+        assert_eq!(previous(7, 50), (Some(7), None), "the hit may have left 7");
     }
 
     #[test]
