@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flagfinder.diff import Divergence, diff
+from flagfinder.errors import TargetError
 from flagfinder.flags import Report, find_flags
 from flagfinder.record import record
 from flagfinder.recorder import Progress, Recording, RecordOptions
@@ -49,7 +50,7 @@ def find(
     """Runs both commands and compares them. ``directory`` gets ``normal.trace`` and ``spin.trace``.
 
     The spinning program is ended when it has spun for ``options.stop_when_spinning`` seconds. Raises what
-    ``record`` and ``find_flags`` raise.
+    ``record`` and ``find_flags`` raise, TargetError when a signal kills the good run.
     """
     normal = directory / "normal.trace"
     spin = directory / "spin.trace"
@@ -61,7 +62,15 @@ def find(
             (spin_command, spin, spin_chosen, "spinning"),
         ):
             observer.announce(f"recording the {kind} run at level {chosen.level}")
-            observer.recorded(record(command, path, chosen, announce=observer.announce, progress=observer.progress))
+            recording = record(command, path, chosen, announce=observer.announce, progress=observer.progress)
+            observer.recorded(recording)
+            if kind == "good" and recording.signal is not None:
+                raise TargetError(
+                    "The good run did not end well",
+                    f"it was killed by {recording.signal_name}",
+                    "Name a command that ends by itself: --normal CMD.",
+                    f"{path} holds what was recorded.",
+                )
         return open_trace(normal), open_trace(spin)
 
     good, bad = record_both(normal_options, options)

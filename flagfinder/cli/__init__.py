@@ -17,8 +17,8 @@ from typing import Any
 
 from flagfinder import _core
 from flagfinder.cli.common import Parser
-from flagfinder.errors import FlagfinderError
-from flagfinder.report.terminal import ColorChoice, Terminal
+from flagfinder.errors import FlagfinderError, UsageError
+from flagfinder.report.terminal import ColorChoice, Terminal, quote_command
 
 _LIVE = ("spin", "watch", "poke")
 _HANGS = ("events", "mark", "graph", "diagnose", "report", "critical-path", "compare", "overhead")
@@ -94,10 +94,24 @@ def run(arguments: Sequence[str], preset: Mapping[str, Any] | None = None) -> in
     inside a debugger.
     """
     own, target = _split(arguments)
-    parsed = build_parser(own).parse_args(own, argparse.Namespace(command=target, **(preset or {})))
+    if not own:
+        build_parser().print_help()
+        return FlagfinderError.exit_code
+    parsed = _parse(build_parser(own), own, argparse.Namespace(command=target, **(preset or {})))
     code: int = parsed.run(parsed, Terminal(parsed.color, parsed.quiet))
     sys.stdout.flush()
     return code
+
+
+def _parse(parser: Parser, words: Sequence[str], preset: argparse.Namespace) -> argparse.Namespace:
+    parsed, unknown = parser.parse_known_args(words, preset)
+    if not unknown:
+        return parsed
+    verb = " ".join(("flagfinder", *words[:1]))
+    fix = f"`{verb} --help` shows the options and examples."
+    if hasattr(parsed, "level") and parsed.command is None and not unknown[0].startswith("-"):
+        fix = f"Put -- in front of the program: flagfinder {words[0]} .. -- {quote_command(*unknown)}"
+    raise UsageError("The command line isn't understood", f"unknown: {quote_command(*unknown)}", fix)
 
 
 def entry() -> None:

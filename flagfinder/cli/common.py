@@ -69,6 +69,13 @@ def parse_size(text: str) -> int:
     return value
 
 
+def parse_pid(text: str) -> int:
+    """A process id, for argparse."""
+    if not text.isdecimal() or not 0 < int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no process id")
+    return int(text)
+
+
 def parse_seconds(text: str) -> float:
     """A positive number of seconds, for argparse."""
     try:

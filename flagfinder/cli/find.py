@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 from pathlib import Path
 
 from flagfinder.cli.common import Subparsers, add_verb, parse_seconds
@@ -68,6 +69,8 @@ def _find(normal: list[str], spin: list[str], directory: Path, chosen: RecordOpt
         def recorded(recording: Recording) -> None:
             line.clear()
             show_recording(terminal, recording)
+            if recording.ended == "interrupted" or recording.signal == signal.SIGINT:
+                raise KeyboardInterrupt
 
         def progress(state: Progress) -> None:
             show_progress(line, state)

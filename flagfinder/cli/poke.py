@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_pid, print_json
 from flagfinder.errors import UsageError
 from flagfinder.poke import Plan, Poked, plan_poke, poke
 from flagfinder.report.terminal import Terminal
@@ -24,7 +24,7 @@ exit codes: 0 the thread left the loop; 1 it did not, or nothing was written; 2 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(subparsers, "poke", "Write the value that ends a loop into a live process.", _EXAMPLES, run)
-    parser.add_argument("pid", type=int, metavar="PID", help="the process")
+    parser.add_argument("pid", type=parse_pid, metavar="PID", help="the process")
     parser.add_argument("--flag", metavar="FILE#RANK", help="a flag of a spin or diff report (JSON)")
     parser.add_argument("--address", type=_number, metavar="0x..", help="where to write")
     parser.add_argument("--size", type=int, choices=(1, 2, 4, 8), help="how many bytes")
@@ -77,8 +77,9 @@ def _outcome(done: Poked) -> str:
     who = f"thread {thread.tid} ({thread.name})" if thread else "the thread"
     if done.left:
         return f"{who} left the loop: the diagnosis holds{'; the process has ended since' if done.ended else ''}"
-    changed = "" if done.after in (done.plan.value, None) else f"; the word is {done.after:#x} again, somebody else writes it"
-    return f"{who} still polls it{changed}"
+    if done.after in (done.plan.value, None):
+        return f"{who} still polls it"
+    return f"{who} still polls it; the word is {done.after:#x} again, somebody else writes it"
 
 
 def _fields(done: Poked) -> dict[str, object]:

@@ -210,8 +210,9 @@ def _show(recording: Recording, terminal: Terminal, as_json: bool, command: list
         return recording.exit_code
     show_recording(terminal, recording)
     if recording.ended in ("spinning", "limit") or recording.signal is not None or not command:
-        terminal.next_command("flagfinder", "diff", "normal.trace", recording.path)
-    else:
+        good = "normal.trace" if Path("normal.trace").exists() else "GOOD.trace"
+        terminal.next_command("flagfinder", "diff", good, recording.path)
+    elif recording.status == 0:
         terminal.next_command("flagfinder", "record", "-o", "spin.trace", "--stop-when-spinning", "--", *command)
     return recording.exit_code
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_seconds
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_pid, parse_seconds
 from flagfinder.report.spin_report import show_spin
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
@@ -29,7 +29,7 @@ none that can be stepped; 77 no permission to trace it"""
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(subparsers, "spin", "Name what the threads of a live process poll, or wait for.", _EXAMPLES, run)
-    parser.add_argument("pid", type=int, metavar="PID", help="the process")
+    parser.add_argument("pid", type=parse_pid, metavar="PID", help="the process")
     parser.add_argument(
         "--thread", type=int, action="append", default=[], metavar="TID", help="only this thread (repeatable)"
     )

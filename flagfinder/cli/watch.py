@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_seconds
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_pid, parse_seconds
 from flagfinder.errors import UsageError
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.watch_report import LiveEvents, show_header, show_summary
@@ -52,7 +52,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
         usage="flagfinder watch PID [IMAGE SYMBOL] [options]",
     )
-    parser.add_argument("pid", type=int, metavar="PID", help="the process")
+    parser.add_argument("pid", type=parse_pid, metavar="PID", help="the process")
     parser.add_argument("image", nargs="?", metavar="IMAGE", help="file name or path of the program or library")
     parser.add_argument("symbol", nargs="?", metavar="SYMBOL", help="a variable in it, or an access path")
     what = parser.add_argument_group("what to watch (repeatable)")

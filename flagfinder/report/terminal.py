@@ -120,7 +120,8 @@ class ProgressLine:
     def update(self, text: str) -> None:
         """Shows ``text`` instead of what was there."""
         if self._live:
-            width = max(20, os.get_terminal_size(sys.stderr.fileno()).columns - 1)
+            # Some terminals do not know their size.
+            width = max(20, (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1)
             sys.stderr.write(f"\r\x1b[K{text[:width]}")
             sys.stderr.flush()
             self._shown = True

@@ -28,7 +28,6 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        [],
         ["no-such-verb"],
         ["diff"],
         ["diff", "one.trace"],
@@ -37,6 +36,8 @@ def test_version() -> None:
         ["find", "--normal", "'", "--spin", "true"],
         ["registers", "x", "--before-divergence", "y", "-n", "0"],
         ["watch", "1", "app", "done", "--backend", "frida"],
+        ["spin", "-1"],
+        ["spin", "4294967297"],
     ],
     ids=" ".join,
 )
@@ -46,6 +47,20 @@ def test_usage_errors(words: list[str]) -> None:
     assert "found:" in done.stderr and "fix:" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_what_a_forgotten_separator_is_told() -> None:
+    done = flagfinder("record", "-o", "x.trace", "./app", "in.txt")
+    assert done.returncode == 2
+    assert "record .. -- ./app in.txt" in done.stderr
+    done = flagfinder("record", "-o", "x.trace", "--stop-when-spining", "2", "--", "true")
+    assert "flagfinder record --help" in done.stderr
+
+
+def test_without_a_verb_it_lists_them() -> None:
+    done = flagfinder()
+    assert done.returncode == 2
+    assert "watch" in done.stdout
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -5,6 +5,7 @@
 //! in the kernel are described from /proc alone and never touched.
 
 mod call;
+mod chain;
 mod descriptor;
 mod futex;
 mod helpers;

@@ -10,6 +10,7 @@ use flagfinder_flags::{LoopKind, ThreadName, Verdict};
 use flagfinder_step::{stat_field, StepError};
 use serde_json::{json, Value};
 
+use crate::chain;
 use crate::helpers::{Helpers, Sleepers};
 use crate::look::look_at_tasks;
 use crate::memory::Memory;
@@ -212,6 +213,10 @@ pub fn spin(
         ));
     }
     order::sort(&mut report.threads);
+    let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
+    let fixed = report.threads.iter().take_while(|t| tells(t)).count();
+    let chains = chain::sort(&mut report.threads, fixed);
+    report.notes.extend(chains);
     if chosen.len() == options.most && options.threads.is_empty() {
         let repeat = threads
             .iter()

@@ -193,7 +193,7 @@ impl Session<'_> {
             .stop_after
             .is_some_and(|limit| self.started.elapsed() >= limit)
         {
-            return Some(EndReason::Interrupted);
+            return Some(EndReason::Limit);
         }
         if self.starved.is_some_and(|since| since.elapsed() > STARVED) {
             let text = "more threads than the buffers in shared memory can serve: the recording ends here, the target goes on";
