@@ -16,6 +16,7 @@ from flagfinder.spin import SpinReport, SpinThread
 _WAITS_SHOWN = 6
 _STACK_SHOWN = 5
 _FEW_STEPS = 10_000  # an idle machine makes 25,000 in the usual budget; fewer may be too few rounds of the loop
+_FEW_ROUNDS = 8  # the engine wants some before it calls a way around a loop
 
 
 def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> None:
@@ -41,14 +42,18 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> 
     if found and found[0].flag is not None and found[0].flag.size:
         terminal.next_command("flagfinder", "poke", str(report.pid), "--thread", str(found[0].tid))
     elif not found and any(_was_cut(thread, report.budget_ms) for thread in report.threads):
-        terminal.message("the budget ended before much was seen (a busy machine); more of it may show the flag")
+        terminal.message(
+            "the budget ended before much was seen (a busy machine, or long rounds); more of it may show the flag"
+        )
         terminal.next_command("flagfinder", "spin", str(report.pid), "--budget", f"{report.budget_ms * 5 / 1000:g}")
     elif not explain:
         terminal.next_command("flagfinder", "spin", str(report.pid), "--explain")
 
 
 def _was_cut(thread: SpinThread, budget_ms: int) -> bool:
-    return 0 < thread.steps < _FEW_STEPS and thread.pause_ms >= budget_ms
+    rounds = thread.loop.iterations if thread.loop is not None else None
+    few = thread.steps < _FEW_STEPS or (rounds is not None and rounds < _FEW_ROUNDS)
+    return thread.steps > 0 and few and thread.pause_ms >= budget_ms
 
 
 def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:

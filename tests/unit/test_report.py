@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flagfinder.events import EventRecording
-from flagfinder.flags import Report
+from flagfinder.flags import Loop, Report
 from flagfinder.notes import Note
 from flagfinder.report.diff_report import show_report
 from flagfinder.report.events_report import recording_fields, show_recording
@@ -104,10 +104,17 @@ def test_weaker_candidates_need_explain(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("steps", "pause_ms", "more"), [(4_000, 801.0, True), (4_000, 300.0, False), (24_000, 800.0, False)]
+    ("steps", "rounds", "pause_ms", "more"),
+    [
+        (4_000, 100, 801.0, True),
+        (4_000, 100, 300.0, False),
+        (24_000, 100, 800.0, False),
+        (24_000, 2, 800.0, True),
+        (24_000, None, 800.0, False),
+    ],
 )
 def test_who_was_not_seen_for_long_is_to_be_given_more(
-    steps: int, pause_ms: float, more: bool, capsys: pytest.CaptureFixture[str]
+    steps: int, rounds: int | None, pause_ms: float, more: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     thread = SpinThread(
         tid=21,
@@ -116,7 +123,7 @@ def test_who_was_not_seen_for_long_is_to_be_given_more(
         cpu=0.9,
         verdict="no-flag",
         reason="it does something else each time",
-        loop=None,
+        loop=Loop("busy", "work", "app", rounds),
         flags=(),
         notes=(),
         explain=(),
