@@ -138,6 +138,11 @@ def in_function(event: dict[str, Any]) -> str:
     return str(event["code"]["symbol"]).split("+", maxsplit=1)[0]
 
 
+def callers(event: dict[str, Any]) -> list[str]:
+    """Names of the functions on the stack; of libraries without symbols, ``None``."""
+    return [str(frame["symbol"]).split("+", maxsplit=1)[0] for frame in event["stack"]]
+
+
 def debug_registers(pid: int) -> list[int]:
     """dr0..dr3 and dr7 of a thread, by ptrace. Breakpoints of perf events don't show here; those of ptrace would."""
     libc = ctypes.CDLL(None, use_errno=True)
