@@ -44,7 +44,8 @@ pub fn report(
     let sure = call.is_some_and(|call| writer.call_doubt(call).is_none());
     let unclear = best < ENOUGH || analysis.interprets;
     let in_vain = || vain::asked_in_vain(window, &analysis.same_again);
-    let is_served = analysis.progress.is_woken;
+    // Whom nothing was there for at the moment, if it took data shortly before, too (`lately.rs`).
+    let is_served = analysis.progress.is_woken || analysis.progress.consumes;
     let vain = (!sure && unclear && !is_served).then(in_vain).flatten();
     let vain = vain
         .filter(|call| !writer.is_schedulers_poll(*call) && !outside.own_wakeups.contains(call));
