@@ -16,6 +16,7 @@ Word = Mapping[str, Any]  # a FLAG object of ``flagfinder.diff/1`` and ``flagfin
 SINGLETONS = {"_Py_TrueStruct": "True", "_Py_FalseStruct": "False", "_Py_NoneStruct": "None"}
 _MODULE = re.compile(r"(lib)?python[23][\w.]*$")
 _TYPE = re.compile(r"_?Py\w+_Type$")
+_REFERENCE = 8
 _EVALUATES = "_PyEval_EvalFrame"
 # A word from which on it is called a flag (core/flags, rank.rs), and the most that one of an interpreter gets there.
 _ENOUGH, _MOST = 0.4, 0.6
@@ -47,7 +48,7 @@ def prefer_programs_words(report: dict[str, Any]) -> None:
     if report["verdict"] != "data-flag" or not (loop.get("function") or "").startswith(_EVALUATES):
         return
     words: list[Word] = [*report["flags"], *report["considered"]]
-    ours = [word for word in words if not is_interpreters(word) and not _holds_type(word)]
+    ours = [word for word in words if not is_interpreters(word) and not _holds_type(word) and _fits(word)]
     # The value of a class's attribute is read from the interpreter's cache.
     holders = [word for word in ours if holds_singleton(word)] or [word for word in words if holds_singleton(word)]
     if len(holders) == 1:
@@ -72,6 +73,11 @@ def _regrouped(groups: list[dict[str, Any]], ranks: Mapping[int, int], flags: in
     kept = [{**group, "flags": sorted(ranks[rank] for rank in group["flags"])} for group in groups]
     kept = [{**group, "flags": [rank for rank in group["flags"] if rank <= flags]} for group in kept]
     return [group for group in kept if group["flags"]]
+
+
+def _fits(word: Word) -> bool:
+    """Whether it has the size of a reference to an object, or of a length; bytecode and its caches have less."""
+    return bool(word["size"] == _REFERENCE)
 
 
 def _holds_type(word: Word) -> bool:

@@ -9,7 +9,7 @@ from flagfinder.python_objects import prefer_programs_words
 
 def word(name: str, confidence: float, holds: str | None = None, **more: Any) -> dict[str, Any]:
     value = {"spin": "0x1000", "exit": "0x2000", "spin_symbol": holds, "exit_symbol": None}
-    about = {"kind": "heap", "module": None, "address": {"spin": name}, "exit_when": "value == 0x2000"}
+    about = {"kind": "heap", "module": None, "address": {"spin": name}, "exit_when": "value == 0x2000", "size": 8}
     return {"rank": 9, "name": name, "confidence": confidence, "value": value, "evidence": ["read"], **about, **more}
 
 
@@ -43,6 +43,10 @@ def test_the_only_slot_that_holds_an_answer_comes_first() -> None:
     assert found["flags"][0]["confidence"] == 0.6 and "False" in found["flags"][0]["evidence"][0]
     assert [group["flags"] for group in found["groups"]] == [[2]], "of the length"
     assert "polls slot" in found["reason"] and "flagfinder spin PID" in found["notes"][0]
+
+
+def test_a_counter_in_bytecode_is_no_word_of_the_programs() -> None:
+    assert sorted_(report(word("counter", 0.6, size=2), LENGTH)) == (["length"], ["counter"])
 
 
 def test_of_two_slots_neither_is_preferred() -> None:
