@@ -18,7 +18,7 @@ pytestmark = pytest.mark.live
 def interrupted(words: list[str | Path], until: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Interrupts that command of ours some seconds after the trace ``until`` has been begun."""
     process = subprocess.Popen(
-        [*FLAGFINDER, *words],
+        ["env", "--default-signal=INT", *FLAGFINDER, *words],
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -105,11 +105,12 @@ def test_poke_after_which_the_program_ends_at_once(tmp_path: Path) -> None:
     assert run(["gcc", source, "-o", program], timeout=60).returncode == 0
     for turn in range(3):
         process = subprocess.Popen([program])
+        time.sleep(1)
         try:
             ran = flagfinder("poke", "--json", str(process.pid), "--yes", timeout=60)
+            assert ran.returncode == 0, f"turn {turn}: {ran.stderr}"
+            assert process.wait(timeout=30) == 0
         finally:
             process.kill()
-        assert process.wait() == 0, f"turn {turn}"
-        assert ran.returncode == 0, ran.stderr
         done = json.loads(ran.stdout)
         assert (done["before"], done["written"], done["left"], done["ended"]) == ("0x0", "0x1", True, True)
