@@ -64,7 +64,7 @@ def find(
             observer.announce(f"recording the {kind} run at level {chosen.level}")
             recording = record(command, path, chosen, announce=observer.announce, progress=observer.progress)
             observer.recorded(recording)
-            if kind == "good" and recording.signal is not None:
+            if path == normal and recording.signal is not None:
                 raise TargetError(
                     "The good run did not end well",
                     f"it was killed by {recording.signal_name}",

@@ -189,5 +189,5 @@ def _fed(pid: int, request: WatchRequest, backend: Backend, start: _Starter) -> 
     """The engine finds the words, then somebody traps them."""
     core = _core.Watch(pid, request.to_json(), backend, None)
     trapper = start(pid, words_of(json.loads(core.header())))
-    core.is_armed()
+    core.armed()
     return core, trapper

@@ -64,8 +64,8 @@ impl Watch {
     }
 
     /// The debugger that feeds hits has set its watchpoints.
-    fn is_armed(&self) -> PyResult<()> {
-        self.with(engine::Watch::is_armed)
+    fn armed(&self) -> PyResult<()> {
+        self.with(engine::Watch::armed)
     }
 
     /// Takes in records of `struct ff_watch_hit`.

@@ -109,7 +109,7 @@ def _parse(parser: Parser, words: Sequence[str], preset: argparse.Namespace) -> 
         return parsed
     verb = " ".join(("flagfinder", *words[:1]))
     fix = f"`{verb} --help` shows the options and examples."
-    if hasattr(parsed, "level") and parsed.command is None and not unknown[0].startswith("-"):
+    if words[0] == "record" and parsed.command is None and not unknown[0].startswith("-"):
         fix = f"Put -- in front of the program: flagfinder {words[0]} .. -- {quote_command(*unknown)}"
     raise UsageError("The command line isn't understood", f"unknown: {quote_command(*unknown)}", fix)
 

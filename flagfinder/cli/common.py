@@ -14,6 +14,9 @@ from flagfinder.report.terminal import Terminal
 Run = Callable[[argparse.Namespace, Terminal], int]
 Subparsers = Any  # argparse keeps the type of add_subparsers' result private
 
+# Why Frida is kept out of running processes: docs/decisions.md.
+FRIDA_HARM = "Frida's way into a running process may kill it, where a thread holds the dynamic loader's lock"
+
 EXIT_FOUND = 0
 EXIT_NOTHING_FOUND = 1
 

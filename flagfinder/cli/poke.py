@@ -70,13 +70,13 @@ def _confirmed(terminal: Terminal, plan: Plan) -> bool:
 
 
 def _outcome(done: Poked) -> str:
+    ended = "; the process has ended since" if done.ended else ""
     if done.left is None:
-        ended = "; the process has ended since" if done.ended else ""
         return f"no thread was seen to poll it before, so none could be seen to go on{ended}"
     thread = done.plan.thread
     who = f"thread {thread.tid} ({thread.name})" if thread else "the thread"
     if done.left:
-        return f"{who} left the loop: the diagnosis holds{'; the process has ended since' if done.ended else ''}"
+        return f"{who} left the loop: the diagnosis holds{ended}"
     if done.after in (done.plan.value, None):
         return f"{who} still polls it"
     return f"{who} still polls it; the word is {done.after:#x} again, somebody else writes it"

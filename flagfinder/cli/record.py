@@ -8,6 +8,7 @@ from pathlib import Path
 from flagfinder.canary import check_canary
 from flagfinder.cli.common import (
     EXIT_FOUND,
+    FRIDA_HARM,
     Subparsers,
     add_verb,
     parse_seconds,
@@ -170,7 +171,7 @@ def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
 # Why a process that runs already is left alone.
 _HARM = {
     "dynamorio": "DynamoRIO's way into a running process disturbs its system calls, and its way out crashed",
-    "frida": "Frida's way into a running process may kill it, where a thread holds the dynamic loader's lock",
+    "frida": FRIDA_HARM,
 }
 
 

@@ -11,7 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_pid, parse_seconds
+from flagfinder.cli.common import (
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    FRIDA_HARM,
+    Subparsers,
+    add_verb,
+    parse_pid,
+    parse_seconds,
+)
 from flagfinder.errors import UsageError
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.watch_report import LiveEvents, show_header, show_summary
@@ -133,7 +141,7 @@ def _request(options: argparse.Namespace) -> WatchRequest:
     if options.backend == _REFUSED:
         raise UsageError(
             f"--backend {_REFUSED} is refused",
-            "Frida's way into a running process may kill it, where a thread holds the dynamic loader's lock",
+            FRIDA_HARM,
             "Leave --backend out, or write --backend lldb where BPF may not be used.",
         )
     size, thread = options.size, options.thread

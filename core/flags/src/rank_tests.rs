@@ -75,6 +75,27 @@ fn window_read(window: &mut Window, address: Option<u64>) {
     }
 }
 
+/// Twelve rounds of these instructions, the first of which reads that word.
+fn rounds(round: &[(u64, &[u8])], address: u64, bytes: u32, value: u64) -> Window {
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    for step in 0..12 * round.len() {
+        let (pc, code) = round[step % round.len()];
+        let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+        let index = window.intern(&decoder.decode(), 0, &mut factory);
+        window.push(index, Value::of(FRAME));
+        if step % round.len() == 0 {
+            window.push_access(Access {
+                address: Some(address),
+                bytes,
+                write: false,
+                value: Value::of(value),
+            });
+        }
+    }
+    window
+}
+
 fn is_called_a_check(flag: &Flag) -> bool {
     let mut evidence = flag.evidence.iter();
     evidence.any(|why| why.contains("tests types and bounds just so"))
@@ -92,23 +113,19 @@ fn among_checks_that_look_alike_it_may_be_one() {
     assert!(is_called_a_check(&found(0)));
 }
 
-/// Eight rounds of `cmp eax, [rip+0xc]` or `cmp eax, [rbx]`, which read executable memory, and a branch back.
+/// Rounds of `cmp eax, [rip+0xc]` or `cmp eax, [rbx]`, which read executable memory, and a branch back.
 fn compared_with_code(by_rip: bool) -> f64 {
     const CONSTANT: u64 = 0x1012;
     let compare: &[u8] = match by_rip {
         true => &[0x3b, 0x05, 0x0c, 0, 0, 0],
         false => &[0x3b, 0x03, 0x0f, 0x1f, 0x40, 0],
     };
-    let mut window = Window::default();
-    let mut factory = InstructionInfoFactory::new();
-    for _ in 0..8 {
-        for (pc, bytes) in [(0x1000, compare), (0x1006, &[0x74, 0xf8])] {
-            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
-            let index = window.intern(&decoder.decode(), 0, &mut factory);
-            window.push(index, Value::of(FRAME));
-            window_read(&mut window, (pc == 0x1000).then_some(CONSTANT));
-        }
-    }
+    let window = rounds(
+        &[(0x1000, compare), (0x1006, &[0x74, 0xf8])],
+        CONSTANT,
+        4,
+        0,
+    );
     let thread = ThreadName {
         tid: 1,
         name: String::new(),
@@ -147,8 +164,6 @@ fn of_many_words_that_are_all_as_good_none_is_the_flag() {
 /// The confidence in the word that an interpreter compares in each round, between jumps from routine to routine,
 /// if this is its value.
 fn interpreted(value: u64) -> f64 {
-    let mut window = Window::default();
-    let mut factory = InstructionInfoFactory::new();
     // cmp rax, [rbx]; je +0x40; jmp rcx, the last of which goes back
     let round: [(u64, &[u8]); 6] = [
         (0x1000, &[0x48, 0x3b, 0x03]),
@@ -158,21 +173,7 @@ fn interpreted(value: u64) -> f64 {
         (0x3000, &[0xff, 0xe1]),
         (0x4000, &[0xff, 0xe1]),
     ];
-    for _ in 0..12 {
-        for (pc, bytes) in round {
-            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
-            let index = window.intern(&decoder.decode(), 0, &mut factory);
-            window.push(index, Value::of(FRAME));
-            if pc == 0x1000 {
-                window.push_access(Access {
-                    address: Some(WORD),
-                    bytes: 8,
-                    write: false,
-                    value: Value::of(value),
-                });
-            }
-        }
-    }
+    let window = rounds(&round, WORD, 8, value);
     let thread = ThreadName {
         tid: 1,
         name: String::new(),
@@ -196,19 +197,11 @@ static ZERO: AtomicU64 = AtomicU64::new(0);
 #[export_name = "ff_some_word"]
 static SOME_WORD: AtomicU64 = AtomicU64::new(0);
 
-/// Is a word of this very program the flag of eight rounds of `cmp eax, [rbx]` and a branch back?
+/// Is a word of this very program the flag of rounds of `cmp eax, [rbx]` and a branch back?
 fn is_flag(word: &AtomicU64) -> bool {
-    let mut window = Window::default();
-    let mut factory = InstructionInfoFactory::new();
-    for _ in 0..8 {
-        for (pc, bytes) in [(0x1000, &[0x3b, 0x03]), (0x1002, &[0x74, 0xfc])] {
-            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
-            let index = window.intern(&decoder.decode(), 0, &mut factory);
-            window.push(index, Value::of(FRAME));
-            let address = std::ptr::from_ref(word) as u64;
-            window_read(&mut window, (pc == 0x1000).then_some(address));
-        }
-    }
+    let address = std::ptr::from_ref(word) as u64;
+    let round: [(u64, &[u8]); 2] = [(0x1000, &[0x3b, 0x03]), (0x1002, &[0x74, 0xfc])];
+    let window = rounds(&round, address, 4, 0);
     let thread = ThreadName {
         tid: 1,
         name: String::new(),

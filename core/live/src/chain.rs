@@ -13,9 +13,8 @@ fn waits_for(threads: &[ThreadReport], tid: u32) -> Option<u32> {
 fn chain(threads: &[ThreadReport], tid: u32) -> Vec<u32> {
     let mut chain = vec![tid];
     while let Some(next) = waits_for(threads, chain[chain.len() - 1]) {
-        let is_circle = chain.contains(&next);
         chain.push(next);
-        if is_circle {
+        if is_circle(&chain) {
             break;
         }
     }
@@ -41,7 +40,7 @@ pub fn sort(threads: &mut [ThreadReport], fixed: usize) -> Vec<String> {
         let at_end = usize::from(new.first() == chain.last() && new.len() > 1);
         order.extend(&new[at_end..]);
         order.extend(&new[..at_end]);
-        if begins && chain.len() > 2 {
+        if begins && (chain.len() > 2 || is_circle(chain)) {
             told.push(line(threads, chain));
         }
     }
@@ -50,10 +49,14 @@ pub fn sort(threads: &mut [ThreadReport], fixed: usize) -> Vec<String> {
     told
 }
 
+fn is_circle(chain: &[u32]) -> bool {
+    let (last, before) = chain.split_last().expect("it begins with a thread");
+    before.contains(last)
+}
+
 fn line(threads: &[ThreadReport], chain: &[u32]) -> String {
     let last = chain[chain.len() - 1];
-    let is_circle = chain[..chain.len() - 1].contains(&last);
-    let mut text = match is_circle {
+    let mut text = match is_circle(chain) {
         true => "deadlock: ".to_owned(),
         false => String::new(),
     };
@@ -67,7 +70,7 @@ fn line(threads: &[ThreadReport], chain: &[u32]) -> String {
     }
     let at_end = threads.iter().find(|thread| thread.tid == last);
     if let Some(wait) = at_end.and_then(|thread| thread.wait.as_ref()) {
-        if !is_circle {
+        if !is_circle(chain) {
             text += &format!(", which is in {}", wait.summary);
         }
     }
@@ -135,6 +138,12 @@ mod tests {
         assert_eq!(order[0], 9);
         let circle = "deadlock: thread 1 waits for thread 2, which waits for thread 1";
         assert_eq!(told, [circle]);
+    }
+
+    #[test]
+    fn a_thread_may_wait_for_itself() {
+        let (_, told) = sorted(vec![thread(1, Some(1))], 0);
+        assert_eq!(told, ["deadlock: thread 1 waits for thread 1"]);
     }
 
     #[test]

@@ -54,12 +54,12 @@ impl Interpreter {
     }
 
     /// Writes trap now.
-    pub fn is_armed(&mut self, memory: &Memory) {
+    pub fn armed(&mut self, memory: &Memory) {
         for word in &mut self.words {
             let (address, size) = word.place();
             let value = memory.number(address, size);
             // Not before it is read: a write that left this value must be the earlier one.
-            word.is_armed(value, clock::monotonic());
+            word.armed(value, clock::monotonic());
         }
     }
 
@@ -206,7 +206,7 @@ impl Interpreter {
             return;
         };
         let place = word.place();
-        word.begin_at(hit.ts);
+        word.settle_first(hit.ts);
         let before = match event.kind {
             EventKind::Read => word.at_read(hit),
             _ => word.last(),

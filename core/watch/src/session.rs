@@ -204,14 +204,14 @@ impl Watch {
             ending: None,
         };
         if !is_fed {
-            watch.is_armed();
+            watch.armed();
         }
         Ok(watch)
     }
 
     /// Accesses trap from now on; whoever feeds a watch says so.
-    pub fn is_armed(&mut self) {
-        self.interpreter.is_armed(&self.naming.memory);
+    pub fn armed(&mut self) {
+        self.interpreter.armed(&self.naming.memory);
     }
 
     /// The first line of the output, as JSON.

@@ -49,7 +49,7 @@ impl Word {
     }
 
     /// Writes trap now, and this is the value: one that changed before is not what the first write replaces.
-    pub fn is_armed(&mut self, value: Option<u64>, ts: u64) {
+    pub fn armed(&mut self, value: Option<u64>, ts: u64) {
         if value != self.first {
             (self.first, self.last) = (value, value);
             self.unsure_until = ts;
@@ -57,7 +57,7 @@ impl Word {
     }
 
     /// An event of that time is next: only one behind the reading of the first value can tell by it.
-    pub fn begin_at(&mut self, ts: u64) {
+    pub fn settle_first(&mut self, ts: u64) {
         if ts < self.unsure_until {
             self.last = None;
         }
@@ -173,8 +173,8 @@ mod tests {
     fn what_changed_before_writes_trapped_was_not_replaced_by_the_first() {
         let previous = |armed: u64, hit_at: u64| {
             let mut word = word();
-            word.is_armed(Some(armed), 100);
-            word.begin_at(hit_at);
+            word.armed(Some(armed), 100);
+            word.settle_first(hit_at);
             (word.first, word.at_store(&hit(0, hit_at, None), Some(8)))
         };
         assert_eq!(previous(0, 50), (Some(0), Some(0)), "it had not changed");
