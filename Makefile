@@ -1,7 +1,11 @@
 # make demo   set up, record both runs of an OpenMP program, name the flag
-# make test   set up, lint, run every test
+# make check  the tests that record no program: three minutes, once the package is built
+# make test   what a change needs before it goes in: lint, every kind of test, two variants of each sample
+# make soak   what a release needs: every variant of every sample five times, the bars of all rounds, long suites, fuzzing (hours)
+# make fuzz   feed damaged files to every reader for SECONDS (default: 3600), see fuzz/README.md
 # make lint   formatters, linters, types, layering
-# Set-up is part of every target and cheap when there is nothing to do.
+# make report render docs/benchmarks.md from bench/results
+# Set-up is part of every target and cheap when there is nothing to do. tests/sizes.py says what is in which size.
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -16,23 +20,54 @@ CLIPPY_OF_RECORD := 0.1.95
 STRICT = $(if $(findstring $(CLIPPY_OF_RECORD),$(shell $(CARGO) clippy --version)),-D warnings)
 RUST_TESTS := --workspace --exclude flagfinder-bindings --release --locked
 
-.PHONY: demo test lint setup tracer samples clean
+PYTEST := FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
+# Each test has a time limit (pyproject.toml); this is for all of them, in seconds, and shows what ran until then.
+WHOLE_TEST := 3900
+
+.PHONY: demo check test test-static test-live soak fuzz lint lint-rust lint-others report test-rust setup tracer samples clean
 
 demo: tracer
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh samples/demo/run.sh build/demo
 
-test: lint tracer $(STAMPS)/packages-live
-	$(CARGO) test $(RUST_TESTS)
-	FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
+check: test-rust $(STAMPS)/dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -m "not live" tests/unit tests/events
 
-lint: $(STAMPS)/dev $(STAMPS)/packages-lint
+test: test-static test-live
+
+# Linters of Python need one CPU and nothing that cargo builds: they run beside it. The tests need the machine alone.
+test-static: $(STAMPS)/dev $(STAMPS)/packages-lint
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint test-rust tracer
+
+test-live: $(STAMPS)/dev $(STAMPS)/packages-live
+	$(PYTEST) --session-timeout=$(WHOLE_TEST)
+
+soak: $(STAMPS)/dev $(STAMPS)/packages-live tracer test-rust
+	FF_SOAK=1 $(PYTEST)
+	fuzz/run $(SECONDS)
+
+# Some of them step programs that the live tests install.
+test-rust: $(STAMPS)/packages-live
+	$(CARGO) test $(RUST_TESTS) --no-fail-fast
+
+lint: lint-others lint-rust
+
+lint-others: $(STAMPS)/dev $(STAMPS)/packages-lint
 	$(BIN)/ruff check flagfinder tests bench lldb_scripts setup.py
 	$(BIN)/ruff format --check flagfinder tests bench lldb_scripts setup.py
 	$(BIN)/mypy
 	PYTHONPATH=$(CURDIR) $(BIN)/lint-imports --no-cache
+	git ls-files 'pintools/*.[ch]' 'include/*.h' 'bpf/*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
+
+lint-rust: $(STAMPS)/packages-lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --release --locked -- $(STRICT)
-	git ls-files 'pintools/*.[ch]' 'include/*.h' 'bpf/*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror
+
+report:
+	python3 bench/report.py
+
+SECONDS := 3600
+fuzz: $(STAMPS)/packages
+	fuzz/run $(SECONDS)
 
 setup: $(STAMPS)/installed
 

@@ -1,17 +1,22 @@
-"""Builds the Rust engine as ``flagfinder._core`` and ships the sources of the tracer and of the BPF programs.
+# SPDX-License-Identifier: MIT
+"""Builds the Rust engine as ``flagfinder._core`` and ships the sources of the tracer and of the BPF
+programs.
 
 The tracer itself (DynamoRIO, its client and launcher) is not built here: that takes minutes
-and a C toolchain, and only recording needs it. ``flagfinder.tracer_build`` does it at first use
-from the sources which ``BuildWithTracerSources`` puts beside the package; so does ``flagfinder.bpf_build`` for BPF.
+and a C toolchain, and only recording needs it. ``flagfinder/record/tracer_build.py`` does it at
+first use from the sources which ``BuildWithTracerSources`` puts beside the package;
+``flagfinder/shared/bpf_build.py`` does the same for BPF.
 """
 
 from __future__ import annotations
 
+import atexit
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 from setuptools_rust import Binding, RustExtension
 
@@ -28,15 +33,24 @@ def workspace_version() -> str:
     return match.group(1)
 
 
+def scratch() -> Path:
+    """A directory for this build only.
+
+    In ``build/`` an interrupted build's remains would make the next one fail, and modules since
+    deleted would be shipped.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="flagfinder-build-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+SCRATCH = scratch()
+
+
 class BuildWithTracerSources(build_py):
-    """build_py from a clean start, plus a copy of the tracer's sources in ``flagfinder/_tracer_sources``."""
+    """build_py, plus a copy of the tracer's sources in ``flagfinder/_tracer_sources``."""
 
     def run(self) -> None:
-        # An interrupted build's remains make the next one fail, and modules since deleted would be shipped.
-        for leftover in (ROOT / "build").glob("bdist.*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        if not self.editable_mode:
-            shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
         if self.editable_mode:
             return  # the package finds the checkout's own pintools/
@@ -52,15 +66,7 @@ class BuildWithTracerSources(build_py):
 
 setup(
     version=workspace_version(),
-    packages=[
-        "flagfinder",
-        "flagfinder.cli",
-        "flagfinder.debuggers",
-        "flagfinder.interpreters",
-        "flagfinder.report",
-        "flagfinder.stalker",
-        "flagfinder.trappers",
-    ],
+    packages=find_packages(include=["flagfinder", "flagfinder.*"]),
     package_data={"flagfinder": ["_core.pyi", "py.typed"], "flagfinder.report": ["hang_page.html"]},
     include_package_data=False,
     cmdclass={"build_py": BuildWithTracerSources},
@@ -82,6 +88,9 @@ setup(
             args=["--locked"],
         ),
     ],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={
+        "build": {"build_base": str(SCRATCH)},
+        "bdist_wheel": {"py_limited_api": "cp311", "bdist_dir": str(SCRATCH / "wheel")},
+    },
     zip_safe=False,
 )

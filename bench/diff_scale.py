@@ -1,8 +1,11 @@
-"""How time and memory of a diff grow: diff_scale.py [MILLIONS ..] (default 10 30 100 300). Asserts nothing.
+# SPDX-License-Identifier: MIT
+"""How time and memory of a diff grow: diff_scale.py [MILLIONS ..] (default 10 30 100 300). Asserts
+nothing.
 
-First the engine on synthetic pairs of so many million blocks each (the example ``scale`` of core/diff, from a
-checkout). Then the whole command, flag included, on recorded pairs: an interpreter that computes, then polls
-an attribute that another thread sets, or, in the spin run, does not.
+First the engine on synthetic pairs of so many million blocks each (the example ``scale`` of
+core/diff, from a checkout). Then the whole command, flag included, on recorded pairs: an
+interpreter that computes, then polls an attribute that another thread sets, or, in the spin run,
+does not.
 """
 
 from __future__ import annotations

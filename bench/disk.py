@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: MIT
 """What a thread that spins for a minute costs on disk: disk.py [--seconds N]. Asserts nothing.
 
-Two ways of spinning (``sched_yield``, and a load and a branch) at both levels. The thread runs all the time: the
-more processor it gets, the more it executes, so the blocks are given beside the bytes.
+Two ways of spinning (``sched_yield``, and a load and a branch) at both levels. The thread runs all
+the time: the more processor it gets, the more it executes, so the blocks are given beside the
+bytes.
 """
 
 from __future__ import annotations

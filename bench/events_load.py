@@ -1,7 +1,9 @@
-"""What is recorded by events_speed.py: a redis server, a PostgreSQL server and a pipe, each with its client.
+# SPDX-License-Identifier: MIT
+"""What is recorded by events_speed.py: a redis server, a PostgreSQL server and a pipe, each with
+its client.
 
-In: a scratch folder. Out: commands that load them. Needs redis-server, postgresql and perf; what is not there is left
-out.
+In: a scratch folder. Out: commands that load them. Needs redis-server, postgresql and perf; what is
+not there is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Load:
-    """A server that runs, and the client that loads it. ``pid``: the server's, None when there is none."""
+    """A server that runs, and the client that loads it. ``pid``: the server's, None when there is
+    none.
+    """
 
     name: str
     command: list[str]
@@ -81,7 +85,9 @@ def pgbench(scratch: Path, transactions: int) -> Iterator[Load]:
 
 @contextlib.contextmanager
 def pipe(scratch: Path, rounds: int) -> Iterator[Load]:  # noqa: ARG001 (all loads are made alike)
-    """Two processes that hand each other the turn through pipes, as fast as they can: nothing but wakes."""
+    """Two processes that hand each other the turn through pipes, as fast as they can: nothing but
+    wakes.
+    """
     yield Load("pipe", ["perf", "bench", "sched", "pipe", "-l", str(rounds)], None)
 
 

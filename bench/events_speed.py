@@ -1,9 +1,11 @@
-"""What recording events costs a program, beside perf, trace-cmd and bpftrace, and how fast recordings are read.
+# SPDX-License-Identifier: MIT
+"""What recording events costs a program, beside perf, trace-cmd and bpftrace, and how fast
+recordings are read.
 
-Every recorder takes the switches and wakes of the whole machine while a client loads a server (events_load.py);
-flagfinder also with the calls of the server. Recorders take turns. Prints tables, asserts nothing. Needs root, on a
-machine that does nothing else. The peers that are installed are used: apt install redis-server postgresql linux-perf
-trace-cmd bpftrace.
+Every recorder takes the switches and wakes of the whole machine while a client loads a server
+(events_load.py); flagfinder also with the calls of the server. Recorders take turns. Prints tables,
+asserts nothing. Needs root, on a machine that does nothing else. The peers that are installed are
+used: apt install redis-server postgresql linux-perf trace-cmd bpftrace.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ tracepoint:sched:sched_waking { printf("%llu %d w %d %d\\n", nsecs, cpu, pid, ar
 
 @dataclass(frozen=True)
 class Recorder:
-    """``command``: its command line, for a load and a file to write. ``read``: what reads that file as text."""
+    """``command``: its command line, for a load and a file to write. ``read``: what reads that file
+    as text.
+    """
 
     name: str
     program: str
@@ -48,7 +52,9 @@ class Recorder:
 
 @dataclass
 class Figures:
-    """Of one recorder on one load: seconds of the client; of the last recording its bytes, and what it told."""
+    """Of one recorder on one load: seconds of the client; of the last recording its bytes, and what
+    it told.
+    """
 
     seconds: list[float] = field(default_factory=list)
     bytes: int = 0
@@ -58,8 +64,9 @@ class Figures:
 
 def _ours(*options: str) -> Callable[[Load, Path], list[str]]:
     def command(load: Load, path: Path) -> list[str]:
-        target = ["--pid", str(load.pid)] if load.pid else []
-        words = ["events", "record", "--json", "-q", "--all", "--buffer", "128M", *options]
+        # Options are about the calls and stacks of a process that was named.
+        target = ["--pid", str(load.pid), *options] if load.pid else []
+        words = ["events", "record", "--json", "-q", "--all", "--buffer", "128M"]
         return [*FLAGFINDER, *words, *target, "-o", str(path)]
 
     return command

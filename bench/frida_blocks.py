@@ -1,4 +1,6 @@
-"""Runs a program with Frida Stalker's own block recording on every thread: frida_blocks.py PROGRAM ARGS.
+# SPDX-License-Identifier: MIT
+"""Runs a program with Frida Stalker's own block recording on every thread: frida_blocks.py PROGRAM
+ARGS.
 
 A thread is followed from its start routine on (the first from ``main``): right after a spawn Frida
 sees no threads. The recorded events are dropped where they arrive, in Frida's favour.

@@ -1,7 +1,10 @@
-"""What Stalker costs by itself, and what the frida tracer adds: frida_speed.py [--megabytes N] [--runs N].
+# SPDX-License-Identifier: MIT
+"""What Stalker costs by itself, and what the frida tracer adds: frida_speed.py [--megabytes N]
+[--runs N].
 
-gzip natively, under Stalker with a transformation that keeps everything, and recorded at both levels; runs take turns.
-Prints a table, asserts nothing. The bar: at most 15 times native with block ids.
+gzip natively, under Stalker with a transformation that keeps everything, and recorded at both
+levels; runs take turns. Prints a table, asserts nothing. The bar: at most 15 times native with
+block ids.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ import frida
 from measure import alternate, machine, median, spread, table, timed
 from workloads import WORKLOADS
 
-from flagfinder.stalker import library
+from flagfinder.record.stalker import library
 
 _ALONE = "--stalker-alone"
-# The same start as the tracer's, so that both follow the same code: the library's gate holds the program back.
+# The same start as the tracer's, so that both follow the same code: the library's gate holds the
+# program back.
 _AGENT = """
 const keep = new CModule(`
   extern int gum_stalker_iterator_next (void * iterator, const void ** insn);

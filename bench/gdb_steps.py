@@ -1,8 +1,11 @@
-"""Run inside gdb, on a program that has not started: how many instructions a second it can record by stepping.
+# SPDX-License-Identifier: MIT
+"""Run inside gdb, on a program that has not started: how many instructions a second it can record
+by stepping.
 
     gdb -nx -batch -x gdb_steps.py --args PROGRAM ARGS
 
-Prints one line of JSON: steps a second of ``stepi`` with the program counter kept, and of gdb's own ``record full``.
+Prints one line of JSON: steps a second of ``stepi`` with the program counter kept, and of gdb's own
+``record full``.
 """
 
 import json

@@ -1,12 +1,16 @@
+# SPDX-License-Identifier: MIT
 """How fast `record --tracer lldb` steps, beside a loop that does nothing but step.
 
-Runs inside lldb, on a program that is started for it, with flagfinder installed in PACKAGES (its site-packages):
+Runs inside lldb, on a program that is started for it, with flagfinder installed in PACKAGES (its
+site-packages):
 
     cc -g -O1 -pthread -o spin bench/spin.c
-    lldb --batch -o "command script import bench/lldb_speed.py" -o "script lldb_speed.main('PACKAGES', 'spin', 'busy')"
+    lldb --batch -o "command script import bench/lldb_speed.py" -o "script
+    lldb_speed.main('PACKAGES', 'spin', 'busy')"
 
-The thread with most processor time is stepped, by both in turns. Prints the steps a second of each and their ratio, by
-the clock, and by the processor time of lldb and its server, which other programs disturb less.
+The thread with most processor time is stepped, by both in turns. Prints the steps a second of each
+and their ratio, by the clock, and by the processor time of lldb and its server, which other
+programs disturb less.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ def main(packages: str, *command: str) -> None:
     import ff_start  # noqa: PLC0415
     import ff_step  # noqa: PLC0415
 
-    from flagfinder.stepping import Sink, StepOptions  # noqa: PLC0415
+    from flagfinder.record.stepping import Sink, StepOptions  # noqa: PLC0415
 
     program = subprocess.Popen(command)
     try:

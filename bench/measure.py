@@ -1,4 +1,7 @@
-"""Times commands, describes the machine, prints tables. In: command lines. Out: Samples and text."""
+# SPDX-License-Identifier: MIT
+"""Times commands, describes the machine, prints tables. In: command lines. Out: Samples and
+text.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Sample:
-    """One run of a command: seconds on the clock, CPU seconds of it and of the children that it waited for.
+    """One run of a command: seconds on the clock, CPU seconds of it and of the children that it
+    waited for.
 
     A recorder's child is the target, so ``children_cpu`` is what the target itself paid.
     ``timed_out``: killed at the limit, so all figures are lower bounds.
@@ -45,7 +49,9 @@ def timed(
     env: Mapping[str, str] | None = None,
     errors: Path | None = None,
 ) -> Sample:
-    """Runs a command to its end, stdout to /dev/null, stderr to ``errors``. At the timeout its session is killed."""
+    """Runs a command to its end, stdout to /dev/null, stderr to ``errors``. At the timeout its
+    session is killed.
+    """
     expired = threading.Event()
     with open(errors or os.devnull, "wb") as stderr:  # noqa: PTH123 (os.devnull is a string)
         began = time.monotonic()

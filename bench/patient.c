@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Polls a flag that nobody sets, saves and restores its flags meanwhile, gets signals, and counts what a tracer
    leaves behind. Ends with 0 on SIGTERM if nothing was. */
 #include <pthread.h>

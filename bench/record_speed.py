@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: MIT
 """Recording speed beside DynamoRIO without a client and beside the peers: record_speed.py [--help].
 
-Two tables. First: programs that run 2 s and more untraced, with nothing, with DynamoRIO alone and with flagfinder.
-Second: a part of that, because the peers take minutes, with everything. Runs of a table take turns. Asserts nothing.
+Two tables. First: programs that run 2 s and more untraced, with nothing, with DynamoRIO alone and
+with flagfinder. Second: a part of that, because the peers take minutes, with everything. Runs of a
+table take turns. Asserts nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from recorders import HERE, TRACE, Recorder, dynamorio_alone, native, ours, peer
 from workloads import PYTHON, WORKLOADS, Workload
 
 import flagfinder
-from flagfinder.tracer_build import ensure_tracer
+from flagfinder.record.tracer_build import ensure_tracer
 
 FLOOR = "DynamoRIO, no client"
 
@@ -95,7 +97,8 @@ def _compare(
     for name, runs_of_it in samples.items():
         walls = [one.wall for one in runs_of_it]
         at_least = "> " if any(one.timed_out for one in runs_of_it) else ""
-        # Below flagfinder the target is a child; what the recorder spends beside it is in the whole tree's.
+        # Below flagfinder the target is a child; what the recorder spends beside it is in the whole
+        # tree's.
         ours_ = name.startswith("flagfinder")
         target = median([one.children_cpu if ours_ else one.cpu for one in runs_of_it])
         rows.append(

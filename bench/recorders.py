@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: MIT
 """What runs a program for the comparison: nothing, DynamoRIO alone, flagfinder, and the peers.
 
-Each recorder turns a command line into another one. What a peer prints goes to /dev/null, in its favour; what
-flagfinder records goes to a file, whole.
+Each recorder turns a command line into another one. What a peer prints goes to /dev/null, in its
+favour; what flagfinder records goes to a file, whole.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def native() -> Recorder:
 
 
 def dynamorio_alone(tracer: Path) -> Recorder:
-    """The DynamoRIO that flagfinder uses, without a client, with drrun's default options: the floor.
+    """The DynamoRIO that flagfinder uses, without a client, with drrun's default options: the
+    floor.
 
     Started as pintools/launcher.c does it, by executing its library.
     """
@@ -68,7 +70,9 @@ def dynamorio_alone(tracer: Path) -> Recorder:
 
 
 def flagfinder(name: str, content: str, *options: str) -> Recorder:
-    """``flagfinder record`` of this Python's installation, start-up and closing of the file included."""
+    """``flagfinder record`` of this Python's installation, start-up and closing of the file
+    included.
+    """
 
     def command(program: Sequence[str], scratch: Path) -> list[str]:
         trace = str(scratch / TRACE)
@@ -87,7 +91,9 @@ def ours() -> list[Recorder]:
 
 
 def peers() -> list[Recorder]:
-    """Other recorders of executed blocks or of memory accesses. drmemtrace is used if DRMEMTRACE_HOME names a build."""
+    """Other recorders of executed blocks or of memory accesses. drmemtrace is used if
+    DRMEMTRACE_HOME names a build.
+    """
     return [
         _valgrind("lackey superblocks", "blocks in order", "--trace-superblocks=yes"),
         _valgrind("lackey mem", "instructions and addresses", "--trace-mem=yes"),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A thread that waits for a flag that nobody sets: spin yield|busy. */
 #include <pthread.h>
 #include <sched.h>

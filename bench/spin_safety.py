@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: MIT
 """What `flagfinder spin` costs its patients: spin_safety.py [--help].
 
-Looks at running programs again and again, and at some it is killed in the middle. Each patient checks itself: a server
-whose clients check its answers, and a program with threads that checks its own results. Asserts nothing.
+Looks at running programs again and again, and at some it is killed in the middle. Each patient
+checks itself: a server whose clients check its answers, and a program with threads that checks its
+own results. Asserts nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ sys.exit(0 if state["rounds"] and not state["wrong"] else 1)
 
 @dataclass
 class Patient:
-    """A process to look at; ``ends_well()`` ends it and tells whether all its results were right."""
+    """A process to look at; ``ends_well()`` ends it and tells whether all its results were
+    right.
+    """
 
     pid: int
     ends_well: Callable[[], bool]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Two threads that hash in private and meet at four mutexes: threads ROUNDS. */
 #include <inttypes.h>
 #include <pthread.h>

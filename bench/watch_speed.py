@@ -1,4 +1,6 @@
-"""What watching costs: a spinning reader alone, under a watch of writes and of reads; a writer, for each write.
+# SPDX-License-Identifier: MIT
+"""What watching costs: a spinning reader alone, under a watch of writes and of reads; a writer, for
+each write.
 
 Prints a table and asserts nothing. Needs root (CAP_BPF, CAP_PERFMON) and gcc. Runs take turns.
 """
@@ -46,7 +48,17 @@ def nanoseconds(program: Path, what: str, count: int, watch: list[str] | None) -
     target.stdout.readline()
     watcher = None
     if watch is not None:
-        command = [sys.executable, "-P", "-m", "flagfinder", "watch", str(target.pid), program.name, "word", "--json"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "flagfinder",
+            "watch",
+            str(target.pid),
+            program.name,
+            "word",
+            "--json-lines",
+        ]
         watcher = subprocess.Popen([*command, *watch], stdout=subprocess.PIPE, text=True)
         assert watcher.stdout is not None
         if not watcher.stdout.readline():

@@ -1,4 +1,7 @@
-"""The programs that are recorded: real ones, sized to run 2 s and more untraced on a machine of 2024."""
+# SPDX-License-Identifier: MIT
+"""The programs that are recorded: real ones, sized to run 2 s and more untraced on a machine of
+2024.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ PYTHON = "/usr/bin/python3"
 
 @dataclass(frozen=True)
 class Workload:
-    """A program: ``command(size, scratch)`` is its command line. ``size`` is in what ``unit`` says."""
+    """A program: ``command(size, scratch)`` is its command line. ``size`` is in what ``unit``
+    says.
+    """
 
     name: str
     size: int
@@ -61,7 +66,8 @@ def _text(megabytes: int) -> bytes:
     words = ["".join(draw.choices(letters, k=draw.randint(2, 9))) for _ in range(5000)]
     weights = [1 / (rank + 1) for rank in range(len(words))]
     page = " ".join(draw.choices(words, weights, k=400_000)).encode()
-    # Pages differ in their start, and a page is longer than gzip's window, so nothing repeats within it.
+    # Pages differ in their start, and a page is longer than gzip's window, so nothing repeats
+    # within it.
     pages = megabytes * 1_000_000 // len(page) + 1
     starts = [draw.randrange(len(page)) for _ in range(pages)]
     return b"".join(page[start:] + page[:start] for start in starts)[: megabytes * 1_000_000]

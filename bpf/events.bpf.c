@@ -1,47 +1,25 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Records who runs, who wakes whom, and what threads wait for. In: scheduler, process, signal, timer and system call
  * tracepoints. Out: struct ff_event records in a ring; per-CPU counts of what found no room.
  *
  * Two things keep it cheap. The call that a thread blocks in is read from its saved registers when it blocks, so
  * nothing runs at the entry of calls that don't ("lazy"). And writing a record wakes nobody: the reader looks by the
  * clock. Which context a wake comes from is in no tracepoint: it is the CPU's __preempt_count, which is found from a
- * run queue's address, as both are per-CPU variables of known offset. */
-#include "ff_bpf.h"
+ * run queue's address, as both are per-CPU variables of known offset.
+ *
+ * Ids of threads and processes are those of the recorder's own pid namespace, in records and in `tree`. */
 #include "ff_events.h"
+#include "ff_task.h"
 
 static long (*const bpf_ringbuf_output)(void *ring, void *data, __u64 size,
                                         __u64 flags) = (void *)BPF_FUNC_ringbuf_output;
 static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
 
-#define KERNEL __attribute__((preserve_access_index))
 #define PF_IO_WORKER 0x00000010
 #define PF_KTHREAD 0x00200000
-#define FIELD_EXISTS 2
 #define PAGE 4096
 #define KERNEL_STACK (4 * PAGE)
 
-struct rq {
-    int unused;
-} KERNEL;
-struct cfs_rq {
-    struct rq *rq;
-} KERNEL;
-struct sched_entity {
-    struct cfs_rq *cfs_rq;
-} KERNEL;
-typedef struct {
-    int counter;
-} KERNEL atomic_t;
-struct signal_struct {
-    atomic_t live; /* threads */
-} KERNEL;
-struct task_struct {
-    int pid, tgid, prio, exit_code;
-    unsigned int flags;
-    struct signal_struct *signal;
-    struct sched_entity se;
-    void *stack;
-    char comm[FF_NAME_BYTES];
-} KERNEL;
 struct pt_regs {
     unsigned long orig_ax, ax, di, si, dx, ip, sp;
 } KERNEL;
@@ -58,13 +36,22 @@ struct {
     MAP_TYPE(value, struct ff_events_cpu);
 } cpus SECTION(".maps");
 
-/* The processes that are recorded: kept current here by fork and exit. */
+/* The processes that are recorded, by id: kept current here by fork and exit. */
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
     MAP_NUMBER(max_entries, 65536);
     MAP_TYPE(key, __u32);
     MAP_TYPE(value, struct ff_event_ranges);
 } tree SECTION(".maps");
+
+/* Ids of threads that have ended, and in the high half of their processes, by the kernel's own: a thread has left its
+ * namespaces before it gives up its CPU for the last time. Not used in the first pid namespace. */
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+    MAP_NUMBER(max_entries, 16384);
+    MAP_TYPE(key, __u32);
+    MAP_TYPE(value, __u64);
+} ended SECTION(".maps");
 
 struct stack_record {
     struct ff_event event;
@@ -84,7 +71,7 @@ const volatile struct ff_events_config ff_config SECTION(".rodata");
 
 const volatile __u64 ff_names[256] SECTION(".rodata"); /* by letter: the bits that it moves on */
 
-char ff_license[] SECTION("license") = "GPL";
+char ff_license[] SECTION("license") = "Dual MIT/GPL";
 
 INLINE struct ff_events_cpu *this_cpu(void)
 {
@@ -173,9 +160,43 @@ INLINE void record3(__u8 kind, __u8 flags, __u32 a, __u32 b, __u64 w0, __u64 w1,
     SUBMIT(record);
 }
 
-INLINE struct ff_event_ranges *member(__u32 tgid) { return tgid ? bpf_map_lookup_elem(&tree, &tgid) : 0; }
+/* The asm keeps the compiler from joining loads from a map and from a task: the verifier wants them apart. */
+INLINE __u64 ids_before_end(struct task_struct *task)
+{
+    __u32 kernel = task->pid;
+    __u64 *found = task->thread_pid ? 0 : bpf_map_lookup_elem(&ended, &kernel);
+    __u64 ids = found ? *found : 0;
+    asm volatile("" : "+r"(ids));
+    return ids;
+}
 
-INLINE int is_recorded(__u32 tgid) { return ff_config.everything || member(tgid); }
+INLINE __u32 elsewhere(__u32 kernel) { return kernel ? kernel | FF_ELSEWHERE : 0; }
+
+INLINE __u32 id_of(struct task_struct *task)
+{
+    if (!ff_here.level)
+        return task->pid;
+    __u32 number = number_here(task->thread_pid);
+    if (number)
+        return number;
+    __u32 before = ids_before_end(task);
+    return before ? before : elsewhere(task->pid);
+}
+
+INLINE __u32 process_of(struct task_struct *task)
+{
+    if (!ff_here.level)
+        return task->tgid;
+    __u32 number = number_here(task->group_leader->thread_pid);
+    if (number)
+        return number;
+    __u32 before = ids_before_end(task) >> 32;
+    return before ? before : elsewhere(task->tgid);
+}
+
+INLINE struct ff_event_ranges *member(__u32 process) { return process ? bpf_map_lookup_elem(&tree, &process) : 0; }
+
+INLINE int is_recorded(__u32 process) { return ff_config.everything || member(process); }
 
 /* Whether the thread's name fits one of the patterns, which are followed at once: core/events/src/names.rs. */
 INLINE int is_named(struct task_struct *task)
@@ -192,7 +213,7 @@ INLINE int is_named(struct task_struct *task)
     return (state & ff_config.name_ends) != 0;
 }
 
-INLINE int concerns(struct task_struct *task) { return is_recorded(task->tgid) && is_named(task); }
+INLINE int concerns(struct task_struct *task) { return is_recorded(process_of(task)) && is_named(task); }
 
 /* The call that a user thread is in and its first argument; 0: none, or it was interrupted in user mode. */
 INLINE __u64 call_of(struct task_struct *task)
@@ -252,7 +273,7 @@ INLINE void record_stack(struct task_struct *task)
 {
     if (!ff_config.stack_words || task->flags & PF_KTHREAD)
         return;
-    struct ff_event_ranges *ranges = member(task->tgid);
+    struct ff_event_ranges *ranges = member(process_of(task));
     __u32 zero = 0;
     struct stack_record *record = bpf_map_lookup_elem(&scratch, &zero);
     struct ff_events_cpu *cpu = this_cpu();
@@ -280,7 +301,7 @@ INLINE void record_stack(struct task_struct *task)
         count += is_code & is_within(count, 0, most + 1);
     }
     count &= FF_STACK_MOST - 1;
-    fill(&record->event, count_record(cpu), FF_EVENT_STACK, 0, task->pid, count);
+    fill(&record->event, count_record(cpu), FF_EVENT_STACK, 0, id_of(task), count);
     if (bpf_ringbuf_output(&events, record, sizeof record->event + count * 8, BPF_RB_NO_WAKEUP))
         __sync_fetch_and_add(&cpu->lost, 1);
 }
@@ -300,23 +321,41 @@ INLINE __u8 state_of(int preempted, __u32 state)
     return state & (0x10 | 0x20 | 0x80) ? FF_STATE_DEAD : FF_STATE_OTHER;
 }
 
-SECTION("tp_btf/sched_switch")
-int ff_sched_switch(__u64 *context)
+INLINE int record_switch(int preempted, struct task_struct *prev, struct task_struct *next, __u32 state)
 {
-    int preempted = context[0];
-    struct task_struct *prev = (void *)context[1], *next = (void *)context[2];
-    __u32 state = context[3];
     if (!concerns(prev) && !concerns(next))
         return 0;
     __u8 flags = state_of(preempted, state);
     __u64 call = preempted ? 0 : call_of(prev); /* one that could go on and gives way by itself yields */
     if (call)
-        record1(FF_EVENT_SWITCH, flags, prev->pid, next->pid, call);
+        record1(FF_EVENT_SWITCH, flags, id_of(prev), id_of(next), call);
     else
-        record0(FF_EVENT_SWITCH, flags, prev->pid, next->pid);
+        record0(FF_EVENT_SWITCH, flags, id_of(prev), id_of(next));
     if (call && flags != FF_STATE_PREEMPTED)
         record_stack(prev);
     return 0;
+}
+
+/* The tracepoint's arguments differ between kernels; core/events/src/switch.rs loads one of these three. */
+SECTION("tp_btf/sched_switch")
+int ff_sched_switch(__u64 *context)
+{
+    return record_switch(context[0], (void *)context[1], (void *)context[2], context[3]);
+}
+
+SECTION("tp_btf/sched_switch")
+int ff_sched_switch_state_second(__u64 *context)
+{
+    return record_switch(context[0], (void *)context[2], (void *)context[3], context[1]);
+}
+
+/* Without the state it is read where another CPU may just be changing it: a thread that is woken at this very moment
+ * seems to have been preempted. */
+SECTION("tp_btf/sched_switch")
+int ff_sched_switch_stateless(__u64 *context)
+{
+    struct task_struct *prev = (void *)context[1];
+    return record_switch(context[0], prev, (void *)context[2], prev->__state);
 }
 
 SECTION("tp_btf/sched_waking")
@@ -332,12 +371,12 @@ int ff_sched_waking(__u64 *context)
         flags = FF_CONTEXT_TIMEOUT;
         if (!is_own_timer(woken, cpu->timer)) {
             flags = FF_CONTEXT_TIMER;
-            record1(FF_EVENT_FIRE, 0, current->pid, woken->pid, cpu->timer);
+            record1(FF_EVENT_FIRE, 0, id_of(current), id_of(woken), cpu->timer);
         }
     }
     __u64 call = call_of(current) >> FF_CALL_SHIFT;
     __u64 packed = call | (__u64)(__u8)woken->prio << 32 | (__u64)(__u8)current->prio << 40;
-    record1(FF_EVENT_WAKING, flags, current->pid, woken->pid, packed);
+    record1(FF_EVENT_WAKING, flags, id_of(current), id_of(woken), packed);
     if (call && flags == FF_CONTEXT_TASK)
         record_stack(current);
     return 0;
@@ -351,7 +390,7 @@ int ff_signal_generate(__u64 *context)
     __u32 result = context[4];
     struct task_struct *current = bpf_get_current_task_btf();
     if (concerns(target) || concerns(current))
-        record1(FF_EVENT_SIGNAL, context_now(current), current->pid, target->pid, number | (__u64)result << 32);
+        record1(FF_EVENT_SIGNAL, context_now(current), id_of(current), id_of(target), number | (__u64)result << 32);
     return 0;
 }
 
@@ -363,7 +402,7 @@ int ff_hrtimer_start(__u64 *context)
     if (is_own_timer(current, timer) || current->flags & PF_KTHREAD || !concerns(current))
         return 0;
     if (context_now(current) == FF_CONTEXT_TASK && call_of(current))
-        record1(FF_EVENT_ARM, 0, current->pid, 0, timer);
+        record1(FF_EVENT_ARM, 0, id_of(current), 0, timer);
     return 0;
 }
 
@@ -390,7 +429,7 @@ INLINE int record_request(__u8 kind, __u64 request)
 {
     struct task_struct *current = bpf_get_current_task_btf();
     if (request && concerns(current))
-        record1(kind, 0, current->pid, 0, request);
+        record1(kind, 0, id_of(current), 0, request);
     return 0;
 }
 
@@ -408,15 +447,21 @@ SECTION("tp_btf/sched_process_fork")
 int ff_sched_process_fork(__u64 *context)
 {
     struct task_struct *parent = (void *)context[0], *child = (void *)context[1];
-    __u32 tgid = child->tgid, parent_tgid = parent->tgid;
-    struct ff_event_ranges *ranges = member(parent_tgid);
+    __u32 process = process_of(child), parent_process = process_of(parent);
+    __u8 flags = 0;
+    struct ff_event_ranges *ranges = member(parent_process);
     if (!ranges && !ff_config.everything)
         return 0;
-    if (ranges && tgid != parent_tgid) {
+    if (ranges && process != parent_process) {
         struct ff_event_ranges copy = *ranges;
-        bpf_map_update_elem(&tree, &tgid, &copy, BPF_ANY);
+        if (bpf_map_update_elem(&tree, &process, &copy, BPF_ANY)) {
+            struct ff_events_cpu *cpu = this_cpu();
+            if (cpu)
+                __sync_fetch_and_add(&cpu->not_followed, 1);
+            flags = FF_FORK_NOT_FOLLOWED;
+        }
     }
-    record3(FF_EVENT_FORK, 0, parent->pid, child->pid, tgid | (__u64)parent_tgid << 32, low_name(child),
+    record3(FF_EVENT_FORK, flags, id_of(parent), id_of(child), process | (__u64)parent_process << 32, low_name(child),
             high_name(child));
     return 0;
 }
@@ -427,9 +472,11 @@ int ff_task_newtask(__u64 *context)
 {
     struct task_struct *child = (void *)context[0];
     struct task_struct *current = bpf_get_current_task_btf();
-    __u32 tgid = child->tgid;
-    if (child->flags & PF_IO_WORKER && is_recorded(tgid))
-        record3(FF_EVENT_FORK, 0, current->pid, child->pid, tgid | (__u64)tgid << 32, low_name(child),
+    if (!(child->flags & PF_IO_WORKER))
+        return 0;
+    __u32 process = process_of(child);
+    if (is_recorded(process))
+        record3(FF_EVENT_FORK, 0, id_of(current), id_of(child), process | (__u64)process << 32, low_name(child),
                 high_name(child));
     return 0;
 }
@@ -438,9 +485,11 @@ SECTION("tp_btf/sched_process_exec")
 int ff_sched_process_exec(__u64 *context)
 {
     struct task_struct *task = (void *)context[0];
-    __u32 old = context[1];
-    if (is_recorded(task->tgid))
-        record3(FF_EVENT_EXEC, 0, task->pid, 0, task->tgid | (__u64)old << 32, low_name(task), high_name(task));
+    __u32 id = id_of(task), process = process_of(task), old = context[1];
+    if (ff_here.level) /* the kernel tells its own id only, and the task has the new one by now */
+        old = old == task->pid ? id : 0;
+    if (is_recorded(process))
+        record3(FF_EVENT_EXEC, 0, id, 0, process | (__u64)old << 32, low_name(task), high_name(task));
     return 0;
 }
 
@@ -448,12 +497,17 @@ SECTION("tp_btf/sched_process_exit")
 int ff_sched_process_exit(__u64 *context)
 {
     struct task_struct *task = (void *)context[0];
-    __u32 tgid = task->tgid;
-    if (!is_recorded(tgid))
+    __u32 process = process_of(task);
+    if (!is_recorded(process))
         return 0;
-    record1(FF_EVENT_EXIT, 0, task->pid, 0, tgid | (__u64)(__u32)task->exit_code << 32);
+    if (ff_here.level) {
+        __u32 kernel = task->pid;
+        __u64 ids = id_of(task) | (__u64)process << 32;
+        bpf_map_update_elem(&ended, &kernel, &ids, BPF_ANY); /* the oldest make room */
+    }
+    record1(FF_EVENT_EXIT, 0, id_of(task), 0, process | (__u64)(__u32)task->exit_code << 32);
     if (task->signal->live.counter == 0)
-        bpf_map_delete_elem(&tree, &tgid);
+        bpf_map_delete_elem(&tree, &process);
     return 0;
 }
 
@@ -462,12 +516,12 @@ int ff_task_rename(__u64 *context)
 {
     struct task_struct *task = (void *)context[0];
     const char *name = (const void *)context[1];
-    if (!is_recorded(task->tgid))
+    if (!is_recorded(process_of(task)))
         return 0;
     __u64 words[2] = {0, 0};
     bpf_probe_read_kernel(words, sizeof words, name);
     struct task_struct *current = bpf_get_current_task_btf();
-    record2(FF_EVENT_RENAME, 0, current->pid, task->pid, words[0], words[1]);
+    record2(FF_EVENT_RENAME, 0, id_of(current), id_of(task), words[0], words[1]);
     return 0;
 }
 
@@ -498,7 +552,7 @@ int ff_clock(void *context)
     enum { SCHED_YIELD = 24 };
     struct task_struct *current = bpf_get_current_task_btf();
     if (concerns(current) && call_of(current) >> FF_CALL_SHIFT == SCHED_YIELD + 1)
-        record0(FF_EVENT_YIELD, 0, current->pid, 0);
+        record0(FF_EVENT_YIELD, 0, id_of(current), 0);
     return 0;
 }
 
@@ -508,13 +562,13 @@ int ff_sys_enter(__u64 *context)
     struct pt_regs *registers = (void *)context[0];
     __u64 number = context[1];
     struct task_struct *current = bpf_get_current_task_btf();
-    if (number >= 0xffff || !member(current->tgid) || !is_named(current))
+    if (number >= 0xffff || !member(process_of(current)) || !is_named(current))
         return 0;
     if (is_wide(number)) {
         __u64 w0 = (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
-        record2(FF_EVENT_ENTER_WIDE, 0, current->pid, registers->si, w0, registers->dx);
+        record2(FF_EVENT_ENTER_WIDE, 0, id_of(current), registers->si, w0, registers->dx);
     } else
-        record_call(FF_EVENT_ENTER, FF_EVENT_ENTER_SHORT, current->pid, number, registers->di);
+        record_call(FF_EVENT_ENTER, FF_EVENT_ENTER_SHORT, id_of(current), number, registers->di);
     return 0;
 }
 
@@ -525,8 +579,8 @@ int ff_sys_exit(__u64 *context)
     __u64 result = context[1];
     struct task_struct *current = bpf_get_current_task_btf();
     __u64 number = registers->orig_ax;
-    if (number >= 0xffff || !member(current->tgid) || !is_named(current))
+    if (number >= 0xffff || !member(process_of(current)) || !is_named(current))
         return 0;
-    record_call(FF_EVENT_EXIT_CALL, FF_EVENT_EXIT_CALL_SHORT, current->pid, number, result);
+    record_call(FF_EVENT_EXIT_CALL, FF_EVENT_EXIT_CALL_SHORT, id_of(current), number, result);
     return 0;
 }

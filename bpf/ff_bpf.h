@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* What our BPF programs need of the kernel's interface: helpers by number, map and section markers.
  * Helper numbers and these layouts are stable ABI (linux/bpf.h), so no vmlinux.h and no libbpf headers are needed;
  * structures of the kernel's inside are declared where they are used, with preserve_access_index. */

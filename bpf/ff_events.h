@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* What the event-recording BPF programs and core/events share. core/events/src/protocol.rs mirrors it;
  * tests/unit/test_protocol.py compares the two, field by field. */
 #ifndef FF_EVENTS_H
@@ -8,6 +9,9 @@
 #define FF_NAME_BYTES 16
 #define FF_STACK_WORDS 64 /* of the user stack that are looked at */
 #define FF_STACK_MOST 32  /* of those, that are kept at most */
+
+/* In the id of a thread or process that the recorder's pid namespace does not show; the rest is the kernel's own id. */
+#define FF_ELSEWHERE 0x40000000
 
 /* struct ff_event.kind. `a` is the thread that runs (current), `b` the other one. */
 #define FF_EVENT_SWITCH 1           /* b runs next; flags: FF_STATE_*; w0: the call that a blocks in */
@@ -28,6 +32,9 @@
 #define FF_EVENT_YIELD 16           /* the clock finds a in sched_yield */
 #define FF_EVENT_ENTER_SHORT 17     /* as ENTER, of an argument */
 #define FF_EVENT_EXIT_CALL_SHORT 18 /* as EXIT_CALL, of a result that fits: struct ff_event.b, flags */
+
+/* struct ff_event.flags of FF_EVENT_FORK */
+#define FF_FORK_NOT_FOLLOWED 1 /* of the new process nothing more is recorded: `tree` is full */
 
 /* struct ff_event.flags of FF_EVENT_SWITCH */
 #define FF_STATE_PREEMPTED 0 /* could go on */
@@ -100,9 +107,10 @@ struct ff_events_config {
 
 /* Per CPU. */
 struct ff_events_cpu {
-    __u64 sequence; /* records tried */
-    __u64 lost;     /* of those, found no room */
-    __u64 timer;    /* that runs its function now */
+    __u64 sequence;     /* records tried */
+    __u64 lost;         /* of those, found no room */
+    __u64 timer;        /* that runs its function now */
+    __u64 not_followed; /* new processes for which `tree` had no room */
 };
 
 #endif

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* What the watching BPF programs and core/watch share. core/watch/src/protocol.rs mirrors it;
  * tests/unit/test_protocol.py compares the two, field by field. */
 #ifndef FF_WATCH_H
@@ -110,6 +111,7 @@ struct ff_watch_count {
     __u64 sequence; /* records tried */
     __u64 lost;     /* of those, found no room */
     __u64 hits;     /* accesses; one that is held back goes into no record of its own */
+    __u64 crowded;  /* reads that were not held back: there was no room among the readers */
 };
 
 #endif

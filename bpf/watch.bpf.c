@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Records who touches a few words of one process. In: hardware breakpoints on every CPU (perf events), uprobes on
  * single instructions. Out: struct ff_watch_hit records in a ring; counts of what found no room.
  *
@@ -6,8 +7,10 @@
  * spinning reader hits 100,000 times a second; so once core/watch has found that the code before an address only reads,
  * its reads are held back here, all but the first and the last before each write. A write becomes known some
  * microseconds after other CPUs saw its value, so a reader that sees another value counts as a write, too: reads that
- * are held back together saw the same. */
-#include "ff_bpf.h"
+ * are held back together saw the same.
+ *
+ * Ids of threads and processes are those of the watching process's own pid namespace. */
+#include "ff_task.h"
 #include "ff_watch.h"
 
 /* The kernel's struct pt_regs of x86-64, which programs of type perf_event and kprobe see too (asm/ptrace.h). */
@@ -52,8 +55,9 @@ struct {
     MAP_TYPE(value, struct ff_watch_read_site);
 } read_sites SECTION(".maps");
 
+/* No LRU map: what it lets go of would take reads with it that were held back. */
 struct {
-    MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+    MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
     MAP_NUMBER(max_entries, 16384);
     MAP_TYPE(key, struct ff_watch_reader);
     MAP_TYPE(value, struct ff_watch_held);
@@ -70,7 +74,23 @@ struct {
 /* Filled in before loading. */
 const volatile struct ff_watch_config ff_config SECTION(".rodata");
 
-char ff_license[] SECTION("license") = "GPL";
+char ff_license[] SECTION("license") = "Dual MIT/GPL";
+
+INLINE __u32 current_process(void)
+{
+    if (!ff_here.level)
+        return bpf_get_current_pid_tgid() >> 32;
+    struct task_struct *current = bpf_get_current_task_btf();
+    return number_here(current->group_leader->thread_pid);
+}
+
+INLINE __u32 current_thread(void)
+{
+    if (!ff_here.level)
+        return bpf_get_current_pid_tgid();
+    struct task_struct *current = bpf_get_current_task_btf();
+    return number_here(current->thread_pid);
+}
 
 INLINE void copy_registers(__u64 *to, const struct registers *from)
 {
@@ -104,6 +124,27 @@ INLINE void count_hit(void)
     struct ff_watch_count *count = bpf_map_lookup_elem(&counts, &zero);
     if (count)
         count->hits++;
+}
+
+/* A read that goes into a record of its own, for want of room in `readers`. */
+INLINE void count_crowded(void)
+{
+    __u32 zero = 0;
+    struct ff_watch_count *count = bpf_map_lookup_elem(&counts, &zero);
+    if (count)
+        count->crowded++;
+}
+
+/* A hit that can't be recorded. */
+INLINE int lose_hit(void)
+{
+    __u32 zero = 0;
+    struct ff_watch_count *count = bpf_map_lookup_elem(&counts, &zero);
+    if (count) {
+        count->sequence++;
+        count->lost++;
+    }
+    return 0;
 }
 
 INLINE struct ff_watch_hit *reserve(void)
@@ -203,7 +244,8 @@ INLINE int hold_back(const struct ff_watch_reader *reader, const struct register
         fresh->reads = 0;
         fresh->marks = marks;
         bpf_get_current_comm(fresh->thread, sizeof fresh->thread);
-        bpf_map_update_elem(&readers, reader, fresh, BPF_ANY);
+        if (bpf_map_update_elem(&readers, reader, fresh, BPF_ANY))
+            count_crowded();
     }
     return 0;
 }
@@ -211,9 +253,9 @@ INLINE int hold_back(const struct ff_watch_reader *reader, const struct register
 SECTION("perf_event")
 int ff_watch(struct event *context)
 {
-    __u64 both = bpf_get_current_pid_tgid();
-    if (both >> 32 != ff_config.tgid)
+    if (current_process() != ff_config.tgid)
         return 0;
+    __u32 tid = current_thread();
     __u64 address = context->address;
     __u32 place = 0;
     while (place < FF_WATCH_MAX && ff_config.word[place].address != address)
@@ -231,10 +273,10 @@ int ff_watch(struct event *context)
         marks |= FF_MARK_KERNEL;
         const void *user = bpf_task_pt_regs(bpf_get_current_task_btf());
         if (bpf_probe_read_kernel(&registers, sizeof registers, user))
-            return 0;
+            return lose_hit();
     }
 
-    struct ff_watch_reader reader = {.ip = registers.rip, .address = address, .tid = both, .place = place};
+    struct ff_watch_reader reader = {.ip = registers.rip, .address = address, .tid = tid, .place = place};
     __u64 *generation = bpf_map_lookup_elem(&generations, &place);
     if (!generation)
         return 0;
@@ -263,7 +305,7 @@ int ff_watch(struct event *context)
     hit->rflags = registers.rflags;
     copy_registers(hit->registers, &registers);
     hit->syscall = registers.orig_rax;
-    hit->tid = both;
+    hit->tid = tid;
     hit->cpu = bpf_get_smp_processor_id();
     hit->place = place;
     hit->kind = FF_HIT_WATCH;
@@ -287,11 +329,14 @@ INLINE __u64 operand_address(const volatile struct ff_watch_site *site, const __
 SECTION("uprobe")
 int ff_site(struct registers *context)
 {
-    __u64 both = bpf_get_current_pid_tgid();
-    if (both >> 32 != ff_config.tgid)
+    if (current_process() != ff_config.tgid)
         return 0;
+    __u32 tid = current_thread();
     struct registers registers;
-    bpf_probe_read_kernel(&registers, sizeof registers, context);
+    if (bpf_probe_read_kernel(&registers, sizeof registers, context)) {
+        count_hit();
+        return lose_hit();
+    }
     __u32 place = 0;
     while (place < FF_SITE_MAX && ff_config.site[place].ip != registers.rip)
         place++;
@@ -309,7 +354,7 @@ int ff_site(struct registers *context)
         value = read_word(address, site->size, &marks);
     }
     if (site->thin && (marks & FF_MARK_VALUE)) {
-        struct ff_watch_reader reader = {.ip = registers.rip, .address = address, .tid = both, .place = place};
+        struct ff_watch_reader reader = {.ip = registers.rip, .address = address, .tid = tid, .place = place};
         if (hold_back(&reader, &registers, value, value, value, marks, FF_HIT_SITE))
             return 0;
     }
@@ -325,7 +370,7 @@ int ff_site(struct registers *context)
     hit->rflags = registers.rflags;
     copy_registers(hit->registers, &registers);
     hit->syscall = 0;
-    hit->tid = both;
+    hit->tid = tid;
     hit->cpu = bpf_get_smp_processor_id();
     hit->place = place;
     hit->kind = FF_HIT_SITE;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """flagfinder names the memory location that a spinning thread waits for, from two recorded runs.
 
     import flagfinder
@@ -10,9 +11,19 @@
 ``docs/python.md`` shows more.
 """
 
-from flagfinder.diagnose import Choice, Culprit, Diagnosis, Question, diagnose
-from flagfinder.diff import Divergence, diff
-from flagfinder.errors import (
+import flagfinder.shared.start  # noqa: F401  # before all others
+from flagfinder.diff.diff import Divergence, diff
+from flagfinder.flags.flags import Code, DivergencePoint, Flag, Loop, Proof, Report, ThreadName, Writer, find_flags
+from flagfinder.graph.diagnose import Choice, Culprit, Diagnosis, Question, diagnose
+from flagfinder.graph.events import EventFile, EventImport, EventOptions, EventRecording, import_events, record_events
+from flagfinder.graph.graph import EventGraph, build_graph, open_graph
+from flagfinder.live.poke import Poked, plan_poke, poke, try_poke
+from flagfinder.live.spin import SpinReport, SpinThread, Wait, look_at_core, spin
+from flagfinder.record.record import record
+from flagfinder.record.recorder import Recording, RecordOptions
+from flagfinder.record.stepping import StepOptions
+from flagfinder.record.with_lldb import record_lldb
+from flagfinder.shared.errors import (
     BadTraceError,
     FlagfinderError,
     PermissionDeniedError,
@@ -20,16 +31,7 @@ from flagfinder.errors import (
     UnavailableError,
     UsageError,
 )
-from flagfinder.events import EventFile, EventImport, EventOptions, EventRecording, import_events, record_events
-from flagfinder.flags import Code, DivergencePoint, Flag, Loop, Report, ThreadName, Writer, find_flags
-from flagfinder.graph import EventGraph, build_graph, open_graph
-from flagfinder.poke import Poked, plan_poke, poke
-from flagfinder.record import record
-from flagfinder.record_lldb import record_lldb
-from flagfinder.recorder import Recording, RecordOptions
-from flagfinder.spin import SpinReport, SpinThread, Wait, spin
-from flagfinder.stepping import StepOptions
-from flagfinder.trace import BlockTable, Module, Process, Syscalls, Thread, Trace, Values, open_trace
+from flagfinder.trace.trace import BlockTable, Module, Process, Syscalls, Thread, Trace, Values, open_trace
 
 __all__ = [
     "BadTraceError",
@@ -52,6 +54,7 @@ __all__ = [
     "PermissionDeniedError",
     "Poked",
     "Process",
+    "Proof",
     "Question",
     "RecordOptions",
     "Recording",
@@ -74,6 +77,7 @@ __all__ = [
     "diff",
     "find_flags",
     "import_events",
+    "look_at_core",
     "open_graph",
     "open_trace",
     "plan_poke",
@@ -82,4 +86,5 @@ __all__ = [
     "record_events",
     "record_lldb",
     "spin",
+    "try_poke",
 ]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The agent in the target: loads the native half and has Stalker follow threads. No code of this file runs in a followed thread.
 'use strict';
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What the tracers (C) and the engine (Rust) share: the shared-memory pool a
  * tracer writes and the recorder drains, and the records inside its chunks.
  *
@@ -13,7 +14,7 @@
 #include <stdint.h>
 
 #define FF_SHM_MAGIC UINT64_C(0x314d4853454c4646) /* "FFLESHM1" */
-#define FF_PROTOCOL_VERSION 1
+#define FF_PROTOCOL_VERSION 2
 
 /* ---- the pool ------------------------------------------------------------
  * header | descriptors | page-aligned chunk data.  The file is sparse: a chunk
@@ -29,17 +30,36 @@ struct ff_shm_header {
     uint32_t level;       /* enum ff_level */
     uint64_t descriptor_offset;
     uint64_t data_offset;
-    uint32_t full_doorbell; /* futex: a tracer bumps it when a chunk is FULL */
-    uint32_t free_doorbell; /* futex: the recorder bumps it when chunks are FREE */
-    uint32_t recorder_pid;
-    uint32_t recorder_gone; /* set by the recorder on exit, or by a tracer that
-                               found it dead: stop waiting, drop what does not fit */
-    uint32_t live_limit;    /* most chunks that may be OWNED or FULL at once */
+    uint32_t full_doorbell;  /* futex: a tracer bumps it when a chunk is FULL */
+    uint32_t free_doorbell;  /* futex: the recorder bumps it when chunks are FREE */
+    uint32_t recorder_alive; /* a robust futex that a thread of the recorder holds: the kernel clears the
+                                bits of FF_ALIVE when that dies. Needs no pid, so it holds in every pid namespace */
+    uint32_t recorder_gone;  /* set by the recorder on exit: stop waiting, drop what does not fit */
+    uint32_t live_limit;     /* most chunks that may be OWNED or FULL at once */
     uint32_t live_count;
     uint64_t dropped_flow_bytes;   /* flow lost because the recorder was gone */
     uint64_t dropped_value_chunks; /* value chunks overwritten before they were drained */
     uint32_t stop;                 /* the recorder asks the tracers to stop writing */
-    uint32_t reserved[11];
+    uint32_t introduced;           /* how many numbers were given out, below */
+    uint32_t answers;              /* nonzero: there is a recorder that answers introductions */
+    uint32_t reserved[9];
+};
+
+/* FUTEX_TID_MASK: all zero once the thread is dead. */
+#define FF_ALIVE 0x3fffffffu
+
+/* ---- who a process is -----------------------------------------------------
+ * A process knows its pid in its own pid namespace only. So it takes a number (++introduced), locks the byte
+ * FF_LOCK_BASE + number of the pool's file (F_SETLK), writes the number into a free place of the table behind the
+ * header and bumps full_doorbell. The recorder asks the kernel who holds the lock (F_GETLK), which answers with the
+ * pid in the recorder's namespace, writes that into the place, and wakes it. The process then frees the place. */
+#define FF_LOCK_BASE (UINT64_C(1) << 40)
+#define FF_INTRODUCTIONS 256
+#define FF_PID_UNKNOWN UINT32_MAX
+
+struct ff_introduction {
+    uint32_t number; /* 0: free */
+    uint32_t pid;    /* futex. 0: not answered yet; FF_PID_UNKNOWN: the kernel could not say */
 };
 
 /* Of the live chunks one part in so many is kept free of VALUES, lest FLOW waits for what is
@@ -62,10 +82,10 @@ enum ff_stream {
 #define FF_REG_COUNT 18
 
 struct ff_chunk {
-    uint32_t state;  /* enum ff_chunk_state, release/acquire */
-    uint32_t stream; /* enum ff_stream */
-    uint32_t pid;
-    uint32_t tid;
+    uint32_t state;      /* enum ff_chunk_state, release/acquire */
+    uint32_t stream;     /* enum ff_stream */
+    uint32_t pid;        /* in the recorder's pid namespace */
+    uint32_t tid;        /* in the process's own, as the program's futexes hold it */
     uint64_t seq;        /* 0,1,2.. within the stream */
     uint64_t start_pos;  /* FLOW/META: bytes of this stream before the chunk.
                             VALUES: the flow position (bytes) of the block unit whose
@@ -262,6 +282,7 @@ struct ff_slot {
 
 #define FF_ASSERT_SIZE(type, size) _Static_assert(sizeof(struct type) == (size), #type)
 FF_ASSERT_SIZE(ff_shm_header, 128);
+FF_ASSERT_SIZE(ff_introduction, 8);
 FF_ASSERT_SIZE(ff_chunk, 256);
 FF_ASSERT_SIZE(ff_record, 8);
 FF_ASSERT_SIZE(ff_thread_start, 40);

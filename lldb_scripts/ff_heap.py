@@ -1,4 +1,7 @@
-"""What a call to the allocator that was stepped over tells: words as ``core/export/src/stepping.rs`` takes them."""
+# SPDX-License-Identifier: MIT
+"""What a call to the allocator that was stepped over tells: words as
+``core/export/src/stepping.rs`` takes them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""Runs in an lldb of its own, which ``flagfinder watch --backend lldb`` starts: attaches, traps, and detaches again.
+# SPDX-License-Identifier: MIT
+"""Runs in an lldb of its own, which ``flagfinder watch --backend lldb`` starts: attaches, traps,
+and detaches again.
 
-``FF_LLDB_HELPER`` holds two descriptors. On the first comes one JSON line, what to watch; its end, also by the death of
-the other side, means: let go. On the second goes one JSON line, ``{"error": null}`` or what failed, then records.
+``FF_LLDB_HELPER`` holds two descriptors. On the first comes one JSON line, what to watch; its end,
+also by the death of the other side, means: let go. On the second goes one JSON line, ``{"error":
+null}`` or what failed, then records.
 """
 
 from __future__ import annotations
@@ -66,8 +69,8 @@ def _serve(process: lldb.SBProcess, traps: ff_trap.Traps, asked, told) -> None:
     def wait_for_end() -> None:
         asked.read()
         stopping.set()
-        # Again and again: a request that comes while the process is stopped does nothing. Nothing else may be asked
-        # here: the other thread holds lldb's lock while the process runs.
+        # Again and again: a request that comes while the process is stopped does nothing. Nothing
+        # else may be asked here: the other thread holds lldb's lock while the process runs.
         while not done.is_set():
             process.SendAsyncInterrupt()
             done.wait(INTERVAL)

@@ -1,9 +1,11 @@
-"""Runs in an lldb of its own, which ``flagfinder record --tracer lldb`` starts: attaches, steps, and detaches again.
+# SPDX-License-Identifier: MIT
+"""Runs in an lldb of its own, which ``flagfinder record --tracer lldb`` starts: attaches, steps,
+and detaches again.
 
-``FF_LLDB_HELPER`` holds two descriptors. On the first comes one JSON line, what to record, and then one for each
-answer; its end, also by the death of the other side, means: let go. On the second go frames: a letter, the payload's
-length (u32), the payload. ``J`` is JSON (``do``: gate, begin, modules, plan, which are answered; end, refused), ``W`` a
-time (u64) and words of the recording.
+``FF_LLDB_HELPER`` holds two descriptors. On the first comes one JSON line, what to record, and then
+one for each answer; its end, also by the death of the other side, means: let go. On the second go
+frames: a letter, the payload's length (u32), the payload. ``J`` is JSON (``do``: gate, begin,
+modules, plan, which are answered; end, refused), ``W`` a time (u64) and words of the recording.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class _Other:
         self._asked = asked
 
     def listen(self, process: lldb.SBProcess, done: threading.Event) -> None:
-        """To be run beside: takes answers; once there are no more, interrupts the process until ``done``."""
+        """To be run beside: takes answers; once there are no more, interrupts the process until
+        ``done``.
+        """
         for line in self._asked:
             self._answers.put(line)
         self.gone.set()
@@ -134,7 +138,9 @@ def _record(process: lldb.SBProcess, wanted: dict, other: _Other) -> str:
 
 
 def _run_to_program(process: lldb.SBProcess, other: _Other) -> None:
-    """From the shell that waits at the gate to the program's entry, where its libraries are mapped."""
+    """From the shell that waits at the gate to the program's entry, where its libraries are
+    mapped.
+    """
     while not any(thread.GetStopReason() == lldb.eStopReasonExec for thread in process):
         _go_on(process, other)
     target = process.GetTarget()

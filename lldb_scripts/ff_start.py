@@ -1,4 +1,7 @@
-"""Where a recording by steps begins: a breakpoint by name or offset, the thread, and the facts about it."""
+# SPDX-License-Identifier: MIT
+"""Where a recording by steps begins: a breakpoint by name or offset, the thread, and the facts
+about it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ class Refused(Exception):
 
 
 def break_at(target: lldb.SBTarget, place: str) -> list[int]:
-    """Sets breakpoints at the beginning of the functions called ``place``, or at ``module+0xoffset`` (of the file).
+    """Sets breakpoints at the beginning of the functions called ``place``, or at
+    ``module+0xoffset`` (of the file).
 
     Raises Refused when no module has it.
     """
@@ -62,7 +66,9 @@ def _of_name(target: lldb.SBTarget, name: str) -> list[lldb.SBAddress]:
 
 
 def stopped_at(process: lldb.SBProcess, points: list[int]) -> lldb.SBThread | None:
-    """The thread that is at one of the breakpoints; None: the process stands still for something else, or has ended."""
+    """The thread that is at one of the breakpoints; None: the process stands still for something
+    else, or has ended.
+    """
     for thread in process:
         if thread.GetStopReason() == lldb.eStopReasonBreakpoint:
             data = [thread.GetStopReasonDataAtIndex(index) for index in range(0, thread.GetStopReasonDataCount(), 2)]
@@ -86,7 +92,9 @@ def busiest(process: lldb.SBProcess) -> lldb.SBThread:
 
 
 def facts(process: lldb.SBProcess, thread: lldb.SBThread) -> dict:
-    """What the recording begins with; addresses of the stack are module and offset, innermost first."""
+    """What the recording begins with; addresses of the stack are module and offset, innermost
+    first.
+    """
     frame = thread.GetFrameAtIndex(0)
     stack = []
     for number in range(min(thread.GetNumFrames(), ff_step.FRAMES)):

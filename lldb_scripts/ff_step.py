@@ -1,11 +1,13 @@
+# SPDX-License-Identifier: MIT
 """Steps one thread, instruction by instruction, and tells a sink what it did.
 
-In: a stopped process, a thread of it. Out, to the sink: words as ``core/export/src/stepping.rs`` takes them. The sink
-says which code is traced. Calls into other code are stepped over: they leave where they began, where they returned, and
-the registers then. Small functions that make a system call themselves are traced anywhere: what the kernel writes for a
-thread is the thread's own, and only the system call tells what that is. Other threads stand still while the thread
-steps, except in calls and system calls. Now and then they get a turn, in which this one stands still: what it waits for
-comes from them.
+In: a stopped process, a thread of it. Out, to the sink: words as ``core/export/src/stepping.rs``
+takes them. The sink says which code is traced. Calls into other code are stepped over: they leave
+where they began, where they returned, and the registers then. Small functions that make a system
+call themselves are traced anywhere: what the kernel writes for a thread is the thread's own, and
+only the system call tells what that is. Other threads stand still while the thread steps, except in
+calls and system calls. Now and then they get a turn, in which this one stands still: what it waits
+for comes from them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ MASK = (1 << 64) - 1
 FRAMES = 256
 # Steps between two looks at the clock, and at wishes to end.
 ROUND = 256
-# Turns of the other threads: seconds of one, and how much longer than the last one the steps before the next one take.
+# Turns of the other threads: seconds of one, and how much longer than the last one the steps before
+# the next one take.
 TURN = 0.05
 STEPPING = 20
 # What a frame tells without asking the debugger's server, which takes a tenth of a step.
@@ -48,12 +51,14 @@ SETTABLE, OUT_OF_REACH = 0x40DD5, 0x204000
 
 
 class Ended(Exception):
-    """No more steps; why: ``target-ended``, ``thread-ended``, ``left``, ``limit``, ``flags`` or ``interrupted``."""
+    """No more steps; why: ``target-ended``, ``thread-ended``, ``left``, ``limit``, ``flags`` or
+    ``interrupted``.
+    """
 
 
 class Stepper:
-    """``sink`` has what ``modules``, ``plan`` and ``feed`` of ``flagfinder.stepping.Sink`` have; ``stopping()`` tells
-    whether to end.
+    """``sink`` has what ``modules``, ``plan`` and ``feed`` of ``flagfinder.record.stepping.Sink``
+    have; ``stopping()`` tells whether to end.
     """
 
     def __init__(self, process: lldb.SBProcess, thread: lldb.SBThread, sink, stopping) -> None:
@@ -85,7 +90,9 @@ class Stepper:
         self._look_for_modules()
 
     def run(self, most: int) -> str:
-        """Steps until ``most`` instructions are done or it can't go on; says why it ended (see ``Ended``)."""
+        """Steps until ``most`` instructions are done or it can't go on; says why it ended (see
+        ``Ended``).
+        """
         try:
             if not self._in_traced(self._frame().GetPC()):
                 self._step_over(RETURN)
@@ -130,8 +137,8 @@ class Stepper:
         return ff_walk.ALONE
 
     def _pass(self, frame: lldb.SBFrame) -> int:
-        """Behind a step that went where it should, when the next one needs nothing else: takes it, and says how to go
-        on. Otherwise the step is left to ``_finish``.
+        """Behind a step that went where it should, when the next one needs nothing else: takes it,
+        and says how to go on. Otherwise the step is left to ``_finish``.
         """
         following = frame.GetPC()
         plan = self._plans.get(following)
@@ -173,8 +180,8 @@ class Stepper:
             self._step_over(kind)
 
     def _pop_flags(self, frame: lldb.SBFrame) -> None:
-        """Does what a popf or iret does. Stepping it would leave the trap flag set in the program for good, and kill
-        it: see ``core/step/src/popped.rs``.
+        """Does what a popf or iret does. Stepping it would leave the trap flag set in the program
+        for good, and kill it: see ``core/step/src/popped.rs``.
         """
         cs, ss, flags = (frame.FindRegister(name).GetValueAsUnsigned() for name in ("cs", "ss", "rflags"))
         pc, sp, code = frame.GetPC(), frame.GetSP(), self._read(frame.GetPC(), 2)
@@ -242,7 +249,9 @@ class Stepper:
         return read, known
 
     def _missed(self, pc: int, frame: lldb.SBFrame) -> None:
-        """The instruction at ``pc`` was not executed: a signal's handler runs in its place, or a stop came before."""
+        """The instruction at ``pc`` was not executed: a signal's handler runs in its place, or a
+        stop came before.
+        """
         self._check_alive()
         if frame.GetPC() == pc:
             return

@@ -1,8 +1,9 @@
+# SPDX-License-Identifier: MIT
 """Traps accesses to words with lldb's watchpoints.
 
-In: a stopped process, words. Out: records of ``struct ff_watch_hit`` (``bpf/ff_watch.h``); core/watch makes events of
-them as of BPF's. Every thread stops at every access, so memory holds what the access left, unless several threads
-trapped at once. The kernel's own accesses do not trap.
+In: a stopped process, words. Out: records of ``struct ff_watch_hit`` (``bpf/ff_watch.h``);
+core/watch makes events of them as of BPF's. Every thread stops at every access, so memory holds
+what the access left, unless several threads trapped at once. The kernel's own accesses do not trap.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Refused(Exception):
 class Traps:
     """Watchpoints in a process that is stopped now, and stays so between calls.
 
-    ``words`` are (address, size, whether reads trap, too). Raises Refused when a watchpoint can't be set; the others
-    are gone then.
+    ``words`` are (address, size, whether reads trap, too). Raises Refused when a watchpoint can't
+    be set; the others are gone then.
     """
 
     def __init__(self, process: lldb.SBProcess, words: list[tuple[int, int, bool]]) -> None:
@@ -50,10 +51,11 @@ class Traps:
             self._places[watchpoint.GetID()] = place
 
     def resume(self) -> tuple[list[bytes], bool]:
-        """Lets the process run to its next stop: the records of that, and whether the process has ended.
+        """Lets the process run to its next stop: the records of that, and whether the process has
+        ended.
 
-        No record, and not ended: something else stopped it, an interruption for instance. Needs lldb's synchronous
-        mode.
+        No record, and not ended: something else stopped it, an interruption for instance. Needs
+        lldb's synchronous mode.
         """
         error = self._process.Continue()
         if self._process.GetState() in ENDED:

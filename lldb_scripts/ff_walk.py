@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: MIT
 """Steps a thread by a thread plan of ours: lldb asks it at each step, and makes no stop of it.
 
-``SBThread.StepInstruction`` makes a stop of each step: lldb tells whoever listens, and asks its server about all
-threads, which forgets the registers that came with the step. Here only a step that ends the walk is a stop. Whatever
-else stops the thread (a signal, a breakpoint, an interruption) ends the walk as it ends any step.
+``SBThread.StepInstruction`` makes a stop of each step: lldb tells whoever listens, and asks its
+server about all threads, which forgets the registers that came with the step. Here only a step that
+ends the walk is a stop. Whatever else stops the thread (a signal, a breakpoint, an interruption)
+ends the walk as it ends any step.
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ def introduce(debugger: lldb.SBDebugger) -> None:
 
 
 def walk(thread: lldb.SBThread, first: int, how: Callable[[lldb.SBFrame], int]) -> bool:
-    """Steps the thread as ``first`` says, then as ``how`` says of where it is each time, until that is NO_STEP; False:
-    something stopped it before.
+    """Steps the thread as ``first`` says, then as ``how`` says of where it is each time, until that
+    is NO_STEP; False: something stopped it before.
 
     Needs lldb's synchronous mode. What ``how`` raises is raised here.
     """

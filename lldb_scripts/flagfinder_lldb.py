@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder record``, ``registers`` and ``watch`` inside lldb, on the process that it debugs.
 
     (lldb) command script import .../lldb_scripts/flagfinder_lldb.py
@@ -6,9 +7,10 @@
     (lldb) flagfinder watch app done --until write
     (lldb) flagfinder watch --expr 'pool->workers[2].state' --reads -o events.jsonl
 
-Words, options and output are those of the command line, without the process. ``record`` steps the selected thread, or
-with ``--from-break`` the one that comes there first. ``watch`` lets the process run until the condition is met, until
-Ctrl-C, or until something else stops it (a breakpoint). Then it stays stopped, at the last access.
+Words, options and output are those of the command line, without the process. ``record`` steps the
+selected thread, or with ``--from-break`` the one that comes there first. ``watch`` lets the process
+run until the condition is met, until Ctrl-C, or until something else stops it (a breakpoint). Then
+it stays stopped, at the last access.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _USAGE = "write `flagfinder record|registers|watch ...`; `flagfinder watch --hel
 
 
 class _Watching:
-    """A ``flagfinder.trappers.Trapper`` on a process that somebody debugs."""
+    """A ``flagfinder.watch.trapper.Trapper`` on a process that somebody debugs."""
 
     def __init__(self, process: lldb.SBProcess, words: list[Any]) -> None:
         self._traps = ff_trap.Traps(process, [(word.address, word.size, word.reads) for word in words])
@@ -52,9 +54,9 @@ class _Watching:
 
 
 def _record(process: lldb.SBProcess, path: Path, options: Any) -> Any:
-    """In place of ``flagfinder.record_lldb.record_lldb``: the process is stopped, and stays so."""
-    from flagfinder.record import check_output  # noqa: PLC0415
-    from flagfinder.stepping import Sink  # noqa: PLC0415
+    """In place of ``flagfinder.record_lldb``: the process is stopped, and stays so."""
+    from flagfinder.record.record import check_output  # noqa: PLC0415
+    from flagfinder.record.stepping import Sink  # noqa: PLC0415
 
     check_output(path)
     debugger = process.GetTarget().GetDebugger()
@@ -89,13 +91,18 @@ def _thread(process: lldb.SBProcess, options: Any) -> lldb.SBThread:
 
 
 def _run(words: list[str], preset: dict[str, Any]) -> int:
-    """A command line. lldb's Python knows nothing of the environment that this file was installed into."""
+    """A command line. lldb's Python knows nothing of the environment that this file was installed
+    into.
+    """
     # <environment>/lib/python3.x/site-packages/flagfinder/_tracer_sources/lldb_scripts
     packages = _HERE.parents[2]
     if (packages / "flagfinder").is_dir() and str(packages) not in sys.path:
         sys.path.append(str(packages))
     from flagfinder.cli import run  # noqa: PLC0415
+    from flagfinder.shared.lldb_helper import require_version  # noqa: PLC0415
 
+    if preset:  # it is this lldb that traps or steps
+        require_version(lldb.SBDebugger.GetVersionString(), "`flagfinder registers` needs no newer lldb.")
     return run(words, preset)
 
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # Builds the tracer into a directory: libflagfinder.so (the client), libdynamorio.so,
 # ff_launch and ff_canary. The directory can be moved.
 #
@@ -51,6 +52,8 @@ fetch_source() {
     for change in "$here"/dynamorio/*.patch; do
         say "applying $(basename "$change" .patch)"
         quietly "$work/patch.log" patch -d "$work/source" -p1 --fuzz=0 --forward -i "$change"
+        # They have little context, so each must fit exactly where it was made for.
+        ! grep offset "$work/patch.log" >&2 || die "$change is for another source."
     done
 }
 

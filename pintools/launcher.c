@@ -1,12 +1,16 @@
+/* SPDX-License-Identifier: MIT */
 /* ff_launch: becomes the traced program, like drrun.
  *
- *   ff_launch --pool PATH --level flow|values [--dr DIR] [--values-in FILE] [--follow-children] -- PROGRAM ARGS
+ *   ff_launch --pool PATH --level flow|values [--dr DIR] [--values-in FILE] [--follow-children]
+ *             [--environment DESCRIPTOR] [--generates-code] -- PROGRAM ARGS
+ *   ff_launch --lost-patches     prints the names of flagfinder's patches that this DynamoRIO lacks
  *
  * DynamoRIO's library is itself the program that the kernel starts; it loads the target in the
  * same process, so pid, descriptors, terminal, signal mask and exit status are the target's own.
- * Its options travel in the environment, which the client cleans before the target looks; no
- * file is written. Exit status when the target was not started: 127 not found, 126 cannot be
- * run, 2 usage. */
+ * With --environment the target's environment is read from there, each entry with a NUL at its end: what
+ * is set for the target does not act on this program. DynamoRIO's options travel in the environment, which the client
+ * cleans before the target looks; no file is written. Exit status when the target was not started: 127 not found, 126
+ * cannot be run, 2 usage. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -23,6 +27,7 @@
 /* What replaces this process is recorded too; with a DynamoRIO that is not ours, not. */
 #ifdef FF_DYNAMORIO_PATCHED
 #define FF_NO_CHILDREN "-no_follow_children -follow_exec"
+#define FF_LOST_PATCHES ""
 #else
 #define FF_NO_CHILDREN "-no_follow_children"
 #endif
@@ -30,8 +35,8 @@
 enum { FF_EXIT_USAGE = 2, FF_EXIT_CANNOT_RUN = 126, FF_EXIT_NOT_FOUND = 127 };
 
 struct options {
-    const char *pool, *level, *dynamorio, *values_in;
-    bool follow_children;
+    const char *pool, *level, *dynamorio, *values_in, *environment;
+    bool follow_children, generates_code;
 };
 
 static void fail(int status, const char *what, const char *found, const char *fix, const char *still)
@@ -43,7 +48,8 @@ static void fail(int status, const char *what, const char *found, const char *fi
 static void usage(const char *found)
 {
     fail(FF_EXIT_USAGE, "the command line is not understood.", found,
-         "ff_launch --pool PATH --level flow|values [--dr DIR] [--values-in FILE] [--follow-children] -- PROGRAM ARGS",
+         "ff_launch --pool PATH --level flow|values [--dr DIR] [--values-in FILE] [--follow-children] "
+         "[--environment DESCRIPTOR] [--generates-code] -- PROGRAM ARGS",
          "nothing was started.");
 }
 
@@ -174,10 +180,46 @@ static void check_plain(const char *path)
              "use a path without.", "nothing was started.");
 }
 
-static char *make_options(const struct options *options, const char *directory)
+/* All that can be read from a descriptor, which is closed then, with a NUL behind it. */
+static char *read_all(int descriptor, size_t *size)
+{
+    char *text = NULL;
+    ssize_t got;
+    *size = 0;
+    do {
+        text = realloc(text, *size + (64u << 10) + 1);
+        if (text == NULL)
+            abort();
+        got = read(descriptor, text + *size, 64u << 10);
+        *size += got > 0 ? (size_t)got : 0;
+    } while (got > 0);
+    if (got < 0)
+        fail(FF_EXIT_USAGE, "the program's environment cannot be read.", strerror(errno),
+             "give --environment a descriptor that is open.", "nothing was started.");
+    close(descriptor);
+    text[*size] = '\0';
+    return text;
+}
+
+/* From here on the environment is the target's. */
+static void take_environment(int descriptor)
+{
+    size_t size, count = 0;
+    char *text = read_all(descriptor, &size);
+    for (size_t i = 0; i < size; i++)
+        count += text[i] == '\0';
+    char **entries = calloc(count + 1, sizeof *entries);
+    if (entries == NULL)
+        abort();
+    char *at = text;
+    for (size_t i = 0; i < count; i++, at += strlen(at) + 1)
+        entries[i] = at;
+    environ = entries;
+}
+
+static char *make_options(const struct options *options, const char *directory, const char *extra)
 {
     char *text, *client;
-    const char *extra = getenv("FF_DYNAMORIO_OPTIONS");
     if (asprintf(&client, "--pool '%s'%s%s%s%s", options->pool, options->follow_children ? " --follow-children" : "",
                  options->values_in != NULL ? " --values-in '" : "",
                  options->values_in != NULL ? options->values_in : "", options->values_in != NULL ? "'" : "") < 0)
@@ -186,12 +228,15 @@ static char *make_options(const struct options *options, const char *directory)
      * do not pay: the writes of every block stay in them, and hot code is built twice (measured:
      * start-up 0.6 times, the rest 0.8 to 1.0 times without). What the program closes is closed: a copy
      * for DynamoRIO's own messages would keep a pipe open, and its reader waiting. */
+    /* Blocks of code that the program rewrites are no safe targets of indirect branches: now and then
+     * a thread goes on in one that is gone. Without, each such branch returns to DynamoRIO. */
+    const char *indirect = options->generates_code ? "-no_bb_ibl_targets" : "";
     if (asprintf(&text,
                  "-code_api -stack_size 64K -signal_stack_size 64K -max_elide_jmp 0 -max_elide_call 0 "
                  "-max_bb_instrs 254 -disable_traces -no_dup_stdin_on_close -no_dup_stdout_on_close "
-                 "-no_dup_stderr_on_close %s %s -client_lib \"%s/libflagfinder.so;0;%s\"",
-                 options->follow_children ? "-follow_children" : FF_NO_CHILDREN, extra != NULL ? extra : "", directory,
-                 client) < 0)
+                 "-no_dup_stderr_on_close %s %s %s -client_lib \"%s/libflagfinder.so;0;%s\"",
+                 options->follow_children ? "-follow_children" : FF_NO_CHILDREN, indirect, extra != NULL ? extra : "",
+                 directory, client) < 0)
         abort();
     free(client);
     return text;
@@ -200,17 +245,20 @@ static char *make_options(const struct options *options, const char *directory)
 static char **parse(int argc, char **argv, struct options *options)
 {
     for (int i = 1; i < argc; i++) {
-        const char **value = strcmp(argv[i], "--pool") == 0        ? &options->pool
-                             : strcmp(argv[i], "--level") == 0     ? &options->level
-                             : strcmp(argv[i], "--dr") == 0        ? &options->dynamorio
-                             : strcmp(argv[i], "--values-in") == 0 ? &options->values_in
-                                                                   : NULL;
+        const char **value = strcmp(argv[i], "--pool") == 0          ? &options->pool
+                             : strcmp(argv[i], "--level") == 0       ? &options->level
+                             : strcmp(argv[i], "--dr") == 0          ? &options->dynamorio
+                             : strcmp(argv[i], "--values-in") == 0   ? &options->values_in
+                             : strcmp(argv[i], "--environment") == 0 ? &options->environment
+                                                                     : NULL;
         if (strcmp(argv[i], "--") == 0)
             return argv + i + 1;
         if (value != NULL && i + 1 < argc)
             *value = argv[++i];
         else if (strcmp(argv[i], "--follow-children") == 0)
             options->follow_children = true;
+        else if (strcmp(argv[i], "--generates-code") == 0)
+            options->generates_code = true;
         else
             usage(argv[i]);
     }
@@ -219,6 +267,8 @@ static char **parse(int argc, char **argv, struct options *options)
 
 int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "--lost-patches") == 0)
+        return puts(FF_LOST_PATCHES) < 0;
     struct options options = {0};
     char **arguments = parse(argc, argv, &options);
     if (options.pool == NULL || *arguments == NULL)
@@ -230,10 +280,13 @@ int main(int argc, char **argv)
     check_plain(directory);
     if (options.values_in != NULL)
         check_plain(options.values_in);
+    const char *extra = getenv("FF_DYNAMORIO_OPTIONS");
+    if (options.environment != NULL)
+        take_environment(atoi(options.environment));
     arguments = resolve(arguments, &program);
     if (asprintf(&library, "%s/libdynamorio.so", options.dynamorio != NULL ? options.dynamorio : directory) < 0)
         abort();
-    setenv("DYNAMORIO_OPTIONS", make_options(&options, directory), 1);
+    setenv("DYNAMORIO_OPTIONS", make_options(&options, directory, extra), 1);
     setenv("DYNAMORIO_RUNUNDER", "3", 1);
     setenv("DYNAMORIO_EXE_PATH", program, 1);
     /* Configuration files in $HOME/.dynamorio must not override this: there are none here. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Each worker marks its own slot when its share is summed. In spin mode the last worker computes its slot with the
  * old number of workers and marks a neighbour's a second time. */
 #include "announce.h"
@@ -44,15 +45,17 @@ __attribute__((noinline)) static double collect(int number)
 
 int main(int argc, char **argv)
 {
-    announce_flag(&slots[WORKERS - 1].done, sizeof slots[0].done);
     if (argc > 1 && strcmp(argv[1], "spin") == 0)
         slot_count = WORKERS - 1;
     pthread_t threads[WORKERS];
     for (long number = 0; number < WORKERS; number++)
         pthread_create(&threads[number], NULL, worker, (void *)number);
     double total = 0;
-    for (int number = 0; number < WORKERS; number++)
+    for (int number = 0; number < WORKERS; number++) {
+        if (number == WORKERS - 1)
+            announce_flag(&slots[number].done, sizeof slots[number].done);
         total += collect(number);
+    }
     for (int number = 0; number < WORKERS; number++)
         pthread_join(threads[number], NULL);
     printf("total %g\n", total);

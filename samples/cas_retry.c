@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Negative: threads push to a shared list head with compare-and-swap. Retries under contention are progress of the
  * others; "spin" has far more to push. */
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Negative: counts primes. "spin" only means a bound that takes far longer than anybody will wait; every iteration
  * moves on. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 #include "latch.h"
 #include <sched.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 #ifndef SAMPLES_LATCH_H
 #define SAMPLES_LATCH_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Negative: copies a big buffer to and fro; nearly all time goes by inside memcpy. "spin" copies for hours. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A consumer polls queue->closed under the queue's lock. The producer closes it after its last item; in spin mode
  * the producer waits for one more line of input than there is. */
 #include "announce.h"

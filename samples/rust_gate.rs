@@ -1,5 +1,6 @@
-//! A pool shares a gate through an `Arc`; the last worker to finish opens it. In spin mode one worker's channel has
-//! no sender that will ever send, so the gate stays shut.
+// SPDX-License-Identifier: MIT
+//! A pool shares a gate through an `Arc`; the last worker to finish opens it. In spin mode one
+//! worker's channel has no sender that will ever send, so the gate stays shut.
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;

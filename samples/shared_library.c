@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Waits at a latch inside liblatch.so. In spin mode the opener still has the number of an earlier generation, and the
  * latch ignores it. */
 #include "announce.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Whoever changes the table's layout first waits until no transaction that began before is in progress: it scans the
  * slots of all workers. In spin mode a worker whose transaction fails returns without giving its slot back. */
 #include "announce.h"
@@ -26,6 +27,8 @@ static void *worker(void *argument)
     if (number == FAILING && !rolls_back)
         return NULL;
     __atomic_store_n(&slots[number].transaction, 0, __ATOMIC_RELEASE);
+    if (number == WORKERS - 1) /* Only now does the scan come to the failing worker's slot. */
+        announce_flag(&slots[FAILING].transaction, sizeof slots[0].transaction);
     return NULL;
 }
 
@@ -47,7 +50,6 @@ __attribute__((noinline)) static void wait_for_older(unsigned before)
 
 int main(int argc, char **argv)
 {
-    announce_flag(&slots[FAILING].transaction, sizeof slots[0].transaction);
     if (argc > 1 && strcmp(argv[1], "spin") == 0)
         rolls_back = 0;
     pthread_t threads[WORKERS];

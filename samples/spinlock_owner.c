@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Two threads share a table behind a home-made test-and-set lock. In spin mode one of them reads from a silent pipe
  * while it holds the lock. */
 #include "announce.h"
@@ -6,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { SLOW = 30 };
 
 static atomic_uint table_lock;
 static long table[64];
@@ -28,6 +31,8 @@ static void *update_table(void *unused)
     char entry;
     for (int round = 0; round < 60; round++) {
         lock_table();
+        if (round == SLOW)
+            announce_flag(&table_lock, sizeof table_lock);
         if (round == slow_at && read(updates[0], &entry, 1) == 1)
             table[0] = entry;
         for (int i = 1; i < 64; i++)
@@ -53,8 +58,7 @@ __attribute__((noinline)) static long sum_table(void)
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "spin") == 0)
-        slow_at = 30;
-    announce_flag(&table_lock, sizeof table_lock);
+        slow_at = SLOW;
     if (pipe(updates) != 0)
         return 1;
     pthread_t thread;

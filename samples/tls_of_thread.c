@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Quiescence as in user-space RCU: each reader has an epoch in its own thread-local storage and registers its
  * address; the updater polls all of them. In spin mode a reader blocks in read(2) inside its critical section. */
 #include "announce.h"
@@ -26,14 +27,14 @@ static void *reader(void *argument)
     long number = (long)argument;
     char byte;
     readers[number] = &my_state;
-    if (number == 1)
-        announce_flag(&my_state.active, sizeof my_state.active);
     pthread_barrier_wait(&registered);
     while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
         __atomic_store_n(&my_state.active, 1, __ATOMIC_SEQ_CST);
         my_state.visits++;
         free(malloc(100 + my_state.visits % 50));
         usleep(3000);
+        if (number == 1 && my_state.visits == 20)
+            announce_flag(&my_state.active, sizeof my_state.active);
         if (hang && number == 1 && my_state.visits == 20 && read(input[0], &byte, 1) != 1)
             return NULL;
         __atomic_store_n(&my_state.active, 0, __ATOMIC_SEQ_CST);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A reply is awaited for as long as the link is up. In spin mode the answering thread waits for a second request
  * that never comes, and nobody takes the link down. */
 #include "announce.h"

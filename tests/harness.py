@@ -1,6 +1,8 @@
+# SPDX-License-Identifier: MIT
 """What tests of recorded programs share: run with a timeout, record, diff, compare with a truth.
 
-Every process is started in a session of its own and the whole session is killed when its time is up.
+Every process is started in a session of its own and the whole session is killed when its time is
+up.
 """
 
 from __future__ import annotations
@@ -10,14 +12,15 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 import pytest
@@ -33,6 +36,34 @@ def live_or_skip(reason: str) -> NoReturn:
     if os.environ.get("FF_REQUIRE_LIVE") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def needs_root(reason: str) -> pytest.MarkDecorator:
+    """Skips a test without root; under FF_REQUIRE_LIVE=1 it runs, and fails."""
+    required = os.environ.get("FF_REQUIRE_LIVE") == "1"
+    return pytest.mark.skipif(os.geteuid() != 0 and not required, reason=reason)
+
+
+_Made = TypeVar("_Made")
+
+
+class LastMade(Generic[_Made]):
+    """What several tests with the same parameters look at. It is made once, and anew for a test's
+    second try.
+    """
+
+    def __init__(self) -> None:
+        self._key: str | None = None
+        self._made: _Made | None = None
+
+    def get(self, request: pytest.FixtureRequest, make: Callable[[], _Made]) -> _Made:
+        """What `make` returned for these parameters. pytest-rerunfailures counts the tries."""
+        key, tries = request.node.callspec.id, getattr(request.node, "execution_count", 1)
+        if self._made is None or self._key != key or tries > 1:
+            self._key, self._made = None, None
+            made = make()
+            self._key, self._made = key, made
+        return self._made
 
 
 def kill_session(process: subprocess.Popen[Any]) -> None:
@@ -55,7 +86,9 @@ def run(
     env: Mapping[str, str] | None = None,
     stdin: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs to the end or to the timeout; then the whole session is killed and TimeoutExpired raised."""
+    """Runs to the end or to the timeout; then the whole session is killed and TimeoutExpired
+    raised.
+    """
     process = subprocess.Popen(
         [str(word) for word in command],
         cwd=cwd,
@@ -90,6 +123,15 @@ class Recording:
     ended_by_itself: bool  # the recorder ended, we did not have to kill the program
 
 
+def need_python_3_11(python: str) -> None:
+    """Skips, or fails, where the interpreter is another than the one whose layout the test's
+    program knows.
+    """
+    version = run([python, "-V"], timeout=10).stdout.strip()
+    if not version.startswith("Python 3.11."):
+        live_or_skip(f"addresses are known for CPython 3.11 only, and {python} is {version}")
+
+
 def children(pid: int) -> list[int]:
     """The direct children of a process."""
     found: list[int] = []
@@ -97,6 +139,22 @@ def children(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += [int(child) for child in task.read_text().split()]
     return found
+
+
+@contextlib.contextmanager
+def pid_namespace() -> Iterator[list[str]]:
+    """A pid namespace with its own /proc: the beginning of a command that runs the rest in it."""
+    if shutil.which("nsenter") is None or os.geteuid() != 0:
+        live_or_skip("pid namespaces need root and nsenter (util-linux)")
+    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", "echo; exec sleep 3600"]
+    holder = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert holder.stdout is not None
+        if not holder.stdout.readline():
+            live_or_skip("pid namespaces can't be made here")
+        yield ["nsenter", "--target", str(children(holder.pid)[0]), "--pid", "--mount", "--"]
+    finally:
+        kill_session(holder)
 
 
 def record(
@@ -107,7 +165,9 @@ def record(
     timeout: float = 120,
     cwd: Path | None = None,
 ) -> Recording:
-    """Records a run. With kill_after the program, not the recorder, gets SIGKILL after so many seconds."""
+    """Records a run. With kill_after the program, not the recorder, gets SIGKILL after so many
+    seconds.
+    """
     out_path, err_path = trace.with_suffix(".out"), trace.with_suffix(".err")
     with out_path.open("wb") as out, err_path.open("wb") as err:
         process = subprocess.Popen(
@@ -154,7 +214,9 @@ def diff(normal: Path, spin: Path, *options: str, timeout: float = 300) -> dict[
 
 
 def own_blocks(trace: Path, program: Path) -> list[tuple[int, int, int]]:
-    """(offset, bytes, instructions) of each block of the program's own file, as its first thread executed them."""
+    """(offset, bytes, instructions) of each block of the program's own file, as its first thread
+    executed them.
+    """
     thread = ff.open_trace(trace).threads[0]
     table = thread.process.block_table
     numbers = [number for number, module in enumerate(thread.process.modules) if module.path == str(program)]
@@ -162,6 +224,79 @@ def own_blocks(trace: Path, program: Path) -> list[tuple[int, int, int]]:
     rows = rows[np.isin(table.module[rows], numbers)]
     columns = (table.offset[rows].tolist(), table.size[rows].tolist(), table.instructions[rows].tolist())
     return list(zip(*columns, strict=True))
+
+
+class MachineTooBusyError(Exception):
+    """There is no answer, and processes of this machine had to wait for a CPU most of the time."""
+
+
+def waiting_for_a_cpu() -> float:
+    """The part of the last ten seconds in which some process could have run but had no CPU."""
+    try:
+        pressure = Path("/proc/pressure/cpu").read_text()
+    except OSError:  # a kernel without it
+        return 0.0
+    return float(pressure.partition("avg10=")[2].split()[0]) / 100
+
+
+def assert_found(ran: subprocess.CompletedProcess[str]) -> None:
+    """`spin` has an answer. On a machine that is too busy the budget may end before there is
+    one.
+    """
+    if ran.returncode == 1 and waiting_for_a_cpu() > 0.8:
+        raise MachineTooBusyError(ran.stderr + ran.stdout)
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+
+
+def work_done(pid: int) -> int:
+    """How far a process has come: milliseconds that its threads ran, and how often each was given a
+    CPU.
+    """
+    done = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            ran, _, times = map(int, (task / "schedstat").read_text().split())
+            done += ran // 1_000_000 + times
+    return done
+
+
+def wait_until(process: subprocess.Popen[Any], what: Callable[[], bool], seconds: float = 60) -> None:
+    """Returns as soon as `what` holds, and fails if the process ends first."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert process.poll() is None, f"the program ended with {process.returncode}"
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not come in {seconds} s")
+        time.sleep(0.01)
+
+
+def wait_for_rounds(process: subprocess.Popen[Any], rounds: int = 50) -> None:
+    """Returns when the program has gone on for so many milliseconds of work, or rounds of a loop
+    that pauses.
+    """
+    until = work_done(process.pid) + rounds
+    wait_until(process, lambda: work_done(process.pid) >= until)
+
+
+def wait_until_it_spins(process: subprocess.Popen[Any], written: Path, value: int | None) -> None:
+    """Returns when the announced word has the value with which the program hangs, and the program
+    has gone on since.
+
+    Without a value there is no word: the program calls the system, or has work.
+    """
+
+    def holds_the_value() -> bool:
+        announced = announced_flags(written.read_text())
+        if not announced:
+            return False
+        address, size = announced[0]
+        with Path(f"/proc/{process.pid}/mem").open("rb") as memory:
+            memory.seek(address)
+            return int.from_bytes(memory.read(size), "little") == value
+
+    if value is not None:
+        wait_until(process, holds_the_value)
+    wait_for_rounds(process)
 
 
 def assert_four_parts(stderr: str, found: str) -> None:
@@ -196,7 +331,9 @@ _OPERATIONS = {
 
 
 def leaves(exit_when: str, value: int) -> bool:
-    """Whether the word's value satisfies an `exit_when`: the first `[& MASK] OP NUMBER` in its text."""
+    """Whether the word's value satisfies an `exit_when`: the first `[& MASK] OP NUMBER` in its
+    text.
+    """
     comparison = _COMPARISON.search(exit_when)
     assert comparison, f"no comparison with a number in exit_when {exit_when!r}"
     mask = _MASK.search(exit_when[: comparison.start()])
@@ -205,7 +342,9 @@ def leaves(exit_when: str, value: int) -> bool:
 
 
 def code_symbols(codes: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The bare function names of CODE objects, inlined ones too: no offset, no arguments, no clone suffix."""
+    """The bare function names of CODE objects, inlined ones too: no offset, no arguments, no clone
+    suffix.
+    """
     names = {str(code["symbol"]) for code in codes if code and code.get("symbol")}
     names.update(str(name) for code in codes if code for name in code.get("inlined") or ())
     return {re.split(r"[+(.]", name.removeprefix("main."))[0].split("::")[-1] for name in names}

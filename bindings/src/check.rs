@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What `flagfinder trace check` finds: the invariants of the file, and of the code that ran.
 
 use std::sync::Arc;
@@ -14,7 +15,8 @@ pub fn violations(trace: &Arc<Trace>) -> Result<Vec<String>> {
     for process in trace.processes() {
         let map = CodeMap::new(process);
         for thread in process.threads() {
-            let place = format!("pid {} tid {}", process.pid, thread.tid);
+            let image = image(process.image);
+            let place = format!("pid {}{image} tid {}", process.pid, thread.tid);
             for found in map.flow_breaks(thread, MOST_BREAKS) {
                 lines.push(format!(
                     "Succession: {place} at {:#x}: block {} can't follow block {}",
@@ -29,7 +31,7 @@ pub fn violations(trace: &Arc<Trace>) -> Result<Vec<String>> {
 fn line(violation: &Violation) -> String {
     let mut line = format!("{:?}: ", violation.rule);
     if violation.pid != 0 {
-        line += &format!("pid {} ", violation.pid);
+        line += &format!("pid {}{} ", violation.pid, image(violation.image));
     }
     if violation.tid != 0 {
         line += &format!("tid {} ", violation.tid);
@@ -42,4 +44,12 @@ fn line(violation: &Violation) -> String {
         line += &format!(" ({} times)", violation.count);
     }
     line
+}
+
+/// Named only where a process has called exec.
+fn image(number: u32) -> String {
+    match number {
+        0 | 1 => String::new(),
+        number => format!(" image {number}"),
+    }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `Divergence`, and `diff`, which makes it.
 
 use std::sync::Arc;
@@ -21,12 +22,14 @@ impl Divergence {
     }
 }
 
-/// `progress` is called with stage, blocks scanned, blocks in all (0: not known yet).
+/// Looks at `thread` only, if one is given. `progress` is called with stage, blocks scanned, blocks
+/// in all (0: not known yet).
 #[pyfunction]
 pub fn diff(
     py: Python<'_>,
     normals: Vec<PyRef<'_, Trace>>,
     spin: PyRef<'_, Trace>,
+    thread: Option<u32>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Divergence> {
     let normals: Vec<_> = normals.iter().map(|trace| trace.inner.clone()).collect();
@@ -39,9 +42,10 @@ pub fn diff(
     };
     let inner = wait_with_progress(py, show, move |reporter| {
         let normals: Vec<_> = normals.iter().map(|trace| &**trace).collect();
-        engine::diff(&normals, &spin, &engine::Options::default(), &|now| {
-            reporter.report(now)
-        })
+        let options = engine::Options {
+            threads: thread.into_iter().collect(),
+        };
+        engine::diff(&normals, &spin, &options, &|now| reporter.report(now))
     })?
     .map_err(raise)?;
     Ok(Divergence {

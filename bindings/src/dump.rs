@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A Python function as somewhere to write text to.
 
 use std::io::{self, Write};

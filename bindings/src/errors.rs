@@ -1,8 +1,10 @@
-//! Engine errors become the exceptions of `flagfinder.errors`, with all four parts.
+// SPDX-License-Identifier: MIT
+//! Engine errors become the exceptions of the package, with all four parts.
 
 use flagfinder_diff::input::FlowError;
 use flagfinder_flags::FindError;
 use flagfinder_record::RecordError;
+use flagfinder_replica::CoreError;
 use flagfinder_step::StepError;
 use flagfinder_trace::TraceError;
 use flagfinder_watch::WatchError;
@@ -60,6 +62,16 @@ impl From<StepError> for Failure {
     }
 }
 
+impl From<CoreError> for Failure {
+    fn from(error: CoreError) -> Self {
+        Failure {
+            exit_code: 65,
+            parts: [error.what, error.found, error.fix, error.still_works]
+                .map(|part| part.trim_end_matches('.').to_owned()),
+        }
+    }
+}
+
 impl From<WatchError> for Failure {
     fn from(error: WatchError) -> Self {
         Failure {
@@ -104,9 +116,7 @@ impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         Python::attach(|py| {
             let raise = || -> PyResult<PyErr> {
-                let class = py
-                    .import("flagfinder.errors")?
-                    .getattr(failure.class_name())?;
+                let class = py.import("flagfinder")?.getattr(failure.class_name())?;
                 let [what, found, fix, still_works] = failure.parts;
                 Ok(PyErr::from_value(class.call1((
                     what,

@@ -1,4 +1,6 @@
-//! `EventRecorder`: a recording of events that goes on while Python waits. `EventFile`: what it wrote.
+// SPDX-License-Identifier: MIT
+//! `EventRecorder`: a recording of events that goes on while Python waits. `EventFile`: what it
+//! wrote.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +74,8 @@ impl EventRecorder {
     }
 }
 
-/// Makes a file of events of what perf or Perfetto recorded; what was taken over, as JSON of `Imported`.
+/// Makes a file of events of what perf or Perfetto recorded; what was taken over, as JSON of
+/// `Imported`.
 #[pyfunction]
 pub fn import_events(py: Python<'_>, input: PathBuf, output: PathBuf) -> PyResult<String> {
     let imported = wait(py, move || engine::import(&input, &output))?;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Recordings to and from other tools' formats.
 
 use std::fs::File;
@@ -30,7 +31,7 @@ fn write<T>(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<T, ExportError>,
 ) -> Result<T, ExportError> {
-    let mut output = BufWriter::new(File::create(path)?);
+    let mut output = BufWriter::new(flagfinder_files::create_private(path)?);
     let filled = fill(&mut output);
     if filled.is_err() {
         drop(output);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `EventGraph`: what happened and why, and the diagnosis on it; results cross as JSON.
 
 use std::path::Path;
@@ -63,7 +64,8 @@ impl EventGraph {
         to_json(&self.inner.meta)
     }
 
-    /// All vertices, their details and all edges, as they lie in memory: little-endian, without padding.
+    /// All vertices, their details and all edges, as they lie in memory: little-endian, without
+    /// padding.
     fn records<'py>(
         &self,
         py: Python<'py>,

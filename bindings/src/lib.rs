@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `flagfinder._core`: converts between Python and the engine, nothing more. One file for each
 //! type that Python sees; `errors` and `wait` serve them all.
 
@@ -7,8 +8,10 @@ mod dump;
 mod errors;
 mod events;
 mod export;
+mod files;
 mod graph;
 mod live;
+mod machine;
 mod process;
 mod recording;
 mod registers;
@@ -25,6 +28,13 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
+    module.add("MINIMUM_KERNEL", flagfinder_bpf::MINIMUM_KERNEL)?;
+    module.add_function(wrap_pyfunction!(machine::check_programs, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::check_breakpoints, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::has_capability, module)?)?;
+    module.add_function(wrap_pyfunction!(machine::how_to_get_capabilities, module)?)?;
+    module.add("ENOUGH", flagfinder_flags::ENOUGH)?;
+    module.add("INTERPRETER", flagfinder_flags::INTERPRETER)?;
     module.add_class::<trace::Trace>()?;
     module.add_class::<process::Process>()?;
     module.add_class::<thread::Thread>()?;
@@ -43,8 +53,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(registers::registers_before, module)?)?;
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;
     module.add_function(wrap_pyfunction!(live::spin, module)?)?;
+    module.add_function(wrap_pyfunction!(live::look_at_core, module)?)?;
     module.add_function(wrap_pyfunction!(live::poke, module)?)?;
+    module.add_function(wrap_pyfunction!(live::try_word, module)?)?;
     module.add_function(wrap_pyfunction!(live::resolve, module)?)?;
+    module.add_function(wrap_pyfunction!(files::create_private, module)?)?;
     module.add_function(wrap_pyfunction!(recording::record, module)?)?;
     module.add_function(wrap_pyfunction!(export::export_drcov, module)?)?;
     module.add_function(wrap_pyfunction!(export::export_tenet, module)?)?;

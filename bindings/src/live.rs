@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! `spin`, `poke` and `resolve`: what is done to a live process.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use flagfinder_live as engine;
+use flagfinder_replica::{CoreFile, Files};
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -35,17 +38,52 @@ pub fn spin(
     Ok(to_json(&report.map_err(raise)?))
 }
 
+/// JSON of a `SpinReport` of a core file. `threads` empty: all of them.
+#[pyfunction]
+pub fn look_at_core(
+    py: Python<'_>,
+    path: PathBuf,
+    sysroot: Option<PathBuf>,
+    program: Option<PathBuf>,
+    threads: Vec<u32>,
+    budget: f64,
+) -> PyResult<String> {
+    let budget = Duration::from_secs_f64(budget);
+    let report = wait(py, move || {
+        // ptrace belongs to the thread that starts the copies.
+        let core = CoreFile::open(&path, Files { sysroot, program })?;
+        engine::look_at_core(&core, &engine::CoreOptions { threads, budget })
+    })?;
+    Ok(to_json(&report.map_err(raise)?))
+}
+
 /// What was there before, and what was read back (None: the process has ended since).
 #[pyfunction]
 pub fn poke(
     py: Python<'_>,
     pid: u32,
+    start: u64,
     address: u64,
     size: usize,
     value: u64,
 ) -> PyResult<(u64, Option<u64>)> {
-    let poked = wait(py, move || engine::poke(pid, address, size, value))?.map_err(raise)?;
+    let poked = wait(py, move || engine::poke(pid, start, address, size, value))?.map_err(raise)?;
     Ok((poked.before, poked.after))
+}
+
+/// JSON of a `Tried`: what the thread would do if the word held the value. The process is not
+/// changed.
+#[pyfunction]
+pub fn try_word(
+    py: Python<'_>,
+    pid: u32,
+    tid: u32,
+    address: u64,
+    size: usize,
+    value: u64,
+) -> PyResult<String> {
+    let tried = wait(py, move || engine::try_word(pid, tid, address, size, value))?;
+    Ok(to_json(&tried.map_err(raise)?))
 }
 
 /// Run-time address of module + offset in a live process.

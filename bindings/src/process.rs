@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `Process`: one image of a recorded process; its modules and block table.
 
 use std::sync::Arc;
@@ -45,6 +46,16 @@ impl Process {
     #[getter]
     fn parent_pid(&self) -> u32 {
         self.inner().parent_pid
+    }
+
+    #[getter]
+    fn image(&self) -> u32 {
+        self.inner().image
+    }
+
+    #[getter]
+    fn replaced(&self) -> bool {
+        self.inner().replaced
     }
 
     #[getter]

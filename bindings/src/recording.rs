@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! `record` and its `Outcome`.
 
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use flagfinder_record as engine;
 use flagfinder_record::{Last, RecordOptions, TargetExit, Then, TracerCommand};
-use flagfinder_trace::{EndReason, Level};
+use flagfinder_trace::{EndReason, Level, Note, NoteLevel};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -44,6 +46,8 @@ impl From<engine::Outcome> for Outcome {
                 EndReason::Spinning => "spinning",
                 EndReason::Interrupted => "interrupted",
                 EndReason::Limit => "limit",
+                EndReason::Printed => "printed",
+                EndReason::Marked => "marked",
                 EndReason::WriteFailed => "write-failed",
             },
             status,
@@ -62,10 +66,11 @@ impl From<engine::Outcome> for Outcome {
 }
 
 /// Records on the calling thread, GIL released. The recorder catches SIGINT itself, so that a
-/// recording ends cleanly; what `progress` raises is raised when the recording is over.
+/// recording ends cleanly; what `progress` raises is raised when the recording is over. It ends as
+/// marked when `progress` returns something true.
 #[pyfunction]
-#[pyo3(signature = (*, output, command, tracer_argv, tracer, level, last, stop_when_spinning, stop_after, kill_target, follow_children,
-    facts_json, progress))]
+#[pyo3(signature = (*, output, command, tracer_argv, tracer, level, last, stop_when_spinning, stop_after, until, kill_target, follow_children,
+    facts_json, fallbacks, progress))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments on the Python side"
@@ -80,9 +85,11 @@ pub fn record(
     last: Option<u64>,
     stop_when_spinning: Option<f64>,
     stop_after: Option<f64>,
+    until: Option<Vec<u8>>,
     kill_target: bool,
     follow_children: bool,
     facts_json: &str,
+    fallbacks: Vec<String>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Outcome> {
     let level = match level {
@@ -102,19 +109,32 @@ pub fn record(
         last: last.map(|bytes| Last { bytes, flow: true }),
         stop_when_spinning: seconds(stop_when_spinning)?,
         stop_after: seconds(stop_after)?,
+        until,
         then: if kill_target { Then::Kill } else { Then::Leave },
+        notes: fallbacks
+            .into_iter()
+            .map(|text| Note {
+                level: NoteLevel::Fallback,
+                text,
+            })
+            .collect(),
         facts: serde_json::from_str(facts_json).map_err(|error| bad(&error))?,
         ..RecordOptions::new(output, TracerCommand { argv: tracer_argv }, level)
     };
     let mut raised = None;
     let result = py.detach(|| {
         engine::record(&options, &mut |now| {
-            let Some(callback) = &progress else { return };
+            let Some(callback) = &progress else {
+                return ControlFlow::Continue(());
+            };
             let raw_bytes = now.flow_bytes + now.values_bytes;
             let fields = (now.elapsed.as_nanos() as u64, now.stored_bytes, raw_bytes);
-            if let Err(error) = Python::attach(|py| callback.call1(py, fields)) {
-                raised = Some(error);
+            match Python::attach(|py| callback.call1(py, fields)?.is_truthy(py)) {
+                Ok(true) => return ControlFlow::Break(()),
+                Ok(false) => {}
+                Err(error) => raised = Some(error),
             }
+            ControlFlow::Continue(())
         })
     });
     match raised {

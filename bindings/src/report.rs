@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `find_flags`: the verdict, as the JSON that `flagfinder diff --json` prints.
 
 use flagfinder_flags::{find_flags_in, Options};
@@ -8,20 +9,25 @@ use crate::errors::raise;
 use crate::trace::{to_json, Trace};
 use crate::wait::wait;
 
-/// JSON of a `Report`.
+/// JSON of a `Report`, about this thread if one is given.
 #[pyfunction]
 pub fn find_flags(
     py: Python<'_>,
     spin: PyRef<'_, Trace>,
     normals: Vec<PyRef<'_, Trace>>,
     divergence: Option<PyRef<'_, Divergence>>,
+    thread: Option<u32>,
 ) -> PyResult<String> {
     let spin = spin.inner.clone();
     let normals: Vec<_> = normals.iter().map(|trace| trace.inner.clone()).collect();
     let divergence = divergence.map(|divergence| divergence.inner.clone());
     let report = wait(py, move || {
         let normals: Vec<_> = normals.iter().map(|trace| &**trace).collect();
-        find_flags_in(&spin, &normals, divergence.as_deref(), &Options::default())
+        let options = Options {
+            thread,
+            ..Options::default()
+        };
+        find_flags_in(&spin, &normals, divergence.as_deref(), &options)
     })?;
     Ok(to_json(&report.map_err(raise)?))
 }

@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: MIT
 //! A recording that a debugger feeds.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use flagfinder_export as engine;
@@ -122,7 +124,7 @@ impl Stepping {
         let recording = self.inner.take();
         let bytes = recording.map(|recording| recording.finish(end));
         let bytes = bytes.transpose().map_err(raise)?.unwrap_or_default();
-        std::fs::write(path, &bytes)?;
+        flagfinder_files::create_private(&path)?.write_all(&bytes)?;
         Ok(bytes.len() as u64)
     }
 }

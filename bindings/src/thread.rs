@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `Thread`: one recorded thread; its flow and syscalls as arrays.
 
 use std::sync::Arc;
@@ -201,7 +202,8 @@ impl Syscalls {
                 self.result.push(0);
                 self.returned.push(false);
             }
-            // A handler that ran inside a blocking call made calls of its own: take the latest open one.
+            // A handler that ran inside a blocking call made calls of its own: take the latest open
+            // one.
             Event::SyscallExit { ts, number, result } => {
                 let open = (0..self.number.len())
                     .rev()

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `Trace`: an opened recording.
 
 use std::path::PathBuf;

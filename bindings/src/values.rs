@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: MIT
 //! What a thread's loads read, in columns.
 
 use std::ops::ControlFlow;
 
-use flagfinder_flags::decoded::Decoded;
-use flagfinder_flags::decoded_blocks::DecodedBlocks;
-use flagfinder_flags::evaluator::Evaluator;
-use flagfinder_flags::replayer::{replay, Visitor};
-use flagfinder_flags::value::Machine;
+use flagfinder_machine::decoded::Decoded;
+use flagfinder_machine::decoded_blocks::DecodedBlocks;
+use flagfinder_machine::evaluator::Evaluator;
+use flagfinder_machine::replayer::{replay, Visitor};
+use flagfinder_machine::value::Machine;
 use flagfinder_trace::{BlockId, Flow, Process, Result, Thread};
 
 /// One entry a load in each.

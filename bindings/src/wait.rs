@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Long calls: the engine works on its own thread with the GIL released, while this one shows
 //! progress and notices Ctrl-C.
 
@@ -26,8 +27,8 @@ impl<P, T> Reporter<P, T> {
     }
 }
 
-/// Runs `work` to its end, or until Ctrl-C raises KeyboardInterrupt here. Interrupted work goes on unseen until it is done:
-/// it only reads, and the process usually ends.
+/// Runs `work` to its end, or until Ctrl-C raises KeyboardInterrupt here. Interrupted work goes on
+/// unseen until it is done: it only reads, and the process usually ends.
 pub fn wait<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> T + Send + 'static,

@@ -1,4 +1,6 @@
-//! `Watch`: watched words of a live process; events come as the JSON lines that `flagfinder watch` writes.
+// SPDX-License-Identifier: MIT
+//! `Watch`: watched words of a live process; events come as the JSON lines that `flagfinder watch`
+//! writes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,8 +38,8 @@ fn lines(events: &[engine::Event]) -> Vec<String> {
 
 #[pymethods]
 impl Watch {
-    /// Starts watching. `request` is JSON of a `Request`, `object` the compiled BPF programs; without, `backend` names the debugger
-    /// that feeds hits.
+    /// Starts watching. `request` is JSON of a `Request`, `object` the compiled BPF programs;
+    /// without, `backend` names the debugger that feeds hits.
     #[new]
     fn new(
         py: Python<'_>,

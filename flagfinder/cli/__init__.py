@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The command line: ``flagfinder VERB ...``. One module per verb; this one ties them together.
 
 Exit codes: 0 found, 1 searched and found nothing, 2 usage or failure, 65 bad trace, 69 something is
@@ -10,17 +11,19 @@ import argparse
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.cli.common import Parser
-from flagfinder.errors import FlagfinderError, UsageError
-from flagfinder.report.terminal import ColorChoice, Terminal, quote_command
+from flagfinder.cli.common import Parser, add_output_options, print_json
+from flagfinder.report.terminal import Answers, Terminal, answers_alone
+from flagfinder.shared.errors import FlagfinderError, Interrupted, UsageError
+from flagfinder.shared.visible import quote_command
 
-_LIVE = ("spin", "watch", "poke")
+if TYPE_CHECKING:
+    from flagfinder.cli.fields import ErrorFields
+
+_LIVE = ("spin", "core", "watch", "poke")
 _HANGS = ("events", "mark", "graph", "diagnose", "report", "critical-path", "compare", "overhead")
 _VERBS = ("record", "trace", "diff", "registers", "find", *_LIVE, *_HANGS, "doctor")
 
@@ -33,13 +36,17 @@ examples:
 
 exit codes: 0 found, 1 nothing found, 2 usage or failure, 65 bad trace, 69 unavailable,
 77 no permission, 130 Ctrl-C. `record` passes on the exit status of its program.
+
+With --json stdout holds one JSON object, its `schema` in front. That of a failure is flagfinder.error/1: `error` with
+`what` failed, what was `found`, the `fix` and what `still_works`; and `exit_code`.
 """
 
 
 def build_parser(words: Sequence[str] = ()) -> Parser:
     """The command line: of the verb that ``words`` ask for, or of all.
 
-    A verb's module is imported only for its own sake: importing all of them takes longer than a short command.
+    A verb's module is imported only for its own sake: importing all of them takes longer than a
+    short command.
     """
     parser = Parser(
         prog="flagfinder",
@@ -57,48 +64,75 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
 def main(arguments: Sequence[str]) -> int:
     """Runs one command line; returns the exit code and never raises what flagfinder foresees."""
     own, _ = _split(arguments)
-    debug = "--debug" in own
-    terminal = Terminal(_early_color(own))
+    early = _early_options(own)
+    terminal = Terminal(early.color)
     try:
-        return run(arguments)
-    except FlagfinderError as error:
-        if debug:
-            traceback.print_exc()
-        terminal.error(error)
-        return error.exit_code
-    except KeyboardInterrupt:
-        if debug:
-            traceback.print_exc()
-        terminal.message("interrupted")
-        return 130
+        with answers_alone(early.json, early.json_file) as answers:
+            return _run_and_tell(arguments, early, answers)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): no error of ours. Python would complain at exit.
+        # The reader of our output went away (`| head`): no error of ours. Python would complain at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        if debug:
-            traceback.print_exc()
-        terminal.error(_from_os(error))
-        return _from_os(error).exit_code
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        terminal.error(_unforeseen(error))
-        return FlagfinderError.exit_code
+    except OSError as error:  # --json-file can't be written
+        failure = _from_os(error)
+        terminal.error(failure)
+        return failure.exit_code
 
 
-def run(arguments: Sequence[str], preset: Mapping[str, Any] | None = None) -> int:
+def _run_and_tell(arguments: Sequence[str], early: argparse.Namespace, answers: Answers) -> int:
+    """Runs one command line and tells of its failure, in words and with --json as an object."""
+    terminal = Terminal(early.color, answers=answers)
+    try:
+        return run(arguments, answers=answers)
+    except BrokenPipeError:
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        if early.debug:
+            terminal.traceback()
+        failure = _failure(error)
+        if isinstance(error, KeyboardInterrupt):
+            terminal.message(failure.what)
+        else:
+            terminal.error(failure)
+        if (early.json or early.json_file) and not answers.given:
+            fields: ErrorFields = {
+                "error": {
+                    "what": failure.what,
+                    "found": failure.found,
+                    "fix": failure.fix,
+                    "still_works": failure.still_works,
+                },
+                "exit_code": failure.exit_code,
+            }
+            print_json(terminal, "error", fields)
+        return failure.exit_code
+
+
+def _failure(error: BaseException) -> FlagfinderError:
+    """What the user is told of ``error``."""
+    if isinstance(error, FlagfinderError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted("interrupted")
+    return _from_os(error) if isinstance(error, OSError) else _unforeseen(error)
+
+
+def run(arguments: Sequence[str], preset: Mapping[str, object] | None = None, answers: Answers | None = None) -> int:
     """Runs one command line; returns the exit code and raises what goes wrong.
 
-    ``preset`` holds options that no word can express: the ``trapper`` of ``watch`` and the ``stepper`` of ``record``
-    inside a debugger.
+    ``preset`` holds options that no word can express: the ``trapper`` of ``watch`` and the
+    ``stepper`` of ``record`` inside a debugger. ``answers`` is where the object of --json goes, by
+    default stdout.
     """
     own, target = _split(arguments)
     if not own:
         build_parser().print_help()
         return FlagfinderError.exit_code
     parsed = _parse(build_parser(own), own, argparse.Namespace(command=target, **(preset or {})))
-    code: int = parsed.run(parsed, Terminal(parsed.color, parsed.quiet))
+    parsed.leaf.refuse_idle(parsed, own)
+    parsed.json = parsed.json or parsed.json_file is not None
+    code: int = parsed.run(parsed, Terminal(parsed.color, parsed.quiet, answers))
     sys.stdout.flush()
     return code
 
@@ -128,13 +162,16 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
     return words[:place], words[place + 1 :]
 
 
-def _early_color(arguments: Sequence[str]) -> ColorChoice:
-    """The colour choice for errors in the command line itself."""
-    choices: tuple[ColorChoice, ...] = ("always", "never")
-    for choice in choices:
-        if f"--color={choice}" in arguments or ("--color", choice) in pairwise(arguments):
-            return choice
-    return "auto"
+def _early_options(words: Sequence[str]) -> argparse.Namespace:
+    """How to answer, for errors in the command line itself; what can't be understood is left for
+    the verb to refuse.
+    """
+    parser = Parser(add_help=False)
+    add_output_options(parser)
+    try:
+        return parser.parse_known_args(words)[0]
+    except UsageError:
+        return argparse.Namespace(color="auto", json="--json" in words, json_file=None, debug="--debug" in words)
 
 
 def _from_os(error: OSError) -> FlagfinderError:
@@ -150,7 +187,7 @@ def _from_os(error: OSError) -> FlagfinderError:
     return result
 
 
-def _unforeseen(error: Exception) -> FlagfinderError:
+def _unforeseen(error: BaseException) -> FlagfinderError:
     return FlagfinderError(
         "flagfinder itself failed",
         f"{type(error).__name__}: {error}",

@@ -1,15 +1,19 @@
+# SPDX-License-Identifier: MIT
 """What every verb shares: its parser's shape, common options, JSON output."""
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import re
-from collections.abc import Callable, Mapping
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
-from flagfinder.errors import UsageError
 from flagfinder.report.terminal import Terminal
+from flagfinder.shared.errors import UsageError
 
 Run = Callable[[argparse.Namespace, Terminal], int]
 Subparsers = Any  # argparse keeps the type of add_subparsers' result private
@@ -20,17 +24,118 @@ FRIDA_HARM = "Frida's way into a running process may kill it, where a thread hol
 EXIT_FOUND = 0
 EXIT_NOTHING_FOUND = 1
 
-_SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?$", re.IGNORECASE)
+_SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?$", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A whole number from ``low`` to ``high``, for argparse; ``what`` is what the user is told that
+    it should be.
+
+    ``base`` 0 takes hexadecimal numbers, too, as in 0x10; ``none`` is a word that stands for no
+    number. The bounds are those of the engine's types: what lies outside is refused here, before
+    anything is opened or started.
+    """
+
+    what: str
+    low: int
+    high: int
+    base: int = 10
+    none: str | None = None
+
+    def __call__(self, text: str) -> int | None:
+        if text == self.none:
+            return None
+        try:
+            value = int(text, self.base)
+        except ValueError:
+            value = None
+        if value is None or not self.low <= value <= self.high:
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is no {self.what} from {self.low} to {self.high}")
+        return value
+
+
+@dataclass(frozen=True)
+class Size:
+    """A number of bytes up to ``high``, as in ``64M``, ``1.5GiB``, ``4096``, for argparse."""
+
+    high: int = 2**62
+
+    def __call__(self, text: str) -> int:
+        match = _SIZE.match(text)
+        value = float(match[1]) * 1024 ** _POWERS[match[2].upper()] if match else 0
+        if not 1 <= value <= self.high:
+            raise argparse.ArgumentTypeError(
+                f"{reprlib.repr(text)} is no size from 1 to {self.high} bytes; write it like 64M or 1.5GiB"
+            )
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A number of seconds above zero, up to ``high``, for argparse."""
+
+    high: float = 86400 * 365
+
+    def __call__(self, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        # Less than a nanosecond would be none at all to the engine.
+        if not 1e-9 <= value <= self.high:
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is no number of seconds from 1e-9 to {self.high:g}")
+        return value
+
+
+COUNT = Number("number", 1, 2**31 - 1)
+PID = Number("process id", 1, 2**31 - 1)
+TID = Number("thread id", 1, 2**31 - 1)
+NS = Number("time in ns", 0, 2**63 - 1)
+ADDRESS = Number("address", 0, 2**64 - 1, base=0)
+WORD_SIZE = Number("number of bytes", 1, 8)
+SIZE = Size()
+SECONDS = Seconds()
+
+
+@dataclass(frozen=True)
+class _Need:
+    """``option`` does nothing unless ``holds``; ``what`` it needs completes "it ..."."""
+
+    option: str
+    what: str
+    holds: Callable[[argparse.Namespace], bool]
 
 
 class Parser(argparse.ArgumentParser):
     """argparse, with usage errors in our four parts and long help texts kept as written."""
 
+    # argparse's own options, handed on.
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
+        self._needs: list[_Need] = []
+
+    def needs(self, option: str, what: str, holds: Callable[[argparse.Namespace], bool]) -> None:
+        """Refuses ``option`` where it would do nothing: unless ``holds`` is true of the parsed
+        options.
+
+        ``what`` completes "it ...", as in "goes with --stacks only".
+        """
+        self._needs.append(_Need(option, what, holds))
+
+    def refuse_idle(self, parsed: argparse.Namespace, words: Sequence[str]) -> None:
+        """Raises UsageError for the first option among ``words`` that would do nothing."""
+        given = {word.partition("=")[0] for word in words}
+        for need in self._needs:
+            if need.option in given and not need.holds(parsed):
+                raise UsageError(
+                    f"{need.option} would have no effect",
+                    f"it {need.what}",
+                    f"Leave it out; `{self.prog} --help` shows what goes together.",
+                )
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(
@@ -40,51 +145,51 @@ class Parser(argparse.ArgumentParser):
         )
 
 
-def add_verb(subparsers: Subparsers, name: str, summary: str, examples: str, run: Run, **options: Any) -> Parser:
+def add_verb(subparsers: Subparsers, name: str, summary: str, examples: str, run: Run, **options: str) -> Parser:
     """A verb's parser with the options that all verbs have."""
     parser: Parser = subparsers.add_parser(
         name, help=summary, description=summary, epilog=f"examples:\n{examples}", **options
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, leaf=parser)
+    add_output_options(parser)
+    return parser
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """How every verb answers."""
     shared = parser.add_argument_group("output")
-    shared.add_argument("--json", action="store_true", help="print one JSON object")
+    answer = shared.add_mutually_exclusive_group()
+    answer.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object, also about a failure, and nothing else to stdout: what programs print there goes "
+        "to stderr",
+    )
+    answer.add_argument("--json-file", type=Path, metavar="FILE", help="write that object to FILE instead")
     shared.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", help="auto honours NO_COLOR (default)"
     )
     shared.add_argument("-q", "--quiet", action="store_true", help="no progress, no hints; warnings stay")
     shared.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return parser
 
 
-def print_json(terminal: Terminal, verb: str, fields: Mapping[str, Any]) -> None:
+def add_environment(parser: Parser) -> None:
+    """``--env``, for verbs that start a program."""
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set this for the program alone (repeatable); what is set already reaches it unchanged",
+    )
+
+
+def print_json(terminal: Terminal, verb: str, fields: Mapping[str, object]) -> None:
     """One object with its schema in front."""
-    terminal.raw(json.dumps({"schema": f"flagfinder.{verb}/1", **fields}, indent=2, ensure_ascii=False))
+    terminal.answer({"schema": f"flagfinder.{verb}/1", **fields})
 
 
-def parse_size(text: str) -> int:
-    """``64M``, ``1.5GiB``, ``4096`` in bytes, for argparse."""
-    match = _SIZE.match(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write it like 64M or 1.5GiB")
-    value = int(float(match[1]) * 1024 ** _POWERS[match[2].upper()])
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size above zero")
-    return value
-
-
-def parse_pid(text: str) -> int:
-    """A process id, for argparse."""
-    if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no process id")
-    return int(text)
-
-
-def parse_seconds(text: str) -> float:
-    """A positive number of seconds, for argparse."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 86400 * 365:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above zero")
-    return value
+def refuse_backwards(start: int | None, end: int | None) -> None:
+    """Raises UsageError for a time span that ends before it begins."""
+    if start is not None and end is not None and start > end:
+        raise UsageError("The time span ends before it begins", f"--from {start}, --to {end}", "Swap the two.")

@@ -1,14 +1,14 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder compare``: system calls by user code, good against bad."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
-from flagfinder.compare import compare_events, plot_comparison
-from flagfinder.report.compare_report import show_comparison
+from flagfinder.cli.common import COUNT, EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
+from flagfinder.graph.compare import compare_events, plot_comparison
+from flagfinder.report.compare_report import comparison_fields, show_comparison
 from flagfinder.report.terminal import Terminal
 
 _EXAMPLES = """\
@@ -24,7 +24,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(subparsers, "compare", "System calls by user code, a good run against a bad one.", _EXAMPLES, run)
     parser.add_argument("good", type=Path, metavar="GOOD")
     parser.add_argument("bad", type=Path, metavar="BAD")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="rows at most (default 20)")
+    parser.add_argument("--limit", type=COUNT, default=20, metavar="N", help="rows at most (default 20)")
+    parser.needs(
+        "--limit",
+        "has no say in JSON, which has all rows, nor needs it any without --plot",
+        lambda o: not o.json or o.plot,
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them, as .svg, .png or .pdf; needs matplotlib")
 
 
@@ -35,7 +40,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.plot:
         plot_comparison(rows, options.plot)
     if options.json:
-        print_json(terminal, "compare", {**asdict(found), "rows": [asdict(row) for row in found.rows]})
+        print_json(terminal, "compare", comparison_fields(found))
     else:
         show_comparison(terminal, found, options.limit)
     return EXIT_FOUND if rows else EXIT_NOTHING_FOUND

@@ -1,15 +1,30 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder critical-path``: what made up the time of a thread."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
-from flagfinder.critical_path import critical_path
-from flagfinder.graph import open_graph
+from flagfinder.cli.common import (
+    COUNT,
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    NS,
+    TID,
+    Subparsers,
+    add_verb,
+    print_json,
+    refuse_backwards,
+)
+from flagfinder.graph.critical_path import critical_path
+from flagfinder.graph.graph import open_graph
 from flagfinder.report.graph_report import show_critical_path
 from flagfinder.report.terminal import Terminal
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import NoCriticalPathFields
 
 _EXAMPLES = """\
   flagfinder critical-path run.graph --thread 4711
@@ -25,18 +40,21 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers, "critical-path", "Which threads and waits made up the time of a thread.", _EXAMPLES, run
     )
     parser.add_argument("file", type=Path, metavar="GRAPH")
-    parser.add_argument("--thread", type=int, required=True, metavar="TID", help="the thread whose time it is")
-    parser.add_argument("--from", dest="start", type=int, metavar="NS", help="from this time on")
-    parser.add_argument("--to", dest="end", type=int, metavar="NS", help="up to this time")
-    parser.add_argument("--limit", type=int, default=10, metavar="N", help="waits shown at most (default 10)")
+    parser.add_argument("--thread", type=TID, required=True, metavar="TID", help="the thread whose time it is")
+    parser.add_argument("--from", dest="start", type=NS, metavar="NS", help="from this time on")
+    parser.add_argument("--to", dest="end", type=NS, metavar="NS", help="up to this time")
+    parser.add_argument("--limit", type=COUNT, default=10, metavar="N", help="waits shown at most (default 10)")
+    parser.needs("--limit", "is for the screen, JSON has all waits", lambda o: not o.json)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
+    refuse_backwards(options.start, options.end)
     found = critical_path(open_graph(options.file), options.thread, options.start, options.end)
     if found is None:
         if options.json:
-            print_json(terminal, "critical-path", {"tid": None, "segments": [], "waits": [], "threads": []})
+            nothing: NoCriticalPathFields = {"tid": None, "segments": [], "waits": [], "threads": []}
+            print_json(terminal, "critical-path", nothing)
         else:
             terminal.result(f"there is no thread {options.thread} in {options.file}")
         return EXIT_NOTHING_FOUND

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder diagnose``: who is to blame for a hang."""
 
 from __future__ import annotations
@@ -5,16 +6,29 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
-from flagfinder.debuggers import DEBUGGERS, hang_script
-from flagfinder.diagnose import diagnose
-from flagfinder.graph import open_graph
-from flagfinder.poke import load_flag
+from flagfinder.cli.common import (
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    NS,
+    TID,
+    Number,
+    Subparsers,
+    add_verb,
+    print_json,
+)
+from flagfinder.graph.diagnose import diagnose
+from flagfinder.graph.graph import open_graph
+from flagfinder.live.poke import load_flag
+from flagfinder.report.debuggers import DEBUGGERS, hang_script
 from flagfinder.report.graph_report import show_diagnosis
 from flagfinder.report.questions import AnswerFile, Ask, on_terminal
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import NoDiagnosisFields
 
 _EXAMPLES = """\
   flagfinder diagnose run.graph                        asks where the graph can't decide
@@ -26,9 +40,6 @@ _EXAMPLES = """\
 exit codes: 0 a hang was explained, 1 there is none, 2 failure, 65 no graph"""
 
 
-_MOST_PRECEDING = 1000
-
-
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(subparsers, "diagnose", "Name the thread that is to blame for a hang.", _EXAMPLES, run)
@@ -38,8 +49,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--auto", action="store_true", help="decide by rule (so it is, too, where there is no terminal)"
     )
     decided.add_argument("--answers", type=Path, metavar="FILE", help="answers to the questions: a number on each line")
-    parser.add_argument("--thread", type=int, metavar="TID", help="the thread that hung (default: the main thread)")
-    parser.add_argument("--at", type=int, metavar="NS", help="when (default: the last mark, or what was most unusual)")
+    parser.add_argument("--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)")
+    parser.add_argument("--at", type=NS, metavar="NS", help="when (default: the last mark, or what was most unusual)")
     parser.add_argument(
         "--emit",
         choices=DEBUGGERS,
@@ -49,9 +60,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--flag", metavar="FILE#RANK", help="with --emit: what it polls, of a spin or diff report (JSON)"
     )
+    parser.needs("--emit", "prints a script, not JSON", lambda o: not (o.json or o.json_file))
+    parser.needs("--flag", "goes with --emit only", lambda o: o.emit)
     parser.add_argument(
         "--preceding",
-        type=_stretches,
+        type=Number("number of stretches", 0, 1000),
         default=0,
         metavar="N",
         help="compare N stretches before a wait, too, to find the one that went well (default 0)",
@@ -70,7 +83,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         terminal.warning(f"{options.answers}: {count(answers.left, 'answer')} to questions that were not asked")
     if found is None:
         if options.json:
-            print_json(terminal, "diagnose", {"class": None, "culprits": [], "path": [], "questions": 0})
+            nothing: NoDiagnosisFields = {"class": None, "culprits": [], "path": [], "questions": 0}
+            print_json(terminal, "diagnose", nothing)
         else:
             terminal.result("no hang: no thread ran or waited for a millisecond, or there is no such thread")
         return EXIT_NOTHING_FOUND
@@ -82,9 +96,3 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     else:
         show_diagnosis(terminal, found)
     return EXIT_FOUND
-
-
-def _stretches(text: str) -> int:
-    if not text.isdigit() or not text.isascii() or int(text) > _MOST_PRECEDING:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {_MOST_PRECEDING}")
-    return int(text)

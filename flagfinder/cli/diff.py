@@ -1,23 +1,27 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder diff``: two recordings in, the flag out."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb
-from flagfinder.debuggers import DEBUGGERS, script
-from flagfinder.diff import Divergence, diff
-from flagfinder.flags import Report, find_flags
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, TID, Subparsers, add_verb
+from flagfinder.diff.diff import Divergence, diff
+from flagfinder.flags.flags import Report, find_flags
+from flagfinder.report.debuggers import DEBUGGERS, script
 from flagfinder.report.diff_report import show_report
 from flagfinder.report.terminal import Terminal
-from flagfinder.trace import Trace, open_trace
+from flagfinder.shared.errors import UsageError
+from flagfinder.trace.trace import Trace, open_trace
+
+_LISTED = 20  # threads that an error names
 
 _EXAMPLES = """\
   flagfinder diff normal.trace spin.trace
   flagfinder diff normal.trace spin.trace --explain
   flagfinder diff normal.trace spin.trace --normal another-good-run.trace
+  flagfinder diff normal.trace spin.trace --thread 4713
   flagfinder diff --json normal.trace spin.trace | jq '.flags[0].name'
   flagfinder diff normal.trace spin.trace --emit gdb > stop.py; gdb -x stop.py --args ./app spin
 
@@ -44,6 +48,12 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="TRACE",
         help="another good run: what also differs between good runs is noise (repeatable)",
     )
+    parser.add_argument(
+        "--thread",
+        type=TID,
+        metavar="TID",
+        help="answer about this thread of the spin run (default: the one that tells most)",
+    )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--explain", action="store_true", help="show the reasoning step by step")
     shown.add_argument(
@@ -51,23 +61,29 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=DEBUGGERS,
         help="print a script instead, with which the debugger stops where the runs part and watches the flag",
     )
+    parser.needs("--emit", "prints a script, not JSON", lambda o: not (o.json or o.json_file))
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     normals = [options.normal_trace, *options.more_normals]
-    report, spin, divergence = compare(terminal, normals, options.spin_trace)
+    report, spin, divergence = compare(terminal, normals, options.spin_trace, options.thread)
     if options.emit:
         terminal.raw(script(options.emit, report, spin, divergence))
         return EXIT_FOUND
-    return show(terminal, report, normals, options.spin_trace, options.json, options.explain)
+    return show(terminal, report, normals, spin, options.json, options.explain)
 
 
-def compare(terminal: Terminal, normal_paths: list[Path], spin_path: Path) -> tuple[Report, Trace, Divergence]:
-    """Opens the traces, aligns them and looks for the flag, with progress."""
+def compare(
+    terminal: Terminal, normal_paths: list[Path], spin_path: Path, thread: int | None = None
+) -> tuple[Report, Trace, Divergence]:
+    """Opens the traces, aligns them and looks for the flag, of ``thread`` if one is named, with
+    progress.
+    """
     with terminal.progress() as progress:
         progress.update("reading the traces")
         spin = open_trace(spin_path)
+        _check_thread(spin, thread)
         normals = [open_trace(path) for path in normal_paths]
         for trace in (*normals, spin):
             if not trace.is_complete:
@@ -77,27 +93,41 @@ def compare(terminal: Terminal, normal_paths: list[Path], spin_path: Path) -> tu
             share = f", {100 * done // total} %" if total else f", {done:,} blocks"
             progress.update(f"aligning the runs: {stage}{share}")
 
-        divergence = diff(normals[0], spin, normals[1:], aligning)
+        divergence = diff(normals[0], spin, normals[1:], aligning, thread)
         progress.update("looking for the flag")
-        return find_flags(spin, normals, divergence), spin, divergence
+        return find_flags(spin, normals, divergence, thread), spin, divergence
+
+
+def _check_thread(spin: Trace, tid: int | None) -> None:
+    """Raises UsageError for a thread that the trace doesn't hold."""
+    names = {thread.tid: thread.name for thread in spin.threads}
+    if tid is None or tid in names:
+        return
+    known = [f"{number} ({name})" if name else str(number) for number, name in sorted(names.items())]
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    raise UsageError(
+        f"There is no thread {tid} to answer about",
+        f"{spin.path} has {', '.join(known[:_LISTED]) or 'no threads'}{more}",
+        "Name one of these; `flagfinder trace info` shows them all." if known else "Record again.",
+    )
 
 
 def show(
     terminal: Terminal,
     report: Report,
     normal_paths: list[Path],
-    spin_path: Path,
+    spin: Trace,
     as_json: bool,
     explain: bool,
 ) -> int:
     """Prints the report and says what to run next; returns the exit code."""
     found = report.verdict in ("data-flag", "syscall-loop", "lock")
     if as_json:
-        terminal.raw(json.dumps(report.raw, indent=2, ensure_ascii=False))
+        terminal.answer(report.raw)
     else:
         show_report(terminal, report, explain)
-        if report.divergence is not None:
-            terminal.next_command("flagfinder", "registers", spin_path, "--before-divergence", normal_paths[0])
+        if report.divergence is not None and spin.level == "values":
+            terminal.next_command("flagfinder", "registers", spin.path, "--before-divergence", normal_paths[0])
         elif not explain:
-            terminal.next_command("flagfinder", "diff", *normal_paths[:1], spin_path, "--explain")
+            terminal.next_command("flagfinder", "diff", *normal_paths[:1], spin.path, "--explain")
     return EXIT_FOUND if found else EXIT_NOTHING_FOUND

@@ -1,16 +1,21 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder doctor``: what works for this user on this machine."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
-from flagfinder.doctor import examine
-from flagfinder.machine import as_fields
+from flagfinder.chain.doctor import examine
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, PID, Subparsers, add_verb, print_json
 from flagfinder.report.terminal import Terminal
+from flagfinder.shared.machine import as_fields
+
+if TYPE_CHECKING:
+    from flagfinder.chain.fields import DoctorFields
 
 _EXAMPLES = """\
   flagfinder doctor
@@ -18,15 +23,17 @@ _EXAMPLES = """\
   flagfinder doctor --program ./app
   flagfinder doctor --json
 
-exit codes: 0 all works; 1 something does not, and its fix is shown"""
+What is marked `opt` is not there, and only widens what the verbs named behind it can do.
+exit codes: 0 all works that the verbs need; 1 something does not, and its fix is shown"""
 
 _SIGNS = {True: ("yes", "green"), False: ("no", "bold red"), None: ("?", "yellow")}
+_OPTIONAL = ("opt", "yellow")
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(subparsers, "doctor", "Say what works for this user on this machine.", _EXAMPLES, run)
-    parser.add_argument("--pid", type=int, metavar="PID", help="also examine this process")
+    parser.add_argument("--pid", type=PID, metavar="PID", help="also examine this process")
     parser.add_argument("--program", type=Path, metavar="FILE", help="also examine this program")
 
 
@@ -34,12 +41,14 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     report = examine(options.pid, options.program)
     if options.json:
-        print_json(terminal, "doctor", {"works": report.works, "checks": as_fields(report.checks)})
+        fields: DoctorFields = {"works": report.works, "checks": as_fields(report.checks)}
+        print_json(terminal, "doctor", fields)
     else:
         for check in report.checks:
-            sign, style = _SIGNS[check.works]
+            sign, style = _OPTIONAL if check.optional and not check.works else _SIGNS[check.works]
             line = Text(f"{check.name:<14}", "bold").append(f"{sign:<5}", style).append(check.found)
             terminal.result(line)
             if check.fix:
-                terminal.result(Text(f"{'':19}fix: {check.fix}  (for {check.serves})"))
+                fix = check.fix.replace("\n", f"\n{'':24}")
+                terminal.result(Text(f"{'':19}fix: {fix}  (for {check.serves})"))
     return EXIT_FOUND if report.works else EXIT_NOTHING_FOUND

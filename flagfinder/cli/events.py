@@ -1,22 +1,32 @@
-"""``flagfinder events record|import|info|check|dump``: who runs, who wakes whom, what threads wait for."""
+# SPDX-License-Identifier: MIT
+"""``flagfinder events record|import|info|check|dump``: who runs, who wakes whom, what threads wait
+for.
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flagfinder.cli.common import (
+    COUNT,
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
+    NS,
+    PID,
+    SECONDS,
+    SIZE,
+    TID,
+    Number,
     Parser,
+    Size,
     Subparsers,
+    add_environment,
     add_verb,
-    parse_seconds,
-    parse_size,
     print_json,
 )
-from flagfinder.errors import UsageError
-from flagfinder.events import (
+from flagfinder.graph.events import (
     STACK_MODES,
     SYSCALLS,
     EventFile,
@@ -34,6 +44,10 @@ from flagfinder.report.events_report import (
 )
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, size
+from flagfinder.shared.errors import UsageError
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import EventsCheckFields, EventsDumpFields
 
 _SUMMARY = "Record who runs, who wakes whom, and what threads wait for."
 _EXIT_INTERRUPTED = 130
@@ -102,14 +116,14 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     for action in (imports, info, check, dump):
         action.add_argument("file", type=Path, metavar="FILE")
-    dump.add_argument("--tid", type=int, help="only what concerns this thread")
-    dump.add_argument("--from", dest="start", type=int, default=0, metavar="NS", help="begin at this time")
-    dump.add_argument("--limit", type=int, default=1000, metavar="N", help="lines at most (default 1000)")
+    dump.add_argument("--tid", type=TID, help="only what concerns this thread")
+    dump.add_argument("--from", dest="start", type=NS, default=0, metavar="NS", help="begin at this time")
+    dump.add_argument("--limit", type=COUNT, default=1000, metavar="N", help="lines at most (default 1000)")
 
 
 def _add_record_options(parser: Parser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write")
-    parser.add_argument("--pid", type=int, action="append", default=[], metavar="PID", help="a process (repeatable)")
+    parser.add_argument("--pid", type=PID, action="append", default=[], metavar="PID", help="a process (repeatable)")
     parser.add_argument("--all", action="store_true", help="scheduling of all processes, not only the target's")
     parser.add_argument(
         "--threads",
@@ -132,25 +146,38 @@ def _add_record_options(parser: Parser) -> None:
         "each library, all (default off)",
     )
     parser.add_argument(
-        "--stack-budget", type=int, default=8, metavar="N", help="call sites kept of a stack, at most 31 (default 8)"
+        "--stack-budget",
+        type=Number("number of call sites", 1, 31),
+        default=8,
+        metavar="N",
+        help="call sites kept of a stack, at most 31 (default 8)",
     )
+    parser.needs("--stack-budget", "goes with --stacks only", lambda o: o.stacks != "off")
+    nobody = "is about a program or --pid, and there is none"
+    parser.needs("--stacks", nobody, _has_target)
+    parser.needs("--syscalls", nobody, lambda o: o.syscalls != "target" or _has_target(o))
     parser.add_argument(
-        "--buffer", type=parse_size, default=64 << 20, metavar="SIZE", help="of the kernel's ring (default 64M)"
+        "--buffer", type=Size(2**31), default=64 << 20, metavar="SIZE", help="of the kernel's ring (default 64M)"
     )
     parser.add_argument(
         "--size",
-        type=parse_size,
+        type=SIZE,
         metavar="SIZE",
         help="keep the file within SIZE on the disk: the oldest events are let go of, so that it can be always on",
     )
-    parser.add_argument("--duration", type=parse_seconds, metavar="SECONDS", help="stop after SECONDS")
+    parser.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
     parser.add_argument(
         "--mark-on-hang",
-        type=parse_seconds,
+        type=SECONDS,
         metavar="SECONDS",
         help="write a mark, as `flagfinder mark` does, when the main thread was not back at its event wait for SECONDS "
         "(poll, select, epoll)",
     )
+    add_environment(parser)
+
+
+def _has_target(options: argparse.Namespace) -> bool:
+    return bool(options.command or options.pid or not options.all)
 
 
 def _record(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -181,7 +208,9 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
             lost = f", {progress.lost:,} lost" if progress.lost else ""
             line.update(f"{count(progress.events, 'event')}, {size(progress.bytes)}{lost}")
 
-        recording = record_events(options.output, options.command or [], options.pid, chosen, show)
+        recording = record_events(
+            options.output, options.command or [], options.pid, chosen, show, environment=options.env
+        )
     if options.json:
         print_json(terminal, "events-record", recording_fields(recording))
     else:
@@ -217,7 +246,11 @@ def _check(options: argparse.Namespace, terminal: Terminal) -> int:
     findings = EventFile(options.file).check()
     violations = findings.violations
     if options.json:
-        fields = {"sound": not violations, "violations": violations, "notes": findings.notes}
+        fields: EventsCheckFields = {
+            "sound": not violations,
+            "violations": list(violations),
+            "notes": list(findings.notes),
+        }
         print_json(terminal, "events-check", fields)
     else:
         for violation in violations:
@@ -232,7 +265,8 @@ def _check(options: argparse.Namespace, terminal: Terminal) -> int:
 def _dump(options: argparse.Namespace, terminal: Terminal) -> int:
     lines = EventFile(options.file).dump(options.tid, options.start, options.limit)
     if options.json:
-        print_json(terminal, "events-dump", {"lines": lines})
+        fields: EventsDumpFields = {"lines": lines}
+        print_json(terminal, "events-dump", fields)
     elif lines:
         terminal.raw("\n".join(lines))
     return EXIT_FOUND if lines else EXIT_NOTHING_FOUND

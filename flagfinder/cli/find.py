@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder find``: record both runs and name the flag, in one go."""
 
 from __future__ import annotations
@@ -7,13 +8,14 @@ import shlex
 import signal
 from pathlib import Path
 
-from flagfinder.cli.common import Subparsers, add_verb, parse_seconds
+from flagfinder.chain.find import Found, Observer, find
+from flagfinder.cli.common import SECONDS, Subparsers, add_environment, add_verb
 from flagfinder.cli.diff import show
-from flagfinder.errors import UsageError
-from flagfinder.find import Found, Observer, find
-from flagfinder.recorder import Progress, Recording, RecordOptions
+from flagfinder.record.recorder import Progress, Recording, RecordOptions
 from flagfinder.report.record_report import show_progress, show_recording
 from flagfinder.report.terminal import Terminal
+from flagfinder.shared.errors import UsageError
+from flagfinder.trace.trace import open_trace
 
 _EXAMPLES = """\
   flagfinder find --normal './app good.conf' --spin './app bad.conf'
@@ -41,12 +43,16 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--stop-when-spinning",
-        type=parse_seconds,
+        type=SECONDS,
         default=2.0,
         metavar="SECONDS",
         help="end the spinning run after so long (default 2)",
     )
-    parser.add_argument("--follow-children", action="store_true", help="record child processes too")
+    add_environment(parser)
+    parser.add_argument("--overwrite", action="store_true", help="replace the traces of an earlier find in DIR")
+    parser.add_argument(
+        "--follow-children", action=argparse.BooleanOptionalAction, help="record child processes too (default)"
+    )
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
 
 
@@ -58,12 +64,16 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         level=options.level,
         stop_when_spinning=options.stop_when_spinning,
         follow_children=options.follow_children,
+        environment=tuple(options.env),
     )
-    found = _find(_words("--normal", options.normal), _words("--spin", options.spin), directory, chosen, terminal)
-    return show(terminal, found.report, [found.normal], found.spin, options.json, options.explain)
+    commands = _words("--normal", options.normal), _words("--spin", options.spin)
+    found = _find(*commands, directory, chosen, terminal, options.overwrite)
+    return show(terminal, found.report, [found.normal], open_trace(found.spin), options.json, options.explain)
 
 
-def _find(normal: list[str], spin: list[str], directory: Path, chosen: RecordOptions, terminal: Terminal) -> Found:
+def _find(
+    normal: list[str], spin: list[str], directory: Path, chosen: RecordOptions, terminal: Terminal, overwrite: bool
+) -> Found:
     with terminal.progress() as line:
 
         def recorded(recording: Recording) -> None:
@@ -75,7 +85,7 @@ def _find(normal: list[str], spin: list[str], directory: Path, chosen: RecordOpt
         def progress(state: Progress) -> None:
             show_progress(line, state)
 
-        return find(normal, spin, directory, chosen, Observer(terminal.message, progress, recorded))
+        return find(normal, spin, directory, chosen, Observer(terminal.message, progress, recorded), overwrite)
 
 
 def _words(option: str, command: str) -> list[str]:

@@ -1,17 +1,32 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder graph build|info|query|export``: the event graph."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Parser, Subparsers, add_verb, print_json
-from flagfinder.errors import UsageError
-from flagfinder.graph import build_graph, open_graph
-from flagfinder.graph_export import FORMATS, export_graph
+from flagfinder.cli.common import (
+    COUNT,
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    NS,
+    TID,
+    Parser,
+    Subparsers,
+    add_verb,
+    print_json,
+    refuse_backwards,
+)
+from flagfinder.graph.export import FORMATS, export_graph
+from flagfinder.graph.graph import build_graph, open_graph
 from flagfinder.report.graph_report import show_summary, show_vertices
 from flagfinder.report.terminal import Terminal
+from flagfinder.shared.errors import UsageError
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import GraphBuildFields, GraphExportFields, GraphQueryFields
 
 _SUMMARY = "Why each stretch of each thread began: the event graph."
 
@@ -59,10 +74,10 @@ def add_parser(subparsers: Subparsers) -> None:
     export.add_argument("--format", choices=FORMATS, help="default: what the file's name ends in")
     for action in (info, query, export):
         action.add_argument("file", type=Path, metavar="GRAPH")
-    query.add_argument("--tid", type=int, help="this thread only")
-    query.add_argument("--from", dest="start", type=int, default=0, metavar="NS", help="from this time on")
-    query.add_argument("--to", dest="end", type=int, default=2**63 - 1, metavar="NS", help="up to this time")
-    query.add_argument("--limit", type=int, default=100, metavar="N", help="vertices at most (default 100)")
+    query.add_argument("--tid", type=TID, help="this thread only")
+    query.add_argument("--from", dest="start", type=NS, default=0, metavar="NS", help="from this time on")
+    query.add_argument("--to", dest="end", type=NS, default=NS.high, metavar="NS", help="up to this time")
+    query.add_argument("--limit", type=COUNT, default=100, metavar="N", help="vertices at most (default 100)")
 
 
 def _build(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -72,7 +87,8 @@ def _build(options: argparse.Namespace, terminal: Terminal) -> int:
     graph.save(options.output)
     summary = graph.summary()
     if options.json:
-        print_json(terminal, "graph-build", {"file": str(options.output), **summary})
+        fields: GraphBuildFields = {"file": str(options.output), **summary}
+        print_json(terminal, "graph-build", fields)
     else:
         show_summary(terminal, summary)
         terminal.next_command("flagfinder", "diagnose", options.output, "--auto")
@@ -89,9 +105,11 @@ def _info(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _query(options: argparse.Namespace, terminal: Terminal) -> int:
-    vertices: list[Any] = open_graph(options.file).query(options.tid, options.start, options.end, options.limit)
+    refuse_backwards(options.start, options.end)
+    vertices = open_graph(options.file).query(options.tid, options.start, options.end, options.limit)
     if options.json:
-        print_json(terminal, "graph-query", {"vertices": vertices})
+        fields: GraphQueryFields = {"vertices": vertices}
+        print_json(terminal, "graph-query", fields)
     else:
         show_vertices(terminal, vertices)
     return EXIT_FOUND if vertices else EXIT_NOTHING_FOUND
@@ -100,7 +118,8 @@ def _query(options: argparse.Namespace, terminal: Terminal) -> int:
 def _export(options: argparse.Namespace, terminal: Terminal) -> int:
     written = [str(path) for path in export_graph(open_graph(options.file), options.output, options.format)]
     if options.json:
-        print_json(terminal, "graph-export", {"files": written})
+        fields: GraphExportFields = {"files": written}
+        print_json(terminal, "graph-export", fields)
     else:
         terminal.message("wrote " + ", ".join(written))
     return EXIT_FOUND

@@ -1,33 +1,51 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder mark``: "here it hung", into the recordings that go on."""
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
-from flagfinder.marks import mark
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, PID, Subparsers, add_verb, print_json
 from flagfinder.report.terminal import Terminal
+from flagfinder.shared.errors import UsageError
+from flagfinder.shared.marks import END, MARK, mark
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import MarkedFields
 
 _EXAMPLES = """\
   flagfinder mark "the window is grey"
   flagfinder mark --recorder 4711 now
+  flagfinder mark --end "now it hangs"
 
 `diagnose` explains what the main thread did at the last mark.
-exit codes: 0 marked, 1 no recording goes on, 2 failure, 77 the recorder is another user's"""
+exit codes: 0 marked or ended, 1 no recording goes on, 2 failure, 77 the recorder is another user's"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(subparsers, "mark", 'Say "here it hung" while `events record` runs.', _EXAMPLES, run)
-    parser.add_argument("text", metavar="TEXT")
-    parser.add_argument("--recorder", type=int, metavar="PID", help="the recorder's process id (default: all)")
+    parser.add_argument("text", metavar="TEXT", nargs="?", help="what to say; --end goes without, too")
+    parser.add_argument(
+        "--end", action="store_true", help="end what `flagfinder record` records, in place of marking events"
+    )
+    parser.add_argument("--recorder", type=PID, metavar="PID", help="the recorder's process id (default: all)")
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
-    marked = mark(options.text, options.recorder)
+    if options.text is None and not options.end:
+        raise UsageError("There is nothing to mark with", "TEXT is missing", 'Write `flagfinder mark "it hangs"`.')
+    text = "the end" if options.text is None else options.text
+    marked = mark(text, options.recorder, END if options.end else MARK)
     if options.json:
-        print_json(terminal, "mark", {"recorders": marked})
+        fields: MarkedFields = {"recorders": marked}
+        print_json(terminal, "mark", fields)
+    elif options.end and marked:
+        terminal.message(f"ended the recording of process {', '.join(map(str, marked))}")
+    elif options.end:
+        terminal.warning("no `flagfinder record` runs here that could be ended")
     elif marked:
         terminal.message(f"marked in the recording of process {', '.join(map(str, marked))}")
     else:

@@ -1,17 +1,29 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder overhead``: what recording costs a program."""
 
 from __future__ import annotations
 
 import argparse
 import statistics
-from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
-from flagfinder.errors import UsageError
-from flagfinder.events import STACK_MODES, SYSCALLS, EventOptions
-from flagfinder.overhead import measure_overhead
+from flagfinder.cli.common import (
+    COUNT,
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    Subparsers,
+    add_environment,
+    add_verb,
+    print_json,
+)
+from flagfinder.graph.events import STACK_MODES, SYSCALLS, EventOptions
+from flagfinder.graph.overhead import measure_overhead
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration
+from flagfinder.shared.errors import UsageError
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import OverheadFields
 
 _EXAMPLES = """\
   flagfinder overhead -- ./app --benchmark
@@ -24,9 +36,10 @@ exit codes: 0 a difference is proven, 1 none is, 2 failure, 69 unavailable, 77 n
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(subparsers, "overhead", "What `events record` costs a program.", _EXAMPLES, run)
-    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="runs of each sort (default 10)")
+    parser.add_argument("--rounds", type=COUNT, default=10, metavar="N", help="runs of each sort (default 10)")
     parser.add_argument("--syscalls", choices=SYSCALLS, default="lazy", help="as for `events record` (default lazy)")
     parser.add_argument("--stacks", choices=STACK_MODES, default="off", help="as for `events record` (default off)")
+    add_environment(parser)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -39,9 +52,20 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         def show(number: int) -> None:
             line.update(f"round {number} of {options.rounds}" if number else "warming up")
 
-        found = measure_overhead(options.command, chosen, options.rounds, show)
+        found = measure_overhead(options.command, chosen, options.rounds, show, options.env)
     if options.json:
-        print_json(terminal, "overhead", {"command": options.command, "proven": found.proven, **asdict(found)})
+        fields: OverheadFields = {
+            "command": options.command,
+            "proven": found.proven,
+            "plain": list(found.plain),
+            "recorded": list(found.recorded),
+            "overhead": found.overhead,
+            "low": found.low,
+            "high": found.high,
+            "events": found.events,
+            "lost": found.lost,
+        }
+        print_json(terminal, "overhead", fields)
     else:
         for label, seconds in (("without", found.plain), ("with", found.recorded)):
             terminal.result(f"{label:<8} {duration(round(statistics.median(seconds) * 1e9))} (median)")

@@ -1,35 +1,62 @@
-"""``flagfinder poke``: writes the value that ends a loop into a live process, after a confirmation."""
+# SPDX-License-Identifier: MIT
+"""``flagfinder poke``: writes the value that ends a loop into a live process, after a
+confirmation.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_pid, print_json
-from flagfinder.errors import UsageError
-from flagfinder.poke import Plan, Poked, plan_poke, poke
+from flagfinder.cli.common import (
+    ADDRESS,
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    PID,
+    TID,
+    WORD_SIZE,
+    Number,
+    Subparsers,
+    add_verb,
+    print_json,
+)
+from flagfinder.live.poke import Plan, Poked, plan_poke, poke, try_poke
+from flagfinder.report.diff_report import proof_text
 from flagfinder.report.terminal import Terminal
+from flagfinder.shared.errors import UsageError
+
+if TYPE_CHECKING:
+    from flagfinder.live.fields import PokeFields, TriedFields
 
 _EXAMPLES = """\
   flagfinder poke 4711                            what spin names, with the value that ends the loop
+  flagfinder poke 4711 --dry-run                  tries it in a copy of the thread; nothing is changed
   flagfinder poke 4711 --flag spin.json#1 --yes
   flagfinder poke 4711 --address 0x55d0c0de4010 --size 4 --value 1
 
 The value is written in one copy, so that no reader sees half of it where one byte changes or the processor copies
 words whole. The program goes on with a state that it would not have reached by itself.
 
-exit codes: 0 the thread left the loop; 1 it did not, or nothing was written; 2 usage; 77 no permission"""
+exit codes: 0 the thread left the loop (--dry-run: its copy did); 1 it did not, or nothing was written; 2 usage;
+77 no permission"""
+
+_VALUE = Number("value", 0, 2**64 - 1, base=0, none="auto")
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(subparsers, "poke", "Write the value that ends a loop into a live process.", _EXAMPLES, run)
-    parser.add_argument("pid", type=parse_pid, metavar="PID", help="the process")
+    parser.add_argument("pid", type=PID, metavar="PID", help="the process")
     parser.add_argument("--flag", metavar="FILE#RANK", help="a flag of a spin or diff report (JSON)")
-    parser.add_argument("--address", type=_number, metavar="0x..", help="where to write")
-    parser.add_argument("--size", type=int, choices=(1, 2, 4, 8), help="how many bytes")
-    parser.add_argument("--thread", type=int, metavar="TID", help="the thread that polls it")
-    parser.add_argument("--value", type=_value, default=None, metavar="N|auto", help="what to write (default auto)")
+    parser.add_argument("--address", type=ADDRESS, metavar="0x..", help="where to write")
+    parser.add_argument("--size", type=WORD_SIZE, choices=(1, 2, 4, 8), help="how many bytes")
+    parser.add_argument("--thread", type=TID, metavar="TID", help="the thread that polls it")
+    parser.add_argument("--value", type=_VALUE, metavar="N|auto", help="what to write (default auto)")
+    parser.needs("--address", "names the word, and so does --flag", lambda o: o.flag is None)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="write into a copy of the thread and tell what it does; change nothing"
+    )
     parser.add_argument("--yes", action="store_true", help="write without asking")
 
 
@@ -46,8 +73,12 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         thread=options.thread,
         value=options.value,
     )
+    if options.dry_run:
+        return _try(options, terminal, plan)
     if not options.yes and not _confirmed(terminal, plan):
         terminal.message("nothing was written")
+        if options.json:
+            print_json(terminal, "poke", _planned(plan))
         return EXIT_NOTHING_FOUND
     done = poke(plan)
     if options.json:
@@ -58,6 +89,24 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if not done.ended:
             terminal.next_command("flagfinder", "spin", str(plan.pid))
     return EXIT_NOTHING_FOUND if done.left is False else EXIT_FOUND
+
+
+def _try(options: argparse.Namespace, terminal: Terminal, plan: Plan) -> int:
+    proof = try_poke(plan)
+    if options.json:
+        tried: TriedFields = {
+            "outcome": proof.outcome,
+            "instructions": proof.instructions,
+            "reached": None if proof.reached is None else str(proof.reached),
+            "why": proof.why,
+        }
+        fields: PokeFields = {**_planned(plan), "proof": tried}
+        print_json(terminal, "poke", fields)
+    else:
+        terminal.result(proof_text(proof))
+        terminal.message(f"process {plan.pid} was not changed")
+        terminal.next_command("flagfinder", "poke", str(plan.pid))
+    return EXIT_FOUND if proof.outcome == "leaves" else EXIT_NOTHING_FOUND
 
 
 def _confirmed(terminal: Terminal, plan: Plan) -> bool:
@@ -82,29 +131,30 @@ def _outcome(done: Poked) -> str:
     return f"{who} still polls it; the word is {done.after:#x} again, somebody else writes it"
 
 
-def _fields(done: Poked) -> dict[str, object]:
-    plan = done.plan
+def _planned(plan: Plan) -> PokeFields:
+    """What would be written, and that it was not."""
     return {
         "pid": plan.pid,
         "address": f"{plan.address:#x}",
         "size": plan.size,
         "name": plan.name,
-        "before": f"{done.before:#x}",
-        "written": f"{plan.value:#x}",
-        "after": None if done.after is None else f"{done.after:#x}",
+        "value": f"{plan.value:#x}",
+        "before": None if plan.now is None else f"{plan.now:#x}",
+        "written": None,
+        "after": None,
         "thread": plan.thread.tid if plan.thread else None,
-        "left": done.left,
-        "ended": done.ended,
+        "left": None,
+        "ended": False,
         "why": plan.why,
     }
 
 
-def _number(text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-
-
-def _value(text: str) -> int | None:
-    return None if text == "auto" else _number(text)
+def _fields(done: Poked) -> PokeFields:
+    return {
+        **_planned(done.plan),
+        "before": f"{done.before:#x}",
+        "written": f"{done.plan.value:#x}",
+        "after": None if done.after is None else f"{done.after:#x}",
+        "left": done.left,
+        "ended": done.ended,
+    }

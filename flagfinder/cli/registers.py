@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder registers``: register values at the blocks before the runs part."""
 
 from __future__ import annotations
@@ -6,25 +7,31 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
-from flagfinder.diff import diff
-from flagfinder.errors import UnavailableError, UsageError
-from flagfinder.record import record
-from flagfinder.recorder import RecordOptions
-from flagfinder.registers import RegisterHistory, registers_before
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Number, Subparsers, add_verb, print_json
+from flagfinder.diff.diff import diff
+from flagfinder.flags.registers import RegisterHistory, registers_before
+from flagfinder.record.record import record
+from flagfinder.record.recorder import RecordOptions
 from flagfinder.report.record_report import show_recording
 from flagfinder.report.registers_report import history_fields, show_history
 from flagfinder.report.terminal import Terminal
-from flagfinder.trace import Trace, open_trace
+from flagfinder.shared.errors import UnavailableError
+from flagfinder.shared.visible import quote_command
+from flagfinder.trace.trace import Trace, open_trace
+
+if TYPE_CHECKING:
+    from flagfinder.flags.fields import RegistersFields
 
 _EXAMPLES = """\
   flagfinder registers spin.trace --before-divergence normal.trace
   flagfinder registers spin.trace --before-divergence normal.trace -n 20
   flagfinder registers --json spin.trace --before-divergence normal.trace | jq '.blocks[-1].registers'
 
-A trace without values there is recorded again with values, by the command and in the directory of the first
-recording, until it spins; --no-record forbids that. Exit code 1: the runs don't part, or nothing is known."""
+A trace without values there has no registers. --record-again runs its program once more, with values, by the command
+line that the trace holds and in its directory, until it spins. Only do that with a trace that you trust, of a program
+that may run twice. Exit code 1: the runs don't part, or nothing is known; 69: SPIN has no values there."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -34,8 +41,19 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--before-divergence", type=Path, required=True, metavar="NORMAL", help="the good run to compare with"
     )
-    parser.add_argument("-n", "--blocks", type=_positive, default=8, metavar="BLOCKS", help="how many (default 8)")
-    parser.add_argument("--no-record", action="store_true", help="never run the program again")
+    parser.add_argument(
+        "-n",
+        "--blocks",
+        type=Number("number of blocks", 1, 10_000),
+        default=8,
+        metavar="BLOCKS",
+        help="how many (default 8)",
+    )
+    parser.add_argument(
+        "--record-again",
+        action="store_true",
+        help="where SPIN has no values: print the command line that it holds, and run it to record it with values",
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -43,10 +61,15 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     spin = open_trace(options.spin_trace)
     normal = open_trace(options.before_divergence)
     history = _read(terminal, spin, normal, options.blocks)
-    if history is not None and not history.is_known and not options.no_record:
+    if history is not None and not history.is_known:
+        if not options.record_again:
+            raise _no_values(options.spin_trace, options.before_divergence)
         history = _record_again(terminal, spin, normal, options.blocks)
     if history is None:
         terminal.message("the runs don't part; `flagfinder diff` says why")
+        if options.json:
+            nothing: RegistersFields = {"tid": None, "blocks": []}
+            print_json(terminal, "registers", nothing)
         return EXIT_NOTHING_FOUND
     if options.json:
         print_json(terminal, "registers", history_fields(history))
@@ -64,6 +87,18 @@ def _read(terminal: Terminal, spin: Trace, normal: Trace, blocks: int) -> Regist
         return registers_before(spin, divergence, blocks)
 
 
+def _no_values(spin: Path, normal: Path) -> UnavailableError:
+    again = quote_command("flagfinder", "registers", spin, "--before-divergence", normal, "--record-again")
+    return UnavailableError(
+        "The registers aren't known",
+        f"{spin} has no values before the divergence",
+        "Record the spinning run again yourself: flagfinder record --level values -o FILE -- PROGRAM ARGS\n"
+        f"Or let flagfinder run the command line that the trace holds, if you trust it: {again}\n"
+        "(`flagfinder trace info` shows that command line.)",
+        "`flagfinder diff` needs no values.",
+    )
+
+
 def _record_again(terminal: Terminal, spin: Trace, normal: Trace, blocks: int) -> RegisterHistory | None:
     """Runs the program of ``spin`` once more, with values, where it ran before."""
     directory = Path(str(spin.info["working_directory"]))
@@ -74,7 +109,8 @@ def _record_again(terminal: Terminal, spin: Trace, normal: Trace, blocks: int) -
             "Record it again yourself: flagfinder record --level values -o FILE -- PROGRAM ARGS",
             "`flagfinder diff` needs no new run.",
         )
-    terminal.message(f"{spin.path} has no values before the divergence; running its program again")
+    # A warning: --quiet must not hide what is run.
+    terminal.warning(f"running what {spin.path} holds, in {directory}: {quote_command(*spin.command)}")
     chosen = RecordOptions(level="values", stop_when_spinning=2.0)
     here = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="flagfinder-registers-") as temporary:
@@ -85,9 +121,3 @@ def _record_again(terminal: Terminal, spin: Trace, normal: Trace, blocks: int) -
         finally:
             os.chdir(here)
         return _read(terminal, open_trace(again), normal, blocks)
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise UsageError("-n wants a number of blocks", f"{text!r}", "Write -n 8 for the last eight.")
-    return int(text)

@@ -1,15 +1,21 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder report``: a diagnosis as one self-contained HTML page."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
-from flagfinder.diagnose import diagnose
-from flagfinder.graph import open_graph
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, NS, TID, Subparsers, add_verb, print_json
+from flagfinder.graph.diagnose import diagnose
+from flagfinder.graph.graph import open_graph
 from flagfinder.report.hang_page import hang_page
 from flagfinder.report.terminal import Terminal
+from flagfinder.shared.private_file import create_private
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import ReportFields
 
 _EXAMPLES = """\
   flagfinder report run.graph -o report.html
@@ -24,8 +30,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(subparsers, "report", "The story of a hang as one HTML page, with a timeline.", _EXAMPLES, run)
     parser.add_argument("file", type=Path, metavar="GRAPH")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the page to write")
-    parser.add_argument("--thread", type=int, metavar="TID", help="the thread that hung (default: the main thread)")
-    parser.add_argument("--at", type=int, metavar="NS", help="when (default: the last mark, or what was most unusual)")
+    parser.add_argument("--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)")
+    parser.add_argument("--at", type=NS, metavar="NS", help="when (default: the last mark, or what was most unusual)")
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -33,11 +39,18 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     graph = open_graph(options.file)
     found = diagnose(graph, options.thread, options.at)
     if found is None:
+        if options.json:
+            nothing: ReportFields = {"file": None, "class": None}
+            print_json(terminal, "report", nothing)
+            return EXIT_NOTHING_FOUND
         terminal.warning("no hang: no thread ran or waited for a millisecond, or there is no such thread")
         return EXIT_NOTHING_FOUND
-    options.output.write_text(hang_page(graph, found), encoding="utf-8")
+    page = hang_page(graph, found).encode()
+    with create_private(options.output) as file:
+        file.write(page)
     if options.json:
-        print_json(terminal, "report", {"file": str(options.output), "class": found.hang_class})
+        fields: ReportFields = {"file": str(options.output), "class": found.hang_class}
+        print_json(terminal, "report", fields)
     else:
         terminal.message(f"wrote {options.output}")
     return EXIT_FOUND

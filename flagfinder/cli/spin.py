@@ -1,20 +1,20 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder spin``: a live process in, what its threads wait for out."""
 
 from __future__ import annotations
 
 import argparse
-import json
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, parse_pid, parse_seconds
+from flagfinder.cli.common import COUNT, EXIT_FOUND, EXIT_NOTHING_FOUND, PID, SECONDS, TID, Subparsers, add_verb
+from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_THREADS, spin
 from flagfinder.report.spin_report import show_spin
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
-from flagfinder.spin import DEFAULT_BUDGET, DEFAULT_THREADS, spin
 
 _EXAMPLES = """\
   flagfinder spin 4711                 every thread that repeats something, and what the others wait for
   flagfinder spin 4711 --thread 4713   this thread only
-  flagfinder spin 4711 --budget 0.2    pause each thread for at most 0.2 s
+  flagfinder spin 4711 --budget 0.2    pause each thread for about 0.2 s
   flagfinder spin 4711 --json > spin.json; flagfinder poke 4711 --flag spin.json#1
 
 One thread is single-stepped at a time of its own, the others run on; its signals wait until it is let go. Threads that
@@ -29,24 +29,25 @@ none that can be stepped; 77 no permission to trace it"""
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(subparsers, "spin", "Name what the threads of a live process poll, or wait for.", _EXAMPLES, run)
-    parser.add_argument("pid", type=parse_pid, metavar="PID", help="the process")
+    parser.add_argument("pid", type=PID, metavar="PID", help="the process")
     parser.add_argument(
-        "--thread", type=int, action="append", default=[], metavar="TID", help="only this thread (repeatable)"
+        "--thread", type=TID, action="append", default=[], metavar="TID", help="only this thread (repeatable)"
     )
     parser.add_argument(
         "--budget",
-        type=parse_seconds,
+        type=SECONDS,
         default=DEFAULT_BUDGET,
         metavar="SECONDS",
-        help=f"longest pause of each stepped thread (default {DEFAULT_BUDGET})",
+        help=f"hold each stepped thread for about SECONDS (default {DEFAULT_BUDGET})",
     )
     parser.add_argument(
         "--most",
-        type=int,
+        type=COUNT,
         default=DEFAULT_THREADS,
         metavar="N",
         help=f"step at most so many threads (default {DEFAULT_THREADS})",
     )
+    parser.needs("--most", "chooses among all threads, and --thread names them", lambda o: not o.thread)
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
 
 
@@ -57,13 +58,13 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         process = f"process {options.pid}, {count(threads, 'thread')}"
         if stepped:
             listed = ", ".join(str(tid) for tid in stepped)
-            terminal.message(f"{process}: stepping {listed}, each paused for at most {options.budget:g} s")
+            terminal.message(f"{process}: stepping {listed}, each paused for about {options.budget:g} s")
         else:
             terminal.message(f"{process}: none repeats anything, none is touched")
 
     report = spin(options.pid, options.thread, budget=options.budget, most=options.most, told=told)
     if options.json:
-        terminal.raw(json.dumps(report.raw, indent=2, ensure_ascii=False))
+        terminal.answer(report.raw)
     else:
         show_spin(terminal, report, options.explain)
     return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND

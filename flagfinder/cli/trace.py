@@ -1,16 +1,33 @@
-"""``flagfinder trace info|check|dump|export|import``: look into a recording, take it to other tools."""
+# SPDX-License-Identifier: MIT
+"""``flagfinder trace info|check|dump|export|import``: look into a recording, take it to other
+tools.
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Parser, Subparsers, add_verb, print_json
+from flagfinder.cli.common import (
+    COUNT,
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    TID,
+    Number,
+    Parser,
+    Subparsers,
+    add_verb,
+    print_json,
+)
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.trace_report import show_trace, trace_fields
 from flagfinder.report.units import count
-from flagfinder.trace import open_trace
-from flagfinder.trace_export import FORMATS, INSTRUCTIONS, Image, export_trace, import_tenet
+from flagfinder.trace.export import FORMATS, INSTRUCTIONS, Format, Image, export_trace, format_of, import_tenet
+from flagfinder.trace.trace import open_trace
+
+if TYPE_CHECKING:
+    from flagfinder.trace.fields import TraceCheckFields, TraceDumpFields, TraceExportFields, TraceImportFields
 
 _SUMMARY = "Look into a recording."
 
@@ -64,14 +81,16 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     export.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the file or folder to write")
     export.add_argument("--format", choices=FORMATS, help="default: what the file's name ends in")
-    export.add_argument("--tid", type=int, help="tenet: this thread (default: the busiest); drcov: its process")
+    export.add_argument("--tid", type=TID, help="tenet: this thread (default: the busiest); drcov: its process")
     export.add_argument(
         "--instructions",
-        type=int,
+        type=COUNT,
         default=INSTRUCTIONS,
         metavar="N",
         help=f"tenet: the last N (default {INSTRUCTIONS})",
     )
+    export.needs("--instructions", "is for --format tenet", lambda o: _format(o) == "tenet")
+    export.needs("--tid", "is for --format tenet and drcov", lambda o: _format(o) in ("tenet", "drcov"))
     importing.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the recording to write")
     importing.add_argument(
         "--image",
@@ -85,9 +104,26 @@ def add_parser(subparsers: Subparsers) -> None:
     for action in (info, check, dump, export, importing):
         action.add_argument("file", type=Path, metavar="FILE")
     dump.add_argument("--what", choices=("flow", "values", "events", "blocks", "modules"), default="flow")
-    dump.add_argument("--tid", type=int, help="this thread only (default: all)")
-    dump.add_argument("--from", dest="start", type=int, default=0, metavar="POS", help="begin at this flow position")
-    dump.add_argument("--limit", type=int, default=1000, metavar="N", help="lines for each thread (default 1000)")
+    dump.add_argument("--tid", type=TID, help="this thread only (default: all)")
+    dump.add_argument(
+        "--from",
+        dest="start",
+        type=Number("flow position", 0, 2**63 - 1),
+        default=0,
+        metavar="POS",
+        help="begin at this flow position",
+    )
+    dump.add_argument("--limit", type=COUNT, default=1000, metavar="N", help="lines for each thread (default 1000)")
+
+    for option in ("--tid", "--from"):
+        dump.needs(
+            option, "is for what threads did: flow, values, events", lambda o: o.what not in ("blocks", "modules")
+        )
+
+
+def _format(options: argparse.Namespace) -> Format:
+    form: Format | None = options.format
+    return form or format_of(options.output)
 
 
 def _info(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -103,7 +139,8 @@ def _info(options: argparse.Namespace, terminal: Terminal) -> int:
 def _check(options: argparse.Namespace, terminal: Terminal) -> int:
     violations = open_trace(options.file).check()
     if options.json:
-        print_json(terminal, "trace-check", {"sound": not violations, "violations": list(violations)})
+        fields: TraceCheckFields = {"sound": not violations, "violations": list(violations)}
+        print_json(terminal, "trace-check", fields)
     elif violations:
         for violation in violations:
             terminal.result(violation)
@@ -118,7 +155,8 @@ def _dump(options: argparse.Namespace, terminal: Terminal) -> int:
     write = lines.append if options.json else terminal.raw
     open_trace(options.file).dump(options.what, options.tid, options.start, options.limit, write)
     if options.json:
-        print_json(terminal, "trace-dump", {"what": options.what, "lines": "".join(lines).splitlines()})
+        fields: TraceDumpFields = {"what": options.what, "lines": "".join(lines).splitlines()}
+        print_json(terminal, "trace-dump", fields)
         return EXIT_FOUND if lines else EXIT_NOTHING_FOUND
     return EXIT_FOUND
 
@@ -136,7 +174,8 @@ def _export(options: argparse.Namespace, terminal: Terminal) -> int:
         open_trace(options.file), options.output, options.format, tid=options.tid, instructions=options.instructions
     )
     if options.json:
-        print_json(terminal, "trace-export", {"paths": [str(path) for path in done.paths], **done.counts})
+        fields: TraceExportFields = {"paths": [str(path) for path in done.paths], **done.counts}
+        print_json(terminal, "trace-export", fields)
     else:
         counts = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in done.counts.items())
         terminal.result(f"{options.output}: {counts}")
@@ -146,7 +185,8 @@ def _export(options: argparse.Namespace, terminal: Terminal) -> int:
 def _import(options: argparse.Namespace, terminal: Terminal) -> int:
     counts = import_tenet(options.file, options.images, options.output)
     if options.json:
-        print_json(terminal, "trace-import", {"path": str(options.output), **counts})
+        fields: TraceImportFields = {"path": str(options.output), **counts}
+        print_json(terminal, "trace-import", fields)
     else:
         outside = counts["outside_images"]
         missing = f", {outside:,} of them in no image" if outside else ""

@@ -1,30 +1,39 @@
+# SPDX-License-Identifier: MIT
 """``flagfinder watch``: who reads and writes a word of a live process."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import re
 import signal
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from flagfinder.cli.common import (
+    ADDRESS,
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
     FRIDA_HARM,
+    PID,
+    SECONDS,
+    TID,
+    WORD_SIZE,
     Subparsers,
     add_verb,
-    parse_pid,
-    parse_seconds,
 )
-from flagfinder.errors import UsageError
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.watch_report import LiveEvents, show_header, show_summary
-from flagfinder.watch import BACKENDS, Watch, WatchRequest, address_word, expression_word, site, symbol_word
-from flagfinder.watch_flag import flag_sites, flag_word, read_flag
+from flagfinder.shared.errors import UsageError
+from flagfinder.shared.private_file import create_private
+from flagfinder.watch.flag import flag_sites, flag_word, read_flag
+from flagfinder.watch.watch import BACKENDS, Watch, WatchRequest, address_word, expression_word, site, symbol_word
+
+if TYPE_CHECKING:
+    from flagfinder.watch.fields import SiteRequest, WatchFields, WordRequest
 
 _EXIT_INTERRUPTED = 130
 
@@ -40,7 +49,8 @@ _EXAMPLES = """\
 Only writes are trapped unless --reads is given: trapping reads slows a spinning reader down ten thousand times.
 Each trap costs the thread that made the access about 10 microseconds. Up to four words at once; sites need no debug
 register.
-With --json and in FILE: a header, one line for each event, a line of totals with the losses.
+With --json-lines and in FILE: a header, one line for each event, a line of totals with the losses. With --json, when
+the watch ends: one object, the header with `events` and `end`.
 
 exit codes: 0 events were seen, 1 none, 2 not found or can't be watched, 69 unavailable, 77 no permission, 130 Ctrl-C"""
 
@@ -60,14 +70,16 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
         usage="flagfinder watch PID [IMAGE SYMBOL] [options]",
     )
-    parser.add_argument("pid", type=parse_pid, metavar="PID", help="the process")
+    parser.add_argument("pid", type=PID, metavar="PID", help="the process")
     parser.add_argument("image", nargs="?", metavar="IMAGE", help="file name or path of the program or library")
     parser.add_argument("symbol", nargs="?", metavar="SYMBOL", help="a variable in it, or an access path")
     what = parser.add_argument_group("what to watch (repeatable)")
     what.add_argument(
-        "--address", type=_number, action="append", default=[], metavar="0x..", help="a word, with --size"
+        "--address", type=ADDRESS, action="append", default=[], metavar="0x..", help="a word, with --size"
     )
-    what.add_argument("--size", type=int, metavar="N", help="bytes of the word: 1, 2, 4 or 8 (default: the variable's)")
+    what.add_argument(
+        "--size", type=WORD_SIZE, choices=(1, 2, 4, 8), help="bytes of the word: 1, 2, 4 or 8 (default: the variable's)"
+    )
     what.add_argument("--expr", action="append", default=[], metavar="PATH", help="as in 'pool->workers[2].state'")
     what.add_argument(
         "--flag", action="append", default=[], metavar="FILE#RANK", help="a flag that diff or spin printed with --json"
@@ -75,14 +87,24 @@ def add_parser(subparsers: Subparsers) -> None:
     what.add_argument(
         "--site", type=_site, action="append", default=[], metavar="MODULE+0x..", help="an instruction, for any object"
     )
+    parser.needs("--size", "is about a variable, an --expr or an --address", lambda o: o.symbol or o.expr or o.address)
     what.add_argument("--all-objects", action="store_true", help="with --flag: hook the code that uses it instead")
-    what.add_argument("--thread", type=int, metavar="TID", help="whose thread-local variable")
+    what.add_argument("--thread", type=TID, metavar="TID", help="whose thread-local variable")
+    parser.needs("--all-objects", "goes with --flag", lambda o: o.flag)
+    parser.needs("--thread", "is about a variable, an --expr or a --flag", lambda o: o.symbol or o.expr or o.flag)
     parser.add_argument("--reads", action="store_true", help="reads too, not only writes")
+    parser.needs("--reads", "is about words, and only instructions are named", _names_words)
     parser.add_argument(
         "--until", metavar="WHAT", help="stop at: write, read, value==N (!= < <= > >=), or COUNT events"
     )
-    parser.add_argument("--duration", type=parse_seconds, metavar="SECONDS", help="stop after SECONDS")
+    parser.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the events there, as JSON lines")
+    parser.add_argument(
+        "--json-lines",
+        action="store_true",
+        help="print the events as they come, one JSON object a line, as -o writes them",
+    )
+    parser.needs("--json-lines", "is another form of the same as --json", lambda o: not (o.json or o.json_file))
     parser.add_argument(
         "--backend",
         choices=(*BACKENDS, _REFUSED),
@@ -91,12 +113,16 @@ def add_parser(subparsers: Subparsers) -> None:
     )
 
 
+def _names_words(options: argparse.Namespace) -> bool:
+    return bool(options.symbol or options.expr or options.address or (options.flag and not options.all_objects))
+
+
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     request = _request(options)
     inside = getattr(options, "trapper", None)  # a debugger that handles Ctrl-C itself
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(options.output.open("w", encoding="utf-8")) if options.output else None
+        file = stack.enter_context(_created(options.output)) if options.output else None
         watch = stack.enter_context(Watch(options.pid, request, options.backend, inside))
         for note in watch.notes:
             terminal.warning(note)
@@ -106,30 +132,41 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         return _watch(watch, options, terminal, file)
 
 
+def _created(path: Path) -> TextIO:
+    return io.TextIOWrapper(create_private(path), encoding="utf-8")
+
+
 def _watch(watch: Watch, options: argparse.Namespace, terminal: Terminal, file: TextIO | None) -> int:
     live = LiveEvents(terminal, watch.header)
+    is_shown = not (options.json or options.json_lines)
+    events: list[str] = []
 
-    def write(lines: list[str], shown: bool = True) -> None:
+    def write(lines: list[str], are_events: bool = True) -> None:
         if lines and file is not None:
             file.write("\n".join(lines) + "\n")
             file.flush()
-        if options.json and lines:
+        if options.json_lines and lines:
             terminal.raw("\n".join(lines))
             sys.stdout.flush()
-        elif not options.json and shown:
+        elif options.json and are_events:
+            events.extend(lines)
+        elif is_shown and are_events:
             live.show(lines)
 
     try:
-        if not options.json:
+        if is_shown:
             show_header(terminal, watch.header)
-        write([json.dumps(watch.header, ensure_ascii=False)], shown=False)
+        write([json.dumps(watch.header, ensure_ascii=False)], are_events=False)
         for lines in watch.batches(options.duration):
             write(lines)
     except KeyboardInterrupt:
         write(watch.finish())
     summary = watch.summary()
-    write([json.dumps(summary)], shown=False)
-    if not options.json:
+    write([json.dumps(summary)], are_events=False)
+    if options.json:
+        fields: WatchFields = {**watch.header, "events": [json.loads(event) for event in events], "end": summary}
+        terminal.answer(fields)
+    if is_shown:
         live.close()
         show_summary(terminal, summary, options.output)
     if summary["reason"] == "interrupted":
@@ -145,8 +182,8 @@ def _request(options: argparse.Namespace) -> WatchRequest:
             "Leave --backend out, or write --backend lldb where BPF may not be used.",
         )
     size, thread = options.size, options.thread
-    words: list[dict[str, Any]] = []
-    sites: list[dict[str, Any]] = [site(module, offset) for module, offset in options.site]
+    words: list[WordRequest] = []
+    sites: list[SiteRequest] = [site(module, offset) for module, offset in options.site]
     if options.symbol is not None:
         by_path = _ACCESS_PATH.search(options.symbol)
         words.append(
@@ -182,13 +219,6 @@ def _request(options: argparse.Namespace) -> WatchRequest:
             "`flagfinder watch --help` shows the ways to name it; `flagfinder spin PID` finds out what to watch.",
         )
     return WatchRequest(words, sites, options.reads, options.until)
-
-
-def _number(text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address; write it like 0x7f12a0001040") from None
 
 
 def _site(text: str) -> tuple[str, int]:

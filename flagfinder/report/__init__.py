@@ -1,1 +1,4 @@
-"""What people read: one module per thing that is shown, and the terminal they share."""
+# SPDX-License-Identifier: MIT
+"""In: what a stage found. Out: what people read: text on a terminal, a page of a hang, a debugger's
+script. One module for each thing that is shown, and the terminal they share.
+"""

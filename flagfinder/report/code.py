@@ -1,14 +1,19 @@
+# SPDX-License-Identifier: MIT
 """A place in code, as every report shows it."""
 
 from __future__ import annotations
 
 from rich.text import Text
 
-from flagfinder.flags import Code
+from flagfinder.flags.flags import Code
+from flagfinder.report.names import short_path
+
+# Columns of a source file's path; the whole one is in ``--json``.
+_PATH = 60
 
 
 def code_text(code: Code) -> Text:
     """The source line when it is known, then symbol and module + offset."""
     if code.source:
-        return Text(code.source, "cyan").append(f"  {code}", "dim")
+        return Text(short_path(code.source, _PATH), "cyan").append(f"  {code}", "dim")
     return Text(str(code), "cyan")

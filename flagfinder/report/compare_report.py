@@ -1,14 +1,38 @@
+# SPDX-License-Identifier: MIT
 """Comparisons of recordings on a screen."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.text import Text
 
-from flagfinder.compare import CallDifference, Comparison
+from flagfinder.graph.compare import CallDifference, Calls, Comparison
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import duration
 
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import CallsFields, CompareFields
+
 _BAR = 24  # columns of the longest
+
+
+def comparison_fields(found: Comparison) -> CompareFields:
+    """What ``compare --json`` prints."""
+    return {
+        "good_span": found.good_span,
+        "bad_span": found.bad_span,
+        "rows": [
+            {"call": row.call, "code": row.code, "good": _calls_fields(row.good), "bad": _calls_fields(row.bad)}
+            for row in found.rows
+        ],
+        "lost": found.lost,
+        "notes": list(found.notes),
+    }
+
+
+def _calls_fields(calls: Calls) -> CallsFields:
+    return {"count": calls.count, "total": calls.total, "longest": calls.longest}
 
 
 def _bar(value: int, most: int) -> str:

@@ -1,14 +1,16 @@
-"""The verdict on a screen: where the runs part, what is polled, what ends the loop, who wrote it, how sure.
+# SPDX-License-Identifier: MIT
+"""The verdict on a screen: where the runs part, what is polled, what ends the loop, who wrote it,
+why this word.
 
-Kept within 80x24 where the names allow. Everything shown comes from ``Report``; nothing is decided here
-except how sure a number sounds.
+Kept within 80x24 where the names allow. Everything shown comes from ``Report``; nothing is decided
+here.
 """
 
 from __future__ import annotations
 
 from rich.text import Text
 
-from flagfinder.flags import Flag, Report, ThreadName, Writer
+from flagfinder.flags.flags import Flag, Proof, Report, ThreadName, Writer
 from flagfinder.report.code import code_text
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, hexadecimal
@@ -38,15 +40,19 @@ LOOPS = {
 
 
 def show_report(terminal: Terminal, report: Report, explain: bool = False) -> None:
-    """The whole answer. ``explain`` adds the engine's reasoning step by step and every candidate."""
-    terminal.result(_headline(report))
+    """The whole answer. ``explain`` adds the engine's reasoning step by step and every
+    candidate.
+    """
+    terminal.names_in_full = explain
+    terminal.paragraph(_headline(report), 2)
     if report.loop is not None:
         _show_spot(terminal, report)
     flag = report.flag
     if flag is not None:
         _show_flag(terminal, flag)
-        _show_evidence(terminal, flag, len(flag.evidence) if explain else _EVIDENCE_SHOWN)
-        _show_others(terminal, report.flags[1:], explain)
+        _show_evidence(terminal, report.flags, explain)
+    for chain in report.chains:
+        label_line(terminal, "chain", Text(chain))
     for note in report.notes:
         label_line(terminal, "note", Text(note))
     if explain and report.explain:
@@ -96,12 +102,37 @@ def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) 
     flag = flags[0]
     _show_place(terminal, flag)
     label_line(terminal, "ends when", Text(flag.exit_when or "not known", "bold"))
+    if flag.proof is not None:
+        label_line(terminal, "tried out", proof_text(flag.proof))
     if flag.readers:
         label_line(terminal, "read by", code_text(flag.readers[0]))
         for caller in flag.reader_stack[:_STACK_SHOWN]:
             label_line(terminal, "", Text("called from ").append_text(code_text(caller)))
-    _show_evidence(terminal, flag, len(flag.evidence) if explain else _EVIDENCE_SHOWN)
-    _show_others(terminal, flags[1:], explain)
+    _show_evidence(terminal, flags, explain)
+
+
+def proof_text(proof: Proof) -> Text:
+    """``in a copy of the thread, with 0x1 there: it left the loop after 38 instructions, to
+    main+0x40``.
+    """
+    values = " and ".join(f"{value:#x}" for value in proof.words.values())
+    where = "there" if len(proof.words) == 1 else "in " + " and ".join(f"{address:#x}" for address in proof.words)
+    text = Text(f"in a copy of the thread, with {values} {where}: ")
+    if proof.outcome == "leaves":
+        text.append("it left the loop", "bold")
+        if proof.instructions is not None:
+            text.append(f" after {count(proof.instructions, 'instruction')}")
+        if proof.reached is not None:
+            text.append(", to ").append_text(code_text(proof.reached))
+    elif proof.outcome == "returns" and proof.instructions is None:
+        text.append("it stayed in the loop", "bold")
+    elif proof.outcome == "returns":
+        text.append("it did something else and came back to the loop", "bold")
+    elif proof.outcome == "faults":
+        text.append("it would crash", "bold").append(f": {proof.why}")
+    else:
+        text.append(f"whether it leaves the loop is not known: {proof.why}")
+    return text
 
 
 def _show_flag(terminal: Terminal, flag: Flag) -> None:
@@ -157,34 +188,36 @@ def _writer(writer: Writer) -> Text:
     return text
 
 
-def _show_evidence(terminal: Terminal, flag: Flag, shown: int) -> None:
-    label_line(terminal, "sure", Text(how_sure(flag.confidence), "bold"))
+def _show_evidence(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) -> None:
+    """What speaks for the first of ``flags``, and how many others there are; all of it with
+    ``explain``.
+    """
+    flag, others = flags[0], flags[1:]
+    shown = len(flag.evidence) if explain else _EVIDENCE_SHOWN
+    rank = f"first of {len(flags)} candidates" if others else "the only candidate"
+    if explain:
+        rank += f", score {score(flag.confidence)}"
+    label_line(terminal, "ranked", Text(rank if explain or not others else f"{rank}: --explain shows the others"))
     for item in flag.evidence[:shown]:
         label_line(terminal, "", Text(f"- {item}"))
     if len(flag.evidence) > shown:
         label_line(terminal, "", Text(f"- and {len(flag.evidence) - shown} more: --explain"))
-
-
-def _show_others(terminal: Terminal, others: tuple[Flag, ...], explain: bool) -> None:
-    if not others:
-        return
-    if not explain:
-        label_line(terminal, "also", Text(f"{count(len(others), 'weaker candidate')}: --explain"))
+    if not (explain and others):
         return
     terminal.result("")
-    terminal.result(Text("Other candidates", "bold"))
-    for flag in others:
-        value = f", value {flag.value_spin:#x}" if flag.value_spin is not None else ""
-        terminal.result(Text(f"{flag.rank:3}. {flag.confidence:.2f}  {flag.name}{value}"))
-        for item in flag.evidence:
+    terminal.result(Text("Other candidates, with their scores", "bold"))
+    for other in others:
+        value = f", value {other.value_spin:#x}" if other.value_spin is not None else ""
+        terminal.result(Text(f"{other.rank:3}. {other.confidence:.2f}  {other.name}{value}"))
+        for item in other.evidence:
             terminal.result(Text(f"           - {item}"))
 
 
-def how_sure(value: float) -> str:
-    """A confidence in words, and as a number."""
-    words = ((0.9, "very sure"), (0.7, "fairly sure"), (0.4, "likely"))
-    word = next((word for bound, word in words if value >= bound), "a guess")
-    return f"{word} ({value:.2f})"
+def score(value: float) -> str:
+    """A ``confidence`` as what it is: hand-set weights of the evidence, compared with no
+    outcomes.
+    """
+    return f"{value:.2f} (it orders candidates; it is no probability)"
 
 
 def _thread(thread: ThreadName | None) -> str:
@@ -196,4 +229,4 @@ def _thread(thread: ThreadName | None) -> str:
 
 def label_line(terminal: Terminal, label: str, body: Text) -> None:
     """One line of a report: what it is about, then what there is to say."""
-    terminal.result(Text(f"  {label:<{_LABEL_WIDTH}}", "bold").append_text(body))
+    terminal.paragraph(Text(f"  {label:<{_LABEL_WIDTH}}", "bold").append_text(body), 2 + _LABEL_WIDTH)

@@ -1,16 +1,19 @@
+# SPDX-License-Identifier: MIT
 """Recordings of events on a screen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flagfinder.events import EventImport, EventRecording
+from flagfinder.graph.events import EventImport, EventRecording
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, size
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import EventsEndFields, EventsImportFields, EventsInfoFields, EventsRecordFields
 
 _REASONS = {
     "program-ended": "the program ended",
@@ -21,7 +24,7 @@ _REASONS = {
 }
 
 
-def recording_fields(recording: EventRecording) -> dict[str, Any]:
+def recording_fields(recording: EventRecording) -> EventsRecordFields:
     """For ``--json``."""
     return {
         "file": str(recording.path),
@@ -30,8 +33,12 @@ def recording_fields(recording: EventRecording) -> dict[str, Any]:
         "events": recording.events,
         "raw_bytes": recording.raw_bytes,
         "file_bytes": recording.file_bytes,
-        "lost": {"total": recording.lost, "cpus": dict(recording.lost_cpus)},
-        "notes": [asdict(note) for note in recording.notes],
+        "lost": {
+            "total": recording.lost,
+            "cpus": dict(recording.lost_cpus),
+            "processes": recording.lost_processes,
+        },
+        "notes": [note.as_fields() for note in recording.notes],
     }
 
 
@@ -39,7 +46,7 @@ def show_recording(terminal: Terminal, recording: EventRecording) -> None:
     """What a recording came to, to stderr; fallbacks and losses always."""
     for note in recording.notes:
         terminal.warning(note.text)
-    ending = "" if recording.lost else "; nothing lost"
+    ending = "" if recording.lost or recording.lost_processes else "; nothing lost"
     terminal.message(
         f"{_REASONS[recording.ended]}; {count(recording.events, 'event')} in {recording.path} "
         f"({size(recording.file_bytes)}){ending}"
@@ -47,9 +54,14 @@ def show_recording(terminal: Terminal, recording: EventRecording) -> None:
     if recording.lost:
         cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in recording.lost_cpus.items())
         terminal.warning(f"lost {recording.lost:,} events, the buffer was full ({cpus}); try a larger --buffer")
+    if recording.lost_processes:
+        terminal.warning(
+            f"{recording.lost_processes:,} of the processes that the target started are not recorded: there was no "
+            "room for more; record a part of the target with --pid"
+        )
 
 
-def import_fields(imported: EventImport) -> dict[str, Any]:
+def import_fields(imported: EventImport) -> EventsImportFields:
     """For ``--json``."""
     return {
         "file": str(imported.path),
@@ -73,14 +85,19 @@ def _numbers(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in counts.items()) or "none"
 
 
-def _limit(summary: Mapping[str, Any]) -> str:
+def _limit(summary: EventsInfoFields) -> str:
     if summary["size_bytes"] is None:
         return ""
     before = summary["before"]["events"]
     return f" of at most {size(summary['size_bytes'])}; {count(before, 'event')} before were let go of"
 
 
-def show_summary(terminal: Terminal, summary: Mapping[str, Any]) -> None:
+def _lost_processes(end: EventsEndFields | None) -> dict[str, int]:
+    number = 0 if end is None else end["lost_processes"]
+    return {"whole processes": number} if number else {}
+
+
+def show_summary(terminal: Terminal, summary: EventsInfoFields) -> None:
     """``events info``."""
     end = summary["end"]
     target = " ".join(summary["command"]) or ", ".join(f"process {pid}" for pid in summary["pids"]) or "all processes"
@@ -94,7 +111,7 @@ def show_summary(terminal: Terminal, summary: Mapping[str, Any]) -> None:
         ("stacks", f"{summary['stacks']}, {summary['different_stacks']:,} different"),
         ("size", size(summary["bytes"]) + _limit(summary)),
         ("ended", "unknown: the recorder was killed" if end is None else _REASONS.get(end["reason"], end["reason"])),
-        ("lost", _numbers({f"CPU {cpu}": number for cpu, number in summary["lost"].items()})),
+        ("lost", _numbers({**{f"CPU {cpu}": n for cpu, n in summary["lost"].items()}, **_lost_processes(end)})),
     ]
     rows += [("mark", f"{mark['ts']}: {mark['text']}") for mark in summary["marks"]]
     rows += [(note["level"], note["text"]) for note in summary["notes"]]

@@ -1,19 +1,23 @@
+# SPDX-License-Identifier: MIT
 """The event graph and diagnoses on a screen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flagfinder.critical_path import BlockedWait, CriticalPath
-from flagfinder.diagnose import Diagnosis
+from flagfinder.graph.critical_path import BlockedWait, CriticalPath
+from flagfinder.graph.diagnose import Diagnosis
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration
 
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import GraphInfoFields, VertexFields
 
-def show_summary(terminal: Terminal, summary: Mapping[str, Any]) -> None:
+
+def show_summary(terminal: Terminal, summary: GraphInfoFields) -> None:
     """``graph info``."""
     edges = ", ".join(f"{name} {number:,}" for name, number in summary["edges"].items())
     for label, value in (
@@ -30,7 +34,7 @@ def show_summary(terminal: Terminal, summary: Mapping[str, Any]) -> None:
         terminal.warning(f"{summary['lost']:,} events were lost ({gaps}): edges there are missing")
 
 
-def show_vertices(terminal: Terminal, vertices: Sequence[Mapping[str, Any]]) -> None:
+def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields]) -> None:
     """``graph query``, a line for each."""
     for vertex in vertices:
         text = Text(f"{vertex['start']} ", "dim")

@@ -1,4 +1,7 @@
-"""A diagnosis as one self-contained page: the story, a timeline of the threads on the path, the evidence."""
+# SPDX-License-Identifier: MIT
+"""A diagnosis as one self-contained page: the story, a timeline of the threads on the path, the
+evidence.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-from flagfinder.critical_path import BlockedWait, CriticalPath, critical_path
-from flagfinder.diagnose import Culprit, Diagnosis, HangClass
-from flagfinder.graph import EventGraph
+from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
+from flagfinder.graph.diagnose import Culprit, Diagnosis
+from flagfinder.graph.graph import EventGraph
 from flagfinder.report.units import count, duration
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import EdgeKind, GraphInfoFields, HangClass, StepFields, VertexFields
 
 _ROWS = 12  # threads shown at most
 _SLICES = 4000  # of one thread; the longest are kept
@@ -88,7 +94,7 @@ def _named(culprit: Culprit) -> str:
     return f"thread {culprit.tid} ({culprit.thread}) of process {culprit.pid}, which {did}"
 
 
-def _subtitle(summary: dict[str, Any]) -> str:
+def _subtitle(summary: GraphInfoFields) -> str:
     command = " ".join(summary["command"])
     parts = [command, duration(summary["span"]), count(summary["events"], "event"), count(summary["threads"], "thread")]
     return " · ".join(part for part in parts if part)
@@ -123,7 +129,7 @@ def _thread(tid: int, name: str) -> str:
     return escape(f"{tid} ({name})")
 
 
-def _evidence(summary: dict[str, Any], found: Diagnosis, path: CriticalPath | None) -> Iterable[str]:
+def _evidence(summary: GraphInfoFields, found: Diagnosis, path: CriticalPath | None) -> Iterable[str]:
     culprits = (
         ("culprit", [_thread(c.tid, c.thread), c.hang_class, escape(c.doing) + _stack(c.stack, True), duration(c.dur)])
         for c in found.culprits
@@ -153,6 +159,52 @@ def _wait_cells(wait: BlockedWait) -> list[str]:
     return [_thread(wait.tid, wait.thread), by, escape(how) + _stack(wait.stack), duration(wait.dur)]
 
 
+class _Row(TypedDict):
+    label: str
+    culprit: bool
+
+
+class _Slice(TypedDict):
+    kind: Literal["run", "wait"]
+    name: str
+    start: int
+    dur: int
+    run: int | None
+    row: int
+    stack: list[str]
+
+
+# ``from`` is a word of Python's own, so its field can't stand in a class.
+_From = TypedDict("_From", {"from": int})
+
+
+class _Arrow(_From):
+    to: int
+    ts: int
+    kind: EdgeKind
+    stack: list[str]
+
+
+class _Part(TypedDict):
+    row: int
+    start: int
+    dur: int
+
+
+class _Data(TypedDict):
+    """What ``hang_page.html`` reads; rows by their numbers in ``threads``."""
+
+    origin: int
+    view: list[int]
+    hang: list[int]
+    hangView: list[int]
+    colors: dict[str, str]
+    threads: list[_Row]
+    slices: list[_Slice]
+    arrows: list[_Arrow]
+    path: list[_Part]
+
+
 @dataclass(frozen=True)
 class _Timeline:
     """What the page's script draws; times in ns."""
@@ -161,7 +213,7 @@ class _Timeline:
     found: Diagnosis
     path: CriticalPath | None
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> _Data:
         raw, found = self.found.raw, self.found
         margin = max(1_000_000, found.dur // _MARGIN)
         steps = [*raw["path"], *([raw["baseline"]] if raw["baseline"] else [])]
@@ -187,40 +239,52 @@ class _Timeline:
             "path": self._path(rows),
         }
 
-    def _threads(self, steps: Sequence[dict[str, Any]]) -> list[int]:
+    def _threads(self, steps: Sequence[StepFields]) -> list[int]:
         """The hung one first, then those on its path, then those whose time it was."""
         shares = [share.tid for share in self.path.threads] if self.path else []
         culprits = [culprit.tid for culprit in self.found.culprits]
         return list(dict.fromkeys([self.found.tid, *culprits, *(step["tid"] for step in steps), *shares]))[:_ROWS]
 
-    def _slices(self, vertices: Sequence[dict[str, Any]], row: int, end: int) -> list[dict[str, Any]]:
-        parts = []
+    def _slices(self, vertices: Sequence[VertexFields], row: int, end: int) -> list[_Slice]:
+        parts: list[_Slice] = []
         for number, vertex in enumerate(vertices):
             start, stop = vertex["start"], vertex["start"] + vertex["dur"]
             stack = vertex["stack"]
-            run = {"kind": "run", "name": "runs", "start": start, "dur": vertex["dur"], "run": vertex["run"]}
-            parts.append({**run, "row": row, "stack": stack})
+            what: _Slice = {
+                "kind": "run",
+                "name": "runs",
+                "start": start,
+                "dur": vertex["dur"],
+                "run": vertex["run"],
+                "row": row,
+                "stack": stack,
+            }
+            parts.append(what)
             last = number + 1 == len(vertices)
             until = end if last else vertices[number + 1]["start"]
             if vertex["ends_in"] and until > stop and not (last and vertex["ends_in"].startswith("exit")):
                 name = " ".join(filter(None, [vertex["ends_in"], vertex["target"]]))
-                wait = {"kind": "wait", "name": name, "start": stop, "dur": until - stop, "run": None}
-                parts.append({**wait, "row": row, "stack": stack})
+                parts.append({**what, "kind": "wait", "name": name, "start": stop, "dur": until - stop, "run": None})
         kept = sorted(parts, key=lambda part: -part["dur"])[:_SLICES]
         return sorted(kept, key=lambda part: part["start"])
 
     def _arrows(
-        self, vertices: dict[int, list[Any]], rows: dict[int, int], start: int, end: int
-    ) -> Iterable[dict[str, Any]]:
+        self, vertices: dict[int, list[VertexFields]], rows: dict[int, int], start: int, end: int
+    ) -> Iterable[_Arrow]:
         for tid, row in rows.items():
             for vertex in vertices[tid]:
                 for cause in vertex["causes"]:
                     source = rows.get(cause["tid"]) if cause["tid"] else None
                     known = cause["edge"] in _COLORS and start <= cause["ts"] <= end
                     if source is not None and source != row and known:
-                        arrow = {"from": source, "to": row, "ts": cause["ts"], "kind": cause["edge"]}
-                        yield {**arrow, "stack": cause["stack"]}
+                        yield {
+                            "from": source,
+                            "to": row,
+                            "ts": cause["ts"],
+                            "kind": cause["edge"],
+                            "stack": cause["stack"],
+                        }
 
-    def _path(self, rows: dict[int, int]) -> list[dict[str, Any]]:
+    def _path(self, rows: dict[int, int]) -> list[_Part]:
         segments = self.path.raw["segments"] if self.path else []
         return [{"row": rows[s["tid"]], "start": s["start"], "dur": s["dur"]} for s in segments if s["tid"] in rows]

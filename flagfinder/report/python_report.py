@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A thread's Python code on a screen: its loop, what ends that, and the functions on its stack."""
 
 from __future__ import annotations
@@ -6,8 +7,8 @@ from pathlib import PurePath
 
 from rich.text import Text
 
-from flagfinder.interpreters.python import PythonCode, PythonFrame, PythonLoop
-from flagfinder.report.diff_report import how_sure, label_line
+from flagfinder.live.interpreters.python import PythonCode, PythonFrame, PythonLoop
+from flagfinder.report.diff_report import label_line, score
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 
@@ -63,8 +64,8 @@ def _show_loop(terminal: Terminal, code: PythonCode, loop: PythonLoop, explain: 
             label_line(terminal, "", Text(f"    {name} is {source}"))
     for number, value in enumerate(loop.values):
         label_line(terminal, "" if number else "value", Text(f"{value.name} = {value.value}"))
-    if loop.confidence is not None:
-        label_line(terminal, "sure", Text(how_sure(loop.confidence), "bold"))
+    if explain and loop.confidence is not None:
+        label_line(terminal, "score", Text(score(loop.confidence)))
 
 
 _WAYS = {"test": "the loop's test", "break": "break", "return": "return", "raise": "raise", "exhausted": "no more"}

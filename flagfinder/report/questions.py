@@ -1,4 +1,7 @@
-"""Questions of a diagnosis: shown with numbers, answered on a terminal (by arrow keys or numbers) or from a file."""
+# SPDX-License-Identifier: MIT
+"""Questions of a diagnosis: shown with numbers, answered on a terminal (by arrow keys or numbers)
+or from a file.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from pathlib import Path
 
 from rich.text import Text
 
-from flagfinder.diagnose import Choice, Question
-from flagfinder.errors import UsageError
+from flagfinder.graph.diagnose import Choice, Question
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import duration
+from flagfinder.shared.errors import UsageError
 
 Ask = Callable[[Question], int]
 
 
 def on_terminal(terminal: Terminal) -> Ask:
-    """Asks by a menu where that can be drawn, else on stderr, and reads the number from stdin. Enter takes the first
-    choice, which is the rule's."""
+    """Asks by a menu where that can be drawn, else on stderr, and reads the number from stdin.
+    Enter takes the first choice, which is the rule's."""
 
     def ask(question: Question) -> int:
         if terminal.has_menu:
@@ -43,7 +46,9 @@ def on_terminal(terminal: Terminal) -> Ask:
 
 
 class AnswerFile:
-    """Numbers of choices, one a line, in the order of the questions; empty lines and what follows # say nothing."""
+    """Numbers of choices, one a line, in the order of the questions; empty lines and what follows #
+    say nothing.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,7 +62,9 @@ class AnswerFile:
         self._taken = 0
 
     def ask(self, question: Question) -> int:
-        """The next answer. Raises UsageError, with the question, where there is none, or none that fits."""
+        """The next answer. Raises UsageError, with the question, where there is none, or none that
+        fits.
+        """
         shown = "\n".join(line.plain for line in lines(question))
         if self._taken == len(self._answers):
             raise UsageError(

@@ -1,22 +1,49 @@
+# SPDX-License-Identifier: MIT
 """What ``record`` says when it is done, as text and as JSON fields."""
 
 from __future__ import annotations
 
 import signal
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING
 
-from flagfinder.recorder import Progress, Recording
+from flagfinder.record.recorder import Progress, Recording
 from flagfinder.report.terminal import ProgressLine, Terminal
 from flagfinder.report.units import count, duration, size
 
+if TYPE_CHECKING:
+    from flagfinder.record.fields import RecordFields
+
+_ENDINGS = {
+    "limit": "as much as was asked for is recorded",
+    "printed": "the program printed {text!r}, recording ended",
+    "marked": "the mark {text!r} ended the recording",
+    "interrupted": "interrupted, the trace is kept",
+    "write-failed": "the trace could not be written any further, the program ran on",
+}
 # What a program dies of when a tracer misleads it.
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGFPE)
 
 
-def recording_fields(recording: Recording) -> dict[str, Any]:
+def recording_fields(recording: Recording) -> RecordFields:
     """What ``record --json`` prints."""
-    return {**asdict(recording), "path": str(recording.path), "exit_code": recording.exit_code}
+    return {
+        "path": str(recording.path),
+        "pid": recording.pid,
+        "ended": recording.ended,
+        "status": recording.status,
+        "signal": recording.signal,
+        "threads": recording.threads,
+        "ns": recording.ns,
+        "stored_bytes": recording.stored_bytes,
+        "flow_bytes": recording.flow_bytes,
+        "values_bytes": recording.values_bytes,
+        "lost_flow_bytes": recording.lost_flow_bytes,
+        "lost_value_chunks": recording.lost_value_chunks,
+        "spinning_threads": list(recording.spinning_threads),
+        "notes": [note.as_fields() for note in recording.notes],
+        "ended_by": recording.ended_by,
+        "exit_code": recording.exit_code,
+    }
 
 
 def show_recording(terminal: Terminal, recording: Recording) -> None:
@@ -48,12 +75,8 @@ def _ending(recording: Recording) -> str:
         tids = ", ".join(str(tid) for tid in recording.spinning_threads)
         who = f"threads {tids} spin" if len(recording.spinning_threads) > 1 else f"thread {tids} spins"
         return f"{who}, recording ended"
-    if recording.ended == "limit":
-        return "as much as was asked for is recorded"
-    if recording.ended == "interrupted":
-        return "interrupted, the trace is kept"
-    if recording.ended == "write-failed":
-        return "the trace could not be written any further, the program ran on"
+    if recording.ended in _ENDINGS:
+        return _ENDINGS[recording.ended].format(text=recording.ended_by)
     if recording.signal_name is not None:
         return f"the program was killed by {recording.signal_name}"
     return f"the program exited with {recording.status}"
@@ -65,4 +88,7 @@ def _losses(recording: Recording) -> str:
         parts.append(f"{size(recording.lost_flow_bytes)} of flow")
     if recording.lost_value_chunks:
         parts.append(f"{count(recording.lost_value_chunks, 'chunk')} of values (the middle of long threads)")
-    return f"; lost {' and '.join(parts)}" if parts else "; nothing lost"
+    if parts:
+        return f"; lost {' and '.join(parts)}"
+    # What notes name as lost stands above.
+    return "" if any(note.level == "lost" for note in recording.notes) else "; nothing lost"

@@ -1,19 +1,23 @@
+# SPDX-License-Identifier: MIT
 """Registers at blocks, as text and as JSON fields."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flagfinder.registers import BlockRegisters, RegisterHistory
+from flagfinder.flags.registers import BlockRegisters, RegisterHistory
 from flagfinder.report.code import code_text
 from flagfinder.report.terminal import Terminal
+
+if TYPE_CHECKING:
+    from flagfinder.flags.fields import BlockRegistersFields, RegistersFields
 
 _COLUMNS = 4
 
 
-def history_fields(history: RegisterHistory) -> dict[str, Any]:
+def history_fields(history: RegisterHistory) -> RegistersFields:
     """What ``registers --json`` prints; numbers as hex strings, unknown ones null."""
     return {"tid": history.tid, "blocks": [_block_fields(block) for block in history.blocks]}
 
@@ -38,7 +42,7 @@ def show_history(terminal: Terminal, history: RegisterHistory) -> None:
         previous = dict(block.registers)
 
 
-def _block_fields(block: BlockRegisters) -> dict[str, Any]:
+def _block_fields(block: BlockRegisters) -> BlockRegistersFields:
     return {
         "index": block.index,
         "code": {

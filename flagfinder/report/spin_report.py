@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A live process on a screen: what its threads poll, what the others wait for, what to do next."""
 
 from __future__ import annotations
@@ -6,12 +7,12 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from flagfinder.live.spin import SpinReport, SpinThread
 from flagfinder.report.code import code_text
 from flagfinder.report.diff_report import LOOPS, label_line, show_flag_facts
 from flagfinder.report.python_report import python_calls, show_python
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
-from flagfinder.spin import SpinReport, SpinThread
 
 _WAITS_SHOWN = 6
 _STACK_SHOWN = 5
@@ -21,6 +22,7 @@ _FEW_ROUNDS = 8  # the engine wants some before it calls a way around a loop
 
 def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> None:
     """The whole answer; ends in the next command."""
+    terminal.names_in_full = explain
     found = [thread for thread in report.threads if thread.flag is not None]
     first, others = report.threads[:1], report.threads[1:]
     for thread in first:
@@ -34,6 +36,9 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> 
         label_line(terminal, "note", Text(note))
     if not report.threads:
         terminal.result("the process has no thread that could be looked at")
+    if report.source == "core":
+        _end_of_core(terminal, report, explain)
+        return
     pauses = [thread.pause_ms for thread in report.threads if thread.steps]
     if pauses:
         terminal.message(
@@ -50,6 +55,14 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> 
         terminal.next_command("flagfinder", "spin", str(report.pid), "--explain")
 
 
+def _end_of_core(terminal: Terminal, report: SpinReport, explain: bool) -> None:
+    terminal.message("each thread's copy went on from the core; what was ready to read then is not in it")
+    if not explain:
+        terminal.message("--explain shows every thread and the reasoning")
+    if not any(thread.flag for thread in report.threads) and any(thread.steps for thread in report.threads):
+        terminal.message(f"a longer look: --budget {report.budget_ms * 5 / 1000:g}")
+
+
 def _was_cut(thread: SpinThread, budget_ms: int) -> bool:
     rounds = thread.loop.iterations if thread.loop is not None else None
     few = thread.steps < _FEW_STEPS or (rounds is not None and rounds < _FEW_ROUNDS)
@@ -57,7 +70,7 @@ def _was_cut(thread: SpinThread, budget_ms: int) -> bool:
 
 
 def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:
-    terminal.result(_headline(thread))
+    terminal.paragraph(_headline(thread), 2)
     loop = thread.loop
     if loop is not None:
         where = Text(loop.function or "unknown code", "cyan").append(": ")
@@ -81,8 +94,12 @@ def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:
             terminal.result(Text(f"{number:3}. {step}"))
 
 
+def _who(thread: SpinThread) -> str:
+    return f"thread {thread.tid} ({thread.name})" if thread.name else f"thread {thread.tid}"  # cores tell no names
+
+
 def _headline(thread: SpinThread) -> Text:
-    who = f"thread {thread.tid} ({thread.name})"
+    who = _who(thread)
     flag = thread.flag
     if flag is None and thread.waits_until is not None:
         return (
@@ -99,7 +116,7 @@ def _headline(thread: SpinThread) -> Text:
 def _show_briefly(terminal: Terminal, threads: Sequence[SpinThread]) -> None:
     for thread in threads[:_WAITS_SHOWN]:
         flag = thread.flag
-        text = Text(f"{thread.tid} ({thread.name}), {thread.kind}: ")
+        text = Text(f"{_who(thread).removeprefix('thread ')}, {thread.kind}: ")
         if flag is not None:
             text.append(f"polls {flag.name}")
         elif thread.waits_until is not None:

@@ -1,17 +1,22 @@
+# SPDX-License-Identifier: MIT
 """``trace info`` as text and as JSON fields."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flagfinder.report.terminal import Terminal, quote_command
+from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, size
-from flagfinder.trace import Thread, Trace
+from flagfinder.shared.visible import quote_command
+from flagfinder.trace.trace import Process, Thread, Trace
+
+if TYPE_CHECKING:
+    from flagfinder.trace.fields import ThreadFields, TraceInfoFields
 
 
-def trace_fields(trace: Trace) -> dict[str, Any]:
+def trace_fields(trace: Trace) -> TraceInfoFields:
     """What ``trace info --json`` prints."""
     return {
         "path": str(trace.path),
@@ -19,11 +24,13 @@ def trace_fields(trace: Trace) -> dict[str, Any]:
         "complete": trace.is_complete,
         "info": trace.info,
         "end": trace.end,
-        "notes": [{"level": note.level, "text": note.text} for note in trace.notes],
+        "notes": [note.as_fields() for note in trace.notes],
         "processes": [
             {
                 "pid": process.pid,
                 "parent_pid": process.parent_pid,
+                "image": process.image,
+                "replaced": process.replaced,
                 "path": process.path,
                 "modules": [module.path for module in process.modules],
                 "threads": [_thread_fields(thread) for thread in process.threads],
@@ -46,9 +53,10 @@ def show_trace(terminal: Terminal, trace: Trace) -> None:
     for note in trace.notes:
         terminal.result(Text(f"{'note':<9}", "bold").append(f"{note.level}: {note.text}", "default"))
     for process in trace.processes:
+        modules = count(len(process.modules), "module")
         terminal.result(
             Text(f"{'process':<9}", "bold").append(
-                f"{process.pid} {process.path}, {count(len(process.modules), 'module')}", "default"
+                f"{process.pid}{_image(process)} {process.path}, {modules}", "default"
             )
         )
         for thread in process.threads:
@@ -60,7 +68,7 @@ def show_trace(terminal: Terminal, trace: Trace) -> None:
             )
 
 
-def _thread_fields(thread: Thread) -> dict[str, Any]:
+def _thread_fields(thread: Thread) -> ThreadFields:
     summary = thread.summary()
     return {
         "tid": thread.tid,
@@ -71,6 +79,12 @@ def _thread_fields(thread: Thread) -> dict[str, Any]:
         "signals": summary.signals,
         "gaps": summary.gaps,
     }
+
+
+def _image(process: Process) -> str:
+    if process.image == 1 and not process.replaced:
+        return ""
+    return f" image {process.image}{', which called exec:' if process.replaced else ':'}"
 
 
 def _ending(trace: Trace) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Numbers as people read them."""
 
 from __future__ import annotations

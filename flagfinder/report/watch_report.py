@@ -1,19 +1,22 @@
+# SPDX-License-Identifier: MIT
 """A watch on a screen: what is watched, one line for each event as it comes, the totals."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flagfinder.flags import Code
+from flagfinder.flags.flags import Code
 from flagfinder.report.code import code_text
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
+
+if TYPE_CHECKING:
+    from flagfinder.watch.fields import EndFields, EventFields, HeaderFields
 
 _LINES_A_SECOND = 100
 _STACK_SHOWN = 2
@@ -30,7 +33,7 @@ _REASONS = {
 }
 
 
-def show_header(terminal: Terminal, header: Mapping[str, Any]) -> None:
+def show_header(terminal: Terminal, header: HeaderFields) -> None:
     """What is watched, with the values at the start."""
     for watch in header["watches"]:
         number = f"[{watch['watch']}] " if len(header["watches"]) > 1 else ""
@@ -46,9 +49,11 @@ def show_header(terminal: Terminal, header: Mapping[str, Any]) -> None:
 
 
 class LiveEvents:
-    """Prints events as they come, at most a hundred a second: nobody reads more, and a terminal holds the watch up."""
+    """Prints events as they come, at most a hundred a second: nobody reads more, and a terminal
+    holds the watch up.
+    """
 
-    def __init__(self, terminal: Terminal, header: Mapping[str, Any]) -> None:
+    def __init__(self, terminal: Terminal, header: HeaderFields) -> None:
         self._terminal = terminal
         self._start = int(header["started"])
         self._several = len(header["watches"]) > 1
@@ -76,7 +81,7 @@ class LiveEvents:
             self._terminal.result(Text(f"  .. and {count(self._skipped, 'more event')} in this second", "dim"))
             self._skipped = 0
 
-    def _event(self, event: Mapping[str, Any]) -> None:
+    def _event(self, event: EventFields) -> None:
         word, style = _KINDS[event["event"]]
         text = Text(f"{(event['ts'] - self._start) / 1e9:12.6f} s  ", "dim")
         if self._several:
@@ -96,14 +101,14 @@ class LiveEvents:
             self._terminal.result(Text(f"{'':16}called from ").append_text(code_text(Code.from_raw(caller))))
 
 
-def _values(event: Mapping[str, Any]) -> str:
+def _values(event: EventFields) -> str:
     value = event["value"] or "?"
     if event["event"] == "data_flag_write":
         return f"{event['previous'] or '?'} -> {value}"
     return str(value)
 
 
-def show_summary(terminal: Terminal, summary: Mapping[str, Any], output: Path | None) -> None:
+def show_summary(terminal: Terminal, summary: EndFields, output: Path | None) -> None:
     """The totals, to stderr; losses always."""
     reason = _REASONS[summary["reason"]]
     parts = [count(summary["writes"], "write")]
@@ -113,6 +118,9 @@ def show_summary(terminal: Terminal, summary: Mapping[str, Any], output: Path | 
     ending = "" if lost else "; nothing lost"
     where = f", {count(summary['events'], 'event')} in {output}" if output is not None else ""
     terminal.message(f"{reason}; {', '.join(parts)}{where}{ending}")
+    if summary["crowded"]:
+        reads = count(summary["crowded"], "read")
+        terminal.message(f"{reads} of too many readers at once stand one by one; none of them is lost")
     if lost:
         cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in summary["lost"]["cpus"].items())
         terminal.warning(f"lost {lost:,} of {summary['hits']:,} accesses, the buffer was full ({cpus})")

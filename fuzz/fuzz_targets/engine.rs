@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: MIT
 //! Compares two traces made of arbitrary bytes and looks for the flag: no panic, whatever they say.
 //!
-//! An input is a normal run's trace and a spinning run's, one behind the other; without a second one it is both.
+//! An input is a normal run's trace and a spinning run's, one behind the other; without a second
+//! one it is both.
 
 #![no_main]
 

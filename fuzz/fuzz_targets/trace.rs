@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Opens arbitrary bytes as a trace and walks all of it: no panic, bounded memory.
 
 #![no_main]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Writes what a program sees of itself and of its registers to the file argv[1].
  *
  * flagfinder runs it untraced and traced and compares the two files: a tracer that loses

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Identity of blocks: (pc, code bytes, module). DynamoRIO throws code away and builds it
  * again as it likes (traces, flushes, translation); the same code keeps its number, changed
  * code gets a new one. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The DynamoRIO client: reads its options and starts the parts.
  *
  * Options (from ff_launch): --pool PATH [--follow-children] [--values-in FILE]
@@ -10,11 +11,18 @@
 
 bool ff_follow_children;
 uint32_t ff_process_id;
+uint32_t ff_own_pid;
 static void *lock;
 
 void ff_lock(void) { dr_recurlock_lock(lock); }
 
 void ff_unlock(void) { dr_recurlock_unlock(lock); }
+
+void ff_introduce(void)
+{
+    ff_own_pid = (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0);
+    ff_process_id = ff_pool_introduce(ff_own_pid);
+}
 
 static void fail(const char *what, const char *found, const char *fix)
 {
@@ -24,7 +32,6 @@ static void fail(const char *what, const char *found, const char *fix)
 
 DR_EXPORT void dr_client_main(client_id_t id, int argc, const char *argv[])
 {
-    (void)id;
     const char *pool = NULL, *values_in = NULL, *why = "no --pool option";
     dr_set_client_name("flagfinder", "the flagfinder project");
     for (int i = 1; i < argc; i++) {
@@ -36,10 +43,11 @@ DR_EXPORT void dr_client_main(client_id_t id, int argc, const char *argv[])
             values_in = argv[++i];
     }
     ff_sys_init();
-    ff_process_id = (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0);
     lock = dr_recurlock_create();
     if (pool == NULL || !ff_pool_open(pool, &why))
         fail("the tracer cannot reach its recorder.", why, "start it with `flagfinder record`.");
+    ff_exec_init(pool, dr_get_client_path(id));
+    ff_introduce();
     if (values_in != NULL && !ff_ranges_read(values_in))
         fail("the --values-in file cannot be used.", values_in, "lines must read module+0xSTART-0xEND.");
     if (!drmgr_init() || !ff_thread_init() || !ff_instrument_init())

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What the parts of the client know of each other. */
 #ifndef FF_CLIENT_H
 #define FF_CLIENT_H
@@ -12,8 +13,12 @@
 
 /* ---- ff_client.c: options and the process --------------------------------- */
 extern bool ff_follow_children;
-/* The process whose META stream describes the code that runs: a vfork child's is its parent's. */
+/* The process whose META stream describes the code that runs: a vfork child's is its parent's. Its pid in the
+ * recorder's pid namespace and in its own. */
 extern uint32_t ff_process_id;
+extern uint32_t ff_own_pid;
+/* Finds out both, when the process is new. */
+void ff_introduce(void);
 /* Guards META, blocks and modules; reentrant. */
 void ff_lock(void);
 void ff_unlock(void);
@@ -104,6 +109,16 @@ void ff_thread_fork(struct ff_thread *thread);
 /* ---- ff_descriptors.c: around close_range ----------------------------------- */
 void ff_descriptors_enter(void *drcontext, struct ff_thread *thread);
 void ff_descriptors_exit(void *drcontext, struct ff_thread *thread);
+
+#ifdef FF_DYNAMORIO_PATCHED
+/* leave-at-exec.patch */
+void dr_leave_at_execve(bool leave);
+#endif
+
+/* ---- ff_exec.c: programs that the tracer cannot go along into ---------------- */
+void ff_exec_init(const char *pool_path, const char *client_path);
+/* In front of an exec, which leaves the tracer if it must. */
+void ff_exec_enter(const char *application_path, bool is_execveat);
 
 /* ---- ff_events.c, ff_heap.c ------------------------------------------------ */
 void ff_events_init(void);

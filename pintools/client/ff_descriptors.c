@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* close_range, mended. DynamoRIO 11.90 walks the whole range one descriptor at a time to spare
  * its own: with the usual upper bound of ~0 that takes minutes, or for ever. The range is cut
  * to the descriptors that exist; the application never notices. */

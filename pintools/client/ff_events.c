@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* System calls, signals, faults, fork and exec, as events in the thread's flow. */
 #include <sched.h>
 #include <signal.h>
@@ -91,6 +92,7 @@ static bool on_syscall_enter(void *drcontext, int number)
         write_name(thread, (const char *)enter.args[1]);
     } else if (number == SYS_execve || number == SYS_execveat) {
         write_exec(thread, (const char *)enter.args[number == SYS_execve ? 0 : 1]);
+        ff_exec_enter((const char *)enter.args[number == SYS_execve ? 0 : 1], number == SYS_execveat);
         /* Nobody comes back to hand these over. */
         ff_meta_flush();
         ff_thread_flush(thread);
@@ -131,11 +133,11 @@ static void on_syscall_exit(void *drcontext, int number)
 static void on_fork_child(void *drcontext)
 {
     struct ff_thread *thread = ff_thread_of(drcontext);
-    ff_process_id = (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0);
     if (ff_follow_children)
         ff_pool_fork();
     else
         ff_pool_leave();
+    ff_introduce();
     ff_meta_fork();
     ff_thread_fork(thread);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Full buffers. The store that meets the guard behind a chunk raises SIGSEGV; its handler puts
  * the address in the next chunk into the store's base register, and the store is done again.
  *

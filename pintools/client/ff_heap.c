@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Allocations: the outermost call of any module's exported malloc family.
  *
  * A hook at the function's entry notes the request; hooks before its return instructions see

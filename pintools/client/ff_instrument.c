@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What is added to a block:
  *
  *   at its top      flow:    mov [r], id    r += 2 or 4

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The META stream: what the process runs. Written seldom, under a lock. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Modules as the engine needs them: segments, build id, and the address of ELF vaddr 0. */
 #include <elf.h>
 #include <string.h>

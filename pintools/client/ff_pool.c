@@ -1,9 +1,9 @@
+/* SPDX-License-Identifier: MIT */
 /* Chunks are mapped when first used, into one reserved stretch of addresses in which each
  * is followed by a page that faults. Claiming is lock-free: threads of several processes
  * and the recorder share nothing but the words of the pool. */
 #include "ff_pool.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stddef.h>
@@ -99,15 +99,53 @@ bool ff_buffer_is_guard(const struct ff_buffer *buffer, const uint8_t *address)
     return address >= buffer->end && address < buffer->end + FF_GUARD_BYTES;
 }
 
+static void ring(void)
+{
+    __atomic_add_fetch(&header->full_doorbell, 1, __ATOMIC_RELEASE);
+    ff_syscall3(SYS_futex, (long)&header->full_doorbell, FUTEX_WAKE, 1);
+}
+
 static bool is_anyone_reading(void)
 {
     if (header == NULL || FF_LOAD(header->stop) != 0 || FF_LOAD(header->recorder_gone) != 0)
         return false;
-    if (ff_syscall3(SYS_kill, header->recorder_pid, 0, 0) == -ESRCH) {
-        __atomic_store_n(&header->recorder_gone, 1, __ATOMIC_RELEASE);
-        return false;
+    return (FF_LOAD(header->recorder_alive) & FF_ALIVE) != 0;
+}
+
+static struct ff_introduction *free_place(uint32_t number)
+{
+    struct ff_introduction *table = (struct ff_introduction *)(header + 1);
+    for (uint32_t i = 0; i < FF_INTRODUCTIONS; i++) {
+        struct ff_introduction *place = &table[(number + i) % FF_INTRODUCTIONS];
+        uint32_t expected = 0;
+        if (__atomic_compare_exchange_n(&place->number, &expected, number, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            return place;
     }
-    return true;
+    return NULL;
+}
+
+uint32_t ff_pool_introduce(uint32_t own_pid)
+{
+    enum { TRIES = 20 };
+    if (header == NULL || FF_LOAD(header->answers) == 0)
+        return own_pid;
+    uint32_t number = __atomic_add_fetch(&header->introduced, 1, __ATOMIC_ACQ_REL), pid = 0;
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(FF_LOCK_BASE + number), .l_len = 1};
+    if (ff_syscall3(SYS_fcntl, pool_file, F_SETLK, (long)&lock) != 0)
+        return own_pid;
+    struct ff_introduction *place = free_place(number);
+    if (place == NULL)
+        return own_pid;
+    ring();
+    /* A recorder that is stopped must not stop the program for good. */
+    for (int i = 0; i < TRIES && (pid = FF_LOAD(place->pid)) == 0 && is_anyone_reading(); i++) {
+        struct timespec patience = {0, 100000000};
+        ff_syscall6(SYS_futex, (long)&place->pid, FUTEX_WAIT, 0, (long)&patience, 0, 0);
+    }
+    __atomic_store_n(&place->pid, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&place->number, 0, __ATOMIC_RELEASE);
+    return pid == 0 || pid == FF_PID_UNKNOWN ? own_pid : pid;
 }
 
 /* One more live chunk, if the limit allows. `spare`: not from what is kept for flow. */
@@ -210,8 +248,7 @@ void ff_buffer_publish(struct ff_buffer *buffer, uint32_t used)
     buffer->base = nowhere;
     buffer->end = nowhere;
     __atomic_store_n(&chunk->state, FF_CHUNK_FULL, __ATOMIC_RELEASE);
-    __atomic_add_fetch(&header->full_doorbell, 1, __ATOMIC_RELEASE);
-    ff_syscall3(SYS_futex, (long)&header->full_doorbell, FUTEX_WAKE, 1);
+    ring();
 }
 
 void ff_buffer_claim(struct ff_buffer *buffer, enum ff_stream stream, uint32_t pid, uint32_t tid, uint32_t used)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The client's side of the shared-memory pool (include/ff_protocol.h). */
 #ifndef FF_POOL_H
 #define FF_POOL_H
@@ -30,6 +31,10 @@ void ff_pool_leave(void);
 bool ff_pool_is_open(void);
 
 enum ff_level ff_pool_level(void);
+
+/* The pid of this process, which calls itself `own_pid`, in the recorder's pid namespace. Asks the recorder; `own_pid`
+ * if that does not answer. */
+uint32_t ff_pool_introduce(uint32_t own_pid);
 
 /* When this image of the process began: the key of its streams. `ff_pool_fork`: begins anew. */
 uint64_t ff_pool_image_ts(void);

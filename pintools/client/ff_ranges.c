@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* --values-in: only code in these module-relative ranges gets slots. A file of lines
  *     module-basename+0xSTART-0xEND      (or +0xOFFSET for one address)
  * with offsets from ELF vaddr 0; empty lines and lines beginning with # are skipped. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The rules, in the order in which they apply to an instruction:
  *
  *  1. rep string instructions: the registers they write (rcx, rsi, rdi; rep lods: rax) after. Their

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Which values of an instruction are recorded, and how they are read. */
 #ifndef FF_SLOTS_H
 #define FF_SLOTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* The clock, and the environment block that the kernel put on the first stack. */
 #include "ff_sys.h"
 

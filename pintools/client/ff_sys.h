@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* System calls made by the tracer itself. Direct, because DynamoRIO must not see them (it
  * emulates some for the application) and because they also run where no libc may: in the
  * handler of a fault that the code cache raised. Return the kernel's value, negative errno. */

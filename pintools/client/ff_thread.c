@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A thread's two streams. The code cache writes through two raw TLS slots; everything else
  * here runs seldom: at events, and when a buffer is full. */
 #include <asm/prctl.h>
@@ -257,7 +258,7 @@ static void on_thread_init(void *drcontext)
  * which writes to their chunks. (A vfork child that ends is another process too, but itself.) */
 static bool is_of_another_process(const struct ff_thread *thread)
 {
-    return (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0) != ff_process_id &&
+    return (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0) != ff_own_pid &&
            (uint32_t)ff_syscall3(SYS_gettid, 0, 0, 0) != thread->tid;
 }
 

@@ -1,1 +1,2 @@
+// SPDX-License-Identifier: MIT
 //! Empty: this package only pins the crate that carries DynamoRIO's source.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Counts the bytes of each file, one OpenMP thread a file, and prints how many differ.
  *
  * With OMP_WAIT_POLICY=active a thread that is done spins in libgomp until the slowest

@@ -1,13 +1,17 @@
+# SPDX-License-Identifier: MIT
 """A small program with a good and a spinning mode, recorded once for all command-line tests."""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness import flagfinder
+from harness import flagfinder, kill_session, run
+
+from .verbs import Files, write_perf
 
 PROGRAM = r"""
 #include <pthread.h>
@@ -78,3 +82,29 @@ def pair(program: Path, tracer: None) -> Pair:  # noqa: ARG001
         check = flagfinder("trace", "check", trace)
         assert check.returncode == 0, check.stdout
     return Pair(program, normal, spin)
+
+
+@pytest.fixture(scope="module")
+def files(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Files]:
+    """What every verb can work on, and a process that spins: no longer than a module, it takes a
+    processor.
+    """
+    folder = tmp_path_factory.mktemp("files")
+    tenet, perf, events, graph = (folder / name for name in ("x.tenet", "perf.data", "x.events", "x.graph"))
+    write_perf(perf)
+    for words in (
+        ("trace", "export", pair.spin, "-o", tenet, "--instructions", "100"),
+        ("events", "import", perf, "-o", events),
+        ("graph", "build", events, "-o", graph),
+    ):
+        made = flagfinder(*words)
+        assert made.returncode == 0, made.stderr
+    process = subprocess.Popen([pair.program, "spin"], start_new_session=True)
+    work = tmp_path_factory.mktemp("work")
+    try:
+        made = run(["gcore", "-o", folder / "core", str(process.pid)], timeout=60)
+        assert made.returncode == 0, made.stderr
+        core = folder / f"core.{process.pid}"
+        yield Files(pair.program, pair.normal, pair.spin, tenet, perf, events, graph, core, work, process.pid)
+    finally:
+        kill_session(process)

@@ -1,4 +1,7 @@
-"""Whatever stands in a file, every verb answers in four parts with exit code 65, or reads what is sound."""
+# SPDX-License-Identifier: MIT
+"""Whatever stands in a file, every verb answers in four parts with exit code 65, or reads what is
+sound.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pytest
 from harness import flagfinder
 
 from .conftest import Pair
+from .repaired import damaged, sections
 
 VERBS = [
     ["trace", "info"],
@@ -55,9 +59,18 @@ def test_diff_refuses_a_foreign_file(tmp_path: Path, pair: Pair) -> None:
     assert_refused(["registers", file, "--before-divergence", pair.normal])
 
 
+def assert_answered(normal: Path, file: Path) -> None:
+    """What is still sound is used, or the file is refused; nothing else happens."""
+    for words in (["trace", "info", file], ["trace", "check", file], ["trace", "dump", file], ["diff", normal, file]):
+        done = flagfinder(*words)
+        assert done.returncode in (0, 1, 65), (words, done.stderr)
+        assert "Traceback" not in done.stderr
+        assert "panicked" not in done.stderr
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_damage_never_ends_in_a_traceback(tmp_path: Path, pair: Pair, seed: int) -> None:
-    """Cut and flipped: what is still sound is used, or the file is refused; nothing else happens."""
+    """Cut and flipped, which checksums tell."""
     chance = random.Random(seed)
     content = bytearray(pair.spin.read_bytes())
     if seed % 2:
@@ -67,8 +80,21 @@ def test_damage_never_ends_in_a_traceback(tmp_path: Path, pair: Pair, seed: int)
             content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
     file = tmp_path / "damaged.trace"
     file.write_bytes(content)
-    for words in (["trace", "info", file], ["trace", "check", file], ["diff", pair.normal, file]):
-        done = flagfinder(*words)
-        assert done.returncode in (0, 1, 65), done.stderr
-        assert "Traceback" not in done.stderr
-        assert "panicked" not in done.stderr
+    assert_answered(pair.normal, file)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_damage_behind_right_checksums_never_ends_in_a_traceback(tmp_path: Path, pair: Pair, seed: int) -> None:
+    """No checksum tells it: the decoders must."""
+    sound = pair.spin.read_bytes()
+    file = tmp_path / "damaged.trace"
+    file.write_bytes(damaged(sound, random.Random(seed), flips=2 ** (2 * seed)))
+    assert_answered(pair.normal, file)
+
+
+def test_a_section_that_is_unpacked_and_packed_again_is_sound(tmp_path: Path, pair: Pair) -> None:
+    """The damage of the test above is all that is wrong with its files."""
+    sound = pair.spin.read_bytes()
+    file = tmp_path / "repacked.trace"
+    file.write_bytes(sound[:64] + b"".join(section.packed() for section in sections(sound)))
+    assert flagfinder("trace", "check", file).returncode == 0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``diff`` and what stands around it, on one real pair of recordings."""
 
 from __future__ import annotations
@@ -5,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness import flagfinder
+from harness import assert_four_parts, flagfinder
 
 import flagfinder as api
 
@@ -65,7 +66,8 @@ def test_registers_agree_with_the_slice(pair: Pair) -> None:
     blocks = json.loads(done.stdout)["blocks"]
     assert len(blocks) == 8
     assert any(value for block in blocks for value in block["registers"].values())
-    # The flag is read rip-relative: the branch's own block and the slice must speak of the same word.
+    # The flag is read rip-relative: the branch's own block and the slice must speak of the same
+    # word.
     assert blocks[-1]["code"]["module"] == pair.program.name
     assert any(f"{int(flag['address']['spin'], 16):x}" in line.lower() for line in blocks[-1]["assembly"])
 
@@ -87,7 +89,7 @@ def test_find_does_the_whole_chain(tmp_path: Path, pair: Pair) -> None:
         "--level", "flow",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout[done.stdout.index("{") :])
+    answer = json.loads(done.stdout)
     assert answer["flags"][0]["symbol"] == "ready"
 
 
@@ -107,3 +109,24 @@ def test_arrays(pair: Pair) -> None:
     assert flag is not None and flag.spin_address is not None
     read = values.value[values.address_known & (values.address == flag.spin_address)]
     assert len(read) > 100 and (read == 0).all()
+
+
+def test_find_overwrites_nothing_unasked(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "normal.trace").write_text("mine")
+    words = ("find", "-q", "-d", tmp_path, "--normal", f"{pair.program} normal", "--spin", f"{pair.program} spin")
+    refused = flagfinder(*words)
+    assert refused.returncode == 2
+    assert_four_parts(refused.stderr, "normal.trace")
+    assert (tmp_path / "normal.trace").read_text() == "mine"
+    assert not (tmp_path / "spin.trace").exists()
+    done = flagfinder(*words, "--overwrite", "--stop-when-spinning", "1")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "normal.trace").read_bytes() != b"mine"
+
+
+def test_find_reports_a_good_run_that_failed(pair: Pair, tmp_path: Path) -> None:
+    good = f"sh -c '{pair.program} normal; exit 3'"
+    options = ("-d", tmp_path, "--stop-when-spinning", "1")
+    done = flagfinder("find", "--json", *options, "--normal", good, "--spin", f"{pair.program} spin")
+    notes = json.loads(done.stdout)["notes"]
+    assert any("the good run ended with status 3" in note for note in notes), (notes, done.stderr)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """``record`` passes on what the program does and says what it kept."""
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, flagfinder
+from harness import FLAGFINDER, assert_four_parts, flagfinder, kill_session, needs_root, run
 
 from .conftest import Pair
 
@@ -36,7 +37,7 @@ def test_words_behind_the_dashes_are_the_programs(tmp_path: Path) -> None:
     assert done.stdout == "--json -- --debug\n"
 
 
-def test_json_after_the_programs_output(tmp_path: Path) -> None:
+def test_json_of_a_recording(tmp_path: Path) -> None:
     done = flagfinder("record", "--json", "-o", tmp_path / "x.trace", "--", "true")
     answer = json.loads(done.stdout)
     assert answer["schema"] == "flagfinder.record/1"
@@ -102,6 +103,37 @@ def test_ctrl_c_keeps_the_trace(tmp_path: Path, pair: Pair) -> None:
     assert flagfinder("trace", "check", trace).returncode == 0
 
 
+@pytest.mark.parametrize(("then", "is_left"), [("leave", True), ("kill", False)])
+def test_then_is_about_ctrl_c_too(then: str, is_left: bool, tmp_path: Path, pair: Pair) -> None:
+    """The second Ctrl-C ends the recording of a program that ignores the first, so --then needs no
+    --stop.
+    """
+    trace, number = tmp_path / "x.trace", tmp_path / "pid"
+    program = f"trap '' INT; echo $$ >{number}; exec {pair.program} spin"
+    words = ["record", "-q", "-o", str(trace), "--then", then, "--", "sh", "-c", program]
+    recorder = subprocess.Popen(["env", "--default-signal=INT", *FLAGFINDER, *words], start_new_session=True)
+    try:
+        until = time.monotonic() + 60
+        while not number.exists() or "waiter" not in comm(int(number.read_text() or 0)):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        for _ in range(2):
+            time.sleep(2)
+            recorder.send_signal(signal.SIGINT)
+        recorder.wait(timeout=60)
+        assert (comm(int(number.read_text())) != "") == is_left
+    finally:
+        kill_session(recorder)
+
+
+def comm(pid: int) -> str:
+    """The name of a process's program; empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
+
+
 def test_killing_the_recorder_keeps_what_was_written(tmp_path: Path, pair: Pair) -> None:
     trace = tmp_path / "x.trace"
     with subprocess.Popen(
@@ -137,3 +169,20 @@ def test_a_tracer_that_corrupts_programs_is_refused(tmp_path: Path) -> None:
     )
     assert done.returncode == 69, done.stderr
     assert not (tmp_path / "x.trace").exists()
+
+
+@needs_root("only root is called by sudo")
+@pytest.mark.usefixtures("tracer")
+def test_a_set_user_id_program_is_refused_and_the_advice_works(tmp_path: Path) -> None:
+    """Under sudo it runs as the caller, who would gain root's rights by it; as root, for root, it
+    gains nothing.
+    """
+    words = ["record", "-q", "-o", str(tmp_path / "x.trace"), "--", "/usr/bin/passwd", "-S", "root"]
+    refused = run(["env", "SUDO_UID=65534", *FLAGFINDER, *words], timeout=60)
+    assert refused.returncode == 77
+    assert_four_parts(refused.stderr, "/usr/bin/passwd gains privileges")
+    assert not (tmp_path / "x.trace").exists()
+    advice = refused.stderr.split("for root: sudo ")[1].split(" flagfinder")[0]
+    done = run(["env", "SUDO_UID=65534", *advice.split(), *FLAGFINDER, *words], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("root ")

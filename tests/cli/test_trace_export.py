@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A recording in other tools' formats, read back by readers of our own or of theirs."""
 
 from __future__ import annotations

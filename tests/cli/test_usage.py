@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: MIT
 """Help, versions and usage errors, which need no tracer."""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 
 import pytest
 from harness import FLAGFINDER, flagfinder
@@ -21,6 +23,12 @@ def test_every_help_has_examples(verb: str) -> None:
     assert f"flagfinder {verb}" in done.stdout.split("examples:")[1]
 
 
+def test_what_takes_long_to_import_is_not_needed_to_read_a_command_line() -> None:
+    code = "import sys; from flagfinder.cli import build_parser; build_parser(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"numpy", "pyarrow", "matplotlib", "xml.sax"} & set(done.stdout.split())
+
+
 def test_version() -> None:
     assert flagfinder("--version").stdout.startswith("flagfinder ")
 
@@ -33,6 +41,10 @@ def test_version() -> None:
         ["diff", "one.trace"],
         ["record", "-o", "x", "--last", "lots", "--", "true"],
         ["record", "-o", "x", "--stop-when-spinning", "-1", "--", "true"],
+        ["record", "-o", "x", "--until", "", "--", "true"],
+        ["record", "-o", "x", "--tracer", "lldb", "--until", "ready", "--", "true"],
+        ["mark"],
+        ["diff", "one.trace", "two.trace", "--thread", "one"],
         ["find", "--normal", "'", "--spin", "true"],
         ["registers", "x", "--before-divergence", "y", "-n", "0"],
         ["watch", "1", "app", "done", "--backend", "frida"],

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """The recorder of event tests."""
 
 from __future__ import annotations

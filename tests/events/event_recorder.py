@@ -1,11 +1,14 @@
+# SPDX-License-Identifier: MIT
 """Programs that wake each other in known ways, and recordings of them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import FLAGFINDER, ROOT, run
+from harness import FLAGFINDER, ROOT, flagfinder, run
 
 PROGRAMS = ROOT / "tests" / "events" / "programs"
 
@@ -35,12 +38,35 @@ class Recorder:
             assert built.returncode == 0, built.stderr
         return program
 
-    def record(self, name: str, *words: str, options: tuple[str, ...] = ()) -> Recorded:
-        """Records `NAME WORDS`, which must succeed."""
+    def record(self, name: str, *words: str, options: tuple[str, ...] = (), under: Sequence[str] = ()) -> Recorded:
+        """Records `NAME WORDS`, which must succeed. `under`: the beginning of a command that runs
+        it elsewhere.
+        """
         self._count += 1
         path = self._directory / f"{self._count}.events"
-        command = [*FLAGFINDER, "events", "record", "-o", path, *options, "--", self.program(name), *words]
+        command = [*under, *FLAGFINDER, "events", "record", "-o", path, *options, "--", self.program(name), *words]
         ran = run(command, timeout=60)
         assert ran.returncode == 0, ran.stderr
         roles = {role: int(tid) for role, tid in (line.split() for line in ran.stdout.splitlines())}
         return Recorded(path, roles, ran.stderr)
+
+
+_SWITCH = re.compile(r"cpu\d+ switch (\d+) -> \d+ sleeps (\w+)\(")
+_WAKING = re.compile(r"cpu\d+ waking (\d+) by (\d+) (\w+)(?: in (\w+))?")
+
+
+def wakes(recorded: Recorded, tid: int, call: str) -> Iterator[tuple[int, str, str | None]]:
+    """(waker, context, waker's call) of the wake that ended each blocking `call` of the thread.
+
+    What comes before the program is left out: there the recorder holds it back until it is ready.
+    """
+    lines = flagfinder("events", "dump", recorded.path, "--tid", tid, "--limit", 100000).stdout.splitlines()
+    begin = max((number for number, line in enumerate(lines) if f" exec {tid} " in line), default=0)
+    blocked = False
+    for line in lines[begin:]:
+        if (switch := _SWITCH.search(line)) and int(switch[1]) == tid:
+            blocked = switch[2] == call
+        elif (waking := _WAKING.search(line)) and int(waking[1]) == tid:
+            if blocked:
+                yield int(waking[2]), waking[3], waking[4]
+            blocked = False

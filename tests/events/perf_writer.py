@@ -1,4 +1,7 @@
-"""Writes perf.data files by the layout in the kernel's tools/perf/Documentation/perf.data-file-format.txt."""
+# SPDX-License-Identifier: MIT
+"""Writes perf.data files by the layout in the kernel's tools/perf/Documentation/perf.data-file-
+format.txt.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from pathlib import Path
 _HEADER_BYTES, _ATTR_BYTES = 104, 112
 _TRACEPOINT = 2
 _TRACING_DATA, _EVENT_DESC = 1, 12  # numbers of features
-_LOST, _COMM, _FORK, _SAMPLE = 2, 3, 7, 9
-_EXEC = 1 << 13
+_LOST, _COMM, _FORK, _SAMPLE, _MMAP2 = 2, 3, 7, 9, 10
+_EXEC, _BUILD_ID = 1 << 13, 1 << 14  # in the header of a record
 # PERF_SAMPLE_TID, TIME, CPU, RAW, IDENTIFIER
 _SAMPLE_TYPE = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 10 | 1 << 16
 _SAMPLE_ID_ALL = 1 << 18
@@ -77,6 +80,11 @@ class PerfData:
     def fork(self, ts: int, cpu: int, parent: int, child: int) -> None:
         """A process starts another."""
         self._record(_FORK, struct.pack("<IIIIQ", child, parent, child, parent, ts) + self._trailer(ts, cpu, parent))
+
+    def mapped(self, ts: int, cpu: int, tid: int, build_id_bytes: int) -> None:
+        """A mapping whose build-id is said to have so many bytes; it has room for 20."""
+        head = struct.pack("<IIQQQBBH20sII", tid, tid, 0x1000, 0x1000, 0, build_id_bytes, 0, 0, b"", 5, 2)
+        self._record(_MMAP2, head + b"/bin/a\0\0" + self._trailer(ts, cpu, tid), _BUILD_ID)
 
     def lost(self, ts: int, cpu: int, count: int) -> None:
         """So many records found no room."""

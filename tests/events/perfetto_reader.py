@@ -1,4 +1,7 @@
-"""Reads Perfetto traces by the field numbers of perfetto's .proto files, independently of the writer."""
+# SPDX-License-Identifier: MIT
+"""Reads Perfetto traces by the field numbers of perfetto's .proto files, independently of the
+writer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writes Perfetto traces of the kernel's events, by the field numbers of perfetto's .proto files."""
+# SPDX-License-Identifier: MIT
+"""Writes Perfetto traces of the kernel's events, by the field numbers of perfetto's .proto
+files.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`critical-path` and `compare` on programs that wait for known reasons."""
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`graph` and `diagnose` on programs that are late for a known reason: edges are right, the true culprit is named."""
+# SPDX-License-Identifier: MIT
+"""`graph` and `diagnose` on programs that are late for a known reason: edges are right, the true
+culprit is named.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,11 @@ def diagnosis(graph: Path, *options: str) -> dict[str, Any]:
 
 
 def causes_after(graph: Path, tid: int, call: str) -> list[tuple[str, int | None]]:
-    """(edge, thread it comes from) of what ended each wait of the thread in `call`, weak edges left out.
+    """(edge, thread it comes from) of what ended each wait of the thread in `call`, weak edges left
+    out.
 
-    So is the recorder, which holds the program back until it is ready: it is not in the tree and has no name.
+    So is the recorder, which holds the program back until it is ready: it is not in the tree and
+    has no name.
     """
     after = [now for before, now in pairwise(vertices(graph, tid)) if before["ends_in"] == call]
     causes = [cause for vertex in after for cause in vertex["causes"] if cause["edge"] != "weak"]
@@ -81,7 +86,9 @@ def test_a_timer_s_edge_comes_from_who_armed_it(recorder: Recorder, mode: str, c
 
 @pytest.mark.parametrize("how", ["pipe", "stream", "datagram", "tcp"])
 def test_a_message_that_woke_nobody_leads_to_its_sender(recorder: Recorder, how: str) -> None:
-    """All is written before it is read: the reader's waits are for a timer, and its sender is known all the same."""
+    """All is written before it is read: the reader's waits are for a timer, and its sender is known
+    all the same.
+    """
     recorded = recorder.record("wakes", "early", how, options=("--syscalls", "target"))
     waker = recorded.roles["waker"]
     found = [

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`graph export`, read back by readers that share nothing with the writer."""
 
 from __future__ import annotations

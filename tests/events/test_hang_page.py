@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`report`: what the page says, and that a browser draws it from nothing but itself."""
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`diagnose --emit`: the debuggers stop fresh runs where the culprit waited, or where it began to compute."""
+# SPDX-License-Identifier: MIT
+"""`diagnose --emit`: the debuggers stop fresh runs where the culprit waited, or where it began to
+compute.
+"""
 
 from __future__ import annotations
 

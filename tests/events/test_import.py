@@ -1,4 +1,7 @@
-"""`events import`: a perf recording whose every event is known becomes the same graph as one of ours."""
+# SPDX-License-Identifier: MIT
+"""`events import`: a perf recording whose every event is known becomes the same graph as one of
+ours.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,26 @@ import json
 from pathlib import Path
 
 import pytest
-from harness import flagfinder
+from event_recorder import Recorder
+from harness import flagfinder, live_or_skip, run
 from perf_writer import PerfData
 
 pytestmark = pytest.mark.timeout(120)
 READ, WRITE = 0, 1
 SLEEPS, HARDIRQ = 1, 8
 WAITER, WAKER, CHILD = 100, 200, 101
+TRACEPOINTS = ("sched:sched_switch", "sched:sched_waking", "raw_syscalls:sys_enter", "raw_syscalls:sys_exit")
+# The tracepoints' descriptions are in tracefs, which is not mounted everywhere. $0 and $@ are the
+# command.
+WITH_TRACEFS = 'mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec "$0" "$@"'
+# Of tests/events/programs/wakes.c.
+ROUNDS = 10
 
 
 def recording() -> PerfData:
-    """A waiter reads, first what a waker writes, then what an interrupt brings; then it starts a child."""
+    """A waiter reads, first what a waker writes, then what an interrupt brings; then it starts a
+    child.
+    """
     perf = PerfData()
     perf.comm(0, 0, WAITER, "waiter")
     perf.comm(0, 0, WAKER, "waker")
@@ -36,6 +48,7 @@ def recording() -> PerfData:
     perf.fork(5000, 0, WAITER, CHILD)
     perf.comm(5100, 1, CHILD, "child", is_exec=True)
     perf.lost(6000, 1, 7)
+    perf.mapped(7000, 1, CHILD, build_id_bytes=255)  # a length that can't be
     return perf
 
 
@@ -87,6 +100,31 @@ def test_the_graph_knows_who_woke_whom(tmp_path: Path) -> None:
     results = [vertex["result"] for vertex in vertices if vertex["thread"] == "waiter"]
     assert results == [8, -11, None]
     assert json.loads(flagfinder("graph", "info", "--json", graph).stdout)["lost"] == 7
+
+
+@pytest.mark.parametrize("options", [(), ("-z",)], ids=["plain", "compressed"])
+def test_what_perf_itself_recorded_tells_who_woke_whom(
+    tmp_path: Path, recorder: Recorder, options: tuple[str, ...]
+) -> None:
+    """The threads of a program whose every wait is known, in a recording of the whole machine."""
+    data, events, graph = (tmp_path / name for name in ("perf.data", "run.events", "run.graph"))
+    tracepoints = [word for name in TRACEPOINTS for word in ("-e", name)]
+    target = [recorder.program("wakes"), "eventfd"]
+    perf = ["perf", "record", "-q", "-a", "-m", "16M", *options, *tracepoints]
+    perf += ["-o", str(data), "--", *map(str, target)]
+    ran = run(["unshare", "-m", "sh", "-c", WITH_TRACEFS, *perf], timeout=60)
+    if ran.returncode != 0:
+        live_or_skip(f"perf can't record tracepoints: {ran.stderr}")
+    roles = {role: int(tid) for role, tid in (line.split() for line in ran.stdout.splitlines())}
+    ran = flagfinder("events", "import", "--json", data, "-o", events)
+    assert ran.returncode == 0, ran.stderr
+    assert flagfinder("graph", "build", events, "-o", graph).returncode == 0
+    shown = flagfinder("graph", "query", "--json", graph, "--tid", str(roles["waiter"]), "--limit", "1000")
+    vertices = json.loads(shown.stdout)["vertices"]
+    by_waker = [cause for vertex in vertices for cause in vertex["causes"] if cause["tid"] == roles["waker"]]
+    assert [cause["edge"] for cause in by_waker].count("ipc") >= ROUNDS - 1
+    assert {cause["edge"] for cause in by_waker} <= {"ipc", "exit"}
+    assert any(vertex["ends_in"] == "read" for vertex in vertices)
 
 
 def test_what_has_no_switches_or_is_no_recording_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Requests that a server answers in one wake-up: what it did for each leads back to who asked for it."""
+# SPDX-License-Identifier: MIT
+"""Requests that a server answers in one wake-up: what it did for each leads back to who asked for
+it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,8 @@ def senders(vertex: dict[str, Any]) -> set[int]:
 
 
 def answering(graph: Path, recorded: Recorded, client: str) -> list[dict[str, Any]]:
-    """What the server did, each time that it woke the client with an answer, after which the client sleeps.
+    """What the server did, each time that it woke the client with an answer, after which the client
+    sleeps.
 
     A client whose request is taken out of its socket is woken, too, and goes on waiting.
     """

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`mark`: into recordings that go on, and what `diagnose` makes of it."""
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ def socket_of(recorder: subprocess.Popen[Any]) -> Path:
 
 @pytest.mark.usefixtures("recorder")
 def test_a_mark_chooses_the_moment_to_explain(tmp_path: Path) -> None:
-    """Of two waits the first is marked, which is the shorter one: it ends with the mark, and the other lasts longer."""
+    """Of two waits the first is marked, which is the shorter one: it ends with the mark, and the
+    other lasts longer.
+    """
     script = "import time\nprint('waits', flush=True)\ninput()\ntime.sleep(float(input()))"
     path = tmp_path / "run.events"
     command = [*FLAGFINDER, "events", "record", "-q", "-o", str(path), "--", "/usr/bin/python3", "-c", script]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """`overhead`: its statistics on known numbers, and a program on which the cost is plain."""
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import random
 import pytest
 from harness import flagfinder
 
-from flagfinder.overhead import interval
+from flagfinder.graph.overhead import interval
 
 
 def test_a_difference_is_proven_only_beyond_the_noise() -> None:

@@ -1,4 +1,7 @@
-"""`diagnose` asks where two threads ended waits that went well: the answer decides who is blamed."""
+# SPDX-License-Identifier: MIT
+"""`diagnose` asks where two threads ended waits that went well: the answer decides who is
+blamed.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,9 @@ def test_a_menu_takes_arrow_keys_and_numbers(two: tuple[Path, Recorded], tmp_pat
 
 
 def test_what_came_before_is_compared_too(two: tuple[Path, Recorded], tmp_path: Path) -> None:
-    """So many stretches that are the same were never there before: the order of choices stays one of time."""
+    """So many stretches that are the same were never there before: the order of choices stays one
+    of time.
+    """
     question = first_question(two[0], tmp_path / "answers")
     starts = [choice["start"] for choice in question["choices"]]
     assert starts == sorted(starts, reverse=True)

@@ -1,41 +1,22 @@
-"""`events record` on programs whose wakes are known: who woke whom, from which context; losses; damaged files."""
+# SPDX-License-Identifier: MIT
+"""`events record` on programs whose wakes are known: who woke whom, from which context; losses;
+damaged files.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from event_recorder import Recorded, Recorder
+from event_recorder import Recorder, wakes
 from harness import FLAGFINDER, flagfinder, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 10
-
-_SWITCH = re.compile(r"cpu\d+ switch (\d+) -> \d+ sleeps (\w+)\(")
-_WAKING = re.compile(r"cpu\d+ waking (\d+) by (\d+) (\w+)(?: in (\w+))?")
-
-
-def wakes(recorded: Recorded, tid: int, call: str) -> Iterator[tuple[int, str, str | None]]:
-    """(waker, context, waker's call) of the wake that ended each blocking `call` of the thread.
-
-    What comes before the program is left out: there the recorder holds it back until it is ready.
-    """
-    lines = flagfinder("events", "dump", recorded.path, "--tid", tid, "--limit", 100000).stdout.splitlines()
-    begin = max((number for number, line in enumerate(lines) if f" exec {tid} " in line), default=0)
-    blocked = False
-    for line in lines[begin:]:
-        if (switch := _SWITCH.search(line)) and int(switch[1]) == tid:
-            blocked = switch[2] == call
-        elif (waking := _WAKING.search(line)) and int(waking[1]) == tid:
-            if blocked:
-                yield int(waking[2]), waking[3], waking[4]
-            blocked = False
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""io_uring: a wait in io_uring_enter leads back to who submitted the request, and to who wrote what it read."""
+# SPDX-License-Identifier: MIT
+"""io_uring: a wait in io_uring_enter leads back to who submitted the request, and to who wrote what
+it read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 import pytest
 from event_recorder import Recorded, Recorder
-from harness import flagfinder, run
+from harness import flagfinder, live_or_skip, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 10
@@ -21,7 +24,7 @@ def rings(recorder: Recorder) -> Recorder:
     """Where this kernel lets programs use io_uring."""
     tried = run([recorder.program("rings"), "pipe"], timeout=60)
     if tried.returncode == FORBIDDEN:
-        pytest.skip(f"this kernel forbids io_uring: {tried.stderr.strip()}")
+        live_or_skip(f"this kernel forbids io_uring: {tried.stderr.strip()}")
     assert tried.returncode == 0, tried.stderr
     return recorder
 
@@ -44,7 +47,9 @@ def vertices(graph: Path, *options: str | int) -> list[dict[str, Any]]:
 
 
 def causes_of_waits(graph: Path, tid: int, edge: str) -> list[int | None]:
-    """Threads from which edges of this kind come into what followed the thread's waits in io_uring_enter."""
+    """Threads from which edges of this kind come into what followed the thread's waits in
+    io_uring_enter.
+    """
     after = [now for before, now in pairwise(vertices(graph, "--tid", tid)) if before["ends_in"] == "io_uring_enter"]
     return [cause["tid"] for vertex in after for cause in vertex["causes"] if cause["edge"] == edge]
 

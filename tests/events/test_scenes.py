@@ -1,16 +1,16 @@
-"""Hangs of real programs in small: the true culprit is named. FF_REPEAT=N repeats; the bar is 5 of 5."""
+# SPDX-License-Identifier: MIT
+"""Hangs of real programs in small: the true culprit is named. The bar is 5 of 5."""
 
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 from event_recorder import Recorder
 from harness import flagfinder
+from sizes import REPEAT
 from test_diagnose import HANG, build, diagnosis
 
-REPEAT = int(os.environ.get("FF_REPEAT", "1"))
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(120),

@@ -1,4 +1,7 @@
-"""`events record --size`: the oldest events go, the file stays within its size and readable, and facts survive."""
+# SPDX-License-Identifier: MIT
+"""`events record --size`: the oldest events go, the file stays within its size and readable, and
+facts survive.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from harness import FLAGFINDER, flagfinder, kill_session
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 SIZE = 1 << 20
-# Two calls for each byte, a thread with a name of its own that comes before them, and a file to tell that they began.
+# Two calls for each byte, a thread with a name of its own that comes before them, and a file to
+# tell that they began.
 SCRIPT = """
 import os, sys, threading, time
 def pass_on():
@@ -34,7 +38,9 @@ def disk_bytes(path: Path) -> int:
 
 @pytest.fixture
 def recording(tmp_path: Path, recorder: Recorder) -> Path:  # noqa: ARG001 (it says whether recording is possible)
-    """A recording of more than its size, whose recorder was killed; its size was kept to all the time."""
+    """A recording of more than its size, whose recorder was killed; its size was kept to all the
+    time.
+    """
     path = tmp_path / "always.events"
     options = ["--size", "1M", "--syscalls", "target", "--stacks", "all", "-q"]
     command = [*FLAGFINDER, "events", "record", "-o", path, *options, "--", "/usr/bin/python3", "-c", SCRIPT]

@@ -1,4 +1,7 @@
-"""`events record --threads PATTERN`: only what concerns threads of such names, kept apart in the kernel."""
+# SPDX-License-Identifier: MIT
+"""`events record --threads PATTERN`: only what concerns threads of such names, kept apart in the
+kernel.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Fixtures of the tests of `watch`."""
 
 from __future__ import annotations

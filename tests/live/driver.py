@@ -1,4 +1,7 @@
-"""Drives the real programs: feeds their standard input, holds it open, ends them. All under a recorder or natively."""
+# SPDX-License-Identifier: MIT
+"""Drives the real programs: feeds their standard input, holds it open, ends them. All under a
+recorder or natively.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ def start(command: Sequence[str], cwd: Path, **popen: Any) -> subprocess.Popen[b
 
 
 def finish(process: subprocess.Popen[bytes], seconds: float, end: int | None) -> tuple[int, str]:
-    """Waits for the recorder; after `seconds` the recorded program gets the signal `end`. Exit code and stderr."""
+    """Waits for the recorder; after `seconds` the recorded program gets the signal `end`. Exit code
+    and stderr.
+    """
     try:
         try:
             _, error = process.communicate(timeout=seconds)

@@ -1,4 +1,5 @@
-"""Real programs recorded in both modes and diffed; expect.json beside each holds the truth. FF_REPEAT=N repeats."""
+# SPDX-License-Identifier: MIT
+"""Real programs recorded in both modes and diffed; expect.json beside each holds the truth."""
 
 from __future__ import annotations
 
@@ -14,6 +15,10 @@ from harness import assert_consistent, diff
 SPINNING = ["--stop-when-spinning", "2", "--then", "kill"]
 
 
+# Millions of rounds of many threads: their `diff` takes minutes.
+LONG = ("ck_mcs", "go_atomic")
+
+
 def record_case(source: Path, expect: dict[str, Any], variant: str, work: Path) -> tuple[Path, Path, str]:
     """Builds, records normal and spin; the two traces and what the spin run wrote to stderr."""
     command = truth.build(source, expect, variant, work)
@@ -25,14 +30,15 @@ def record_case(source: Path, expect: dict[str, Any], variant: str, work: Path) 
     env = expect.get("environment", {})
     code, error = driver.fed(normal, command, [], work, expect["normal"], env)
     assert code == 0 or "kill_after" in expect["normal"], f"the normal run ended with {code}: {error}"
-    # A program with a busy thread looks as if it were spinning from its start: its case says how to stop.
+    # A program with a busy thread looks as if it were spinning from its start: its case says how to
+    # stop.
     stop = expect["spin"].get("options", SPINNING)
     _, error = driver.fed(spin, command, stop, work, expect["spin"], env)
     return normal, spin, error
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("source", "variant"), truth.all_cases())
+@pytest.mark.parametrize(("source", "variant"), truth.all_cases(usual=-1, long=LONG))
 def test_true_flag_is_first(source: Path, variant: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
     expect = json.loads((source / "expect.json").read_text())
     normal, spin, error = record_case(source, expect, variant, tmp_path)

@@ -1,7 +1,11 @@
-"""The scripts of ``diff --emit``, run by the debuggers: they stop where the runs part and find a fresh run's flag."""
+# SPDX-License-Identifier: MIT
+"""The scripts of ``diff --emit``, run by the debuggers: they stop where the runs part and find a
+fresh run's flag.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -44,7 +48,9 @@ def value_of(program: Path) -> int:
 
 
 def debug(debugger: str, script: Path, target: list[str | Path]) -> str:
-    """Runs the debugger over the script; ``target`` is a program and its arguments, or ``-p`` and a process."""
+    """Runs the debugger over the script; ``target`` is a program and its arguments, or ``-p`` and a
+    process.
+    """
     attach = target[0] == "-p"
     if debugger == "gdb":
         words = ["gdb", "-q", "-nx", "-batch", *(target if attach else ()), "-x", script]
@@ -104,3 +110,32 @@ def test_runs_that_do_not_part_have_no_script(samples: Path, tracer: None, tmp_p
     done = flagfinder("diff", tmp_path / "one.trace", tmp_path / "two.trace", "--emit", "gdb")
     assert (done.returncode, done.stdout) == (2, "")
     assert "nothing to stop at" in done.stderr
+
+
+@pytest.mark.parametrize("debugger", ["gdb", "lldb"])
+def test_a_script_runs_nothing_that_a_trace_holds(
+    samples: Path,
+    tracer: None,  # noqa: ARG001
+    tmp_path: Path,
+    debugger: str,
+) -> None:
+    ran, program = tmp_path / "ran", tmp_path / "heap\x1b[31mobject"
+    program.write_bytes((samples / "heap_object").read_bytes())
+    program.chmod(0o755)
+    code = f"import os\nos.system('touch {ran}')"
+    attacks = [f"\n{code}\n", f"'''\n{code}\n'''", f'"""\n{code}\n"""', f"\\\n{code}", "\x1b]0;title\x07", "{command}"]
+    record(tmp_path / "normal.trace", [program, "normal", *attacks])
+    stop = ("--stop-when-spinning", "1", "--then", "kill")
+    record(tmp_path / "spin.trace", [program, "spin", *attacks], *stop, kill_after=15)
+    done = flagfinder("diff", tmp_path / "normal.trace", tmp_path / "spin.trace", "--emit", debugger)
+    assert done.returncode == 0, done.stderr
+    ast.parse(done.stdout)
+    assert not set(done.stdout) & {"\x1b", "\x07"}
+    script = tmp_path / "script.py"
+    script.write_text(done.stdout)
+    output = debug(debugger, script, [program, "spin"])
+    assert not ran.exists(), "text of the trace was run"
+    assert "where the runs part" in output, output
+    said = [line for line in output.splitlines() if line.startswith("flagfinder:")]
+    assert any("\\u001b[31mobject" in line for line in said), said
+    assert not any("\x1b" in line for line in said), said

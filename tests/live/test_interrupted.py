@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Ctrl-C in the middle, as a terminal sends it: to the recorder and to its program."""
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What `record --tracer lldb --pid` must never do to its patient: kill it, change a result, leave a trace of itself."""
+# SPDX-License-Identifier: MIT
+"""What `record --tracer lldb --pid` must never do to its patient: kill it, change a result, leave a
+trace of itself.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import subprocess
 import sys
@@ -12,10 +14,12 @@ from pathlib import Path
 
 import pytest
 from harness import ROOT, assert_consistent, flagfinder, kill_session, live_or_skip, run
+from sizes import SOAK, rounds
 
-from flagfinder.trappers.lldb_helper import find_lldb
+from flagfinder.shared.lldb_helper import find_lldb
 
-ROUNDS = int(os.environ.get("FF_ROUNDS", "2"))  # the bar is 100
+ROUNDS = rounds(usual=2, bar=10)
+PARTS = 10 if SOAK else 1  # the bar is 100 rounds: ten parts of ten
 SIGTRAP = 1 << 4  # the kernel takes it out of the mask of a thread that is stepped
 PROGRAMS = ROOT / "tests" / "live" / "programs"
 
@@ -87,7 +91,8 @@ def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Patient]
         kill_session(patient.process)
 
 
-def test_rounds_leave_no_trace(patient: Patient, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_rounds_leave_no_trace(patient: Patient, part: int, tmp_path: Path) -> None:  # noqa: ARG001
     patient.gets_on()
     before = patient.state()
     for _ in range(ROUNDS):

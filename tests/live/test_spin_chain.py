@@ -1,14 +1,14 @@
+# SPDX-License-Identifier: MIT
 """`flagfinder spin` on threads that wait for each other."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from harness import flagfinder, run
+from harness import flagfinder, run, wait_until
 
 _CHAIN = """
 #include <pthread.h>
@@ -26,6 +26,11 @@ int main(void)
 """
 
 
+def calls(pid: int) -> list[str]:
+    """The system calls that the threads are in: 202 is futex, 230 clock_nanosleep."""
+    return [(task / "syscall").read_text().split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
+
+
 @pytest.mark.live
 def test_a_chain_of_waits_is_told_from_its_end(tmp_path: Path) -> None:
     source, program = tmp_path / "chain.c", tmp_path / "chain"
@@ -33,7 +38,7 @@ def test_a_chain_of_waits_is_told_from_its_end(tmp_path: Path) -> None:
     assert run(["gcc", "-O1", "-pthread", source, "-o", program], timeout=60).returncode == 0
     process = subprocess.Popen([program])
     try:
-        time.sleep(3)
+        wait_until(process, lambda: sorted(calls(process.pid)) == ["202", "202", "230"])
         report = json.loads(flagfinder("spin", "--json", str(process.pid), timeout=60).stdout)
     finally:
         process.kill()

@@ -1,4 +1,7 @@
-"""`flagfinder spin` on Python programs: which code waits, and what ends it, in the program's own words."""
+# SPDX-License-Identifier: MIT
+"""`flagfinder spin` on Python programs: which code waits, and what ends it, in the program's own
+words.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import flagfinder, kill_session, live_or_skip, run
+from harness import flagfinder, kill_session, live_or_skip, need_python_3_11, run
 
 PYTHON = "/usr/bin/python3"
 
@@ -79,7 +82,9 @@ def running(command: list[str | Path], **options: Any) -> Iterator[subprocess.Po
 
 
 def spin(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
-    """The threads. The exit code says whether one of them has an answer: a flag, or a loop with a confidence."""
+    """The threads. The exit code says whether one of them has an answer: a flag, or a loop with a
+    confidence.
+    """
     ran = flagfinder("spin", "--json", str(process.pid), timeout=90)
     threads = json.loads(ran.stdout)["threads"]
     loops = [thread["python"]["loop"] for thread in threads if thread["python"] and thread["python"]["loop"]]
@@ -130,10 +135,10 @@ def test_the_object_is_named_with_its_address(tmp_path: Path) -> None:
 @pytest.mark.live
 @pytest.mark.parametrize("name", ["sleep(0)", "sleep(0.01)", "busy", "break", "counted"])
 def test_the_word_behind_an_attribute(name: str, tmp_path: Path) -> None:
-    """CPython 3.11 keeps an object's attributes in an array, to which a pointer four words before the object leads."""
-    version = run([PYTHON, "-V"], timeout=10).stdout.strip()
-    if not version.startswith("Python 3.11."):
-        pytest.skip(f"the address is told for 3.11 only, and {PYTHON} is {version}")
+    """CPython 3.11 keeps an object's attributes in an array, to which a pointer four words before
+    the object leads.
+    """
+    need_python_3_11(PYTHON)
     told_first = (
         "import ctypes\n"
         "slot = ctypes.cast(id(job) - 32, ctypes.POINTER(ctypes.c_void_p))[0]\n"
@@ -187,7 +192,9 @@ def test_a_blocked_thread_has_its_stack(body: str, when: str | None, tmp_path: P
 
 @pytest.mark.live
 def test_a_loop_that_is_entered_anew_is_not_where_it_waits(tmp_path: Path) -> None:
-    """`wait` of multiprocessing loops until its time is over; who calls it again and again is the one that waits."""
+    """`wait` of multiprocessing loops until its time is over; who calls it again and again is the
+    one that waits.
+    """
     script = tmp_path / "program.py"
     body = "q = multiprocessing.Queue()\nwhile True:\n    try:\n        q.get(timeout=0.001)\n        break\n"
     script.write_text("import multiprocessing\n" + program(body + "    except queue.Empty: pass"))
@@ -264,7 +271,9 @@ def test_source_that_is_not_the_program(change: str, tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_all_interpreters(tmp_path: Path) -> None:
-    """Those of pyenv, where it is installed, and a virtual environment's; each waits in a second thread."""
+    """Those of pyenv, where it is installed, and a virtual environment's; each waits in a second
+    thread.
+    """
     script = tmp_path / "program.py"
     script.write_text(
         program(WAITS["sleep(0)"][0]).replace("wait(Job())", "threading.Thread(target=wait, args=[Job()]).start()")
@@ -284,7 +293,7 @@ def test_all_interpreters(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_another_users_program(tmp_path: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root starts programs as somebody else")
+        live_or_skip("only root starts programs as somebody else")
     script = tmp_path / "program.py"
     script.write_text(program(WAITS["sleep(0)"][0]))
     with script.open() as source, running([PYTHON, "-c", source.read()], user=65534, group=65534, cwd="/") as process:
@@ -335,7 +344,7 @@ def test_without_py_spy_one_line_says_so(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(program("threading.Event().wait()"))
     hidden = (
-        "import sys, flagfinder.cli, flagfinder.interpreters.py_spy as spy\n"
+        "import sys, flagfinder.cli, flagfinder.live.interpreters.py_spy as spy\n"
         "def none(): raise spy.UnreadableError('py-spy is not installed (`pip install py-spy`)')\n"
         "spy.find_py_spy = none\nsys.exit(flagfinder.cli.entry())"
     )

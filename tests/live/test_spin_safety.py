@@ -1,4 +1,7 @@
-"""What `flagfinder spin` must never do to its patient: kill it, lose its signals, change a result, hang on it."""
+# SPDX-License-Identifier: MIT
+"""What `flagfinder spin` must never do to its patient: kill it, lose its signals, change a result,
+hang on it.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, flagfinder, kill_session, run
+from harness import FLAGFINDER, flagfinder, kill_session, live_or_skip, run
+from sizes import rounds
 
 import flagfinder as api
 
-ROUNDS = int(os.environ.get("FF_ROUNDS", "40"))  # the bar is 200
-KILLS = int(os.environ.get("FF_KILLS", "15"))  # the bar is 50
+ROUNDS = rounds(usual=15, bar=200)
+KILLS = rounds(usual=5, bar=50)
 
 PROGRAM = r"""
 #include <poll.h>
@@ -198,7 +202,9 @@ def test_rounds_leave_no_trace(patient: Patient) -> None:
 
 
 def look_ten_times(source: str, folder: Path, *flags: str) -> None:
-    """The program counts what goes wrong with it; when it is asked to end, it exits with 0 if nothing did."""
+    """The program counts what goes wrong with it; when it is asked to end, it exits with 0 if
+    nothing did.
+    """
     built = folder / "patient"
     compiled = run(
         ["cc", "-O1", "-pthread", *flags, Path(__file__).with_name("programs") / source, "-o", built], timeout=60
@@ -306,8 +312,9 @@ def test_refusals_have_four_parts() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 def test_without_permission_the_missing_capability_is_named(patient: Patient) -> None:
+    if os.geteuid() != 0:
+        live_or_skip("only root can become somebody else")
     # Everything is imported before the user changes, who may not be able to read the installation.
     script = (
         "import os, sys, flagfinder.cli as cli; cli.build_parser(); os.setuid(65534); sys.exit(cli.main(sys.argv[1:]))"

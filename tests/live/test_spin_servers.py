@@ -1,4 +1,7 @@
-"""`flagfinder spin` on programs that are busy because they have work: it must name no flag, and they must go on."""
+# SPDX-License-Identifier: MIT
+"""`flagfinder spin` on programs that are busy because they have work: it must name no flag, and
+they must go on.
+"""
 
 from __future__ import annotations
 

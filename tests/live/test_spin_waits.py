@@ -1,15 +1,17 @@
-"""`flagfinder spin` on waits found in the field: what is checked in passing is not what is waited for."""
+# SPDX-License-Identifier: MIT
+"""`flagfinder spin` on waits found in the field: what is checked in passing is not what is waited
+for.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from harness import announced_flags, flagfinder, kill_session, run
+from harness import announced_flags, assert_found, flagfinder, kill_session, run, wait_for_rounds, wait_until
 
 SOURCE = Path(__file__).parent / "programs" / "waits.cpp"
 CALLS = {"status_file": "read", "unsent": "ioctl", "seldom": "kill"}
@@ -48,14 +50,10 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
     with error.open("wb") as stderr:
         process = subprocess.Popen([program, name, tmp_path / "status"], stderr=stderr, start_new_session=True)
     try:
-        while "FLAG" not in error.read_text():
-            assert process.poll() is None
-            time.sleep(0.05)
-        time.sleep(0.5)
-        # Who looks once a second is to be seen often enough without being asked to.
-        budget = [] if name == "seldom" else ["--budget", "10"]
-        ran = flagfinder("spin", "--json", *budget, str(process.pid), timeout=90)
-        assert ran.returncode == 0, ran.stderr + ran.stdout
+        wait_until(process, lambda: "FLAG" in error.read_text())
+        wait_for_rounds(process, 3 if name == "seldom" else 50)
+        ran = flagfinder("spin", "--json", str(process.pid), timeout=90)
+        assert_found(ran)
         assert process.poll() is None, "the program did not survive"
     finally:
         kill_session(process)
@@ -67,17 +65,23 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
     address, size = announced_flags(error.read_text())[0]
     assert (int(flags[0]["address"]["spin"], 16), flags[0]["size"]) == (address, size), named
     if name == "map_value":
-        # No later element of what the pointer is known to point to: a node's head has none behind it.
+        # No later element of what the pointer is known to point to: a node's head has none behind
+        # it.
         assert not re.search(r"\[[1-9]\d*\][.\[]", flags[0]["name"]), named
     if name == "handed_out":
-        # Where the C library alone has debug information, its allocator's variables are no names for the object.
+        # Where the C library alone has debug information, its allocator's variables are no names
+        # for the object.
         assert flags[0]["access_path"] is None, named
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("language", ["sh", "perl"])
-def test_script_that_waits_for_a_file(language: str, tmp_path: Path) -> None:
-    """What decides is data of the interpreter; that one question is answered in the same way each time tells."""
+@pytest.mark.parametrize(
+    ("language", "options"), [("sh", []), ("sh", ["--budget", "10"]), ("perl", [])], ids=["sh", "sh-budget", "perl"]
+)
+def test_script_that_waits_for_a_file(language: str, options: list[str], tmp_path: Path) -> None:
+    """What decides is data of the interpreter; that one question is answered in the same way each
+    time tells.
+    """
     awaited, begun = tmp_path / "awaited", tmp_path / "begun"
     script = {
         "sh": ["sh", "-c", f": > '{begun}'; until [ -e '{awaited}' ]; do :; done"],
@@ -85,11 +89,9 @@ def test_script_that_waits_for_a_file(language: str, tmp_path: Path) -> None:
     }
     process = subprocess.Popen(script[language], stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        while not begun.exists():
-            assert process.poll() is None
-            time.sleep(0.05)
-        ran = flagfinder("spin", "--json", "--budget", "10", str(process.pid), timeout=90)
-        assert ran.returncode == 0, ran.stderr + ran.stdout
+        wait_until(process, begun.exists)
+        ran = flagfinder("spin", "--json", *options, str(process.pid), timeout=90)
+        assert_found(ran)
         awaited.touch()
         assert process.wait(timeout=60) == 0
     finally:

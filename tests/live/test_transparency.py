@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Real programs give the same result traced as untraced, at both levels."""
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from pathlib import Path
 
 import pytest
 from harness import assert_consistent, live_or_skip, record, run
+from sizes import SOAK
 
 pytestmark = pytest.mark.live
 LEVELS = pytest.mark.parametrize("level", ["flow", "values"])
+# CPython's tests take up to minutes each under a tracer; of each level one module is in
+# `make test`.
+USUAL = {("test_queue", "values"), ("test_signal", "flow")}
 PYTHON_TESTS = ["test_mmap", "test_queue", "test_threading", "test_signal", "test_subprocess", "test_socket"]
 
 
@@ -28,7 +33,9 @@ def python_with_tests() -> str:
 
 
 def verdicts(output: str) -> dict[str, str]:
-    """test -> outcome, from `python -m test -v`. A docstring and what a test prints take lines of their own."""
+    """test -> outcome, from `python -m test -v`. A docstring and what a test prints take lines of
+    their own.
+    """
     test = r"^(test\w+ \([\w.]+\))\n?(?!test\w+ \().*? \.\.\. (?:.*\n)??(ok|FAIL|ERROR|skipped)"
     return dict(re.findall(test, output, re.M))
 
@@ -40,7 +47,9 @@ def failures(output: str) -> str:
 
 
 def cpython_command(module: str) -> list[str]:
-    """Without what hangs untraced too: AF_VSOCK's loopback, where there is the device and no host that answers."""
+    """Without what hangs untraced too: AF_VSOCK's loopback, where there is the device and no host
+    that answers.
+    """
     return [python_with_tests(), "-m", "test", "-v", "--timeout", "300", "-i", "*VSOCK*", module]
 
 
@@ -49,7 +58,9 @@ background = ThreadPoolExecutor(1)
 
 @functools.cache
 def untraced(module: str) -> Future[subprocess.CompletedProcess[str]]:
-    """A module's run without the tracer: one at a time, mostly asleep, so beside another module's recording."""
+    """A module's run without the tracer: one at a time, mostly asleep, so beside another module's
+    recording.
+    """
 
     def run_in_folder() -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryDirectory() as folder:
@@ -58,13 +69,20 @@ def untraced(module: str) -> Future[subprocess.CompletedProcess[str]]:
     return background.submit(run_in_folder)
 
 
-@pytest.mark.timeout(1800)
-@LEVELS
-@pytest.mark.parametrize("module", PYTHON_TESTS)
+@pytest.mark.timeout(1800 if SOAK else 600)
+@pytest.mark.parametrize(
+    ("module", "level"),
+    [
+        pytest.param(module, level, marks=() if (module, level) in USUAL else pytest.mark.soak)
+        for module in PYTHON_TESTS
+        for level in ("flow", "values")
+    ],
+)
 def test_cpython_tests(module: str, level: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
     plain = untraced(module).result()
-    for following in PYTHON_TESTS[PYTHON_TESTS.index(module) + 1 :][:1]:
-        untraced(following)
+    if SOAK:
+        for following in PYTHON_TESTS[PYTHON_TESTS.index(module) + 1 :][:1]:
+            untraced(following)
     traced = record(tmp_path / "t.trace", cpython_command(module), "--level", level, timeout=1500, cwd=tmp_path)
     assert_consistent(tmp_path / "t.trace")
     (tmp_path / "t.trace").unlink()

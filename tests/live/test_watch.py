@@ -1,4 +1,6 @@
-"""`watch` on real processes, with real breakpoints. Needs root (or CAP_BPF and CAP_PERFMON), and lldb.
+# SPDX-License-Identifier: MIT
+"""`watch` on real processes, with real breakpoints. Needs root (or CAP_BPF and CAP_PERFMON), and
+lldb.
 
 What all backends can is tested with all; `test_watch_backends.py` has what they do to the process.
 """
@@ -30,6 +32,8 @@ from watching import (
 )
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+RING_BYTES = 64 << 20  # `hits` in bpf/watch.bpf.c
+RECORD_BYTES = 1024  # struct ff_watch_hit is smaller
 
 
 @pytest.mark.parametrize(("backend", "writes"), [("perf", 200), ("perf", 20_000), ("lldb", 50)])
@@ -51,8 +55,8 @@ def test_every_planted_write_is_seen_or_counted(writers: Path, backend: str, wri
         assert numbers == sorted(set(numbers)), "one thread's writes come once and in order"
     if end["lost"]["total"] == 0:
         assert all(numbers == list(range(1, writes + 1)) for numbers in seen.values())
-    if writes < 20_000:
-        assert end["lost"]["total"] == 0
+    # What fits into the ring is never lost, even if nobody empties it meanwhile.
+    assert end["events"] >= min(threads * writes, RING_BYTES // RECORD_BYTES)
 
 
 @pytest.mark.parametrize("reads", [[], ["--reads"]], ids=["writes", "reads"])
@@ -342,7 +346,7 @@ def test_two_capabilities_are_enough(writers: Path) -> None:
         while process.stdout.readline() != "ready 1\n":
             assert process.poll() is None
         watcher = subprocess.Popen(
-            [*limit, *FLAGFINDER, "watch", str(process.pid), "writers", "word32", "--json", "--until", "2"],
+            [*limit, *FLAGFINDER, "watch", str(process.pid), "writers", "word32", "--json-lines", "--until", "2"],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -460,7 +464,7 @@ def test_the_output_file_is_whole(writers: Path, tmp_path: Path) -> None:
 def test_the_package_does_the_same(writers: Path) -> None:
     code = """
 import json, sys
-from flagfinder.watch import Watch, WatchRequest, symbol_word
+from flagfinder.watch.watch import Watch, WatchRequest, symbol_word
 with Watch(int(sys.argv[1]), WatchRequest([symbol_word("writers", "word8")], until="2")) as watch:
     print("ready", flush=True)
     values = [json.loads(line)["value"] for lines in watch.batches(60) for line in lines]

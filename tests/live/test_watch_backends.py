@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What a debugger as the backend does to the process: nothing that stays."""
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def test_without_bpf_lldb_takes_over_and_it_is_said(writers: Path, tmp_path: Pat
     with target(writers, "sizes") as running:
         running.go()
         done = run(
-            [*FLAGFINDER, "watch", str(running.pid), "writers", "word32", "--json", "--duration", "0.2"],
+            [*FLAGFINDER, "watch", str(running.pid), "writers", "word32", "--json-lines", "--duration", "0.2"],
             timeout=60,
             env={"FF_CACHE_DIR": str(tmp_path), "FF_CLANG": "/nonexistent/clang"},
         )
@@ -108,7 +109,7 @@ def test_what_a_debugger_can_t_do_is_said(writers: Path, debugger: str) -> None:
 
 def test_it_is_a_command_inside_lldb(writers: Path) -> None:
     asked = run(
-        [sys.executable, "-P", "-c", "from flagfinder.trappers.lldb_helper import *; print(find_lldb())"], timeout=60
+        [sys.executable, "-P", "-c", "from flagfinder.shared.lldb_helper import *; print(find_lldb())"], timeout=60
     )
     lldb = asked.stdout.strip()
     if shutil.which(lldb) is None:
@@ -116,13 +117,13 @@ def test_it_is_a_command_inside_lldb(writers: Path) -> None:
     asked = run(
         [
             *(sys.executable, "-P", "-c"),
-            "from flagfinder.trappers import shipped; print(shipped('lldb_scripts', 'flagfinder_lldb.py'))",
+            "from flagfinder.shared.places import shipped; print(shipped('lldb_scripts', 'flagfinder_lldb.py'))",
         ],
         timeout=60,
     )
     commands = [
         f"command script import {asked.stdout.strip()}",
-        "flagfinder watch writers word32 --json --until 2",
+        "flagfinder watch writers word32 --json-lines --until 2",
         "flagfinder watch writers nope",
         "detach",
     ]

@@ -1,27 +1,31 @@
+# SPDX-License-Identifier: MIT
 """What a case says of its flag (`expect.json`), checked on a flag that `diff` or `spin` names."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 from harness import announced_flags, leaves, live_or_skip, run
+from sizes import param
 
 CASES = Path(__file__).parent / "cases"
-REPEAT = int(os.environ.get("FF_REPEAT", "1"))
 
 
-def all_cases() -> list[Any]:
-    """Folder and variant of each case; FF_REPEAT=N repeats."""
+def all_cases(usual: int, long: tuple[str, ...] = ()) -> list[Any]:
+    """Folder and variant of each case. Of its variants the one of index `usual` is in `make test`,
+    but for the cases that take `long`.
+    """
     found = []
     for path in sorted(CASES.glob("*/expect.json")):
-        for variant in ["plain", *json.loads(path.read_text()).get("variants", {})]:
-            found += [pytest.param(path.parent, variant, id=f"{path.parent.name}-{variant}-{n}") for n in range(REPEAT)]
+        variants = ["plain", *json.loads(path.read_text()).get("variants", {})]
+        for variant in variants:
+            name = f"{path.parent.name}-{variant}"
+            is_usual = variant == variants[usual] and path.parent.name not in long
+            found += param(path.parent, variant, name=name, usual=is_usual)
     return found
 
 
@@ -59,12 +63,14 @@ def assert_true_flag(flags: list[dict[str, Any]], truth: dict[str, Any], error: 
     if "size" in truth:
         assert flag["size"] == truth["size"], named
     if truth.get("announced"):
-        # The program printed where the word it waits for lies; the last line is that of the wait that hangs.
+        # The program printed where the word it waits for lies; the last line is that of the wait
+        # that hangs.
         assert (int(flag["address"]["spin"], 16), flag["size"]) == announced_flags(error)[-1], named
     if "name" in truth:
         assert flag["name"].startswith(truth["name"]), named
     if "address_of" in truth:
-        # A fixed-address program (Go) has its link-time address; offsets are relative to where the module begins.
+        # A fixed-address program (Go) has its link-time address; offsets are relative to where the
+        # module begins.
         assert int(flag["offset"], 16) == symbol_offset(truth["address_in"], truth["address_of"], work), named
     if "module" in truth:
         assert Path(flag["module"]).name == truth["module"]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Watches a running program from outside: the program, the command, and what they print.
 
 The program `programs/writers.c` makes known accesses once it gets a line on its stdin.
@@ -11,7 +12,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,11 @@ def target(program: Path, *words: str) -> Iterator[Target]:
 
 
 class Watcher:
-    """A running `flagfinder watch --json`, from its header on."""
+    """A running `flagfinder watch --json-lines`, from its header on."""
 
-    def __init__(self, pid: int, *words: str | Path) -> None:
+    def __init__(self, pid: int, *words: str | Path, under: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            [*FLAGFINDER, "watch", str(pid), *map(str, words), "--json"],
+            [*under, *FLAGFINDER, "watch", str(pid), *map(str, words), "--json-lines"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -107,8 +108,9 @@ class Watcher:
 
 
 @contextlib.contextmanager
-def watching(pid: int, *words: str | Path) -> Iterator[Watcher]:
-    started = Watcher(pid, *words)
+def watching(pid: int, *words: str | Path, under: Sequence[str] = ()) -> Iterator[Watcher]:
+    """`under`: the beginning of a command that runs the rest as another user or elsewhere."""
+    started = Watcher(pid, *words, under=under)
     try:
         yield started
     finally:
@@ -144,7 +146,9 @@ def callers(event: dict[str, Any]) -> list[str]:
 
 
 def debug_registers(pid: int) -> list[int]:
-    """dr0..dr3 and dr7 of a thread, by ptrace. Breakpoints of perf events don't show here; those of ptrace would."""
+    """dr0..dr3 and dr7 of a thread, by ptrace. Breakpoints of perf events don't show here; those of
+    ptrace would.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
     libc.ptrace.restype = ctypes.c_long

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A built tracer and small programs to run under it."""
 
 from __future__ import annotations
@@ -5,12 +6,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from harness import live_or_skip
 
-from flagfinder.tracer_build import ensure_tracer
+from flagfinder.record.tracer_build import ensure_tracer
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -21,6 +23,15 @@ def tracer_dir(tracer: None) -> Path:  # noqa: ARG001  skips without a tracer
     if directory := os.environ.get("FF_TRACER_DIR"):
         return Path(directory)
     return ensure_tracer(print).directory
+
+
+@pytest.fixture(scope="session")
+def frida() -> None:
+    """Frida is installed, which is an extra; else the test skips, or fails under
+    FF_REQUIRE_LIVE=1.
+    """
+    if find_spec("frida") is None:
+        live_or_skip("frida is not installed")
 
 
 @pytest.fixture(scope="session")

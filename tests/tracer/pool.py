@@ -1,6 +1,9 @@
-"""Runs a program under the tracer with a pool big enough that nobody has to drain it, and reads the pool.
+# SPDX-License-Identifier: MIT
+"""Runs a program under the tracer with a pool big enough that nobody has to drain it, and reads the
+pool.
 
-A second reader of ``include/ff_protocol.h``, on purpose without the engine: these tests are the tracer's.
+A second reader of ``include/ff_protocol.h``, on purpose without the engine: these tests are the
+tracer's.
 """
 
 from __future__ import annotations
@@ -92,7 +95,7 @@ class Pool:
         self.data = -(-(DESCRIPTORS + 256 * chunks) // 4096) * 4096
         os.truncate(handle, self.data + chunks * CHUNK)
         header = _HEADER.pack(
-            0x314D4853454C4646, 1, chunks, CHUNK, int(level == "values"), DESCRIPTORS, self.data,
+            0x314D4853454C4646, 2, chunks, CHUNK, int(level == "values"), DESCRIPTORS, self.data,
             0, 0, os.getpid(), 0, chunks, 0, 0, 0, 0,
         )  # fmt: skip
         os.pwrite(handle, header, 0)

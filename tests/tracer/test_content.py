@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: MIT
 """What the tracer writes is what the program did."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import pool as p
 import pytest
+from harness import live_or_skip, record
 from pool import Pool, Process, launch, trace
 
 Program = Callable[..., Path]
@@ -162,6 +165,31 @@ def test_forked_child_has_its_own_streams(tracer_dir: Path, program: Program) ->
     (tid,) = child.flow
     assert child.path_blocks(tid), "the child's blocks are described in its own META"
     assert len(child.all_events(p.SYSCALL_ENTER)) >= 1
+
+
+def test_children_that_cannot_be_traced_run_with_their_rights_and_are_named(tmp_path: Path, tracer: None) -> None:  # noqa: ARG001
+    """A set-user-ID program, and one of 32 bits that exits with 7."""
+    if os.geteuid() != 0:
+        live_or_skip("only root can make a set-user-ID program of another user")
+    tmp_path.chmod(0o755)
+    code = bytes.fromhex("b801000000bb07000000cd80")
+    head = struct.pack(
+        "<16sHHIIIIIHHHHHH", b"\x7fELF\1\1\1", 2, 3, 1, 0x8048054, 52, 0, 0, 52, 32, 1, 0, 0, 0
+    )  # fmt: skip
+    size = 84 + len(code)
+    narrow, other = tmp_path / "narrow", tmp_path / "id"
+    narrow.write_bytes(head + struct.pack("<8I", 1, 0, 0x8048000, 0x8048000, size, size, 5, 4096) + code)
+    narrow.chmod(0o755)
+    shutil.copy(shutil.which("id") or "id", other)
+    os.chown(other, 65534, 65534)
+    other.chmod(0o4755)
+    command = ["sh", "-c", f"{narrow}; echo $?; {other} -u; true"]
+    alone = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    recorded = record(tmp_path / "trace", command)
+    assert recorded.stdout == alone, recorded.stderr
+    for program in (narrow, other):
+        assert f"{program} is not recorded: it " in recorded.stderr
+    assert "nothing lost" not in recorded.stderr
 
 
 def test_child_alone_is_not_recorded(tracer_dir: Path, program: Program) -> None:

@@ -1,4 +1,6 @@
-"""Three tracers, one deterministic program: what each of them records of it is the same, and so is the flag.
+# SPDX-License-Identifier: MIT
+"""Three tracers, one deterministic program: what each of them records of it is the same, and so is
+the flag.
 
 The lldb tracer records a part only; of the others' recordings the same part is compared.
 """
@@ -13,9 +15,9 @@ import pytest
 from harness import announced_flags, assert_consistent, diff, live_or_skip, own_blocks, record
 
 import flagfinder as ff
-from flagfinder.trappers.lldb_helper import find_lldb
+from flagfinder.shared.lldb_helper import find_lldb
 
-pytest.importorskip("frida", reason="the frida tracer is an extra")
+pytestmark = pytest.mark.usefixtures("frida")
 
 TRACERS = ("dynamorio", "frida", "lldb")
 GETPPID = 110  # the only one that waits.c makes while it works

@@ -1,6 +1,8 @@
+# SPDX-License-Identifier: MIT
 """The Frida tracer: what it records is what DynamoRIO records, and the program does not notice.
 
-``TRACERS`` are compared with one another; another tracer of the same protocol is one more name there.
+``TRACERS`` are compared with one another; another tracer of the same protocol is one more name
+there.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from harness import (
 )
 
 import flagfinder as ff
-from flagfinder import stalker
-from flagfinder.errors import UnavailableError
+from flagfinder.record import stalker
+from flagfinder.shared.errors import UnavailableError
 
-pytest.importorskip("frida", reason="the frida tracer is an extra")
+pytestmark = pytest.mark.usefixtures("frida")
 
 TRACERS = ("dynamorio", "frida")
 
@@ -49,7 +51,9 @@ def test_flags_of_samples(samples: Path, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.live
 def test_tracers_agree(tracer: None, program: Callable[..., Path], tmp_path: Path) -> None:  # noqa: ARG001
-    """One deterministic program: the same blocks and calls; each one's normal run shows the flag of each one's spin."""
+    """One deterministic program: the same blocks and calls; each one's normal run shows the flag of
+    each one's spin.
+    """
     waits = program("waits.c")
     plain, normal, spin = {}, {}, {}
     for name in TRACERS:
@@ -62,7 +66,8 @@ def test_tracers_agree(tracer: None, program: Callable[..., Path], tmp_path: Pat
         for recording in (plain[name], normal[name], spin[name]):
             assert_consistent(recording.trace)
     blocks = [own_blocks(plain[name].trace, waits) for name in TRACERS]
-    # Frida's agent takes the threads out of Stalker when the program calls exit: destructors are not recorded.
+    # Frida's agent takes the threads out of Stalker when the program calls exit: destructors are
+    # not recorded.
     shortest = min(len(one) for one in blocks)
     assert shortest > 1000
     assert max(len(one) for one in blocks) - shortest < 20
@@ -91,7 +96,9 @@ def own_calls(trace: Path) -> list[tuple[int, int]]:
 
 @pytest.mark.live
 def test_target_sees_what_it_sees_untraced(program: Callable[..., Path], tmp_path: Path) -> None:
-    """Operands relative to rip beside implied registers, of which Gum's own rewriting takes one (rdx of `idiv`)."""
+    """Operands relative to rip beside implied registers, of which Gum's own rewriting takes one
+    (rdx of `idiv`).
+    """
     operands = program("rip_operands.c")
     untraced = run([operands], timeout=30)
     for level in ("flow", "values"):
@@ -101,7 +108,9 @@ def test_target_sees_what_it_sees_untraced(program: Callable[..., Path], tmp_pat
 
 @pytest.mark.live
 def test_every_thread_is_recorded(program: Callable[..., Path], tmp_path: Path) -> None:
-    """Also those that start while another one is being followed: what Gum does to one took its stop from the next."""
+    """Also those that start while another one is being followed: what Gum does to one took its stop
+    from the next.
+    """
     trace = tmp_path / "crowd.trace"
     assert by_frida(trace, [program("crowd.c")]).exit_code == 0
     threads = ff.open_trace(trace).threads

@@ -1,4 +1,7 @@
-"""The lldb tracer: one thread stepped through a part of a run, into the same container as the others'."""
+# SPDX-License-Identifier: MIT
+"""The lldb tracer: one thread stepped through a part of a run, into the same container as the
+others'.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ from harness import (
 )
 from under_lldb import PATIENCE, need_lldb, running, ticks
 
-from flagfinder.trappers import shipped
-from flagfinder.trappers.lldb_helper import find_lldb
+from flagfinder.shared.lldb_helper import find_lldb
+from flagfinder.shared.places import shipped
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(500)]
 
@@ -140,7 +143,9 @@ def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path, n
 
 
 def test_commands_inside_lldb(program: Callable[..., Path], tmp_path: Path) -> None:
-    """A process stopped at a breakpoint is recorded from there on; errors are errors of lldb's command."""
+    """A process stopped at a breakpoint is recorded from there on; errors are errors of lldb's
+    command.
+    """
     waits, normal, spin = program("waits.c", "-Wl,-z,now"), tmp_path / "normal.trace", tmp_path / "spin.trace"
     by_lldb(normal, [waits, "normal"], "--from-break", "wait_for_it")
     ask = "r = lldb.SBCommandReturnObject(); lldb.debugger.GetCommandInterpreter().HandleCommand('{}', r)"

@@ -1,4 +1,7 @@
-"""What stops a thread while lldb steps it: signals, breakpoints, the end of the program, a wish to end."""
+# SPDX-License-Identifier: MIT
+"""What stops a thread while lldb steps it: signals, breakpoints, the end of the program, a wish to
+end.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from harness import FLAGFINDER, assert_consistent, own_blocks, run
 from under_lldb import PATIENCE, need_lldb, running, until
 
 import flagfinder as ff
-from flagfinder.trappers import shipped
-from flagfinder.trappers.lldb_helper import find_lldb
+from flagfinder.shared.lldb_helper import find_lldb
+from flagfinder.shared.places import shipped
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
 
@@ -85,8 +88,8 @@ def test_a_recording_ends_in_the_middle(program: Callable[..., Path], tmp_path: 
 
 
 def test_breakpoints_and_interruptions_leave_nothing_behind(program: Callable[..., Path], tmp_path: Path) -> None:
-    """A breakpoint in what is stepped, and wishes of others to stop, end no recording; behind it the program runs up to
-    the breakpoint.
+    """A breakpoint in what is stepped, and wishes of others to stop, end no recording; behind it
+    the program runs up to the breakpoint.
     """
     waits, trace = program("waits.c", "-Wl,-z,now"), tmp_path / "t.trace"
     ask = "r = lldb.SBCommandReturnObject(); lldb.debugger.GetCommandInterpreter().HandleCommand('{}', r)"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """When `record --stop-when-spinning` ends a recording."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """A traced program sees what it would see untraced."""
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "what"),
     [
-        *(("signals.c", what) for what in ("timers", "woken", "interrupted", "undisturbed", "ignored", "newborn")),
+        *(
+            ("signals.c", what)
+            for what in ("timers", "woken", "interrupted", "undisturbed", "ignored", "newborn", "pending")
+        ),
         *(("edges.c", what) for what in ("returned", "forks", "closed", "prefetched")),
     ],
 )

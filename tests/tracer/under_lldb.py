@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Programs that are busy by themselves, for lldb to attach to."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from harness import live_or_skip
 
-from flagfinder.trappers.lldb_helper import find_lldb
+from flagfinder.shared.lldb_helper import find_lldb
 
 PATIENCE = 60
 
@@ -37,7 +38,9 @@ def ticks(process: subprocess.Popen[bytes]) -> int:
 
 @contextmanager
 def running(*command: str | Path, log: Path = Path(os.devnull)) -> Iterator[subprocess.Popen[bytes]]:
-    """The program, its thread in the loop: nothing but that takes so long. ``log`` gets what it writes to stderr."""
+    """The program, its thread in the loop: nothing but that takes so long. ``log`` gets what it
+    writes to stderr.
+    """
     with log.open("wb") as out:
         process = subprocess.Popen(command, stderr=out, stdin=subprocess.DEVNULL)
     try:

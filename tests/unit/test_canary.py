@@ -1,18 +1,23 @@
+# SPDX-License-Identifier: MIT
 """A tracer is refused when the check program sees anything but what it sees untraced."""
 
 from __future__ import annotations
 
+import os
+import pwd
+import stat
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from harness import live_or_skip
 
-from flagfinder import canary
-from flagfinder.errors import UnavailableError
-from flagfinder.recorder import RecordOptions
-from flagfinder.tracer_build import Tracer
+from flagfinder.record import canary
+from flagfinder.record.recorder import RecordOptions
+from flagfinder.record.tracer_build import Tracer
+from flagfinder.shared.errors import UnavailableError
 
 PROGRAM = '#!/bin/sh\nprintf "strings ok\\n${FF_BROKEN:-zmm ok}\\n" >"$1"\n'
 
@@ -74,3 +79,44 @@ def test_differences_are_told(tracer: Tracer, monkeypatch: pytest.MonkeyPatch, f
             canary.check_canary(tracer, lambda _line: None)
         assert word in caught.value.found
         assert caught.value.fix and caught.value.still_works
+
+
+@pytest.fixture
+def under_sudo(tracer: Tracer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `sudo` by nobody."""
+    if os.geteuid() != 0:
+        live_or_skip("root only can hand a folder to another user")
+    monkeypatch.setenv("SUDO_UID", str(pwd.getpwnam("nobody").pw_uid))
+    assert tracer.key
+
+
+@pytest.mark.usefixtures("under_sudo")
+def test_under_sudo_the_caller_gets_a_folder_of_its_own(tracer: Tracer, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def look(command: Sequence[str], path: Path, options: RecordOptions, tracer: Tracer) -> SimpleNamespace:
+        theirs = Path(command[1]).parent
+        seen.extend((folder.stat().st_uid, stat.S_IMODE(folder.stat().st_mode)) for folder in (theirs, theirs.parent))
+        assert path.parent == theirs.parent, "the trace is root's own"
+        return FakeTracer({})(command, path, options, tracer)
+
+    monkeypatch.setattr(canary, "run_tracer", look)
+    canary.check_canary(tracer, lambda _line: None)
+    assert seen[:2] == [(pwd.getpwnam("nobody").pw_uid, 0o700), (0, 0o711)]
+
+
+@pytest.mark.usefixtures("under_sudo")
+def test_links_in_the_caller_s_folder_are_not_followed(
+    tracer: Tracer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret\n")
+
+    def plant(command: Sequence[str], _path: Path, _options: RecordOptions, _tracer: Tracer) -> SimpleNamespace:
+        Path(command[1]).symlink_to(secret)
+        return SimpleNamespace(exit_code=0)
+
+    monkeypatch.setattr(canary, "run_tracer", plant)
+    with pytest.raises(OSError, match="no regular file"):
+        canary.check_canary(tracer, lambda _line: None)
+    assert secret.read_text() == "a secret\n"

@@ -1,7 +1,10 @@
+# SPDX-License-Identifier: MIT
 """Each shared header and its Rust mirror agree, struct by struct and field by field."""
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from harness import live_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 600
@@ -20,7 +24,6 @@ class Shared:
 
     header: Path
     mirror: Path
-    package: str
     example: str
     constants: int  # fewer in both means that the test no longer finds them
 
@@ -29,21 +32,18 @@ PROTOCOLS = [
     Shared(
         ROOT / "include" / "ff_protocol.h",
         ROOT / "core" / "trace" / "src" / "protocol.rs",
-        "flagfinder-trace",
         "protocol_layout",
         30,
     ),
     Shared(
         ROOT / "bpf" / "ff_watch.h",
         ROOT / "core" / "watch" / "src" / "protocol.rs",
-        "flagfinder-watch",
         "watch_layout",
         11,
     ),
     Shared(
         ROOT / "bpf" / "ff_events.h",
         ROOT / "core" / "events" / "src" / "protocol.rs",
-        "flagfinder-events",
         "events_layout",
         30,
     ),
@@ -51,14 +51,21 @@ PROTOCOLS = [
 each_protocol = pytest.mark.parametrize("shared", PROTOCOLS, ids=lambda shared: shared.header.stem)
 
 
+@functools.cache
 def rust_layout(shared: Shared) -> dict[str, int]:
     """Name -> size of each struct, and name.field -> offset, as Rust sees them."""
     cargo = shutil.which("cargo")
     if cargo is None:
-        pytest.skip("cargo is not installed")
-    command = [cargo, "run", "--quiet", "-p", shared.package, "--example", shared.example]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    assert run.returncode == 0, run.stderr
+        live_or_skip("cargo is not installed")
+    # `cargo test --release` has built it already. For a package alone its dependencies would have
+    # other features, and be built once more.
+    workspace = ["--workspace", "--exclude", "flagfinder-bindings"]
+    command = [cargo, "build", "--quiet", "--release", "--locked", *workspace, "--example", shared.example]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert built.returncode == 0, built.stderr
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+    program = target / "release" / "examples" / shared.example
+    run = subprocess.run([program], capture_output=True, text=True, timeout=60, check=True)
     return {name: int(number) for name, number in map(str.split, run.stdout.splitlines())}
 
 
@@ -66,7 +73,7 @@ def run_c(shared: Shared, directory: Path, body: str) -> list[str]:
     """Compiles `body` with the header included and returns what it prints, by line."""
     compiler = shutil.which("cc") or shutil.which("clang-19") or shutil.which("clang")
     if compiler is None:
-        pytest.skip("no C compiler is installed")
+        live_or_skip("no C compiler is installed")
     source = directory / "layout.c"
     lines = [f'#include "{shared.header.name}"', "#include <stddef.h>", "#include <stdio.h>"]
     source.write_text("\n".join([*lines, "int main(void) {", body, "return 0; }", ""]))

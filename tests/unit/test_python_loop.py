@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which loop some lines of a Python function belong to, and what ends it: from source alone."""
 
 from __future__ import annotations
@@ -7,12 +8,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from flagfinder.interpreters.python_loop import Loop, find_loops, negated
+from flagfinder.live.interpreters.python_loop import Loop, find_loops, negated
 
 
 @dataclass(frozen=True)
 class Case:
-    """``source`` is the body of ``wait``, seen at the lines that end in ``#``. ``exits``: of the innermost loop."""
+    """``source`` is the body of ``wait``, seen at the lines that end in ``#``. ``exits``: of the
+    innermost loop.
+    """
 
     name: str
     source: str

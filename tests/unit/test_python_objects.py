@@ -1,10 +1,11 @@
+# SPDX-License-Identifier: MIT
 """Which words of CPython's evaluation loop may be the program's."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from flagfinder.python_objects import prefer_programs_words
+from flagfinder.flags.python_objects import prefer_programs_words
 
 
 def word(name: str, confidence: float, holds: str | None = None, **more: Any) -> dict[str, Any]:

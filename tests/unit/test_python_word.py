@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """Which of the interpreter's words is what a Python loop asks."""
 
 from __future__ import annotations
@@ -6,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from flagfinder.interpreters.python import PythonExit, PythonLoop
-from flagfinder.interpreters.python_word import Word, sort_words
+from flagfinder.flags.fields import FlagFields
+from flagfinder.live.interpreters.python import PythonExit, PythonLoop
+from flagfinder.live.interpreters.python_word import sort_words
 
 
 def loop(*whens: str) -> PythonLoop:
@@ -15,7 +17,7 @@ def loop(*whens: str) -> PythonLoop:
     return PythonLoop("wait", "x.py", 1, 2, (1,), "waits", (), exits, (), 0.8)
 
 
-def word(name: str, holds: str | None = None, leaves: str | None = None, **more: Any) -> Word:
+def word(name: str, holds: str | None = None, leaves: str | None = None, **more: Any) -> FlagFields:
     values = {"spin": "0x1000", "exit": "0x2000", "spin_symbol": holds, "exit_symbol": leaves}
     return {
         "rank": 9,
@@ -37,7 +39,7 @@ BREAKER = word("breaker", kind="global", module="python3.11")
 OF_LIBRARY = word("ready", kind="global", module="_ready.cpython-311-x86_64-linux-gnu.so")
 
 
-def names(words: list[Word]) -> list[tuple[int, str]]:
+def names(words: list[FlagFields]) -> list[tuple[int, str]]:
     return [(word["rank"], word["name"]) for word in words]
 
 

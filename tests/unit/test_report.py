@@ -1,22 +1,24 @@
+# SPDX-License-Identifier: MIT
 """The JSON contract into Python types, and onto a screen."""
 
 from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flagfinder.events import EventRecording
-from flagfinder.flags import Loop, Report
-from flagfinder.notes import Note
+from flagfinder.flags.flags import Loop, Report
+from flagfinder.graph.events import EventRecording
+from flagfinder.live.spin import SpinReport, SpinThread
 from flagfinder.report.diff_report import show_report
 from flagfinder.report.events_report import recording_fields, show_recording
 from flagfinder.report.spin_report import show_spin
 from flagfinder.report.terminal import Terminal
-from flagfinder.spin import SpinReport, SpinThread
+from flagfinder.shared.notes import Note
 
 CODE = {"module": "app", "offset": "0x1189", "symbol": "wait_done+0x9", "source": "app.c:12"}
 REPORT: dict[str, Any] = {
@@ -79,9 +81,54 @@ def test_another_schema_is_refused() -> None:
 
 def test_the_screen_answers_every_question(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(REPORT, capsys)
-    for part in ("app.c:12", "done (app+0x4010)", "0x0", "value != 0", "worker", "wrote 0x1", "0.95", "yields"):
+    for part in (
+        "app.c:12",
+        "done (app+0x4010)",
+        "0x0",
+        "value != 0",
+        "worker",
+        "wrote 0x1",
+        "left by this branch",
+        "yields",
+    ):
         assert part in text
     assert len(text.splitlines()) <= 24
+
+
+def test_long_names_fit_and_explain_has_them_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    inner = "Eigen::Matrix<double, -1, -1, 0, -1, -1>"
+    function = f"Eigen::internal::product<{', '.join([inner] * 14)}>::evaluate"
+    report = copy.deepcopy(REPORT)
+    report["loop"]["function"] = function
+    report["divergence"]["branch"] = {
+        **CODE,
+        "symbol": f"{function}+0x9",
+        "source": f"/{'/'.join(['folder'] * 20)}/app.c:12",
+    }
+    report["notes"] = ["a remark of many words " * 10]
+    text = shown(report, capsys)
+    assert "product<…>::evaluate" in text and "/app.c:12" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert inner in " ".join(shown(report, capsys, explain=True).split())
+
+
+def test_who_waits_for_the_first_is_a_chain(capsys: pytest.CaptureFixture[str]) -> None:
+    chain = "thread 22 (main) polls done, which thread 21 (app) is to write"
+    assert f"chain      {chain}" in shown({**REPORT, "chains": [chain]}, capsys)
+
+
+@pytest.mark.parametrize("confidence", [0.2, 0.5, 0.75, 0.99])
+def test_no_word_or_number_says_how_probable_it_is(confidence: float, capsys: pytest.CaptureFixture[str]) -> None:
+    """The score was never compared with outcomes: the screen shows rank and evidence, and the score
+    as what it is.
+    """
+    report = copy.deepcopy(REPORT)
+    report["flags"][0]["confidence"] = confidence
+    text = shown(report, capsys)
+    for word in ("sure", "likely", "guess", "%", f"{confidence:.2f}"):
+        assert word not in text
+    assert "the only candidate" in text
+    assert f"score {confidence:.2f} (it orders candidates; it is no probability)" in shown(report, capsys, explain=True)
 
 
 def test_nobody_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +146,9 @@ def test_weaker_candidates_need_explain(capsys: pytest.CaptureFixture[str]) -> N
     report = copy.deepcopy(REPORT)
     second = {**copy.deepcopy(report["flags"][0]), "rank": 2, "name": "debug_level (app+0x4020)"}
     report["flags"].append(second)
-    assert "debug_level" not in shown(report, capsys)
+    text = shown(report, capsys)
+    assert "first of 2 candidates: --explain shows the others" in text
+    assert "debug_level" not in text
     assert "debug_level" in shown(report, capsys, explain=True)
 
 
@@ -132,14 +181,26 @@ def test_who_was_not_seen_for_long_is_to_be_given_more(
         steps=steps,
         pause_ms=pause_ms,
     )
-    report = SpinReport(pid=21, program="/app", budget_ms=800, threads=(thread,), notes=(), raw={})
+    report = SpinReport(pid=21, source="live", program="/app", budget_ms=800, threads=(thread,), notes=(), raw={})
     show_spin(Terminal("never"), report)
     assert ("--budget 4" in capsys.readouterr().err) == more
 
 
 def test_fallbacks_of_recorded_events_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
     note = Note("fallback", "no clock: refused")
-    recording = EventRecording(Path("run.events"), "duration", None, 7, 9, 9, 0, {}, None, [note])
+    recording = EventRecording(Path("run.events"), "duration", None, 7, 9, 9, 0, {}, 0, None, [note])
     show_recording(Terminal("never"), recording)
     assert "no clock: refused" in capsys.readouterr().err
     assert recording_fields(recording)["notes"] == [{"level": "fallback", "text": "no clock: refused"}]
+
+
+def test_processes_that_were_not_followed_are_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = EventRecording(Path("x.events"), "duration", None, 5, 100, 80, 0, {}, 0, None, [])
+    show_recording(Terminal(), whole)
+    assert "nothing lost" in capsys.readouterr().err
+    holed = replace(whole, lost_processes=3)
+    show_recording(Terminal(), holed)
+    said = capsys.readouterr().err
+    assert "nothing lost" not in said
+    assert "3 of the processes that the target started are not recorded" in said
+    assert recording_fields(holed)["lost"] == {"total": 0, "cpus": {}, "processes": 3}

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """What can't be recorded is refused in words, before anything runs."""
 
 from __future__ import annotations
@@ -6,9 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from harness import needs_root
 
-from flagfinder.errors import FlagfinderError, PermissionDeniedError, TargetError, UsageError
-from flagfinder.target import find_program
+from flagfinder.shared.errors import FlagfinderError, PermissionDeniedError, TargetError, UsageError
+from flagfinder.shared.target import find_program
 
 
 def write_program(path: Path, content: bytes, mode: int = 0o755) -> str:
@@ -72,9 +74,30 @@ def test_missing(name: str) -> None:
     assert_four_parts(caught.value)
 
 
-def test_set_user_id_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)  # root gains nothing from such a program
-    program = write_program(tmp_path / "program", elf_header(64, 62), 0o4755)
+@pytest.mark.parametrize(("mode", "kind"), [(0o4755, "user"), (0o2755, "group")])
+def test_a_program_that_gains_rights_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, kind: str
+) -> None:
+    """Untraced it may run; who owns it may trace it, too."""
+    command = [write_program(tmp_path / "program", elf_header(64, 62), mode)]
+    assert find_program(command)
+    monkeypatch.setattr(os, f"gete{kind[0]}id", lambda: 12345)
     with pytest.raises(PermissionDeniedError) as caught:
-        find_program([program])
-    assert "privileges" in caught.value.found
+        find_program(command)
+    assert_four_parts(caught.value)
+    assert f"set-{kind}-ID" in caught.value.what
+    assert find_program(command, traced=False)
+
+
+@needs_root("only root makes root's programs")
+def test_under_sudo_the_caller_s_rights_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is run as who called sudo: root's rights help it as little as without sudo."""
+    command = [write_program(tmp_path / "program", elf_header(64, 62), 0o4755)]
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    assert find_program(command)
+    monkeypatch.setenv("SUDO_UID", "65534")
+    with pytest.raises(PermissionDeniedError) as caught:
+        find_program(command)
+    assert "env -u SUDO_UID" in caught.value.fix
+    monkeypatch.setenv("SUDO_UID", "4294967290")  # no such user: the program runs as root
+    assert find_program(command)

@@ -1,13 +1,15 @@
+# SPDX-License-Identifier: MIT
 """The tracer's build: keyed by its sources, complete or not there, explained when it fails."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from flagfinder import tracer_build
-from flagfinder.errors import UnavailableError
+from flagfinder.record import tracer_build
+from flagfinder.shared.errors import UnavailableError
 
 
 @pytest.fixture
@@ -58,6 +60,30 @@ def test_a_failing_build_shows_its_last_words(sources: Path) -> None:
     assert ".log" in caught.value.fix
 
 
+def is_running(status: Path) -> bool:
+    """Whether the process is neither gone nor a zombie."""
+    try:
+        return "zombie" not in status.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_build_that_stands_still_is_ended(sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all that it started, which would hold its output open."""
+    started = tmp_path / "started"
+    (sources / "pintools" / "build.sh").write_text(f"echo fetching; sleep 100 & echo $! >{started}; wait")
+    monkeypatch.setattr(tracer_build, "_LONGEST_BUILD", 1.0)
+    with pytest.raises(UnavailableError) as caught:
+        tracer_build.ensure_tracer(lambda _line: None)
+    assert "not done after" in caught.value.found
+    assert "fetching" in caught.value.found
+    status = Path(f"/proc/{started.read_text().strip()}/status")
+    deadline = time.monotonic() + 10
+    while is_running(status) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_running(status)
+
+
 @pytest.mark.usefixtures("sources")
 def test_missing_tools_are_named_as_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracer_build.shutil, "which", lambda tool: None if tool == "cmake" else f"/bin/{tool}")
@@ -71,3 +97,35 @@ def test_a_given_directory_must_hold_a_tracer(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UnavailableError) as caught:
         tracer_build.ensure_tracer(lambda _line: None)
     assert "ff_launch" in caught.value.found
+
+
+def test_a_release_that_is_upgraded_in_place_gets_another_build(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is the library, not the path that it stands in."""
+    library = tmp_path / "release" / "lib64" / "release" / "libdynamorio.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"11.3")
+    own = tracer_build.source_key(sources)
+    monkeypatch.setenv("DYNAMORIO_HOME", str(tmp_path / "release"))
+    before = tracer_build.source_key(sources)
+    library.write_bytes(b"11.90")
+    after = tracer_build.source_key(sources)
+    assert len({own, before, after}) == 3
+    (tmp_path / "release").rename(tmp_path / "moved")
+    monkeypatch.setenv("DYNAMORIO_HOME", str(tmp_path / "moved"))
+    assert tracer_build.source_key(sources) == after
+
+
+@pytest.mark.parametrize(("says", "lost"), [("", ()), ("no-signal-dropped follow-exec", 2)])
+def test_lost_patches_are_what_recordings_say(tmp_path: Path, says: str, lost: int | tuple[()]) -> None:
+    launcher = tmp_path / "ff_launch"
+    launcher.write_text(f"#!/bin/sh\n[ $1 = --lost-patches ] && echo {says}\n")
+    launcher.chmod(0o755)
+    tracer = tracer_build.Tracer(tmp_path, "key")
+    assert tracer.lost_patches == tuple(says.split())
+    if lost:
+        (said,) = tracer.fallbacks
+        assert f"lacks {lost} patches" in said and says.replace(" ", ", ") in said
+    else:
+        assert tracer.fallbacks == ()

@@ -1,84 +1,188 @@
-//! The kernel's own type information, as far as loading does not read it: where per-CPU variables are.
+// SPDX-License-Identifier: MIT
+//! The kernel's own type information, as far as loading does not read it: where per-CPU variables
+//! are, and what tracepoints hand to programs.
 
 use std::fs;
 
+use crate::error::{BpfError, Result};
+
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 const HEADER_BYTES: usize = 24;
+
+// Kinds of types, linux/btf.h.
+const INT: u32 = 1;
+const POINTER: u32 = 2;
+const STRUCT: u32 = 4;
+const ENUM: u32 = 6;
+const TYPEDEF: u32 = 8;
+const VOLATILE: u32 = 9;
+const CONST: u32 = 10;
+const RESTRICT: u32 = 11;
+const FUNCTION_PROTOTYPE: u32 = 13;
+const VARIABLE: u32 = 14;
 const DATASEC: u32 = 15;
+const TYPE_TAG: u32 = 18;
+const ENUM64: u32 = 19;
+
+/// Modifiers in a row that are followed: more are damage.
+const MODIFIERS: usize = 16;
+
+/// What a tracepoint hands over, in the order of a program's context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    Number,
+    /// To a struct of this name.
+    Pointer(String),
+    Other,
+}
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at + 4)?;
+    let bytes = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes(bytes.try_into().ok()?))
 }
 
 /// Bytes behind a type's first 12 (linux/btf.h), by its kind and length.
 fn tail(kind: u32, length: usize) -> usize {
     match kind {
-        1 | 14 | 17 => 4,
+        INT | VARIABLE | 17 => 4,
         3 => 12,
-        4 | 5 | DATASEC | 19 => 12 * length,
-        6 | 13 => 8 * length,
+        STRUCT | 5 | DATASEC | ENUM64 => 12 * length,
+        ENUM | FUNCTION_PROTOTYPE => 8 * length,
         _ => 0,
     }
 }
 
 /// The offset of a per-CPU variable from its CPU's area. `None`: this kernel does not tell.
 pub fn per_cpu_offset(name: &str) -> Option<u64> {
-    offset_in(&fs::read(PATH).ok()?, name)
+    Types::read(&fs::read(PATH).ok()?)?.offset(name)
 }
 
-fn offset_in(btf: &[u8], wanted: &str) -> Option<u64> {
-    let header = number(btf, 4)? as usize;
-    let part = |at: usize| {
-        Some((
-            header + number(btf, at)? as usize,
-            number(btf, at + 4)? as usize,
-        ))
-    };
-    let (types, types_bytes) = part(8)?;
-    let (strings, strings_bytes) = part(16)?;
-    debug_assert!(header >= HEADER_BYTES);
-    let types = btf.get(types..types + types_bytes)?;
-    let strings = btf.get(strings..strings + strings_bytes)?;
-    let is_wanted = |at: u32| {
-        let text = strings.get(at as usize..).unwrap_or_default();
-        text.strip_prefix(wanted.as_bytes())
-            .is_some_and(|rest| rest.first() == Some(&0))
-    };
-    let mut variables = Vec::new();
-    let mut sections: Vec<&[u8]> = Vec::new();
-    let (mut at, mut id) = (0, 1u32);
-    while at < types.len() {
-        let info = number(types, at + 4)?;
-        let (kind, length) = (info >> 24 & 0x1f, info as usize & 0xffff);
-        let bytes = tail(kind, length);
-        if kind == 14 && is_wanted(number(types, at)?) {
-            variables.push(id);
+/// What the kernel's tracepoint of this name hands over.
+///
+/// # Errors
+/// When the kernel has no type information, or no such tracepoint in it.
+pub fn tracepoint_arguments(name: &str) -> Result<Vec<Argument>> {
+    let what = format!("The tracepoint {name} can't be used");
+    let fix =
+        "Use a kernel with this tracepoint and with type information (CONFIG_DEBUG_INFO_BTF).";
+    let bytes = fs::read(PATH)
+        .map_err(|error| BpfError::unavailable(&*what, format!("{PATH}: {error}"), fix))?;
+    let found = Types::read(&bytes).and_then(|types| types.arguments(name));
+    found.ok_or_else(|| {
+        let found = format!("{PATH} does not tell what it hands over");
+        BpfError::unavailable(what, found, fix)
+    })
+}
+
+/// All types, by id - 1: the offset of each, its kind and length.
+struct Types<'b> {
+    bytes: &'b [u8],
+    strings: &'b [u8],
+    at: Vec<(usize, u32, usize)>,
+}
+
+impl<'b> Types<'b> {
+    fn read(btf: &'b [u8]) -> Option<Types<'b>> {
+        let header = number(btf, 4)? as usize;
+        debug_assert!(header >= HEADER_BYTES);
+        let part = |at: usize| {
+            let start = header.checked_add(number(btf, at)? as usize)?;
+            btf.get(start..start.checked_add(number(btf, at + 4)? as usize)?)
+        };
+        let (bytes, strings) = (part(8)?, part(16)?);
+        let mut types = Types {
+            bytes,
+            strings,
+            at: Vec::new(),
+        };
+        let mut at = 0;
+        while at < bytes.len() {
+            let info = number(bytes, at + 4)?;
+            let (kind, length) = (info >> 24 & 0x1f, info as usize & 0xffff);
+            types.at.push((at, kind, length));
+            at += 12 + tail(kind, length);
         }
-        if kind == DATASEC {
-            sections.push(types.get(at + 12..at + 12 + bytes)?);
-        }
-        at += 12 + bytes;
-        id += 1;
+        Some(types)
     }
-    let mut entries = sections.iter().flat_map(|section| section.chunks_exact(12));
-    let entry = entries.find(|entry| number(entry, 0).is_some_and(|id| variables.contains(&id)))?;
-    number(entry, 4).map(u64::from)
+
+    /// Offset, kind and length of the type with this id.
+    fn get(&self, id: u32) -> Option<(usize, u32, usize)> {
+        self.at.get((id as usize).checked_sub(1)?).copied()
+    }
+
+    fn name(&self, at: usize) -> Option<&'b [u8]> {
+        let text = self.strings.get(number(self.bytes, at)? as usize..)?;
+        text.split(|&byte| byte == 0).next()
+    }
+
+    /// The type that one of this kind refers to.
+    fn referred(&self, at: usize) -> Option<u32> {
+        number(self.bytes, at + 8)
+    }
+
+    fn offset(&self, wanted: &str) -> Option<u64> {
+        let is_wanted = |&(&(at, kind, _), _): &(&(usize, u32, usize), u32)| {
+            kind == VARIABLE && self.name(at) == Some(wanted.as_bytes())
+        };
+        let variables = self.at.iter().zip(1..).filter(is_wanted);
+        let variables: Vec<u32> = variables.map(|(_, id)| id).collect();
+        let sections = self.at.iter().filter(|(_, kind, _)| *kind == DATASEC);
+        let mut entries = sections
+            .filter_map(|&(at, kind, length)| self.bytes.get(at + 12..at + 12 + tail(kind, length)))
+            .flat_map(|section| section.chunks_exact(12));
+        let entry =
+            entries.find(|entry| number(entry, 0).is_some_and(|id| variables.contains(&id)))?;
+        number(entry, 4).map(u64::from)
+    }
+
+    fn arguments(&self, tracepoint: &str) -> Option<Vec<Argument>> {
+        let name = format!("btf_trace_{tracepoint}");
+        let mut types = self.at.iter();
+        let &(at, ..) = types
+            .find(|&&(at, kind, _)| kind == TYPEDEF && self.name(at) == Some(name.as_bytes()))?;
+        let (pointer, POINTER, _) = self.get(self.referred(at)?)? else {
+            return None;
+        };
+        let (function, FUNCTION_PROTOTYPE, length) = self.get(self.referred(pointer)?)? else {
+            return None;
+        };
+        // The first is the tracepoint's own and not in a program's context.
+        let handed = (1..length).map(|index| number(self.bytes, function + 12 + 8 * index + 4));
+        handed.map(|id| Some(self.argument(id?))).collect()
+    }
+
+    /// The type itself, behind typedefs, const and the like.
+    fn plain(&self, mut id: u32) -> Option<(usize, u32)> {
+        for _ in 0..MODIFIERS {
+            let (at, kind, _) = self.get(id)?;
+            match kind {
+                TYPEDEF | VOLATILE | CONST | RESTRICT | TYPE_TAG => id = self.referred(at)?,
+                _ => return Some((at, kind)),
+            }
+        }
+        None
+    }
+
+    fn argument(&self, id: u32) -> Argument {
+        let pointed = |at: usize| {
+            let (at, kind) = self.plain(self.referred(at)?)?;
+            let name = self.name(at).filter(|_| kind == STRUCT)?;
+            Some(Argument::Pointer(String::from_utf8_lossy(name).into()))
+        };
+        match self.plain(id) {
+            Some((_, INT | ENUM | ENUM64)) => Argument::Number,
+            Some((at, POINTER)) => pointed(at).unwrap_or(Argument::Other),
+            _ => Argument::Other,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_variable_s_offset_is_found_behind_other_types() {
-        // int | struct of two members | var "b" | section with "a" at 16 and "b" at 48.
-        let strings = b"\0a\0b\0";
-        let mut types: Vec<u32> = vec![1, 1 << 24, 4, 32];
-        types.extend([1, 4 << 24 | 2, 8, 0, 1, 0, 0, 1, 32]);
-        types.extend([1, 14 << 24, 1, 0]);
-        types.extend([3, 14 << 24, 1, 0]);
-        types.extend([0, 15 << 24 | 2, 64, 3, 16, 4, 4, 48, 4]);
+    /// BTF of these types (their words) and strings.
+    fn btf(types: &[u32], strings: &[u8]) -> Vec<u8> {
         let bytes: Vec<u8> = types.iter().flat_map(|n| n.to_le_bytes()).collect();
         let mut btf = vec![0x9f, 0xeb, 1, 0];
         let parts = [24, 0, bytes.len(), bytes.len(), strings.len()];
@@ -87,8 +191,88 @@ mod tests {
             .for_each(|&n| btf.extend((n as u32).to_le_bytes()));
         btf.extend(bytes);
         btf.extend(strings);
+        btf
+    }
+
+    fn offset_in(btf: &[u8], name: &str) -> Option<u64> {
+        Types::read(btf)?.offset(name)
+    }
+
+    #[test]
+    fn a_variable_s_offset_is_found_behind_other_types() {
+        // int | struct of two members | var "b" | section with "a" at 16 and "b" at 48.
+        let mut types: Vec<u32> = vec![1, 1 << 24, 4, 32];
+        types.extend([1, 4 << 24 | 2, 8, 0, 1, 0, 0, 1, 32]);
+        types.extend([1, 14 << 24, 1, 0]);
+        types.extend([3, 14 << 24, 1, 0]);
+        types.extend([0, 15 << 24 | 2, 64, 3, 16, 4, 4, 48, 4]);
+        let btf = btf(&types, b"\0a\0b\0");
         assert_eq!(offset_in(&btf, "b"), Some(48));
         assert_eq!(offset_in(&btf, "c"), None);
         assert_eq!(offset_in(&btf[..40], "b"), None);
+    }
+
+    const STRINGS: &[u8] = b"\0int\0task_struct\0btf_trace_x\0bool\0";
+
+    /// 1 int, 2 struct task_struct, 3 pointer to it, 4 void pointer, 5 typedef bool, 6 the
+    /// function, 7 pointer to it, 8 the tracepoint's typedef, 9 const task_struct, 10 pointer to
+    /// that, 11 pointer to int.
+    fn tracepoint(arguments: &[u32]) -> Vec<u8> {
+        let mut types: Vec<u32> = vec![1, INT << 24, 4, 32];
+        types.extend([5, STRUCT << 24, 64]);
+        types.extend([0, POINTER << 24, 2]);
+        types.extend([0, POINTER << 24, 0]);
+        types.extend([29, TYPEDEF << 24, 1]);
+        types.extend([
+            0,
+            FUNCTION_PROTOTYPE << 24 | (arguments.len() as u32 + 1),
+            0,
+        ]);
+        types.extend([0, 4]);
+        arguments.iter().for_each(|&id| types.extend([0, id]));
+        types.extend([0, POINTER << 24, 6]);
+        types.extend([17, TYPEDEF << 24, 7]);
+        types.extend([0, CONST << 24, 2]);
+        types.extend([0, POINTER << 24, 9]);
+        types.extend([0, POINTER << 24, 1]);
+        btf(&types, STRINGS)
+    }
+
+    #[test]
+    fn a_tracepoint_s_arguments_are_told_without_its_own() {
+        let arguments = |ids: &[u32]| Types::read(&tracepoint(ids)).unwrap().arguments("x");
+        let task = || Argument::Pointer("task_struct".into());
+        let number = Argument::Number;
+        assert_eq!(arguments(&[]), Some(vec![]));
+        assert_eq!(
+            arguments(&[5, 3, 10, 1]),
+            Some(vec![number.clone(), task(), task(), number])
+        );
+        assert_eq!(
+            arguments(&[4, 11, 99]),
+            Some(vec![Argument::Other, Argument::Other, Argument::Other])
+        );
+        let whole = tracepoint(&[3]);
+        assert_eq!(Types::read(&whole).unwrap().arguments("y"), None);
+        assert!(Types::read(&whole[..60]).is_none());
+    }
+
+    #[test]
+    fn a_type_that_refers_to_itself_is_no_argument() {
+        let types = [17, TYPEDEF << 24, 2, 0, POINTER << 24, 3];
+        let mut types = types.to_vec();
+        types.extend([0, FUNCTION_PROTOTYPE << 24 | 2, 0, 0, 0, 0, 4]);
+        types.extend([0, CONST << 24, 4]);
+        let btf = btf(&types, STRINGS);
+        let found = Types::read(&btf).unwrap().arguments("x");
+        assert_eq!(found, Some(vec![Argument::Other]));
+    }
+
+    #[test]
+    fn this_kernel_tells_of_sched_switch() {
+        if let Ok(found) = tracepoint_arguments("sched_switch") {
+            assert!(found.contains(&Argument::Pointer("task_struct".into())));
+        }
+        assert!(tracepoint_arguments("no_such_tracepoint").is_err());
     }
 }

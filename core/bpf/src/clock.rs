@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The clock of the events: CLOCK_MONOTONIC, as `bpf_ktime_get_ns`.
 
 fn read(clock: libc::clockid_t) -> u64 {

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT
 //! What can fail, in the four parts that every message has.
 
 use std::fmt;
 
-/// What failed, what was found, how to fix it, what still works; and the exit code that goes with it.
+/// What failed, what was found, how to fix it, what still works; and the exit code that goes with
+/// it.
 #[derive(Clone, Debug)]
 pub struct BpfError {
     /// 2 failed, 69 unavailable, 77 no permission.

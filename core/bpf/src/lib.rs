@@ -1,8 +1,10 @@
-//! Loading BPF programs, attaching them, and draining what they write. Knows nothing of what they record.
+// SPDX-License-Identifier: MIT
+//! Loading BPF programs, attaching them, and draining what they write. Knows nothing of what they
+//! record.
 //!
-//! In: an object file that clang made, privileges. Out: [`Object`] with its maps, [`Ring`], perf events as file
-//! descriptors. Everything vanishes when these are dropped or the process dies, however it dies: nothing is pinned.
-//! Blind spots: x86-64 breakpoints only; the process ids are those of the initial namespace.
+//! In: an object file that clang made, privileges. Out: [`Object`] with its maps, [`Ring`], perf
+//! events as file descriptors. Everything vanishes when these are dropped or the process dies,
+//! however it dies: nothing is pinned. Blind spot: x86-64 breakpoints only.
 
 mod btf;
 pub mod clock;
@@ -10,12 +12,15 @@ mod error;
 mod object;
 mod perf;
 mod privileges;
+mod probe;
 mod ring;
 
 pub use aya::Pod;
-pub use btf::per_cpu_offset;
+pub use btf::{per_cpu_offset, tracepoint_arguments, Argument};
 pub use error::{BpfError, Result};
-pub use object::{Counts, Object, Table};
+pub use flagfinder_privileges::Capability;
+pub use object::{Counts, Object, Table, MINIMUM_KERNEL};
 pub use perf::{online_cpus, open_breakpoint, open_clock, open_uprobe, Attached};
-pub use privileges::{require, Capability};
+pub use privileges::require;
+pub use probe::{check_breakpoints, check_programs};
 pub use ring::Ring;

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: MIT
 //! A BPF object file in the kernel: its programs, by name, and its maps.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use aya::maps::{HashMap, MapData, PerCpuArray};
 use aya::programs::{Program, ProgramError};
@@ -9,28 +11,41 @@ use aya::{Btf, Ebpf, EbpfLoader, Pod};
 use crate::error::{chain, BpfError, Result};
 use crate::ring::Ring;
 
+/// The oldest Linux that has what the programs use: bpf_task_pt_regs() is the newest of it.
+pub const MINIMUM_KERNEL: &str = "5.15";
+
+// linux/bpf.h
+const COMMAND_TEST_RUN: u64 = 10;
+const BPF_EXIST: u64 = 2;
+
+/// union bpf_attr as BPF_PROG_TEST_RUN reads it (linux/bpf.h). libc has no struct for it.
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    program: u32,
+    result: u32,
+    data: [u64; 3],
+    repeat: [u32; 2],
+    context: [u64; 3],
+    flags: [u32; 4],
+}
+
 /// Lines of the verifier's log that are told.
 const LOG_LINES: usize = 12;
 
-/// A loaded object. Its programs stay in the kernel as long as it lives or something is attached to them.
+/// A loaded object. Its programs stay in the kernel as long as it lives or something is attached to
+/// them.
 pub struct Object {
     ebpf: Ebpf,
 }
 
 impl Object {
-    /// Creates the maps and fills in one constant of the programs.
+    /// Creates the maps, with other sizes for some, by name, and fills in one constant of the
+    /// programs and constant tables.
     ///
     /// # Errors
     /// When the bytes are no such object, or the kernel refuses a map.
-    pub fn load<T: Pod>(bytes: &[u8], constant: (&str, &T)) -> Result<Object> {
-        Self::load_sized(bytes, constant, &[], &[])
-    }
-
-    /// As [`Object::load`], with constant tables, and other sizes for some maps, by name.
-    ///
-    /// # Errors
-    /// When the bytes are no such object, or the kernel refuses a map.
-    pub fn load_sized<T: Pod>(
+    pub fn load<T: Pod>(
         bytes: &[u8],
         constant: (&str, &T),
         tables: &[(&str, &[u64])],
@@ -61,6 +76,7 @@ impl Object {
         let loaded = match program {
             Program::PerfEvent(program) => program.load(),
             Program::UProbe(program) => program.load(),
+            Program::RawTracePoint(program) => program.load(),
             _ => return Err(refused(&what, "its section names another kind".into())),
         };
         loaded.map_err(|error| refused(&what, describe(&error)))?;
@@ -70,7 +86,38 @@ impl Object {
         Ok(descriptor.as_fd())
     }
 
-    /// Loads a `tp_btf` program and runs it at the kernel's tracepoint of this name until the object is dropped.
+    /// Runs `ff_find_namespace` of `bpf/ff_task.h`, in this thread: from then on the programs tell
+    /// and take ids as this process sees them. To be done before anything is attached.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or does not keep its namespaces where it should.
+    pub fn find_namespace(&mut self) -> Result<()> {
+        let what = "Process ids can't be told as they are here";
+        let mut attributes = TestRun {
+            program: self.program("ff_find_namespace")?.as_raw_fd() as u32,
+            ..TestRun::default()
+        };
+        // SAFETY: the attributes live through the call, which gets their size and writes the
+        // results into them.
+        let ran = unsafe {
+            let size = size_of::<TestRun>();
+            libc::syscall(libc::SYS_bpf, COMMAND_TEST_RUN, &raw mut attributes, size)
+        };
+        if ran < 0 {
+            let error = io::Error::last_os_error();
+            return Err(refused(what, format!("BPF_PROG_TEST_RUN: {error}")));
+        }
+        match attributes.result {
+            0 => Ok(()),
+            _ => Err(refused(
+                what,
+                "the kernel's struct pid is not as expected".into(),
+            )),
+        }
+    }
+
+    /// Loads a `tp_btf` program and runs it at the kernel's tracepoint of this name until the
+    /// object is dropped.
     ///
     /// # Errors
     /// When there is no such program or tracepoint, or the kernel refuses it.
@@ -141,6 +188,11 @@ impl<K: Pod, V: Pod> Table<K, V> {
         self.0.insert(key, value, 0).is_ok()
     }
 
+    /// Replaces the value of a key that is there; one that is absent stays so.
+    pub fn replace(&mut self, key: K, value: V) {
+        let _ = self.0.insert(key, value, BPF_EXIST);
+    }
+
     pub fn remove(&mut self, key: &K) {
         let _ = self.0.remove(key);
     }
@@ -170,11 +222,11 @@ fn map_failed(name: &str, error: &aya::maps::MapError) -> BpfError {
 }
 
 fn refused(what: &str, found: String) -> BpfError {
-    BpfError::unavailable(
-        what,
-        found,
-        "It needs Linux 5.15 or newer with BPF and BTF (/sys/kernel/btf/vmlinux), and CAP_BPF and CAP_PERFMON.",
-    )
+    let fix = format!(
+        "It needs Linux {MINIMUM_KERNEL} or newer with BPF and BTF (/sys/kernel/btf/vmlinux), and CAP_BPF and \
+         CAP_PERFMON. `flagfinder doctor` tells what works here."
+    );
+    BpfError::unavailable(what, found, fix)
 }
 
 /// The end of the verifier's log says why.

@@ -1,4 +1,6 @@
-//! Perf events that BPF programs hang on: breakpoints on data, probes on instructions, and the clock.
+// SPDX-License-Identifier: MIT
+//! Perf events that BPF programs hang on: breakpoints on data, probes on instructions, and the
+//! clock.
 
 use std::fs;
 use std::io;
@@ -78,8 +80,8 @@ fn attach(event: OwnedFd, program: BorrowedFd<'_>) -> io::Result<Attached> {
 /// Runs `program` after every access to `size` bytes at `address` on a CPU, by whatever process.
 ///
 /// # Errors
-/// ENOSPC: the CPU's debug registers are taken. ENODEV: the CPU is offline. EINVAL: `size` is not 1, 2, 4 or 8, or `address`
-/// is not aligned to it.
+/// ENOSPC: the CPU's debug registers are taken. ENODEV: the CPU is offline. EINVAL: `size` is not
+/// 1, 2, 4 or 8, or `address` is not aligned to it.
 pub fn open_breakpoint(
     cpu: u32,
     address: u64,
@@ -87,18 +89,28 @@ pub fn open_breakpoint(
     reads: bool,
     program: BorrowedFd<'_>,
 ) -> io::Result<Attached> {
+    let kind = if reads {
+        BREAKPOINT_READ_WRITE
+    } else {
+        BREAKPOINT_WRITE
+    };
+    attach(breakpoint(cpu, address, size, kind)?, program)
+}
+
+/// Takes a debug register of a CPU for writes to the 8 bytes at `address`, without effect.
+pub(crate) fn open_unattached_breakpoint(cpu: u32, address: u64) -> io::Result<OwnedFd> {
+    breakpoint(cpu, address, 8, BREAKPOINT_WRITE)
+}
+
+fn breakpoint(cpu: u32, address: u64, size: u32, kind: u32) -> io::Result<OwnedFd> {
     let mut attributes = Attributes {
         kind: PERF_TYPE_BREAKPOINT,
-        breakpoint_kind: if reads {
-            BREAKPOINT_READ_WRITE
-        } else {
-            BREAKPOINT_WRITE
-        },
+        breakpoint_kind: kind,
         config1: address,
         config2: u64::from(size),
         ..Attributes::default()
     };
-    attach(open(&mut attributes, -1, cpu as i32)?, program)
+    open(&mut attributes, -1, cpu as i32)
 }
 
 /// Runs `program` on a CPU every `period` ns, in whatever it does.
@@ -118,7 +130,8 @@ pub fn open_clock(cpu: u32, period: u64, program: BorrowedFd<'_>) -> io::Result<
 /// Runs `program` before the instruction at `offset` in a file, in every thread of a process.
 ///
 /// # Errors
-/// ENOENT or ENODEV: this kernel has no uprobes. EINVAL: there is no instruction that can be hooked.
+/// ENOENT or ENODEV: this kernel has no uprobes. EINVAL: there is no instruction that can be
+/// hooked.
 pub fn open_uprobe(
     pid: u32,
     file: &Path,

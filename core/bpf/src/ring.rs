@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The ring that BPF programs write records into.
 
 use std::os::fd::AsRawFd;

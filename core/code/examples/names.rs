@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `names PID ADDRESS..`: what addresses of a running process are called.
 
 use flagfinder_code::{Names, NamesInput};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `trace_names FILE [ADDRESS..]`: checks a trace's flow against its code, times the
 //! decoding, and says what addresses of its first process are called.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! One decoded block: its instructions, how it ends, and what may come next.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Who called the allocator's caller: behind `operator new` and its like stands the code
 //! that wanted the object.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The decoded code of one traced process.
 //!
 //! Instructions come from the block bytes in the trace, never from files, so JIT
@@ -161,7 +162,8 @@ impl<'p> CodeMap<'p> {
             }
             steps.take(&flow.blocks[done..], pos);
             if let Some(count) = flow.cycled {
-                // Once more, for the step from the round's end to its start; then to where it was cut.
+                // Once more, for the step from the round's end to its start; then to where it was
+                // cut.
                 steps.take(&flow.blocks[..1], pos);
                 let last = (count - 1) % flow.blocks.len() as u64;
                 steps.before = Some(flow.blocks[last as usize]);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Names of data: which sort of memory an address is, tried in a fixed order: module
 //! segment, known thread-local block, stack, computed thread-local block, heap object,
 //! mapping. The order matters: a static program's thread block can lie in its .bss.
@@ -50,6 +51,15 @@ impl Names {
                 .mapping(address)
                 .is_some_and(|m| !m.writable && !m.shared),
         }
+    }
+
+    /// Constants of a module's read-only segment, from its file; shorter or empty where there are
+    /// none.
+    pub fn constants(&self, address: u64, count: usize) -> Vec<u8> {
+        let found = self
+            .locate(address)
+            .and_then(|(module, offset)| self.image(module).constants(offset, count));
+        found.unwrap_or_default()
     }
 
     /// Is it mapped so that the program may write it at any time?
@@ -248,7 +258,8 @@ impl Names {
         }
     }
 
-    /// Address of the C library's block of a thread. Go's threads have something else at fs_base, and far from their stack.
+    /// Address of the C library's block of a thread. Go's threads have something else at fs_base,
+    /// and far from their stack.
     fn block_of(&self, thread: &ThreadInput) -> Option<u64> {
         let began = thread.stack_pointer.filter(|_| thread.is_from_start);
         let lies_above = |base: &u64| {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! DWARF of one file: source lines and variables with a fixed address. Those of frames: `scope.rs`.
 
 use std::borrow::Cow;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Immediate dominators and postdominators.
 //!
 //! Cooper, Harvey, Kennedy: "A Simple, Fast Dominance Algorithm" (2001): iterate

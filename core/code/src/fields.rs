@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Which field of a type an offset falls into: `workers[2].state`.
 
 use gimli::AttributeValue;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Go's own function table (`.gopclntab`), which stripping leaves in place.
 //!
 //! Layout: Go's `internal/abi` and `runtime/symtab.go`, versions 1.18 and 1.20 up.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A directed graph of observed control flow, from an edge list.
 
 use rustc_hash::FxHashMap;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Heap objects: which allocation an address belongs to, by site and ordinal.
 
 use std::collections::BTreeMap;

@@ -1,10 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! One ELF file on disk, believed only when it is the one that ran.
 
-use std::fs::File;
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use flagfinder_files::open_regular;
 use memmap2::Mmap;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection};
@@ -27,6 +31,9 @@ pub(crate) struct Load {
     pub end: u64,
     pub writable: bool,
     pub executable: bool,
+    /// Where its bytes begin in the file, and how many of them are there.
+    pub in_file: u64,
+    pub bytes_in_file: u64,
 }
 
 /// PT_TLS.
@@ -148,6 +155,8 @@ impl Image {
                     end,
                     writable: segment.p_flags(endian) & object::elf::PF_W != 0,
                     executable: segment.p_flags(endian) & object::elf::PF_X != 0,
+                    in_file: segment.p_offset(endian),
+                    bytes_in_file: segment.p_filesz(endian),
                 }),
                 object::elf::PT_GNU_RELRO => self.relocated.push(start..end),
                 object::elf::PT_TLS => {
@@ -238,6 +247,18 @@ impl Image {
             .find(|load| (load.start..load.end).contains(&address))
     }
 
+    /// The bytes that a segment without write permission has at a virtual address, as far as they
+    /// are there.
+    pub fn constants(&self, address: u64, count: usize) -> Option<Vec<u8>> {
+        let load = self.load_at(address).filter(|load| !load.writable)?;
+        let at = address - load.start;
+        let there = load.bytes_in_file.saturating_sub(at).min(count as u64);
+        let mut bytes = vec![0; there as usize];
+        let file = open_regular(self.file.as_ref()?).ok()?;
+        file.read_exact_at(&mut bytes, load.in_file + at).ok()?;
+        Some(bytes)
+    }
+
     /// Extent of the segment that holds a virtual address; empty without one.
     pub fn segment(&self, address: u64) -> Range<u64> {
         self.load_at(address)
@@ -288,12 +309,9 @@ fn is_variable<'d>(section: &impl ObjectSection<'d>) -> bool {
     has(SHF_ALLOC) && has(SHF_WRITE) && !has(SHF_TLS)
 }
 
-/// Maps a file to read it.
+/// Maps a regular file to read it.
 pub(crate) fn map(path: &Path) -> std::io::Result<Mmap> {
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("no regular file"));
-    }
+    let file = open_regular(path)?;
     // SAFETY: read-only and private. Installed files are replaced, not rewritten; a
     // file cut while it is mapped would raise SIGBUS, as in every other ELF reader.
     unsafe { Mmap::map(&file) }
@@ -332,13 +350,7 @@ fn separate_debug(file: &object::File<'_>, path: &Path, installed: &Path) -> Opt
     let by_id = format!(".build-id/{}/{}.debug", hex(first), hex(rest));
     let mut candidates = vec![root.join(by_id)];
     if let Ok(Some((name, _crc))) = file.gnu_debuglink() {
-        let name = String::from_utf8_lossy(name);
-        let folder = path.parent()?;
-        candidates.push(folder.join(&*name));
-        candidates.push(folder.join(".debug").join(&*name));
-        let folder = installed.parent()?;
-        let below = folder.strip_prefix("/").unwrap_or(folder);
-        candidates.push(root.join(below).join(&*name));
+        candidates.extend(linked(name, path, installed).into_iter().flatten());
     }
     candidates.into_iter().find(|candidate| {
         let Ok(bytes) = map(candidate) else {
@@ -347,4 +359,63 @@ fn separate_debug(file: &object::File<'_>, path: &Path, installed: &Path) -> Opt
         let parsed = object::File::parse(&bytes[..]);
         parsed.is_ok_and(|found| found.build_id().ok().flatten() == Some(build_id))
     })
+}
+
+/// Where the file that a debug link names may be. The link is a file's name: folders in it, which
+/// would lead anywhere, are left out.
+fn linked(name: &[u8], path: &Path, installed: &Path) -> Option<[PathBuf; 3]> {
+    let name = Path::new(OsStr::from_bytes(name)).file_name()?;
+    let (folder, was_in) = (path.parent()?, installed.parent()?);
+    let below = was_in.strip_prefix("/").unwrap_or(was_in);
+    Some([
+        folder.join(name),
+        folder.join(".debug").join(name),
+        Path::new(DEBUG_ROOT).join(below).join(name),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ModuleIdentity;
+
+    fn note_of(path: &Path) -> String {
+        let module = ModuleInput {
+            identity: ModuleIdentity::new(&path.to_string_lossy(), &[]),
+            path: path.to_string_lossy().into_owned(),
+            file: path.to_owned(),
+            base: 0,
+            segments: Vec::new(),
+            samples: Vec::new(),
+        };
+        Image::load(&module).note.unwrap_or_default()
+    }
+
+    #[test]
+    fn a_module_that_is_a_fifo_or_a_device_is_not_opened() {
+        let fifo = std::env::temp_dir().join(format!("ff-image-{}", std::process::id()));
+        let name = std::ffi::CString::new(fifo.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a path that ends with a zero.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        for path in [&fifo, Path::new("/dev/zero")] {
+            let note = note_of(path);
+            assert!(note.ends_with("not available: no regular file"), "{note}");
+        }
+        std::fs::remove_file(&fifo).unwrap();
+    }
+
+    #[test]
+    fn a_debug_link_leads_nowhere_else() {
+        let (path, installed) = (Path::new("/proc/7/root/opt/app"), Path::new("/opt/app"));
+        let expected = [
+            "/proc/7/root/opt/app.debug",
+            "/proc/7/root/opt/.debug/app.debug",
+            "/usr/lib/debug/opt/app.debug",
+        ];
+        for name in ["app.debug", "/etc/app.debug", "../../app.debug"] {
+            let found = linked(name.as_bytes(), path, installed).unwrap();
+            assert_eq!(found, expected.map(PathBuf::from));
+        }
+        assert_eq!(linked(b"..", path, installed), None);
+    }
 }

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT
 //! What naming needs to know about a process; a trace and a live process can both
 //! tell it.
 
 use std::path::PathBuf;
 
+use flagfinder_linux::life;
 use flagfinder_trace::{DecodedFlow, Event, Process, Segment, Thread, ThreadStart};
 
 use crate::heap::AllocationLog;
@@ -14,8 +16,6 @@ const SAMPLES: usize = 32;
 
 /// A process's first thread sets its fs_base this early, or not at all.
 const START_SECTIONS: usize = 8;
-const SYS_ARCH_PRCTL: u32 = 158;
-const ARCH_SET_FS: u64 = 0x1002;
 
 /// A module of the process.
 #[derive(Clone, Debug)]
@@ -45,6 +45,8 @@ impl ModuleInput {
 #[derive(Clone, Debug, Default)]
 pub struct ThreadInput {
     pub tid: u32,
+    /// Its id as it sees it itself, in its own pid namespace; a trace has no other.
+    pub own_id: u32,
     /// Empty when unknown.
     pub name: String,
     pub fs_base: Option<u64>,
@@ -118,6 +120,7 @@ impl NamesInput {
         in_order.sort_by_key(|thread| thread.tid.wrapping_sub(process.pid));
         let threads = in_order.into_iter().map(|thread| ThreadInput {
             tid: thread.tid,
+            own_id: thread.tid,
             name: thread.name.clone(),
             fs_base: start_value(thread, |s| s.fs_base).or_else(|| set_fs_base(thread)),
             stack_pointer: start_value(thread, |s| s.stack_pointer),
@@ -151,13 +154,10 @@ fn set_fs_base(thread: &Thread) -> Option<u64> {
     for section in 0..thread.flow_section_count().min(START_SECTIONS) {
         decoder.decode_folded(section, &mut flow).ok()?;
         for (_, _, event) in &flow.events {
-            match event {
-                Event::SyscallEnter(enter)
-                    if enter.number == SYS_ARCH_PRCTL && enter.args[0] == ARCH_SET_FS =>
-                {
-                    return Some(enter.args[1]);
+            if let Event::SyscallEnter(enter) = event {
+                if let Some(base) = life::thread_pointer(enter.number, &enter.args) {
+                    return Some(base);
                 }
-                _ => {}
             }
         }
     }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Code and names: what a trace's blocks do, and what its addresses are called.
 //!
 //! In: a `flagfinder_trace::Process` (or a live process), and the ELF files it used.
@@ -5,6 +6,7 @@
 //! and loops of observed control flow), and names.
 //! Blind spots: x86-64 only; files are believed only when their build-id agrees.
 
+mod address_space;
 mod block;
 mod callers;
 mod codemap;
@@ -37,6 +39,7 @@ mod unwind;
 mod words;
 mod wrappers;
 
+pub use address_space::AddressSpace;
 pub use block::{CodeBlock, Ending, Succession};
 pub use callers::outer_callers;
 pub use codemap::{CodeMap, FlowBreak};
@@ -44,6 +47,7 @@ pub use dominators::Dominators;
 pub use graph::Graph;
 pub use heap::{Allocation, AllocationLog, Moment};
 pub use input::{ModuleInput, NamesInput, StackFrame, ThreadInput, TlsBlock};
+pub use live::{build_id_in_memory, own_id};
 pub use lookup::VariableAt;
 pub use loops::{Loop, Loops};
 pub use maps::{Mapping, Maps};

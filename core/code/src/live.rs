@@ -1,12 +1,13 @@
+// SPDX-License-Identifier: MIT
 //! What naming needs, from a running process: /proc, and its memory where the dynamic
 //! linker left facts.
 //!
-//! Blind spots: registers need ptrace, so frames are the caller's to fill in, and so is `fs_base` where a thread's
-//! block was not found in memory (then [`NamesInput::read_tls_blocks`] can follow the dtv); allocations are not known.
+//! Blind spots: registers need ptrace, so frames are the caller's to fill in, and so is `fs_base`
+//! where a thread's block was not found in memory (then [`NamesInput::read_tls_blocks`] can follow
+//! the dtv); allocations are not known.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use flagfinder_trace::Segment;
@@ -14,6 +15,7 @@ use object::elf::{FileHeader64, PT_LOAD, PT_NOTE};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::Endianness;
 
+use crate::address_space::AddressSpace;
 use crate::image::{Image, TlsRelocation};
 use crate::input::{ModuleInput, NamesInput, ThreadInput, TlsBlock};
 use crate::maps::{Mapping, Maps};
@@ -27,7 +29,8 @@ const UNALLOCATED: u64 = u64::MAX;
 const MODULE_LIMIT: u64 = 1 << 16;
 
 impl NamesInput {
-    /// From /proc of a running process: modules, mappings, threads with their names and thread-local blocks.
+    /// From /proc of a running process: modules, mappings, threads with their names and
+    /// thread-local blocks.
     ///
     /// # Errors
     /// When the process is gone, or its memory may not be read.
@@ -37,12 +40,36 @@ impl NamesInput {
         let memory = File::open(root.join("mem"))?;
         let mut threads = threads(&root, pid)?;
         thread_blocks::find(&mut threads, &maps, &memory);
-        Ok(NamesInput {
-            modules: modules(&root, &maps, &memory),
+        let executable = fs::read_link(root.join("exe")).unwrap_or_default();
+        let executable = executable.to_string_lossy();
+        let file = |mapping: &Mapping| readable_file(&root, mapping);
+        Ok(NamesInput::from_memory(
+            maps,
+            threads,
+            &memory,
+            &executable,
+            file,
+        ))
+    }
+
+    /// From mappings and what they hold. `executable`: its path in the mappings, which may end in `
+    /// (deleted)`. `file` says where the file of a mapping can be read now.
+    pub fn from_memory(
+        maps: Maps,
+        threads: Vec<ThreadInput>,
+        memory: &dyn AddressSpace,
+        executable: &str,
+        file: impl Fn(&Mapping) -> PathBuf,
+    ) -> NamesInput {
+        let executable = executable.strip_suffix(" (deleted)").unwrap_or(executable);
+        let mut modules = modules(&maps, memory, file);
+        modules.sort_by_key(|m| m.path != executable);
+        NamesInput {
+            modules,
             maps: vec![maps],
             threads,
             ..NamesInput::default()
-        })
+        }
     }
 
     /// Finds where modules' thread-local blocks lie in the threads whose `fs_base` is
@@ -75,35 +102,34 @@ impl NamesInput {
     }
 }
 
-fn block_start(memory: &File, base: u64, fs_base: u64, relocation: &TlsRelocation) -> Option<u64> {
+fn block_start(
+    memory: &dyn AddressSpace,
+    base: u64,
+    fs_base: u64,
+    relocation: &TlsRelocation,
+) -> Option<u64> {
     match *relocation {
         TlsRelocation::Distance { address, offset } => {
-            let distance = word(memory, base.checked_add(address)?)?;
+            let distance = memory.word(base.checked_add(address)?)?;
             // Negative: below fs_base. Zero and up: not filled in yet.
             let start = fs_base.wrapping_add(distance.wrapping_sub(offset));
             ((distance as i64) < 0 && start < fs_base).then_some(start)
         }
         TlsRelocation::ModuleNumber { address } => {
-            let number = word(memory, base.checked_add(address)?)?;
+            let number = memory.word(base.checked_add(address)?)?;
             if number == 0 || number > MODULE_LIMIT {
                 return None;
             }
             // tcbhead_t: self, dtv; dtv[n] is two words, dtv[-1] holds its length.
-            let dtv = word(memory, fs_base.checked_add(8)?)?;
-            let length = word(memory, dtv.checked_sub(16)?)?;
+            let dtv = memory.word(fs_base.checked_add(8)?)?;
+            let length = memory.word(dtv.checked_sub(16)?)?;
             if number > length || length > MODULE_LIMIT {
                 return None;
             }
-            let start = word(memory, dtv.checked_add(number * 16)?)?;
+            let start = memory.word(dtv.checked_add(number * 16)?)?;
             (start != UNALLOCATED && start != 0).then_some(start)
         }
     }
-}
-
-fn word(memory: &File, address: u64) -> Option<u64> {
-    let mut bytes = [0; 8];
-    memory.read_exact_at(&mut bytes, address).ok()?;
-    Some(u64::from_le_bytes(bytes))
 }
 
 fn threads(root: &Path, pid: u32) -> io::Result<Vec<ThreadInput>> {
@@ -116,6 +142,7 @@ fn threads(root: &Path, pid: u32) -> io::Result<Vec<ThreadInput>> {
         let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
         threads.push(ThreadInput {
             tid,
+            own_id: own_id(pid, tid),
             name: name.trim_end().to_owned(),
             stack_pointer: blocked_stack_pointer(&path),
             ..ThreadInput::default()
@@ -123,6 +150,20 @@ fn threads(root: &Path, pid: u32) -> io::Result<Vec<ThreadInput>> {
     }
     threads.sort_by_key(|thread| thread.tid.wrapping_sub(pid));
     Ok(threads)
+}
+
+/// A thread's id as it sees it itself, and as its C library keeps it: another one in a pid
+/// namespace that is not ours.
+pub fn own_id(pid: u32, tid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+    let found = status.ok().and_then(|status| innermost_id(&status));
+    found.unwrap_or(tid)
+}
+
+/// `NSpid:` has the thread's ids from our namespace inwards.
+fn innermost_id(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?;
+    line.split_whitespace().next_back()?.parse().ok()
 }
 
 /// The kernel tells the stack pointer of threads that are blocked.
@@ -134,7 +175,11 @@ fn blocked_stack_pointer(task: &Path) -> Option<u64> {
 }
 
 /// Files with an executable mapping, and the vdso.
-fn modules(root: &Path, maps: &Maps, memory: &File) -> Vec<ModuleInput> {
+fn modules(
+    maps: &Maps,
+    memory: &dyn AddressSpace,
+    file: impl Fn(&Mapping) -> PathBuf,
+) -> Vec<ModuleInput> {
     let mut modules: Vec<ModuleInput> = Vec::new();
     let executable = maps
         .all()
@@ -175,16 +220,11 @@ fn modules(root: &Path, maps: &Maps, memory: &File) -> Vec<ModuleInput> {
         modules.push(ModuleInput {
             identity: ModuleIdentity::new(&mapping.path, &headers.build_id),
             path: mapping.file().to_owned(),
-            file: readable_file(root, first),
+            file: file(first),
             base,
             segments,
             samples: Vec::new(),
         });
-    }
-    if let Ok(executable) = fs::read_link(root.join("exe")) {
-        let executable = executable.to_string_lossy();
-        let path = executable.strip_suffix(" (deleted)").unwrap_or(&executable);
-        modules.sort_by_key(|m| m.path != path);
     }
     modules
 }
@@ -221,9 +261,11 @@ struct Headers {
 }
 
 impl Headers {
-    fn read(memory: &File, start: u64) -> Option<Headers> {
+    fn read(memory: &dyn AddressSpace, start: u64) -> Option<Headers> {
         let mut page = [0; PAGE as usize];
-        memory.read_exact_at(&mut page, start).ok()?;
+        if memory.read(start, &mut page) < page.len() {
+            return None;
+        }
         let header = FileHeader64::<Endianness>::parse(&page[..]).ok()?;
         let endian = header.endian().ok()?;
         let segments = header.program_headers(endian, &page[..]).ok()?;
@@ -238,7 +280,9 @@ impl Headers {
                 let size = s.p_filesz(endian).min(PAGE) as usize;
                 let mut bytes = vec![0; size];
                 let at = base.checked_add(s.p_vaddr(endian))?;
-                memory.read_exact_at(&mut bytes, at).ok()?;
+                if memory.read(at, &mut bytes) < bytes.len() {
+                    return None;
+                }
                 gnu_build_id(&bytes, s.p_align(endian))
             })
             .next();
@@ -265,4 +309,22 @@ fn gnu_build_id(notes: &[u8], align: u64) -> Option<Vec<u8>> {
         }
     }
     None
+}
+
+/// The build-id of the ELF file whose first page lies at `start`, as its memory says.
+pub fn build_id_in_memory(memory: &dyn AddressSpace, start: u64) -> Option<Vec<u8>> {
+    let id = Headers::read(memory, start)?.build_id;
+    (!id.is_empty()).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_s_own_id_is_that_of_the_innermost_namespace() {
+        assert_eq!(innermost_id("Name:\tx\nNSpid:\t4711\t12\t3\n"), Some(3));
+        assert_eq!(innermost_id("NSpid:\t4711\n"), Some(4711));
+        assert_eq!(innermost_id("Name:\tx\n"), None);
+    }
 }

@@ -1,4 +1,6 @@
-//! From names to places: the variables, fields and thread-local blocks that someone names, in one process.
+// SPDX-License-Identifier: MIT
+//! From names to places: the variables, fields and thread-local blocks that someone names, in one
+//! process.
 
 use crate::debug::{Debug, TypeId, Variable};
 use crate::input::ModuleInput;
@@ -23,7 +25,8 @@ fn is_meant(module: &ModuleInput, wanted: Option<&str>) -> bool {
 }
 
 impl Names {
-    /// Global and static variables of this name, in the modules whose file name or path is `module` (all when `None`).
+    /// Global and static variables of this name, in the modules whose file name or path is `module`
+    /// (all when `None`).
     pub fn globals_named(&self, module: Option<&str>, name: &str) -> Vec<VariableAt> {
         self.found(module, name, false)
     }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The loops of an observed graph, nested.
 //!
 //! A loop is a strongly connected region; its headers are the nodes by which it is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! /proc/PID/maps, parsed.
 
 /// One mapping.
@@ -63,7 +64,10 @@ pub struct Maps {
 impl Maps {
     /// Lines that are no mapping are left out.
     pub fn parse(text: &str) -> Maps {
-        let mut list: Vec<Mapping> = text.lines().filter_map(Mapping::parse).collect();
+        Maps::new(text.lines().filter_map(Mapping::parse).collect())
+    }
+
+    pub fn new(mut list: Vec<Mapping>) -> Maps {
         list.sort_by_key(|mapping| mapping.start);
         Maps { list }
     }

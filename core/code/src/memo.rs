@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Answers that are dear to find and asked for again and again.
 
 use std::hash::Hash;
@@ -5,7 +6,8 @@ use std::sync::{PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
 
-/// Answers by question; may be asked by several threads. Of two that find the same at once, both answers are the same.
+/// Answers by question; may be asked by several threads. Of two that find the same at once, both
+/// answers are the same.
 #[derive(Debug)]
 pub(crate) struct Memo<K, V>(RwLock<FxHashMap<K, V>>);
 

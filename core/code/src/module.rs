@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Which module an address lies in, said so that another run understands it.
 
 use std::fmt;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What a name is, of code and of data. Serialised as reports need it: addresses and
 //! offsets as hex strings, absent knowledge as null.
 

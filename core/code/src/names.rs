@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Names of code and of modules' data. Thread-local, stack and heap data: `data.rs`.
 
 use std::collections::BTreeSet;
@@ -63,7 +64,8 @@ pub struct Names {
     layout: OnceLock<Vec<Option<u64>>>,
     /// By allocation's address: callers beyond its site, innermost first.
     outer_callers: FxHashMap<u64, Vec<u64>>,
-    /// What [`Names::module_data`] said, by module and offset: each reads through a compilation unit's types.
+    /// What [`Names::module_data`] said, by module and offset: each reads through a compilation
+    /// unit's types.
     told: Memo<(usize, u64), DataName>,
     /// What [`Names::variables`] said, by address: each reads through a function's scopes.
     pub(crate) variables: Memo<u64, Arc<[Variable]>>,
@@ -85,8 +87,8 @@ impl Names {
         }
     }
 
-    /// Reads what naming code and variables takes, module by module while `goes_on` says so, for processes that
-    /// will be forked. Large debug information is left to those who need it.
+    /// Reads what naming code and variables takes, module by module while `goes_on` says so, for
+    /// processes that will be forked. Large debug information is left to those who need it.
     pub fn warm(&self, goes_on: impl Fn() -> bool) {
         let modules = 0..self.images.len();
         for index in modules.take_while(|_| goes_on()) {

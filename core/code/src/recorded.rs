@@ -1,9 +1,11 @@
-//! A process of which only the lines of /proc/PID/maps were kept: names out of the files, if those are still the same.
+// SPDX-License-Identifier: MIT
+//! A process of which only the lines of /proc/PID/maps were kept: names out of the files, if those
+//! are still the same.
 
-use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use flagfinder_files::open_regular;
 use flagfinder_trace::Segment;
 use object::elf::{FileHeader64, PF_X, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -17,8 +19,8 @@ use crate::names::Names;
 const READ_AND_EXECUTE: u32 = 1 | 4;
 
 impl NamesInput {
-    /// Of the executable lines of /proc/PID/maps. Files that changed after `recorded` (seconds since 1970) are not believed: their code
-    /// is then called by the offset into the file.
+    /// Of the executable lines of /proc/PID/maps. Files that changed after `recorded` (seconds
+    /// since 1970) are not believed: their code is then called by the offset into the file.
     pub fn from_code_maps(text: &str, recorded: i64) -> NamesInput {
         let maps = Maps::parse(text);
         let code = maps
@@ -55,9 +57,10 @@ fn module(mapping: &Mapping, recorded: i64) -> ModuleInput {
     }
 }
 
-/// The ELF virtual address of a place in the file; `None`: no such file, or the place is in no segment.
+/// The ELF virtual address of a place in the file; `None`: no such file, or the place is in no
+/// segment.
 fn virtual_address(path: &Path, offset: u64) -> Option<u64> {
-    let data = ReadCache::new(File::open(path).ok()?);
+    let data = ReadCache::new(open_regular(path).ok()?);
     let header = FileHeader64::<Endianness>::parse(&data).ok()?;
     let endian = header.endian().ok()?;
     let mut segments = header.program_headers(endian, &data).ok()?.iter();
@@ -90,7 +93,7 @@ impl Names {
             Some((module, segment))
         })?;
         let offset = address - segment.start + segment.file_offset;
-        let file = File::open(&module.file).ok()?;
+        let file = open_regular(&module.file).ok()?;
         file.read_at(bytes, offset).ok()
     }
 }

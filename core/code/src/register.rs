@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! General registers: DWARF's numbers and the instruction set's.
 
 use gimli::Register;

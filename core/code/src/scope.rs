@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The variables that are visible at an instruction, and where their values are there.
 //!
 //! In: DWARF's scopes and location lists. Out: words (a variable may lie in pieces) with

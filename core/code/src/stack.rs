@@ -1,8 +1,11 @@
-//! Call stacks out of raw stack words: programs without frame pointers have nothing better while they run.
+// SPDX-License-Identifier: MIT
+//! Call stacks out of raw stack words: programs without frame pointers have nothing better while
+//! they run.
 //!
-//! A word is a return address if it points behind a call instruction. Old ones lie between the live ones, so a
-//! caller that is seen to call the inner function directly is preferred to those before it, and one that calls a known other function is
-//! passed over. Blind spots: more than the copied words (512 bytes) deep; a tail call's caller may be missing; an old word may remain.
+//! A word is a return address if it points behind a call instruction. Old ones lie between the live
+//! ones, so a caller that is seen to call the inner function directly is preferred to those before
+//! it, and one that calls a known other function is passed over. Blind spots: more than the copied
+//! words (512 bytes) deep; a tail call's caller may be missing; an old word may remain.
 
 use rustc_hash::FxHashMap;
 

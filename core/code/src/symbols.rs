@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! One sorted symbol table: which symbol holds an address, and which is near it.
 
 use std::ops::Range;

@@ -1,38 +1,40 @@
-//! Where threads' `fs:0` points, without stopping them: /proc does not tell, and ptrace would interrupt system calls.
+// SPDX-License-Identifier: MIT
+//! Where threads' `fs:0` points, without stopping them: /proc does not tell, and ptrace would
+//! interrupt system calls.
 //!
-//! The x86-64 ABI makes the word at `fs:0` a pointer to itself, and C libraries keep the thread's id close behind: glibc, which also
-//! repeats the pointer at `fs:0x10`, 0x2d0 bytes on, musl 0x30. Memory that could hold such blocks (private, writable,
-//! anonymous) is searched for this pattern. Blind spot: programs without a C library (Go) have no such block.
+//! The x86-64 ABI makes the word at `fs:0` a pointer to itself, and C libraries keep the thread's
+//! id close behind: glibc, which also repeats the pointer at `fs:0x10`, 0x2d0 bytes on, musl 0x30.
+//! Memory that could hold such blocks (private, writable, anonymous) is searched for this pattern.
+//! Blind spot: programs without a C library (Go) have no such block.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
+use crate::address_space::AddressSpace;
 use crate::input::ThreadInput;
 use crate::maps::Maps;
 
-/// The thread's id lies this close behind `fs:0`.
-const ID_WITHIN: usize = 0x400;
+/// The thread's id lies so far behind `fs:0`: glibc, musl. Looked for there only: in a container
+/// ids are small numbers, which stand everywhere.
+const ID_AT: [usize; 2] = [0x2d0, 0x30];
+/// Behind the last of them.
+const ID_WITHIN: usize = 0x2d4;
 /// Blocks are aligned at least so.
 const ALIGNMENT: usize = 16;
-/// Larger mappings are searched at their ends only: thread stacks have their block on top, arenas have none.
+/// Larger mappings are searched at their ends only: thread stacks have their block on top, arenas
+/// have none.
 const SEARCHED: u64 = 8 << 20;
 
 /// Fills in `fs_base` of the threads where it is found.
-pub(crate) fn find(threads: &mut [ThreadInput], maps: &Maps, memory: &File) {
+pub(crate) fn find(threads: &mut [ThreadInput], maps: &Maps, memory: &dyn AddressSpace) {
     let mut bytes = Vec::new();
     for (start, end) in candidates(maps) {
         if threads.iter().all(|thread| thread.fs_base.is_some()) {
             return;
         }
         bytes.resize((end - start) as usize, 0);
-        let read = memory.read_at(&mut bytes, start).unwrap_or(0);
+        let read = memory.read(start, &mut bytes);
         for (address, block) in blocks(start, &bytes[..read]) {
-            let ids: Vec<u32> = block
-                .chunks_exact(4)
-                .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
-                .collect();
+            let ids = ids(block);
             let mut unknown = threads.iter_mut().filter(|t| t.fs_base.is_none());
-            if let Some(thread) = unknown.find(|t| ids.contains(&t.tid)) {
+            if let Some(thread) = unknown.find(|t| ids.contains(&t.own_id)) {
                 thread.fs_base = Some(address);
             }
         }
@@ -60,9 +62,27 @@ fn blocks(start: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     })
 }
 
+/// What stands where C libraries keep the id.
+fn ids(block: &[u8]) -> Vec<u32> {
+    let words = ID_AT.iter().filter_map(|&at| block.get(at..at + 4));
+    words
+        .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_number_elsewhere_in_the_block_is_no_id() {
+        let mut bytes = vec![0; 0x400];
+        bytes[0x2d0] = 3;
+        bytes[0x30] = 7;
+        bytes[0x40] = 2;
+        assert_eq!(ids(&bytes), [3, 7]);
+        assert_eq!(ids(&bytes[..0x100]), [7]);
+    }
 
     #[test]
     fn a_block_points_to_itself() {

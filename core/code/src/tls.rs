@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Where modules' static thread-local blocks lie below fs_base.
 //!
 //! x86-64 uses variant II of Drepper's "ELF Handling For Thread-Local Storage": the

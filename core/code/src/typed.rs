@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Variables and types by address: what lies in a register or at an address, and what it
 //! is part of.
 

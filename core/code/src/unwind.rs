@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Where frames lie, from `.eh_frame`: stripping leaves it in place, as exceptions need it.
 
 use std::ops::Range;
@@ -81,8 +82,9 @@ impl Unwind {
     }
 }
 
-/// All that the section describes, up to where it is damaged. Asked for by address again and again, while the section itself can only be read from
-/// its beginning (the table in `.eh_frame_hdr` is not in every file).
+/// All that the section describes, up to where it is damaged. Asked for by address again and again,
+/// while the section itself can only be read from its beginning (the table in `.eh_frame_hdr` is
+/// not in every file).
 fn functions(frames: &EhFrame<Slice>, bases: &BaseAddresses) -> Vec<(Range<u64>, EhFrameOffset)> {
     let mut common = FxHashMap::default();
     let mut found = Vec::new();

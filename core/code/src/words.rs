@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Numbers in sentences.
 
 /// `once`, `7 times`.

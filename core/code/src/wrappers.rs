@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Members that a reader of the source never wrote: the insides of the standard libraries'
 //! atomics, cells and smart pointers. A path leaves them out, so that an atomic reads as
 //! the variable that it is: `pool->open`, not `pool->open.v.value`.

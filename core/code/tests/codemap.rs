@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! CodeMap over synthetic traces: places that survive ASLR, lazily decoded blocks,
 //! and the check of a flow against the code.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Dominators and loops against definitions applied literally, on random graphs,
 //! and against worked examples.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Aligns trace files and prints the divergence as JSON: `align NORMAL.. SPIN`.
 
 use flagfinder_diff::{diff, Options};

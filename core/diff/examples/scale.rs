@@ -1,9 +1,11 @@
-//! How time and memory of a diff grow with the traces: `scale [MILLIONS..]` (default 10 30 100 300).
+// SPDX-License-Identifier: MIT
+//! How time and memory of a diff grow with the traces: `scale [MILLIONS..]` (default 10 30 100
+//! 300).
 //!
 //! Writes a synthetic normal and spin trace of so many million blocks each to a temporary file, and
-//! diffs them in a process of its own, so that the peak of resident memory is that of the diff alone.
-//! The program is a random call graph of [`FUNCTIONS`] functions with loops and branches, driven by
-//! random choices that differ between the two runs.
+//! diffs them in a process of its own, so that the peak of resident memory is that of the diff
+//! alone. The program is a random call graph of [`FUNCTIONS`] functions with loops and branches,
+//! driven by random choices that differ between the two runs.
 
 use flagfinder_diff::{diff, Options, PartingKind};
 use flagfinder_trace::{Event, Level, Module, Trace, TraceBuilder};

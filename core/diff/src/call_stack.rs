@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A shadow call stack over one thread's flow, one block at a time.
 //!
 //! The flow has no stack pointers, so calls and returns are paired by return address. What breaks
@@ -5,8 +6,8 @@
 //! there (missing returns, unwinding, coroutine switches), then a frame whose function it lies in
 //! (longjmp, exceptions). Memory is bounded by [`DEPTH_LIMIT`] frames and [`PARKED_LIMIT`] stacks.
 //!
-//! Blind spots: a tail call keeps the frame of the function it left; a return that is used as a jump
-//! opens a new stack until something returns into the old one.
+//! Blind spots: a tail call keeps the frame of the function it left; a return that is used as a
+//! jump opens a new stack until something returns into the old one.
 
 use crate::input::Event;
 use crate::space::{BlockFacts, ExitKind, PlaceId, Program, NO_PLACE};
@@ -68,8 +69,8 @@ pub trait Observer {
     fn enter(&mut self, stack: &mut [Frame], index: u64);
     /// The last frame of `stack` closes.
     fn leave(&mut self, stack: &[Frame], index: u64);
-    /// In the last frame of `stack`, control went from node `from` ([`NO_PLACE`] when it just began or
-    /// was moved) to the block `to`. A call and everything in it is one such step.
+    /// In the last frame of `stack`, control went from node `from` ([`NO_PLACE`] when it just began
+    /// or was moved) to the block `to`. A call and everything in it is one such step.
     fn step(&mut self, stack: &[Frame], from: PlaceId, to: &BlockFacts, index: u64);
     /// Another stack runs now.
     fn switch(&mut self, _index: u64) {}
@@ -229,12 +230,8 @@ impl<'a> CallStack<'a> {
                     _ => ExitKind::Return,
                 };
             }
-            Event::Exec => {
-                self.pop_to(0, observer);
-                self.parked.clear();
-                self.moved = true;
-            }
             Event::Start { .. }
+            | Event::Exec
             | Event::Exit { .. }
             | Event::Clock { .. }
             | Event::SyscallEnter { .. }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What the normal runs did in the calls that are open in the spin run.
 
 use crate::divergence::{ContextMatch, NormalLoop};
@@ -44,7 +45,8 @@ pub struct Side {
 }
 
 impl Side {
-    /// Gathers the calls of `target`. `paired` are, per normal run, the thread paired with the spinning one.
+    /// Gathers the calls of `target`. `paired` are, per normal run, the thread paired with the
+    /// spinning one.
     pub fn gather(
         level: ContextMatch,
         target: u32,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Passing through a round of blocks that repeats for long without following every turn.
 //!
 //! A thread that spins without system calls runs a billion blocks a second, all alike. Once a round

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! How a thread came to a loop that the normal runs never came to.
 
 use flagfinder_code::times;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The whole way from runs to a [`Divergence`].
 
 use crate::compare::{nests, NormalThread};
@@ -13,7 +14,7 @@ use crate::space::CodeSpace;
 use crate::spinning::{held, Held};
 use crate::surveyed::{survey_all, Surveyed};
 use crate::targets::{Class, Targets};
-use crate::unlike::unlike;
+use crate::unlike::{started_otherwise, unlike};
 use rustc_hash::FxHashMap;
 
 /// What to look at.
@@ -23,23 +24,24 @@ pub struct Options {
     pub threads: Vec<u32>,
 }
 
-/// Where neither run has an earlier stay to compare with, a stay is compared with this (ns, blocks).
+/// Where neither run has an earlier stay to compare with, a stay is compared with this (ns,
+/// blocks).
 const ORDINARY: (u64, u64) = (1_000_000, 1000);
 
-/// Aligns the runs. The first normal run is the one that thread pairs are told of; further ones only
-/// add to what a good run may do. `module_names` are those that the blocks refer to.
+/// Aligns the runs. The first normal run is the one that thread pairs are told of; further ones
+/// only add to what a good run may do. `module_names` are those that the blocks refer to.
 ///
 /// # Errors
 /// When a flow cannot be read.
 pub fn align<F: Flow + Send>(
-    normals: &[Run<F>],
-    spin: &Run<F>,
+    normal_runs: &[Run<F>],
+    spin_run: &Run<F>,
     module_names: Vec<String>,
     options: &Options,
     progress: Callback,
 ) -> Result<Divergence, FlowError> {
-    let runs: Vec<&Run<F>> = normals.iter().chain([spin]).collect();
-    let unlike = unlike(normals, spin, &module_names);
+    let runs: Vec<&Run<F>> = normal_runs.iter().chain([spin_run]).collect();
+    let mut unlike = unlike(normal_runs, spin_run, &module_names);
     let blocks: Vec<_> = runs
         .iter()
         .flat_map(|run| {
@@ -127,6 +129,8 @@ pub fn align<F: Flow + Send>(
         partings.push(writer.parting(&branches, &case, &found, suspect.thread, here, there));
     }
     partings.sort_by(|a, b| telling(b).total_cmp(&telling(a)));
+    let best = partings.first();
+    unlike.extend(best.and_then(|best| started_otherwise(best, normal_runs, spin_run)));
     let waiting: Vec<(usize, u32, u64)> = (0..spin.surveys.len())
         .filter(|&thread| !spin.surveys[thread].exited)
         .filter_map(|thread| {
@@ -140,8 +144,8 @@ pub fn align<F: Flow + Send>(
     })
 }
 
-/// How much a parting tells: a certain one, out of a stay that is long for this loop. How busy the thread
-/// is tells nothing: it may sleep between two looks at what it waits for.
+/// How much a parting tells: a certain one, out of a stay that is long for this loop. How busy the
+/// thread is tells nothing: it may sleep between two looks at what it waits for.
 fn telling(parting: &Parting) -> f64 {
     let doubt = match (parting.kind, parting.second_guess) {
         (PartingKind::Alike, _) => 0.001,
@@ -151,9 +155,9 @@ fn telling(parting: &Parting) -> f64 {
     doubt * parting.confidence * (2.0 + disproportion(&parting.spin_loop)).log2()
 }
 
-/// How many times as long the stay is as any that ended, or as one in which a normal run stayed to its end.
-/// Where one took most of a normal run (a thread's main loop, asking whether to stop), one as long as this
-/// run is nothing unusual, whichever of the runs was given more time.
+/// How many times as long the stay is as any that ended, or as one in which a normal run stayed to
+/// its end. Where one took most of a normal run (a thread's main loop, asking whether to stop), one
+/// as long as this run is nothing unusual, whichever of the runs was given more time.
 fn disproportion(spin: &SpinLoop) -> f64 {
     let normal = spin.normal.unwrap_or_default();
     if normal.most_of_run {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What the diff stage hands on: where two runs part.
 
 use crate::outcomes::BranchTable;
@@ -18,6 +19,13 @@ pub struct CodePlace {
 pub struct ThreadRef {
     /// Process id.
     pub pid: u32,
+    /// The how-manieth image of the process: each exec begins another one. 0 in reports from before
+    /// it was told.
+    #[serde(default)]
+    pub image: u32,
+    /// File name of the executable.
+    #[serde(default)]
+    pub program: String,
     /// Thread id.
     pub tid: u32,
     /// Name as last seen; empty when unknown.
@@ -56,7 +64,8 @@ pub enum PartingKind {
     /// Both are in the loop to the end (or the normal run never left it), but the normal run took
     /// another way within it at `branch`.
     InsideLoop,
-    /// The normal run called the function and never came to the loop: at `branch` it went another way.
+    /// The normal run called the function and never came to the loop: at `branch` it went another
+    /// way.
     PathToLoop,
     /// The normal run never made one of the open calls: at `branch` it went another way.
     PathToCall,
@@ -197,12 +206,13 @@ pub struct Parting {
     pub normal_target: Option<CodePlace>,
     /// Where the spin run goes.
     pub spin_target: Option<CodePlace>,
-    /// Which execution of the branch in this thread (from 1) it is: the first that does not return to
-    /// what the normal run does.
+    /// Which execution of the branch in this thread (from 1) it is: the first that does not return
+    /// to what the normal run does.
     pub occurrence: u64,
     /// Its index in the spinning thread's blocks.
     pub spin_index: u64,
-    /// Its position in the spinning thread's flow (as `core/trace` counts it), for a recorded trace.
+    /// Its position in the spinning thread's flow (as `core/trace` counts it), for a recorded
+    /// trace.
     pub spin_pos: Option<u64>,
     /// In the normal thread: index of the block in which the branch went the other way.
     pub normal_index: Option<u64>,

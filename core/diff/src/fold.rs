@@ -1,5 +1,6 @@
-//! Folding a flow into its calls' shapes, call by call: the same stack and the same shapes as in the
-//! diff, for looking at one flow alone.
+// SPDX-License-Identifier: MIT
+//! Folding a flow into its calls' shapes, call by call: the same stack and the same shapes as in
+//! the diff, for looking at one flow alone.
 
 use crate::call_stack::{CallStack, Frame, Observer};
 use crate::input::RawBlock;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Trace files as input of the alignment.
 
 use crate::cycle;
@@ -140,17 +141,20 @@ pub fn run<'a>(trace: &'a trace::Trace, names: &mut ModuleNames) -> Run<TraceFlo
             .collect();
         run.processes.push(ProcessInput {
             pid: process.pid,
-            program: process
-                .path
-                .rsplit('/')
-                .next()
-                .unwrap_or_default()
-                .to_string(),
+            image: process.image,
+            replaced: process.replaced,
+            started_by: trace
+                .started_by(process)
+                .into_iter()
+                .map(String::from)
+                .collect(),
+            program: process.program().to_string(),
             blocks,
-            killed: ends.is_some_and(|ends| {
-                let mut ends = ends.processes.iter();
-                ends.any(|end| end.pid == process.pid && end.signal.is_some())
-            }),
+            killed: !process.replaced
+                && ends.is_some_and(|ends| {
+                    let mut ends = ends.processes.iter();
+                    ends.any(|end| end.pid == process.pid && end.signal.is_some())
+                }),
         });
         for thread in process.threads() {
             run.end_ts = run.end_ts.max(thread.opened().map_or(0, |opened| opened.1));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What the alignment reads: blocks of code and the flow of each thread, whoever recorded them.
 //!
 //! `from_trace.rs` makes these from trace files; tests and the scale example make them by hand.
@@ -30,7 +31,8 @@ pub enum Ending {
 pub enum BlockHome {
     /// In a module; `module` indexes the module names given to the code space.
     Module { module: u32, base: u64 },
-    /// Code without a module (JIT). `likeness` is a hash of the code that stays equal in another run.
+    /// Code without a module (JIT). `likeness` is a hash of the code that stays equal in another
+    /// run.
     Anonymous { likeness: u64 },
 }
 
@@ -66,7 +68,7 @@ pub enum Event {
     Moved,
     /// The call just made (or the jump into another module) ran unseen and has returned.
     CalledOver,
-    /// The process image was replaced.
+    /// Another program takes the place of this one, unless the system call comes back.
     Exec,
     /// Nothing happened; it is this late (the recorder's clock, between chunks of a busy loop).
     Clock { ts: u64 },
@@ -138,10 +140,17 @@ pub struct ThreadInput<F> {
     pub flow: F,
 }
 
-/// One process of a run.
+/// One image of a process of a run.
 pub struct ProcessInput {
     /// Process id.
     pub pid: u32,
+    /// The how-manieth image of the process, from 1: each exec begins another one.
+    pub image: u32,
+    /// Another program took its place by exec.
+    pub replaced: bool,
+    /// The programs that led to it, the latest first: those that the process ran before, then its
+    /// parent's.
+    pub started_by: Vec<String>,
     /// File name of the executable, without its folder.
     pub program: String,
     /// Its blocks.

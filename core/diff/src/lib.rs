@@ -1,19 +1,21 @@
-//! Aligning two runs by structure: which threads belong together, and where a spinning thread leaves
-//! what the normal run does.
+// SPDX-License-Identifier: MIT
+//! Aligning two runs by structure: which threads belong together, and where a spinning thread
+//! leaves what the normal run does.
 //!
 //! In: traces (or any [`input::Run`]). Out: one [`Divergence`].
 //!
-//! Three linear scans, parallel over threads, with memory bounded by the code and the open calls, not
-//! by the length: (1) every thread's calls are followed with a shadow stack, which gives the open calls
-//! at its end; (2) the edges taken in those calls, and in the normal runs' calls of the same context, are
-//! counted; (3) the stays in their loops are timed. The innermost open loop whose stay is out of
-//! proportion holds the thread; the branch by which the normal runs leave what it repeats is where they
-//! part. Matching by call context instead of by time follows Xin, Sumner, Zhang, *Efficient program
-//! execution indexing* (PLDI 2008) and Johnson et al., *Differential Slicing* (S&P 2011); unlike there,
-//! nothing of the past is replayed: only the branches that keep the open calls open matter.
+//! Three linear scans, parallel over threads, with memory bounded by the code and the open calls,
+//! not by the length: (1) every thread's calls are followed with a shadow stack, which gives the
+//! open calls at its end; (2) the edges taken in those calls, and in the normal runs' calls of the
+//! same context, are counted; (3) the stays in their loops are timed. The innermost open loop whose
+//! stay is out of proportion holds the thread; the branch by which the normal runs leave what it
+//! repeats is where they part. Matching by call context instead of by time follows Xin, Sumner,
+//! Zhang, *Efficient program execution indexing* (PLDI 2008) and Johnson et al., *Differential
+//! Slicing* (S&P 2011); unlike there, nothing of the past is replayed: only the branches that keep
+//! the open calls open matter.
 //!
-//! Blind spots: see `call_stack.rs` (tail calls), `space.rs` (functions found by direct branches only);
-//! a loop that does the same with different data is alike here and left to the flags stage.
+//! Blind spots: see `call_stack.rs` (tail calls), `space.rs` (functions found by direct branches
+//! only); a loop that does the same with different data is alike here and left to the flags stage.
 
 mod call_stack;
 mod compare;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Last scan: which execution of the branch is the one.
 
 use crate::call_stack::{CallStack, Frame, Observer};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The loop nest of one function's observed graph, with one header a loop.
 
 use crate::space::{PlaceId, NO_PLACE};

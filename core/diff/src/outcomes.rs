@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! How often each conditional branch went each way, in all threads of each run.
 
 use crate::divergence::{BranchOutcome, CodePlace, Successor};
@@ -12,8 +13,8 @@ type Counts = (u64, u64);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BranchTable {
     modules: Vec<String>,
-    /// (module, offset) -> where it goes taken and not taken (offsets in the same module), counts of the
-    /// normal and the spin run, and which ways are still repeated.
+    /// (module, offset) -> where it goes taken and not taken (offsets in the same module), counts
+    /// of the normal and the spin run, and which ways are still repeated.
     rows: FxHashMap<(u32, u64), Row>,
 }
 

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: MIT
 //! Where a spinning thread leaves what the normal runs do.
 //!
-//! The blocks and edges that the thread repeats in its loop are one graph, those of the normal runs'
-//! calls in the same context another. Where a branch is in both and the normal runs go on by an edge
-//! that the spinning thread no longer takes, they part: best an edge out of the loop; else one from which
-//! the normal runs got out without coming back to what is repeated; else any. If the normal runs never
-//! came to the loop, the parting is the last branch before it by which the spinning thread left the
-//! normal runs' graph, in the innermost open call that they made.
+//! The blocks and edges that the thread repeats in its loop are one graph, those of the normal
+//! runs' calls in the same context another. Where a branch is in both and the normal runs go on by
+//! an edge that the spinning thread no longer takes, they part: best an edge out of the loop; else
+//! one from which the normal runs got out without coming back to what is repeated; else any. If the
+//! normal runs never came to the loop, the parting is the last branch before it by which the
+//! spinning thread left the normal runs' graph, in the innermost open call that they made.
 
 use flagfinder_code::times;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -187,8 +188,8 @@ impl Case<'_> {
             .collect();
         let order = self.order_in_lap();
         found.sort_by_key(|leaving| {
-            // Ways out: the one the normal runs agree on and take most. Ways within: the first in an
-            // iteration, for what comes behind it may be its consequence.
+            // Ways out: the one the normal runs agree on and take most. Ways within: the first in
+            // an iteration, for what comes behind it may be its consequence.
             let first = match leaving.rank {
                 Rank::Inside => order.get(&leaving.edge.0).copied().unwrap_or_default(),
                 Rank::LeadsOut | Rank::Leaves => (false, 0),
@@ -203,8 +204,8 @@ impl Case<'_> {
         found
     }
 
-    /// Sorts the spinning loop's nodes by when they are executed in an iteration: those since the last
-    /// execution of the header (false), then the ones before it, from the previous iteration.
+    /// Sorts the spinning loop's nodes by when they are executed in an iteration: those since the
+    /// last execution of the header (false), then the ones before it, from the previous iteration.
     fn order_in_lap(&self) -> FxHashMap<PlaceId, (bool, u64)> {
         let header = self.nests[self.held.target as usize].loops[self.held.number as usize].header;
         let mut last: FxHashMap<PlaceId, u64> = FxHashMap::default();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Second scan: the edges that calls of interest take, one profile per target and class.
 
 use crate::call_stack::{CallStack, Frame, Observer};
@@ -9,8 +10,8 @@ use crate::space::{BlockFacts, PlaceId, Program, NO_PLACE};
 use crate::targets::{tag, untag, Class, Targets};
 use rustc_hash::FxHashMap;
 
-/// Control going from a node to the block that begins at a place, in a frame's own code; to [`NO_PLACE`]
-/// is leaving the frame, from it is entering.
+/// Control going from a node to the block that begins at a place, in a frame's own code; to
+/// [`NO_PLACE`] is leaving the frame, from it is entering.
 pub type EdgeKey = (PlaceId, PlaceId);
 
 /// How often and when an edge was taken (indexes of the thread's blocks).
@@ -48,8 +49,8 @@ pub struct Profile {
 const SHAPE_LIMIT: usize = 4096;
 
 impl Profile {
-    /// Adds another thread's profile. Block indexes of different threads do not compare: they are only
-    /// meaningful in profiles that were not merged.
+    /// Adds another thread's profile. Block indexes of different threads do not compare: they are
+    /// only meaningful in profiles that were not merged.
     pub fn merge(&mut self, other: &Profile) {
         self.frames += other.frames;
         self.longest = self.longest.max(other.longest);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Progress over all scans, without slowing them.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! From place numbers to the types that are handed on.
 
 use crate::call_stack::{Frame, FrameKind};
@@ -120,7 +121,8 @@ impl<F> Writer<'_, F> {
             .collect()
     }
 
-    /// Calls, finished before the loop, that did in the spin run what they never did in a normal run.
+    /// Calls, finished before the loop, that did in the spin run what they never did in a normal
+    /// run.
     fn closed(&self, case: &Case, found: &Found) -> Vec<ClosedDifference> {
         let mut differences = Vec::new();
         for frame in 0..=case.held.frame {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The threads that are suspected of spinning, and the scans of their flow and of the normal runs'.
 
 use crate::compare::NormalThread;
@@ -12,7 +13,8 @@ use crate::targets::Targets;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-/// Most threads looked at: the busiest ones. Slow pollers execute little, so the bound is a wide one.
+/// Most threads looked at: the busiest ones. Slow pollers execute little, so the bound is a wide
+/// one.
 const MOST_THREADS: usize = 64;
 
 /// A spinning (or asked-for) thread, as it is worked on.

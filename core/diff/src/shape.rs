@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! Shapes of finished calls: one hash for everything a call did, with loops folded.
 //!
 //! A call's shape is the hash of the set of its steps (edges of its own code, and for each call it
-//! made the call site with the callee's shape). A set, so three or five equal iterations are the same
-//! fact, and a sum of the members' hashes, so it is kept while streaming. A call of the own function
-//! is a step without a shape of its own and its steps count as the caller's: recursion is a loop too.
+//! made the call site with the callee's shape). A set, so three or five equal iterations are the
+//! same fact, and a sum of the members' hashes, so it is kept while streaming. A call of the own
+//! function is a step without a shape of its own and its steps count as the caller's: recursion is
+//! a loop too.
 
 use crate::call_stack::{mix, Frame};
 use crate::space::PlaceId;

@@ -1,9 +1,11 @@
-//! One numbering for the code of all runs, so that the same instruction has the same number in each.
+// SPDX-License-Identifier: MIT
+//! One numbering for the code of all runs, so that the same instruction has the same number in
+//! each.
 //!
-//! A *place* is module + offset. A block is known by the place of its last instruction (its *node*):
-//! blocks that are entered at different points but end in the same branch are one node, because what
-//! follows them is decided by the same instruction. A *function* is the set of nodes that direct
-//! branches connect; it is found over the union of all runs, so it is the same in each.
+//! A *place* is module + offset. A block is known by the place of its last instruction (its
+//! *node*): blocks that are entered at different points but end in the same branch are one node,
+//! because what follows them is decided by the same instruction. A *function* is the set of nodes
+//! that direct branches connect; it is found over the union of all runs, so it is the same in each.
 
 use crate::input::{BlockHome, Ending, RawBlock};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -275,7 +277,8 @@ fn connect(sets: &mut Sets, blocks: &[RawBlock], program: &Program) {
     }
 }
 
-/// Disjoint sets with path halving; the smallest member names the set, so names do not depend on order.
+/// Disjoint sets with path halving; the smallest member names the set, so names do not depend on
+/// order.
 struct Sets {
     parent: Vec<u32>,
 }

@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! The loop that holds a thread: the innermost one whose present stay is out of proportion.
 //!
-//! A thread that spins sits, at a random moment, in some inner loop of some callee. Those loops ended
-//! before, many times, and after about as long. So from the innermost loop outward, the first one whose
-//! present stay is much longer than each of its earlier stays is the loop that is not left. Stays are
-//! compared in blocks and in time: on a busy machine a spin of seconds may be few blocks, and a thread
-//! that sleeps between two looks executes few anyway.
+//! A thread that spins sits, at a random moment, in some inner loop of some callee. Those loops
+//! ended before, many times, and after about as long. So from the innermost loop outward, the first
+//! one whose present stay is much longer than each of its earlier stays is the loop that is not
+//! left. Stays are compared in blocks and in time: on a busy machine a spin of seconds may be few
+//! blocks, and a thread that sleeps between two looks executes few anyway.
 //!
-//! Blind spot: a wait that has not yet lasted longer than an ordinary one. An inner loop in which the
-//! thread has been for long, but not out of proportion, is handed on as a second guess.
+//! Blind spot: a wait that has not yet lasted longer than an ordinary one. An inner loop in which
+//! the thread has been for long, but not out of proportion, is handed on as a second guess.
 
 use crate::call_stack::Frame;
 use crate::nest::LoopNest;
@@ -117,8 +118,8 @@ impl Held {
     }
 }
 
-/// The loop that holds the thread, first, and an inner one that may; empty if it does not loop. `end` is
-/// the thread's number of blocks and when its recording ended.
+/// The loop that holds the thread, first, and an inner one that may; empty if it does not loop.
+/// `end` is the thread's number of blocks and when its recording ended.
 pub fn held(
     open: &[Frame],
     chain: &[Option<u32>],

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Third scan: how long each loop of interest was stayed in, each time.
 
 use crate::call_stack::{CallStack, Frame, Observer};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! First scan of a thread: what it executed, where it ends, whom it created.
 
 use crate::call_stack::{CallStack, Frame, Observer};
@@ -5,15 +6,11 @@ use crate::cycle::{self, Cyclic};
 use crate::input::{Event, Flow, FlowError, Sink};
 use crate::progress::Meter;
 use crate::space::{BlockFacts, ExitKind, PlaceId, Program};
+use flagfinder_linux::life;
 use rustc_hash::FxHashMap;
 
 /// Call sites kept of the stack at a clone, innermost first.
 const CLONE_STACK: usize = 24;
-/// A process that calls this is ending; its other threads end without a word.
-const EXIT_GROUP: u32 = 231;
-const EXIT: u32 = 60;
-const CLONE_CALLS: [u32; 4] = [56, 57, 58, 435]; // clone, fork, vfork, clone3
-
 /// A thread or process this thread created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Birth {
@@ -38,7 +35,7 @@ pub struct Survey {
     pub first: PlaceId,
     /// Threads and processes it created, in order.
     pub births: Vec<Birth>,
-    /// It ended, by itself or with its process.
+    /// It ended, by itself or with its process, or by exec.
     pub exited: bool,
     /// The system call that it ended in.
     ended_in: Option<(u32, u64)>,
@@ -55,12 +52,15 @@ pub struct Survey {
 impl Survey {
     /// The thread is ending its process.
     pub fn ends_process(&self) -> bool {
-        matches!(self.pending, Some((EXIT_GROUP, _)))
+        self.pending
+            .is_some_and(|(number, _)| life::exits_process(number))
     }
 
-    /// The signal that ended its process, not the thread itself, ended it: it goes on in what it did.
+    /// The signal that ended its process, not the thread itself, ended it: it goes on in what it
+    /// did.
     pub fn outlive_kill(&mut self) {
-        if self.exited && !matches!(self.ended_in, Some((EXIT | EXIT_GROUP, _))) {
+        let ends_by_itself = |call: &(u32, u64)| life::exits(call.0) || life::executes(call.0);
+        if self.exited && !self.ended_in.as_ref().is_some_and(ends_by_itself) {
             self.exited = false;
             self.pending = self.ended_in;
         }
@@ -98,6 +98,7 @@ pub fn survey<F: Flow>(
         outcomes: vec![(0, 0); places],
         previous: (0, 0, ExitKind::Plain),
         clone_stack: None,
+        calls_exec: false,
         recent_calls: [(0, 0); 64],
         calls: 0,
         weight: 1,
@@ -108,6 +109,10 @@ pub fn survey<F: Flow>(
     };
     flow.walk(&mut scan)?;
     let mut survey = scan.survey;
+    if scan.calls_exec {
+        survey.exited = true;
+        survey.ended_in = survey.pending.take();
+    }
     survey.blocks = scan.stack.index();
     survey.open = scan.stack.frames().to_vec();
     survey.mended = scan.stack.mended();
@@ -136,6 +141,8 @@ struct Scan<'a> {
     /// Node, end address and exit of the block before.
     previous: (PlaceId, u64, ExitKind),
     clone_stack: Option<Vec<PlaceId>>,
+    /// It called exec, which has not come back.
+    calls_exec: bool,
     /// Number and duration (ns).
     recent_calls: [(u32, u64); 64],
     calls: usize,
@@ -215,7 +222,7 @@ impl Sink for Scan<'_> {
             }
             Event::SyscallEnter { number, ts } => {
                 self.survey.pending = Some((number, ts));
-                if CLONE_CALLS.contains(&number) {
+                if life::creates(number) {
                     let sites = self
                         .stack
                         .frames()
@@ -225,12 +232,14 @@ impl Sink for Scan<'_> {
                     self.clone_stack = Some(sites.take(CLONE_STACK).collect());
                 }
             }
+            Event::Exec => self.calls_exec = true,
             Event::SyscallExit { number, result, ts } => {
+                self.calls_exec = false;
                 if let Some((_, began)) = self.survey.pending.take() {
                     self.recent_calls[self.calls % 64] = (number, ts.saturating_sub(began));
                     self.calls += 1;
                 }
-                if CLONE_CALLS.contains(&number) {
+                if life::creates(number) {
                     let stack = self.clone_stack.take();
                     if let (Some(stack), Ok(child)) = (stack, u32::try_from(result)) {
                         if child != 0 {
@@ -239,11 +248,7 @@ impl Sink for Scan<'_> {
                     }
                 }
             }
-            Event::Signal { .. }
-            | Event::SignalReturn
-            | Event::Moved
-            | Event::CalledOver
-            | Event::Exec => {
+            Event::Signal { .. } | Event::SignalReturn | Event::Moved | Event::CalledOver => {
                 self.previous = (0, 0, ExitKind::Plain);
             }
         }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Every thread of every run looked through once: its calls, how it ends, what it waits for.
 
 use crate::divergence::ThreadRef;
@@ -6,13 +7,12 @@ use crate::pairing::Side;
 use crate::progress::{Callback, Meter};
 use crate::space::{CodeSpace, Program};
 use crate::survey::{survey, Survey};
+use flagfinder_linux::traits;
 use rayon::prelude::*;
 
-/// A system call that has lasted this long (ns) at the end, and three times as long as any of the last ones
-/// with its number, is waiting and no part of a polling loop.
+/// A system call that has lasted this long (ns) at the end, and three times as long as any of the
+/// last ones with its number, is waiting and no part of a polling loop.
 const WAITING: u64 = 100_000_000;
-/// `sched_yield` on x86-64 waits for nobody, however long a busy machine takes to come back to the thread.
-const YIELD: u32 = 24;
 
 /// A run with its blocks numbered and its threads surveyed.
 pub(crate) struct Surveyed<'a, F> {
@@ -24,8 +24,11 @@ pub(crate) struct Surveyed<'a, F> {
 impl<F> Surveyed<'_, F> {
     pub fn thread_ref(&self, index: usize) -> ThreadRef {
         let thread = &self.run.threads[index];
+        let process = &self.run.processes[thread.process];
         ThreadRef {
-            pid: self.run.processes[thread.process].pid,
+            pid: process.pid,
+            image: process.image,
+            program: process.program.clone(),
             tid: thread.tid,
             name: thread.name.clone(),
         }
@@ -70,10 +73,14 @@ impl<F> Surveyed<'_, F> {
             .max(self.run.end_ts)
     }
 
-    /// For how long (ns) the thread has been waiting in a system call at the end; `None` if it is not.
+    /// For how long (ns) the thread has been waiting in a system call at the end; `None` if it is
+    /// not.
     pub fn waiting(&self, thread: usize) -> Option<(u32, u64)> {
         let survey = &self.surveys[thread];
-        let (number, began) = survey.pending.filter(|(number, _)| *number != YIELD)?;
+        // A yield waits for nobody, however long a busy machine takes to come back to the thread.
+        let (number, began) = survey
+            .pending
+            .filter(|(number, _)| !traits::yields(*number))?;
         let waiting = self.end_ts().saturating_sub(began);
         (waiting > WAITING && waiting > 3 * survey.longest_recent_call).then_some((number, waiting))
     }
@@ -126,10 +133,8 @@ pub(crate) fn survey_all<'a, F: Flow + Send>(
                     one.surveys[thread].outlive_kill();
                 }
             }
-            if members
-                .iter()
-                .any(|&thread| one.surveys[thread].ends_process())
-            {
+            let ends = |&thread: &usize| one.surveys[thread].ends_process();
+            if one.run.processes[process].replaced || members.iter().any(ends) {
                 for thread in members {
                     one.surveys[thread].exited = true;
                 }

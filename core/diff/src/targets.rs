@@ -1,4 +1,6 @@
-//! The calls worth looking at: those open at the end of a spinning thread, and their likes elsewhere.
+// SPDX-License-Identifier: MIT
+//! The calls worth looking at: those open at the end of a spinning thread, and their likes
+//! elsewhere.
 
 use crate::call_stack::Frame;
 use crate::space::PlaceId;
@@ -46,7 +48,8 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Adds the frames of a stack; gives for each frame its target (`None` where the stack is too deep).
+    /// Adds the frames of a stack; gives for each frame its target (`None` where the stack is too
+    /// deep).
     pub fn add_stack(&mut self, frames: &[Frame]) -> Vec<Option<u32>> {
         let skipped = frames.len().saturating_sub(CHAIN_LIMIT);
         let mut chain = vec![None; skipped];

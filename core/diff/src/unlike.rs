@@ -1,6 +1,8 @@
-//! In what the runs are not of the same thing: other programs, other builds of a file. Their code has nothing to be
-//! compared with, and a reader who mixed files up should hear of it.
+// SPDX-License-Identifier: MIT
+//! In what the runs are not of the same thing: other programs, other builds of a file. Their code
+//! has nothing to be compared with, and a reader who mixed files up should hear of it.
 
+use crate::divergence::{Parting, ThreadRef};
 use crate::input::{BlockHome, Run};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -8,7 +10,8 @@ use std::collections::BTreeMap;
 /// Most builds that are named one by one.
 const NAMED: usize = 3;
 
-/// Says it, a sentence each. Programs are told by their file names, builds by a name's numbers in `module_names`.
+/// Says it, a sentence each. Programs are told by their file names, builds by a name's numbers in
+/// `module_names`.
 pub fn unlike<F>(normals: &[Run<F>], spin: &Run<F>, module_names: &[String]) -> Vec<String> {
     let mut said = Vec::new();
     let ours = programs(std::slice::from_ref(spin));
@@ -49,6 +52,34 @@ pub fn unlike<F>(normals: &[Run<F>], spin: &Run<F>, module_names: &[String]) -> 
         ));
     }
     said
+}
+
+/// Says how the program that spins was started, where its like in the normal run was started in
+/// another way.
+pub fn started_otherwise<F>(
+    parting: &Parting,
+    normals: &[Run<F>],
+    spin: &Run<F>,
+) -> Option<String> {
+    let normal = parting.normal_thread.as_ref()?;
+    let image = |run: &Run<F>, thread: &ThreadRef| {
+        let mut processes = run.processes.iter();
+        let found = processes.find(|p| (p.pid, p.image) == (thread.pid, thread.image))?;
+        Some((found.program.clone(), found.started_by.clone()))
+    };
+    let (program, ours) = image(spin, &parting.thread)?;
+    let (other, theirs) = normals.iter().find_map(|run| image(run, normal))?;
+    let way = |by: &[String]| match by {
+        [] => "directly".to_string(),
+        by => format!("through {}", by.join(", by ")),
+    };
+    (program == other && ours != theirs).then(|| {
+        format!(
+            "{program} was started {} in the normal run and {} in the spin run; what it did from its own start on is compared",
+            way(&theirs),
+            way(&ours)
+        )
+    })
 }
 
 fn programs<F>(runs: &[Run<F>]) -> FxHashSet<&str> {

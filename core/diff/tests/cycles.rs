@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Rounds handed over as a cycle give the same answer as rounds spelled out.
 
 mod toy;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The streaming fold of calls against one that builds the whole call tree.
 
 use flagfinder_diff::fold::{fold, FoldedCall};

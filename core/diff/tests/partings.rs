@@ -1,4 +1,6 @@
-//! Where two runs part, for each situation that real programs bring. Synthetic runs, answers inline.
+// SPDX-License-Identifier: MIT
+//! Where two runs part, for each situation that real programs bring. Synthetic runs, answers
+//! inline.
 
 mod toy;
 
@@ -295,7 +297,8 @@ fn entered_by_another_path() {
 #[test]
 fn same_caller_by_another_path() {
     let code = program();
-    // wait() is called from main's call site both times, but main was itself called in the spin run.
+    // wait() is called from main's call site both times, but main was itself called in the spin
+    // run.
     let good = single(&code, 1, normal);
     let found = diff(
         &[good],
@@ -514,7 +517,8 @@ fn signals_do_not_matter() {
             round(pen, 2, 5);
             pen.run("m1");
             for number in 0..200 {
-                // Between any two blocks: also between a call and its first block, a return and what follows.
+                // Between any two blocks: also between a call and its first block, a return and
+                // what follows.
                 for (place, name) in LAP.split_whitespace().enumerate() {
                     if (number + place) % 9 == 0 {
                         handler(pen);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Loops that are told apart by time: slow pollers, short spins, busy machines, idling threads.
 
 mod toy;
@@ -61,8 +62,8 @@ fn one(code: &Code, number: u32, end: u64, write: impl FnOnce(&mut Pen)) -> Run<
 
 const GOOD: [u64; 5] = [1000, 50, 50, 50, 50];
 
-/// Twice as long as the wait for the first request, but that was no ordinary one: it is the wait that is
-/// held, not the loop of main around it.
+/// Twice as long as the wait for the first request, but that was no ordinary one: it is the wait
+/// that is held, not the loop of main around it.
 #[test]
 fn a_spin_not_much_longer_than_one_earlier_wait() {
     let code = program();
@@ -98,8 +99,8 @@ fn a_long_spin_of_few_blocks() {
     );
 }
 
-/// The thread waited for long in the same function, called from elsewhere: nothing else holds it, so only
-/// calls like the present one count.
+/// The thread waited for long in the same function, called from elsewhere: nothing else holds it,
+/// so only calls like the present one count.
 #[test]
 fn another_callers_long_wait() {
     let code = Code::new(&[
@@ -124,7 +125,8 @@ fn another_callers_long_wait() {
     assert_eq!(found.partings[0].branch, branch_of(0x2000));
 }
 
-/// No longer than an ordinary wait: main's loop may hold it, and the wait is a second guess at best.
+/// No longer than an ordinary wait: main's loop may hold it, and the wait is a second guess at
+/// best.
 #[test]
 fn an_ordinary_wait_is_not_held() {
     let code = program();
@@ -153,8 +155,8 @@ fn both_runs_idle() {
     assert_eq!(found.partings[0].kind, PartingKind::Alike);
 }
 
-/// A thread that computes executes a thousand times as much as one that sleeps in a wait that never ends;
-/// what it does lasts no longer than in the normal run.
+/// A thread that computes executes a thousand times as much as one that sleeps in a wait that never
+/// ends; what it does lasts no longer than in the normal run.
 #[test]
 fn a_slow_poller_comes_before_a_busy_worker() {
     let code = program();
@@ -188,8 +190,8 @@ fn a_slow_poller_comes_before_a_busy_worker() {
     assert_eq!(found.partings[0].branch, branch_of(0x2000));
 }
 
-/// A service asks for its whole life whether to stop. That the spin run was given more time makes it no
-/// stranger than a wait that one hitch of the machine had made long before.
+/// A service asks for its whole life whether to stop. That the spin run was given more time makes
+/// it no stranger than a wait that one hitch of the machine had made long before.
 #[test]
 fn a_main_loop_comes_after_the_wait_that_holds_the_run() {
     let code = program();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! From trace files to a divergence: module identities, code without modules, positions.
 
 use flagfinder_diff::{diff, CodePlace, Options, PartingKind, Verdict};

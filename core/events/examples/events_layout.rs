@@ -1,5 +1,6 @@
-//! Prints the shared structs as the Rust side lays them out, for `tests/unit/test_protocol.py`: `NAME SIZE`, then
-//! `NAME.FIELD OFFSET`.
+// SPDX-License-Identifier: MIT
+//! Prints the shared structs as the Rust side lays them out, for `tests/unit/test_protocol.py`:
+//! `NAME SIZE`, then `NAME.FIELD OFFSET`.
 
 fn main() {
     for layout in flagfinder_events::protocol::layouts() {

@@ -1,5 +1,6 @@
-//! Values that one thread hands to another in batches. The memory of a batch goes back and is filled again: a fresh megabyte for each costs more
-//! than filling it.
+// SPDX-License-Identifier: MIT
+//! Values that one thread hands to another in batches. The memory of a batch goes back and is
+//! filled again: a fresh megabyte for each costs more than filling it.
 
 use std::sync::mpsc::{channel, sync_channel, Receiver, Sender, SyncSender};
 
@@ -65,7 +66,8 @@ impl<T> Reader<T> {
             return None;
         }
         self.next += 1;
-        // Another core wrote them: the next cache lines are asked for in time. The address need not be one of the batch.
+        // Another core wrote them: the next cache lines are asked for in time. The address need not
+        // be one of the batch.
         prefetch(self.batch.as_ptr().wrapping_add(self.next + SOON));
         self.batch.get(self.next - 1)
     }

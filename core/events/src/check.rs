@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Whether a file keeps what docs/events-format.md promises.
 
 use std::collections::HashMap;
@@ -92,8 +93,11 @@ pub fn check(file: &EventFile) -> Findings {
             }
         }
     }
+    let not_followed = file.end.as_ref().map_or(0, |end| end.lost_processes);
+    let not_followed = (not_followed > 0)
+        .then(|| format!("processes that were started but not followed: {not_followed}"));
     Findings {
         violations: checker.violations,
-        notes: continuity.note().into_iter().collect(),
+        notes: continuity.note().into_iter().chain(not_followed).collect(),
     }
 }

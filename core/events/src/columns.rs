@@ -1,4 +1,6 @@
-//! A block of one CPU's events, column by column: what is alike stands together, which is what zstd needs.
+// SPDX-License-Identifier: MIT
+//! A block of one CPU's events, column by column: what is alike stands together, which is what zstd
+//! needs.
 //!
 //! ```text
 //!     u32 threads, u32 flags (1: stacks) | thread table: u32 each
@@ -6,8 +8,9 @@
 //!     for each kind in order of number, for each of its words: the words of its events in 8 planes
 //! ```
 //!
-//! A *plane* is the first (second, ..) bytes of all values. Times count from the header's first_ts. Threads are numbers in the table plus 1, and 0
-//! for `a` that is the thread to which the CPU was switched last: that is so for nearly all events.
+//! A *plane* is the first (second, ..) bytes of all values. Times count from the header's first_ts.
+//! Threads are numbers in the table plus 1, and 0 for `a` that is the thread to which the CPU was
+//! switched last: that is so for nearly all events.
 
 use rustc_hash::FxHashMap;
 
@@ -26,7 +29,8 @@ fn put_planes(values: impl Iterator<Item = u64> + Clone, planes: usize, output: 
     }
 }
 
-/// Encodes events of one CPU in order of time, at most [`MOST_EVENTS`], no two further than [`LONGEST`] apart.
+/// Encodes events of one CPU in order of time, at most [`MOST_EVENTS`], no two further than
+/// [`LONGEST`] apart.
 pub fn encode(events: &[Event]) -> Vec<u8> {
     let mut table: Vec<u32> = Vec::new();
     let mut numbers: FxHashMap<u32, u16> = FxHashMap::default();
@@ -95,6 +99,14 @@ impl<'d> Cursor<'d> {
     }
 }
 
+/// Whether a block of so many events can have so many bytes.
+pub fn may_be(raw_bytes: usize, count: usize) -> bool {
+    const HEADER: usize = 8;
+    // Time, kind, flags, a, b, stack, three words; and two new threads.
+    const MOST: usize = 4 + 1 + 1 + 2 + 2 + 4 + 3 * 8 + 2 * 4;
+    count <= MOST_EVENTS && raw_bytes <= HEADER + count * MOST
+}
+
 /// One value out of planes of `count` bytes each.
 fn join<const PLANES: usize>(planes: &[u8], count: usize, index: usize) -> u64 {
     let mut value = 0;
@@ -104,7 +116,8 @@ fn join<const PLANES: usize>(planes: &[u8], count: usize, index: usize) -> u64 {
     value
 }
 
-/// The reverse of [`encode`], into `events`, whose memory is used again. `None`: the bytes are no such block.
+/// The reverse of [`encode`], into `events`, whose memory is used again. `None`: the bytes are no
+/// such block.
 pub fn decode(
     raw: &[u8],
     count: usize,

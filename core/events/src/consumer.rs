@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Drains the ring on a thread of its own and writes what comes, with the facts that belong to it.
 
 use std::collections::BTreeMap;
@@ -17,11 +18,11 @@ use crate::facts::{End, Info, MapsFact, Mark, Note};
 use crate::hang::HangWatch;
 use crate::options::Options;
 use crate::processes;
-use crate::protocol::{Cpu, Ranges};
+use crate::protocol::{Cpu, Ranges, FORK_NOT_FOLLOWED};
 use crate::room::Room;
 use crate::threads::Threads;
 use crate::writer::{failed, EventWriter};
-use crate::Result;
+use crate::{EventsError, Result};
 
 /// How long the consumer sleeps when the ring was nearly empty.
 const NAP: Duration = Duration::from_millis(10);
@@ -30,8 +31,12 @@ const BUSY: usize = 50_000;
 const DRAINED: usize = 1 << 18;
 /// What is kept back is written at least so often: a killed recorder's file holds the rest.
 const OLD: Duration = Duration::from_secs(1);
-/// A program has mapped its libraries after so many ms, sooner or later; one that was forked has them at once.
+/// A program has mapped its libraries after so many ms, sooner or later; one that was forked has
+/// them at once.
 const LOADED: [u64; 5] = [0, 10, 30, 100, 300];
+
+/// Level of a note about what is missing.
+const LOST: &str = "lost";
 
 /// What the recorder and its thread tell each other.
 #[derive(Default)]
@@ -56,6 +61,9 @@ pub(crate) struct Consumer {
     pub hangs: HangWatch,
     /// As last written, by process.
     pub maps: BTreeMap<u32, MapsFact>,
+    /// The first process for which the kernel's table had no room, and who started it; until it is
+    /// told.
+    pub not_followed: Option<(u32, u32)>,
     /// What each segment begins with.
     pub info: Info,
     pub notes: Vec<Note>,
@@ -79,6 +87,27 @@ impl Consumer {
         Ok(())
     }
 
+    /// Has the kernel record these processes and their descendants.
+    ///
+    /// # Errors
+    /// When there are more than it has room for.
+    pub fn follow(&mut self, pids: &[u32]) -> Result<()> {
+        for pid in processes::descendants(pids) {
+            if self.tree.get(&pid).is_none() && !self.tree.insert(pid, Ranges::default()) {
+                return Err(EventsError::unavailable(
+                    "The processes can't be recorded",
+                    "the kernel's table of processes is full",
+                    "Record fewer processes, or use --all.",
+                ));
+            }
+            // Its end may have been before its entry: then nobody would remove that.
+            if !processes::exists(pid) {
+                self.tree.remove(&pid);
+            }
+        }
+        Ok(())
+    }
+
     pub fn learn_threads(&mut self, options: &Options) -> Result<()> {
         let threads = if options.everything {
             processes::all_threads()
@@ -94,7 +123,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Writes where a process has code, if that is new, and tells BPF which words are code addresses.
+    /// Writes where a process has code, if that is new, and tells BPF which words are code
+    /// addresses.
     fn learn_code(&mut self, pid: u32) -> Result<()> {
         let Some(text) = processes::code_maps(pid) else {
             return Ok(());
@@ -104,8 +134,7 @@ impl Consumer {
         }
         if self.stacks && self.tree.get(&pid).is_some() {
             let ranges = processes::code_ranges(&text, &processes::program(pid));
-            // It was there, so there is room for it.
-            self.tree.insert(pid, ranges);
+            self.tree.replace(pid, ranges);
         }
         let ts = clock::monotonic();
         let fact = MapsFact { ts, pid, text };
@@ -119,6 +148,7 @@ impl Consumer {
             (&mut self.drain, &mut self.writer, &mut self.descriptors);
         let (fresh, stacks) = (&mut self.fresh, self.stacks);
         let (hangs, threads) = (&mut self.hangs, &mut self.threads);
+        let not_followed = &mut self.not_followed;
         let now = clock::monotonic();
         let most = self.room.as_ref().map_or(DRAINED, Room::most_records);
         self.ring.drain(most.min(DRAINED), |record| {
@@ -129,6 +159,9 @@ impl Consumer {
             descriptors.see(&event, threads, now);
             hangs.see(&event);
             let (pid, other) = event.halves(0);
+            if event.kind == Kind::Fork && event.flags & FORK_NOT_FOLLOWED != 0 {
+                not_followed.get_or_insert((pid, other));
+            }
             let times = match event.kind {
                 Kind::Exec => &LOADED[..],
                 Kind::Fork if stacks && pid != other => &LOADED[..1],
@@ -140,8 +173,25 @@ impl Consumer {
         })
     }
 
+    /// Names the first process that is not followed, once; how many there are stands at the end.
+    fn tell_not_followed(&mut self) -> Result<()> {
+        let told = self.notes.iter().any(|note| note.level == LOST);
+        let Some((pid, parent)) = self.not_followed.filter(|_| !told) else {
+            return Ok(());
+        };
+        let text = format!(
+            "process {pid}, which process {parent} started, is not followed: there was no room for more processes. \
+             So may be later ones"
+        );
+        self.announce(Note {
+            level: LOST.into(),
+            text,
+        })
+    }
+
     fn settle(&mut self, shared: &Shared, marks: &Receiver<Mark>, old: bool) -> Result<()> {
         self.drain.flush(&mut self.writer, old, false)?;
+        self.tell_not_followed()?;
         let found = self.descriptors.take();
         if !found.is_empty() {
             self.writer.fact(BlockKind::Descriptors, &found)?;
@@ -183,8 +233,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Begins a new segment, if this one is long enough, and lets go of the oldest. Events that are still kept back will stand in the new one: so
-    /// what ended meanwhile is told once more.
+    /// Begins a new segment, if this one is long enough, and lets go of the oldest. Events that are
+    /// still kept back will stand in the new one: so what ended meanwhile is told once more.
     fn make_room(&mut self, room: &mut Room) -> Result<()> {
         let begin = self.writer.bytes();
         if !room.is_full(begin) {
@@ -249,6 +299,7 @@ impl Consumer {
             lost: counts.iter().map(|cpu| cpu.lost).sum(),
             lost_cpus: lossy.map(|(cpu, number)| (number, cpu.lost)).collect(),
             stacks_dropped: self.writer.stacks_dropped,
+            lost_processes: counts.iter().map(|cpu| cpu.not_followed).sum(),
         };
         self.writer.fact(BlockKind::End, &end)?;
         self.writer.finish()?;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The file: header, blocks, checksums. The layout is described in docs/events-format.md.
 
 use std::fs::File;
@@ -17,6 +18,12 @@ pub const FILE_MINIMUM_READER: u32 = 2;
 pub const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"FFEB");
 /// A damaged length must not become an allocation.
 pub const MAX_RAW_BYTES: u32 = 64 << 20;
+/// What facts and stacks may unpack to: so much, and so much more for each byte of the file. Real
+/// files stay far below.
+const UNPACKED: u64 = 4 << 20;
+const UNPACKED_PER_BYTE: u64 = 64;
+/// CPUs are numbered below this (the kernel's largest NR_CPUS on x86-64).
+pub const MOST_CPUS: u16 = 8192;
 const RECORD_AGAIN: &str = "Record again with `flagfinder events record`.";
 
 /// What a block contains.
@@ -119,6 +126,13 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
+impl Storage {
+    /// Bytes that its facts and stacks may unpack to.
+    pub fn room(&self) -> u64 {
+        UNPACKED.saturating_add(self.bytes.saturating_mul(UNPACKED_PER_BYTE))
+    }
+}
+
 /// One block and where its payload is.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
@@ -203,7 +217,8 @@ impl Storage {
         read.map_err(|error| damaged(offset, error.to_string()))
     }
 
-    /// Finds all blocks by walking the headers. Where one is damaged the walk goes on at the next whose checksum holds.
+    /// Finds all blocks by walking the headers. Where one is damaged the walk goes on at the next
+    /// whose checksum holds.
     pub fn scan(&self) -> Result<(Vec<Block>, Vec<Damage>)> {
         let mut blocks = Vec::new();
         let mut damage = Vec::new();
@@ -276,7 +291,8 @@ impl Storage {
     }
 }
 
-/// Loads one block after the other into the same memory: a fresh megabyte for each costs more than unpacking it.
+/// Loads one block after the other into the same memory: a fresh megabyte for each costs more than
+/// unpacking it.
 pub struct Loader<'s> {
     storage: &'s Storage,
     decompressor: zstd::bulk::Decompressor<'static>,

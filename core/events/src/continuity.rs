@@ -1,4 +1,6 @@
-//! Whether every switch to a thread is followed by one away from it. Some kernels do not report all: `perf sched` has the same holes there.
+// SPDX-License-Identifier: MIT
+//! Whether every switch to a thread is followed by one away from it. Some kernels do not report
+//! all: `perf sched` has the same holes there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,6 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{Event, Kind};
 use crate::names::NamePatterns;
+use crate::protocol::FORK_NOT_FOLLOWED;
 use crate::reader::EventFile;
 
 /// Thread ids named in a sentence.
@@ -15,7 +18,8 @@ pub(crate) struct Continuity {
     /// All switches are recorded, not only those of the target's processes.
     everything: bool,
     names: NamePatterns,
-    /// Whose switches are recorded, as far as known: of the target's processes, or with such names. Those of others come and go unseen.
+    /// Whose switches are recorded, as far as known: of the target's processes, or with such names.
+    /// Those of others come and go unseen.
     members: BTreeSet<u32>,
     /// Who runs on a CPU.
     running: FxHashMap<u16, u32>,
@@ -66,13 +70,16 @@ impl Continuity {
                 }
                 self.left.insert(event.a);
             }
+            // Of a process that is not followed, switches to it are recorded, but few away from it.
+            Kind::Fork if event.flags & FORK_NOT_FOLLOWED != 0 => {}
             Kind::Fork => self.named(event.b, &event.name(1)),
             Kind::Rename => self.named(event.b, &event.name(0)),
             // Its process may be forgotten before its last switch.
             Kind::Exit => {
                 self.members.remove(&event.a);
             }
-            // A thread that is not its process's first takes the first one's id. Switches may only be recorded from later on.
+            // A thread that is not its process's first takes the first one's id. Switches may only
+            // be recorded from later on.
             Kind::Exec => {
                 let known = self.running.get_mut(&event.cpu);
                 known.into_iter().for_each(|tid| *tid = event.a);
@@ -85,7 +92,8 @@ impl Continuity {
         }
     }
 
-    /// Missing switches of threads that never gave up a CPU as far as was reported: the kernel hides them.
+    /// Missing switches of threads that never gave up a CPU as far as was reported: the kernel
+    /// hides them.
     pub fn note(&self) -> Option<String> {
         self.tell("the kernel did not report", |tid| !self.left.contains(&tid))
     }
@@ -159,6 +167,20 @@ mod tests {
             &[exec, switch(2, 6, 5), switch(3, 5, 6), switch(4, 6, 0)],
         );
         assert_eq!((begun.note(), begun.violation()), (None, None));
+    }
+
+    #[test]
+    fn a_process_that_is_not_followed_is_a_stranger() {
+        let fork = |flags| Event {
+            kind: Kind::Fork,
+            flags,
+            words: [9, 0, 0],
+            ..switch(1, 5, 9)
+        };
+        let after = [switch(2, 5, 9), switch(3, 6, 5)];
+        let events = |flags| [&[fork(flags)][..], &after].concat();
+        assert!(seen(false, &events(0)).note().is_some());
+        assert_eq!(seen(false, &events(FORK_NOT_FOLLOWED)).note(), None);
     }
 
     #[test]

@@ -1,11 +1,15 @@
-//! What the descriptors are that threads wait on or send through, looked up in /proc soon after they were used; of sockets also the other end.
+// SPDX-License-Identifier: MIT
+//! What the descriptors are that threads wait on or send through, looked up in /proc soon after
+//! they were used; of sockets also the other end.
 //!
-//! A number may be closed and opened again meanwhile: so a descriptor is looked up again after a second, and at once when a call is seen
-//! that may have changed it. What is written says when it was looked up.
+//! A number may be closed and opened again meanwhile: so a descriptor is looked up again after a
+//! second, and at once when a call is seen that may have changed it. What is written says when it
+//! was looked up.
 
 use std::collections::BTreeSet;
 use std::fs;
 
+use flagfinder_linux::traits;
 use rustc_hash::FxHashMap;
 
 use crate::call::Call;
@@ -27,10 +31,8 @@ pub(crate) struct Descriptors {
     looked_up: usize,
 }
 
-/// close, dup2, dup3: their first or second argument is another file from now on.
-const CHANGES: [u16; 3] = [3, 33, 292];
 /// It has its other end only afterwards.
-const CONNECT: u16 = 42;
+const CONNECT: u16 = libc::SYS_connect as u16;
 
 impl Descriptors {
     /// Looks at the event's descriptor, if it has one. `now` is the present time.
@@ -61,7 +63,7 @@ impl Descriptors {
         let (Some(fd), Some(pid)) = (call.descriptor(), pid) else {
             return;
         };
-        if CHANGES.contains(&call.number) {
+        if traits::replaces_descriptor(call.number.into()) {
             self.known.remove(&(pid, fd));
             return;
         }

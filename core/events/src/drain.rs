@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! From ring records to events of one CPU in order, with losses in their places.
 
 use std::io::Write;
@@ -8,7 +9,8 @@ use crate::event::{Event, Kind};
 use crate::protocol::{Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_STACK};
 use crate::writer::EventWriter;
 
-/// Records that a CPU keeps back: an interrupt may record between another record's number and its place in the ring.
+/// Records that a CPU keeps back: an interrupt may record between another record's number and its
+/// place in the ring.
 const HELD_BACK: usize = 64;
 /// Events that make a block worth writing.
 const BLOCK: usize = 16_384;
@@ -50,7 +52,8 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 }
 
 impl Drain {
-    /// Takes one record. Returns the event if it is one of its own (a stack belongs to the event before).
+    /// Takes one record. Returns the event if it is one of its own (a stack belongs to the event
+    /// before).
     pub fn take<W: Write>(&mut self, bytes: &[u8], writer: &mut EventWriter<W>) -> Option<Event> {
         let (record, rest) = Record::read(bytes)?;
         self.raw_bytes += bytes.len() as u64 + RING_HEADER;
@@ -61,7 +64,8 @@ impl Drain {
         let cpu = &mut self.cpus[index];
         if record.kind == EVENT_STACK {
             let stack: Vec<u64> = words(rest).take(record.b as usize).collect();
-            // Recorded with interrupts off: nothing comes between, but the event itself may have been lost.
+            // Recorded with interrupts off: nothing comes between, but the event itself may have
+            // been lost.
             let owner = cpu.pending.last_mut().filter(|last| {
                 last.sequence.wrapping_add(1) == record.sequence && last.event.a == record.a
             });
@@ -183,7 +187,8 @@ impl Cpu {
             mut event,
         } in self.pending.drain(..count)
         {
-            // Numbers are given before times are read, so an interrupt's record can be a little younger than the next.
+            // Numbers are given before times are read, so an interrupt's record can be a little
+            // younger than the next.
             event.ts = event.ts.max(self.last_ts);
             let missing = sequence.wrapping_sub(self.next) as i32;
             if missing > 0 {

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: MIT
 //! Events as text, one a line.
 
 use crate::call::Call;
 use crate::event::{Event, Kind};
+use crate::protocol::FORK_NOT_FOLLOWED;
 use crate::reader::EventFile;
 
 fn detail(event: &Event) -> String {
@@ -41,11 +43,15 @@ fn detail(event: &Event) -> String {
             format!("{} {} = {}", event.a, Call::name_of(end.number), end.result)
         }),
         Kind::Fork => format!(
-            "{} starts {} of process {} {}",
+            "{} starts {} of process {} {}{}",
             event.a,
             event.b,
             event.halves(0).0,
-            event.name(1)
+            event.name(1),
+            match event.flags & FORK_NOT_FOLLOWED {
+                0 => "",
+                _ => ", which is not followed",
+            }
         ),
         Kind::Exec => format!(
             "{} process {} {}",
@@ -72,7 +78,8 @@ fn detail(event: &Event) -> String {
     }
 }
 
-/// Hands lines to `write`: those that concern `tid` (0: all), from time `start` on, at most `limit`. Returns how many.
+/// Hands lines to `write`: those that concern `tid` (0: all), from time `start` on, at most
+/// `limit`. Returns how many.
 pub fn dump(
     file: &EventFile,
     tid: u32,

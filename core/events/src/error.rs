@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What can fail, in the four parts that every message has.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! One event, as readers see it.
 
 use crate::call::{Call, CallEnd};
@@ -213,7 +214,8 @@ impl Event {
         (self.words[0] as u16).checked_sub(1)
     }
 
-    /// Kernel priorities of the woken thread and of the waker: below 100 real time, 120 ordinary, lower is more urgent.
+    /// Kernel priorities of the woken thread and of the waker: below 100 real time, 120 ordinary,
+    /// lower is more urgent.
     pub fn priorities(&self) -> (u8, u8) {
         ((self.words[0] >> 32) as u8, (self.words[0] >> 40) as u8)
     }

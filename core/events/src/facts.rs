@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What stands in the file beside the events, as JSON.
 
 use std::collections::BTreeMap;
@@ -100,7 +101,8 @@ pub struct Note {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     pub ts: u64,
-    /// `program-ended`, `target-ended`, `duration`, `interrupted`; `imported`: of another recorder's file
+    /// `program-ended`, `target-ended`, `duration`, `interrupted`; `imported`: of another
+    /// recorder's file
     pub reason: String,
     /// Of the program, as a shell gives it.
     pub exit_status: Option<i32>,
@@ -112,4 +114,8 @@ pub struct End {
     pub lost_cpus: BTreeMap<u32, u64>,
     /// Stacks for which there was no room in the table.
     pub stacks_dropped: u64,
+    /// Processes that recorded ones started, but that were not followed: there was no room for
+    /// more.
+    #[serde(default)]
+    pub lost_processes: u64,
 }

@@ -1,4 +1,6 @@
-//! Where the fields of tracepoints stand in their records, as the kernel that recorded them describes it (`events/*/*/format` of tracefs).
+// SPDX-License-Identifier: MIT
+//! Where the fields of tracepoints stand in their records, as the kernel that recorded them
+//! describes it (`events/*/*/format` of tracefs).
 
 use std::collections::HashMap;
 
@@ -29,7 +31,8 @@ impl Format {
     }
 }
 
-/// Tracepoints by id, from the part of a perf.data file that holds their descriptions: texts between lengths, of which only the texts matter.
+/// Tracepoints by id, from the part of a perf.data file that holds their descriptions: texts
+/// between lengths, of which only the texts matter.
 pub(crate) fn parse(section: &[u8]) -> HashMap<u64, Format> {
     let text = String::from_utf8_lossy(section);
     let described = text.split("name: ").skip(1);

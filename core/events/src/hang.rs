@@ -1,15 +1,15 @@
+// SPDX-License-Identifier: MIT
 //! Notices that a main thread is not back at its event wait: the moment to mark, while it hangs.
 //!
-//! In: events as they come, the time. Out: threads that hang. An *event wait* is a wait in poll, select or epoll; while a thread is in one it is
-//! idle, for however long. A thread that has not been in one yet hangs never. Blind spots: programs whose loop waits in read or on a
-//! condition have no event wait; an answer that is waited for in poll looks like one.
+//! In: events as they come, the time. Out: threads that hang. An *event wait* is a wait in poll,
+//! select or epoll; while a thread is in one it is idle, for however long. A thread that has not
+//! been in one yet hangs never. Blind spots: programs whose loop waits in read or on a condition
+//! have no event wait; an answer that is waited for in poll looks like one.
 
+use flagfinder_linux::traits;
 use rustc_hash::FxHashMap;
 
 use crate::event::{Event, Kind, State};
-
-/// poll, select, epoll_wait, pselect6, ppoll, epoll_pwait, epoll_pwait2.
-const EVENT_WAITS: [u16; 7] = [7, 23, 232, 270, 271, 281, 441];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
@@ -45,7 +45,7 @@ impl HangWatch {
                     return;
                 };
                 let call = event.call().filter(|_| event.state() == State::Sleeps);
-                if call.is_some_and(|call| EVENT_WAITS.contains(&call.number)) {
+                if call.is_some_and(|call| traits::looks(call.number.into())) {
                     *doing = Doing::Idle;
                 }
             }

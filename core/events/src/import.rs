@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: MIT
 //! What other recorders' files have in common when they become a file of events.
 //!
-//! In: what happened, in order of time, in the words of the kernel's tracepoints. Out: the events that our own recorder would have written of it.
+//! In: what happened, in order of time, in the words of the kernel's tracepoints. Out: the events
+//! that our own recorder would have written of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

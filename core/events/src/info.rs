@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A file in numbers.
 
 use std::collections::BTreeMap;

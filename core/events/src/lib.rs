@@ -1,9 +1,13 @@
-//! Who ran, who woke whom, and what threads waited for: recorded system-wide or of some processes, into one file.
+// SPDX-License-Identifier: MIT
+//! Who ran, who woke whom, and what threads waited for: recorded system-wide or of some processes,
+//! into one file.
 //!
-//! In: which processes ([`Options`]), the compiled `bpf/events.bpf.c`. Out: a file of events (docs/events-format.md), which
-//! [`EventFile`] reads and hands out in order of time, with losses in their places. Nothing runs in the target and nothing stops it.
-//! Blind spots: what waits without entering the kernel (a data flag) is not here, that is what `watch` is for; descriptors and code ranges
-//! are read from /proc shortly after they were used, so those of processes that live for milliseconds may be missing.
+//! In: which processes ([`Options`]), the compiled `bpf/events.bpf.c`. Out: a file of events
+//! (docs/events-format.md), which [`EventFile`] reads and hands out in order of time, with losses
+//! in their places. Nothing runs in the target and nothing stops it. Blind spots: what waits
+//! without entering the kernel (a data flag) is not here, that is what `watch` is for; descriptors
+//! and code ranges are read from /proc shortly after they were used, so those of processes that
+//! live for milliseconds may be missing.
 
 mod batches;
 mod call;
@@ -25,6 +29,7 @@ mod info;
 mod merge;
 mod names;
 mod options;
+mod perf_bounds;
 mod perf_data;
 mod perfetto;
 mod processes;
@@ -34,6 +39,7 @@ mod record;
 mod recordings;
 mod room;
 mod sockets;
+mod switch;
 mod threads;
 mod writer;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! From blocks of single CPUs to one stream in order of time.
 //!
 //! ```text
@@ -6,17 +7,19 @@
 //!     blocks of CPU 1 -> decoder -+- ...
 //! ```
 //!
-//! Each box is a thread. Which CPU comes next cannot be predicted, so a loop that asks it in a branch waits for the processor to guess wrong at every
-//! second event. The merge therefore asks by comparison alone, on a thread that sees nothing but times, and the reader follows what it wrote.
-//! No box waits for itself: a decoder hands out a block's times before its events, and the merge its order before it asks for more times.
+//! Each box is a thread. Which CPU comes next cannot be predicted, so a loop that asks it in a
+//! branch waits for the processor to guess wrong at every second event. The merge therefore asks by
+//! comparison alone, on a thread that sees nothing but times, and the reader follows what it wrote.
+//! No box waits for itself: a decoder hands out a block's times before its events, and the merge
+//! its order before it asks for more times.
 
 use std::panic::resume_unwind;
-use std::thread::scope;
+use std::thread::{scope, Builder};
 
 use crate::batches::{batches, Reader, Writer};
 use crate::columns;
 use crate::container::{Block, Loader, Storage};
-use crate::error::{damaged, EventsError, Result};
+use crate::error::{damaged, io, EventsError, Result};
 use crate::event::Event;
 
 /// Batches that wait for who reads them: decoded blocks, by CPU, and pieces of the order.
@@ -24,6 +27,12 @@ const AHEAD: usize = 2;
 
 fn decode(loader: &mut Loader, block: &Block, events: &mut Vec<Event>) -> Result<()> {
     let header = &block.header;
+    if !columns::may_be(header.raw_bytes as usize, header.count as usize) {
+        return Err(damaged(
+            block.payload_offset,
+            "more bytes or events than a block has",
+        ));
+    }
     let raw = loader.load(block)?;
     columns::decode(
         raw,
@@ -62,8 +71,9 @@ fn decode_all(
     bad
 }
 
-/// A knockout tournament of the streams' next times: a binary tree whose leaves are the streams and whose inner nodes hold the lesser of their two
-/// children, so the root is the next of all. Entries are time and stream in one number, so of equal times those of the first stream come first.
+/// A knockout tournament of the streams' next times: a binary tree whose leaves are the streams and
+/// whose inner nodes hold the lesser of their two children, so the root is the next of all. Entries
+/// are time and stream in one number, so of equal times those of the first stream come first.
 struct Tournament {
     /// Node `n` has the children `2n` and `2n + 1`; the last half are the leaves.
     nodes: Vec<u128>,
@@ -78,7 +88,8 @@ impl Tournament {
         }
     }
 
-    /// Enters the next time of a stream, `None` when it has ended. Returns the stream that is then the next of all, if any is left.
+    /// Enters the next time of a stream, `None` when it has ended. Returns the stream that is then
+    /// the next of all, if any is left.
     #[inline]
     fn enter(&mut self, stream: u16, time: Option<u64>) -> Option<u16> {
         let entry = |time| u128::from(time) << 16 | u128::from(stream);
@@ -115,21 +126,35 @@ fn merge(mut streams: Vec<Reader<u64>>, orders: &Writer<u16>) {
     }
 }
 
-/// Hands out the events of all CPUs, whose blocks are each in order of time. Returns the blocks that were left out.
+fn no_thread(error: &std::io::Error) -> EventsError {
+    io(
+        "The events of a CPU can't be read".into(),
+        error,
+        "Allow this user more processes (ulimit -u).",
+    )
+}
+
+/// Hands out the events of all CPUs, whose blocks are each in order of time. Returns the blocks
+/// that were left out.
 pub(crate) fn in_order<'b>(
     storage: &Storage,
     cpus: impl Iterator<Item = &'b [Block]>,
     take: &mut impl FnMut(&Event),
 ) -> Vec<EventsError> {
     scope(|scope| {
-        let mut decoders = Vec::new();
+        let (mut decoders, mut unread) = (Vec::new(), Vec::new());
         let (mut events, mut times) = (Vec::new(), Vec::new());
         for blocks in cpus {
             let (event_writer, event_reader) = batches(AHEAD);
             let (time_writer, time_reader) = batches(AHEAD);
-            decoders.push(
-                scope.spawn(move || decode_all(storage, blocks, &time_writer, &event_writer)),
-            );
+            let decoder = Builder::new().spawn_scoped(scope, move || {
+                decode_all(storage, blocks, &time_writer, &event_writer)
+            });
+            match decoder {
+                Ok(decoder) => decoders.push(decoder),
+                // Both readers find their writers gone.
+                Err(error) => unread.push(no_thread(&error)),
+            }
             events.push(event_reader);
             times.push(time_reader);
         }
@@ -144,8 +169,8 @@ pub(crate) fn in_order<'b>(
         // Whoever still waits to hand something over learns that nobody wants it.
         drop((order, events));
         let bad = decoders.into_iter().map(|decoder| decoder.join());
-        bad.flat_map(|bad| bad.unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
+        unread.extend(bad.flat_map(|bad| bad.unwrap_or_else(|panic| resume_unwind(panic))));
+        unread
     })
 }
 

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT
 //! Patterns of thread names, in the form that `bpf/events.bpf.c` matches them.
 //!
-//! All patterns are followed at once, letter by letter of the name: bit i of a state says that the i letters of the patterns before it fit so far. A
-//! letter moves each bit on that it fits (`next`); before a `*` it also stays (`repeats`). Source: bit-parallel simulation of automata, as in
-//! Baeza-Yates and Gonnet, A new approach to text searching (1992).
+//! All patterns are followed at once, letter by letter of the name: bit i of a state says that the
+//! i letters of the patterns before it fit so far. A letter moves each bit on that it fits
+//! (`next`); before a `*` it also stays (`repeats`). Source: bit-parallel simulation of automata,
+//! as in Baeza-Yates and Gonnet, A new approach to text searching (1992).
 
 /// `*` stands for any letters, `?` for one; everything else for itself.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,7 +17,8 @@ pub(crate) struct NamePatterns {
 }
 
 impl NamePatterns {
-    /// Without patterns every name fits. `None`: they have more than 64 letters, where each pattern's end counts as one.
+    /// Without patterns every name fits. `None`: they have more than 64 letters, where each
+    /// pattern's end counts as one.
     pub fn new(patterns: &[String]) -> Option<NamePatterns> {
         let mut made = NamePatterns::default();
         let mut place = 0;

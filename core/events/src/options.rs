@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What to record: the request, and whether it can be met.
 
 use std::path::PathBuf;
@@ -26,7 +27,8 @@ pub enum Syscalls {
     Target,
 }
 
-/// Which call sites a stack keeps (seed 004, fig. 4): the innermost in the program, all in the program, one of each module, all.
+/// Which call sites a stack keeps (Uscope, fig. 4): the innermost in the program, all in the
+/// program, one of each module, all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StackMode {
@@ -48,7 +50,8 @@ pub struct Options {
     /// Scheduling of all processes.
     #[serde(default)]
     pub everything: bool,
-    /// Only of threads whose names fit one of these patterns (`*` any letters, `?` one), unless there are none.
+    /// Only of threads whose names fit one of these patterns (`*` any letters, `?` one), unless
+    /// there are none.
     #[serde(default)]
     pub threads: Vec<String>,
     #[serde(default)]
@@ -63,11 +66,18 @@ pub struct Options {
     /// Of the file on the disk: the oldest events are let go of.
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// Marks the moment when the first thread of `pids` has not been back at its event wait for so long.
+    /// Marks the moment when the first thread of `pids` has not been back at its event wait for so
+    /// long.
     #[serde(default)]
     pub mark_on_hang_ns: Option<u64>,
     #[serde(default)]
     pub command: Vec<String>,
+    /// Processes that are followed at once; `None`: as many as `bpf/events.bpf.c` has room for.
+    #[serde(default)]
+    pub most_processes: Option<u32>,
+    /// Records switches as on a kernel whose `sched_switch` does not tell the state: tests do.
+    #[serde(default)]
+    pub stateless_switches: bool,
 }
 
 fn name_of(value: impl std::fmt::Debug) -> String {

@@ -1,16 +1,18 @@
+// SPDX-License-Identifier: MIT
 //! From what `perf record -a` wrote to a file of events.
 //!
-//! In: a perf.data file with sched:sched_switch and sched:sched_waking; with raw_syscalls, signal:signal_generate and timer:hrtimer_* where it has them.
-//! Out: the events that our own recorder would have written of them. Blind spots: descriptors, stacks and code are not taken over; times are perf's
-//! clock; without raw_syscalls nothing tells which call a thread blocks in.
+//! In: a perf.data file with sched:sched_switch and sched:sched_waking; with raw_syscalls,
+//! signal:signal_generate and timer:hrtimer_* where it has them. Out: the events that our own
+//! recorder would have written of them. Blind spots: descriptors, stacks and code are not taken
+//! over; times are perf's clock; without raw_syscalls nothing tells which call a thread blocks in.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Seek};
 use std::path::Path;
 
 use linux_perf_data::linux_perf_event_reader::{
-    CommonData, EventRecord, PerfEventType, RawEventRecord, SampleRecord,
+    CommonData, EventRecord, PerfEventType, RawEventRecord, RecordType, SampleRecord,
 };
 use linux_perf_data::{Feature, PerfFile, PerfFileReader, PerfFileRecord, PerfRecordIter};
 
@@ -20,7 +22,7 @@ use crate::facts::{Info, ThreadFact};
 use crate::formats::{self, Format};
 use crate::import::{context, halves, name_words, At, Import, Imported};
 use crate::protocol as p;
-use crate::{EventsError, Result};
+use crate::{perf_bounds, EventsError, Result};
 
 /// The kernel's thread that starts all its others.
 const KTHREADD: u32 = 2;
@@ -37,12 +39,22 @@ fn refused(found: impl Into<String>) -> EventsError {
     }
 }
 
+fn refused_damaged(found: String) -> EventsError {
+    EventsError {
+        fix: "Record again, or copy the file again from where it came.".into(),
+        ..refused(found)
+    }
+}
+
 fn foreign(error: &linux_perf_data::Error) -> EventsError {
     refused(error.to_string())
 }
 
 fn open(path: &Path) -> Result<(PerfFile, Records)> {
-    let file = File::open(path).map_err(|error| cant_read(path, &error))?;
+    let mut file = File::open(path).map_err(|error| cant_read(path, &error))?;
+    perf_bounds::check(&file).map_err(refused_damaged)?;
+    // The reader begins where the file stands.
+    file.rewind().map_err(|error| cant_read(path, &error))?;
     let opened = PerfFileReader::parse_file(BufReader::new(file));
     let PerfFileReader {
         perf_file,
@@ -138,6 +150,18 @@ impl Perf {
             tid: common.tid.unwrap_or(0) as u32,
         };
         let at = at(&common);
+        // Only these: of others the library takes lengths for true, and ends the process.
+        let is_taken = [
+            RecordType::SAMPLE,
+            RecordType::COMM,
+            RecordType::FORK,
+            RecordType::EXIT,
+            RecordType::LOST,
+        ]
+        .contains(&record.record_type);
+        if !is_taken {
+            return Ok(());
+        }
         match record.parse() {
             Ok(EventRecord::Sample(sample)) => match format {
                 Some(format) => self.sample(at, &sample, format),

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: MIT
 //! From a Perfetto trace to a file of events.
 //!
-//! In: a trace of the data source linux.ftrace with sched_switch and sched_waking, whole or compact; with raw_syscalls, signals, interrupts and the process
-//! tree where it has them. Out: the events that our own recorder would have written of them. Blind spots: most traces do not tell in which context a
-//! wake was made, unless interrupts were recorded too; descriptors, stacks and code are not taken over; times are the trace's clock; system calls are
-//! taken over from x86-64 only. All events are held in memory, as the CPUs' bundles come in no order.
+//! In: a trace of the data source linux.ftrace with sched_switch and sched_waking, whole or
+//! compact; with raw_syscalls, signals, interrupts and the process tree where it has them. Out: the
+//! events that our own recorder would have written of them. Blind spots: most traces do not tell in
+//! which context a wake was made, unless interrupts were recorded too; descriptors, stacks and code
+//! are not taken over; times are the trace's clock; system calls are taken over from x86-64 only.
+//! All events are held in memory, as the CPUs' bundles come in no order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: MIT
 //! What /proc tells about the threads that are there, and where a process has code.
 
 use std::fs;
+use std::path::Path;
 
 use crate::facts::ThreadFact;
 use crate::protocol::Ranges;
@@ -101,6 +103,10 @@ pub(crate) fn code_ranges(maps: &str, program: &str) -> Ranges {
         libraries,
         libraries_bytes,
     }
+}
+
+pub(crate) fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
 }
 
 pub(crate) fn program(pid: u32) -> String {

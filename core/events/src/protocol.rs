@@ -1,4 +1,6 @@
-//! The Rust mirror of `bpf/ff_events.h`, which explains the fields. `tests/unit/test_protocol.py` compares every offset.
+// SPDX-License-Identifier: MIT
+//! The Rust mirror of `bpf/ff_events.h`, which explains the fields. `tests/unit/test_protocol.py`
+//! compares every offset.
 
 use flagfinder_bpf::Pod;
 
@@ -24,6 +26,9 @@ pub const EVENT_COMPLETE: u8 = 15;
 pub const EVENT_YIELD: u8 = 16;
 pub const EVENT_ENTER_SHORT: u8 = 17;
 pub const EVENT_EXIT_CALL_SHORT: u8 = 18;
+
+pub const ELSEWHERE: u32 = 0x4000_0000;
+pub const FORK_NOT_FOLLOWED: u8 = 1;
 
 pub const STATE_PREEMPTED: u8 = 0;
 pub const STATE_SLEEPS: u8 = 1;
@@ -89,7 +94,7 @@ shared_struct!(Config = "ff_events_config" {
     runqueues: u64, preempt_count: u64, everything: u32, syscalls: u32, stack_words: u32, program_only: u32,
     name_begins: u64, name_repeats: u64, name_ends: u64,
 });
-shared_struct!(Cpu = "ff_events_cpu" { sequence: u64, lost: u64, timer: u64 });
+shared_struct!(Cpu = "ff_events_cpu" { sequence: u64, lost: u64, timer: u64, not_followed: u64 });
 
 impl Record {
     /// From a ring record, with the words behind it; `None` when it is too short.

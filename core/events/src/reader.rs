@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Reads the file: its facts at once, its events as a stream in order of time.
 
 use std::collections::BTreeMap;
@@ -5,13 +6,14 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-use crate::container::{Block, BlockKind, Damage, Storage};
+use crate::container::{Block, BlockKind, Damage, Storage, MOST_CPUS};
 use crate::error::{damaged, Result};
 use crate::event::Event;
 use crate::facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, ThreadFact};
 use crate::merge::in_order;
 
-/// An event file. Damaged blocks are told by [`EventFile::damage`] and left out, but a file without its INFO is none.
+/// An event file. Damaged blocks are told by [`EventFile::damage`] and left out, but a file without
+/// its INFO is none.
 pub struct EventFile {
     storage: Storage,
     pub info: Info,
@@ -22,9 +24,9 @@ pub struct EventFile {
     pub notes: Vec<Note>,
     /// `None`: the recorder was killed.
     pub end: Option<End>,
-    stacks: Vec<Box<[u64]>>,
-    /// The number of the first of them; those before were let go of.
-    first_stack: Option<usize>,
+    /// Tables of stacks by the number of their first one. Numbers between them are of damaged
+    /// tables, or were let go of.
+    stacks: BTreeMap<u32, Vec<Box<[u64]>>>,
     /// EVENTS blocks by CPU, in the file's order, which is that of time.
     cpus: BTreeMap<u16, Vec<Block>>,
     damage: Vec<Damage>,
@@ -35,9 +37,9 @@ fn parse<T: DeserializeOwned>(raw: &[u8], block: &Block) -> Result<T> {
     serde_json::from_slice(raw).map_err(|error| damaged(block.payload_offset, error.to_string()))
 }
 
-fn parse_stacks(raw: &[u8]) -> Option<(usize, Vec<Box<[u64]>>)> {
+fn parse_stacks(raw: &[u8]) -> Option<(u32, Vec<Box<[u64]>>)> {
     let (first, mut rest) = raw.split_at_checked(4)?;
-    let first = u32::from_le_bytes(first.try_into().ok()?) as usize;
+    let first = u32::from_le_bytes(first.try_into().ok()?);
     let mut stacks = Vec::new();
     while let Some((&count, tail)) = rest.split_first() {
         let (words, after) = tail.split_at_checked(count as usize * 8)?;
@@ -67,14 +69,14 @@ impl EventFile {
             marks: Vec::new(),
             notes: Vec::new(),
             end: None,
-            stacks: Vec::new(),
-            first_stack: None,
+            stacks: BTreeMap::new(),
             cpus: BTreeMap::new(),
             damage,
             has_info: false,
         };
+        let mut room = file.storage.room();
         for block in &blocks {
-            if file.take(block).is_err() {
+            if file.take(block, &mut room).is_err() {
                 file.damage.push(Damage {
                     offset: block.payload_offset,
                     bytes: u64::from(block.header.stored_bytes),
@@ -91,11 +93,15 @@ impl EventFile {
         Ok(file)
     }
 
-    fn take(&mut self, block: &Block) -> Result<()> {
+    /// `room`: bytes that facts and stacks may still unpack to.
+    fn take(&mut self, block: &Block, room: &mut u64) -> Result<()> {
         let Some(kind) = block.header.block_kind() else {
             return Ok(());
         };
         match kind {
+            BlockKind::Events if block.header.cpu >= MOST_CPUS => {
+                return Err(damaged(block.payload_offset, "a CPU that there is not"));
+            }
             BlockKind::Events => {
                 self.cpus.entry(block.header.cpu).or_default().push(*block);
                 return Ok(());
@@ -106,6 +112,14 @@ impl EventFile {
             BlockKind::Threads if !self.threads.is_empty() => return Ok(()),
             _ => {}
         }
+        *room = room
+            .checked_sub(block.header.raw_bytes.into())
+            .ok_or_else(|| {
+                damaged(
+                    block.payload_offset,
+                    "blocks that unpack to far more than the file holds",
+                )
+            })?;
         let raw = self.storage.load(block)?;
         match kind {
             BlockKind::Info => (self.info, self.has_info) = (parse(&raw, block)?, true),
@@ -128,12 +142,12 @@ impl EventFile {
                 let (first, stacks) = parsed.ok_or_else(|| {
                     damaged(block.payload_offset, "a table of stacks that is cut")
                 })?;
-                let index = first.saturating_sub(*self.first_stack.get_or_insert(first));
-                // A damaged table before this one leaves its numbers empty.
-                self.stacks
-                    .resize(self.stacks.len().max(index), Box::default());
-                self.stacks.truncate(index);
-                self.stacks.extend(stacks);
+                // The later table holds where two give the same numbers.
+                self.stacks.split_off(&first);
+                if let Some((before, table)) = self.stacks.iter_mut().next_back() {
+                    table.truncate((first - before) as usize);
+                }
+                self.stacks.insert(first, stacks);
             }
             BlockKind::Events | BlockKind::Dropped => {}
         }
@@ -163,22 +177,142 @@ impl EventFile {
         Some((first, headers().map(|header| header.last_ts).max()?))
     }
 
-    /// Code addresses, innermost first, as found on the stack: old ones may be among them. Empty for 0 and unknown numbers.
+    /// Code addresses, innermost first, as found on the stack: old ones may be among them. Empty
+    /// for 0 and unknown numbers.
     pub fn stack(&self, number: u32) -> &[u64] {
-        let index = (number as usize).checked_sub(self.first_stack.unwrap_or(1));
-        index
-            .and_then(|i| self.stacks.get(i))
-            .map_or(&[], |words| words)
+        let table = self.stacks.range(1..=number.max(1)).next_back();
+        let stack = table.and_then(|(&first, stacks)| {
+            let index = number.checked_sub(first)?;
+            stacks.get(index as usize)
+        });
+        stack.map_or(&[], |words| words)
     }
 
     pub fn stack_count(&self) -> usize {
-        self.stacks.len()
+        self.stacks.values().map(Vec::len).sum()
     }
 
-    /// Hands all events to `take`, in order of time (of equal times: by CPU, then as they were recorded). Returns the damaged blocks that were left out.
-    /// Blocks are decoded by a thread for each CPU of the recording, and merged by another, while events are taken.
+    /// Hands all events to `take`, in order of time (of equal times: by CPU, then as they were
+    /// recorded). Returns the damaged blocks that were left out. Blocks are decoded by a thread for
+    /// each CPU of the recording, and merged by another, while events are taken.
     pub fn events(&self, mut take: impl FnMut(&Event)) -> Vec<crate::EventsError> {
         let cpus = self.cpus.values().map(Vec::as_slice);
         in_order(&self.storage, cpus, &mut take)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::{checksum, BlockHeader};
+    use crate::event::Kind;
+    use crate::writer::EventWriter;
+    use bytemuck::Zeroable;
+
+    /// A block that is sound, but for what it says.
+    fn block(kind: BlockKind, cpu: u16, count: u32, raw: &[u8]) -> Vec<u8> {
+        let packed = zstd::bulk::compress(raw, 1).unwrap();
+        let mut header = BlockHeader {
+            kind: kind as u16,
+            cpu,
+            count,
+            raw_bytes: raw.len() as u32,
+            stored_bytes: packed.len() as u32,
+            payload_checksum: checksum(&packed),
+            ..BlockHeader::zeroed()
+        };
+        header.seal();
+        [bytemuck::bytes_of(&header), &packed].concat()
+    }
+
+    /// A file of an INFO block and these.
+    fn opened(blocks: &[Vec<u8>]) -> EventFile {
+        let writer = EventWriter::new(Vec::new(), &Info::default()).unwrap();
+        let bytes = [writer.finish().unwrap(), blocks.concat()].concat();
+        let name = format!("flagfinder-reader-{:?}", std::thread::current().id());
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        let file = EventFile::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file
+    }
+
+    /// A table of stacks of one word each.
+    fn stacks(first: u32, words: &[u64]) -> Vec<u8> {
+        let mut raw = first.to_le_bytes().to_vec();
+        for word in words {
+            raw.push(1);
+            raw.extend(word.to_le_bytes());
+        }
+        block(BlockKind::Stacks, 0, words.len() as u32, &raw)
+    }
+
+    #[test]
+    fn stacks_are_found_by_number_and_a_huge_one_takes_no_room() {
+        let far = u32::MAX - 1;
+        let tables = [
+            stacks(1, &[10, 20]),
+            stacks(far, &[30]),
+            stacks(5, &[50, 60]),
+        ];
+        let file = opened(&tables);
+        let found = [0, 1, 2, 3, 5, 6, 7, u32::MAX].map(|number| file.stack(number).to_vec());
+        let none = Vec::new;
+        assert_eq!(
+            found,
+            [
+                none(),
+                vec![10],
+                vec![20],
+                none(),
+                vec![50],
+                vec![60],
+                none(),
+                none()
+            ]
+        );
+        // The tables of a file are in order: what stood behind the last one's first number is gone.
+        assert_eq!((file.stack(far), file.stack_count()), (&[][..], 4));
+        let file = opened(&[stacks(7, &[70, 80]), stacks(8, &[81]), stacks(far, &[30])]);
+        assert_eq!(
+            [7, 8, 9, far].map(|n| file.stack(n).first().copied()),
+            [Some(70), Some(81), None, Some(30)]
+        );
+    }
+
+    #[test]
+    fn small_blocks_that_unpack_to_much_are_left_out() {
+        // Empty stacks: a byte each in the file, and much more in memory.
+        let raw = vec![0; 60 << 20];
+        let file = opened(&vec![block(BlockKind::Stacks, 0, 1, &raw); 10]);
+        assert_eq!((file.stack_count(), file.damage().len()), (0, 10));
+    }
+
+    #[test]
+    fn blocks_of_events_are_no_larger_and_of_no_other_cpu_than_there_can_be() {
+        let raw = vec![0; 60 << 20];
+        let bombs = (0..50).map(|cpu| block(BlockKind::Events, cpu, 32_000, &raw));
+        let many = (0..50).map(|cpu| block(BlockKind::Events, cpu, u32::MAX, &[]));
+        for blocks in [bombs.collect::<Vec<_>>(), many.collect()] {
+            let file = opened(&blocks);
+            assert_eq!(file.events(|_| panic!("an event")).len(), 50);
+        }
+        let file = opened(&[block(BlockKind::Events, MOST_CPUS, 0, &[])]);
+        assert_eq!((file.events(|_| {}).len(), file.damage().len()), (0, 1));
+        let event = Event {
+            ts: 1,
+            a: 1,
+            b: 2,
+            cpu: MOST_CPUS - 1,
+            kind: Kind::Switch,
+            flags: 0,
+            stack: 0,
+            words: [0; 3],
+        };
+        let raw = crate::columns::encode(&[event]);
+        let file = opened(&[block(BlockKind::Events, MOST_CPUS - 1, 1, &raw)]);
+        let mut seen = 0;
+        assert!(file.events(|_| seen += 1).is_empty());
+        assert_eq!(seen, 1);
     }
 }

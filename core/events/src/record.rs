@@ -1,4 +1,6 @@
-//! A recording from beginning to end: loads the programs, and drains their ring on a thread of its own.
+// SPDX-License-Identifier: MIT
+//! A recording from beginning to end: loads the programs, and drains their ring on a thread of its
+//! own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -7,7 +9,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use flagfinder_bpf::{
-    clock, online_cpus, open_clock, per_cpu_offset, require, Attached, Capability, Object,
+    clock, online_cpus, open_clock, per_cpu_offset, require, tracepoint_arguments, Attached,
+    Capability, Object,
 };
 
 use crate::consumer::{Consumer, Finished, Shared};
@@ -16,8 +19,8 @@ use crate::drain::Drain;
 use crate::facts::{Mark, Note};
 use crate::hang::HangWatch;
 use crate::options::{check, info, Options, StackMode, Syscalls};
-use crate::processes;
-use crate::protocol::{self, Config, Ranges};
+use crate::protocol::{self, Config};
+use crate::switch;
 use crate::threads::Threads;
 use crate::writer::EventWriter;
 use crate::{EventsError, Result};
@@ -38,7 +41,7 @@ pub struct Recorder {
     worker: Option<JoinHandle<Result<Consumer>>>,
 }
 
-const ALWAYS: [(&str, &str); 10] = [
+const ALWAYS: [(&str, &str); 9] = [
     ("ff_sched_process_fork", "sched_process_fork"),
     ("ff_sched_process_exec", "sched_process_exec"),
     ("ff_sched_process_exit", "sched_process_exit"),
@@ -48,7 +51,6 @@ const ALWAYS: [(&str, &str); 10] = [
     ("ff_hrtimer_start", "hrtimer_start"),
     ("ff_signal_generate", "signal_generate"),
     ("ff_sched_waking", "sched_waking"),
-    ("ff_sched_switch", "sched_switch"),
 ];
 /// io_uring's: not every kernel has them.
 const IF_THERE: [(&str, &str); 3] = [
@@ -104,8 +106,16 @@ impl Recorder {
             name_ends: names.ends,
         };
         let tables = [("ff_names", &names.next[..])];
-        let sizes = [("events", options.buffer_bytes as u32)];
-        let mut object = Object::load_sized(object, ("ff_config", &config), &tables, &sizes)?;
+        let sizes = [
+            ("events", Some(options.buffer_bytes as u32)),
+            ("tree", options.most_processes),
+        ];
+        let sizes: Vec<(&str, u32)> = sizes
+            .iter()
+            .filter_map(|&(map, size)| Some((map, size?)))
+            .collect();
+        let mut object = Object::load(object, ("ff_config", &config), &tables, &sizes)?;
+        object.find_namespace()?;
         let info = info(options, offsets.is_some());
         let writer = EventWriter::create(&options.output, &info)?;
         let room = options.size_bytes.map(|size| writer.within(size));
@@ -121,6 +131,7 @@ impl Recorder {
             stacks: stack_words > 0,
             hangs: HangWatch::new(&options.pids, options.mark_on_hang_ns.unwrap_or(u64::MAX)),
             maps: BTreeMap::new(),
+            not_followed: None,
             info,
             notes: Vec::new(),
             room: room.transpose()?,
@@ -132,20 +143,20 @@ impl Recorder {
                 text: text.into(),
             })?;
         }
-        for pid in processes::descendants(&options.pids) {
-            if !consumer.tree.insert(pid, Ranges::default()) {
-                return Err(EventsError::unavailable(
-                    "The processes can't be recorded",
-                    "the kernel's table of processes is full",
-                    "Record fewer processes, or use --all.",
-                ));
-            }
-        }
+        consumer.follow(&options.pids)?;
         let target = options.syscalls == Syscalls::Target;
         let calls = SYSTEM_CALLS.iter().filter(|_| target);
         for (program, tracepoint) in ALWAYS.iter().chain(calls) {
             object.trace(program, tracepoint)?;
         }
+        let switched = if options.stateless_switches {
+            switch::STATELESS
+        } else {
+            switch::program_for(&tracepoint_arguments("sched_switch")?)?
+        };
+        object.trace(switched, "sched_switch")?;
+        // Those that were started before forks were seen.
+        consumer.follow(&options.pids)?;
         let missing = IF_THERE.iter().filter_map(|(program, tracepoint)| {
             let refused = object.trace(program, tracepoint).err()?;
             Some(format!("{tracepoint}: {}", refused.found))

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Which recorder wrote a file.
 
 use std::fs::File;

@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! Keeps a file within a size: what is oldest is let go of.
 //!
-//! In: where segments begin. Each begins with all the facts that its events need, so those before it can go. Of the oldest, the first header is
-//! replaced by one of kind DROPPED that spans it, and only then the disk gets its space back: the file is sound at every moment. Its length grows
-//! on, but what was dropped takes no space. Blind spot: a copy that does not keep holes takes all the space again.
+//! In: where segments begin. Each begins with all the facts that its events need, so those before
+//! it can go. Of the oldest, the first header is replaced by one of kind DROPPED that spans it, and
+//! only then the disk gets its space back: the file is sound at every moment. Its length grows on,
+//! but what was dropped takes no space. Blind spot: a copy that does not keep holes takes all the
+//! space again.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,7 +19,8 @@ use crate::container::{BlockHeader, BlockKind, BLOCK_HEADER_BYTES, FILE_HEADER_B
 
 /// Smallest size, of which facts take a part.
 pub const SMALLEST: u64 = 1 << 20;
-/// Segments of a size. One is being written and may become twice as long by its last events, so two parts are kept free.
+/// Segments of a size. One is being written and may become twice as long by its last events, so two
+/// parts are kept free.
 const PARTS: u64 = 8;
 const SPARE: u64 = 2;
 /// One DROPPED header spans at least a segment.

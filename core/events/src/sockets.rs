@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: MIT
 //! The other ends of sockets, asked of the kernel (sock_diag(7)): /proc does not tell them.
 //!
-//! Blind spots: sockets of other network namespaces; datagram sockets that name an address with each message.
+//! Blind spots: sockets of other network namespaces; datagram sockets that name an address with
+//! each message.
 
 use std::io;
 use std::mem::size_of;
@@ -45,7 +47,8 @@ struct Internet {
     remote: End,
 }
 
-/// The kernel's sockets, as they are now. Those of the internet are listed once, when they are first asked for.
+/// The kernel's sockets, as they are now. Those of the internet are listed once, when they are
+/// first asked for.
 pub(crate) struct Sockets {
     channel: OwnedFd,
     internet: Option<Vec<Internet>>,
@@ -133,7 +136,8 @@ impl Sockets {
         }
         let mut buffer = vec![0u8; 1 << 16];
         loop {
-            // SAFETY: the buffer and its length. The kernel has its answer ready when the request was sent.
+            // SAFETY: the buffer and its length. The kernel has its answer ready when the request
+            // was sent.
             let got = unsafe {
                 let room = buffer.len();
                 libc::recv(fd, buffer.as_mut_ptr().cast(), room, libc::MSG_DONTWAIT)
@@ -208,7 +212,8 @@ fn internet(message: &[u8], protocol: u8) -> Option<Internet> {
     })
 }
 
-/// The socket that has this one's remote end; one that is connected to this one comes before one that takes messages from anybody.
+/// The socket that has this one's remote end; one that is connected to this one comes before one
+/// that takes messages from anybody.
 fn peer_of(all: &[Internet], inode: u32) -> Option<Peer> {
     let this = all.iter().find(|socket| socket.inode == inode)?;
     let is_other = |other: &&Internet| {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The threads that there are, as the events tell: whose they are, and their names.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Writes the file, block by block. A recorder that is killed leaves whole blocks.
 
 use std::fs::File;
@@ -53,7 +54,7 @@ impl EventWriter<File> {
     /// # Errors
     /// When the file can't be created or written.
     pub fn create(path: &Path, info: &Info) -> Result<Self> {
-        let file = File::create(path).map_err(|error| {
+        let file = flagfinder_files::create_private(path).map_err(|error| {
             let what = format!("The event file {} can't be created", path.display());
             io(what, &error, "Choose another path with -o.")
         })?;
@@ -159,8 +160,8 @@ impl<W: Write> EventWriter<W> {
         self.issued
     }
 
-    /// Forgets all stacks but those of events that are still to come: these get new numbers, and the events them. What is written from now
-    /// on needs no stack from before.
+    /// Forgets all stacks but those of events that are still to come: these get new numbers, and
+    /// the events them. What is written from now on needs no stack from before.
     pub(crate) fn forget_stacks<'e>(&mut self, kept: impl Iterator<Item = &'e mut u32>) {
         let old = std::mem::take(&mut self.numbers);
         self.unwritten.clear();

@@ -1,6 +1,8 @@
-//! A recording from single instructions: what they loaded and left in registers becomes slots of blocks.
+// SPDX-License-Identifier: MIT
+//! A recording from single instructions: what they loaded and left in registers becomes slots of
+//! blocks.
 
-use flagfinder_flags::decoded::{is_syscall, Decoded};
+use flagfinder_machine::decoded::{is_syscall, Decoded};
 use flagfinder_trace::protocol::TRANSFER_OTHER;
 use flagfinder_trace::{
     BlockId, End, Event, Info, Level, Module, ModuleId, Note, Registers, Result, Slot, SlotKind,

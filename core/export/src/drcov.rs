@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Coverage as DynamoRIO's drcov writes it (version 2 of its module table).
 
 use std::io::Write;

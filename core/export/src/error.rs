@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What can go wrong: reading the recording, writing the file, understanding another tool's.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! An ELF file at the addresses where a program had it: other tools' traces don't hold the code.
 
 use std::ops::Range;

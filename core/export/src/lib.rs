@@ -1,11 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! Recordings in the formats of other tools, and theirs as recordings.
 //!
-//! - drcov (DynamoRIO's coverage files: Lighthouse, Cartographer, lcov converters): which blocks ran.
-//! - Tenet's text traces (Tenet, Frinet): each instruction's effect on registers and memory, both ways.
+//! - drcov (DynamoRIO's coverage files: Lighthouse, Cartographer, lcov converters): which blocks
+//!   ran.
+//! - Tenet's text traces (Tenet, Frinet): each instruction's effect on registers and memory, both
+//!   ways.
 //! - Perfetto: the system calls and signals of all threads over time.
 //!
-//! And recordings of a thread that a debugger steps (`stepping.rs`): like a text trace they are assembled from single
-//! instructions.
+//! And recordings of a thread that a debugger steps (`stepping.rs`): like a text trace they are
+//! assembled from single instructions.
 
 mod assemble;
 mod drcov;

@@ -1,15 +1,16 @@
+// SPDX-License-Identifier: MIT
 //! A recording for the Perfetto UI: what its threads asked of the kernel, and when.
 
 use std::io::Write;
 
-use flagfinder_events::Call;
+use flagfinder_linux::syscalls;
 use flagfinder_perfetto::{Annotation, Mark, Thread as Track, Writer};
 use flagfinder_trace::{DecodedFlow, Event, SyscallEnter, Thread, Trace};
 
 use crate::error::ExportError;
 
-/// Writes a slice for each system call, an instant for each signal, thread start and exit, fork, exec and gap.
-/// Times are CLOCK_MONOTONIC ns. Returns how many.
+/// Writes a slice for each system call, an instant for each signal, thread start and exit, fork,
+/// exec and gap. Times are CLOCK_MONOTONIC ns. Returns how many.
 ///
 /// # Errors
 /// When the recording can't be read or the output can't be written.
@@ -98,7 +99,7 @@ impl<W: Write> Export<W> {
         let mark = Mark {
             thread,
             category: "syscall",
-            name: Call::name_of(call.number as u16),
+            name: syscalls::name(call.number),
             facts: vec![
                 Annotation::text("arguments", arguments),
                 Annotation::text("result", outcome),

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! What a stepper has to read around one instruction, so that the engine can follow it.
 //!
-//! The rules are those of the DynamoRIO client (`pintools/client/ff_slots.c`): loads of 1, 2, 4 or 8 bytes before the
-//! instruction, and behind it the registers that an evaluator of integer code can't compute.
+//! The rules are those of the DynamoRIO client (`pintools/client/ff_slots.c`): loads of 1, 2, 4 or
+//! 8 bytes before the instruction, and behind it the registers that an evaluator of integer code
+//! can't compute.
 
-use flagfinder_flags::decoded::{is_syscall, Decoded, Segment};
+use flagfinder_machine::decoded::{is_syscall, Decoded, Segment};
 use iced_x86::{FlowControl, Mnemonic as M};
 
 /// What an instruction does to the flow.

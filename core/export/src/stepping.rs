@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! A recording of one thread that a debugger steps.
 //!
-//! In: what the debugger read around each instruction, as words, and for code seen first its bytes. Out: the recording.
-//! What ran in code that the debugger steps over leaves one event: TRANSFER from its entry to where it returned.
+//! In: what the debugger read around each instruction, as words, and for code seen first its bytes.
+//! Out: the recording. What ran in code that the debugger steps over leaves one event: TRANSFER
+//! from its entry to where it returned.
 
 use std::ops::Range;
 
 use flagfinder_code::{Maps, NamesInput};
-use flagfinder_flags::decoded::Decoded;
+use flagfinder_machine::decoded::Decoded;
 use flagfinder_trace::protocol::{TRANSFER_CALL_OVER, TRANSFER_OTHER};
 use flagfinder_trace::{End, Event, Info, Module, ModuleId, Note, Result};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
@@ -109,7 +111,8 @@ impl Stepping {
         Ok(mapped.collect())
     }
 
-    /// What is to be read around the instruction at `pc`, of which `bytes` are the first; replaces what was there.
+    /// What is to be read around the instruction at `pc`, of which `bytes` are the first; replaces
+    /// what was there.
     pub fn plan(&mut self, pc: u64, bytes: &[u8]) -> &Plan {
         let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
         let decoded = Decoded::new(&instruction, &mut self.factory);
@@ -136,9 +139,10 @@ impl Stepping {
     }
 
     /// Takes messages, each a tag and its words:
-    /// - STEP pc next known, then for each read of the plan address value (bit i of known: read i was possible), then
-    ///   the plan's registers;
-    /// - REGISTERS, the 16 of the next step in x86 order: at the beginning, behind the next two, and before system calls;
+    /// - STEP pc next known, then for each read of the plan address value (bit i of known: read i
+    ///   was possible), then the plan's registers;
+    /// - REGISTERS, the 16 of the next step in x86 order: at the beginning, behind the next two,
+    ///   and before system calls;
     /// - MOVED from to sp: control is elsewhere;
     /// - CALLED_OVER from to sp: the call to `from` ran, and went on at `to`;
     /// - ALLOCATED address size caller old kind, FREED address caller.
@@ -224,7 +228,8 @@ impl Stepping {
         Some(rest)
     }
 
-    /// The recording's bytes. It ends with the last whole block: a part of one would look like other code.
+    /// The recording's bytes. It ends with the last whole block: a part of one would look like
+    /// other code.
     ///
     /// # Errors
     /// When it can't be put together.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A loop that calls a function unseen, as a debugger tells it.
 
 use flagfinder_trace::{check, ReplayItem, Trace};

@@ -1,17 +1,19 @@
+// SPDX-License-Identifier: MIT
 //! Recordings as Tenet's text traces: a line for each instruction, with what it changed.
 //!
-//! A line shows the state behind an instruction: registers that changed, `rip` of the next one, and the memory that it
-//! read (`mr`) and wrote (`mw`), as bytes. The first line is the state at the beginning. What the recording does not tell
-//! (vector registers, registers behind a gap) is left out, which the format allows; a reader goes on with the old value.
+//! A line shows the state behind an instruction: registers that changed, `rip` of the next one, and
+//! the memory that it read (`mr`) and wrote (`mw`), as bytes. The first line is the state at the
+//! beginning. What the recording does not tell (vector registers, registers behind a gap) is left
+//! out, which the format allows; a reader goes on with the old value.
 
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use flagfinder_flags::decoded::Decoded;
-use flagfinder_flags::decoded_blocks::DecodedBlocks;
-use flagfinder_flags::evaluator::Evaluator;
-use flagfinder_flags::replayer::{replay, Visitor};
-use flagfinder_flags::value::Machine;
+use flagfinder_machine::decoded::Decoded;
+use flagfinder_machine::decoded_blocks::DecodedBlocks;
+use flagfinder_machine::evaluator::Evaluator;
+use flagfinder_machine::replayer::{replay, Visitor};
+use flagfinder_machine::value::Machine;
 use flagfinder_trace::{BlockId, Process, ReplayItem, Thread, ValueSpan};
 
 use crate::error::ExportError;
@@ -29,8 +31,8 @@ const BLOCK_BYTES: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
     pub instructions: u64,
-    /// Instructions of the thread before these, as far as they were counted: from the piece of the recording on in
-    /// which the first one lies.
+    /// Instructions of the thread before these, as far as they were counted: from the piece of the
+    /// recording on in which the first one lies.
     pub left_out: u64,
 }
 
@@ -67,7 +69,8 @@ pub fn tenet(
 }
 
 /// The end of the flow, with its values if there are any.
-/// A tail that holds `count` instructions (all of the last stretch with values where that has fewer), and how many it holds.
+/// A tail that holds `count` instructions (all of the last stretch with values where that has
+/// fewer), and how many it holds.
 fn last(thread: &Thread, count: u64) -> Result<(ValueSpan, u64), ExportError> {
     let mut flow = count.saturating_mul(BLOCK_BYTES);
     loop {

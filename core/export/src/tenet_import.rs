@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: MIT
 //! Tenet's text traces as recordings, so that they can be compared. See `tenet.rs` for the format.
 
 use std::io::BufRead;
 
-use flagfinder_flags::decoded::Decoded;
+use flagfinder_machine::decoded::Decoded;
 use flagfinder_trace::{End, Info, ModuleId};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 use rustc_hash::FxHashMap;
@@ -208,5 +209,58 @@ impl Importer {
             next,
         };
         assembler.step(&step, modules.get(*image).copied());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{drcov, tenet};
+    use flagfinder_trace::{check, Trace};
+
+    /// The code of this program at addresses that end where memory does, or begin there.
+    #[test]
+    fn addresses_at_the_end_of_memory_and_lines_of_any_length_are_taken_as_they_are() {
+        let program = std::env::current_exe().unwrap();
+        for base in [0, u64::MAX - 0xfff, 1 << 63] {
+            let images = [Image::open(&program, base).unwrap()];
+            let module = images[0].module();
+            let long = "00".repeat(1 << 20);
+            let mut text = format!("rax=ffffffffffffffff,rip={:x}\n", module.start);
+            for pc in [module.start, module.end, u64::MAX, u64::MAX - 1, 0, 1] {
+                text += &format!("rsp=ffffffffffffffff,rip={pc:x},mr=ffffffffffffffff:{long}\n");
+                text += &format!("rip={pc:#x},mr=fffffffffffffffc:0011223344556677,mw=0:\n");
+            }
+            let (recording, counts) = import_tenet(&mut text.as_bytes(), &images, "end").unwrap();
+            assert_eq!(counts.instructions, 12);
+            let trace = Trace::from_bytes(recording).unwrap();
+            check(&trace).unwrap();
+            let process = &trace.processes()[0];
+            drcov(process, &mut std::io::sink()).unwrap();
+            tenet(
+                process,
+                &process.threads()[0],
+                u64::MAX,
+                &mut std::io::sink(),
+            )
+            .unwrap();
+        }
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_refused_with_their_line() {
+        let all = [
+            "rip=1ffffffffffffffff",
+            "rip=1\nmr=10000000000000000:00",
+            "rip=1\nrax=-1",
+        ];
+        for (text, line) in all.into_iter().zip([1, 2, 2]) {
+            let Err(ExportError::Trace(refused)) = import_tenet(&mut text.as_bytes(), &[], "x")
+            else {
+                panic!("{text} is taken");
+            };
+            let found = refused.found();
+            assert!(found.starts_with(&format!("line {line}:")), "{found}");
+        }
     }
 }

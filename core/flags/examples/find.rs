@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! `find SPIN.trace [NORMAL.trace ..]`: prints the report as JSON. `FF_LONE=1` leaves the
 //! diff out.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! How the code reached a word, in the program's own words: `pool->workers[2].state`.
 //!
 //! In: the instruction that read the word, the steps before it, debug information where
@@ -8,14 +9,14 @@
 
 use std::cell::Cell;
 
+use flagfinder_analysis::runtime::is_runtime_module;
 use flagfinder_code::{DataKind, Names, StackFrame, TypeRef, ValuePlace};
+use flagfinder_machine::decoded::{general, Decoded, MemoryReference, Operand, Segment};
+use flagfinder_machine::Window;
 use iced_x86::Mnemonic as M;
 use rustc_hash::FxHashSet;
 
-use crate::analysis::is_runtime_module;
-use crate::decoded::{general, Decoded, MemoryReference, Operand, Segment};
 use crate::naming::short_name;
-use crate::window::Window;
 
 const RSP: u8 = 4;
 /// Pointers and copies followed, one behind the other.
@@ -216,8 +217,9 @@ impl<'a> Explorer<'a> {
         })
     }
 
-    /// (element, path in it, type of the word). What lies behind a structure at a fixed distance is hardly a member of a
-    /// later element, but of what the structure is only the head of: a derived class, a container's node.
+    /// (element, path in it, type of the word). What lies behind a structure at a fixed distance is
+    /// hardly a member of a later element, but of what the structure is only the head of: a derived
+    /// class, a container's node.
     fn part(&self, pointer: &Pointer, target: Target) -> Option<(u64, String, TypeRef)> {
         let kind = pointer.kind?;
         let offset = target.address.checked_sub(pointer.value)?;
@@ -275,7 +277,8 @@ impl<'a> Explorer<'a> {
     /// the same function since the register got it. Of several the one whose object is
     /// the largest, as an inlined callee's parameter often is a part of its caller's.
     fn held(&self, step: u32, register: u8, value: u64, target: Target) -> Option<Pointer> {
-        // The allocator's own variables are no names for what it hands out (nor are its globals: `fixed`).
+        // The allocator's own variables are no names for what it hands out (nor are its globals:
+        // `fixed`).
         if !self.for_runtime.get() && self.is_of_runtime(step) {
             return None;
         }

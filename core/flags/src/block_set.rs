@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Sets of blocks of one process.
 
 use flagfinder_trace::BlockId;

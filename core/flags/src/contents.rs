@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Which blocks each FLOW section of a thread executed: a cheap look at the flow alone, which
 //! tells the sections that are worth replaying.
 
@@ -52,7 +53,8 @@ impl Contents {
         })
     }
 
-    /// The blocks executed in a stretch of flow positions, and possibly others near it. `None`: unknown.
+    /// The blocks executed in a stretch of flow positions, and possibly others near it. `None`:
+    /// unknown.
     pub fn blocks(&self, stretch: Range<u64>) -> Option<BlockSet> {
         let section = |pos: u64| self.sections.partition_point(|s| s.start <= pos);
         let first = section(stretch.start).saturating_sub(1);
@@ -64,9 +66,9 @@ impl Contents {
         Some(all)
     }
 
-    /// The blocks that belong to what the thread repeated for its last `length` blocks: those that it executed
-    /// in section after section. What it did once or twice in between is left out. Empty when it did not stay
-    /// for long.
+    /// The blocks that belong to what the thread repeated for its last `length` blocks: those that
+    /// it executed in section after section. What it did once or twice in between is left out.
+    /// Empty when it did not stay for long.
     pub fn repeated(&self, length: u64) -> BlockSet {
         let mut left = length;
         let stay = self.sections.iter().rev().take_while(|section| {

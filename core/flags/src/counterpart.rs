@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Which word of the normal run is the counterpart of one in the spin run.
 
 use flagfinder_code::{DataHome, DataKind, Names};

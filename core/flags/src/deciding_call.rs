@@ -1,13 +1,15 @@
+// SPDX-License-Identifier: MIT
 //! The system call that keeps a loop going, as a flag: `poll` that finds a dead descriptor ready.
 
+use flagfinder_analysis::runtime::{is_runtime_module, is_runtime_symbol};
+use flagfinder_analysis::OtherWay;
 use flagfinder_code::Code;
+use flagfinder_linux::descriptors::{named, Named};
+use flagfinder_linux::syscalls::{self, Role};
+use flagfinder_machine::Syscall;
 
-use crate::analysis::{is_runtime_module, is_runtime_symbol};
-use crate::finder::Builder;
-use crate::natural::OtherWay;
 use crate::report::{Addresses, Flag, FlagKind, Values};
-use crate::syscalls::{self, Role};
-use crate::window::Syscall;
+use crate::report_builder::Builder;
 
 /// Calls made less often say little about a loop.
 const LEAST: usize = 3;
@@ -17,7 +19,8 @@ const SELDOM: f64 = 0.5;
 /// The window may begin or end between two calls.
 const AT_THE_ENDS: usize = 1;
 
-/// (nothing speaks against it, tells whether something is ready, the normal run left by its answer, exits).
+/// (nothing speaks against it, tells whether something is ready, the normal run left by its answer,
+/// exits).
 type CallRank = (bool, bool, bool, usize);
 
 impl Builder<'_> {
@@ -49,7 +52,7 @@ impl Builder<'_> {
                 let own_wrapper = wrapper.as_deref().is_some_and(|w| !is_runtime_module(w));
                 outside += usize::from(!scheduler && (!runtime || own_wrapper));
                 // The test of the answer for an error often lies in the C library.
-                left += usize::from(self.lets_go(pc, exit.other));
+                left += usize::from(self.lets_go(pc));
             }
             let rank = (
                 self.call_doubt(*step).is_none(),
@@ -64,8 +67,8 @@ impl Builder<'_> {
         best.map(|(_, step)| step)
     }
 
-    /// Why the call is not what the loop waits for: nothing has changed as long as it is asked again and again and
-    /// gives the same answer, which is no data.
+    /// Why the call is not what the loop waits for: nothing has changed as long as it is asked
+    /// again and again and gives the same answer, which is no data.
     pub(crate) fn call_doubt(&self, step: u32) -> Option<&'static str> {
         let (analysis, call) = (self.analysis, self.window.syscall_at(step)?);
         let (count, steady) = self.answers(call);
@@ -92,7 +95,8 @@ impl Builder<'_> {
         }
     }
 
-    /// How often the loop makes the call, and how often it then gives the same kind of answer about the same.
+    /// How often the loop makes the call, and how often it then gives the same kind of answer about
+    /// the same.
     fn answers(&self, call: &Syscall) -> (usize, usize) {
         let kind = |result: Option<i64>| result.map(|r| r.clamp(-4096, 1));
         let first = self.analysis.spin.first_step();
@@ -104,8 +108,8 @@ impl Builder<'_> {
         (alike.count(), steady.count())
     }
 
-    /// A poll that finds something ready in every iteration, which nothing in the loop then takes: it keeps the
-    /// loop going, though no branch that could leave the loop depends on it.
+    /// A poll that finds something ready in every iteration, which nothing in the loop then takes:
+    /// it keeps the loop going, though no branch that could leave the loop depends on it.
     pub(crate) fn ready_call(&self) -> Option<u32> {
         let spin = &self.analysis.spin;
         let whole = spin.first_step()..*spin.starts.last()?;
@@ -132,13 +136,13 @@ impl Builder<'_> {
         is_poll && symbol.as_deref().is_some_and(is_runtime_symbol)
     }
 
-    fn lets_go(&self, pc: u64, other: u64) -> bool {
-        let evidence = self.outside.exit(pc, other);
+    fn lets_go(&self, pc: u64) -> bool {
+        let evidence = self.outside.exit(pc);
         evidence.is_some_and(|(weight, _)| weight > 0.0)
     }
 
-    /// Does the call only say that nothing is ready, without the normal run ever having left by its answer? A
-    /// loop that asks in passing goes round for another reason.
+    /// Does the call only say that nothing is ready, without the normal run ever having left by its
+    /// answer? A loop that asks in passing goes round for another reason.
     pub(crate) fn asks_in_passing(&self, step: u32) -> bool {
         let Some(call) = self.window.syscall_at(step) else {
             return false;
@@ -150,7 +154,7 @@ impl Builder<'_> {
             && call.result == Some(0)
             && !exits.iter().any(|&exit| {
                 let exit = &self.analysis.exits[exit];
-                self.lets_go(self.window.pc(exit.step), exit.other)
+                self.lets_go(self.window.pc(exit.step))
             })
     }
 
@@ -243,19 +247,19 @@ impl Builder<'_> {
             let Some(word) = self.read_later(step, *address, *bytes) else {
                 continue;
             };
-            match i64::from(call.number) {
-                libc::SYS_poll | libc::SYS_ppoll if word & 0xffff != 0 => {
+            match named(call.number, &call.args) {
+                Some(Named::Entries { address: first, .. }) if word & 0xffff != 0 => {
                     let events = word & 0xffff;
-                    let entry = (address - call.args[0]) / 8;
+                    let entry = (address - first) / 8;
                     let what = self
                         .descriptor_at(address - 6)
                         .map_or_else(|| format!("entry {entry}"), |fd| format!("fd {fd}"));
                     found.push(format!("{what} (revents {events:#x})"));
                 }
-                libc::SYS_select | libc::SYS_pselect6 => {
+                Some(Named::Sets { addresses, .. }) => {
                     let set = ["read", "write", "except"]
                         .into_iter()
-                        .zip(&call.args[1..4])
+                        .zip(&addresses)
                         .find(|(_, at)| *at == address)
                         .map_or("read", |(set, _)| set);
                     for fd in (0..64).filter(|fd| word >> fd & 1 == 1) {
@@ -315,13 +319,13 @@ impl Builder<'_> {
 #[cfg(test)]
 mod tests {
     use flagfinder_code::{Names, NamesInput};
+    use flagfinder_machine::evaluator::Access;
+    use flagfinder_machine::value::Value;
+    use flagfinder_machine::{Syscall, Window};
     use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
     use super::{LEAST, SELDOM};
-    use crate::evaluator::Access;
     use crate::report::{Flag, FlagKind, ThreadName};
-    use crate::value::Value;
-    use crate::window::{Syscall, Window};
 
     const DISPATCH: (u64, &[u8]) = (0x1000, &[0xff, 0xd0]);
     /// cmp dword [rbx], 0; jne; ret
@@ -340,8 +344,8 @@ mod tests {
     /// nop; ret
     const WORK: [(u64, &[u8]); 2] = [(0x4000, &[0x90]), (0x4001, &[0xc3])];
 
-    /// What comes first in the loop of an interpreter whose program tests a word in each of its rounds of `pieces`, and asks
-    /// for a file that is not there in those in which `asks` says so.
+    /// What comes first in the loop of an interpreter whose program tests a word in each of its
+    /// rounds of `pieces`, and asks for a file that is not there in those in which `asks` says so.
     fn first(pieces: u64, asks: impl Fn(u64) -> bool) -> FlagKind {
         first_of(12, pieces, asks).kind
     }

@@ -1,14 +1,13 @@
+// SPDX-License-Identifier: MIT
 //! What other runs and other threads say about candidates: who wrote them, what the
 //! normal run read there, and how it left.
 
 use std::collections::BTreeSet;
 
+use flagfinder_analysis::other_way_stores::Change;
+use flagfinder_analysis::{Candidate, OtherWay};
 use flagfinder_code::times;
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::analysis::Candidate;
-use crate::instead::Change;
-use crate::natural::OtherWay;
 
 /// A store to a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +39,8 @@ pub struct Counterpart {
     pub exit_value: Option<u64>,
     /// The same instruction ran at all.
     pub seen: bool,
-    /// A branch that it decides was left with another value than the same branch went round with before.
+    /// A branch that it decides was left with another value than the same branch went round with
+    /// before.
     pub changed: bool,
     /// With the same value.
     pub unchanged: bool,
@@ -69,7 +69,8 @@ pub struct Outside {
     pub parting: Option<u64>,
     /// Branches (pc in the spin run) that the diff names beside it.
     pub also_parting: Vec<u64>,
-    /// The thread of the normal run that does there what the spinning one does; others run the same code.
+    /// The thread of the normal run that does there what the spinning one does; others run the same
+    /// code.
     pub reader: Option<u32>,
     /// A normal run with values was searched for stores.
     pub normal_searched: bool,
@@ -85,9 +86,11 @@ pub struct Outside {
     pub changes: Vec<Change>,
     /// Words that are compared with others, and which the reader's own function stores to.
     pub own_positions: FxHashSet<u64>,
-    /// Steps of a virtual machine's calls that only ask whether its threads want to wake each other.
+    /// Steps of a virtual machine's calls that only ask whether its threads want to wake each
+    /// other.
     pub own_wakeups: FxHashSet<u32>,
-    /// The loop is a virtual machine's, or the code that one made: it keeps state of its own beside its program's.
+    /// The loop is a virtual machine's, or the code that one made: it keeps state of its own beside
+    /// its program's.
     pub of_machine: bool,
     /// The process was looked at, without another run to compare with.
     pub live: bool,
@@ -95,7 +98,7 @@ pub struct Outside {
 
 impl Outside {
     /// What the other runs say about leaving by the branch at `pc`.
-    pub fn exit(&self, pc: u64, _other: u64) -> Option<(f64, String)> {
+    pub fn exit(&self, pc: u64) -> Option<(f64, String)> {
         if self.parting == Some(pc) {
             return Some((
                 0.3,
@@ -141,7 +144,8 @@ impl Outside {
         })
     }
 
-    /// Was it made by another thread than the one that waits (in the normal run: than its counterpart)?
+    /// Was it made by another thread than the one that waits (in the normal run: than its
+    /// counterpart)?
     pub fn is_foreign(&self, store: &Store) -> bool {
         store.foreign && !(store.normal && Some(store.tid) == self.reader)
     }
@@ -153,8 +157,8 @@ impl Outside {
     }
 
     /// The store of the normal run that could have let the loop go. One that only ever wrote the
-    /// very value that the loop goes on with let nobody go: it set the word up, as starting a thread does.
-    /// Neither did others whose writes were all made in the spin run as well.
+    /// very value that the loop goes on with let nobody go: it set the word up, as starting a
+    /// thread does. Neither did others whose writes were all made in the spin run as well.
     fn counterpart_write(&self, candidate: &Candidate) -> Option<&Store> {
         let stores = self.stores.get(&candidate.address)?;
         let made = |normal: bool| -> BTreeSet<(Option<u64>, u64)> {
@@ -174,7 +178,7 @@ impl Outside {
     }
 
     /// What the writers say about a candidate.
-    pub fn judge(&self, candidate: &Candidate, _tid: u32, add: &mut dyn FnMut(f64, String)) {
+    pub fn judge(&self, candidate: &Candidate, add: &mut dyn FnMut(f64, String)) {
         if self.as_in_file.contains(&candidate.address) {
             let why = "it is as the program's file has it, and not zero: a setting more likely";
             add(-0.06, why.into());
@@ -323,7 +327,7 @@ mod tests {
         let mut outside = Outside::default();
         outside.counterparts.insert(WORD, counterpart);
         let mut sum = 0.0;
-        outside.judge(&candidate(), 1, &mut |by, _| sum += by);
+        outside.judge(&candidate(), &mut |by, _| sum += by);
         sum
     }
 
@@ -387,7 +391,8 @@ mod tests {
         assert!(is_written_by(vec![pointer, store(Some(1), false)]));
     }
 
-    /// What the evidence adds for a word that the loop finds 0, to which these threads wrote 1 in the normal run, and with which that left.
+    /// What the evidence adds for a word that the loop finds 0, to which these threads wrote 1 in
+    /// the normal run, and with which that left.
     fn judged_with(left: u64, writers: &[u32], of_machine: bool, varies: bool) -> f64 {
         let mut outside = Outside {
             reader: Some(1),
@@ -409,7 +414,7 @@ mod tests {
         };
         outside.counterparts.insert(WORD, counterpart);
         let mut sum = 0.0;
-        outside.judge(&candidate(), 1, &mut |by, _| sum += by);
+        outside.judge(&candidate(), &mut |by, _| sum += by);
         sum
     }
 

@@ -1,26 +1,25 @@
+// SPDX-License-Identifier: MIT
 //! Traces in, report out.
 
+use flagfinder_analysis::{self as analysis, loop_search, tasks, Analysis};
 use flagfinder_code::Names;
 use flagfinder_diff::{CodePlace, Divergence, Parting, PartingKind, Verdict as Parted};
+use flagfinder_linux::syscalls::{self, Role};
+use flagfinder_machine::{tail_window, Window};
 use flagfinder_trace::{Event, Flow, Process, Thread, Trace, TraceError};
 use rustc_hash::FxHashSet;
 use thiserror::Error;
 
-use crate::analysis::{self, Analysis};
-use crate::choose::{self, has_flag};
+use crate::choose_thread::{self, has_flag};
 use crate::evidence::Outside;
 use crate::finder;
 use crate::frames;
-use crate::gather::{gather, Waiting};
-use crate::lately::takes_data;
 use crate::naming::Naming;
+use crate::recent_intake::takes_data;
 use crate::report::{DivergenceReport, Report, ThreadName, Verdict};
 use crate::run::Run;
-use crate::spin_loop;
-use crate::syscalls::{self, Role};
-use crate::tasks;
-use crate::trace_window::tail_window;
-use crate::window::Window;
+use crate::run_evidence::{gather, Waiting};
+use crate::standstill;
 
 /// What may be tuned.
 #[derive(Clone, Debug)]
@@ -95,7 +94,7 @@ fn analyse<'t>(
     let header = parting.and_then(|parting| run_time(run.process, &parting.spin_loop.header));
     let preferred: Vec<u64> = header.into_iter().collect();
     let enough = |window: &Window| {
-        spin_loop::find(window, &preferred)
+        loop_search::find(window, &preferred)
             .is_some_and(|spin| spin.iterations >= 12 && analysis::waits_for_others(window, &spin))
     };
     let window = tail_window(&run.blocks, thread, enough)?;
@@ -177,8 +176,8 @@ pub fn find_flags_in(
     let suspects = candidates(spin, divergence, options)?;
     let mut good = Vec::new();
     for process in normals.iter().flat_map(|normal| normal.processes()) {
-        let mut programs = suspects.iter().map(|suspect| program(suspect.0));
-        let alike = programs.any(|suspect| suspect == program(process));
+        let mut programs = suspects.iter().map(|suspect| suspect.0.program());
+        let alike = programs.any(|suspect| suspect == process.program());
         if alike && !process.threads().is_empty() {
             good.push(Run::new(process)?);
         }
@@ -192,7 +191,7 @@ pub fn find_flags_in(
         let mut run = Run::new(process)?;
         let normals: Vec<&Run> = good
             .iter()
-            .filter(|normal| program(normal.process) == program(process))
+            .filter(|normal| normal.process.program() == process.program())
             .collect();
         let mut schedules = false;
         // Second guesses only about threads that the first ones found no flag for.
@@ -224,7 +223,7 @@ pub fn find_flags_in(
             reports.extend(judge(&run, &cases, &normals, options)?);
         }
     }
-    let mut report = choose::choose(reports).unwrap_or_else(|| {
+    let mut report = choose_thread::choose(reports).unwrap_or_else(|| {
         Report::nothing(
             Verdict::NoFlag,
             "no thread of the spin run repeats a loop at its end",
@@ -237,8 +236,8 @@ pub fn find_flags_in(
     Ok(report)
 }
 
-/// The busiest threads that are not suspected. A task that polls is handed from one to the other, and none of them is then seen to
-/// stay anywhere for long.
+/// The busiest threads that are not suspected. A task that polls is handed from one to the other,
+/// and none of them is then seen to stay anywhere for long.
 fn others<'t>(process: &'t Process, suspects: &[&Suspect], most: usize) -> Vec<&'t Thread> {
     let is_known = |thread: &&Thread| suspects.iter().any(|(_, other, _)| other.tid == thread.tid);
     let threads = process.threads().iter();
@@ -276,8 +275,9 @@ fn candidates<'t>(
     let mut list: Vec<Suspect> = Vec::new();
     let partings = divergence.map_or(&[][..], |d| &d.partings);
     for parting in partings.iter().filter(|p| p.kind != PartingKind::Alike) {
+        let wanted_image = (parting.thread.pid, parting.thread.image);
         let found = all().find(|(process, thread)| {
-            process.pid == parting.thread.pid && thread.tid == parting.thread.tid
+            (process.pid, process.image) == wanted_image && thread.tid == parting.thread.tid
         });
         if let Some((process, thread)) = found.filter(|(_, thread)| wanted(thread.tid)) {
             list.push((process, thread, Some(parting)));
@@ -286,7 +286,7 @@ fn candidates<'t>(
     if list.is_empty() {
         let mut others: Vec<(u64, &Process, &Thread)> = Vec::new();
         for (process, thread) in all().filter(|(_, thread)| wanted(thread.tid)) {
-            if thread.ended_open() && !is_blocked(thread)? {
+            if !process.replaced && thread.ended_open() && !is_blocked(thread)? {
                 others.push((thread.flow_bytes(), process, thread));
             }
         }
@@ -299,7 +299,7 @@ fn candidates<'t>(
     }
     let mut threads = FxHashSet::default();
     list.retain(|(process, thread, _)| {
-        let key = (process.pid, thread.tid);
+        let key = (process.pid, process.image, thread.tid);
         threads.contains(&key) || threads.len() < options.threads && threads.insert(key)
     });
     Ok(list)
@@ -328,11 +328,6 @@ fn is_blocked(thread: &Thread) -> Result<bool, FindError> {
             Role::Sleep | Role::Yield | Role::Neutral | Role::Poll
         )
     }))
-}
-
-/// File name of the executable.
-fn program(process: &Process) -> Option<&str> {
-    process.path.rsplit('/').next()
 }
 
 /// Run-time address of a place that the diff named.
@@ -383,6 +378,7 @@ fn tell(run: &Run, case: &Case, mut outside: Outside, naming: &Naming) -> Report
     if report.divergence.is_none() {
         report.divergence = at_the_test(run, case, &report, &outside);
     }
+    report.stood_still = standstill::seconds(run.process, case.thread);
     if case.window.contradictions > 0 {
         report.notes.push(format!(
             "recorded values contradicted the recorded flow {} times; knowledge was dropped there",
@@ -392,8 +388,8 @@ fn tell(run: &Run, case: &Case, mut outside: Outside, naming: &Naming) -> Report
     report
 }
 
-/// Where the diff saw no branch (the normal run was never seen in this loop, say): the test of the flag, which
-/// the spin run never leaves by.
+/// Where the diff saw no branch (the normal run was never seen in this loop, say): the test of the
+/// flag, which the spin run never leaves by.
 fn at_the_test(
     run: &Run,
     case: &Case,
@@ -414,7 +410,7 @@ fn at_the_test(
         .is_some_and(|count| *count > 0);
     Some(DivergenceReport {
         branch: group.branch.clone(),
-        normal_target: left.then(|| run.names.code(exit.other)),
+        normal_target: exit.other.filter(|_| left).map(|pc| run.names.code(pc)),
         spin_target: run.names.code(window.next_pc(exit.step)?),
     })
 }

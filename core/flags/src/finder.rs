@@ -1,16 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! From an analysed window and its evidence to a report.
 
-use flagfinder_code::Code;
+use flagfinder_analysis::{failing_call, Analysis, Candidate, LoopKind};
+use flagfinder_machine::Window;
 
-use crate::analysis::Analysis;
 use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
 use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
-use crate::report::{
-    Flag, FlagKind, Group, LoopKind, LoopReport, Report, ThreadName, Threads, Verdict,
-};
-use crate::vain;
-use crate::window::Window;
+use crate::report::{Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict};
+use crate::report_builder::Builder;
 
 /// Most flags a report lists.
 const LISTED: usize = 8;
@@ -29,7 +27,7 @@ pub fn report(
 ) -> Report {
     let names = naming.spin;
     let ranked = rank::rank(window, analysis, names, thread.tid, outside);
-    let mut writer = Builder {
+    let mut builder = Builder {
         window,
         analysis,
         naming,
@@ -37,25 +35,25 @@ pub fn report(
         rounds: iterations_that_count(analysis, ranked.first(), outside.live),
         explain: Vec::new(),
     };
-    writer.explain_loop();
+    builder.explain_loop();
     let best = ranked.first().map_or(0.0, |r| r.score);
-    let ready = || writer.ready_call().filter(|_| best < ENOUGH);
-    let call = writer.deciding_call().or_else(ready);
-    let sure = call.is_some_and(|call| writer.call_doubt(call).is_none());
+    let ready = || builder.ready_call().filter(|_| best < ENOUGH);
+    let call = builder.deciding_call().or_else(ready);
+    let sure = call.is_some_and(|call| builder.call_doubt(call).is_none());
     let unclear = best < ENOUGH || analysis.interprets;
-    let in_vain = || vain::asked_in_vain(window, &analysis.same_again);
-    // Whom nothing was there for at the moment, if it took data shortly before, too (`lately.rs`).
+    let in_vain = || failing_call::asked_in_vain(window, &analysis.same_again);
+    // `consumes` includes a thread that took data shortly before (`recent_intake.rs`).
     let is_served = analysis.progress.is_woken || analysis.progress.consumes;
     let vain = (!sure && unclear && !is_served).then(in_vain).flatten();
     let vain = vain
-        .filter(|call| !writer.is_schedulers_poll(*call) && !outside.own_wakeups.contains(call));
-    let call = vain.or(call.filter(|call| !(outside.live && writer.is_schedulers_poll(*call))));
-    let proven = ranked.first().is_some_and(|r| writer.is_proven(r));
+        .filter(|call| !builder.is_schedulers_poll(*call) && !outside.own_wakeups.contains(call));
+    let call = vain.or(call.filter(|call| !(outside.live && builder.is_schedulers_poll(*call))));
+    let proven = ranked.first().is_some_and(|r| builder.is_proven(r));
     let mut flags: Vec<Flag> = Vec::new();
-    let mut call_flag = call.map(|call| writer.call_flag(call));
+    let mut call_flag = call.map(|call| builder.call_flag(call));
     if let Some((flag, doubt)) = call_flag.as_mut().zip(
         call.filter(|_| vain.is_none())
-            .and_then(|c| writer.call_doubt(c)),
+            .and_then(|c| builder.call_doubt(c)),
     ) {
         flag.confidence = 0.1;
         flag.evidence.push(doubt.into());
@@ -70,8 +68,8 @@ pub fn report(
             flag.evidence.push(why.into());
         }
     }
-    let polled = ranked.first().is_some_and(|r| writer.leaves_by(r))
-        && call.is_some_and(|call| writer.asks_in_passing(call));
+    let polled = ranked.first().is_some_and(|r| builder.leaves_by(r))
+        && call.is_some_and(|call| builder.asks_in_passing(call));
     let call_first = call_flag
         .as_ref()
         .is_some_and(|flag| !proven && !polled && flag.confidence >= ENOUGH);
@@ -81,10 +79,10 @@ pub fn report(
     let condition = ranked.first().map(|r| analysis.compounds[r.exit]);
     let listed = ranked.iter().filter(|ranked| {
         ranked.score > 0.05
-            && (ranked.score + FAR_BELOW >= best || writer.is_tested_in(ranked, condition))
+            && (ranked.score + FAR_BELOW >= best || builder.is_tested_in(ranked, condition))
     });
     for ranked in listed.take(LISTED) {
-        let mut flag = writer.flag(ranked);
+        let mut flag = builder.flag(ranked);
         if call_first {
             flag.confidence *= 0.5;
             let why = "the result of a system call decides as well, and comes first";
@@ -96,15 +94,15 @@ pub fn report(
     for (index, flag) in flags.iter_mut().enumerate() {
         flag.rank = index as u32 + 1;
     }
-    let mut groups = writer.groups(&flags);
-    let kind = writer.kind(flags.first());
-    let (verdict, reason) = writer.verdict(&flags, call_first, kind);
+    let mut groups = builder.groups(&flags);
+    let kind = builder.kind(flags.first());
+    let (verdict, reason) = builder.verdict(&flags, call_first, kind);
     let mut notes = Vec::new();
     if analysis.interprets && verdict != Verdict::NoFlag {
         let text = "the loop is an interpreter's: it runs a program of its own, and the words are the interpreter's. Which variable of that program is meant, its own tools can tell (a stack dump of the thread names the line)";
         notes.push(text.to_string());
     }
-    let mut considered = writer.picks(&ranked, &flags);
+    let mut considered = builder.picks(&ranked, &flags);
     if verdict == Verdict::NoFlag {
         // What was not believed is no flag; it is told all the same.
         groups.clear();
@@ -127,28 +125,17 @@ pub fn report(
             normal: None,
             spin: Some(thread),
         },
-        spin_loop: Some(writer.loop_report(kind)),
+        spin_loop: Some(builder.loop_report(kind)),
         flags,
         considered,
         groups,
         notes,
-        explain: writer.explain,
+        explain: builder.explain,
         gets_on: analysis.progress.consumes
             || analysis.progress.is_woken
             || !analysis.progress.repeats,
         ..Report::nothing(verdict, "")
     }
-}
-
-/// Writes one report; `deciding_call.rs` and `naming.rs` hold its other halves.
-pub(crate) struct Builder<'a> {
-    pub window: &'a Window,
-    pub analysis: &'a Analysis,
-    pub naming: &'a Naming<'a>,
-    pub outside: &'a Outside,
-    /// See [`iterations_that_count`].
-    pub rounds: usize,
-    explain: Vec<String>,
 }
 
 /// Score from which on a word is called the flag.
@@ -160,9 +147,9 @@ fn enough(live: bool) -> f64 {
     }
 }
 
-/// How many iterations a call that keeps the loop going must be made in: those that read the word which would be the
-/// flag without it. An interpreter's loop goes round for each piece of its program: all that this one tests is
-/// read and asked in few of them.
+/// How many iterations a call that keeps the loop going must be made in: those that read the word
+/// which would be the flag without it. An interpreter's loop goes round for each piece of its
+/// program: all that this one tests is read and asked in few of them.
 fn iterations_that_count(analysis: &Analysis, best: Option<&Ranked>, live: bool) -> usize {
     let all = analysis.spin.starts.len() - 1;
     best.filter(|best| best.score >= enough(live))
@@ -172,10 +159,6 @@ fn iterations_that_count(analysis: &Analysis, best: Option<&Ranked>, live: bool)
 }
 
 impl Builder<'_> {
-    pub fn code(&self, pc: u64) -> Code {
-        self.naming.spin.code(pc)
-    }
-
     fn explain_loop(&mut self) {
         let analysis = self.analysis;
         let header = self.code(self.window.code_at(analysis.spin.marker).pc());
@@ -201,22 +184,34 @@ impl Builder<'_> {
         ranked.score >= ENOUGH && self.outside.is_written_by_others(candidate)
     }
 
-    /// Words not `listed` that hold the address of something that has a name, where just that is tested: one of several
-    /// states, each an object, as what an interpreter's program calls true, false and nothing.
+    /// Words not `listed` that hold the address of something that has a name, where just that is
+    /// tested: one of several states, each an object, as what an interpreter's program calls true,
+    /// false and nothing.
     fn picks(&self, ranked: &[Ranked], listed: &[Flag]) -> Vec<Flag> {
         let is_listed = |address: u64| listed.iter().any(|flag| flag.address.spin == Some(address));
-        let picks = |ranked: &&Ranked| {
+        // Of the exits that it decides, what an interpreter does next (a jump by a table) asks for
+        // nothing.
+        let tests = |word: &Candidate, exit: usize| {
+            let test = self.analysis.conditions[exit].as_ref();
+            test.is_some_and(|test| test.mentions(word.address, word.bytes))
+        };
+        let tested = |ranked: &Ranked| {
             let word = &self.analysis.candidates[ranked.candidate];
-            let test = self.analysis.conditions[ranked.exit].as_ref();
+            let mut exits = std::iter::once(ranked.exit).chain(word.exits.iter().copied());
+            let exit = exits.find(|&exit| tests(word, exit))?;
             let names = self.naming.spin;
-            !is_listed(word.address)
+            let is_pick = !is_listed(word.address)
                 && word.bytes == 8
                 && word.steady
-                && test.is_some_and(|test| test.mentions(word.address, word.bytes))
-                && word.value.is_some_and(|v| names.symbol_at(v).is_some())
+                && word.value.is_some_and(|v| names.symbol_at(v).is_some());
+            is_pick.then(|| {
+                let mut ranked = ranked.clone();
+                ranked.exit = exit;
+                ranked
+            })
         };
-        let found = ranked.iter().filter(picks).take(PICKS);
-        found.map(|ranked| self.flag(ranked)).collect()
+        let found = ranked.iter().filter_map(tested).take(PICKS);
+        found.map(|ranked| self.flag(&ranked)).collect()
     }
 
     /// Is it likely, and tested where the loop is simply left?

@@ -1,21 +1,23 @@
+// SPDX-License-Identifier: MIT
 //! The open calls of threads on whose stacks a word lies, so that it gets the name of its
-//! frame; and who called the allocator for a word on the heap. In: the reader's steps, or a replay of the thread that owns the stack.
-//! Blind spot: calls opened in a part of a long thread that is not replayed.
+//! frame; and who called the allocator for a word on the heap. In: the reader's steps, or a replay
+//! of the thread that owns the stack. Blind spot: calls opened in a part of a long thread that is
+//! not replayed.
 
 use std::collections::BTreeSet;
 
+use flagfinder_analysis::Analysis;
 use flagfinder_code::{CodeMap, DataKind, Names, StackFrame};
+use flagfinder_machine::decoded::Decoded;
+use flagfinder_machine::decoded_blocks::DecodedBlocks;
+use flagfinder_machine::evaluator::Evaluator;
+use flagfinder_machine::replayer::{replay, Visitor};
+use flagfinder_machine::value::Machine;
+use flagfinder_machine::Window;
 use flagfinder_trace::{Result, Thread};
 use iced_x86::FlowControl;
 
 use crate::access_path::Explorer;
-use crate::analysis::Analysis;
-use crate::decoded::Decoded;
-use crate::decoded_blocks::DecodedBlocks;
-use crate::evaluator::Evaluator;
-use crate::replayer::{replay, Visitor};
-use crate::value::Machine;
-use crate::window::Window;
 
 const RSP: usize = 4;
 /// Open calls remembered.
@@ -183,10 +185,10 @@ pub(crate) fn name_allocations(
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_machine::value::Value;
     use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
     use super::*;
-    use crate::value::Value;
 
     const CALL: &[u8] = &[0xe8, 0, 0, 0, 0];
     const RETURN: &[u8] = &[0xc3];

@@ -1,80 +1,49 @@
+// SPDX-License-Identifier: MIT
 //! Finding the flag: which memory (or system call) a spinning thread waits for.
 //!
 //! In: a spin trace, normal traces, and where they part; or a [`Window`] of a live
 //! thread. Out: a [`Report`]. See `docs/architecture.md`.
 
 mod access_path;
-mod analysis;
 mod block_set;
-mod choose;
-mod compound;
-mod condition;
+mod choose_thread;
 mod contents;
 mod counterpart;
 mod deciding_call;
-pub mod decoded;
-pub mod decoded_blocks;
-mod dependence;
-mod effects;
-mod endings;
-mod evaluate_alu;
-mod evaluate_bits;
-mod evaluate_move;
-mod evaluate_shift;
-mod evaluate_string;
-pub mod evaluator;
 mod evidence;
-mod expression;
 mod find;
 mod finder;
 mod frames;
-mod gather;
-mod generated;
-mod idle_call;
-mod instead;
-mod interpreter;
-mod lately;
-mod later;
-mod live;
-mod look_again;
+mod live_evidence;
 mod naming;
-mod natural;
-mod operands;
-mod own_wakeup;
 mod passes;
-mod position;
-mod progress;
 mod rank;
 mod reads;
-pub mod registers;
-pub mod replayer;
+mod recent_intake;
 mod report;
+mod report_builder;
 mod run;
-mod slice;
-mod spin_loop;
+mod run_evidence;
+#[cfg(test)]
+mod run_rules_tests;
+mod standstill;
 mod stores;
-pub mod syscalls;
-mod tasks;
-mod trace_window;
 mod twins;
-mod vain;
-pub mod value;
-mod window;
+mod word_flag;
 
+use flagfinder_analysis::{self as analysis, tasks, Analysis};
 use flagfinder_code::Names;
+use flagfinder_machine::Window;
 
-use analysis::Analysis;
-
-pub use choose::has_flag;
+pub use choose_thread::has_flag;
 pub use find::{find_flags, find_flags_in, FindError, Options};
-pub use live::LiveMemory;
+pub use flagfinder_analysis::LoopKind;
+pub use live_evidence::LiveMemory;
+pub use rank::{ENOUGH, INTERPRETER};
 pub use report::{
-    Addresses, DivergenceReport, Flag, FlagKind, Group, LoopKind, LoopReport, Report, ThreadName,
-    Threads, Values, Verdict, Writer,
+    Addresses, DivergenceReport, Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads,
+    Values, Verdict, Writer,
 };
-pub use tasks::switches;
-pub use trace_window::tail_window;
-pub use window::{Interruption, Syscall, Window, CLOCK_STEPS};
 
 /// Looks for the flag in a window of one thread alone, without other runs.
 pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Report {
@@ -98,8 +67,8 @@ pub fn find_in_window(window: &Window, names: &Names, thread: ThreadName) -> Rep
     }
 }
 
-/// The flag of a task that a scheduler in user space hands from one to another of these threads, whose windows have a
-/// clock. `None`: there is no such task, or it has no flag.
+/// The flag of a task that a scheduler in user space hands from one to another of these threads,
+/// whose windows have a clock. `None`: there is no such task, or it has no flag.
 pub fn find_in_tasks(
     windows: &[Window],
     names: &Names,
@@ -111,7 +80,7 @@ pub fn find_in_tasks(
         let polls = tasks::polls(&mut analysis, task, names);
         polls
             .then(|| tell_live(task, &analysis, names, thread.clone(), process))
-            .filter(choose::has_flag)
+            .filter(choose_thread::has_flag)
     };
     tasks::windows(windows).iter().find_map(of_task)
 }
@@ -123,7 +92,7 @@ fn tell_live(
     thread: ThreadName,
     process: &dyn LiveMemory,
 ) -> Report {
-    let outside = live::evidence(window, analysis, names, process);
+    let outside = live_evidence::evidence(window, analysis, names, process);
     let naming = naming::Naming {
         spin: names,
         normal: None,
@@ -155,29 +124,9 @@ pub fn find_in_live_window(
     };
     // A strlen ends a scan as well: only where nothing else is found.
     match report.verdict {
-        Verdict::NoFlag => of_thread(true).filter(choose::has_flag).unwrap_or(report),
+        Verdict::NoFlag => of_thread(true)
+            .filter(choose_thread::has_flag)
+            .unwrap_or(report),
         _ => report,
     }
-}
-
-/// What tells whether a window is long enough to judge by.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    /// Whole iterations of the loop at the window's end.
-    pub iterations: u64,
-    /// They are an interpreter's: many of them may be one of the loop that it runs.
-    pub interprets: bool,
-    /// Something but the thread itself decides when the loop is left. If not, it may be the pause within another,
-    /// of which the window shows too little.
-    pub waits_for_others: bool,
-}
-
-/// Looks at the loop at the window's end; `None` without one.
-pub fn seen(window: &Window) -> Option<Seen> {
-    let spin = spin_loop::find(window, &[])?;
-    Some(Seen {
-        iterations: spin.iterations,
-        interprets: interpreter::interprets(window, &spin),
-        waits_for_others: analysis::waits_for_others(window, &spin),
-    })
 }

@@ -1,24 +1,26 @@
+// SPDX-License-Identifier: MIT
 //! Passes over a run: the values of all its threads through a [`Pass`], on all cores.
 //!
-//! A thread's values are cut where FLOW sections begin: each piece begins with a checkpoint, so it can be
-//! replayed without what came before. Pieces that cannot tell anything are left out (see [`needed`]).
-//! Blind spots: knowledge of what a thread stored, and calls that were open, do not reach from one
-//! [`GROUP`] of pieces into the next.
+//! A thread's values are cut where FLOW sections begin: each piece begins with a checkpoint, so it
+//! can be replayed without what came before. Pieces that cannot tell anything are left out (see
+//! [`needed`]). Blind spots: knowledge of what a thread stored, and calls that were open, do not
+//! reach from one [`GROUP`] of pieces into the next.
 
 use std::ops::ControlFlow;
 
+use flagfinder_machine::decoded::Decoded;
+use flagfinder_machine::evaluator::Evaluator;
+use flagfinder_machine::replayer::{replay, Visitor};
+use flagfinder_machine::value::Machine;
 use flagfinder_trace::{BlockId, Event, Result, Thread, ValueSpan};
 use rayon::prelude::*;
 
 use crate::block_set::BlockSet;
 use crate::contents::Contents;
-use crate::decoded::Decoded;
-use crate::evaluator::Evaluator;
-use crate::replayer::{replay, Visitor};
 use crate::run::Run;
-use crate::value::Machine;
 
-/// Pieces that are replayed in one go: long enough to keep its call stacks, short enough to share out.
+/// Pieces that are replayed in one go: long enough to keep its call stacks, short enough to share
+/// out.
 const GROUP: usize = 8;
 
 /// A question to all threads. Parts of a thread are seen by different visitors, whose findings are
@@ -85,10 +87,11 @@ fn ask_in_groups<P: Pass>(run: &Run, waiting: &BlockSet, pass: &mut P, group: us
 
 /// Which pieces have to be replayed. Not those
 /// - whose blocks are all idle, or
-/// - whose blocks, and whose neighbours' blocks, are all of the loop that waits (or idle). That loop's code,
-///   executed over and over, is not what ends the waiting: a thread that ends it, by its write or by leaving,
-///   executes something else then or right after, which makes the piece or its neighbour a needed one. So the
-///   first and the last piece of every stay are replayed, and whatever is unusual with its surroundings.
+/// - whose blocks, and whose neighbours' blocks, are all of the loop that waits (or idle). That
+///   loop's code, executed over and over, is not what ends the waiting: a thread that ends it, by
+///   its write or by leaving, executes something else then or right after, which makes the piece or
+///   its neighbour a needed one. So the first and the last piece of every stay are replayed, and
+///   whatever is unusual with its surroundings.
 fn needed(
     thread: &Thread,
     pieces: &[ValueSpan],

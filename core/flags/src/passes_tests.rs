@@ -1,11 +1,12 @@
-//! A thread polls a word for many sections, and a second one writes it: whatever is left out, and however
-//! the rest is shared out, the findings are those of one replay from beginning to end.
+// SPDX-License-Identifier: MIT
+//! A thread polls a word for many sections, and a second one writes it: whatever is left out, and
+//! however the rest is shared out, the findings are those of one replay from beginning to end.
 
+use flagfinder_machine::replayer;
 use flagfinder_trace::{Level, Registers, Slot, SlotKind, Trace, TraceBuilder};
 
 use super::*;
 use crate::reads::{self, Reads};
-use crate::replayer;
 use crate::stores::{self, Stores};
 
 const FLAG: u64 = 0x5000;
@@ -31,7 +32,8 @@ fn registers(rbx: u64) -> Registers {
     registers
 }
 
-/// `done`: in which of the writer's rounds it writes the flag, elsewhere it writes beside it with the same code.
+/// `done`: in which of the writer's rounds it writes the flag, elsewhere it writes beside it with
+/// the same code.
 fn trace(done: usize) -> Trace {
     let load = Slot {
         instruction: 0,
@@ -82,7 +84,7 @@ fn reads() -> Reads {
     let exit = reads::Exit {
         waiting: 0,
         spin_pc: 0x99,
-        other: POLL + 8,
+        leaves: reads::Leaves::To(POLL + 8),
         candidates: vec![0],
     };
     questions.exits.insert(POLL + 6, vec![exit]);

@@ -1,14 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! Which candidate is the flag: structure first, then who writes it.
 
+use flagfinder_analysis::condition::Condition;
+use flagfinder_analysis::exit::Exit;
+use flagfinder_analysis::runtime::{is_runtime_module, is_runtime_symbol};
+use flagfinder_analysis::{idle_call, Analysis, Candidate, LoopKind};
 use flagfinder_code::{DataHome, DataKind, Names};
+use flagfinder_machine::Window;
 
-use crate::analysis::{is_runtime_module, is_runtime_symbol, Analysis, Candidate};
-use crate::condition::Condition;
 use crate::evidence::Outside;
-use crate::idle_call;
-use crate::report::LoopKind;
-use crate::slice::Exit;
-use crate::window::Window;
 
 /// A candidate with its score and the reasons for it.
 #[derive(Clone, Debug)]
@@ -17,7 +17,8 @@ pub struct Ranked {
     pub candidate: usize,
     /// 0..=1.
     pub score: f64,
-    /// The score before it was cut to that: two words that are both as good as certain still differ.
+    /// The score before it was cut to that: two words that are both as good as certain still
+    /// differ.
     weight: f64,
     /// The exit that it decides most clearly.
     pub exit: usize,
@@ -36,12 +37,13 @@ const MERE_BOUND: f64 = 0.3;
 const CERTAIN: f64 = 0.99;
 
 /// Most that a word gets when an interpreter reads it: it may be any of the interpreter's own.
-const INTERPRETER: f64 = 0.6;
+pub const INTERPRETER: f64 = 0.6;
 /// The same without a good run to compare with.
 pub const INTERPRETER_ALONE: f64 = 0.5;
 
-/// Words that decide exits in generated code of one loop; more are mostly guards: a JIT compiler tests
-/// types, lengths and assumptions in every iteration, in the same way as a program tests its flags.
+/// Words that decide exits in generated code of one loop; more are mostly guards: a JIT compiler
+/// tests types, lengths and assumptions in every iteration, in the same way as a program tests its
+/// flags.
 const GUARDS: usize = 3;
 
 /// Scores that differ by no more tell little.
@@ -50,7 +52,8 @@ const ALIKE: f64 = 0.06;
 /// Most that a word gets when many are as likely.
 const DOUBTED: f64 = 0.39;
 
-/// Fewer iterations of a loop that does work, or of a task, may be any part of a longer piece of it.
+/// Fewer iterations of a loop that does work, or of a task, may be any part of a longer piece of
+/// it.
 const FEW: u64 = 4;
 
 struct Scale {
@@ -88,8 +91,8 @@ pub fn rank(
     ranked
 }
 
-/// A virtual machine tests much of its own beside what its program waits for: of many words that are all as good, none is
-/// called the flag.
+/// A virtual machine tests much of its own beside what its program waits for: of many words that
+/// are all as good, none is called the flag.
 fn doubt_alike(ranked: &mut [Ranked]) {
     let best = ranked.first().map_or(0.0, |best| best.score);
     let alike = ranked.iter().filter(|one| one.score + ALIKE >= best);
@@ -204,8 +207,8 @@ fn usable(candidate: &Candidate, names: &Names, tid: u32) -> bool {
         },
         _ => false,
     };
-    // What the C library tells programs about themselves lies in the program where that refers to it; and what Go's
-    // maps give for keys that they do not hold stays zero.
+    // What the C library tells programs about themselves lies in the program where that refers to
+    // it; and what Go's maps give for keys that they do not hold stays zero.
     let symbol = names.data(candidate.address).symbol;
     let is_told = symbol.is_some_and(|symbol| {
         symbol.starts_with("__libc_") || symbol.starts_with("runtime.zeroVal")
@@ -295,18 +298,29 @@ fn one(
     }
     let test = analysis.conditions[exit].as_ref();
     if is_pointer(candidate, names) {
-        // Itself compared with another (the ends of a queue), it is what is tested; else mostly the way to it.
+        // Itself compared with another (the ends of a queue), it is what is tested; else mostly the
+        // way to it.
         let compared = test.is_some_and(|test| {
             test.mentions(candidate.address, candidate.bytes) && !test.tests_for_zero()
         });
-        let by = if compared { -0.04 } else { -0.1 };
-        scale.add(by, "its value is a pointer");
+        // So it is where nothing but pointers decides: which object is asked, which function is
+        // called. That object's own type (a table of functions in the program's constants) hardly
+        // changes.
+        let decides = |word: &&Candidate| word.exits.contains(&exit);
+        let mut deciding = analysis.candidates.iter().filter(decides);
+        let is_chosen = deciding.all(|word| is_pointer(word, names))
+            && test.is_none_or(|test| !test.mentions(candidate.address, candidate.bytes))
+            && !candidate.value.is_some_and(|value| names.is_fixed(value));
+        if !is_chosen {
+            let by = if compared { -0.04 } else { -0.1 };
+            scale.add(by, "its value is a pointer");
+        }
         if analysis.interprets && leads_to_code(candidate, names) {
             let why = "it leads to the interpreter's own code: how an object of that type is used";
             scale.add(-0.2, why);
         }
     }
-    outside.judge(candidate, tid, &mut |by, why| scale.add(by, why));
+    outside.judge(candidate, &mut |by, why| scale.add(by, why));
     if analysis.work {
         scale.add(-0.15, "the loop also writes ever new data: it does work");
     }
@@ -317,12 +331,16 @@ fn one(
     // The bound of a loop that counts towards it, or the end of a loop that moves data,
     // is no flag, whatever else speaks for it, unless somebody else sets it.
     let progress = &analysis.progress;
-    // A scheduler in user space sleeps, and changes from task to task; one of these tells of itself what it tests.
+    // A scheduler in user space sleeps, and changes from task to task; one of these tells of itself
+    // what it tests.
     let of_task = depths.schedules && !depths.runtime[exit];
     let otherwise = outside.live && !progress.repeats && !of_task;
     let is_woken = progress.is_woken && !of_task;
     let progresses = analysis.exits[exit].induction || progress.consumes || is_woken;
-    if (progresses || otherwise) && !outside.is_written_by_others(candidate) {
+    // What others change from look to look is data where the loop writes ever new data as well, or
+    // looks elsewhere in most iterations: at the slots of a queue.
+    let is_data = !candidate.steady && (analysis.work || part < 0.5);
+    if is_data || (progresses || otherwise) && !outside.is_written_by_others(candidate) {
         scale.score = scale.score.min(MERE_BOUND);
     }
     let most = match (analysis.interprets, outside.live) {
@@ -387,7 +405,7 @@ fn exit_bonus(
         why.push("it is compared with the value it has: a check more likely".into());
     }
     let both = analysis.conditions[index].as_ref().is_some_and(|c| {
-        let side = |side: &crate::expression::Expression| {
+        let side = |side: &flagfinder_analysis::expression::Expression| {
             side.mentions(candidate.address, candidate.bytes)
         };
         side(&c.left) && side(&c.right)
@@ -419,7 +437,7 @@ fn exit_bonus(
     if exit.ends_scan {
         bonus -= 0.1;
         why.push("a scan ends at it in every iteration".into());
-    } else if let Some((by, reason)) = outside.exit(window.pc(exit.step), exit.other) {
+    } else if let Some((by, reason)) = outside.exit(window.pc(exit.step)) {
         bonus += by;
         why.push(reason);
     } else if depths.guard[index] {

@@ -1,15 +1,17 @@
-//! A loop of generated code that tests a word, which it gets from a function that checks others, or beside these checks.
+// SPDX-License-Identifier: MIT
+//! A loop of generated code that tests a word, which it gets from a function that checks others, or
+//! beside these checks.
 
 use std::sync::atomic::AtomicU64;
 
 use flagfinder_code::{Names, NamesInput};
+use flagfinder_machine::evaluator::Access;
+use flagfinder_machine::value::Value;
+use flagfinder_machine::Window;
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
 use super::{doubt_alike, Ranked, ENOUGH, ENOUGH_ALONE};
-use crate::evaluator::Access;
 use crate::report::{Flag, ThreadName};
-use crate::value::Value;
-use crate::window::Window;
 
 const WORD: u64 = 0x50_0000;
 const CHECKED: u64 = 0x60_0000;
@@ -113,7 +115,8 @@ fn among_checks_that_look_alike_it_may_be_one() {
     assert!(is_called_a_check(&found(0)));
 }
 
-/// Rounds of `cmp eax, [rip+0xc]` or `cmp eax, [rbx]`, which read executable memory, and a branch back.
+/// Rounds of `cmp eax, [rip+0xc]` or `cmp eax, [rbx]`, which read executable memory, and a branch
+/// back.
 fn compared_with_code(by_rip: bool) -> f64 {
     const CONSTANT: u64 = 0x1012;
     let compare: &[u8] = match by_rip {
@@ -161,8 +164,8 @@ fn of_many_words_that_are_all_as_good_none_is_the_flag() {
     assert_eq!(best(&[0.63, 0.3, 0.3, 0.3, 0.3]), 0.63);
 }
 
-/// The confidence in the word that an interpreter compares in each round, between jumps from routine to routine,
-/// if this is its value.
+/// The confidence in the word that an interpreter compares in each round, between jumps from
+/// routine to routine, if this is its value.
 fn interpreted(value: u64) -> f64 {
     // cmp rax, [rbx]; je +0x40; jmp rcx, the last of which goes back
     let round: [(u64, &[u8]); 6] = [

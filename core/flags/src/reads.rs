@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! What the same instructions read in a normal run, and with what it left the loop.
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use flagfinder_machine::decoded::Decoded;
+use flagfinder_machine::evaluator::Evaluator;
+use flagfinder_machine::replayer::Visitor;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::decoded::Decoded;
-use crate::evaluator::Evaluator;
 use crate::passes::Pass;
-use crate::replayer::Visitor;
 
 /// Addresses remembered for one candidate of the normal run.
 const ADDRESSES: usize = 64;
@@ -21,10 +22,18 @@ pub struct Exit {
     pub waiting: usize,
     /// The branch in the spin run.
     pub spin_pc: u64,
-    /// Where it goes when it leaves, in this run.
-    pub other: u64,
+    pub leaves: Leaves,
     /// Candidates that decide it.
     pub candidates: Vec<usize>,
+}
+
+/// Where a way out goes when it leaves, in this run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    To(u64),
+    /// Elsewhere than to where it goes round. Code that comes by with other data (a state machine)
+    /// goes elsewhere as well: only who went round just before leaves.
+    ElsewhereThan(u64),
 }
 
 /// What is asked.
@@ -58,7 +67,8 @@ pub struct Read {
     last: Option<(u64, u64)>,
     /// By branch: address and value when it last went round.
     stayed: Vec<(u64, (u64, u64))>,
-    /// When a branch that it decides was left, its value was another one than when that branch went round before.
+    /// When a branch that it decides was left, its value was another one than when that branch went
+    /// round before.
     pub changed: bool,
     /// It was the same.
     pub unchanged: bool,
@@ -151,6 +161,9 @@ pub struct Reads {
     /// By waiting thread and pc in the spin run.
     pub other_way: FxHashMap<(usize, u64), u64>,
     tid: u32,
+    /// Exits, by number within the questions and branch, that went round when they were executed
+    /// last.
+    going_round: FxHashSet<(u64, usize)>,
 }
 
 impl Reads {
@@ -163,6 +176,7 @@ impl Reads {
                 .collect(),
             other_way: FxHashMap::default(),
             tid: 0,
+            going_round: FxHashSet::default(),
         }
     }
 }
@@ -178,6 +192,7 @@ impl Pass for Reads {
                 .collect(),
             other_way: FxHashMap::default(),
             tid,
+            going_round: FxHashSet::default(),
         }
     }
 
@@ -234,8 +249,16 @@ impl Visitor for Reads {
         let Some(exits) = self.questions.exits.get(&code.pc()) else {
             return;
         };
-        for exit in exits {
-            let leaves = exit.other == next;
+        for (number, exit) in exits.iter().enumerate() {
+            let key = (code.pc(), number);
+            let leaves = match exit.leaves {
+                Leaves::To(other) => other == next,
+                Leaves::ElsewhereThan(round) if round == next => {
+                    self.going_round.insert(key);
+                    false
+                }
+                Leaves::ElsewhereThan(_) => self.going_round.remove(&key),
+            };
             let found = &mut self.found[exit.waiting];
             for &candidate in &exit.candidates {
                 found[candidate].decide(exit.spin_pc, leaves);
@@ -273,7 +296,8 @@ mod tests {
         assert_eq!(seen_by(&[7, 8, 7]), None);
     }
 
-    /// Values read by a branch, and whether it then left the loop: was the last of them what let it go?
+    /// Values read by a branch, and whether it then left the loop: was the last of them what let it
+    /// go?
     fn lets_go(executions: &[(u64, bool)]) -> (bool, bool) {
         let mut read = Read::default();
         for &(value, leaves) in executions {

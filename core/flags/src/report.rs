@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: MIT
 //! What the flags stage hands on: the `flagfinder.diff/1` report.
 
+use flagfinder_analysis::LoopKind;
 use flagfinder_code::Code;
 use serde::{Serialize, Serializer};
 
@@ -12,18 +14,6 @@ pub enum Verdict {
     Lock,
     NoFlag,
     NoDivergence,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LoopKind {
-    Busy,
-    Pause,
-    Yield,
-    Sleep,
-    Syscall,
-    Lock,
-    Rmw,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -152,15 +142,23 @@ pub struct Report {
     pub spin_loop: Option<LoopReport>,
     pub divergence: Option<DivergenceReport>,
     pub flags: Vec<Flag>,
-    /// Words that were not sure enough: all, where there is no flag; else those that say more to who knows the interpreter.
+    /// Words that were not sure enough: all, where there is no flag; else those that say more to
+    /// who knows the interpreter.
     pub considered: Vec<Flag>,
     pub groups: Vec<Group>,
     pub notes: Vec<String>,
+    /// Which threads wait for the one that is reported, and by which words: a line for each.
+    pub chains: Vec<String>,
     /// The reasoning, step by step.
     pub explain: Vec<String>,
-    /// The loop was seen to get on: it is handed data, woken by others, or does something else each time.
+    /// The loop was seen to get on: it is handed data, woken by others, or does something else each
+    /// time.
     #[serde(skip)]
     pub gets_on: bool,
+    /// For how many seconds the thread has not run, though nothing that it did could have made it
+    /// wait.
+    #[serde(skip)]
+    pub stood_still: Option<u64>,
 }
 
 impl Report {
@@ -179,8 +177,10 @@ impl Report {
             considered: Vec::new(),
             groups: Vec::new(),
             notes: Vec::new(),
+            chains: Vec::new(),
             explain: Vec::new(),
             gets_on: false,
+            stood_still: None,
         }
     }
 }

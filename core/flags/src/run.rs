@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! A process of one run with everything that all searches in it share.
 
 use std::sync::OnceLock;
 
 use flagfinder_code::{AllocationLog, CodeMap, Names, NamesInput};
+use flagfinder_machine::decoded_blocks::DecodedBlocks;
 use flagfinder_trace::{Process, Result};
 
 use crate::block_set::BlockSet;
 use crate::contents::Contents;
-use crate::decoded_blocks::DecodedBlocks;
 
 /// See the module.
 pub struct Run<'t> {
@@ -61,7 +62,8 @@ impl<'t> Run<'t> {
         }
     }
 
-    /// Where an instruction of `self` lies in another run; `None` for generated code (see `twins.rs`).
+    /// Where an instruction of `self` lies in another run; `None` for generated code (see
+    /// `twins.rs`).
     pub fn translate(&self, pc: u64, other: &Run) -> Option<u64> {
         let place = self.code.place(pc);
         place.module.as_ref()?;

@@ -1,23 +1,25 @@
+// SPDX-License-Identifier: MIT
 //! Who stores to watched addresses.
 
 use std::sync::Arc;
 
+use flagfinder_machine::decoded::{Decoded, MemoryReference, Segment, RSP};
+use flagfinder_machine::evaluator::{Access, Evaluator};
+use flagfinder_machine::replayer::Visitor;
+use flagfinder_machine::value::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::decoded::{Decoded, MemoryReference, Segment, RSP};
-use crate::evaluator::{Access, Evaluator};
 use crate::evidence::{Outside, Store};
 use crate::frames::OpenCalls;
 use crate::passes::Pass;
-use crate::replayer::Visitor;
-use crate::value::Machine;
 
 /// Call sites told of a writer.
 const STACK: usize = 4;
 /// Writers told of one candidate.
 const WRITERS: usize = 12;
 
-/// A candidate of one of the waiting threads: the thread's number among them, its address in the spin run.
+/// A candidate of one of the waiting threads: the thread's number among them, its address in the
+/// spin run.
 pub type CandidateKey = (usize, u64);
 
 /// Candidate, thread and pc of the stores that are told as one.
@@ -28,7 +30,8 @@ struct Watched {
     address: u64,
     bytes: u32,
     candidate: CandidateKey,
-    /// The thread that reads it; `None` when several do: each store is then another's for one of them.
+    /// The thread that reads it; `None` when several do: each store is then another's for one of
+    /// them.
     reader: Option<u32>,
 }
 
@@ -105,8 +108,8 @@ impl Stores {
         for (.., store) in &mut found {
             store.normal = normal;
         }
-        // Code that many threads run (an interpreter, a lock) reads for each of them: only what is foreign to
-        // the one that counts comes first.
+        // Code that many threads run (an interpreter, a lock) reads for each of them: only what is
+        // foreign to the one that counts comes first.
         found.sort_by_key(|(waiting, candidate, store)| {
             (*waiting, *candidate, !outside[*waiting].is_foreign(store))
         });

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT
 //! Where generated code of one run stands in another: it has no module and lies elsewhere in each.
 //!
-//! Two blocks are twins when their instructions agree but for what may be an address, and no third block of
-//! either run is like them; so are blocks alike to which twins lead on in the same way. Blind spots: code that was
-//! compiled in one run only, and stubs that are all alike and called from nowhere that is known.
+//! Two blocks are twins when their instructions agree but for what may be an address, and no third
+//! block of either run is like them; so are blocks alike to which twins lead on in the same way.
+//! Blind spots: code that was compiled in one run only, and stubs that are all alike and called
+//! from nowhere that is known.
 
 use std::collections::hash_map::Entry;
 use std::hash::{Hash, Hasher};

@@ -1,7 +1,10 @@
-//! How fast events are loaded, made into a graph and asked: `graph_speed MILLIONS FILE` (bench/events_speed.py runs it).
+// SPDX-License-Identifier: MIT
+//! How fast events are loaded, made into a graph and asked: `graph_speed MILLIONS FILE`
+//! (bench/events_speed.py runs it).
 //!
-//! The recording is made up: on each of two CPUs a hundred threads wake each other in turn, in no order, and wait in `read`. Every eighth wake comes
-//! from a timer. Prints `NAME VALUE` lines: seconds, or events a second.
+//! The recording is made up: on each of two CPUs a hundred threads wake each other in turn, in no
+//! order, and wait in `read`. Every eighth wake comes from a timer. Prints `NAME VALUE` lines:
+//! seconds, or events a second.
 
 use std::path::Path;
 use std::time::Instant;

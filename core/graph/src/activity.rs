@@ -1,13 +1,14 @@
-//! What a thread did in a stretch of time: one of the three classes of hang (seed 000, section 2.2), or nothing unusual.
+// SPDX-License-Identifier: MIT
+//! What a thread did in a stretch of time: one of the three classes of hang (Argus, section
+//! 2.2), or nothing unusual.
 
 use flagfinder_events::Call;
+use flagfinder_linux::traits;
 use serde::Serialize;
 
 use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
 
-/// Calls that wait with a time limit, and so serve to poll.
-const TIMED: [u16; 9] = [7, 23, 35, 202, 230, 232, 270, 271, 281];
 /// So many waits of one sort that a timer ended are polling.
 const POLLS: usize = 5;
 const YIELDS: u32 = 20;
@@ -51,7 +52,7 @@ fn is_poll(graph: &Graph, wait: &Wait) -> bool {
     let timed = graph
         .vertex(wait.vertex)
         .call()
-        .is_some_and(|call| TIMED.contains(&call.number));
+        .is_some_and(|call| traits::is_timed(call.number.into()));
     let by_timer = wait
         .next
         .is_some_and(|next| graph.vertex(next).cause() == EdgeKind::Timer);
@@ -61,7 +62,8 @@ fn is_poll(graph: &Graph, wait: &Wait) -> bool {
     }
 }
 
-/// Stretches in which a thread polls: at least [`POLLS`] timed waits in the same call, one after the other.
+/// Stretches in which a thread polls: at least [`POLLS`] timed waits in the same call, one after
+/// the other.
 fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
     let mut found: Vec<(Activity, usize, u16)> = Vec::new();
     let mut goes_on = false;
@@ -97,7 +99,8 @@ fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
     enough.map(|(activity, _, _)| activity).collect()
 }
 
-/// What a thread did in one wake-up, for which its longest item stands, or that in which it yielded most.
+/// What a thread did in one wake-up, for which its longest item stands, or that in which it yielded
+/// most.
 fn running(graph: &Graph, items: &[u32], start: u64, end: u64) -> Activity {
     let yields = |vertex: u32| graph.details(vertex).yields;
     let repeats = items.iter().map(|&vertex| yields(vertex)).sum::<u32>() >= YIELDS;

@@ -1,5 +1,7 @@
-//! Memory of a large table, asked for on another thread. The kernel finds and clears a page when it is first written to, which takes a fifth of the
-//! time of a thread that does nothing but fill a table.
+// SPDX-License-Identifier: MIT
+//! Memory of a large table, asked for on another thread. The kernel finds and clears a page when it
+//! is first written to, which takes a fifth of the time of a thread that does nothing but fill a
+//! table.
 
 use std::ops::Range;
 use std::sync::mpsc::{channel, Sender};
@@ -45,12 +47,13 @@ impl Ahead {
     }
 }
 
-/// Has the kernel map the whole pages of a range, if that is memory of this process by now. What stands there stays.
+/// Has the kernel map the whole pages of a range, if that is memory of this process by now. What
+/// stands there stays.
 fn populate(range: Range<usize>) {
     let begin = range.start.next_multiple_of(PAGE);
     let bytes = (range.end - range.end % PAGE).saturating_sub(begin);
-    // SAFETY: MADV_POPULATE_WRITE changes no memory that is mapped, and fails where none is. Kernels before 5.14 do not know it: then pages
-    // come when they are written to.
+    // SAFETY: MADV_POPULATE_WRITE changes no memory that is mapped, and fails where none is.
+    // Kernels before 5.14 do not know it: then pages come when they are written to.
     unsafe {
         libc::madvise(begin as *mut libc::c_void, bytes, libc::MADV_POPULATE_WRITE);
     }

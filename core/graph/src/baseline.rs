@@ -1,4 +1,8 @@
-//! The wait that went well, to compare a hang with: similar by its semantic events, different in its result (seed 000, section 5.4).
+// SPDX-License-Identifier: MIT
+//! The wait that went well, to compare a hang with: similar by its semantic events, different in
+//! its result (Argus, section 5.4).
+
+use flagfinder_linux::futex;
 
 use crate::diagnose::stack;
 use crate::edge::{Edge, EdgeKind, NOBODY};
@@ -15,8 +19,9 @@ fn same_place(graph: &Graph, a: u32, b: u32) -> bool {
     let Some((first, second)) = a.call().zip(b.call()) else {
         return false;
     };
-    // Of a futex or descriptor the first argument is part of the meaning; of others it is a buffer's address.
-    let has_object = first.number == 202 || first.descriptor().is_some();
+    // Of a futex or descriptor the first argument is part of the meaning; of others it is a
+    // buffer's address.
+    let has_object = futex::is_futex(first.number.into()) || first.descriptor().is_some();
     first.number == second.number && (!has_object || first.first == second.first)
 }
 
@@ -53,7 +58,8 @@ pub fn is_unusual(graph: &Graph, hang: &Wait) -> bool {
     candidates(graph, hang).next().is_some()
 }
 
-/// How many of the vertex and those before it, `preceding` at most, have the same semantic events, up to the first that has not.
+/// How many of the vertex and those before it, `preceding` at most, have the same semantic events,
+/// up to the first that has not.
 fn similarity(graph: &Graph, a: u32, b: u32, preceding: usize) -> usize {
     let back = |vertex: u32| {
         let list = graph.of(graph.vertex(vertex).thread);
@@ -65,8 +71,8 @@ fn similarity(graph: &Graph, a: u32, b: u32, preceding: usize) -> usize {
     both.take_while(|(a, b)| a == b).count()
 }
 
-/// The best of those that the same thread ended in the same way stands for all of these. The rule's choice is first: the most similar, of
-/// those the newest before the hang, else the first after it.
+/// The best of those that the same thread ended in the same way stands for all of these. The rule's
+/// choice is first: the most similar, of those the newest before the hang, else the first after it.
 fn offered(graph: &Graph, hang: &Wait, preceding: usize) -> Vec<Wait> {
     let mut all: Vec<Wait> = candidates(graph, hang).collect();
     all.sort_by_cached_key(|wait| {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! From events to the graph, in one pass.
 
 use std::hash::Hasher;
@@ -15,15 +16,13 @@ use crate::requests::{Order, Requests};
 use crate::stacks::Stacks;
 use crate::threads::{ByCpu, Numbers, Thread};
 use crate::vertex::{Vertex, Vertices, NO_RESULT};
+use crate::wakes::classify;
 
 /// Between a wake and the signal it was for: both come from one function of the kernel.
 const JUST_NOW: u64 = 100_000;
-/// A thread that the clock finds in so short a call makes it over and over; at least so often, then.
+/// A thread that the clock finds in so short a call makes it over and over; at least so often,
+/// then.
 const YIELDS_BY_CLOCK: u32 = 4;
-const EXITS: [u16; 2] = [60, 231];
-const WAITS_FOR_CHILD: [u16; 2] = [61, 247];
-/// poll, select, pselect6, ppoll: they wait on descriptors without naming one first.
-const POLLS: [u16; 4] = [7, 23, 270, 271];
 
 struct Builder<'f> {
     file: &'f EventFile,
@@ -175,7 +174,8 @@ impl Builder<'_> {
         !senders.is_empty() && woken.is_some_and(|(_, by, _)| is_another(by))
     }
 
-    /// A socket's other end also wakes who waits when it takes something out: what is then read may be of a later item of the same thread.
+    /// A socket's other end also wakes who waits when it takes something out: what is then read may
+    /// be of a later item of the same thread.
     fn correct_waker(&mut self, thread: usize, senders: &[Sender]) {
         let known = &self.threads[thread];
         let woken = known
@@ -190,7 +190,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Edges from those who wrote what a call read, but for the one who woke the reader for it. `splits`: the next item begins with it.
+    /// Edges from those who wrote what a call read, but for the one who woke the reader for it.
+    /// `splits`: the next item begins with it.
     fn receive(&mut self, thread: usize, event: &Event, senders: Vec<Sender>, splits: bool) {
         let reader = if splits {
             self.split(thread, event.ts)
@@ -219,7 +220,8 @@ impl Builder<'_> {
     }
 
     fn switch(&mut self, event: &Event) {
-        // Switches between others are not recorded without --all: how long such a thread ran is then not known.
+        // Switches between others are not recorded without --all: how long such a thread ran is
+        // then not known.
         let before = self.running.of(event.cpu).replace(event.b);
         if let Some(unseen) = before.filter(|&tid| tid != event.a && tid != 0) {
             let unseen = self.thread(unseen);
@@ -423,29 +425,10 @@ impl Builder<'_> {
     }
 }
 
-/// Which kind of edge a wake is, and whether the thread that ran is its cause. The rules are those of docs/graph.md.
-fn classify(event: &Event, waited: Option<Call>) -> (EdgeKind, bool) {
-    let on_descriptor =
-        waited.is_some_and(|call| call.descriptor().is_some() || POLLS.contains(&call.number));
-    let sends = event.waker_call().is_some_and(Call::sends);
-    match event.context() {
-        Context::Timer | Context::Timeout => (EdgeKind::Timer, false),
-        Context::SoftIrq if on_descriptor && sends => (EdgeKind::Ipc, true),
-        Context::SoftIrq | Context::HardIrq | Context::Nmi => (EdgeKind::Interrupt, false),
-        Context::Unknown => (EdgeKind::Unknown, true),
-        Context::Task if event.waker_call().is_some_and(|call| EXITS.contains(&call)) => {
-            (EdgeKind::Exit, true)
-        }
-        Context::Task if waited.is_some_and(|call| WAITS_FOR_CHILD.contains(&call.number)) => {
-            (EdgeKind::Exit, true)
-        }
-        Context::Task if on_descriptor => (EdgeKind::Ipc, true),
-        Context::Task => (EdgeKind::Wake, true),
-    }
-}
-
-/// Builds the graph of a recording. `watched`: lines that `flagfinder watch --json` wrote, of any number of watches. Time and memory are linear in
-/// the events. Source: seed 000, sections 4.1 and 4.2 (each blocking wait splits, and so do items of a batch; the halves are joined by a weak edge).
+/// Builds the graph of a recording. `watched`: lines that `flagfinder watch --json` wrote, of any
+/// number of watches. Time and memory are linear in the events. Source: Argus, sections 4.1 and
+/// 4.2 (each blocking wait splits, and so do items of a batch; the halves are joined by a weak
+/// edge).
 pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     let (first, last) = file.span().unwrap_or((0, 0));
     let mut builder = Builder {
@@ -487,8 +470,9 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     for thread in &builder.threads {
         if let Some(open) = thread.open {
             let vertex = &mut builder.vertices[open];
-            vertex.run += thread.on_cpu.map_or(0, |since| last - since);
-            vertex.end = last;
+            // A damaged file may hold events after its last one.
+            vertex.run += thread.on_cpu.map_or(0, |since| last.saturating_sub(since));
+            vertex.end = last.max(vertex.start);
         }
     }
     let named = builder.stacks.resolve(file);

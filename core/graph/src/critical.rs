@@ -1,9 +1,12 @@
-//! What made up the time of a thread (the critical path of seed 001): while it ran, it itself; while it waited, what the thread that woke it
-//! did meanwhile, and so on. Locks that were contended and priorities that were turned round are named.
+// SPDX-License-Identifier: MIT
+//! What made up the time of a thread (its critical path): while it ran, it itself;
+//! while it waited, what the thread that woke it did meanwhile, and so on. Locks that were
+//! contended and priorities that were turned round are named.
 
 use std::collections::BTreeMap;
 
 use flagfinder_events::Call;
+use flagfinder_linux::futex;
 use serde::{Deserialize, Serialize};
 
 use crate::edge::EdgeKind;
@@ -13,7 +16,6 @@ use crate::vertex::Vertex;
 
 /// Wakers of wakers.
 const DEEPEST: usize = 32;
-const FUTEX: u16 = 202;
 /// A holder that had no CPU for this part of the wait (1 / n) was starved.
 const STARVED: u64 = 10;
 /// What call sites are called that wait for locks and for conditions, and that let go of them.
@@ -119,7 +121,8 @@ fn names_any(stack: &[&str], words: &[&str]) -> Option<usize> {
         .position(|site| words.iter().any(|word| site.contains(word)))
 }
 
-/// What a futex was, from the call sites of those who waited and woke; the innermost one that tells.
+/// What a futex was, from the call sites of those who waited and woke; the innermost one that
+/// tells.
 fn futex_kind(stack: &[&str], wake_stack: &[&str]) -> Option<&'static str> {
     let tell = |stack, locks: &[&str], conditions: &[&str]| match (
         names_any(stack, locks),
@@ -238,7 +241,9 @@ impl Walk<'_> {
             graph.stack(graph.details(wait.vertex).stack),
             graph.stack(wake_stack),
         );
-        let futex = vertex.call().is_some_and(|call| call.number == FUTEX);
+        let futex = vertex
+            .call()
+            .is_some_and(|call| futex::is_futex(call.number.into()));
         self.waits.push(Blocked {
             tid: thread.tid,
             thread: thread.name.clone(),
@@ -257,7 +262,8 @@ impl Walk<'_> {
         });
     }
 
-    /// Whether the lock's holder was less urgent than who waited for it. What it did meanwhile are the segments from `first` on.
+    /// Whether the lock's holder was less urgent than who waited for it. What it did meanwhile are
+    /// the segments from `first` on.
     fn inversion(&self, wait: &Wait, holder: u32, first: usize, mark: usize) -> Option<Inversion> {
         let waiter = self.graph.thread(wait.vertex).priority;
         let meta = &self.graph.meta.threads[holder as usize];
@@ -331,7 +337,8 @@ fn shares(segments: &[Segment]) -> Vec<Share> {
     shares
 }
 
-/// The critical path of a thread. `None`: there is no such thread, or it did nothing. Linear in the vertices on the path.
+/// The critical path of a thread. `None`: there is no such thread, or it did nothing. Linear in the
+/// vertices on the path.
 pub fn critical_path(graph: &Graph, request: &PathRequest) -> Option<CriticalPath> {
     let thread = graph.thread_of(request.thread)?;
     let vertices = graph.of(thread);

@@ -1,8 +1,11 @@
-//! Algorithm 1 of seed 000, answered by rule (`--auto`) or by the user: from a hang to the thread that is to blame for it.
+// SPDX-License-Identifier: MIT
+//! Algorithm 1 of Argus, answered by rule (`--auto`) or by the user: from a hang to the thread
+//! that is to blame for it.
 //!
-//! A wait is compared with its *baseline*: the newest wait of the same thread in the same call at the same place that was much shorter.
-//! The threads on the path that woke the baseline, and on the one that ended the hang if it ended, should have done so again: each of
-//! them that did something unusual meanwhile is a culprit, and is diagnosed in turn ("the culprit of the culprit").
+//! A wait is compared with its *baseline*: the newest wait of the same thread in the same call at
+//! the same place that was much shorter. The threads on the path that woke the baseline, and on the
+//! one that ended the hang if it ended, should have done so again: each of them that did something
+//! unusual meanwhile is a culprit, and is diagnosed in turn ("the culprit of the culprit").
 
 use flagfinder_events::Call;
 use serde::{Deserialize, Serialize};
@@ -185,7 +188,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Those who owed the wake are looked for on the path of the hang's own end, then on that of its baseline.
+    /// Those who owed the wake are looked for on the path of the hang's own end, then on that of
+    /// its baseline.
     fn explain_wait(&mut self, wait: &Wait, depth: usize) -> Answered<()> {
         let graph = self.graph;
         if let Some(next) = wait.next.filter(|_| ended_by_thread(graph, wait)) {
@@ -212,8 +216,9 @@ impl Search<'_> {
         self.search_path(&path, wait, depth).map(drop)
     }
 
-    /// Whether a thread on the path is to blame. The nearest one owes the wake. Those behind it either owe theirs to it, and are found when it is
-    /// explained, or have done their part and wait for the next thing to do.
+    /// Whether a thread on the path is to blame. The nearest one owes the wake. Those behind it
+    /// either owe theirs to it, and are found when it is explained, or have done their part and
+    /// wait for the next thing to do.
     fn search_path(&mut self, path: &[Step], wait: &Wait, depth: usize) -> Answered<bool> {
         let mut seen = Vec::new();
         for step in path {
@@ -259,7 +264,8 @@ impl Search<'_> {
     }
 }
 
-/// The main thread of what was recorded, or, where everything was, the thread with the most unusual stretch.
+/// The main thread of what was recorded, or, where everything was, the thread with the most unusual
+/// stretch.
 fn choose(graph: &Graph, request: &Request) -> Option<Activity> {
     let threads: Vec<u32> = match request.thread {
         Some(tid) => graph.thread_of(tid).into_iter().collect(),
@@ -313,7 +319,8 @@ fn advice(graph: &Graph, hang: &Activity, culprits: &[Culprit]) -> Vec<String> {
 
 /// Explains a hang. `None`: no thread did anything for a millisecond, or there is no such thread.
 ///
-/// The same request and graph have the same outcome, so that a user is asked by beginning anew with each answer: it takes less than a second.
+/// The same request and graph have the same outcome, so that a user is asked by beginning anew with
+/// each answer: it takes less than a second.
 pub fn diagnose(graph: &Graph, request: &Request) -> Option<Outcome> {
     let hang = choose(graph, request)?;
     Some(match explained(graph, request, &hang) {

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT
 //! Why a vertex began.
 
 use bytemuck::{cast_slice, Pod, Zeroable};
 
-/// `Edge::from` where no thread is the cause: a device, or a timer that was armed before the recording.
+/// `Edge::from` where no thread is the cause: a device, or a timer that was armed before the
+/// recording.
 pub const NOBODY: u32 = u32::MAX;
 /// Why a vertex began.
 #[repr(u8)]

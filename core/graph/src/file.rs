@@ -1,12 +1,13 @@
-//! The graph's file: a header, then four zstd frames (JSON of `Meta`, vertices, their details, edges that
-//! made no vertex begin), each with length and checksum.
+// SPDX-License-Identifier: MIT
+//! The graph's file: a header, then four zstd frames (JSON of `Meta`, vertices, their details,
+//! edges that made no vertex begin), each with length and checksum.
 
 use std::borrow::Cow;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use bytemuck::{allocation::zeroed_vec, Pod};
+use bytemuck::{allocation::try_zeroed_vec, Pod};
 use flagfinder_events::{EventsError, Result};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -18,8 +19,11 @@ use crate::vertex::{Details, Vertex, Vertices};
 const MAGIC: &[u8; 8] = b"FFGRAPH\n";
 const VERSION: u32 = 3;
 const LEVEL: i32 = 1;
-/// A damaged length must not become an allocation.
-const MOST: u64 = 64 << 30;
+/// A damaged length must not become an allocation: what a part may unpack to, whatever its size,
+/// and for each of its bytes. No real graph
+/// comes near that.
+const UNPACKED: u64 = 1 << 20;
+const UNPACKED_PER_BYTE: u64 = 1024;
 
 fn bad(found: impl Into<String>) -> EventsError {
     EventsError {
@@ -64,7 +68,7 @@ impl Graph {
                 },
             );
             let (details, others) = rest?;
-            let mut file = fs::File::create(path)?;
+            let mut file = flagfinder_files::create_private(path)?;
             file.write_all(MAGIC)?;
             file.write_all(&VERSION.to_le_bytes())?;
             file.write_all(&[0; 4])?;
@@ -111,12 +115,15 @@ impl Graph {
             (row.thread as usize) < meta.threads.len()
                 && (row.details as usize) < details.len()
                 && is_cause(row.from)
+                && row.start <= row.end
         };
         let sound = !details.is_empty()
             && rows.iter().all(is_sound)
             && others.iter().all(|e| is_vertex(e.to) && is_cause(e.from));
         if !sound {
-            return Err(bad("edges, threads or details that are not there"));
+            return Err(bad(
+                "edges, threads or details that are not there, or times that go back",
+            ));
         }
         let vertices = Vertices::new(rows, details, meta.threads.len());
         Ok(Graph::new(meta, vertices, others))
@@ -163,17 +170,22 @@ impl<'b> Part<'b> {
             bytes,
             packed: packed.into(),
         };
-        (bytes <= MOST && part.checksum() == checksum).then_some(part)
+        (part.checksum() == checksum).then_some(part)
     }
 
     /// Unpacks into the memory of the values themselves.
     fn unpack<T: Pod>(&self) -> Result<Vec<T>> {
+        let most = (self.packed.len() as u64).saturating_mul(UNPACKED_PER_BYTE);
+        if self.bytes > most.saturating_add(UNPACKED) {
+            return Err(bad("a part that announces far more than it holds"));
+        }
         let bytes = self.bytes as usize;
         if bytes % size_of::<T>() != 0 {
             return Err(bad("a part of odd length"));
         }
         let count = bytes / size_of::<T>();
-        let mut values: Vec<T> = zeroed_vec(count);
+        let values = try_zeroed_vec(count);
+        let mut values: Vec<T> = values.map_err(|()| bad("more than the memory holds"))?;
         let room: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
         let unpacked = zstd::bulk::decompress_to_buffer(&self.packed, room);
         match unpacked {
@@ -181,5 +193,76 @@ impl<'b> Part<'b> {
             Ok(_) => Err(bad("a part that is shorter than announced")),
             Err(error) => Err(bad(error.to_string())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A graph's file whose second part, the vertices, announces so many bytes and holds these,
+    /// with the right checksum.
+    fn opened(announced: u64, raw: &[u8]) -> Result<Graph> {
+        let name = format!("flagfinder-graph-{:?}", std::thread::current().id());
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        let mut file = fs::File::create(&path).unwrap();
+        let meta = serde_json::to_vec(&Meta {
+            threads: vec![crate::graph::ThreadMeta::default()],
+            ..Meta::default()
+        });
+        let details = Details::default();
+        file.write_all(&[&MAGIC[..], &VERSION.to_le_bytes(), &[0; 4]].concat())
+            .unwrap();
+        for (bytes, raw) in [
+            (None, &meta.unwrap()[..]),
+            (Some(announced), raw),
+            (None, bytemuck::bytes_of(&details)),
+            (None, &[]),
+        ] {
+            let part = Part::pack(raw).unwrap();
+            let bytes = bytes.unwrap_or(part.bytes);
+            Part { bytes, ..part }.write(&mut file).unwrap();
+        }
+        let graph = Graph::open(&path);
+        fs::remove_file(&path).unwrap();
+        graph
+    }
+
+    #[test]
+    fn lengths_that_are_not_true_are_refused() {
+        let rows = [Vertex::default(); 4];
+        let raw: &[u8] = bytemuck::cast_slice(&rows);
+        let bytes = raw.len() as u64;
+        assert_eq!(opened(bytes, raw).unwrap().vertices.len(), 4);
+        let row = size_of::<Vertex>() as u64;
+        for lie in [
+            bytes - row,
+            bytes + row,
+            bytes + 1,
+            row << 20,
+            row << 50,
+            u64::MAX,
+        ] {
+            let refused = opened(lie, raw).err().expect("a refusal");
+            assert_eq!(refused.exit_code, 65, "{lie}");
+        }
+    }
+
+    #[test]
+    fn a_small_part_that_unpacks_to_much_is_refused() {
+        let raw = vec![0u8; size_of::<Vertex>() << 20];
+        let refused = opened(raw.len() as u64, &raw).err().expect("a refusal");
+        assert!(refused.found.contains("far more"), "{}", refused.found);
+    }
+
+    #[test]
+    fn times_that_go_back_are_refused() {
+        let row = Vertex {
+            start: 2,
+            end: 1,
+            ..Vertex::default()
+        };
+        let raw = bytemuck::bytes_of(&row);
+        assert!(opened(raw.len() as u64, raw).is_err());
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Flag edges: from a write that `flagfinder watch` saw to the reads that saw its value.
 
 use std::collections::HashMap;

@@ -1,4 +1,6 @@
-//! The graph: vertices (of one thread in order of time), what made them begin, and what their numbers mean.
+// SPDX-License-Identifier: MIT
+//! The graph: vertices (of one thread in order of time), what made them begin, and what their
+//! numbers mean.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +16,8 @@ pub struct ThreadMeta {
     pub pid: u32,
     pub name: String,
     pub kernel: bool,
-    /// The kernel's, when it was last woken: below 100 real time, 120 ordinary, lower is more urgent; 0: never seen.
+    /// The kernel's, when it was last woken: below 100 real time, 120 ordinary, lower is more
+    /// urgent; 0: never seen.
     #[serde(default)]
     pub priority: u8,
 }
@@ -112,7 +115,8 @@ impl Functions {
 pub struct Graph {
     pub meta: Meta,
     pub vertices: Vertices,
-    /// Edges into vertices that had begun, or began by another: messages, flags. Sorted by the vertex they lead to.
+    /// Edges into vertices that had begun, or began by another: messages, flags. Sorted by the
+    /// vertex they lead to.
     pub(crate) others: Vec<Edge>,
     functions: Functions,
 }
@@ -268,7 +272,8 @@ impl Graph {
         })
     }
 
-    /// What a vertex waits on: `pipe:[12]`, a socket, a file; `None` when the call has no descriptor or it was not looked up.
+    /// What a vertex waits on: `pipe:[12]`, a socket, a file; `None` when the call has no
+    /// descriptor or it was not looked up.
     pub fn target(&self, vertex: u32) -> Option<&str> {
         let fd = self.vertex(vertex).call()?.descriptor()?;
         let pid = self.thread(vertex).pid;

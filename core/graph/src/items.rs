@@ -1,11 +1,16 @@
-//! Where a thread serves several requests in one wake-up, what it does is split into *items* (seed 000, section 4.2): each begins with a message
-//! that has nothing to do with the one before. A wait that blocks splits by itself.
+// SPDX-License-Identifier: MIT
+//! Where a thread serves several requests in one wake-up, what it does is split into *items* (seed
+//! 000, section 4.2): each begins with a message that has nothing to do with the one before. A wait
+//! that blocks splits by itself.
 //!
-//! In: messages, and who is at the other end of their connections (recorded with `--syscalls target`). Out: where the next item begins. Only what is
-//! received begins one: what is sent on belongs to the request that led to it, and that its receiver is another than the one who asked is no
-//! reason to doubt it. Blind spots: requests that are read together and served later; those that are handed over in memory.
+//! In: messages, and who is at the other end of their connections (recorded with `--syscalls
+//! target`). Out: where the next item begins. Only what is received begins one: what is sent on
+//! belongs to the request that led to it, and that its receiver is another than the one who asked
+//! is no reason to doubt it. Blind spots: requests that are read together and served later; those
+//! that are handed over in memory.
 
-/// What a thread has exchanged since its vertex began. Connections are numbers of [`crate::messages::Messages`].
+/// What a thread has exchanged since its vertex began. Connections are numbers of
+/// [`crate::messages::Messages`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Item {
     /// Of the newest message.
@@ -34,8 +39,9 @@ impl Item {
         (self.last, self.looked) = (Some(to), false);
     }
 
-    /// Whether a received message begins the next item: it comes from other peers than the one before, or in the next turn of an event loop, or
-    /// after the answer to what this item began with.
+    /// Whether a received message begins the next item: it comes from other peers than the one
+    /// before, or in the next turn of an event loop, or after the answer to what this item began
+    /// with.
     pub fn receives(&mut self, from: u32, same: impl Fn(u32, u32) -> bool) -> bool {
         let is_next = self.last.is_some_and(|last| {
             let is_answered = self.answered && self.asked.is_some_and(|asked| same(asked, from));
@@ -64,7 +70,8 @@ mod tests {
     }
     use Does::{Gets, Looks, Sends};
 
-    /// For each message received whether it begins an item. Connections of the same ten have the same peer.
+    /// For each message received whether it begins an item. Connections of the same ten have the
+    /// same peer.
     fn beginnings(all: &[Does]) -> Vec<bool> {
         let mut item = Item::default();
         let same = |a: u32, b: u32| a / 10 == b / 10;

@@ -1,8 +1,13 @@
-//! The event graph (seed 000, section 4) and the diagnosis on it (Algorithm 1).
+// SPDX-License-Identifier: MIT
+//! The event graph (Argus, section 4) and the diagnosis on it (Algorithm 1).
 //!
-//! In: an event file, lines of `flagfinder watch`. Out: [`Graph`]; [`diagnose`] names culprits. Knows nothing of recorders.
-//! A vertex is what a thread did between two blocking waits. Edges say why it began. Blind spots: what a program hands
-//! on in memory without waking anybody leaves no edge, unless it is watched.
+//! Argus: Weng et al., *Argus: Debugging Performance Issues in Modern Desktop Applications with
+//! Annotated Causal Tracing* (USENIX ATC 2021).
+//!
+//! In: an event file, lines of `flagfinder watch`. Out: [`Graph`]; [`diagnose`] names culprits.
+//! Knows nothing of recorders. A vertex is what a thread did between two blocking waits. Edges say
+//! why it began. Blind spots: what a program hands on in memory without waking anybody leaves no
+//! edge, unless it is watched.
 
 mod activity;
 mod ahead;
@@ -26,6 +31,7 @@ mod slice;
 mod stacks;
 mod threads;
 mod vertex;
+mod wakes;
 
 pub use build::build;
 pub use critical::{critical_path, CriticalPath, PathRequest};

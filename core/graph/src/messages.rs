@@ -1,25 +1,29 @@
-//! Messages that woke nobody: what lay in a pipe or socket before it was read leads from who wrote it to who read it.
+// SPDX-License-Identifier: MIT
+//! Messages that woke nobody: what lay in a pipe or socket before it was read leads from who wrote
+//! it to who read it.
 //!
-//! In: entries and returns of calls (recorded with `--syscalls target`), what descriptors were. Out: who wrote what a read got. Bytes are counted,
-//! or messages where each is received by itself, so that of several messages those are found that were read. A socket's messages lie at its other
-//! end. Blind spots: sockets whose other end is not known; bytes that lay there before the recording, or were only looked at (MSG_PEEK); readers that
-//! are not recorded (of what they leave behind, the oldest is forgotten).
+//! In: entries and returns of calls (recorded with `--syscalls target`), what descriptors were.
+//! Out: who wrote what a read got. Bytes are counted, or messages where each is received by itself,
+//! so that of several messages those are found that were read. A socket's messages lie at its other
+//! end. Blind spots: sockets whose other end is not known; bytes that lay there before the
+//! recording, or were only looked at (MSG_PEEK); readers that are not recorded (of what they leave
+//! behind, the oldest is forgotten).
 
 use std::collections::VecDeque;
 
 use flagfinder_events::{Call, CallEnd, DescriptorFact};
+use flagfinder_linux::traits;
 use rustc_hash::FxHashMap;
 
 /// Messages of a queue that are remembered; its own room for bytes is less.
 const MOST: usize = 4096;
-/// recvmmsg, sendmmsg: their results count messages of any length.
-const SEVERAL: [u16; 2] = [299, 307];
 
 /// Where a descriptor's messages lie. It is looked up no earlier than it is used.
 #[derive(Clone, Copy, Debug)]
 struct Lookup {
     ts: u64,
-    /// What is read from it, which also stands for the connection; what is written to it. The same for a pipe.
+    /// What is read from it, which also stands for the connection; what is written to it. The same
+    /// for a pipe.
     read: u32,
     write: Option<u32>,
 }
@@ -139,7 +143,7 @@ impl Messages {
             return None;
         }
         let connection = open.lookup.read;
-        let is_counted = !SEVERAL.contains(&end.number);
+        let is_counted = !traits::counts_messages(end.number.into());
         if Call::receives(end.number) {
             let senders = if is_counted {
                 self.read(connection, bytes)
@@ -172,7 +176,8 @@ impl Messages {
         found
     }
 
-    /// Whether two connections of process `own` may have the same peer: the same process is at their other ends.
+    /// Whether two connections of process `own` may have the same peer: the same process is at
+    /// their other ends.
     pub fn may_share(&self, own: u32, one: u32, other: u32) -> bool {
         let [one_s, other_s] = [one, other].map(|number| &self.queues[number as usize].ends);
         let is_peer = |pid: &&u32| **pid != own && other_s.contains(pid);
@@ -192,7 +197,8 @@ impl Queue {
         }
     }
 
-    /// The senders of so many bytes, each vertex once, and how many bytes nobody is known to have sent.
+    /// The senders of so many bytes, each vertex once, and how many bytes nobody is known to have
+    /// sent.
     fn read(&mut self, mut bytes: u64) -> (Vec<Sender>, u64) {
         let mut found: Vec<Sender> = Vec::new();
         if self.records {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Work on both halves of a graph, its vertices and its edges, at the same time.
 
 use std::panic::resume_unwind;

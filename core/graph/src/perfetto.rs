@@ -1,4 +1,6 @@
-//! The graph as a trace for the Perfetto UI: a track for each thread, slices for runs and waits, arrows for wakes and flags.
+// SPDX-License-Identifier: MIT
+//! The graph as a trace for the Perfetto UI: a track for each thread, slices for runs and waits,
+//! arrows for wakes and flags.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -15,7 +17,8 @@ fn stack(graph: &Graph, name: &str, stack: u32) -> Option<Annotation> {
     (!text.is_empty()).then(|| Annotation::text(name, text))
 }
 
-/// The edges into a vertex that become arrows, and their numbers from 1. Weak ones do not: the track itself shows them.
+/// The edges into a vertex that become arrows, and their numbers from 1. Weak ones do not: the
+/// track itself shows them.
 fn arrows_into(graph: &Graph, vertex: u32) -> impl Iterator<Item = (u64, Edge)> + '_ {
     let cause = graph.cause(vertex).map(|edge| (u64::from(vertex), edge));
     let places = graph.places_into(vertex);
@@ -116,7 +119,7 @@ impl Graph {
         let write = || -> std::io::Result<()> {
             let mut export = Export {
                 graph: self,
-                output: Writer::new(BufWriter::new(std::fs::File::create(path)?)),
+                output: Writer::new(BufWriter::new(flagfinder_files::create_private(path)?)),
             };
             export.tracks()?;
             for thread in 0..self.meta.threads.len() as u32 {

@@ -1,4 +1,6 @@
-//! Which user code makes which system calls, how often and for how long (seed 004, figure 7): what two recordings are compared by.
+// SPDX-License-Identifier: MIT
+//! Which user code makes which system calls, how often and for how long (Uscope, figure 7): what
+//! two recordings are compared by.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +17,8 @@ const SERVANTS: [&str; 4] = ["(libc.so", "(ld-linux", "(libpthread", "([vdso]"];
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProfileRow {
     pub call: String,
-    /// The innermost function that is not the C library's, by name or module + offset; empty: no stack was taken, as the call did not block.
+    /// The innermost function that is not the C library's, by name or module + offset; empty: no
+    /// stack was taken, as the call did not block.
     pub code: String,
     pub count: u64,
     /// ns from entry to return where all calls were recorded, else ns blocked.
@@ -117,7 +120,8 @@ impl Profiler {
     }
 }
 
-/// A call site without its place in the function: `wait_for+0x31 (app+0x1231) at app.c:7` is `wait_for (app)`.
+/// A call site without its place in the function: `wait_for+0x31 (app+0x1231) at app.c:7` is
+/// `wait_for (app)`.
 fn function(site: &str) -> String {
     let Some((symbol, module)) = site.split_once(" (") else {
         return site.to_owned();

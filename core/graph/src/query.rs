@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Vertices of a thread with what caused them, as JSON.
 
 use serde_json::{json, Value};
@@ -25,7 +26,8 @@ fn cause(graph: &Graph, vertex: u32) -> Vec<Value> {
         .collect()
 }
 
-/// Vertices that overlap `start..end`, of the thread `tid` (0: all), at most `limit`, as a JSON list.
+/// Vertices that overlap `start..end`, of the thread `tid` (0: all), at most `limit`, as a JSON
+/// list.
 pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> String {
     let all = 0..graph.vertices.len() as u32;
     let wanted = all.filter(|&index| {

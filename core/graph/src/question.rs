@@ -1,4 +1,6 @@
-//! What the graph alone can't decide: which wait to compare with, which edge to follow (seed 000, InteractiveSlice and section 5.4).
+// SPDX-License-Identifier: MIT
+//! What the graph alone can't decide: which wait to compare with, which edge to follow (Argus,
+//! InteractiveSlice and section 5.4).
 
 use serde::Serialize;
 

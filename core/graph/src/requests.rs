@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! io_uring: from who submitted a request to whom its completion woke.
 //!
-//! In: submissions and completions, by the request's address. Out: which vertex ordered what a thread goes on with. A request is completed by a thread
-//! of its process: by the one that submitted it, once that was woken for it, or by another, which then wakes who waits. Blind spots: what is
-//! completed without any wait (its submitter finds it there), and who takes a completion out of the ring's memory later.
+//! In: submissions and completions, by the request's address. Out: which vertex ordered what a
+//! thread goes on with. A request is completed by a thread of its process: by the one that
+//! submitted it, once that was woken for it, or by another, which then wakes who waits. Blind
+//! spots: what is completed without any wait (its submitter finds it there), and who takes a
+//! completion out of the ring's memory later.
 
 use rustc_hash::FxHashMap;
 

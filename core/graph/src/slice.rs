@@ -1,4 +1,5 @@
-//! Walking backwards along causes (seed 000, Algorithm 1, InteractiveSlice).
+// SPDX-License-Identifier: MIT
+//! Walking backwards along causes (Argus, Algorithm 1, InteractiveSlice).
 
 use std::cmp::Reverse;
 
@@ -17,7 +18,8 @@ pub struct Step {
     pub edge: Option<EdgeKind>,
 }
 
-/// Where a weak edge leads: items of a wake-up of which nobody is known to have asked for them do not tell why the next one began.
+/// Where a weak edge leads: items of a wake-up of which nobody is known to have asked for them do
+/// not tell why the next one began.
 fn origin(graph: &Graph, edge: Edge) -> Edge {
     let mut from = edge.from;
     if edge.kind() == EdgeKind::Weak && graph.is_item(edge.to) {
@@ -28,7 +30,8 @@ fn origin(graph: &Graph, edge: Edge) -> Edge {
     Edge { from, ..edge }
 }
 
-/// Edges from other vertices, the best first: strong ones, of those what made it begin, of those with a boost, of those the newest.
+/// Edges from other vertices, the best first: strong ones, of those what made it begin, of those
+/// with a boost, of those the newest.
 fn causes(graph: &Graph, vertex: u32) -> Vec<Edge> {
     let edges = graph.into(vertex);
     let mut usable: Vec<Edge> = edges
@@ -68,8 +71,9 @@ fn link(graph: &Graph, edge: &Edge) -> Choice {
     }
 }
 
-/// The edge to follow. Asks where several threads may be the cause, and where none is known: what the thread itself did before may have nothing to
-/// do with it. A timer or a request to io_uring is no doubt: whoever ordered it is its cause.
+/// The edge to follow. Asks where several threads may be the cause, and where none is known: what
+/// the thread itself did before may have nothing to do with it. A timer or a request to io_uring is
+/// no doubt: whoever ordered it is its cause.
 fn cause(graph: &Graph, vertex: u32, guide: &mut Guide) -> Result<Option<Edge>, Box<Question>> {
     let all = causes(graph, vertex);
     let is_strong = |edge: &&Edge| edge.kind().is_strong();
@@ -110,7 +114,8 @@ fn cause(graph: &Graph, vertex: u32, guide: &mut Guide) -> Result<Option<Edge>, 
     Ok(offered.get(chosen).copied())
 }
 
-/// Whether the waker and the woken thread were in the same rare function: then they surely work on the same thing.
+/// Whether the waker and the woken thread were in the same rare function: then they surely work on
+/// the same thing.
 pub fn is_boosted(graph: &Graph, edge: &Edge) -> bool {
     if edge.stack == 0 || edge.kind() == EdgeKind::Weak {
         return false;
@@ -123,7 +128,8 @@ pub fn is_boosted(graph: &Graph, edge: &Edge) -> bool {
     shared.any(|function| graph.is_rare(function))
 }
 
-/// From `vertex` back along strong edges, through weak ones where there are no others, until before `since`.
+/// From `vertex` back along strong edges, through weak ones where there are no others, until before
+/// `since`.
 pub fn slice(
     graph: &Graph,
     vertex: u32,

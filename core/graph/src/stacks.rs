@@ -1,4 +1,6 @@
-//! Stacks by name. They are resolved when the graph is built: later the files of the programs may have changed.
+// SPDX-License-Identifier: MIT
+//! Stacks by name. They are resolved when the graph is built: later the files of the programs may
+//! have changed.
 
 use std::collections::HashMap;
 
@@ -44,7 +46,8 @@ impl Code {
         }
     }
 
-    /// The live call sites among the words, innermost first. The first word is where the thread was.
+    /// The live call sites among the words, innermost first. The first word is where the thread
+    /// was.
     fn live(&mut self, words: &[u64]) -> Vec<u64> {
         let Some((&ip, above)) = words.split_first() else {
             return Vec::new();

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: MIT
 //! Threads by number: what the builder knows of each, found without a search.
 
 use rustc_hash::FxHashMap;
 
 use crate::items::Item;
 
-/// The kernel's own limit of thread ids (PID_MAX_LIMIT); others can only stand in a file that is damaged.
+/// The kernel's own limit of thread ids (PID_MAX_LIMIT); others can only stand in a file that is
+/// damaged.
 const MOST: usize = 1 << 22;
 const NONE: u32 = u32::MAX;
 
@@ -14,7 +16,8 @@ pub(crate) struct Thread {
     /// The vertex that goes on now.
     pub open: Option<u32>,
     pub last: Option<u32>,
-    /// The call that it blocked in last, packed. `last` tells it too, but from memory that is further away.
+    /// The call that it blocked in last, packed. `last` tells it too, but from memory that is
+    /// further away.
     pub waits_in: u64,
     pub on_cpu: Option<u64>,
     /// The vertex that began when it was woken last, by which thread, and when.

@@ -1,5 +1,6 @@
-//! The graph's largest table. What most recordings do not tell of a vertex, or of few vertices, stands in a table of its own: memory is what
-//! building a graph waits for.
+// SPDX-License-Identifier: MIT
+//! The graph's largest table. What most recordings do not tell of a vertex, or of few vertices,
+//! stands in a table of its own: memory is what building a graph waits for.
 
 use bytemuck::{cast_slice, Pod, Zeroable};
 use flagfinder_events::Call;
@@ -18,7 +19,8 @@ pub struct Vertex {
     pub end: u64,
     /// ns on a CPU.
     pub run: u64,
-    /// The call that it blocks in at the end, packed as in events; 0: unknown, or it does not block.
+    /// The call that it blocks in at the end, packed as in events; 0: unknown, or it does not
+    /// block.
     pub call: u64,
     /// Index into `Meta::threads`.
     pub thread: u32,
@@ -54,13 +56,15 @@ impl Vertex {
     }
 }
 
-/// What is known of a vertex where calls or stacks were recorded, threads yielded or flags were watched.
+/// What is known of a vertex where calls or stacks were recorded, threads yielded or flags were
+/// watched.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 pub struct Details {
     /// What the call returned that it blocks in, or [`NO_RESULT`].
     pub result: i64,
-    /// Over the numbers of its calls in order, when all were recorded, and the place it blocks at when stacks were.
+    /// Over the numbers of its calls in order, when all were recorded, and the place it blocks at
+    /// when stacks were.
     pub semantics: u64,
     pub yields: u32,
     /// Data flag events inside.
@@ -125,7 +129,8 @@ impl Vertices {
         (cast_slice(&self.rows), cast_slice(&self.details))
     }
 
-    // In place: a row that is made elsewhere and copied by wider words than it was written in stalls the processor.
+    // In place: a row that is made elsewhere and copied by wider words than it was written in
+    // stalls the processor.
     #[inline(always)]
     pub(crate) fn push(&mut self, vertex: Vertex) -> u32 {
         let number = self.rows.len() as u32;

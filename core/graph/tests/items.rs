@@ -1,4 +1,6 @@
-//! A server that two clients ask, and that answers both in one wake-up: of the second it reads first.
+// SPDX-License-Identifier: MIT
+//! A server that two clients ask, and that answers both in one wake-up: of the second it reads
+//! first.
 
 use std::path::PathBuf;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Who waits for whom: locks that a thread holds, threads whose end is waited for.
 //!
 //! The thread at the end of a chain is the one to look at; a circle is a deadlock.
@@ -21,8 +22,9 @@ fn chain(threads: &[ThreadReport], tid: u32) -> Vec<u32> {
     chain
 }
 
-/// Puts threads that wait for another in front of those that don't, after `fixed` that stay where they are: those next to
-/// the end of the longest chain first. Returns a line for people for each chain of several, the longest first.
+/// Puts threads that wait for another in front of those that don't, after `fixed` that stay where
+/// they are: those next to the end of the longest chain first. Returns a line for people for each
+/// chain of several, the longest first.
 pub fn sort(threads: &mut [ThreadReport], fixed: usize) -> Vec<String> {
     let mut chains: Vec<Vec<u32>> = threads
         .iter()

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What a file descriptor of the process is, and who is at its other end.
 
 use std::fs;
@@ -19,6 +20,19 @@ pub struct Descriptor {
     pub peers: Vec<String>,
     /// For an epoll descriptor: the descriptors in it.
     pub watches: Vec<Descriptor>,
+}
+
+impl Descriptor {
+    /// Of a process that left a core file.
+    pub fn unknown(fd: i32) -> Descriptor {
+        Descriptor {
+            fd,
+            target: String::new(),
+            what: "unknown: a core file does not hold what it was".into(),
+            peers: Vec::new(),
+            watches: Vec::new(),
+        }
+    }
 }
 
 const MOST_WATCHED: usize = 16;
@@ -67,8 +81,8 @@ fn watched(pid: u32, fd: i32) -> Vec<i32> {
     watched.filter(|inner| *inner != fd).collect()
 }
 
-/// Is it one by which the process's threads wake each other: an eventfd, a pipe whose other end it holds itself, or an epoll
-/// descriptor of such?
+/// Is it one by which the process's threads wake each other: an eventfd, a pipe whose other end it
+/// holds itself, or an epoll descriptor of such?
 pub fn wakes_itself(pid: u32, fd: i32) -> bool {
     let folder = format!("/proc/{pid}/fd");
     let Ok(target) = fs::read_link(format!("{folder}/{fd}")) else {

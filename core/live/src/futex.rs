@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: MIT
 //! Whom a thread waits for in futex(2), as far as the word and what lies beside it tell.
 
-use flagfinder_code::{DataKind, Names};
+use std::collections::BTreeMap;
+
+use flagfinder_code::{AddressSpace, DataKind, Names};
+use flagfinder_linux::futex;
 use serde::Serialize;
 
-use crate::memory::Memory;
 use crate::proc::Call;
 
 /// A futex wait.
@@ -21,30 +24,32 @@ pub struct Futex {
     pub owner: Option<u32>,
 }
 
-const COMMAND: u64 = 0x7f;
-const LOCK_PI: u64 = 6;
-const WAIT_REQUEUE_PI: u64 = 11;
-const LOCK_PI2: u64 = 13;
+/// Of the word of a priority-inheriting lock: its owner's id.
 const TID_MASK: u64 = 0x3fff_ffff;
 /// glibc: locked, with waiters.
 const CONTENDED: u64 = 2;
 /// Offset of `__owner` in pthread_mutex_t.
 const OWNER: u64 = 8;
 
-pub fn describe(call: &Call, memory: &Memory, names: &Names, threads: &[u32]) -> Option<Futex> {
-    if i64::from(call.number) != libc::SYS_futex {
+/// `threads`: by the id that the process itself sees, which is what stands in its memory.
+pub fn describe(
+    call: &Call,
+    memory: &dyn AddressSpace,
+    names: &Names,
+    threads: &BTreeMap<u32, u32>,
+) -> Option<Futex> {
+    if !futex::is_futex(call.number) {
         return None;
     }
     let address = call.args[0];
-    let expected = call.args[2] & 0xffff_ffff;
+    let expected = futex::expected(&call.args);
     let value = memory.number(address, 4);
-    let known = |tid: u64| {
-        let tid = u32::try_from(tid).ok()?;
-        threads.contains(&tid).then_some(tid)
-    };
-    let command = call.args[1] & COMMAND;
-    let (kind, owner) = if matches!(command, LOCK_PI | WAIT_REQUEUE_PI | LOCK_PI2) {
-        let owner = value.map(|word| (word & TID_MASK) as u32);
+    let known = |tid: u64| threads.get(&u32::try_from(tid).ok()?).copied();
+    let (kind, owner) = if futex::takes_lock(futex::command(&call.args)) {
+        // Another process may own it; its id is one of ours where the namespace is.
+        let ours = threads.iter().all(|(own, tid)| own == tid);
+        let owner = value.map(|word| word & TID_MASK);
+        let owner = owner.and_then(|id| known(id).or(ours.then_some(id as u32)));
         ("priority-inheriting mutex", owner)
     } else if value == Some(expected) && known(expected).is_some() {
         // pthread_join waits for the thread's own id to be cleared.

@@ -1,16 +1,18 @@
-//! The helpers that step threads, one for each, and the threads that take over while others are held.
+// SPDX-License-Identifier: MIT
+//! The helpers that step threads, one for each, and the threads that take over while others are
+//! held.
 //!
-//! A scheduler in user space hands its tasks to whichever thread runs. Once the threads that were busy are stepped, which
-//! slows them down a thousand times, one that slept when threads were chosen does their work: it has to be stepped too.
+//! A scheduler in user space hands its tasks to whichever thread runs. Once the threads that were
+//! busy are stepped, which slows them down a thousand times, one that slept when threads were
+//! chosen does their work: it has to be stepped too.
 
 use std::time::{Duration, Instant};
 
 use flagfinder_code::Names;
+use flagfinder_machine::Window;
 use flagfinder_step::{places, Helper, Limits, StepError};
 use rustc_hash::FxHashMap;
 use serde_json::{json, Value};
-
-use flagfinder_flags::Window;
 
 use crate::look::{look, Finding, WALL};
 use crate::proc;
@@ -78,7 +80,8 @@ impl<'a> Helpers<'a> {
         Ok(())
     }
 
-    /// Until the first helpers are done: threads that take over are stepped too, until `most` are. Returns those.
+    /// Until the first helpers are done: threads that take over are stepped too, until `most` are.
+    /// Returns those.
     ///
     /// # Errors
     /// When the system gives no process.

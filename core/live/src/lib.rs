@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A live process: which threads wait, for what, and what the repeating ones poll.
 //!
 //! In: a process id. Out: a [`SpinReport`]. Threads that repeat something are
@@ -6,6 +7,7 @@
 
 mod call;
 mod chain;
+mod dead;
 mod descriptor;
 mod futex;
 mod helpers;
@@ -16,13 +18,16 @@ mod owners;
 mod pick;
 mod poke;
 mod proc;
+mod prove;
 mod report;
 mod sample;
 mod spin;
 mod stack;
 mod wait;
 
+pub use dead::{look_at_core, CoreOptions};
 pub use memory::Memory;
 pub use poke::{poke, resolve, Poked};
+pub use prove::{try_word, Tried};
 pub use report::{Class, SpinReport, ThreadReport};
 pub use spin::{spin, Progress, SpinOptions};

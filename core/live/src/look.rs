@@ -1,11 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! What a helper does: steps one thread, and looks for its flag.
 
 use std::time::{Duration, Instant};
 
-use flagfinder_code::Names;
-use flagfinder_flags::{
-    find_in_live_window, find_in_tasks, has_flag, seen, switches, Report, Seen, ThreadName, Window,
-};
+use flagfinder_analysis::tasks::switches;
+use flagfinder_analysis::{seen, Seen};
+use flagfinder_code::{AddressSpace, Names};
+use flagfinder_flags::{find_in_live_window, find_in_tasks, has_flag, Report, ThreadName};
+use flagfinder_machine::Window;
+use flagfinder_replica::{go_round, Halt, Replica};
 use flagfinder_step::{step_thread, Ended, Limits, StepError};
 use serde::Serialize;
 use serde_json::Value;
@@ -32,6 +35,10 @@ pub struct Finding {
 }
 
 impl Finding {
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
     pub fn failed(error: StepError) -> Finding {
         Finding {
             report: None,
@@ -45,7 +52,8 @@ impl Finding {
         }
     }
 
-    /// What a helper hands to the command: the finding without its window as a line of JSON, then the window, if any.
+    /// What a helper hands to the command: the finding without its window as a line of JSON, then
+    /// the window, if any.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(&self).unwrap_or_default();
         if let Some(window) = self.window {
@@ -68,7 +76,8 @@ impl Finding {
     }
 }
 
-/// How many times the iterations an interpreter's loop needs: one for each piece of the program that it runs.
+/// How many times the iterations an interpreter's loop needs: one for each piece of the program
+/// that it runs.
 const PIECES: u64 = 10;
 
 /// The more of the time is gone, the fewer iterations must do.
@@ -96,7 +105,7 @@ pub fn look(
     })?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let live = NamedMemory {
-        pid,
+        pid: Some(pid),
         memory: &memory,
         names,
     };
@@ -121,8 +130,39 @@ pub fn look(
     })
 }
 
-/// The flag of a task that none of these threads alone shows enough of, since its scheduler hands it from one to
-/// the other; and for which of them it is reported.
+/// Lets a copy of the thread go round and looks for its flag. Why the copy halted, if it did.
+pub fn look_at_copy(
+    replica: &mut Replica,
+    limits: &Limits,
+    names: &Names,
+    thread: ThreadName,
+    memory: &dyn AddressSpace,
+) -> std::io::Result<(Finding, Option<Halt>)> {
+    let begin = Instant::now();
+    let round = go_round(replica, limits.steps, limits.time, |window| {
+        seen(window).is_some_and(|seen| is_enough(&seen, begin.elapsed(), limits.time))
+    })?;
+    let space = NamedMemory {
+        pid: None,
+        memory,
+        names,
+    };
+    let report = find_in_live_window(&round.window, names, thread, &space);
+    let finding = Finding {
+        gets_on: report.gets_on,
+        report: Some(report),
+        window: None,
+        steps: u64::from(round.window.len()),
+        pause_ms: 0.0,
+        ended: String::new(),
+        error: None,
+        errno: None,
+    };
+    Ok((finding, round.halt))
+}
+
+/// The flag of a task that none of these threads alone shows enough of, since its scheduler hands
+/// it from one to the other; and for which of them it is reported.
 pub fn look_at_tasks(
     pid: u32,
     parts: Vec<(ThreadName, Window)>,
@@ -134,7 +174,11 @@ pub fn look_at_tasks(
     }
     let (threads, windows): (Vec<ThreadName>, Vec<Window>) = parts.into_iter().unzip();
     let longest = (0..windows.len()).max_by_key(|&index| windows[index].len())?;
-    let live = NamedMemory { pid, memory, names };
+    let live = NamedMemory {
+        pid: Some(pid),
+        memory,
+        names,
+    };
     let thread = threads[longest].clone();
     let mut report = find_in_tasks(&windows, names, thread, &live)?;
     let tids: Vec<String> = threads

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! The memory of another process, and what its files held at the start.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use flagfinder_code::Names;
+use flagfinder_code::{AddressSpace, Names};
+use flagfinder_files::open_regular;
 use flagfinder_flags::LiveMemory;
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -23,29 +25,19 @@ impl Memory {
         let file = File::open(format!("/proc/{pid}/mem"))?;
         Ok(Memory { file })
     }
+}
 
-    /// Bytes that could be read.
-    pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
-        let offset = i64::try_from(address);
-        offset.map_or(0, |at| self.file.read_at(buffer, at as u64).unwrap_or(0))
-    }
-
-    /// A little-endian number of `bytes` (at most 8) bytes.
-    pub fn number(&self, address: u64, bytes: usize) -> Option<u64> {
-        let mut buffer = [0u8; 8];
-        let wanted = bytes.min(8);
-        (self.read(address, &mut buffer[..wanted]) == wanted).then(|| u64::from_le_bytes(buffer))
-    }
-
-    pub fn word(&self, address: u64) -> Option<u64> {
-        self.number(address, 8)
+impl AddressSpace for Memory {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        self.file.read(address, buffer)
     }
 }
 
 /// Memory with the names of what lies there.
 pub struct NamedMemory<'a> {
-    pub pid: u32,
-    pub memory: &'a Memory,
+    /// `None`: the process is dead.
+    pub pid: Option<u32>,
+    pub memory: &'a dyn AddressSpace,
     pub names: &'a Names,
 }
 
@@ -55,7 +47,8 @@ impl LiveMemory for NamedMemory<'_> {
     }
 
     fn is_own_wakeup(&self, descriptor: i32) -> bool {
-        descriptor::wakes_itself(self.pid, descriptor)
+        self.pid
+            .is_some_and(|pid| descriptor::wakes_itself(pid, descriptor))
     }
 
     fn initial(&self, address: u64, bytes: u32) -> Option<u64> {
@@ -65,7 +58,7 @@ impl LiveMemory for NamedMemory<'_> {
             segments.any(|s| (s.start..s.end).contains(&address))
         })?;
         let offset = address.wrapping_sub(module.base);
-        let file = File::open(&module.file).ok()?;
+        let file = open_regular(&module.file).ok()?;
         let content = ReadCache::new(&file);
         let header = FileHeader64::<Endianness>::parse(&content).ok()?;
         let endian = header.endian().ok()?;

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! Which of a process's threads is reported first.
 //!
-//! Threads may wait for each other: of those with a clear answer the hottest comes first. What wakes a few times a second
-//! beside a thread that repeats a wait all the time is that process's heartbeat (a virtual machine's timer, a log's flusher): it
-//! polls a word too, whether to stop, but is not what the process hangs in, even if nothing is found for the other.
-//! Blind spot: a thread that waits in vain and looks seldom, beside a healthy one that waits for a while.
+//! Threads may wait for each other: of those with a clear answer the hottest comes first. What
+//! wakes a few times a second beside a thread that repeats a wait all the time is that process's
+//! heartbeat (a virtual machine's timer, a log's flusher): it polls a word too, whether to stop,
+//! but is not what the process hangs in, even if nothing is found for the other. Blind spot: a
+//! thread that waits in vain and looks seldom, beside a healthy one that waits for a while.
 
 use crate::pick::HOT;
 use crate::report::{Class, ThreadReport};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Who else has a pipe or socket open: found by its inode under /proc/*/fd.
 
 use std::fs;

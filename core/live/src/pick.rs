@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! Which threads are worth stepping, and which must be left alone.
 
 use std::time::Duration;
 
+use flagfinder_code::AddressSpace;
+
 use crate::call;
-use crate::memory::Memory;
 use crate::sample::Activity;
 
 /// What to do about a thread.
@@ -26,7 +28,7 @@ const WARM: f64 = 0.02;
 /// A longer timeout says that the thread waits, not that it polls.
 const SOON: Duration = Duration::from_millis(1100);
 
-pub fn way(activity: &Activity, memory: &Memory) -> Way {
+pub fn way(activity: &Activity, memory: &dyn AddressSpace) -> Way {
     if let Some(why) = untouchable(activity) {
         return Way::Untouchable(why);
     }

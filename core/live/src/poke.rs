@@ -1,13 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! Writing a value into the live process: the experiment that proves a diagnosis.
 
 use std::io::Error;
 use std::ptr::without_provenance_mut;
 
-use flagfinder_code::NamesInput;
+use flagfinder_code::{AddressSpace, NamesInput};
 use flagfinder_step::StepError;
 
 use crate::memory::Memory;
-use crate::spin::check;
+use crate::spin::{check, started};
 
 /// What was there, and what was read back; `None`: the process has ended since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +37,18 @@ pub fn resolve(pid: u32, module: &str, offset: u64) -> Result<u64, StepError> {
 }
 
 /// Writes `value` in one copy of `size` (1, 2, 4 or 8) bytes; the address must be a
-/// multiple of the size, so that no reader sees half of it.
+/// multiple of the size, so that no reader sees half of it. `start`: the start time
+/// (`SpinReport::started`) of the process that is meant.
 ///
 /// # Errors
 /// When the place is not fit for it, or the system refuses.
-pub fn poke(pid: u32, address: u64, size: usize, value: u64) -> Result<Poked, StepError> {
+pub fn poke(
+    pid: u32,
+    start: u64,
+    address: u64,
+    size: usize,
+    value: u64,
+) -> Result<Poked, StepError> {
     check(pid)?;
     if !matches!(size, 1 | 2 | 4 | 8) || address % size as u64 != 0 {
         return Err(StepError::new(
@@ -51,6 +59,13 @@ pub fn poke(pid: u32, address: u64, size: usize, value: u64) -> Result<Poked, St
     }
     let refused = |e: &Error| StepError::system("Nothing was written.", e);
     let memory = Memory::open(pid).map_err(|e| refused(&e))?;
+    if started(pid) != Some(start) {
+        return Err(StepError::new(
+            "Nothing was written.",
+            format!("Process {pid} is another one than was looked at: that one has ended."),
+            "Run `flagfinder poke` on the process that spins now.",
+        ));
+    }
     let unreadable = || {
         StepError::new(
             "Nothing was written.",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The lines of /proc that say what a thread is doing.
 
 use std::fs;

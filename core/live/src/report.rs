@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What `flagfinder spin` hands on: the `flagfinder.spin/1` report.
 
 use serde::Serialize;
@@ -39,7 +40,8 @@ pub struct ThreadReport {
     pub notes: Value,
     pub explain: Value,
     pub wait: Option<Wait>,
-    /// Its loop was seen to get on: it is handed data, woken by others, or does something else each time.
+    /// Its loop was seen to get on: it is handed data, woken by others, or does something else each
+    /// time.
     #[serde(skip)]
     pub gets_on: bool,
     /// Instructions that it was stepped over.
@@ -85,6 +87,8 @@ impl ThreadReport {
 #[derive(Clone, Debug, Serialize)]
 pub struct SpinReport {
     pub schema: &'static str,
+    /// `live`, or `core` for a process that left a core file.
+    pub source: &'static str,
     pub pid: u32,
     pub program: String,
     /// `ticks since boot` of its start: with the pid, which process this was.

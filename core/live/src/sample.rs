@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What each thread did during a fraction of a second.
 
 use std::time::{Duration, Instant};
@@ -59,7 +60,8 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
         let then = before.get(&tid).cloned().unwrap_or_default();
         let ran = now.ran.saturating_sub(then.ran) as f64;
         let queued = now.queued.saturating_sub(then.queued) as f64;
-        // On a busy machine it may have been queued all the time, which the kernel counts once that ends.
+        // On a busy machine it may have been queued all the time, which the kernel counts once that
+        // ends.
         let always = runnable.get(&tid) == Some(&LOOKS) && then.state == 'R';
         Activity {
             tid,

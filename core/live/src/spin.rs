@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! From a process id to the report: sample, choose, step in helpers, describe the rest.
 
 use std::fs;
@@ -5,7 +6,7 @@ use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use flagfinder_code::{Names, NamesInput};
+use flagfinder_code::{own_id, Names, NamesInput};
 use flagfinder_flags::{LoopKind, ThreadName, Verdict};
 use flagfinder_step::{stat_field, StepError};
 use serde_json::{json, Value};
@@ -17,6 +18,7 @@ use crate::memory::Memory;
 use crate::order;
 use crate::owners::Owners;
 use crate::pick::{self, Way};
+use crate::prove::prove;
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::{self, Activity};
 use crate::wait::Describer;
@@ -90,7 +92,7 @@ pub fn spin(
         return Err(StepError::new(
             format!("Process {pid} has no thread {unknown}."),
             "It may have ended.",
-            &format!("`ls /proc/{pid}/task` lists the threads."),
+            format!("`ls /proc/{pid}/task` lists the threads."),
         ));
     }
     if !options.threads.is_empty() {
@@ -122,15 +124,19 @@ pub fn spin(
     let mut helpers = Helpers::new(pid, &names, options.budget);
     helpers.start(&named)?;
     let mut describer = Describer {
-        pid,
+        pid: Some(pid),
         memory: &memory,
         names: &names,
-        threads: threads.iter().map(|(a, _)| a.tid).collect(),
+        threads: threads
+            .iter()
+            .map(|(a, _)| (own_id(pid, a.tid), a.tid))
+            .collect(),
         owners: Owners::default(),
     };
     let mut report = SpinReport {
         schema: SpinReport::SCHEMA,
         pid,
+        source: "live",
         program: program(pid),
         started: started(pid).unwrap_or(0),
         budget_ms: options.budget.as_millis() as u64,
@@ -204,6 +210,9 @@ pub fn spin(
             .threads
             .push(stepped(activity, way, finding, &mut describer));
     }
+    for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
+        prove(pid, thread, &names);
+    }
     let any = report.threads.iter().any(|t| t.steps > 0);
     if let Some((tid, errno)) = denied.filter(|(_, errno)| !any && *errno == libc::EPERM) {
         let error = std::io::Error::from_raw_os_error(errno);
@@ -242,7 +251,7 @@ fn blank(activity: &Activity, class: Class) -> ThreadReport {
     }
 }
 
-fn untouched(activity: &Activity, way: &Way, describer: &mut Describer) -> ThreadReport {
+pub(crate) fn untouched(activity: &Activity, way: &Way, describer: &mut Describer) -> ThreadReport {
     let class = match way {
         Way::Hot => Class::LongRunning,
         Way::Repeats => Class::RepeatedYield,
@@ -260,7 +269,7 @@ fn untouched(activity: &Activity, way: &Way, describer: &mut Describer) -> Threa
     }
 }
 
-fn stepped(
+pub(crate) fn stepped(
     activity: &Activity,
     way: &Way,
     finding: &Value,
@@ -294,7 +303,8 @@ fn stepped(
     report
 }
 
-/// A thread that polls repeats a wait, whether it gives way in between or not; what computes is long running.
+/// A thread that polls repeats a wait, whether it gives way in between or not; what computes is
+/// long running.
 fn class(way: &Way, found: &Value) -> Class {
     let kind = found["loop"]["kind"].as_str().unwrap_or_default();
     let gives_way = [LoopKind::Yield, LoopKind::Sleep, LoopKind::Syscall]
@@ -315,7 +325,8 @@ fn program(pid: u32) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn started(pid: u32) -> Option<u64> {
+/// When the process started, in clock ticks since boot; tells it from a later one of its number.
+pub(crate) fn started(pid: u32) -> Option<u64> {
     const START_TIME: usize = 22;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat_field(&stat, START_TIME)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The call stack of a blocked thread, without touching it: its stack pointer is known from
 //! /proc, its other registers are not, so return addresses are looked for.
 //!
@@ -5,9 +6,8 @@
 //! call is direct, its target must be the function of the frame below, or a linkage stub;
 //! that drops most of what earlier calls left. Blind spot: a stale word of an indirect call.
 
-use flagfinder_code::{Code, Names};
+use flagfinder_code::{AddressSpace, Code, Names};
 
-use crate::memory::Memory;
 use crate::proc::Call;
 
 const SCANNED: usize = 64 << 10;
@@ -15,7 +15,7 @@ const MOST_FRAMES: usize = 24;
 const LONGEST_CALL: usize = 7;
 
 /// Innermost first; the first is where the system call was made.
-pub fn scan(call: &Call, memory: &Memory, names: &Names) -> Vec<Code> {
+pub fn scan(call: &Call, memory: &dyn AddressSpace, names: &Names) -> Vec<Code> {
     let mut frames = vec![names.caller(call.pc)];
     let mut inner = call.pc;
     let mut words = vec![0u8; SCANNED];
@@ -39,7 +39,7 @@ fn is_executable(names: &Names, address: u64) -> bool {
     mapping.is_some_and(|m| m.executable)
 }
 
-fn is_return(address: u64, inner: u64, memory: &Memory, names: &Names) -> bool {
+fn is_return(address: u64, inner: u64, memory: &dyn AddressSpace, names: &Names) -> bool {
     let mut bytes = [0u8; LONGEST_CALL];
     if memory.read(address.wrapping_sub(LONGEST_CALL as u64), &mut bytes) != LONGEST_CALL {
         return false;
@@ -64,7 +64,7 @@ fn is_return(address: u64, inner: u64, memory: &Memory, names: &Names) -> bool {
 }
 
 /// A linkage stub: `jmp *disp(rip)`, perhaps behind endbr64 and a bnd prefix.
-fn is_stub(target: u64, memory: &Memory) -> bool {
+fn is_stub(target: u64, memory: &dyn AddressSpace) -> bool {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let mut bytes = [0u8; 8];
     let got = memory.read(target, &mut bytes);

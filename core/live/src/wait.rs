@@ -1,13 +1,15 @@
+// SPDX-License-Identifier: MIT
 //! What a blocked thread waits for.
 
-use flagfinder_code::{Code, Names};
-use flagfinder_flags::syscalls;
+use std::collections::BTreeMap;
+
+use flagfinder_code::{AddressSpace, Code, Names};
+use flagfinder_linux::syscalls;
 use serde::Serialize;
 
 use crate::call;
 use crate::descriptor::{self, Descriptor};
 use crate::futex::{self, Futex};
-use crate::memory::Memory;
 use crate::owners::Owners;
 use crate::proc::Call;
 use crate::stack;
@@ -33,10 +35,12 @@ pub struct Wait {
 
 /// What all waits of one process share.
 pub struct Describer<'a> {
-    pub pid: u32,
-    pub memory: &'a Memory,
+    /// `None`: the process is dead, and nobody can be asked about its descriptors.
+    pub pid: Option<u32>,
+    pub memory: &'a dyn AddressSpace,
     pub names: &'a Names,
-    pub threads: Vec<u32>,
+    /// By the id that the process itself sees.
+    pub threads: BTreeMap<u32, u32>,
     pub owners: Owners,
 }
 
@@ -56,7 +60,10 @@ impl Describer<'_> {
         };
         let descriptors: Vec<Descriptor> = call::descriptors(&call, self.memory)
             .into_iter()
-            .map(|fd| descriptor::describe(self.pid, fd, &mut self.owners))
+            .map(|fd| match self.pid {
+                Some(pid) => descriptor::describe(pid, fd, &mut self.owners),
+                None => Descriptor::unknown(fd),
+            })
             .collect();
         let futex = futex::describe(&call, self.memory, self.names, &self.threads);
         let timeout = call::timeout(&call, self.memory);

@@ -1,7 +1,9 @@
-//! What the kernel told a trace: the part of Perfetto's messages that ftrace and /proc fill, read packet by packet.
+// SPDX-License-Identifier: MIT
+//! What the kernel told a trace: the part of Perfetto's messages that ftrace and /proc fill, read
+//! packet by packet.
 //!
-//! Field numbers are those of perfetto's protos/perfetto/trace; fields that are not here are passed over. Names are bytes, as the kernel does not
-//! care what they are.
+//! Field numbers are those of perfetto's protos/perfetto/trace; fields that are not here are passed
+//! over. Names are bytes, as the kernel does not care what they are.
 
 use std::io::Read;
 
@@ -10,8 +12,10 @@ use prost::{Message, Oneof};
 
 /// Of field 1 of a trace, which is a list of packets and nothing else.
 pub const PACKET_KEY: u8 = 1 << 3 | 2;
-/// Unpacked bytes of one packet; a damaged one must not fill the memory.
-const MOST: u64 = 1 << 30;
+/// What compressed packets may unpack to: so much, and so much more for each byte of the trace.
+/// Real ones unpack to ten times their size.
+const UNPACKED: u64 = 1 << 20;
+const UNPACKED_PER_BYTE: u64 = 32;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Packet {
@@ -82,7 +86,8 @@ pub struct Bundle {
     pub compact_sched: Option<CompactSched>,
 }
 
-/// Switches and wakes in columns. Of times each is the difference to the one before, beginning with 0.
+/// Switches and wakes in columns. Of times each is the difference to the one before, beginning with
+/// 0.
 #[derive(Clone, PartialEq, Message)]
 pub struct CompactSched {
     #[prost(uint64, repeated, tag = "1")]
@@ -251,26 +256,46 @@ pub struct SysExit {
 /// Hands all packets of a trace to `take`, those in compressed ones too.
 ///
 /// # Errors
-/// What is wrong with the first that is cut or is no packet; those before were handed out.
-pub fn packets(mut trace: &[u8], take: &mut impl FnMut(Packet)) -> Result<(), String> {
+/// What is wrong with the first that is cut or is no packet, or unpacks to far more than the trace
+/// holds; those before were handed out.
+pub fn packets(trace: &[u8], take: &mut impl FnMut(Packet)) -> Result<(), String> {
+    let mut room = UNPACKED.saturating_add((trace.len() as u64).saturating_mul(UNPACKED_PER_BYTE));
+    walk(trace, |packet| {
+        if packet.compressed_packets.is_empty() {
+            take(packet);
+            return Ok(());
+        }
+        let mut unpacked = Vec::new();
+        let inflated = ZlibDecoder::new(&packet.compressed_packets[..]);
+        inflated
+            .take(room + 1)
+            .read_to_end(&mut unpacked)
+            .map_err(|error| error.to_string())?;
+        room = room
+            .checked_sub(unpacked.len() as u64)
+            .ok_or("packets that unpack to far more than the trace holds")?;
+        walk(&unpacked, |packet| {
+            if !packet.compressed_packets.is_empty() {
+                return Err("compressed packets in a compressed packet".into());
+            }
+            take(packet);
+            Ok(())
+        })
+    })
+}
+
+/// Hands out the packets that stand in `trace` itself.
+fn walk(
+    mut trace: &[u8],
+    mut take: impl FnMut(Packet) -> Result<(), String>,
+) -> Result<(), String> {
     while let Some((&key, rest)) = trace.split_first() {
         if key != PACKET_KEY {
             return Err(format!("a byte {key:#04x} where a packet should begin"));
         }
         let (packet, rest) = delimited(rest).ok_or("a packet that is cut")?;
         trace = rest;
-        let packet = Packet::decode(packet).map_err(|error| error.to_string())?;
-        if packet.compressed_packets.is_empty() {
-            take(packet);
-            continue;
-        }
-        let mut unpacked = Vec::new();
-        let inflated = ZlibDecoder::new(&packet.compressed_packets[..]);
-        inflated
-            .take(MOST)
-            .read_to_end(&mut unpacked)
-            .map_err(|error| error.to_string())?;
-        packets(&unpacked, take)?;
+        take(Packet::decode(packet).map_err(|error| error.to_string())?)?;
     }
     Ok(())
 }
@@ -279,4 +304,64 @@ pub fn packets(mut trace: &[u8], take: &mut impl FnMut(Packet)) -> Result<(), St
 fn delimited(mut bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = prost::decode_length_delimiter(&mut bytes).ok()?;
     bytes.split_at_checked(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn packet(body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![PACKET_KEY];
+        prost::encoding::encode_varint(body.len() as u64, &mut bytes);
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    /// A packet whose inside is `packets`.
+    fn compressed(packets: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(packets).unwrap();
+        let packed = encoder.finish().unwrap();
+        let whole = Packet {
+            compressed_packets: packed,
+            ..Packet::default()
+        };
+        packet(&whole.encode_to_vec())
+    }
+
+    fn count(trace: &[u8]) -> (usize, Result<(), String>) {
+        let mut seen = 0;
+        let ended = packets(trace, &mut |_| seen += 1);
+        (seen, ended)
+    }
+
+    #[test]
+    fn compressed_packets_are_handed_out_but_not_such_within_them() {
+        let two = [packet(&[]), packet(&[])].concat();
+        assert_eq!(
+            count(&[packet(&[]), compressed(&two)].concat()),
+            (3, Ok(()))
+        );
+        let mut nested = packet(&[]);
+        for _ in 0..1000 {
+            nested = compressed(&nested);
+        }
+        let (seen, ended) = count(&[packet(&[]), nested].concat());
+        assert_eq!(seen, 1);
+        assert!(ended.unwrap_err().contains("in a compressed packet"));
+    }
+
+    #[test]
+    fn what_unpacks_to_far_more_than_the_trace_is_refused() {
+        // Field 99, of nothing but zeros, is passed over.
+        let mut body = vec![0x9a, 0x06];
+        prost::encoding::encode_varint(32 << 20, &mut body);
+        body.resize(body.len() + (32 << 20), 0);
+        let bomb = compressed(&packet(&body));
+        assert!(bomb.len() < 64 << 10);
+        let (seen, ended) = count(&[packet(&[]), bomb].concat());
+        assert_eq!(seen, 1);
+        assert!(ended.unwrap_err().contains("far more"));
+    }
 }

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: MIT
 //! Traces for the Perfetto UI (ui.perfetto.dev): tracks of processes and threads, slices, arrows.
 //!
-//! Messages and field numbers are those of perfetto's protos/perfetto/trace; only what is needed is here. Times are ns.
+//! Messages and field numbers are those of perfetto's protos/perfetto/trace; only what is needed is
+//! here. Times are ns.
 
 pub mod ftrace;
 

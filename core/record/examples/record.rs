@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT
 //! Records from the command line, for work on the engine itself:
 //! `record -o FILE --tracer-dir DIR [--level flow|values] [--last BYTES] [--last-flow]
 //! [--values-in FILE] [--stop-when-spinning S] [--stop-after S] [--then kill|leave]
 //! [--follow-children] -- PROGRAM ARGS`. The product's command is `flagfinder record`.
 
+use std::ops::ControlFlow;
 use std::process::exit;
 use std::time::Duration;
 
@@ -89,7 +91,7 @@ fn main() {
     argv.push("--".into());
     argv.extend(options.command.iter().cloned());
     options.tracer.argv = argv.into_iter().map(Into::into).collect();
-    match record(&options, &mut |_| {}) {
+    match record(&options, &mut |_| ControlFlow::Continue(())) {
         Err(error) => {
             eprintln!("{error}");
             exit(error.exit_code());

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! Taking chunks out of the pool: workers compress FULL chunks and free them; at
 //! the end the half-filled ones are collected too.
 //!
-//! The target waits for its flow and for nothing else. So one worker is there for flow, and the others,
-//! which compress values, get little processor time that anybody else wants. What they do not
-//! manage stays in the pool, uncompressed, until there is no room for it: then of the
-//! thread with most of it the oldest goes, but never a thread's first chunks.
+//! The target waits for its flow and for nothing else. So one worker is there for flow, and the
+//! others, which compress values, get little processor time that anybody else wants. What they do
+//! not manage stays in the pool, uncompressed, until there is no room for it: then of the thread
+//! with most of it the oldest goes, but never a thread's first chunks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,11 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use flagfinder_trace::protocol::{self as p, Chunk};
-use flagfinder_trace::{
-    settled_bytes, settled_records, EncodedSection, SectionEncoder, SectionKind, SectionMeta,
-    TraceError,
-};
+use flagfinder_trace::{settled_bytes, settled_records, Note, NoteLevel, TraceError};
 
+use crate::chunk_writer::{tracer_notes, ChunkWriter};
+use crate::family::Family;
 use crate::pool::{Pool, Room};
 use crate::sink::Sink;
 use crate::spinning::FullChunks;
@@ -47,6 +47,7 @@ pub enum Duty {
 pub struct Drain<'a> {
     pub pool: &'a Pool,
     pub sink: &'a Mutex<Sink>,
+    pub family: &'a Family,
     /// Chunks of which a part is in the file: index -> (ts_open, bytes).
     saved: Mutex<HashMap<u32, (u64, usize)>>,
     /// FULL chunks that a worker has.
@@ -60,13 +61,19 @@ pub struct Drain<'a> {
 }
 
 impl<'a> Drain<'a> {
-    pub fn new(pool: &'a Pool, sink: &'a Mutex<Sink>, full: Option<FullChunks>) -> Self {
+    pub fn new(
+        pool: &'a Pool,
+        sink: &'a Mutex<Sink>,
+        family: &'a Family,
+        full: Option<FullChunks>,
+    ) -> Self {
         let taken = (0..pool.chunk_count)
             .map(|_| AtomicBool::new(false))
             .collect();
         Drain {
             pool,
             sink,
+            family,
             saved: Mutex::default(),
             taken,
             busy: AtomicU32::new(0),
@@ -87,6 +94,9 @@ impl<'a> Drain<'a> {
         }
         loop {
             let seen = self.pool.doorbell();
+            if duty == Duty::Flow {
+                self.family.answer(self.pool);
+            }
             let stop = self.stop.load(Ordering::Acquire);
             if stop {
                 stopped.get_or_insert_with(Instant::now);
@@ -142,8 +152,8 @@ impl<'a> Drain<'a> {
         if !self.claim(index) {
             return;
         }
-        // Only now does it stand still: since it was looked at, another worker may have written it, and the target
-        // filled it again, with flow.
+        // Only now does it stand still: since it was looked at, another worker may have written it,
+        // and the target filled it again, with flow.
         let chunk = self.pool.chunk(index);
         if chunk.stream == p::STREAM_VALUES && thread_of(&chunk) == thread && chunk.seq == seq {
             self.let_go.fetch_add(1, Ordering::Relaxed);
@@ -170,12 +180,37 @@ impl<'a> Drain<'a> {
         let data = &self.pool.full_data(index, used)[saved..];
         // All of it may be in the file already; values count even when there are none.
         if !data.is_empty() || chunk.stream == p::STREAM_VALUES {
-            if let Some(section) = writer.encode(&chunk, saved, data, false) {
-                lock(self.sink).append(&section);
-            }
+            self.append(writer, &chunk, saved, data, false);
         }
         self.release(index, used);
         true
+    }
+
+    /// Puts what a chunk holds from byte `from` on into the file. What the tracer could not record
+    /// is a loss.
+    fn append(
+        &self,
+        writer: &mut ChunkWriter,
+        chunk: &Chunk,
+        from: usize,
+        data: &[u8],
+        partial: bool,
+    ) {
+        let Some(section) = writer.encode(chunk, from, data, partial) else {
+            return;
+        };
+        let mut sink = lock(self.sink);
+        sink.append(&section);
+        if chunk.stream == p::STREAM_META {
+            for text in tracer_notes(data) {
+                // It stands in the file: only the caller is to hear of it, and once.
+                let level = NoteLevel::Lost;
+                let note = Note { level, text };
+                if !sink.notes.contains(&note) {
+                    sink.notes.push(note);
+                }
+            }
+        }
     }
 
     /// How many bytes of a chunk stand in the file already; forgets that.
@@ -213,9 +248,7 @@ impl<'a> Drain<'a> {
                 let still = self.pool.chunk(index).ts_open == chunk.ts_open
                     && self.pool.state(index).load(Ordering::Acquire) != p::CHUNK_FREE;
                 if settled > 0 && still {
-                    if let Some(section) = writer.encode(&chunk, before, &data[..settled], false) {
-                        lock(self.sink).append(&section);
-                    }
+                    self.append(writer, &chunk, before, &data[..settled], false);
                     saved.insert(index, (chunk.ts_open, before + settled));
                 }
             }
@@ -284,6 +317,15 @@ impl<'a> Drain<'a> {
         self.busy.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Does one of the processes that `of` names have a chunk that it is writing?
+    pub fn has_half_filled(&self, of: impl Fn(u32) -> bool) -> bool {
+        let owned = |index: &u32| {
+            self.pool.state(*index).load(Ordering::Acquire) == p::CHUNK_OWNED
+                && of(self.pool.chunk(*index).pid)
+        };
+        self.pool.span().any(|index| owned(&index))
+    }
+
     /// Is a FULL chunk waiting, or being written?
     pub fn is_pending(&self) -> bool {
         self.busy.load(Ordering::Acquire) > 0
@@ -321,9 +363,7 @@ impl<'a> Drain<'a> {
             let data = data.get(saved..).unwrap_or_default();
             // An empty section still says that its thread was running.
             if saved > 0 || !data.is_empty() {
-                if let Some(section) = writer.encode(&chunk, saved, data, partial) {
-                    lock(self.sink).append(&section);
-                }
+                self.append(&mut writer, &chunk, saved, data, partial);
             }
             if dead {
                 self.pool.free(index, self.pool.chunk_bytes);
@@ -350,65 +390,6 @@ fn partial_size(chunk: &Chunk, data: &[u8]) -> usize {
 /// What a panicked holder left is still usable: sections are whole or not there.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Turns chunks into sections.
-pub struct ChunkWriter {
-    encoder: SectionEncoder,
-    scratch: Vec<u8>,
-    snapshot: Vec<u8>,
-}
-
-impl ChunkWriter {
-    pub fn new() -> Result<Self, TraceError> {
-        Ok(ChunkWriter {
-            encoder: SectionEncoder::new()?,
-            scratch: Vec::new(),
-            snapshot: Vec::new(),
-        })
-    }
-
-    /// `data` begins `skipped` bytes into the chunk. `None`: a stream this version
-    /// does not know.
-    fn encode(
-        &mut self,
-        chunk: &Chunk,
-        skipped: usize,
-        data: &[u8],
-        partial: bool,
-    ) -> Option<EncodedSection> {
-        let kind = match chunk.stream {
-            p::STREAM_META => SectionKind::Meta,
-            p::STREAM_FLOW => SectionKind::Flow,
-            p::STREAM_VALUES => SectionKind::Values,
-            _ => return None,
-        };
-        let meta = SectionMeta {
-            kind,
-            partial,
-            pid: chunk.pid,
-            tid: chunk.tid,
-            seq: chunk.seq,
-            start_pos: chunk.start_pos + skipped as u64,
-            ts_open: chunk.ts_open,
-            ts_full: if partial { 0 } else { chunk.ts_full },
-            lost: 0,
-            regs_valid: if kind == SectionKind::Values {
-                chunk.regs_valid
-            } else {
-                0
-            },
-            image_ts: chunk.image_ts,
-        };
-        if kind != SectionKind::Values {
-            return self.encoder.encode(&meta, data).ok();
-        }
-        self.scratch.clear();
-        self.scratch
-            .extend_from_slice(bytemuck::bytes_of(&chunk.regs));
-        self.scratch.extend_from_slice(data);
-        self.encoder.encode(&meta, &self.scratch).ok()
-    }
 }
 
 #[cfg(test)]
@@ -442,8 +423,9 @@ mod tests {
         let pool = Pool::create_in(&folder, Level::Values, CHUNK_BYTES, 8, None).expect("a pool");
         let trace = pool.path().with_extension("trace");
         let info = Info::default();
-        let sink = Mutex::new(Sink::create(&trace, &info, None, None).expect("a file"));
-        let drain = Drain::new(&pool, &sink, None);
+        let sink = Mutex::new(Sink::create(&trace, &info, None).expect("a file"));
+        let family = Family::of(std::process::id());
+        let drain = Drain::new(&pool, &sink, &family, None);
         let file = OpenOptions::new().write(true).open(pool.path());
         let at = DESCRIPTORS + u64::from(AT) * std::mem::size_of::<Chunk>() as u64;
         let written = file.and_then(|file| file.write_all_at(bytemuck::bytes_of(&now), at));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What can stop a recording, in the four parts that every message has.
 
 use std::fmt;

@@ -1,14 +1,20 @@
+// SPDX-License-Identifier: MIT
 //! The recorder: starts a target under a tracer, drains the tracer's shared-memory
 //! pool into a trace file, and sees the recording to its end, however it comes.
 //!
 //! The pool's protocol is `include/ff_protocol.h`; the file is `flagfinder_trace`'s.
 
+mod alive;
+mod chunk_writer;
 mod drain;
 mod error;
+mod family;
 mod machine;
 mod observe;
 mod options;
 mod pool;
+mod printed;
+mod room;
 mod session;
 mod signals;
 mod sink;

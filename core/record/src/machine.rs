@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! INFO: the circumstances of a recording.
 
 use std::collections::BTreeMap;

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! What /proc tells about the target while it runs: memory maps and thread names.
 //!
 //! Looking costs the target its mmap lock for a moment, so the looks grow rare
 //! while nothing changes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -81,13 +83,28 @@ impl Observed {
     }
 }
 
+/// The pid or tid that a task has in its own pid namespace, if that is another than ours: from its
+/// directory in /proc.
+fn own_id(task: &Path) -> Option<u32> {
+    let status = std::fs::read_to_string(task.join("status")).ok()?;
+    let ids = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
+}
+
+/// By tid as the threads themselves know it, which is what the tracer writes.
 fn thread_names(pid: u32) -> BTreeMap<u32, String> {
     let mut names = BTreeMap::new();
+    let has_own_ids = own_id(Path::new(&format!("/proc/{pid}"))).is_some();
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return names;
     };
     for task in tasks.flatten() {
-        let tid = task.file_name().to_str().and_then(|name| name.parse().ok());
+        let tid = match has_own_ids {
+            true => own_id(&task.path()),
+            false => task.file_name().to_str().and_then(|name| name.parse().ok()),
+        };
         let name = std::fs::read(task.path().join("comm")).ok();
         if let (Some(tid), Some(name)) = (tid, name) {
             names.insert(

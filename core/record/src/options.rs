@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What a caller asks of a recording, and what it gets back.
 
 use std::collections::BTreeMap;
@@ -54,6 +55,9 @@ pub struct RecordOptions {
     pub stop_when_spinning: Option<Duration>,
     /// End the recording after so long.
     pub stop_after: Option<Duration>,
+    /// End the recording when the target prints this on stdout or stderr, which go through the
+    /// recorder then.
+    pub until: Option<Vec<u8>>,
     pub then: Then,
     /// More facts for INFO: the tracer's self-test, options, ..
     pub facts: BTreeMap<String, serde_json::Value>,
@@ -73,6 +77,7 @@ impl RecordOptions {
             last: None,
             stop_when_spinning: None,
             stop_after: None,
+            until: None,
             then: Then::Leave,
             facts: BTreeMap::new(),
             notes: Vec::new(),

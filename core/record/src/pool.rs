@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The shared-memory pool: the recorder's side of `include/ff_protocol.h`.
 //!
 //! All unsafe access to shared memory stands here. Tracers write at any time, so
@@ -12,12 +13,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use flagfinder_trace::protocol::{self as p, Chunk, ShmHeader};
+use flagfinder_trace::protocol::{self as p, Chunk, Introduction, ShmHeader};
 use flagfinder_trace::{Level, Note, NoteLevel};
 use memmap2::MmapRaw;
 
 use crate::drain::lock;
 use crate::error::{RecordError, Result};
+use crate::room::{allocate, available_memory, claim, free_bytes, sweep, PREFIX, SUFFIX};
 use crate::user::User;
 
 const MIB: u64 = 1 << 20;
@@ -30,6 +32,10 @@ const MAXIMUM_BYTES: u64 = 4 << 30;
 const MOST_CHUNKS: u64 = 8192;
 const PAGE: u64 = 4096;
 pub(crate) const DESCRIPTORS: u64 = PAGE;
+const _: () = assert!(
+    std::mem::size_of::<ShmHeader>() + p::INTRODUCTIONS * std::mem::size_of::<Introduction>()
+        <= DESCRIPTORS as usize
+);
 /// Chunks are given backing memory ahead in steps of so many, so that a full
 /// tmpfs is noticed here and never becomes a SIGBUS in the target.
 const BACKING_STEP: u32 = 16;
@@ -146,8 +152,8 @@ impl Pool {
         let descriptors = u64::from(chunk_count) * std::mem::size_of::<Chunk>() as u64;
         let data_offset = (DESCRIPTORS + descriptors).div_ceil(PAGE) * PAGE;
         let total = data_offset + u64::from(chunk_count) * u64::from(chunk_bytes);
-        let prepared = file
-            .set_len(total)
+        let prepared = claim(&file)
+            .and_then(|()| file.set_len(total))
             .and_then(|()| allocate(&file, 0, data_offset))
             .and_then(|()| {
                 user.map_or(Ok(()), |user| fchown(&file, Some(user.uid), Some(user.gid)))
@@ -183,7 +189,7 @@ impl Pool {
             },
             descriptor_offset: DESCRIPTORS,
             data_offset,
-            recorder_pid: std::process::id(),
+            answers: 1,
             live_limit: limit,
             ..bytemuck::Zeroable::zeroed()
         };
@@ -194,6 +200,56 @@ impl Pool {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The word that tells tracers that this process lives.
+    pub fn alive(&self) -> &AtomicU32 {
+        header_word!(self, recorder_alive, AtomicU32)
+    }
+
+    /// (place, number) of the processes that wait to be told who they are.
+    pub fn introductions(&self) -> Vec<(usize, u32)> {
+        let asks = |place| {
+            let (number, pid) = self.introduction(place);
+            let number = number.load(Ordering::Acquire);
+            (number != 0 && pid.load(Ordering::Acquire) == 0).then_some((place, number))
+        };
+        (0..p::INTRODUCTIONS).filter_map(asks).collect()
+    }
+
+    /// Tells the process in that place its pid.
+    pub fn answer(&self, place: usize, pid: Option<u32>) {
+        let word = self.introduction(place).1;
+        word.store(pid.unwrap_or(p::PID_UNKNOWN), Ordering::Release);
+        futex(word, libc::FUTEX_WAKE, i32::MAX as u32, None);
+    }
+
+    fn introduction(&self, place: usize) -> (&AtomicU32, &AtomicU32) {
+        assert!(place < p::INTRODUCTIONS);
+        let offset = std::mem::size_of::<ShmHeader>() + place * std::mem::size_of::<Introduction>();
+        let word = |field: usize| {
+            // SAFETY: between the header and the descriptors; aligned; only used as atomics.
+            unsafe { &*(self.map.as_ptr().add(offset + field) as *const AtomicU32) }
+        };
+        let number = std::mem::offset_of!(Introduction, number);
+        (word(number), word(std::mem::offset_of!(Introduction, pid)))
+    }
+
+    /// Which process holds the lock of that number, by the kernel, in this process's pid namespace.
+    pub fn holder(&self, number: u32) -> Option<u32> {
+        // SAFETY: plain data, filled by the call.
+        let lock = unsafe {
+            let mut lock: libc::flock = std::mem::zeroed();
+            lock.l_type = libc::F_WRLCK as libc::c_short;
+            lock.l_start = (p::LOCK_BASE + u64::from(number)) as i64;
+            lock.l_len = 1;
+            if libc::fcntl(self.file.as_raw_fd(), libc::F_GETLK, &mut lock) != 0 {
+                return None;
+            }
+            lock
+        };
+        let held = lock.l_type == libc::F_WRLCK as libc::c_short && lock.l_pid > 0;
+        held.then_some(lock.l_pid as u32)
     }
 
     pub fn state(&self, index: u32) -> &AtomicU32 {
@@ -383,38 +439,6 @@ impl Drop for Pool {
     }
 }
 
-const PREFIX: &str = "flagfinder-";
-const SUFFIX: &str = ".pool";
-
-/// Removes pools whose recorder was killed. Their targets keep what they mapped.
-fn sweep(directory: &Path) {
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| {
-            name.strip_prefix(PREFIX)?
-                .strip_suffix(SUFFIX)?
-                .split('-')
-                .next()?
-                .parse::<u32>()
-                .ok()
-        });
-        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
-fn allocate(file: &File, offset: u64, bytes: u64) -> std::io::Result<()> {
-    // SAFETY: a plain system call on an open file.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset as i64, bytes as i64) } {
-        0 => Ok(()),
-        error => Err(std::io::Error::from_raw_os_error(error)),
-    }
-}
-
 fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>) {
     let time = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs() as i64,
@@ -424,23 +448,4 @@ fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>
     // SAFETY: the word outlives the call; a wrong or early return only means one
     // more look at the pool.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
-}
-
-fn free_bytes(directory: &Path) -> Option<u64> {
-    let path = std::ffi::CString::new(directory.to_str()?).ok()?;
-    // SAFETY: statvfs fills the struct it is given.
-    unsafe {
-        let mut facts: libc::statvfs = std::mem::zeroed();
-        (libc::statvfs(path.as_ptr(), &mut facts) == 0).then_some(facts.f_bavail * facts.f_frsize)
-    }
-}
-
-/// MemAvailable in bytes; unlimited where /proc does not tell.
-fn available_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.map_or(u64::MAX, |kib| kib * 1024)
 }

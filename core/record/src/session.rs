@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! One recording from start to end: the supervisor.
 //!
 //! Inputs: options, the tracer's command. Output: the trace file and how it ended.
@@ -6,22 +7,27 @@
 //! until its process ends.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use flagfinder_trace::{protocol as p, End, EndReason, Note, NoteLevel, ProcessEnd, TraceError};
 
-use crate::drain::{lock, ChunkWriter, Drain, Duty};
+use crate::alive::Alive;
+use crate::chunk_writer::ChunkWriter;
+use crate::drain::{lock, Drain, Duty};
 use crate::error::{RecordError, RecordErrorKind, Result};
+use crate::family::Family;
 use crate::machine;
 use crate::observe::{monotonic_ns, Observer};
 use crate::options::{Outcome, Progress, RecordOptions, TargetExit, Then};
 use crate::pool::{Pool, Room};
+use crate::printed::Printed;
 use crate::signals::Signals;
 use crate::sink::Sink;
 use crate::spinning::{FullChunks, SpinWatch};
-use crate::target::{is_running, Target};
+use crate::target::Target;
 use crate::user::User;
 
 const TICK: Duration = Duration::from_millis(50);
@@ -35,15 +41,20 @@ const LOOK: Duration = Duration::from_millis(250);
 const SAVE_AFTER_NS: u64 = 1_000_000_000;
 /// Tracers that wait for a chunk although none will come are released after this.
 const STARVED: Duration = Duration::from_secs(2);
+/// When a thread spins, children that had ended by then keep so many bytes in the file, the newest.
+const ENDED_BYTES: u64 = 64 << 20;
 /// After the recorder was asked to end, how long the target may take to do so.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Records until the target ends or one of the options says so. `progress` is
+/// Records until the target ends, one of the options says so, or `progress` breaks. That is
 /// called about four times a second from the calling thread.
 ///
 /// Errors: nothing could be started, or the target ended before its tracer began.
 /// A full disk is no error: the outcome says `EndReason::WriteFailed`.
-pub fn record(options: &RecordOptions, progress: &mut dyn FnMut(Progress)) -> Result<Outcome> {
+pub fn record(
+    options: &RecordOptions,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Outcome> {
     let signals = Signals::catch().ok_or_else(|| RecordError {
         kind: RecordErrorKind::Failed,
         what: "A second recording cannot run in this process.".into(),
@@ -54,31 +65,44 @@ pub fn record(options: &RecordOptions, progress: &mut dyn FnMut(Progress)) -> Re
     let user = User::behind_sudo();
     let (pool, pool_notes) = Pool::create(options.level, user.as_ref())?;
     let info = machine::info(options);
-    let sink = Mutex::new(Sink::create(
-        &options.output,
-        &info,
-        options.last,
-        user.as_ref(),
-    )?);
+    let sink = Mutex::new(Sink::create(&options.output, &info, options.last)?);
     for note in options.notes.iter().chain(&pool_notes) {
         lock(&sink).note(note.clone());
     }
     let full = options.stop_when_spinning.map(|_| FullChunks::default());
-    let drain = Drain::new(&pool, &sink, full);
-    let target = Target::start(&options.tracer, pool.path(), user.as_ref())?;
+    let _alive = Alive::start(&pool).map_err(|e| {
+        RecordError::io(
+            "The recorder has no thread.",
+            &e,
+            "Raise the limit (ulimit -u).",
+        )
+    })?;
+    let printed = options.until.as_deref();
+    let printed = printed.map(|text| Printed::new(text, user.as_ref()));
+    let mut printed = printed.transpose().map_err(|e| {
+        RecordError::io(
+            "What the program prints cannot be passed on.",
+            &e,
+            "Raise the limit (ulimit -n, ulimit -u), or record without a text to wait for.",
+        )
+    })?;
+    let outputs = printed.as_mut().and_then(Printed::take_ends);
+    let target = Target::start(&options.tracer, pool.path(), user.as_ref(), outputs)?;
+    let family = Family::of(target.pid());
+    let drain = Drain::new(&pool, &sink, &family, full);
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get().clamp(1, 4));
     let mut session = Session {
         options,
         signals,
         drain: &drain,
         target,
+        printed,
         observer: Observer::default(),
         spin: options.stop_when_spinning.map(SpinWatch::new),
         started: Instant::now(),
         starved: None,
         asked: None,
-        pids: Vec::new(),
-        seen: BTreeSet::new(),
+        ended_before: BTreeSet::new(),
         end: End::default(),
     };
     std::thread::scope(|scope| {
@@ -103,6 +127,8 @@ struct Session<'a> {
     signals: Signals,
     drain: &'a Drain<'a>,
     target: Target,
+    /// What the target prints goes through here, where a text is waited for.
+    printed: Option<Printed>,
     observer: Observer,
     spin: Option<SpinWatch>,
     started: Instant,
@@ -110,17 +136,15 @@ struct Session<'a> {
     starved: Option<Instant>,
     /// Since when a signal has asked for the end.
     asked: Option<Instant>,
-    /// Processes that have chunks in the pool now.
-    pids: Vec<u32>,
-    /// All that ever had.
-    seen: BTreeSet<u32>,
+    /// Children that had ended before anything was killed.
+    ended_before: BTreeSet<u32>,
     end: End,
 }
 
 impl Session<'_> {
     fn supervise(
         &mut self,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> std::result::Result<(), TraceError> {
         let mut looked = Instant::now();
         let mut saver = ChunkWriter::new()?;
@@ -137,33 +161,51 @@ impl Session<'_> {
                 self.end.reason = reason;
                 return Ok(());
             }
-            let running = self.running();
+            let running = self.drain.family.running();
             self.observer.look(&running, false, self.drain.sink);
             if looked.elapsed() < LOOK {
                 continue;
             }
             looked = Instant::now();
-            progress(self.progress());
+            if progress(self.progress()).is_break() {
+                self.end.reason = EndReason::Marked;
+                return Ok(());
+            }
             self.drain
                 .save_slow(&mut saver, monotonic_ns(), SAVE_AFTER_NS);
-            self.collect_dead(&running)?;
+            self.collect_ended()?;
             let looks = self.spin.as_mut().zip(self.drain.full.as_ref());
             let spinning = looks
                 .map(|(spin, full)| spin.look(self.drain.pool, full))
                 .unwrap_or_default();
             if !spinning.is_empty() {
-                self.end.spinning_threads = spinning.iter().map(|(_, tid)| *tid).collect();
+                self.end.spinning_threads = spinning.iter().map(|(_, _, tid)| *tid).collect();
+                self.name_children(spinning.iter().map(|&(pid, _, _)| pid).collect());
                 self.end.reason = EndReason::Spinning;
                 return Ok(());
             }
         }
     }
 
-    /// Counts chunks, notes processes, and lets the pool grow.
+    /// Says which children the recording ended for.
+    fn name_children(&mut self, spinning: BTreeSet<u32>) {
+        for &pid in spinning.iter().filter(|&&pid| pid != self.target.pid()) {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let text = format!(
+                "process {pid} ({}), which the program started, is the one that spins",
+                name.trim_end()
+            );
+            lock(self.drain.sink).note(Note {
+                level: NoteLevel::Warning,
+                text,
+            });
+        }
+    }
+
+    /// Counts chunks and lets the pool grow.
     fn census(&mut self) {
         let pool = self.drain.pool;
         let (mut owned, mut full) = (0, 0);
-        self.pids.clear();
         for index in 0..pool.chunk_count {
             match pool.state(index).load(Ordering::Acquire) {
                 p::CHUNK_FREE => continue,
@@ -171,11 +213,6 @@ impl Session<'_> {
                 _ => full += 1,
             }
             pool.used(index);
-            let pid = pool.chunk(index).pid;
-            if pid != 0 && !self.pids.contains(&pid) {
-                self.pids.push(pid);
-                self.seen.insert(pid);
-            }
         }
         if pool.grow(owned, full) == Room::Starved {
             self.starved.get_or_insert_with(Instant::now);
@@ -194,6 +231,9 @@ impl Session<'_> {
             .is_some_and(|limit| self.started.elapsed() >= limit)
         {
             return Some(EndReason::Limit);
+        }
+        if self.printed.as_ref().is_some_and(Printed::is_seen) {
+            return Some(EndReason::Printed);
         }
         if self.starved.is_some_and(|since| since.elapsed() > STARVED) {
             let text = "more threads than the buffers in shared memory can serve: the recording ends here, the target goes on";
@@ -215,24 +255,16 @@ impl Session<'_> {
     }
 
     fn children_run(&self) -> bool {
-        self.options.follow_children
-            && self
-                .pids
-                .iter()
-                .any(|&pid| pid != self.target.pid() && is_running(pid))
+        self.options.follow_children && self.drain.family.children_run()
     }
 
     /// Takes the half-filled chunks of children that have ended.
-    fn collect_dead(&mut self, running: &[u32]) -> std::result::Result<(), TraceError> {
+    fn collect_ended(&mut self) -> std::result::Result<(), TraceError> {
         let main = self.target.pid();
-        let dead: Vec<u32> = self
-            .pids
-            .iter()
-            .copied()
-            .filter(|pid| *pid != main && !running.contains(pid))
-            .collect();
-        if !dead.is_empty() && !self.drain.is_pending() {
-            self.drain.collect(true, |pid| dead.contains(&pid))?;
+        let ended = self.drain.family.ended();
+        let left = |pid| pid != main && ended.contains(&pid);
+        if self.drain.has_half_filled(left) && !self.drain.is_pending() {
+            self.drain.collect(true, left)?;
         }
         Ok(())
     }
@@ -248,29 +280,25 @@ impl Session<'_> {
         }
     }
 
-    fn running(&self) -> Vec<u32> {
-        let pids = self.pids.iter().copied();
-        pids.filter(|&pid| is_running(pid)).collect()
-    }
-
     /// Ends the target if so asked, and takes the pool away from what goes on: while a busy loop
     /// fills chunks, the workers are never done.
     fn still_the_target(&mut self) {
         // A process takes its time to die; what it last waited for did not last that much longer.
         self.end.ts = monotonic_ns();
+        let main = self.target.pid();
+        let ended = self.drain.family.ended().into_iter();
+        self.ended_before = ended.filter(|&pid| pid != main).collect();
         let stopped_early = self.target.exit().is_none() || self.children_run();
         let failed = self.end.reason == EndReason::WriteFailed;
         if stopped_early && !failed {
-            let running = self.running();
+            let running = self.drain.family.running();
             self.observer.look(&running, true, self.drain.sink);
         }
         if stopped_early && self.options.then == Then::Kill && !failed {
             self.kill();
         }
-        let running = self.running();
-        if !running.is_empty() {
-            self.drain.pool.close();
-        }
+        // Also for processes of which nobody knows.
+        self.drain.pool.close();
     }
 
     /// Collects what is left in the pool, closes the file.
@@ -287,15 +315,10 @@ impl Session<'_> {
     /// After the kill nothing writes to the pool any more.
     fn kill(&mut self) {
         self.target.signal(libc::SIGKILL);
-        for &pid in self.pids.iter().filter(|&&pid| pid != self.target.pid()) {
-            // Only processes that own chunks of this pool get here.
-            // SAFETY: a plain system call.
-            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-        }
+        let family = self.drain.family;
+        family.kill_children();
         let since = Instant::now();
-        while since.elapsed() < GRACE
-            && (self.target.exit().is_none() || self.pids.iter().any(|&pid| is_running(pid)))
-        {
+        while since.elapsed() < GRACE && (self.target.exit().is_none() || family.children_run()) {
             self.target.wait(TICK);
         }
     }
@@ -347,18 +370,36 @@ impl Session<'_> {
         }
     }
 
-    fn close(mut self, last_words: Vec<Note>) -> Result<Outcome> {
+    fn close(mut self, mut last_words: Vec<Note>) -> Result<Outcome> {
+        if let Some(error) = self
+            .printed
+            .take()
+            .and_then(|printed| printed.finish().err())
+        {
+            let text = format!(
+                "what the program prints from here on cannot be passed on: no `cat` ({error})"
+            );
+            last_words.push(Note {
+                level: NoteLevel::Warning,
+                text,
+            });
+        }
         let target = self.target.exit().unwrap_or(TargetExit::Running);
         let main = self.target.pid();
         self.end.processes = vec![process_end(main, target)];
-        for &pid in self.seen.iter().filter(|&&pid| pid != main) {
-            self.end.processes.push(ProcessEnd {
+        let family = self.drain.family;
+        for (pids, running) in [(family.ended(), false), (family.running(), true)] {
+            let children = pids.into_iter().filter(|&pid| pid != main);
+            self.end.processes.extend(children.map(|pid| ProcessEnd {
                 pid,
-                running: is_running(pid),
+                running,
                 ..ProcessEnd::default()
-            });
+            }));
         }
         let mut sink = lock(self.drain.sink);
+        if self.end.reason == EndReason::Spinning {
+            sink.bound_processes(&self.ended_before, ENDED_BYTES);
+        }
         let nothing = sink.threads.is_empty();
         sink.finish(&mut self.end, last_words);
         let notes = std::mem::take(&mut sink.notes);

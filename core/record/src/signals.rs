@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Signals to the recorder while it records.
 //!
 //! Ctrl-C reaches the whole foreground process group, the target included, so the

@@ -1,20 +1,21 @@
+// SPDX-License-Identifier: MIT
 //! The file that all drain workers append to: counts, the flight recorder's limit,
 //! and what happens when the disk is full.
 
-use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::{fchown, FileExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use flagfinder_files::create_private;
 use flagfinder_trace::{
-    container::SectionHeader, EncodedSection, End, Info, Note, SectionKind, SectionMeta,
+    container::SectionHeader, EncodedSection, End, Info, Note, NoteLevel, SectionKind, SectionMeta,
     TraceError, TraceWriter,
 };
 
 use crate::error::Result;
 use crate::options::Last;
-use crate::user::User;
 
 /// Removed sections are reclaimed once they make up so much of the file: copying
 /// the rest then costs less than writing it did.
@@ -25,6 +26,7 @@ const SACRIFICE: usize = 256;
 #[derive(Clone, Copy)]
 struct Kept {
     kind: SectionKind,
+    pid: u32,
     offset: u64,
     bytes: u64,
     live: bool,
@@ -67,17 +69,8 @@ pub struct Sink {
 }
 
 impl Sink {
-    pub fn create(
-        path: &Path,
-        info: &Info,
-        last: Option<Last>,
-        user: Option<&User>,
-    ) -> Result<Sink> {
+    pub fn create(path: &Path, info: &Info, last: Option<Last>) -> Result<Sink> {
         let writer = TraceWriter::create(path, info)?;
-        if let Some(user) = user {
-            // The file is the user's, not root's; failing that it is still readable by root.
-            let _ = fchown(writer.file(), Some(user.uid), Some(user.gid));
-        }
         Ok(Sink {
             path: path.to_path_buf(),
             head_bytes: writer.bytes(),
@@ -117,11 +110,9 @@ impl Sink {
             let offset = self.writer.bytes();
             match self.writer.append(section) {
                 Ok(()) => {
-                    return self.keep(
-                        kind.unwrap_or(SectionKind::Note),
-                        offset,
-                        age(&section.header),
-                    )
+                    let header = &section.header;
+                    let kind = kind.unwrap_or(SectionKind::Note);
+                    return self.keep(kind, header.pid, offset, age(header));
                 }
                 Err(error) => self.failure = Some(error),
             }
@@ -135,9 +126,10 @@ impl Sink {
         }
     }
 
-    fn keep(&mut self, kind: SectionKind, offset: u64, age: u64) {
+    fn keep(&mut self, kind: SectionKind, pid: u32, offset: u64, age: u64) {
         let kept = Kept {
             kind,
+            pid,
             offset,
             bytes: self.writer.bytes() - offset,
             live: true,
@@ -220,19 +212,7 @@ impl Sink {
 
     fn rewrite(&mut self, part: &Path) -> std::io::Result<(TraceWriter<File>, Vec<Kept>)> {
         let old = self.writer.file();
-        let new = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(part)?;
-        let metadata = old.metadata()?;
-        // Root may give the file back to the user behind sudo; others own it anyway.
-        let _ = fchown(
-            &new,
-            Some(std::os::unix::fs::MetadataExt::uid(&metadata)),
-            None,
-        );
+        let new = create_private(part)?;
         let mut buffer = Vec::new();
         let mut copy = |offset: u64, bytes: u64, to: u64| -> std::io::Result<()> {
             buffer.resize(bytes as usize, 0);
@@ -264,7 +244,7 @@ impl Sink {
         }
         let offset = self.writer.bytes();
         match self.writer.section(meta, raw) {
-            Ok(()) => self.keep(meta.kind, offset, meta.ts_open),
+            Ok(()) => self.keep(meta.kind, meta.pid, offset, meta.ts_open),
             Err(error) => self.failure = Some(error),
         }
     }
@@ -275,6 +255,50 @@ impl Sink {
             self.section(&SectionMeta::new(SectionKind::Note), &text);
         }
         self.notes.push(note);
+    }
+
+    /// Of the flow and values of those processes keeps the newest `most` bytes. What describes them
+    /// stays.
+    pub fn bound_processes(&mut self, pids: &BTreeSet<u32>, most: u64) {
+        let runs = |kept: &Kept| matches!(kept.kind, SectionKind::Flow | SectionKind::Values);
+        let theirs = |kept: &Kept| kept.live && runs(kept) && pids.contains(&kept.pid);
+        let mut bytes: u64 = 0;
+        let mut last = BTreeMap::new();
+        for kept in self.sections.iter().filter(|kept| theirs(kept)) {
+            bytes += kept.bytes;
+            let newest = last.entry(kept.pid).or_insert(0);
+            *newest = kept.age.max(*newest);
+        }
+        // Whole processes: a part of one is of no use.
+        let mut by_end: Vec<(u64, u32)> = last.into_iter().map(|(pid, end)| (end, pid)).collect();
+        by_end.sort_unstable();
+        let mut dropped = 0;
+        for (_, pid) in by_end {
+            if bytes <= most {
+                break;
+            }
+            dropped += 1;
+            for (index, kept) in self.sections.iter_mut().enumerate() {
+                if kept.pid == pid && kept.live && runs(kept) {
+                    kept.live = false;
+                    bytes -= kept.bytes;
+                    self.dead_bytes += kept.bytes;
+                    if self.by_age.remove(&(kept.age, index)) {
+                        self.limited_bytes -= kept.bytes;
+                    }
+                }
+            }
+            self.threads.retain(|&(of, _, _)| of != pid);
+        }
+        if dropped > 0 {
+            self.note(Note {
+                level: NoteLevel::Lost,
+                text: format!(
+                    "{dropped} child processes that had ended before are described only: what all of them did fills more than {} MiB",
+                    most >> 20
+                ),
+            });
+        }
     }
 
     /// Closes the trace with late META, `last_words` and END. On a full disk the newest sections
@@ -315,5 +339,43 @@ impl Sink {
         self.sections
             .last()
             .map_or(self.head_bytes, |kept| kept.offset + kept.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_trace::{SectionEncoder, Trace};
+
+    use super::*;
+
+    #[test]
+    fn of_children_that_ended_the_newest_stay() {
+        let path = std::env::temp_dir().join(format!("ff-bound-{}.trace", std::process::id()));
+        let mut sink = Sink::create(&path, &Info::default(), None).expect("a file");
+        let mut encoder = SectionEncoder::new().expect("a compressor");
+        for pid in 1..=4 {
+            let meta = SectionMeta {
+                pid,
+                tid: pid,
+                ts_full: u64::from(pid),
+                image_ts: 1,
+                ..SectionMeta::new(SectionKind::Flow)
+            };
+            let section = encoder.encode(&meta, &[1, 0, 2, 0]).expect("a section");
+            sink.append(&section);
+        }
+        let each = sink.sections[0].bytes;
+        sink.bound_processes(&BTreeSet::from([1, 2, 3]), each);
+        sink.finish(&mut End::default(), Vec::new());
+        let trace = Trace::open(&path).expect("a trace");
+        let _ = std::fs::remove_file(&path);
+        let left: Vec<u32> = trace
+            .processes()
+            .iter()
+            .map(|process| process.pid)
+            .collect();
+        assert_eq!(left, [3, 4]);
+        assert_eq!(sink.threads.len(), 2);
+        assert!(sink.notes[0].text.starts_with("2 child processes"));
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Is a thread of the running target spinning? Looks at the chunks that its threads
 //! are writing, a few times a second.
 //!
@@ -5,8 +6,13 @@
 //! from one small set, and went round that set several times. That says nothing
 //! about whether it should; a long computation in one loop looks the same.
 //!
-//! A thread that mostly sleeps says nothing while others of its process come to ever new code: it may serve a program that
-//! is still starting (a virtual machine's service thread).
+//! A thread that mostly sleeps says nothing while others of its process come to ever new code: it
+//! may serve a program that is still starting (a virtual machine's service thread).
+//!
+//! A worker of a pool spins while there is no work for it. One that is in a loop which it has left
+//! before is taken for such a worker: it does not end the recording while its process comes to ever
+//! new code, since who runs that may still bring it work. Blind spots: the first time that a worker
+//! idles, nothing tells it from one that hangs; work that is done over and over is no new code.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -29,13 +35,24 @@ const LATECOMERS: usize = 8;
 /// Executions of each block, on average, that count as going round.
 const ROUNDS: u64 = 4;
 
+/// A stay counts as idling from this part of the time asked: an idle worker's stays differ in
+/// length.
+const IDLED: u32 = 4;
+/// Looks that a stay takes at least: one look alone may show any part of longer work.
+const LOOKS: u32 = 2;
+/// Loops remembered per thread, the newest; a pool's worker has one or two that it idles in.
+const MOST_LOOPS: usize = 8;
+/// Two looks show the same loop if they have so many hundredths of all their blocks in common.
+const SAME_LOOP: usize = 80;
+
 /// Blocks a second below which a thread mostly sleeps.
 const BUSY: u64 = 100_000;
-/// A process that has come to so many blocks for the first time, within the time asked, is on its way.
+/// A process that has come to so many blocks for the first time, within the time asked, is on its
+/// way.
 const NEW_BLOCKS: u32 = 1000;
 
-/// (pid, tid).
-type ThreadKey = (u32, u32);
+/// A thread of an image: pid, the image's time stamp (it changes with exec), tid.
+type ThreadKey = (u32, u64, u32);
 
 /// Flow that threads filled chunks with, at most one chunk a thread between two looks.
 /// What a busy thread is writing changes hands too fast to be looked at.
@@ -53,7 +70,7 @@ struct Sample {
 impl FullChunks {
     /// A chunk of flow is about to be given back; `data` is all of it.
     pub fn offer(&self, chunk: &Chunk, data: &[u8]) {
-        let key = (chunk.pid, chunk.tid);
+        let key = key_of(chunk);
         if lock(&self.newest).contains_key(&key) {
             return;
         }
@@ -68,12 +85,13 @@ impl FullChunks {
 pub struct SpinWatch {
     wanted: Duration,
     threads: HashMap<ThreadKey, Suspect>,
-    /// By pid.
-    growth: HashMap<u32, Growth>,
+    /// By pid and image.
+    growth: HashMap<(u32, u64), Growth>,
     blocks: Vec<u32>,
 }
 
-/// How many blocks a process had come to, and when; as far back as the time asked. Ids are given in order.
+/// How many blocks a process had come to, and when; as far back as the time asked. Ids are given in
+/// order.
 #[derive(Default)]
 struct Growth(VecDeque<(Instant, u32)>);
 
@@ -101,6 +119,19 @@ struct Suspect {
     latecomers: usize,
     /// Flow bytes executed since then.
     bytes: u64,
+    /// Where it is at present.
+    stay: Stay,
+    /// Loops that it stayed in for long, and left.
+    left: VecDeque<HashSet<u32>>,
+}
+
+/// Looks in a row that showed the same loop, whatever was executed before.
+struct Stay {
+    blocks: HashSet<u32>,
+    since: Instant,
+    newest: Instant,
+    looks: u32,
+    bytes: u64,
 }
 
 impl SpinWatch {
@@ -113,32 +144,36 @@ impl SpinWatch {
         }
     }
 
-    /// Looks once; returns the (pid, tid) of threads that have been spinning for the
-    /// time asked.
+    /// Looks once; returns the threads that have been spinning for the time asked, once they are a
+    /// reason to end.
     pub fn look(&mut self, pool: &Pool, full: &FullChunks) -> Vec<ThreadKey> {
         let mut samples: Vec<_> = std::mem::take(&mut *lock(&full.newest))
             .into_iter()
             .collect();
         samples.extend(pool.span().filter_map(|index| being_written(pool, index)));
+        self.judge(&samples, Instant::now())
+    }
+
+    fn judge(&mut self, samples: &[(ThreadKey, Sample)], now: Instant) -> Vec<ThreadKey> {
         let mut spinning = Vec::new();
-        for (key, sample) in &samples {
+        for (key, sample) in samples {
             // A thread that changes chunks has two of them.
-            if self.add(*key, sample) && !spinning.contains(key) {
+            if self.add(*key, sample, now) && !spinning.contains(key) {
                 spinning.push(*key);
             }
+        }
+        let waits_for_work = |key: &ThreadKey| {
+            let growth = self.growth.get(&(key.0, key.1));
+            self.threads[key].is_back() && growth.is_some_and(Growth::is_on_its_way)
+        };
+        if spinning.iter().all(waits_for_work) {
+            spinning.clear();
         }
         spinning
     }
 
-    fn add(&mut self, key: ThreadKey, sample: &Sample) -> bool {
-        let now = Instant::now();
-        let suspect = self.threads.entry(key).or_insert_with(|| Suspect {
-            position: 0,
-            set: HashSet::new(),
-            since: now,
-            latecomers: 0,
-            bytes: 0,
-        });
+    fn add(&mut self, key: ThreadKey, sample: &Sample, now: Instant) -> bool {
+        let suspect = self.threads.entry(key).or_insert_with(|| Suspect::new(now));
         if sample.position <= suspect.position {
             return false;
         }
@@ -147,7 +182,7 @@ impl SpinWatch {
         // Only what was executed since the last look, as far as it is still here.
         let fresh = ((sample.position - suspect.position) / 2).min(SAMPLE as u64) as usize;
         let fresh = &self.blocks[self.blocks.len().saturating_sub(fresh.max(1))..];
-        let growth = self.growth.entry(key.0).or_default();
+        let growth = self.growth.entry((key.0, key.1)).or_default();
         growth.add(fresh.iter().copied().max().unwrap_or(0), now, self.wanted);
         suspect.add(fresh, sample.position, now, self.wanted)
             && (suspect.is_busy(now) || !growth.is_on_its_way())
@@ -166,26 +201,68 @@ fn being_written(pool: &Pool, index: u32) -> Option<(ThreadKey, Sample)> {
         return None;
     }
     let after = pool.chunk(index);
-    let same = (after.stream, after.ts_open, after.tid) == (chunk.stream, chunk.ts_open, chunk.tid);
+    let same = (after.stream, after.ts_open, key_of(&after))
+        == (chunk.stream, chunk.ts_open, key_of(&chunk));
     if !owned() || !same {
         return None;
     }
     let last = raw.iter().rposition(|&byte| byte != 0)?;
     raw.truncate(last + 2);
     let position = chunk.start_pos + last as u64;
-    Some(((chunk.pid, chunk.tid), Sample { position, raw }))
+    Some((key_of(&chunk), Sample { position, raw }))
+}
+
+fn key_of(chunk: &Chunk) -> ThreadKey {
+    (chunk.pid, chunk.image_ts, chunk.tid)
 }
 
 impl Suspect {
+    fn new(now: Instant) -> Self {
+        Suspect {
+            position: 0,
+            set: HashSet::new(),
+            since: now,
+            latecomers: 0,
+            bytes: 0,
+            stay: Stay::new(HashSet::new(), 0, now),
+            left: VecDeque::new(),
+        }
+    }
+
+    /// Is it in a loop that it has left before?
+    fn is_back(&self) -> bool {
+        self.left.iter().any(|left| self.stay.is_in(left))
+    }
+
+    /// What one look showed.
+    fn see(&mut self, blocks: &HashSet<u32>, bytes: u64, now: Instant, wanted: Duration) {
+        if self.stay.is_in(blocks) {
+            self.stay.blocks.extend(blocks);
+            self.stay.newest = now;
+            self.stay.looks += 1;
+            self.stay.bytes += bytes;
+            return;
+        }
+        let before = std::mem::replace(&mut self.stay, Stay::new(blocks.clone(), bytes, now));
+        if before.is_long(wanted) && !self.left.iter().any(|left| before.is_in(left)) {
+            if self.left.len() == MOST_LOOPS {
+                self.left.pop_front();
+            }
+            self.left.push_back(before.blocks);
+        }
+    }
+
     fn is_busy(&self, now: Instant) -> bool {
         let seconds = (now - self.since).as_secs_f64();
         self.bytes as f64 / 2.0 >= BUSY as f64 * seconds
     }
 
     fn add(&mut self, sample: &[u32], position: u64, now: Instant, wanted: Duration) -> bool {
-        self.bytes += position - self.position;
+        let executed = position - self.position;
+        self.bytes += executed;
         self.position = position;
         let fresh: HashSet<u32> = sample.iter().copied().collect();
+        self.see(&fresh, executed, now, wanted);
         self.latecomers += fresh.difference(&self.set).count();
         if self.latecomers > LATECOMERS.max(self.set.len() / 10) {
             // A set that had held for long was another loop; a young one was only
@@ -208,9 +285,131 @@ impl Suspect {
     }
 }
 
+impl Stay {
+    fn new(blocks: HashSet<u32>, bytes: u64, now: Instant) -> Self {
+        Stay {
+            blocks,
+            since: now,
+            newest: now,
+            looks: 1,
+            bytes,
+        }
+    }
+
+    /// Is it a stay in this loop?
+    fn is_in(&self, blocks: &HashSet<u32>) -> bool {
+        let common = self.blocks.intersection(blocks).count();
+        let all = self.blocks.len() + blocks.len() - common;
+        common * 100 >= all * SAME_LOOP
+    }
+
+    fn is_long(&self, wanted: Duration) -> bool {
+        let rounds = self.bytes / 2 >= ROUNDS * self.blocks.len() as u64;
+        rounds && self.looks >= LOOKS && self.newest - self.since >= wanted / IDLED
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WANTED: Duration = Duration::from_secs(2);
+    const LOOK_MS: u64 = 250;
+    const MAIN: ThreadKey = (1, 0, 1);
+    const WORKER: ThreadKey = (1, 0, 2);
+
+    /// Looks at threads that each go round some blocks (ids from, to) between two looks.
+    struct Looks {
+        watch: SpinWatch,
+        now: Instant,
+        positions: HashMap<ThreadKey, u64>,
+    }
+
+    impl Looks {
+        fn new() -> Looks {
+            Looks {
+                watch: SpinWatch::new(WANTED),
+                now: Instant::now(),
+                positions: HashMap::new(),
+            }
+        }
+
+        /// Who has spun by the end of each of these looks; `at` gives what a thread executes in the
+        /// how-manieth.
+        fn look(
+            &mut self,
+            looks: u32,
+            at: impl Fn(u32) -> Vec<(ThreadKey, std::ops::Range<u16>)>,
+        ) -> Vec<Vec<ThreadKey>> {
+            let mut found = Vec::new();
+            for number in 0..looks {
+                self.now += Duration::from_millis(LOOK_MS);
+                let samples = at(number).into_iter().map(|(key, blocks)| {
+                    // A busy thread, whatever it goes round.
+                    let rounds = (0..50_000 / blocks.len()).flat_map(|_| blocks.clone());
+                    let raw: Vec<u8> = rounds.flat_map(|id| (id + 1).to_le_bytes()).collect();
+                    let position = self.positions.entry(key).or_default();
+                    *position += raw.len() as u64;
+                    let position = *position;
+                    (key, Sample { position, raw })
+                });
+                let samples: Vec<_> = samples.collect();
+                found.push(self.watch.judge(&samples, self.now));
+            }
+            found
+        }
+    }
+
+    /// Ever new code.
+    fn works(number: u32) -> std::ops::Range<u16> {
+        let from = 1000 + 200 * number as u16;
+        from..from + 200
+    }
+
+    const IDLES: std::ops::Range<u16> = 10..15;
+
+    fn none(found: &[Vec<ThreadKey>]) -> bool {
+        found.iter().all(Vec::is_empty)
+    }
+
+    #[test]
+    fn who_spins_for_the_first_time_ends_it() {
+        let mut looks = Looks::new();
+        let found = looks.look(12, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
+        assert!(none(&found[..8]), "not yet for two seconds");
+        assert_eq!(found[11], [WORKER], "though another thread gets on");
+    }
+
+    #[test]
+    fn who_idles_again_ends_it_only_when_nobody_gets_on() {
+        let mut looks = Looks::new();
+        let found = looks.look(4, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
+        assert!(none(&found));
+        let found = looks.look(2, |n| vec![(MAIN, works(n + 4)), (WORKER, works(n + 4))]);
+        assert!(none(&found));
+        let found = looks.look(40, |n| vec![(MAIN, works(n + 6)), (WORKER, IDLES)]);
+        assert!(none(&found), "the worker's pause");
+        let found = looks.look(12, |_| vec![(MAIN, 500..510), (WORKER, IDLES)]);
+        assert_eq!(found[11], [MAIN, WORKER], "both spin");
+    }
+
+    #[test]
+    fn who_is_blocked_does_not_get_on() {
+        let mut looks = Looks::new();
+        looks.look(4, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
+        looks.look(2, |n| vec![(MAIN, works(n + 4)), (WORKER, works(n + 4))]);
+        let found = looks.look(20, |_| vec![(WORKER, IDLES)]);
+        assert_eq!(found[19], [WORKER]);
+    }
+
+    #[test]
+    fn another_loop_than_the_one_it_idled_in_ends_it() {
+        let mut looks = Looks::new();
+        looks.look(4, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
+        looks.look(2, |n| vec![(MAIN, works(n + 4)), (WORKER, works(n + 4))]);
+        let found = looks.look(14, |n| vec![(MAIN, works(n + 6)), (WORKER, 700..712)]);
+        assert_eq!(found[13], [WORKER]);
+    }
 
     #[test]
     fn a_process_that_comes_to_new_code_is_on_its_way() {

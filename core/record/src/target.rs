@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: MIT
 //! The target process: started through the tracer, watched, and its end.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command};
@@ -17,8 +19,14 @@ pub struct Target {
 
 impl Target {
     /// Starts the tracer, which becomes the target: same pid, this terminal, this
-    /// working directory and environment, the recorder's stdin, stdout and stderr.
-    pub fn start(tracer: &TracerCommand, pool: &Path, user: Option<&User>) -> Result<Target> {
+    /// working directory and environment, the recorder's stdin, stdout and stderr, or these
+    /// `outputs`.
+    pub fn start(
+        tracer: &TracerCommand,
+        pool: &Path,
+        user: Option<&User>,
+        outputs: Option<[OwnedFd; 2]>,
+    ) -> Result<Target> {
         let argv: Vec<OsString> = tracer
             .argv
             .iter()
@@ -41,6 +49,9 @@ impl Target {
         };
         let mut command = Command::new(program);
         command.args(arguments);
+        if let Some([out, err]) = outputs {
+            command.stdout(out).stderr(err);
+        }
         if let Some(user) = user.cloned() {
             command
                 .env("HOME", &user.home)
@@ -113,15 +124,4 @@ impl Target {
             libc::close(fd);
         }
     }
-}
-
-/// Does the process run (a zombie does not)?
-pub fn is_running(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
-        return false;
-    };
-    let state = stat
-        .rsplit_once(')')
-        .and_then(|(_, rest)| rest.trim_start().chars().next());
-    !matches!(state, Some('Z' | 'X') | None)
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Whom the target runs as: under sudo, the user who called it.
 
 use std::ffi::{CStr, CString};

@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: MIT
 //! The recorder against a stand-in tracer (`writer.c`): every way a recording ends.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -8,7 +10,7 @@ use std::time::Duration;
 use flagfinder_record::{
     record, Last, Outcome, RecordOptions, TargetExit, Then, TracerCommand, POOL_PLACEHOLDER,
 };
-use flagfinder_trace::{EndReason, Flow, Level, Trace};
+use flagfinder_trace::{EndReason, Flow, Level, NoteLevel, Trace};
 
 /// Recordings catch signals, so a process makes one at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -21,16 +23,20 @@ fn writer() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ff_writer");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let out = folder.join("ff_writer");
+        // One test starts this binary again: it must not take away what others run.
+        let new = folder.join(format!("ff_writer.{}", std::process::id()));
         let status = Command::new("cc")
             .args(["-O2", "-std=gnu11", "-I"])
             .arg(root.join("../../include"))
             .arg(root.join("tests/writer.c"))
             .arg("-o")
-            .arg(&out)
+            .arg(&new)
             .status()
             .expect("a C compiler");
         assert!(status.success());
+        std::fs::rename(new, &out).unwrap();
         out
     })
 }
@@ -57,7 +63,7 @@ fn options(name: &str, mode: &str, count: u64) -> RecordOptions {
 }
 
 fn run(options: &RecordOptions) -> (Outcome, Trace) {
-    let outcome = record(options, &mut |_| {}).unwrap();
+    let outcome = record(options, &mut |_| ControlFlow::Continue(())).unwrap();
     (outcome, Trace::open(&options.output).unwrap())
 }
 
@@ -184,6 +190,7 @@ fn a_full_disk_ends_the_recording_but_not_the_target() {
     // Only from the first report on: the pool's file is there by then.
     let outcome = record(&options, &mut |_| {
         unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limited) };
+        ControlFlow::Continue(())
     });
     unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &unlimited) };
     let outcome = outcome.unwrap();
@@ -246,9 +253,116 @@ fn a_tracer_that_cannot_start_is_an_error_in_four_parts() {
     };
     let error = record(
         &RecordOptions::new(output, command, Level::Flow),
-        &mut |_| {},
+        &mut |_| ControlFlow::Continue(()),
     )
     .unwrap_err();
     assert_eq!(error.exit_code(), 69);
     assert!(error.what.contains("/nonexistent/tracer") && !error.fix.is_empty());
+}
+
+/// The words that run a command in a pid namespace of its own, where signals to everybody reach
+/// nobody else. `None` where that is not allowed.
+fn in_a_pid_namespace() -> Option<Command> {
+    const AS_USER: [&str; 2] = ["--user", "--map-root-user"];
+    for more in [&AS_USER[..0], &AS_USER] {
+        let mut command = Command::new("unshare");
+        command
+            .args(more)
+            .args(["--pid", "--fork", "--mount-proc", "--"]);
+        let words = command.get_args().collect::<Vec<_>>();
+        let works = Command::new("unshare").args(words).arg("true").output();
+        if works.is_ok_and(|done| done.status.success()) {
+            return Some(command);
+        }
+    }
+    None
+}
+
+#[test]
+fn a_pid_in_the_pool_ends_no_stranger() {
+    const INSIDE: &str = "FF_INSIDE_PID_NAMESPACE";
+    let inside = std::env::var_os(INSIDE).is_some();
+    if let (false, Some(mut command)) = (inside, in_a_pid_namespace()) {
+        command
+            .arg(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "a_pid_in_the_pool_ends_no_stranger",
+                "--nocapture",
+            ])
+            .env(INSIDE, "1");
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        return;
+    }
+    let _alone = alone();
+    let mut stranger = Command::new("sleep").arg("60").spawn().unwrap();
+    // Outside of a namespace "everybody" would be the tester's own session.
+    let mode = if inside { "claim-all" } else { "claim" };
+    let mut options = options("claims.trace", mode, u64::from(stranger.id()));
+    options.follow_children = true;
+    options.stop_after = Some(Duration::from_millis(500));
+    options.then = Then::Kill;
+    let (outcome, trace) = run(&options);
+    let ended = stranger.try_wait().unwrap();
+    let _ = stranger.kill();
+    let _ = stranger.wait();
+    assert_eq!(ended, None, "the stranger was ended");
+    assert_eq!(outcome.target, TargetExit::Signaled(libc::SIGKILL));
+    let pids: Vec<u32> = trace
+        .end()
+        .unwrap()
+        .processes
+        .iter()
+        .map(|p| p.pid)
+        .collect();
+    assert_eq!(pids, [outcome.pid], "only what the kernel vouches for");
+}
+
+#[test]
+fn a_child_is_known_by_the_kernel_and_ended_with_its_parent() {
+    let _alone = alone();
+    let mut options = options("family.trace", "family", 0);
+    options.follow_children = true;
+    options.stop_after = Some(Duration::from_millis(800));
+    options.then = Then::Kill;
+    let (outcome, trace) = run(&options);
+    let ends = &trace.end().unwrap().processes;
+    assert_eq!(ends.len(), 2, "{ends:?}");
+    assert_eq!(ends[0].pid, outcome.pid);
+    assert!(!ends[1].running, "{ends:?}");
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", ends[1].pid)).unwrap_or_default();
+    assert!(
+        stat.is_empty() || stat.contains(") Z"),
+        "the child runs: {stat}"
+    );
+    let mut recorded: Vec<u32> = trace
+        .processes()
+        .iter()
+        .map(|process| process.pid)
+        .collect();
+    recorded.sort_unstable();
+    let mut known = [ends[0].pid, ends[1].pid];
+    known.sort_unstable();
+    assert_eq!(recorded, known);
+}
+
+#[test]
+fn a_child_that_spins_ends_the_recording_and_is_named() {
+    let _alone = alone();
+    let mut options = options("child.trace", "child", 0);
+    options.follow_children = true;
+    options.stop_when_spinning = Some(Duration::from_secs(1));
+    options.then = Then::Kill;
+    let (outcome, trace) = run(&options);
+    assert_eq!(outcome.end.reason, EndReason::Spinning);
+    let child = trace.end().unwrap().processes[1].pid;
+    assert_eq!(outcome.end.spinning_threads, [child]);
+    let has = |level, text: &str| {
+        let mut notes = outcome.notes.iter();
+        notes.any(|note| note.level == level && note.text.contains(text))
+    };
+    let named = format!("process {child} (ff_writer)");
+    assert!(has(NoteLevel::Warning, &named), "{:?}", outcome.notes);
+    assert!(has(NoteLevel::Lost, "left"), "{:?}", outcome.notes);
 }

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* A stand-in for a tracer: speaks include/ff_protocol.h as one thread of one
  * process. usage: writer POOL MODE COUNT */
 #include "ff_protocol.h"
@@ -64,6 +65,32 @@ static void open_chunk(struct stream *s) {
     }
 }
 
+static void put(struct stream *s, const void *bytes, size_t size);
+
+/* Says who we are, as the header tells: the pid that the recorder answers with. */
+static uint32_t introduce(int fd) {
+    struct ff_introduction *table = (struct ff_introduction *)(pool + 1);
+    uint32_t number = atomic_fetch_add((_Atomic uint32_t *)&pool->introduced, 1) + 1;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(FF_LOCK_BASE + number), .l_len = 1};
+    if (fcntl(fd, F_SETLK, &lock) != 0)
+        exit(5);
+    struct ff_introduction *place = &table[number % FF_INTRODUCTIONS];
+    atomic_store((_Atomic uint32_t *)&place->number, number);
+    wake(&pool->full_doorbell);
+    while (atomic_load((_Atomic uint32_t *)&place->pid) == 0)
+        usleep(1000);
+    return place->pid;
+}
+
+/* A chunk of flow that says it is of that process, and is never given back. */
+static void claim_for(uint32_t pid) {
+    struct stream flow = {.kind = FF_STREAM_FLOW};
+    uint16_t id = 1;
+    put(&flow, &id, 2);
+    flow.chunk->pid = pid;
+    flow.chunk->tid = pid;
+}
+
 static void close_chunk(struct stream *s) {
     unsigned char *start = s->end - pool->chunk_bytes;
     s->chunk->used = (uint32_t)(s->at - start);
@@ -104,14 +131,31 @@ int main(int argc, char **argv) {
         return 4;
     struct stream meta = {.kind = FF_STREAM_META}, flow = {.kind = FF_STREAM_FLOW};
     struct ff_process process = {now(), (uint32_t)getpid(), (uint32_t)getppid(), 0, 0};
+    int is_child = 0;
+    if ((!strcmp(mode, "family") || !strcmp(mode, "child")) && (is_child = fork() == 0)) {
+        if (introduce(fd) != (uint32_t)getpid())
+            return 6;
+        process.pid = (uint32_t)getpid();
+    }
     record(&meta, FF_META_PROCESS, &process, sizeof process);
+    if (!strcmp(mode, "child") && !is_child)
+        pause();
+    if (is_child)
+        record(&meta, FF_META_NOTE, "left", 4);
+    if (!strncmp(mode, "claim", 5))
+        claim_for((uint32_t)count);
+    if (!strcmp(mode, "claim-all")) {
+        claim_for(1);
+        claim_for(UINT32_MAX);
+    }
     for (uint32_t id = 1; id <= 8; id++) {
         struct { struct ff_block block; unsigned char code[1]; } block = {{id, 0, 0x1000 + id, 1, 1, 0}, {0x90}};
         record(&meta, FF_META_BLOCK, &block, sizeof(struct ff_block) + 1);
     }
     struct ff_thread_start start = {(uint32_t)getpid(), 0, now(), 0, 0, 0x1001};
     record(&flow, FF_EVENT_THREAD_START, &start, sizeof start);
-    int forever = !strcmp(mode, "spin"), slow = !strcmp(mode, "slow");
+    int forever = !strcmp(mode, "spin"), slow = !strcmp(mode, "slow") || !strcmp(mode, "family");
+    slow = slow || !strcmp(mode, "child") || !strncmp(mode, "claim", 5);
     for (long i = 0; forever || slow || i < count; i++) {
         uint16_t id = (uint16_t)(1 + i % 3);
         if (!strcmp(mode, "flood"))

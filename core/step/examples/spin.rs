@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: MIT
 //! `spin PID TID [STEPS]`: steps the thread and prints the report on it as JSON.
 
+use flagfinder_analysis::seen;
 use flagfinder_code::{Names, NamesInput};
-use flagfinder_flags::{find_in_window, seen, ThreadName};
+use flagfinder_flags::{find_in_window, ThreadName};
 use flagfinder_step::{step_thread, Limits};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

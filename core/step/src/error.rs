@@ -1,5 +1,7 @@
+// SPDX-License-Identifier: MIT
 //! Why a thread cannot be stepped.
 
+use flagfinder_privileges::{how_to_get, Capability};
 use thiserror::Error;
 
 const STILL_WORKS: &str = "The process goes on undisturbed.";
@@ -17,7 +19,11 @@ pub struct StepError {
 }
 
 impl StepError {
-    pub fn new(what: impl Into<String>, found: impl Into<String>, fix: &str) -> StepError {
+    pub fn new(
+        what: impl Into<String>,
+        found: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> StepError {
         StepError {
             what: what.into(),
             found: found.into(),
@@ -30,12 +36,12 @@ impl StepError {
     pub fn system(what: impl Into<String>, error: &std::io::Error) -> StepError {
         let errno = error.raw_os_error();
         let fix = match errno {
-            Some(libc::EPERM | libc::EACCES) => {
-                "Run as root, or with CAP_SYS_PTRACE (sudo setcap does not reach Python: use sudo); as the process's own user when \
-                 /proc/sys/kernel/yama/ptrace_scope is 0 or absent; end any debugger on it."
-            }
-            Some(libc::ESRCH) => "Check the thread id: the thread may have ended.",
-            _ => "Try again; if it persists, record the program from its start.",
+            Some(libc::EPERM | libc::EACCES) => format!(
+                "End any debugger on it. For a process of your own, sudo sysctl kernel.yama.ptrace_scope=0 is enough. {}",
+                how_to_get(&[Capability::SysPtrace])
+            ),
+            Some(libc::ESRCH) => "Check the thread id: the thread may have ended.".into(),
+            _ => "Try again; if it persists, record the program from its start.".into(),
         };
         StepError {
             errno,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Work in a process of its own, which the death of this one does not interrupt midway.
 //!
 //! `kill -9` of the command must not kill the program it looks at, so the process that traces
@@ -139,7 +140,15 @@ impl Helper {
                 format!("It ended with status {status:#x}; its message is above.")
             },
             fix: "Try again; please report it if it happens again.".into(),
-            still_works: "The thread was let go.".into(),
+            // The kernel lets a thread go with the tracer that ends.
+            still_works: if ended == self.pid {
+                "The thread was let go.".into()
+            } else {
+                format!(
+                    "Helper {} was told to let the thread go, which it does once the call that the thread is in returns.",
+                    self.pid
+                )
+            },
             errno: None,
         })
     }
@@ -199,4 +208,43 @@ fn retitle(title: &str) {
     arguments.fill(0);
     let most = title.len().min(arguments.len() - 1);
     arguments[..most].copy_from_slice(&title.as_bytes()[..most]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(patience: u64, work: impl FnOnce() -> Vec<u8>) -> StepError {
+        let helper = Helper::start("helper of a test", work).unwrap();
+        helper.result(Duration::from_secs(patience)).unwrap_err()
+    }
+
+    #[test]
+    fn a_helper_that_goes_on_has_not_let_go() {
+        // By then it handles the signal that asks it to let go.
+        let stuck = refusal(2, || {
+            let end = Instant::now() + Duration::from_secs(12);
+            while Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Vec::new()
+        });
+        assert!(
+            !stuck.still_works.contains("was let go"),
+            "{}",
+            stuck.still_works
+        );
+        assert!(
+            stuck.still_works.contains("told to let"),
+            "{}",
+            stuck.still_works
+        );
+    }
+
+    #[test]
+    fn a_helper_that_ended_has_let_go() {
+        // SAFETY: ends the helper without a result.
+        let ended = refusal(30, || unsafe { libc::_exit(3) });
+        assert_eq!(ended.still_works, "The thread was let go.");
+    }
 }

@@ -1,4 +1,5 @@
-//! Single-stepping one thread of a live process into a [`Window`](flagfinder_flags::Window).
+// SPDX-License-Identifier: MIT
+//! Single-stepping one thread of a live process into a [`Window`](flagfinder_machine::Window).
 //!
 //! In: a process and a thread id. Out: what the thread executed, instruction by
 //! instruction. Only that thread stops; asynchronous signals wait until it is let go.
@@ -6,6 +7,7 @@
 //! nothing; loaded values are read just before the instruction and may race; a restartable
 //! sequence (rseq) never gets through while it is stepped.
 
+mod builder;
 mod error;
 mod helper;
 mod pin;
@@ -16,8 +18,11 @@ mod restart;
 mod stat;
 mod stepper;
 
+pub use builder::{ReadMemory, WindowBuilder};
 pub use error::StepError;
 pub use helper::Helper;
-pub use pin::places;
+pub use pin::{places, Pin};
+pub use ptrace::Tracee;
+pub use restart::{before_call, is_pending};
 pub use stat::stat_field;
 pub use stepper::{step_thread, Ended, Limits, Stepped};

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! The stepped thread and its tracer on one processor.
 //!
-//! A step is two changes of turn between them. On one processor that costs a change of context, on two it costs
-//! waking the other each time, which takes four times as long in a virtual machine. The scheduler moves whom it wakes
-//! to an idle processor, so the thread is kept from moving while it is stepped. Its affinity is given back when it is let
-//! go, and for each call that would show it, change it or pass it on.
+//! A step is two changes of turn between them. On one processor that costs a change of context, on
+//! two it costs waking the other each time, which takes four times as long in a virtual machine.
+//! The scheduler moves whom it wakes to an idle processor, so the thread is kept from moving while
+//! it is stepped. Its affinity is given back when it is let go, and for each call that would show
+//! it, change it or pass it on.
 
 use std::mem::size_of_val;
 
@@ -65,8 +67,8 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// Brings this process and the thread to the processor; `None`, and the thread is left alone, where one of them
-    /// may not go there.
+    /// Brings this process and the thread to the processor; `None`, and the thread is left alone,
+    /// where one of them may not go there.
     pub fn to(processor: usize, tid: i32) -> Option<Pin> {
         let here = Processors::only(processor);
         if !here.give(0) {
@@ -83,8 +85,8 @@ impl Drop for Pin {
         if Processors::of(self.tid) != Some(self.here) {
             return;
         }
-        // The kernel remembers what was asked for beside what the cpuset leaves of it. To ask for all leaves a
-        // thread that never asked as it was.
+        // The kernel remembers what was asked for beside what the cpuset leaves of it. To ask for
+        // all leaves a thread that never asked as it was.
         let all = Processors::ALL.give(self.tid) && Processors::of(self.tid) == Some(self.own);
         if !all {
             self.own.give(self.tid);
@@ -92,21 +94,8 @@ impl Drop for Pin {
     }
 }
 
-/// Shows the affinity, changes it, or passes it on to a new thread or process.
-pub fn is_seen_by(number: u64) -> bool {
-    matches!(
-        number as i64,
-        libc::SYS_sched_setaffinity
-            | libc::SYS_sched_getaffinity
-            | libc::SYS_clone
-            | libc::SYS_clone3
-            | libc::SYS_fork
-            | libc::SYS_vfork
-    )
-}
-
-/// A processor for each of the threads, which are stepped at the same time: the one it ran on last, or one that
-/// fewer of them have. `None` for a thread that is gone.
+/// A processor for each of the threads, which are stepped at the same time: the one it ran on last,
+/// or one that fewer of them have. `None` for a thread that is gone.
 pub fn places(tids: &[u32]) -> Vec<Option<usize>> {
     let mut taken = [0u32; WORDS * 64];
     let mut place = |tid: &u32| {

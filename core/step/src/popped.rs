@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! Instructions that take the flags from the stack: `popf` and `iret`.
 //!
-//! They must not be stepped. The kernel remembers that it was the tracer who set the trap flag, but forgets it
-//! with the request to step an instruction that may set that flag itself (`enable_single_step` in
-//! arch/x86/kernel/step.c says so), and never learns it again. The flag then stays set when the tracer lets go, and the
-//! program dies of SIGTRAP. Go preempts goroutines with such code. So it is carried out here.
+//! They must not be stepped. The kernel remembers that it was the tracer who set the trap flag, but
+//! forgets it with the request to step an instruction that may set that flag itself
+//! (`enable_single_step` in arch/x86/kernel/step.c says so), and never learns it again. The flag
+//! then stays set when the tracer lets go, and the program dies of SIGTRAP. Go preempts goroutines
+//! with such code. So it is carried out here.
 
 use iced_x86::{Instruction, Mnemonic};
 
@@ -24,8 +26,8 @@ pub fn takes_flags(instruction: &Instruction) -> bool {
     )
 }
 
-/// Does what the instruction would; the registers after it. `None`, and nothing is done, where only the processor
-/// can do it: other segments, half-size forms, flags that no tracer may set.
+/// Does what the instruction would; the registers after it. `None`, and nothing is done, where only
+/// the processor can do it: other segments, half-size forms, flags that no tracer may set.
 pub fn carry_out(
     tracee: &Tracee,
     before: &libc::user_regs_struct,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! One seized thread: stopping, stepping, and letting go so that it notices nothing.
 //!
 //! A tracer that dies while it steps leaves the trap flag set in its tracee, which the next
@@ -79,6 +80,16 @@ impl Tracee {
     /// # Errors
     /// When the system refuses, or the thread does not stop within `patience`.
     pub fn seize(tid: i32, patience: Duration) -> Result<Tracee> {
+        let mut tracee = Tracee::stop(tid, patience)?;
+        tracee.hold_signals();
+        Ok(tracee)
+    }
+
+    /// Seizes and stops the thread and changes nothing: should we be killed now, it runs on.
+    ///
+    /// # Errors
+    /// As [`Self::seize`].
+    pub fn stop(tid: i32, patience: Duration) -> Result<Tracee> {
         let options = libc::PTRACE_O_TRACEEXEC as usize;
         request(libc::PTRACE_SEIZE, tid, 0, options)
             .map_err(|e| StepError::system(format!("Thread {tid} cannot be traced."), &e))?;
@@ -100,7 +111,6 @@ impl Tracee {
             return Err(StepError::not_64_bit(tid));
         }
         restart::undo_interruption(&tracee)?;
-        tracee.hold_signals();
         Ok(tracee)
     }
 
@@ -183,7 +193,8 @@ impl Tracee {
         self.signal != 0
     }
 
-    /// Lets one instruction run, or delivers the signal that it stopped for. `pushes_flags`: it is a `pushf`.
+    /// Lets one instruction run, or delivers the signal that it stopped for. `pushes_flags`: it is
+    /// a `pushf`.
     pub fn step(&mut self, pushes_flags: bool) -> Result<()> {
         let signal = self.signal as usize;
         request(libc::PTRACE_SINGLESTEP, self.tid, 0, signal).map_err(|e| {
@@ -286,6 +297,16 @@ impl Tracee {
         let at = &raw mut registers as usize;
         request(libc::PTRACE_GETREGS, self.tid, 0, at)
             .map_err(|e| StepError::system(format!("Registers of {}.", self.tid), &e))?;
+        Ok(registers)
+    }
+
+    /// The registers with a call that we interrupted not yet begun, as the kernel will begin it
+    /// again.
+    pub fn registers_before_call(&self) -> Result<libc::user_regs_struct> {
+        let registers = self.registers()?;
+        if restart::is_pending(&registers) {
+            return Ok(restart::before_call(&registers));
+        }
         Ok(registers)
     }
 

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: MIT
 //! The kernel's register structure in x86 numbering.
 
-use flagfinder_flags::value::{Machine, Value, DF, STATUS};
+use flagfinder_machine::value::{Machine, Value, DF, STATUS};
 
 /// rax rcx rdx rbx rsp rbp rsi rdi r8..r15.
 pub fn general(r: &libc::user_regs_struct) -> [u64; 16] {

@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: MIT
 //! System calls that our interrupt cut short must go on as if nothing had happened.
 //!
 //! The kernel restarts most of them by itself. A few answer EINTR to any interruption (see
 //! "Interruption of system calls and library functions by stop signals" in signal(7)): those
 //! are put back to their `syscall` instruction. A timeout then counts from the start again.
+
+use flagfinder_linux::tracing::{answers_eintr, is_restart};
 
 use crate::error::Result;
 use crate::ptrace::Tracee;
@@ -11,8 +14,7 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Stopped in a call that the kernel will run again: rip stands behind it.
 pub fn is_pending(registers: &libc::user_regs_struct) -> bool {
-    const RESTART: std::ops::RangeInclusive<i64> = -516..=-512;
-    registers.orig_rax != u64::MAX && RESTART.contains(&(registers.rax as i64))
+    registers.orig_rax != u64::MAX && is_restart(registers.rax as i64)
 }
 
 /// The registers as they were before such a call.
@@ -23,25 +25,12 @@ pub fn before_call(registers: &libc::user_regs_struct) -> libc::user_regs_struct
     before
 }
 
-fn answers_eintr(number: u64) -> bool {
-    matches!(
-        number as i64,
-        libc::SYS_epoll_wait
-            | libc::SYS_epoll_pwait
-            | libc::SYS_epoll_pwait2
-            | libc::SYS_semop
-            | libc::SYS_semtimedop
-            | libc::SYS_rt_sigtimedwait
-            | libc::SYS_io_getevents
-    )
-}
-
 /// Call at an interrupt stop.
 pub fn undo_interruption(tracee: &Tracee) -> Result<()> {
     let registers = tracee.registers()?;
     let interrupted = registers.orig_rax != u64::MAX
         && registers.rax as i64 == -i64::from(libc::EINTR)
-        && answers_eintr(registers.orig_rax);
+        && answers_eintr(registers.orig_rax as u32);
     if !interrupted || has_signal(tracee.tid) {
         return Ok(());
     }
@@ -80,36 +69,4 @@ fn has_signal(tid: i32) -> bool {
 pub fn is_trap_pending(tid: i32) -> bool {
     let pending = signals(tid, &["SigPnd:"]);
     pending.is_some_and(|set| set >> (libc::SIGTRAP - 1) & 1 == 1)
-}
-
-/// Reads, changes or passes on the signal mask, or sends a signal to the caller: the thread
-/// needs its own mask for it.
-pub fn needs_own_mask(number: u64) -> bool {
-    matches!(
-        number as i64,
-        libc::SYS_rt_sigprocmask
-            | libc::SYS_rt_sigreturn
-            | libc::SYS_rt_sigsuspend
-            | libc::SYS_rt_sigtimedwait
-            | libc::SYS_rt_sigpending
-            | libc::SYS_pselect6
-            | libc::SYS_ppoll
-            | libc::SYS_epoll_pwait
-            | libc::SYS_epoll_pwait2
-            | libc::SYS_io_uring_enter
-            | libc::SYS_pause
-            | libc::SYS_kill
-            | libc::SYS_tkill
-            | libc::SYS_tgkill
-            | libc::SYS_rt_sigqueueinfo
-            | libc::SYS_rt_tgsigqueueinfo
-            | libc::SYS_clone
-            | libc::SYS_clone3
-            | libc::SYS_fork
-            | libc::SYS_vfork
-            | libc::SYS_execve
-            | libc::SYS_execveat
-            | libc::SYS_exit
-            | libc::SYS_exit_group
-    )
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Numbers of /proc/PID/stat.
 
 /// One of them, counted from 1 as proc(5) does. The name, which may hold anything, is passed over.

@@ -1,20 +1,18 @@
+// SPDX-License-Identifier: MIT
 //! The stepping loop.
 
 use std::time::{Duration, Instant};
 
-use flagfinder_flags::decoded::is_syscall;
-use flagfinder_flags::evaluator::Access;
-use flagfinder_flags::syscalls::outputs;
-use flagfinder_flags::value::{mask, Machine, Value};
-use flagfinder_flags::{Interruption, Syscall, Window, CLOCK_STEPS};
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic};
-use rustc_hash::{FxHashMap, FxHasher};
-use std::hash::Hasher;
+use flagfinder_linux::tracing::{needs_own_affinity, needs_own_mask};
+use flagfinder_machine::decoded::is_syscall;
+use flagfinder_machine::{Interruption, Window};
+use iced_x86::{Instruction, Mnemonic};
 
+use crate::builder::{ReadMemory, WindowBuilder};
 use crate::error::Result;
-use crate::pin::{self, Pin};
+use crate::pin::Pin;
 use crate::ptrace::{Stop, Tracee};
-use crate::{helper, popped, registers, restart};
+use crate::{helper, popped};
 
 /// When to stop stepping.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +23,8 @@ pub struct Limits {
     pub pause: Duration,
     /// Wall time for everything.
     pub time: Duration,
-    /// The same where the thread sleeps most of the time: who looks once a second is seen to look only a few times.
+    /// The same where the thread sleeps most of the time: who looks once a second is seen to look
+    /// only a few times.
     pub time_asleep: Duration,
     /// Longest wait for one system call to return.
     pub syscall: Duration,
@@ -100,10 +99,7 @@ pub fn step_thread(
     let begin = Instant::now();
     let mut tracee = Tracee::seize(tid as i32, Duration::from_millis(500))?;
     let mut stepper = Stepper {
-        window: Window::default(),
-        factory: InstructionInfoFactory::new(),
-        cache: FxHashMap::default(),
-        machine: Machine::default(),
+        builder: WindowBuilder::default(),
         asleep: Duration::ZERO,
         next_question: FIRST_QUESTION,
         answer_takes: Duration::ZERO,
@@ -111,7 +107,7 @@ pub fn step_thread(
     let ended = stepper.run(&mut tracee, limits, begin, &mut enough);
     drop(tracee);
     let time = begin.elapsed();
-    let mut window = stepper.window;
+    let mut window = stepper.builder.window;
     window.duration = time.as_nanos() as u64;
     Ok(Stepped {
         window,
@@ -120,12 +116,14 @@ pub fn step_thread(
     })
 }
 
+impl ReadMemory for Tracee {
+    fn read(&mut self, address: u64, buffer: &mut [u8]) -> usize {
+        Tracee::read(self, address, buffer)
+    }
+}
+
 struct Stepper {
-    window: Window,
-    factory: InstructionInfoFactory,
-    /// By pc: the bytes seen there, and the instruction.
-    cache: FxHashMap<u64, ([u8; 15], Instruction)>,
-    machine: Machine,
+    builder: WindowBuilder,
     /// Time that the thread spent in system calls by its own wish.
     asleep: Duration,
     /// Number of steps at which `enough` is asked again.
@@ -142,11 +140,8 @@ impl Stepper {
         begin: Instant,
         enough: &mut dyn FnMut(&Window) -> bool,
     ) -> Result<Ended> {
-        let mut now = tracee.registers()?;
         // The kernel runs an interrupted call again, within the first step.
-        if restart::is_pending(&now) {
-            now = restart::before_call(&now);
-        }
+        let mut now = tracee.registers_before_call()?;
         let mut processor = limits.processor;
         let mut pin = None;
         loop {
@@ -159,16 +154,16 @@ impl Stepper {
             let held = spent.saturating_sub(self.asleep);
             let time = limits.time_for(self.asleep, spent);
             let over = spent > time || held > limits.pause;
-            if over || self.window.len() >= limits.steps || helper::is_abandoned() {
+            if over || self.builder.window.len() >= limits.steps || helper::is_abandoned() {
                 return Ok(Ended::Limit);
             }
-            let here = self.decode(tracee, now.rip);
+            let here = self.builder.decode(tracee, now.rip);
             if let Some((instruction, code)) = here.filter(|(it, _)| popped::takes_flags(it)) {
                 let Some(after) = popped::carry_out(tracee, &now, &instruction)? else {
                     return Ok(Ended::Limit);
                 };
-                self.begin(tracee, &now, code);
-                self.finish(tracee, &now, &after, false);
+                self.builder.begin(tracee, &now, code);
+                self.builder.finish(tracee, &now, &after, false);
                 now = after;
                 continue;
             }
@@ -176,14 +171,14 @@ impl Stepper {
             let delivers = tracee.has_signal();
             let step = here.filter(|_| !delivers);
             if let Some((_, code)) = step {
-                self.begin(tracee, &now, code);
+                self.builder.begin(tracee, &now, code);
             }
             let is = |what: fn(&Instruction) -> bool| step.as_ref().is_some_and(|(it, _)| what(it));
             let in_syscall = is(is_syscall);
-            if delivers || (in_syscall && restart::needs_own_mask(now.rax)) {
+            if delivers || (in_syscall && needs_own_mask(now.rax as u32)) {
                 tracee.release_signals();
             }
-            if in_syscall && pin::is_seen_by(now.rax) {
+            if in_syscall && needs_own_affinity(now.rax as u32) {
                 pin = None;
             }
             tracee.step(is(pushes_flags))?;
@@ -202,9 +197,9 @@ impl Stepper {
                     // The code's own fault, or one that its call let in: deliver it with
                     // the next step.
                     let number = number as u32;
-                    let at = self.window.len();
+                    let at = self.builder.window.len();
                     let interruption = Interruption::Signal { number };
-                    self.window.interruptions.push((at, interruption));
+                    self.builder.window.interruptions.push((at, interruption));
                 }
                 Stop::Gone => return Ok(Ended::Gone),
                 Stop::Exec => return Ok(Ended::Exec),
@@ -216,153 +211,24 @@ impl Stepper {
             }
             let after = tracee.registers()?;
             if step.is_some() && !tracee.has_signal() {
-                self.finish(tracee, &now, &after, in_syscall);
+                self.builder.finish(tracee, &now, &after, in_syscall);
             }
             now = after;
             // Past its time, whoever sleeps is asked after each sleep.
             let overtime = in_syscall && begin.elapsed() > limits.time;
-            // An answer that would come when the budget is spent is of no use: the thread waits for it, too.
+            // An answer that would come when the budget is spent is of no use: the thread waits for
+            // it, too.
             let in_time = held + 2 * self.answer_takes <= limits.pause;
-            if in_time && (overtime || self.window.len() >= self.next_question) {
-                self.next_question = self.next_question.max(self.window.len() * 3 / 2);
+            if in_time && (overtime || self.builder.window.len() >= self.next_question) {
+                self.next_question = self.next_question.max(self.builder.window.len() * 3 / 2);
                 let asked = Instant::now();
-                if enough(&self.window) {
+                if enough(&self.builder.window) {
                     return Ok(Ended::Enough);
                 }
                 self.answer_takes = asked.elapsed();
             }
         }
     }
-
-    /// The instruction at `pc` and its number in the window; `None` when there is no readable code.
-    fn decode(&mut self, tracee: &Tracee, pc: u64) -> Option<(Instruction, u32)> {
-        let mut bytes = [0u8; 15];
-        let got = tracee.read(pc, &mut bytes);
-        if got == 0 {
-            return None;
-        }
-        let known = self.cache.get(&pc).filter(|(old, _)| *old == bytes);
-        let instruction = match known {
-            Some((_, instruction)) => *instruction,
-            None => {
-                let code = &bytes[..got];
-                let instruction = Decoder::with_ip(64, code, pc, DecoderOptions::NONE).decode();
-                self.cache.insert(pc, (bytes, instruction));
-                instruction
-            }
-        };
-        let mut likeness = FxHasher::default();
-        likeness.write(&bytes[..instruction.len().clamp(1, got)]);
-        let code = self
-            .window
-            .intern(&instruction, likeness.finish(), &mut self.factory);
-        Some((instruction, code))
-    }
-
-    /// Opens the step at `before.rip`.
-    fn begin(&mut self, tracee: &Tracee, before: &libc::user_regs_struct, code: u32) {
-        if self.window.len() % CLOCK_STEPS == 0 {
-            self.window.clock.push(monotonic());
-        }
-        self.window.push(code, Value::of(before.rsp));
-        registers::load(&mut self.machine, before);
-        self.window.registers = self.machine.registers;
-        let decoded = self.window.code_at(code);
-        let mut accesses = Vec::with_capacity(2);
-        for memory in decoded.memory.iter().filter(|m| m.read) {
-            let address = memory.address(&self.machine);
-            let bits = u32::from(memory.bytes) * 8;
-            let mut buffer = [0u8; 8];
-            let wanted = usize::from(memory.bytes).min(8);
-            let value = match address {
-                Some(at) if tracee.read(at, &mut buffer[..wanted]) == wanted => Value {
-                    bits: u64::from_le_bytes(buffer),
-                    known: mask(bits),
-                },
-                _ => Value::UNKNOWN,
-            };
-            accesses.push(Access {
-                address,
-                bytes: u32::from(memory.bytes),
-                write: false,
-                value,
-            });
-        }
-        for access in accesses {
-            self.window.push_access(access);
-        }
-    }
-
-    /// Closes the step with what it changed.
-    fn finish(
-        &mut self,
-        tracee: &Tracee,
-        before: &libc::user_regs_struct,
-        after: &libc::user_regs_struct,
-        in_syscall: bool,
-    ) {
-        let step = self.window.len() - 1;
-        let code = self.window.code(step);
-        let written = code.registers_written;
-        let stores: Vec<_> = code.memory.iter().filter(|m| m.write).copied().collect();
-        let now = registers::general(after);
-        for number in (0..16).filter(|n| written >> n & 1 == 1 || (*n == 0 && in_syscall)) {
-            self.window
-                .push_result(number, Value::of(now[number as usize]));
-        }
-        for memory in stores {
-            let address = memory.address(&self.machine);
-            let mut buffer = [0u8; 8];
-            let wanted = usize::from(memory.bytes).min(8);
-            let value = match address {
-                Some(at) if tracee.read(at, &mut buffer[..wanted]) == wanted => Value {
-                    bits: u64::from_le_bytes(buffer),
-                    known: mask(wanted as u32 * 8),
-                },
-                _ => Value::UNKNOWN,
-            };
-            self.window.push_access(Access {
-                address,
-                bytes: u32::from(memory.bytes),
-                write: true,
-                value,
-            });
-        }
-        if in_syscall {
-            self.syscall(step, before, after);
-        }
-    }
-
-    fn syscall(
-        &mut self,
-        step: u32,
-        before: &libc::user_regs_struct,
-        after: &libc::user_regs_struct,
-    ) {
-        let b = before;
-        let args = [b.rdi, b.rsi, b.rdx, b.r10, b.r8, b.r9];
-        let number = b.rax as u32;
-        let result = after.rax as i64;
-        let written = outputs(number, &args, result);
-        self.window.syscalls.push(Syscall {
-            step,
-            number,
-            args,
-            result: Some(result),
-            written,
-        });
-    }
-}
-
-/// CLOCK_MONOTONIC, ns: the same for all helpers.
-fn monotonic() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: fills what it is given.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn pushes_flags(instruction: &Instruction) -> bool {

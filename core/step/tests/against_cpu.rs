@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The evaluator against the CPU: real programs are single-stepped, and every register
 //! and flag the evaluator claims to know is compared after every instruction.
 
@@ -6,9 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use flagfinder_flags::decoded::{is_syscall, Decoded};
-use flagfinder_flags::evaluator::{Evaluator, Recorded};
-use flagfinder_flags::value::{Value, DF, STATUS};
+use flagfinder_machine::decoded::{is_syscall, Decoded};
+use flagfinder_machine::evaluator::{Evaluator, Recorded};
+use flagfinder_machine::value::{Value, DF, STATUS};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
 use rustc_hash::FxHashMap;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Prints the shared structs as the Rust side lays them out, for
 //! `tests/unit/test_protocol.py`: `NAME SIZE`, then `NAME.FIELD OFFSET`.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Looks at a trace from the command line, for work on the engine itself:
 //! `trace info|check FILE`, `trace dump FILE flow|events|values|blocks|modules
 //! [TID] [FROM] [LIMIT]`. The product's command is `flagfinder trace`.

@@ -1,4 +1,7 @@
+// SPDX-License-Identifier: MIT
 //! Blocks, slots and the table that finds a block by its id.
+
+use rustc_hash::FxHashMap;
 
 use crate::protocol as p;
 
@@ -128,6 +131,9 @@ impl Block {
 }
 
 const PAGE: usize = 4096;
+/// Ids count from 1: no program has more blocks than these pages hold. A damaged id must not become
+/// a page.
+const MOST_PAGES: usize = 4096;
 
 /// A process's blocks. Lookup is two array reads; ids may be sparse (lost META).
 #[derive(Debug, Default)]
@@ -135,6 +141,8 @@ pub struct BlockTable {
     blocks: Vec<Block>,
     /// id / PAGE -> page; page[id % PAGE] = index into `blocks` + 1, 0 = none.
     pages: Vec<Option<Box<[u32; PAGE]>>>,
+    /// The same for ids beyond [`MOST_PAGES`].
+    far: FxHashMap<BlockId, u32>,
 }
 
 impl BlockTable {
@@ -143,26 +151,63 @@ impl BlockTable {
         if let Some(known) = self.get(block.id) {
             return *known == block;
         }
-        let page = block.id as usize / PAGE;
+        let id = block.id;
+        self.blocks.push(block);
+        let place = self.blocks.len() as u32;
+        let page = id as usize / PAGE;
+        if page >= MOST_PAGES {
+            self.far.insert(id, place);
+            return true;
+        }
         if self.pages.len() <= page {
             self.pages.resize_with(page + 1, || None);
         }
-        let slot = block.id as usize % PAGE;
-        self.blocks.push(block);
-        self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))[slot] =
-            self.blocks.len() as u32;
+        let slot = id as usize % PAGE;
+        self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))[slot] = place;
         true
     }
 
     #[inline]
     pub fn get(&self, id: BlockId) -> Option<&Block> {
-        let page = self.pages.get(id as usize / PAGE)?.as_ref()?;
-        let index = page[id as usize % PAGE];
+        let index = match self.pages.get(id as usize / PAGE) {
+            Some(page) => page.as_ref()?[id as usize % PAGE],
+            None => *self.far.get(&id)?,
+        };
         self.blocks.get((index as usize).checked_sub(1)?)
     }
 
     /// In the order in which they were first built.
     pub fn all(&self) -> &[Block] {
         &self.blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(id: BlockId) -> Block {
+        Block {
+            id,
+            pc: u64::from(id),
+            module: None,
+            code: Box::default(),
+            instruction_count: 1,
+            slots: Box::default(),
+            slot_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn ids_that_no_program_has_are_found_and_take_no_pages() {
+        let mut table = BlockTable::default();
+        let ids = [1, 5000, 1 << 24, 1 << 30, u32::MAX];
+        for id in ids {
+            assert!(table.insert(block(id)) && table.insert(block(id)));
+        }
+        let pcs = ids.map(|id| table.get(id).map(|block| block.pc));
+        assert_eq!(pcs, ids.map(|id| Some(u64::from(id))));
+        assert!(table.get(2).is_none() && table.get(u32::MAX - 1).is_none());
+        assert_eq!(table.pages.iter().flatten().count(), 2);
     }
 }

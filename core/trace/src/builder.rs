@@ -1,5 +1,6 @@
-//! Traces that no tracer of ours recorded (tests, other tools' traces): a program's execution spelled out block by block,
-//! through the same encoder and reader as a recorded one.
+// SPDX-License-Identifier: MIT
+//! Traces that no tracer of ours recorded (tests, other tools' traces): a program's execution
+//! spelled out block by block, through the same encoder and reader as a recorded one.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,8 @@ const SECTION_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadHandle(usize);
 
-/// Builds a trace in memory. Times are synthetic, one ns a call, except where [`TraceBuilder::now`] tells them.
+/// Builds a trace in memory. Times are synthetic, one ns a call, except where [`TraceBuilder::now`]
+/// tells them.
 pub struct TraceBuilder {
     writer: TraceWriter<Vec<u8>>,
     processes: BTreeMap<u32, ProcessState>,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The invariant checker: what every trace must satisfy, whoever recorded it.
 //!
 //! A trace of a killed target or with counted losses satisfies it; a trace whose
@@ -46,6 +47,8 @@ pub enum Rule {
 pub struct Violation {
     pub rule: Rule,
     pub pid: u32,
+    /// The how-manieth image of the process; 0: not of one process.
+    pub image: u32,
     /// 0: not of one thread.
     pub tid: u32,
     /// Flow position of the first time.
@@ -71,6 +74,7 @@ pub fn check(trace: &Trace) -> Result<Vec<Violation>> {
     }
     let mut lost = Lost::default();
     for process in trace.processes() {
+        report.image = process.image;
         check_blocks(process, &mut report);
         for thread in process.threads() {
             check_stream(thread, &thread.flow_sections, true, &mut report);
@@ -79,6 +83,7 @@ pub fn check(trace: &Trace) -> Result<Vec<Violation>> {
             check_values(thread, &mut lost, &mut report)?;
         }
     }
+    report.image = 0;
     if let Some(end) = trace.end() {
         let damaged = !trace.damage().is_empty();
         if lost.flow_gaps > 0
@@ -110,23 +115,31 @@ struct Lost {
 #[derive(Default)]
 struct Report {
     violations: Vec<Violation>,
-    index: HashMap<(Rule, u32, u32), usize>,
+    /// By rule, process, image, thread.
+    index: HashMap<(Rule, u32, u32, u32), usize>,
+    /// The image that is looked at.
+    image: u32,
 }
 
 impl Report {
     fn add(&mut self, rule: Rule, pid: u32, tid: u32, pos: Option<u64>, text: String) {
         let violations = &mut self.violations;
-        let index = *self.index.entry((rule, pid, tid)).or_insert_with(|| {
-            violations.push(Violation {
-                rule,
-                pid,
-                tid,
-                pos,
-                count: 0,
-                text,
+        let image = self.image;
+        let index = *self
+            .index
+            .entry((rule, pid, image, tid))
+            .or_insert_with(|| {
+                violations.push(Violation {
+                    rule,
+                    pid,
+                    image,
+                    tid,
+                    pos,
+                    count: 0,
+                    text,
+                });
+                violations.len() - 1
             });
-            violations.len() - 1
-        });
         violations[index].count += 1;
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The file: header, sections, checksums. Reader and writer of both headers stand
 //! here together on purpose. The layout is described in docs/trace-format.md.
 
@@ -18,7 +19,7 @@ pub const FILE_MINIMUM_READER: u32 = 2;
 pub const SECTION_MAGIC: u32 = u32::from_le_bytes(*b"FFSC");
 /// A larger section is refused: no tracer makes chunks near this size, and a
 /// damaged length must not become an allocation.
-pub const MAX_RAW_BYTES: u64 = 64 << 20;
+pub const MAX_RAW_BYTES: u64 = 16 << 20;
 /// No recording reaches such a position or number; sums of a few never overflow.
 const MAX_COUNTER: u64 = 1 << 56;
 /// Flag: the chunk was still being written when it was collected.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A trace as text, for eyes: one line per item.
 
 use std::fmt::Write as _;
@@ -46,7 +47,7 @@ pub fn dump(trace: &Trace, options: &DumpOptions, out: &mut dyn Write) -> io::Re
     {
         match options.kind {
             DumpKind::Blocks => {
-                writeln!(out, "process {} {}", process.pid, process.path)?;
+                writeln!(out, "{}", heading(process))?;
                 for block in process.blocks().iter().take(options.limit) {
                     writeln!(out, "{}", block_line(process, block))?;
                 }
@@ -60,8 +61,11 @@ pub fn dump(trace: &Trace, options: &DumpOptions, out: &mut dyn Write) -> io::Re
                 {
                     writeln!(
                         out,
-                        "thread {} of {} \"{}\"",
-                        thread.tid, process.pid, thread.name
+                        "thread {} of {}{} \"{}\"",
+                        thread.tid,
+                        process.pid,
+                        image(process),
+                        in_a_line(&thread.name)
                     )?;
                     match options.kind {
                         DumpKind::Values => dump_values(process, thread, options, out)?,
@@ -74,8 +78,30 @@ pub fn dump(trace: &Trace, options: &DumpOptions, out: &mut dyn Write) -> io::Re
     Ok(())
 }
 
+fn heading(process: &Process) -> String {
+    let path = in_a_line(&process.path);
+    format!("process {}{} {path}", process.pid, image(process))
+}
+
+/// A name as it can stand in a line: programs choose names, also such with line breaks.
+fn in_a_line(name: &str) -> String {
+    let escaped = |c: char| match c.is_control() {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    name.chars().map(escaped).collect()
+}
+
+/// Named only where the process has called exec.
+fn image(process: &Process) -> String {
+    match process.image {
+        1 => String::new(),
+        number => format!(" image {number}"),
+    }
+}
+
 fn dump_modules(process: &Process, limit: usize, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "process {} {}", process.pid, process.path)?;
+    writeln!(out, "{}", heading(process))?;
     for module in process.modules().iter().take(limit) {
         let id: String = module
             .build_id
@@ -92,7 +118,11 @@ fn dump_modules(process: &Process, limit: usize, out: &mut dyn Write) -> io::Res
         writeln!(
             out,
             "module {} {:#x}-{:#x} base {:#x} build-id {id} {}{unloaded}",
-            module.id, module.start, module.end, module.base, module.path
+            module.id,
+            module.start,
+            module.end,
+            module.base,
+            in_a_line(&module.path)
         )?;
     }
     Ok(())
@@ -190,7 +220,8 @@ fn place(process: &Process, id: u32) -> String {
         Some(module) => {
             let name = module.path.rsplit('/').next().unwrap_or_default();
             format!(
-                "block {id} {name}+{:#x}",
+                "block {id} {}+{:#x}",
+                in_a_line(name),
                 block.pc.wrapping_sub(module.base)
             )
         }
@@ -249,5 +280,18 @@ fn event_text(event: &Event) -> String {
             format!("syscall {} {:x?}{known}", enter.number, enter.args)
         }
         other => format!("{other:x?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_begins_no_line() {
+        assert_eq!(
+            in_a_line("a\nthread 1\u{1b}[2J é"),
+            "a\\u000athread 1\\u001b[2J é"
+        );
     }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The trace crate's one error type. It always has four parts, so that whoever
 //! shows it (CLI, Python) need not invent any of them.
 

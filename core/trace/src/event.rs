@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Events in FLOW, decoded. `decode` and `encode` are each other's inverse.
 
 use bytemuck::{bytes_of, Pod};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Walking a thread's flow: block ids and events, in order, one section in memory
 //! at a time.
 //!

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The JSON sections: what was recorded and how it ended.
 
 use std::collections::BTreeMap;
@@ -63,6 +64,10 @@ pub enum EndReason {
     Interrupted,
     /// As much was recorded as was asked for, or as this tracer can follow.
     Limit,
+    /// The program printed the text that was waited for.
+    Printed,
+    /// The user ended it by a mark, from elsewhere.
+    Marked,
     /// The file could not be written any further.
     WriteFailed,
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The trace: its file, the cursors that walk it, and the writer.
 //!
 //! Upstream of everything but the recorder's pool. The in-memory protocol is
@@ -12,10 +13,12 @@ mod dump;
 mod error;
 mod event;
 mod flow;
+mod images;
 mod info;
 mod process;
 pub mod protocol;
 mod replay;
+mod streams;
 mod thread;
 mod times;
 mod trace;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A traced process: its modules, blocks and memory maps, read from META and MAPS.
 
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use crate::block::{Block, BlockId, BlockTable, ModuleId};
 use crate::event::{decode_record, encode_record};
 use crate::protocol as p;
 use crate::thread::Thread;
+use crate::trace::add_fault;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -89,6 +91,10 @@ pub struct MapsSnapshot {
 pub struct Process {
     pub pid: u32,
     pub parent_pid: u32,
+    /// The how-manieth image of the process this is, from 1.
+    pub image: u32,
+    /// The process called exec, so this image did not live to the process's end.
+    pub replaced: bool,
     /// Path of the executable; empty when its record was lost.
     pub path: String,
     /// CLOCK_MONOTONIC ns of its first META chunk.
@@ -103,6 +109,10 @@ impl Process {
     /// In the order in which they started.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
+    }
+    /// File name of the executable; empty when its path was lost.
+    pub fn program(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
     }
     pub fn thread(&self, tid: u32) -> Option<&Thread> {
         self.threads.iter().find(|thread| thread.tid == tid)
@@ -169,15 +179,14 @@ impl MetaReader<'_> {
         while payload.len() >= 2 && payload[..2] != [0, 0] {
             let Some((kind, record, taken)) = decode_record(payload) else {
                 if !partial {
-                    self.faults
-                        .push("a META record runs past its section".into());
+                    add_fault(self.faults, "a META record runs past its section".into());
                 }
                 return;
             };
             let last = payload[taken..].iter().take(8).all(|&byte| byte == 0);
             if let Err(fault) = self.record(kind, record) {
                 if !(partial && last) {
-                    self.faults.push(fault.into());
+                    add_fault(self.faults, fault.into());
                 }
             }
             payload = &payload[taken..];

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The Rust mirror of `include/ff_protocol.h`: what the tracers write into the
 //! shared-memory pool and what its chunks contain.
 //!
@@ -7,9 +8,15 @@
 use bytemuck::{Pod, Zeroable};
 
 pub const SHM_MAGIC: u64 = 0x314d_4853_454c_4646;
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// rax rcx rdx rbx rsp rbp rsi rdi r8..r15, then rip and rflags.
 pub const REG_COUNT: usize = 18;
+
+/// The bits of `ShmHeader::recorder_alive` that the kernel clears when the recorder dies.
+pub const ALIVE: u32 = 0x3fff_ffff;
+pub const LOCK_BASE: u64 = 1 << 40;
+pub const INTRODUCTIONS: usize = 256;
+pub const PID_UNKNOWN: u32 = u32::MAX;
 
 pub const LEVEL_FLOW: u32 = 0;
 pub const LEVEL_VALUES: u32 = 1;
@@ -48,7 +55,8 @@ pub const EVENT_FAULT: u16 = 15;
 
 pub const TRANSFER_SIGRETURN: u32 = 1;
 pub const TRANSFER_OTHER: u32 = 2;
-/// A call was stepped over: `from_pc` is its entry, `to_pc` behind it. Only debuggers do so, no tracer in C.
+/// A call was stepped over: `from_pc` is its entry, `to_pc` behind it. Only debuggers do so, no
+/// tracer in C.
 pub const TRANSFER_CALL_OVER: u32 = 3;
 
 pub const ALLOC_MALLOC: u32 = 1;
@@ -97,9 +105,11 @@ pub struct Layout {
 shared_struct!(ShmHeader = "ff_shm_header", 128 {
     magic: u64, version: u32, chunk_count: u32, chunk_bytes: u32, level: u32,
     descriptor_offset: u64, data_offset: u64, full_doorbell: u32, free_doorbell: u32,
-    recorder_pid: u32, recorder_gone: u32, live_limit: u32, live_count: u32,
-    dropped_flow_bytes: u64, dropped_value_chunks: u64, stop: u32, reserved: [u32; 11],
+    recorder_alive: u32, recorder_gone: u32, live_limit: u32, live_count: u32,
+    dropped_flow_bytes: u64, dropped_value_chunks: u64, stop: u32, introduced: u32, answers: u32,
+    reserved: [u32; 9],
 });
+shared_struct!(Introduction = "ff_introduction", 8 { number: u32, pid: u32 });
 shared_struct!(Chunk = "ff_chunk", 256 {
     state: u32, stream: u32, pid: u32, tid: u32, seq: u64, start_pos: u64, ts_open: u64,
     ts_full: u64, used: u32, regs_valid: u32, regs: [u64; REG_COUNT], image_ts: u64, reserved: [u64; 6],
@@ -150,6 +160,7 @@ pub const SYSCALL_ENTER_SHORT: usize = std::mem::offset_of!(SyscallEnter, regs);
 pub fn layouts() -> Vec<Layout> {
     vec![
         ShmHeader::layout(),
+        Introduction::layout(),
         Chunk::layout(),
         Record::layout(),
         ThreadStart::layout(),

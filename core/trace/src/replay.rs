@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Flow and values of one thread, walked together.
 //!
 //! A VALUES section belongs to the block unit at its `start_pos`; from there each
@@ -97,7 +98,8 @@ impl<'a> ReplayCursor<'a> {
         self.damaged
     }
 
-    /// Once there are no more items: the block that came next, where another section begins with it.
+    /// Once there are no more items: the block that came next, where another section begins with
+    /// it.
     pub fn successor(&self) -> Option<BlockId> {
         self.successor
     }

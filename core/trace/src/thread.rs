@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A traced thread: who started it, its flow, and the stretches of it that have values.
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub struct Thread {
     pub(crate) flow_sections: Vec<Section>,
     pub(crate) values_sections: Vec<Section>,
     pub(crate) ended_open: bool,
+    pub(crate) ended_by_exec: bool,
 }
 
 impl std::fmt::Debug for Thread {
@@ -51,7 +53,8 @@ pub struct ValueSpan {
     pub sections: usize,
     /// Flow position of the block whose values come first.
     pub start_pos: u64,
-    /// Flow position of the first block that is no longer in it; `u64::MAX`: it reaches as far as its values do.
+    /// Flow position of the first block that is no longer in it; `u64::MAX`: it reaches as far as
+    /// its values do.
     pub end_pos: u64,
     /// Raw bytes of slots.
     pub bytes: u64,
@@ -172,7 +175,8 @@ impl Thread {
         ))
     }
 
-    /// The stretches with values, oldest first, none of whose VALUES sections is missing; empty at level flow.
+    /// The stretches with values, oldest first, none of whose VALUES sections is missing; empty at
+    /// level flow.
     pub fn value_spans(&self) -> Vec<ValueSpan> {
         let mut spans: Vec<ValueSpan> = Vec::new();
         let mut expected = None;
@@ -192,8 +196,9 @@ impl Thread {
         spans
     }
 
-    /// The span in pieces that can be replayed one by one. A tracer that ends its chunks together makes a piece of
-    /// each chunk of flow: with a checkpoint where there are values, and else with no slots in it.
+    /// The span in pieces that can be replayed one by one. A tracer that ends its chunks together
+    /// makes a piece of each chunk of flow: with a checkpoint where there are values, and else with
+    /// no slots in it.
     pub fn value_pieces(&self, span: &ValueSpan) -> Vec<ValueSpan> {
         let mut pieces: Vec<ValueSpan> = Vec::new();
         let mut current = None;
@@ -244,8 +249,9 @@ impl Thread {
             .saturating_sub(1)
     }
 
-    /// Where chunks of flow begin, behind the one in which a VALUES section begins at `pos`, and before `until`.
-    /// Chunks end together: had a block in these a slot, another VALUES section would begin there.
+    /// Where chunks of flow begin, behind the one in which a VALUES section begins at `pos`, and
+    /// before `until`. Chunks end together: had a block in these a slot, another VALUES section
+    /// would begin there.
     fn without_slots(&self, pos: u64, until: u64) -> impl DoubleEndedIterator<Item = u64> + '_ {
         let behind = self.flow_section_at(pos) + 1;
         let before = self
@@ -260,8 +266,8 @@ impl Thread {
         })
     }
 
-    /// The span that holds `pos`, cut to begin at its last section start at or before `pos`: evaluating
-    /// from there needs no more than one section of lead. `None`: no values that early.
+    /// The span that holds `pos`, cut to begin at its last section start at or before `pos`:
+    /// evaluating from there needs no more than one section of lead. `None`: no values that early.
     pub fn values_from(&self, pos: u64) -> Option<ValueSpan> {
         let spans = self.value_spans();
         let span = spans.iter().rev().find(|span| span.start_pos <= pos)?;
@@ -278,9 +284,9 @@ impl Thread {
         })
     }
 
-    /// The shortest end of the last stretch with values that holds `bytes` bytes of slots, or `flow` bytes of
-    /// flow (the whole stretch when it is shorter); `None` at level flow. A loop that loads nothing has
-    /// values of a billion blocks in a few bytes.
+    /// The shortest end of the last stretch with values that holds `bytes` bytes of slots, or
+    /// `flow` bytes of flow (the whole stretch when it is shorter); `None` at level flow. A loop
+    /// that loads nothing has values of a billion blocks in a few bytes.
     pub fn value_tail(&self, bytes: u64, flow: u64) -> Option<ValueSpan> {
         let span = self.value_spans().pop()?;
         let far = self.flow_end().saturating_sub(flow);
@@ -295,8 +301,8 @@ impl Thread {
         Some(tail)
     }
 
-    /// The span's beginning: pieces that hold at most `bytes` bytes of slots and begin within `flow` bytes of flow.
-    /// `None`: already the first one holds more.
+    /// The span's beginning: pieces that hold at most `bytes` bytes of slots and begin within
+    /// `flow` bytes of flow. `None`: already the first one holds more.
     pub fn value_head(&self, span: &ValueSpan, bytes: u64, flow: u64) -> Option<ValueSpan> {
         let far = span.start_pos.saturating_add(flow);
         let fits =

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Times of system calls, kept apart from the flow they stand in (codec 2).
 //!
 //! A thread that polls with a system call writes the same two events again and again, but for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Opening a trace: sections are found by their headers and put back into threads
 //! and processes. Sections may stand in any order in the file; `seq` within a
 //! stream and `ts_open` between streams decide.
@@ -18,8 +19,10 @@ use crate::container::{
 use crate::error::{Result, TraceError, TraceErrorKind};
 use crate::event::Event;
 use crate::flow::{DecodedFlow, Flow, GapReason};
+use crate::images::number_images;
 use crate::info::{End, Info, Note, NoteLevel};
 use crate::process::{MapsSnapshot, MetaReader, Process};
+use crate::streams::{latest, split_streams, Stream};
 use crate::thread::{Thread, ThreadStart};
 
 /// A recording, opened for reading.
@@ -82,6 +85,7 @@ impl Trace {
         let file_bytes = storage.bytes();
         let mut opener = Opener {
             storage: Arc::new(storage),
+            room: UNPACKED.saturating_add(file_bytes.saturating_mul(UNPACKED_PER_BYTE)),
             loader: SectionLoader::new(),
             buffer: Vec::new(),
             faults: Vec::new(),
@@ -153,10 +157,17 @@ impl Trace {
     }
 }
 
-type Stream = Vec<Section>;
+/// What opening may unpack to: so much, and so much more for each byte of the file. Real files stay
+/// far below.
+const UNPACKED: u64 = 16 << 20;
+const UNPACKED_PER_BYTE: u64 = 64;
+/// Faults that are told; a hostile file may have one in every few bytes.
+const MOST_FAULTS: usize = 1000;
 
 struct Opener {
     storage: Arc<Storage>,
+    /// Bytes that may still be unpacked.
+    room: u64,
     loader: SectionLoader,
     buffer: Vec<u8>,
     faults: Vec<String>,
@@ -164,13 +175,21 @@ struct Opener {
 }
 
 impl Opener {
+    fn fault(&mut self, text: String) {
+        add_fault(&mut self.faults, text);
+    }
+
     /// Loads a section; damage becomes a fault. Errors: I/O.
     fn load(&mut self, section: &Section) -> Result<bool> {
+        let Some(room) = self.room.checked_sub(section.header.raw_bytes) else {
+            self.fault("sections that unpack to far more than the file holds are left out".into());
+            return Ok(false);
+        };
+        self.room = room;
         match self.loader.load(&self.storage, section, &mut self.buffer) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == TraceErrorKind::BadTrace => {
-                self.faults
-                    .push(format!("{} ({})", error.what(), error.found()));
+                self.fault(format!("{} ({})", error.what(), error.found()));
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -190,9 +209,9 @@ impl Opener {
             if let Ok(true) = self.load(section) {
                 match serde_json::from_slice(&self.buffer) {
                     Ok(value) => values.push(value),
-                    Err(error) => self
-                        .faults
-                        .push(format!("a {kind:?} section is no such JSON: {error}")),
+                    Err(error) => {
+                        self.fault(format!("a {kind:?} section is no such JSON: {error}"));
+                    }
                 }
             }
         }
@@ -226,6 +245,7 @@ impl Opener {
             self.annotate(pid, sections, &mut processes)?;
         }
         processes.sort_by_key(|process| process.start_ts);
+        number_images(&mut processes);
         Ok(processes)
     }
 
@@ -276,9 +296,7 @@ impl Opener {
                 .find(|(_, t)| t.opened().is_some_and(|(ts, _)| ts <= header.ts_open));
             match begun.or_else(|| lives().next()).map(|(index, _)| index) {
                 Some(index) => owners[owner][index].values_sections.extend(stream),
-                None => self
-                    .faults
-                    .push(format!("thread {} has values but no flow", header.tid)),
+                None => self.fault(format!("thread {} has values but no flow", header.tid)),
             }
         }
         for (process, threads) in processes[first..].iter_mut().zip(owners) {
@@ -333,8 +351,11 @@ impl Opener {
             flow_sections,
             values_sections: Vec::new(),
             ended_open: false,
+            ended_by_exec: false,
         };
-        thread.ended_open = !ends_with_exit(&thread);
+        let ending = ending(&thread);
+        thread.ended_open = ending == Ending::Open;
+        thread.ended_by_exec = ending == Ending::Exec;
         let first = thread.flow().next();
         let start = match first {
             Some(Ok(Flow::Event { event, .. })) => event,
@@ -399,7 +420,7 @@ impl Opener {
             let parsed: serde_json::Result<BTreeMap<u32, String>> =
                 serde_json::from_slice(&self.buffer);
             let Ok(named) = parsed else {
-                self.faults.push("a NAMES section is no such JSON".into());
+                self.fault("a NAMES section is no such JSON".into());
                 continue;
             };
             let owner = starts[latest(&times, section.header.ts_open)].1;
@@ -418,66 +439,40 @@ impl Opener {
     }
 }
 
-/// Does the flow end with the thread's exit, or an exec? (Damage: unknown, so yes.)
-fn ends_with_exit(thread: &Thread) -> bool {
+/// What a thread's flow ends with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Exit,
+    Exec,
+    Open,
+}
+
+/// A damaged end tells nothing; it counts as an exit.
+fn ending(thread: &Thread) -> Ending {
     if thread.flow_is_partial() {
-        return false;
+        return Ending::Open;
     }
     let mut last = DecodedFlow::default();
     let index = thread.flow_section_count().saturating_sub(1);
     if thread.flow_decoder().decode(index, &mut last).is_err()
         || last.gap == Some(GapReason::Damaged)
     {
-        return true;
+        return Ending::Exit;
     }
     let ending = last
         .events
         .last()
         .filter(|(before, _, _)| *before == last.blocks.len());
-    matches!(
-        ending,
-        Some((_, _, Event::ThreadExit { .. } | Event::Exec { .. }))
-    )
-}
-
-/// Index of the last start at or before `ts`; the first when there is none.
-fn latest(starts: &[u64], ts: u64) -> usize {
-    starts
-        .partition_point(|&start| start <= ts)
-        .saturating_sub(1)
-}
-
-/// The streams of one kind, per thread and life.
-fn split_streams(group: &[Section], kind: SectionKind) -> Vec<Stream> {
-    let mut threads: BTreeMap<u32, Stream> = BTreeMap::new();
-    for section in group.iter().filter(|s| s.header.kind == kind as u16) {
-        // META is the process's: whichever thread handed a chunk over.
-        let tid = if kind == SectionKind::Meta {
-            0
-        } else {
-            section.header.tid
-        };
-        threads.entry(tid).or_default().push(*section);
+    match ending {
+        Some((_, _, Event::ThreadExit { .. })) => Ending::Exit,
+        Some((_, _, Event::Exec { .. })) => Ending::Exec,
+        _ => Ending::Open,
     }
-    threads.values().flat_map(lives).collect()
 }
 
-/// Splits the sections of one (pid, tid, kind) into lives: a position that does not
-/// grow (for values, a sequence number) begins another one: a tid was reused, or the
-/// process called exec.
-fn lives(stream: &Stream) -> Vec<Stream> {
-    let order = |section: &Section| match section.header.section_kind() {
-        Some(SectionKind::Values) => section.header.seq,
-        _ => section.header.start_pos,
-    };
-    let mut sorted = stream.clone();
-    sorted.sort_by_key(|section| (section.header.ts_open, order(section)));
-    let mut lives: Vec<Stream> = Vec::new();
-    for section in sorted {
-        match lives.last_mut() {
-            Some(life) if order(&life[life.len() - 1]) < order(&section) => life.push(section),
-            _ => lives.push(vec![section]),
-        }
+/// The first of many are enough, and one fault twice in a row says nothing more.
+pub(crate) fn add_fault(faults: &mut Vec<String>, text: String) {
+    if faults.len() < MOST_FAULTS && faults.last() != Some(&text) {
+        faults.push(text);
     }
-    lives
 }

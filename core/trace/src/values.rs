@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! One VALUES section in memory: the checkpoint and the slots behind it.
 
 use crate::container::{Section, SectionLoader, Storage};

@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: MIT
 //! Writing a trace. Sections are encoded apart from the file, so that several
 //! threads can compress while one appends.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytemuck::Zeroable;
+use flagfinder_files::create_private;
 
 use crate::container::{
     checksum, FileHeader, SectionHeader, SectionKind, CODEC_RAW, CODEC_ZSTD, CODEC_ZSTD_TIMES,
@@ -159,19 +161,13 @@ pub struct TraceWriter<W: Write> {
 impl TraceWriter<File> {
     /// Creates (or replaces) the file and writes header and INFO.
     pub fn create(path: &Path, info: &Info) -> Result<Self> {
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .read(true)
-            .write(true)
-            .open(path)
-            .map_err(|e| {
-                TraceError::io(
-                    format!("The trace {} could not be created.", path.display()),
-                    &e,
-                    "Choose another path with -o, or make room on the disk.",
-                )
-            })?;
+        let file = create_private(path).map_err(|e| {
+            TraceError::io(
+                format!("The trace {} could not be created.", path.display()),
+                &e,
+                "Choose another path with -o, or make room on the disk.",
+            )
+        })?;
         Self::new(file, info)
     }
 

@@ -1,5 +1,9 @@
+// SPDX-License-Identifier: MIT
 //! Damaged, cut, foreign and newer files: an error or a reported gap, never a panic.
 
+use bytemuck::Zeroable;
+use flagfinder_trace::container::{checksum, SectionHeader, SectionKind, CODEC_ZSTD};
+use flagfinder_trace::protocol::{Record, FLOW_EVENT, META_BLOCK, META_PROCESS};
 use flagfinder_trace::{
     check, Event, Flow, GapReason, Level, Rule, Slot, SlotKind, Trace, TraceBuilder,
 };
@@ -55,6 +59,57 @@ fn exercise(bytes: Vec<u8>) -> Option<(usize, usize)> {
     }
     check(&trace).unwrap();
     Some((blocks, gaps))
+}
+
+/// A section that is sound, but for what it says.
+fn section(kind: SectionKind, raw: &[u8]) -> Vec<u8> {
+    let packed = zstd::bulk::compress(raw, 1).unwrap();
+    let mut header = SectionHeader::zeroed();
+    header.kind = kind as u16;
+    header.codec = CODEC_ZSTD;
+    header.pid = 10;
+    header.raw_bytes = raw.len() as u64;
+    header.stored_bytes = packed.len() as u64;
+    header.payload_checksum = checksum(&packed);
+    header.seal();
+    [header.as_bytes(), &packed].concat()
+}
+
+#[test]
+fn small_sections_that_unpack_to_much_are_left_out() {
+    let text = " ".repeat(15 << 20);
+    for kind in [SectionKind::Maps, SectionKind::Meta, SectionKind::Note] {
+        let mut bytes = healthy();
+        let more = section(kind, text.as_bytes());
+        assert!(more.len() < 4096);
+        for _ in 0..50 {
+            bytes.extend(&more);
+        }
+        let most = (16 << 20) + 64 * bytes.len();
+        let trace = Trace::from_bytes(bytes).unwrap();
+        let maps = trace.processes().iter().flat_map(|process| process.maps());
+        assert!(maps.map(|maps| maps.text.len()).sum::<usize>() <= most);
+        let told = |fault: &String| fault.contains("far more than the file holds");
+        assert_eq!(trace.faults().iter().filter(|fault| told(fault)).count(), 1);
+        assert!(!trace.is_complete());
+    }
+}
+
+#[test]
+fn a_section_of_nothing_but_faults_is_told_in_few_words() {
+    let empty = |kind| {
+        let record = Record {
+            magic: FLOW_EVENT,
+            kind,
+            bytes: 0,
+        };
+        bytemuck::bytes_of(&record).to_vec()
+    };
+    let raw = [empty(META_BLOCK), empty(META_PROCESS)]
+        .concat()
+        .repeat(100_000);
+    let bytes = [healthy(), section(SectionKind::Meta, &raw)].concat();
+    assert_eq!(Trace::from_bytes(bytes).unwrap().faults().len(), 1000);
 }
 
 #[test]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A synthetic trace through the encoder and back through every cursor.
 
 use flagfinder_trace::{
@@ -150,7 +151,8 @@ fn replay_gives_every_block_its_values() {
     assert_eq!(checkpoints, [500]);
 }
 
-/// A loop that loads nothing has no VALUES sections for many chunks of flow; chunks begin with blocks or events.
+/// A loop that loads nothing has no VALUES sections for many chunks of flow; chunks begin with
+/// blocks or events.
 #[test]
 fn stretches_without_slots_are_pieces_of_their_own() {
     let mut b = TraceBuilder::new(Level::Values).unwrap();

@@ -1,8 +1,11 @@
-//! Which instruction made an access, and what it did: a debug register reports the address *behind* it, and not whether it read.
+// SPDX-License-Identifier: MIT
+//! Which instruction made an access, and what it did: a debug register reports the address *behind*
+//! it, and not whether it read.
 //!
-//! The instruction is found from the start of its function where that is known, else among the byte sequences that end there; in both cases
-//! it must access memory, and its operand's address, as far as its registers still hold it, must be the watched word's.
-//! Blind spot: after `jmp [word]` and `ret` the reported address is the target; such accesses stay unclassified.
+//! The instruction is found from the start of its function where that is known, else among the byte
+//! sequences that end there; in both cases it must access memory, and its operand's address, as far
+//! as its registers still hold it, must be the watched word's. Blind spot: after `jmp [word]` and
+//! `ret` the reported address is the target; such accesses stay unclassified.
 
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
@@ -42,7 +45,8 @@ pub(crate) struct Access {
     pub effect: Effect,
 }
 
-/// Registers as the hit saved them (rax rcx rdx rbx rsp rbp rsi rdi r8..r15), after the instruction.
+/// Registers as the hit saved them (rax rcx rdx rbx rsp rbp rsi rdi r8..r15), after the
+/// instruction.
 pub(crate) type Registers = [u64; REGISTERS];
 
 /// Number of a general register in machine code; `None` for others.
@@ -86,8 +90,8 @@ fn changes(instruction: &Instruction, register: Register) -> bool {
     })
 }
 
-/// Address of a memory operand, from registers as they are after the instruction; `None` when it changed one of them in a way that can't be
-/// undone, or uses fs or gs.
+/// Address of a memory operand, from registers as they are after the instruction; `None` when it
+/// changed one of them in a way that can't be undone, or uses fs or gs.
 pub(crate) fn address_after(
     instruction: &Instruction,
     memory: &UsedMemory,
@@ -150,8 +154,9 @@ fn access_of(
     unproven
 }
 
-/// The instruction that accessed `word` (address, size) and ended at `ip`. `code` reads code bytes (address, count; may give fewer),
-/// `function` is where the function that holds the instruction starts, if known.
+/// The instruction that accessed `word` (address, size) and ended at `ip`. `code` reads code bytes
+/// (address, count; may give fewer), `function` is where the function that holds the instruction
+/// starts, if known.
 pub(crate) fn find(
     ip: u64,
     registers: &Registers,
@@ -193,7 +198,8 @@ pub(crate) fn find(
     unproven
 }
 
-/// An instruction's operand as `ff_watch_site` describes it: displacement, base, index, scale, size; `None` for fs, gs and vector indices.
+/// An instruction's operand as `ff_watch_site` describes it: displacement, base, index, scale,
+/// size; `None` for fs, gs and vector indices.
 pub(crate) fn operand(memory: &UsedMemory) -> Option<(u64, u8, u8, u8, u8)> {
     if matches!(memory.segment(), Register::FS | Register::GS) {
         return None;

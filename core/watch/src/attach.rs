@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Puts the programs in place: a breakpoint for each word on each CPU, a probe for each site.
 
 use std::io;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! One event, and how it is written: a JSON object on a line.
 
 use std::fmt::Write;
@@ -76,8 +77,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Fills in what the write before this access left, if only this access knows; returns whether it did. (An exchange has replaced the
-    /// register whose value it stored.)
+    /// Fills in what the write before this access left, if only this access knows; returns whether
+    /// it did. (An exchange has replaced the register whose value it stored.)
     pub fn tell_before(&mut self, before: &mut Event) -> bool {
         let found = match (self.kind, self.value_from) {
             (EventKind::Write, _) => self.previous,
@@ -93,7 +94,8 @@ impl Event {
         true
     }
 
-    /// One line without its end. Addresses and values are hex strings, as JSON readers lose integers past 2**53.
+    /// One line without its end. Addresses and values are hex strings, as JSON readers lose
+    /// integers past 2**53.
     pub fn to_json(&self) -> String {
         let hex = |number: Option<u64>| number.map_or("null".to_owned(), |n| format!("\"{n:#x}\""));
         let mut line = format!(

@@ -1,7 +1,9 @@
-//! `pool->workers[2].state`: an access path, followed through debug information and the live process's memory.
+// SPDX-License-Identifier: MIT
+//! `pool->workers[2].state`: an access path, followed through debug information and the live
+//! process's memory.
 //!
-//! Grammar: `*`s, a variable, then `.name`, `->name` and `[number]`. `.` and `->` mean the same: pointers on the way are followed,
-//! the last one is not, so that a pointer can be watched itself.
+//! Grammar: `*`s, a variable, then `.name`, `->name` and `[number]`. `.` and `->` mean the same:
+//! pointers on the way are followed, the last one is not, so that a pointer can be watched itself.
 
 use flagfinder_code::{Names, TypeRef};
 

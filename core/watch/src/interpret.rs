@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! From a hit to an event: what the instruction did, and which values it saw and left.
 
 use flagfinder_bpf::clock;
@@ -34,7 +35,8 @@ fn syscall_effect(number: i64) -> Option<EventKind> {
     match number {
         // write pwrite64 writev sendto sendmsg pwritev process_vm_writev
         1 | 18 | 20 | 44 | 46 | 296 | 311 => Some(EventKind::Read),
-        // read pread64 readv recvfrom recvmsg exit (clears the id of the thread) preadv process_vm_readv getrandom
+        // read pread64 readv recvfrom recvmsg exit (clears the id of the thread) preadv
+        // process_vm_readv getrandom
         0 | 17 | 19 | 45 | 47 | 60 | 295 | 310 | 318 => Some(EventKind::Write),
         // futex compares the word before it sleeps
         202 => Some(EventKind::Read),
@@ -138,7 +140,8 @@ impl Interpreter {
         self.kind(hit, access.as_ref()) == EventKind::Read
     }
 
-    /// The event of a hit. `pending`: more hits of its watch wait, so memory now holds a later value.
+    /// The event of a hit. `pending`: more hits of its watch wait, so memory now holds a later
+    /// value.
     pub fn event(
         &mut self,
         hit: &Hit,
@@ -239,7 +242,8 @@ impl Interpreter {
                 word.was_written(hit, event.value);
             }
             EventKind::Read => {
-                // A read shows that the word has changed unseen, even where it doesn't show into what.
+                // A read shows that the word has changed unseen, even where it doesn't show into
+                // what.
                 let unchanged = before.filter(|&value| seen.allows(value));
                 choose(proven.old, (unchanged, ValueSource::Before));
                 event.previous = event.value;

@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: MIT
 //! Watching words of a live process: who reads and writes them, from where, which values.
 //!
-//! In: a pid, what to watch ([`Request`]), who traps the accesses ([`Backend`]). Out: [`Watch`], which hands out [`Event`]s in order of
-//! time. With `perf` the target is never stopped and nothing of ours runs in it; when this process dies, the kernel removes the breakpoints.
-//! Blind spots: values are racy (another thread may write between the access and the trap); other processes that share the
-//! memory are not seen; threads of the target that touch the word through another mapping of it are not either.
+//! In: a pid, what to watch ([`Request`]), who traps the accesses ([`Backend`]). Out: [`Watch`],
+//! which hands out [`Event`]s in order of time. With `perf` the target is never stopped and nothing
+//! of ours runs in it; when this process dies, the kernel removes the breakpoints. Blind spots:
+//! values are racy (another thread may write between the access and the trap); other processes that
+//! share the memory are not seen; threads of the target that touch the word through another mapping
+//! of it are not either.
 
 mod access;
 mod attach;
@@ -20,6 +23,7 @@ mod request;
 mod seen;
 mod session;
 mod site;
+mod sites;
 mod source;
 mod timeline;
 mod until;

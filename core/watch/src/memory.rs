@@ -1,5 +1,6 @@
-//! Memory of the target, read through /proc: nothing stops for it, and debug registers do not see it (the kernel reads
-//! through its own mapping).
+// SPDX-License-Identifier: MIT
+//! Memory of the target, read through /proc: nothing stops for it, and debug registers do not see
+//! it (the kernel reads through its own mapping).
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,6 @@
-//! Names of code and stacks as JSON, each made once: a hot writer makes the same ones a hundred thousand times a second.
+// SPDX-License-Identifier: MIT
+//! Names of code and stacks as JSON, each made once: a hot writer makes the same ones a hundred
+//! thousand times a second.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -34,7 +36,8 @@ pub(crate) struct Naming {
     sites: CallSites,
 }
 
-/// The files' own paths where those lead to the same files: what the process sees goes away with it, and the last events are named after that.
+/// The files' own paths where those lead to the same files: what the process sees goes away with
+/// it, and the last events are named after that.
 fn outlive_process(input: &mut NamesInput) {
     for module in &mut input.modules {
         let inode = |path: &Path| path.metadata().map(|m| (m.dev(), m.ino())).ok();

@@ -1,16 +1,19 @@
+// SPDX-License-Identifier: MIT
 //! The order of accesses by several CPUs, where their traps came in another order.
 //!
-//! A hit's time is taken in the handler, some microseconds after the access. Meanwhile another CPU can read what was written, trap, and have
-//! its time first; or it has read the old value and is late. The values that instructions prove tell:
+//! A hit's time is taken in the handler, some microseconds after the access. Meanwhile another CPU
+//! can read what was written, trap, and have its time first; or it has read the old value and is
+//! late. The values that instructions prove tell:
 //!
 //! ```text
 //! CPU 0   store 1 ............ hit      traps:  load 1, store 1     accesses: store 1, load 1
 //! CPU 1             load 1 . hit
 //! ```
 //!
-//! A CPU handles its hits one by one, so of each other CPU only the next hit can have been made before this one. A hit that goes before another
-//! gets the earlier one's time: the access was not later than that.
-//! Blind spot: accesses whose instructions prove nothing, and writes that none read in between, stay in the order of their traps.
+//! A CPU handles its hits one by one, so of each other CPU only the next hit can have been made
+//! before this one. A hit that goes before another gets the earlier one's time: the access was not
+//! later than that. Blind spot: accesses whose instructions prove nothing, and writes that none
+//! read in between, stay in the order of their traps.
 
 use crate::event::EventKind;
 use crate::interpret::Look;
@@ -20,8 +23,8 @@ use crate::timeline::Queue;
 /// A handler is this late at most, ns. Beyond, an order by values would be chance.
 pub(crate) const RACE: u64 = 1_000_000;
 
-/// Takes those hits out of the queue that were made before `hit`, the next in time; none for most. `before` is the word's value so far, `look` tells
-/// what a hit shows.
+/// Takes those hits out of the queue that were made before `hit`, the next in time; none for most.
+/// `before` is the word's value so far, `look` tells what a hit shows.
 pub(crate) fn made_before(
     hit: &Hit,
     before: Option<u64>,

@@ -1,4 +1,6 @@
-//! The backend `perf`: BPF programs on breakpoints of every CPU and on probes. The target is never stopped.
+// SPDX-License-Identifier: MIT
+//! The backend `perf`: BPF programs on breakpoints of every CPU and on probes. The target is never
+//! stopped.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -46,9 +48,16 @@ impl Perf {
         words: &[Place],
         sites: &[Site],
         reads: bool,
+        most_readers: Option<u32>,
         object: &[u8],
     ) -> Result<Perf> {
-        let mut object = Object::load(object, ("ff_config", &config(pid, words, sites, reads)))?;
+        let config = config(pid, words, sites, reads);
+        let sizes: Vec<(&str, u32)> = most_readers
+            .map(|most| ("readers", most))
+            .into_iter()
+            .collect();
+        let mut object = Object::load(object, ("ff_config", &config), &[], &sizes)?;
+        object.find_namespace()?;
         let (mut breakpoints, mut hooks) = (None, Vec::new());
         if !words.is_empty() {
             let program = duplicate(object.program("ff_watch")?)?;
@@ -74,7 +83,8 @@ impl Perf {
         self.ring.wait(patience);
     }
 
-    /// Hands over up to `most` hits; `take` answers with code that only reads, which BPF is told at once.
+    /// Hands over up to `most` hits; `take` answers with code that only reads, which BPF is told at
+    /// once.
     pub fn drain(
         &mut self,
         most: usize,
@@ -115,6 +125,7 @@ impl Perf {
         let cpus = counts.iter().zip(0..).filter(|(count, _)| count.lost > 0);
         Counted {
             hits: counts.iter().map(|count| count.hits).sum(),
+            crowded: counts.iter().map(|count| count.crowded).sum(),
             lost: cpus.map(|(count, cpu)| (cpu, count.lost)).collect(),
         }
     }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Finds what was asked for in this process: a word's address, size and name.
 
 use flagfinder_code::{DataName, Names, VariableAt};
@@ -156,7 +157,8 @@ fn variable(
         let globals = names.globals_named(module, symbol);
         (globals, names.thread_locals_named(module, symbol))
     };
-    // As debuggers do, the program's own come before those of libraries, whose debug information takes long to read.
+    // As debuggers do, the program's own come before those of libraries, whose debug information
+    // takes long to read.
     let program = names
         .input()
         .modules

@@ -1,4 +1,6 @@
-//! The Rust mirror of `bpf/ff_watch.h`, which explains the fields. `tests/unit/test_protocol.py` compares every offset.
+// SPDX-License-Identifier: MIT
+//! The Rust mirror of `bpf/ff_watch.h`, which explains the fields. `tests/unit/test_protocol.py`
+//! compares every offset.
 
 use flagfinder_bpf::Pod;
 
@@ -38,7 +40,8 @@ macro_rules! shared_struct {
         const _: () = assert!(size_of::<$name>() == 0 $(+ size_of::<$type>())*);
         impl $name {
             pub fn zeroed() -> Self {
-                // SAFETY: every field is an integer or an array of integers, for which zero is a value.
+                // SAFETY: every field is an integer or an array of integers, for which zero is a
+                // value.
                 unsafe { std::mem::zeroed() }
             }
 
@@ -72,7 +75,7 @@ shared_struct!(Site = "ff_watch_site" {
 shared_struct!(Config = "ff_watch_config" {
     tgid: u32, words: u32, sites: u32, reserved: u32, word: [Word; WATCH_MAX], site: [Site; SITE_MAX],
 });
-shared_struct!(Count = "ff_watch_count" { sequence: u64, lost: u64, hits: u64 });
+shared_struct!(Count = "ff_watch_count" { sequence: u64, lost: u64, hits: u64, crowded: u64 });
 
 impl Hit {
     /// From a ring record; `None` when it is too short.
@@ -140,7 +143,8 @@ impl Hit {
         }
     }
 
-    /// Hits of one lane trap one after the other: those of a CPU whose handler can't be interrupted, else those of a thread.
+    /// Hits of one lane trap one after the other: those of a CPU whose handler can't be
+    /// interrupted, else those of a thread.
     pub fn lane(&self) -> u64 {
         match self.cpu {
             NO_CPU => 1 << 32 | u64::from(self.tid),

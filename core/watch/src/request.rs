@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What to watch, as it was asked for. `place.rs` finds it in the process.
 
 use serde::Deserialize;
@@ -56,4 +57,8 @@ pub struct Request {
     pub reads: bool,
     /// See [`crate::Until`].
     pub until: Option<String>,
+    /// Readers whose reads are held back at once; `None`: as many as `bpf/watch.bpf.c` has room
+    /// for.
+    #[serde(default)]
+    pub most_readers: Option<u32>,
 }

@@ -1,4 +1,6 @@
-//! What an access shows of the value that it found, and which register shows it. Nothing here reads memory.
+// SPDX-License-Identifier: MIT
+//! What an access shows of the value that it found, and which register shows it. Nothing here reads
+//! memory.
 
 use iced_x86::{Mnemonic, OpKind, Register};
 
@@ -8,7 +10,8 @@ use crate::value::{mask, proven, source};
 
 const ZERO_FLAG: u64 = 1 << 6;
 
-/// The values that the word can have had: those whose bits under `mask` are `pattern`, or all but those. The default allows all.
+/// The values that the word can have had: those whose bits under `mask` are `pattern`, or all but
+/// those. The default allows all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     mask: u64,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A watch from beginning to end.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,15 +15,17 @@ use crate::naming::Naming;
 use crate::order::made_before;
 use crate::perf::{check_privileges, Perf};
 use crate::place::Place;
-use crate::protocol::{Hit, Reader, HIT_WATCH, SITE_MAX};
+use crate::protocol::{Hit, Reader, HIT_WATCH};
 use crate::request::Request;
 use crate::site::Site;
+use crate::sites::{find_sites, refuse_sites};
 use crate::source::{Backend, Feed, Source};
 use crate::timeline::{Queue, Thinner, THINNING};
 use crate::until::Until;
 use crate::{Result, WatchError};
 
-/// A value that an event did not know is looked for in the next one, if that follows within so many.
+/// A value that an event did not know is looked for in the next one, if that follows within so
+/// many.
 const HINDSIGHT: usize = 64;
 /// Records taken from the ring at a time: more than it holds.
 const DRAINED: usize = 1 << 17;
@@ -32,7 +35,8 @@ const BATCH: usize = 8192;
 const BUSY: usize = 4096;
 /// Events handed out meanwhile.
 const BUSY_BATCH: usize = 256;
-/// Hits that may wait here, of at most 744 bytes: a target may have more of the CPU than we do. Then the ring fills, and what it can't take is counted.
+/// Hits that may wait here, of at most 744 bytes: a target may have more of the CPU than we do.
+/// Then the ring fills, and what it can't take is counted.
 const WAITING: usize = 1 << 19;
 
 /// Why a watch ended.
@@ -102,11 +106,14 @@ struct Summary {
     events: u64,
     writes: u64,
     reads: u64,
+    /// Reads that were told one by one: there was no room to hold back those of another reader.
+    crowded: u64,
     /// Records that found no room.
     lost: Lost,
 }
 
-/// A running watch. Dropping it removes what `perf` put in place; so does the kernel when this process dies.
+/// A running watch. Dropping it removes what `perf` put in place; so does the kernel when this
+/// process dies.
 pub struct Watch {
     pid: u32,
     alive: OwnedFd,
@@ -155,7 +162,8 @@ fn open_pid(pid: u32) -> std::io::Result<OwnedFd> {
 }
 
 impl Watch {
-    /// Finds what was asked for and starts; a fed watch has only found it, and `header` tells its helper where it is.
+    /// Finds what was asked for and starts; a fed watch has only found it, and `header` tells its
+    /// helper where it is.
     ///
     /// # Errors
     /// In four parts: privileges, what can't be found, what the kernel refuses.
@@ -179,7 +187,14 @@ impl Watch {
         let is_fed = matches!(backend, Backend::Fed(_));
         let source = match backend {
             Backend::Perf(object) => {
-                let perf = Perf::open(pid, &words, &sites, request.reads, object)?;
+                let perf = Perf::open(
+                    pid,
+                    &words,
+                    &sites,
+                    request.reads,
+                    request.most_readers,
+                    object,
+                )?;
                 Source::Perf(Box::new(perf))
             }
             Backend::Fed(name) => Source::Fed {
@@ -254,7 +269,8 @@ impl Watch {
         })
     }
 
-    /// Records of `struct ff_watch_hit` that a helper trapped, in the order in which it did; for a fed watch.
+    /// Records of `struct ff_watch_hit` that a helper trapped, in the order in which it did; for a
+    /// fed watch.
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(feed) = self.source.feed() {
             feed.add(bytes);
@@ -266,7 +282,8 @@ impl Watch {
         self.source.close_feed();
     }
 
-    /// Waits up to `patience` and returns the events that are certain to be next, in order of time; also why it is over, once it is.
+    /// Waits up to `patience` and returns the events that are certain to be next, in order of time;
+    /// also why it is over, once it is.
     ///
     /// # Errors
     /// When a CPU that came online can't be covered.
@@ -325,6 +342,7 @@ impl Watch {
             events: self.tally.events,
             writes: self.tally.writes,
             reads: self.tally.reads,
+            crowded: counted.crowded,
             lost: Lost {
                 total: counted.lost.values().sum(),
                 cpus: counted.lost,
@@ -347,7 +365,8 @@ impl Watch {
         unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
-    /// Takes hits from the source, and tells it at once which code only reads. Returns how many, and whether there may be more.
+    /// Takes hits from the source, and tells it at once which code only reads. Returns how many,
+    /// and whether there may be more.
     fn drain(&mut self) -> (usize, bool) {
         let (queue, interpreter, naming) =
             (&mut self.queue, &mut self.interpreter, &mut self.naming);
@@ -445,18 +464,6 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-fn refuse_sites(request: &Request, backend: &str) -> Result<()> {
-    if request.sites.is_empty() {
-        return Ok(());
-    }
-    Err(WatchError::usage(
-        "Instructions can't be hooked",
-        format!("the backend is {backend}, which watches words only"),
-        "Add --backend perf, or name a word instead of --site and --all-objects.",
-        "",
-    ))
-}
-
 fn parse_until(text: &str) -> Result<Until> {
     Until::parse(text).ok_or_else(|| {
         WatchError::usage(
@@ -466,23 +473,4 @@ fn parse_until(text: &str) -> Result<Until> {
             "",
         )
     })
-}
-
-fn find_sites(request: &Request, naming: &Naming) -> Result<Vec<Site>> {
-    let mut sites: Vec<Site> = Vec::new();
-    for site in &request.sites {
-        let found = Site::find(site, &naming.names, &naming.memory)?;
-        if sites.iter().all(|known| known.ip != found.ip) {
-            sites.push(found);
-        }
-    }
-    if sites.len() > SITE_MAX {
-        return Err(WatchError::usage(
-            "There are too many instructions to hook",
-            format!("{} were asked for, {SITE_MAX} can be hooked", sites.len()),
-            "Name the ones that matter with --site.",
-            "",
-        ));
-    }
-    Ok(sites)
 }

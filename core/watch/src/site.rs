@@ -1,4 +1,6 @@
-//! Hooked instructions, for flags that live in many objects: the operand's address, and so the object, comes from the registers.
+// SPDX-License-Identifier: MIT
+//! Hooked instructions, for flags that live in many objects: the operand's address, and so the
+//! object, comes from the registers.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,6 @@
-//! Where hits come from: BPF on hardware breakpoints, or a debugger's helper that feeds the same records.
+// SPDX-License-Identifier: MIT
+//! Where hits come from: BPF on hardware breakpoints, or a debugger's helper that feeds the same
+//! records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,7 +14,8 @@ use crate::Result;
 pub enum Backend<'a> {
     /// The compiled `bpf/watch.bpf.c`.
     Perf(&'a [u8]),
-    /// A debugger, whose name this is, stops the process at every access, and hands them over with `Watch::feed`.
+    /// A debugger, whose name this is, stops the process at every access, and hands them over with
+    /// `Watch::feed`.
     Fed(&'a str),
 }
 
@@ -20,6 +23,8 @@ pub enum Backend<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub hits: u64,
+    /// Reads that were not held back: there was no room for another reader.
+    pub crowded: u64,
     pub lost: BTreeMap<u32, u64>,
 }
 
@@ -144,6 +149,7 @@ impl Source {
             Source::Perf(perf) => perf.counted(),
             Source::Fed { feed, .. } => Counted {
                 hits: feed.hits,
+                crowded: 0,
                 lost: BTreeMap::new(),
             },
         }

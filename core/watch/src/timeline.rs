@@ -1,12 +1,15 @@
-//! Puts hits in order of time, and holds back the reads between a reader's first and last before each write.
+// SPDX-License-Identifier: MIT
+//! Puts hits in order of time, and holds back the reads between a reader's first and last before
+//! each write.
 //!
 //! ```text
 //! hits      r r r r r r r r W r r r r r r r
 //! events    r             R W r           R      R: the last one, with the number of reads it stands for
 //! ```
 //!
-//! BPF holds back by the same rule once it knows that an instruction only reads (`bpf/watch.bpf.c`), and hands over the last one when the
-//! reader reads again after a write; a reader that does not is asked for its last one here.
+//! BPF holds back by the same rule once it knows that an instruction only reads
+//! (`bpf/watch.bpf.c`), and hands over the last one when the reader reads again after a write; a
+//! reader that does not is asked for its last one here.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +23,8 @@ pub const THINNING: &str = "of the reads of one word by one instruction in one t
 and the last of all are events; `reads` counts those that an event stands for, itself included. The word's value changing between \
 two reads counts as a write.";
 
-/// Hits are this late at most: CPUs hand over at once, but a thread may be interrupted between its hit and its record.
+/// Hits are this late at most: CPUs hand over at once, but a thread may be interrupted between its
+/// hit and its record.
 const LATENESS: u64 = 20_000_000;
 
 /// Time, lane, number and watch of a hit: the order of traps.
@@ -60,7 +64,8 @@ impl Queue {
         Some(Hit::unpack(&hit))
     }
 
-    /// Of every other CPU (or thread, where no CPU is known) the next hit within `time` ns after this one, if it is of the same watch; in order of time.
+    /// Of every other CPU (or thread, where no CPU is known) the next hit within `time` ns after
+    /// this one, if it is of the same watch; in order of time.
     pub fn next_of_others(&self, hit: &Hit, time: u64) -> Vec<(Key, Hit)> {
         let mut lanes = vec![hit.lane()];
         let mut found = Vec::new();
@@ -171,7 +176,8 @@ impl Thinner {
         emit(hit);
     }
 
-    /// Before a write to the watch at `ts`: its readers' last reads. `held` looks up what BPF holds back for a reader.
+    /// Before a write to the watch at `ts`: its readers' last reads. `held` looks up what BPF holds
+    /// back for a reader.
     pub fn write(
         &mut self,
         place: u16,

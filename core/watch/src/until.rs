@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! When to stop by itself: `write`, `read`, `value==1`, or a number of events.
 
 use crate::event::{Event, EventKind};

@@ -1,4 +1,6 @@
-//! Which value an access read or wrote, from the instruction and the registers after it. Nothing here reads memory.
+// SPDX-License-Identifier: MIT
+//! Which value an access read or wrote, from the instruction and the registers after it. Nothing
+//! here reads memory.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -44,7 +46,8 @@ pub(crate) fn source(
     }
 }
 
-/// What an access proves about the word (address, size). `previous` is the value before it as far as known.
+/// What an access proves about the word (address, size). `previous` is the value before it as far
+/// as known.
 pub(crate) fn proven(
     access: &Access,
     registers: &Registers,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What is known of a watched word from event to event.
 
 use crate::order::RACE;
@@ -22,7 +23,8 @@ pub(crate) struct Word {
     pub reads: bool,
     /// When the watch began.
     pub first: Option<u64>,
-    /// It had changed by the time that writes trapped: those before this time tell no previous value.
+    /// It had changed by the time that writes trapped: those before this time tell no previous
+    /// value.
     unsure_until: u64,
     /// What the last event left.
     last: Option<u64>,
@@ -48,7 +50,8 @@ impl Word {
         }
     }
 
-    /// Writes trap now, and this is the value: one that changed before is not what the first write replaces.
+    /// Writes trap now, and this is the value: one that changed before is not what the first write
+    /// replaces.
     pub fn armed(&mut self, value: Option<u64>, ts: u64) {
         if value != self.first {
             (self.first, self.last) = (value, value);
@@ -56,7 +59,8 @@ impl Word {
         }
     }
 
-    /// An event of that time is next: only one behind the reading of the first value can tell by it.
+    /// An event of that time is next: only one behind the reading of the first value can tell by
+    /// it.
     pub fn settle_first(&mut self, ts: u64) {
         if ts < self.unsure_until {
             self.last = None;
@@ -74,12 +78,14 @@ impl Word {
         self.last
     }
 
-    /// What an access found that shows nothing of it itself; `None` for a read that is told of late, when the word may have changed.
+    /// What an access found that shows nothing of it itself; `None` for a read that is told of
+    /// late, when the word may have changed.
     pub fn at_read(&self, hit: &Hit) -> Option<u64> {
         self.last.filter(|_| hit.ts >= self.at)
     }
 
-    /// What a store of `stored` replaced: not known when another CPU wrote so shortly before that the order of the two is not.
+    /// What a store of `stored` replaced: not known when another CPU wrote so shortly before that
+    /// the order of the two is not.
     pub fn at_store(&self, hit: &Hit, stored: Option<u64>) -> Option<u64> {
         let Some(writer) = self.writer else {
             return self.last;

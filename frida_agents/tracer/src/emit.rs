@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Machine code that is put into compiled blocks. It leaves every register and flag as it was.
 
 use iced_x86::{
@@ -57,8 +58,8 @@ impl Code {
         self.put(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0])
     }
 
-    /// The system call that ends a block. A child goes its own way: registers that the call overwrites anyway (rcx, r11) are
-    /// all that is used.
+    /// The system call that ends a block. A child goes its own way: registers that the call
+    /// overwrites anyway (rcx, r11) are all that is used.
     pub fn system_call(&mut self, thread: *mut Thread) -> &mut Self {
         self.put(&[0x48, 0xb9])
             .word(thread as u64 + thread::CLONES as u64);
@@ -117,7 +118,8 @@ pub fn flow_top(code: &mut Code, thread: *mut Thread, full: Handler) -> Holes {
     }
 }
 
-/// A block's share of VALUES: the pointer moves on by all of it. `high`: the upper half of the window's end.
+/// A block's share of VALUES: the pointer moves on by all of it. `high`: the upper half of the
+/// window's end.
 pub struct ValuesTop {
     bytes: usize,
     end: usize,
@@ -172,9 +174,10 @@ impl ValuesTop {
     }
 }
 
-/// The instruction with its operand's address in a register, in place of rip plus a displacement that would no longer reach it.
-/// Gum does this too, but with registers that the instruction uses without naming them (rdx of `idiv`), and on the program's
-/// stack. `None`: it has no such operand, or is Gum's alone.
+/// The instruction with its operand's address in a register, in place of rip plus a displacement
+/// that would no longer reach it. Gum does this too, but with registers that the instruction uses
+/// without naming them (rdx of `idiv`), and on the program's stack. `None`: it has no such operand,
+/// or is Gum's alone.
 pub fn without_rip(
     instruction: &Instruction,
     factory: &mut InstructionInfoFactory,
@@ -296,7 +299,8 @@ fn load(code: &mut Code, used: &UsedMemory, size: u8) {
 }
 
 impl Holes {
-    /// Puts the block's number in. `code`: where the top was written. Returns the bytes of its unit.
+    /// Puts the block's number in. `code`: where the top was written. Returns the bytes of its
+    /// unit.
     ///
     /// # Safety
     /// `code` points to the bytes that `flow_top` made, writable and not yet executed.

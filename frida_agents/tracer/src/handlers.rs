@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! What compiled code calls: full chunks, system calls, and new threads on their arrival.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -33,8 +34,8 @@ mod number {
     pub const CLONE3: u64 = 435;
 }
 
-/// A thread or process that was asked for and has not arrived, by its stack pointer. Lock-free: a forked child must not find
-/// a lock that a thread of its parent held.
+/// A thread or process that was asked for and has not arrived, by its stack pointer. Lock-free: a
+/// forked child must not find a lock that a thread of its parent held.
 struct Expected {
     sp: AtomicU64,
     pc: AtomicU64,
@@ -246,7 +247,8 @@ pub extern "C" fn leave(context: &mut Context, data: u64) {
     }
 }
 
-/// A child, on its own stack. A thread waits here until Stalker has it; what happens then, it no longer knows of.
+/// A child, on its own stack. A thread waits here until Stalker has it; what happens then, it no
+/// longer knows of.
 pub extern "C" fn arrive(context: &mut Context, _data: u64) {
     let Some((pc, creator)) = forget(context.regs[RSP]) else {
         // Not reached: a child is announced before it is made.

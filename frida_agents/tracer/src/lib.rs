@@ -1,10 +1,13 @@
-//! The Frida tracer's native half: a library that the agent (`frida_agents/tracer.js`) loads into the target.
+// SPDX-License-Identifier: MIT
+//! The Frida tracer's native half: a library that the agent (`frida_agents/tracer.js`) loads into
+//! the target.
 //!
-//! Stalker hands each block to [`ff_transform`], which puts machine code in it that writes the block's number into the shared-memory
-//! pool, as the DynamoRIO client does. Of Frida it needs four functions, whose addresses the agent looks up; no header, so it
-//! works with every release that has them.
-//! Blind spots: signal handlers run outside Stalker; what a process does after a fork or exec; programs that look at where
-//! they were interrupted (JVMs), or whose stacks have no 4 KiB to spare (Go).
+//! Stalker hands each block to [`ff_transform`], which puts machine code in it that writes the
+//! block's number into the shared-memory pool, as the DynamoRIO client does. Of Frida it needs four
+//! functions, whose addresses the agent looks up; no header, so it works with every release that
+//! has them. Blind spots: signal handlers run outside Stalker; what a process does after a fork or
+//! exec; programs that look at where they were interrupted (JVMs), or whose stacks have no 4 KiB to
+//! spare (Go).
 
 mod emit;
 mod handlers;
@@ -29,8 +32,8 @@ static ALLOCATOR: memory::Allocator = memory::Allocator::new();
 
 const LIMITS: &str = "recorded with Frida's Stalker: signal handlers, heap allocations, children and what exec starts are not recorded";
 
-/// Begins a recording. `functions`: gum_stalker_iterator_next, gum_stalker_iterator_keep, gum_x86_writer_put_bytes,
-/// gum_x86_writer_cur. Returns null, or what is wrong.
+/// Begins a recording. `functions`: gum_stalker_iterator_next, gum_stalker_iterator_keep,
+/// gum_x86_writer_put_bytes, gum_x86_writer_cur. Returns null, or what is wrong.
 ///
 /// # Safety
 /// The functions are those, `path` is the pool's.
@@ -59,7 +62,8 @@ pub extern "C" fn ff_first(tid: u32) -> *mut Thread {
     Thread::create(tid, 0, true)
 }
 
-/// The next thread that waits for being followed, null after `milliseconds`. Its tid is written to `tid`.
+/// The next thread that waits for being followed, null after `milliseconds`. Its tid is written to
+/// `tid`.
 ///
 /// # Safety
 /// `tid` may be written.
@@ -88,8 +92,8 @@ pub unsafe extern "C" fn ff_arrival(milliseconds: u32, tid: *mut u32) -> *mut Th
     std::ptr::null_mut()
 }
 
-/// Whether Stalker has the thread in hand: it asks for the first block at once. `Stalker.follow` does not tell when it could not stop
-/// the thread.
+/// Whether Stalker has the thread in hand: it asks for the first block at once. `Stalker.follow`
+/// does not tell when it could not stop the thread.
 ///
 /// # Safety
 /// From `ff_first` or `ff_arrival`.
@@ -98,8 +102,9 @@ pub unsafe extern "C" fn ff_is_in_hand(thread: *const Thread) -> u32 {
     u32::from((*thread).compiled.load(Ordering::Acquire))
 }
 
-/// The thread runs under Stalker and may go on. Returns once it does: Gum lets go of a thread with SIGCONT, which a new thread has
-/// blocked. The kernel then sends it anew, and that takes back the SIGSTOP by which Gum stops the next thread, and waits for.
+/// The thread runs under Stalker and may go on. Returns once it does: Gum lets go of a thread with
+/// SIGCONT, which a new thread has blocked. The kernel then sends it anew, and that takes back the
+/// SIGSTOP by which Gum stops the next thread, and waits for.
 ///
 /// # Safety
 /// From `ff_arrival`.
@@ -135,7 +140,8 @@ extern "C" {
     fn unsetenv(name: *const c_char) -> i32;
 }
 
-/// In a program that is started to be recorded this library is preloaded: it waits here until the agent follows its thread.
+/// In a program that is started to be recorded this library is preloaded: it waits here until the
+/// agent follows its thread.
 extern "C" fn gate() {
     // SAFETY: plain libc calls, before the program has threads.
     unsafe {

@@ -1,5 +1,6 @@
-//! An allocator of our own: a followed thread may be inside the program's malloc when we need memory.
-//! And the lock for what threads share.
+// SPDX-License-Identifier: MIT
+//! An allocator of our own: a followed thread may be inside the program's malloc when we need
+//! memory. And the lock for what threads share.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -102,7 +103,8 @@ fn pages(bytes: usize) -> usize {
     sys::map(0, bytes, sys::PROT_READ | sys::PROT_WRITE, flags, -1).unwrap_or(0)
 }
 
-// SAFETY: blocks are handed out once, are as large as asked and aligned to their size (up to a page).
+// SAFETY: blocks are handed out once, are as large as asked and aligned to their size (up to a
+// page).
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let (bytes, class) = class(layout);

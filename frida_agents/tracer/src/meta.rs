@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! The META stream: the process, its modules and its blocks. Written seldom, under one lock.
 
 use std::collections::BTreeMap;

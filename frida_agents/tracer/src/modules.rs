@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! ELF files that are mapped, from /proc/self/maps and their headers in memory.
 
 use flagfinder_trace::protocol::SegmentRecord;
@@ -58,7 +59,8 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
     })
 }
 
-/// Modules of the program, and where Frida's code and this library lie. `at_start`: the program has not run yet.
+/// Modules of the program, and where Frida's code and this library lie. `at_start`: the program has
+/// not run yet.
 pub fn mapped(at_start: bool) -> (Vec<Module>, Vec<Range>) {
     let text = sys::read_file("/proc/self/maps\0");
     let here = mapped as *const () as u64;
@@ -85,7 +87,8 @@ pub fn mapped(at_start: bool) -> (Vec<Module>, Vec<Range>) {
             continue;
         }
         if !line.path.starts_with(b"/") {
-            // Before the program runs, code that lies in no file is Frida's: hooks of libc's exit and the like.
+            // Before the program runs, code that lies in no file is Frida's: hooks of libc's exit
+            // and the like.
             if at_start && line.path.is_empty() && line.prot & 4 != 0 {
                 foreign.push(Range {
                     start: line.start,

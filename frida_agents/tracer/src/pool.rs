@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: MIT
 //! The tracer's side of the shared-memory pool (`include/ff_protocol.h`).
 //!
-//! The whole pool is mapped once, so no descriptor stays open in the program. A chunk is written through a *window*: the
-//! chunk's pages mapped a second time so that they end at a multiple of 4 GiB. Compiled blocks notice a full chunk by
-//! that: the low half of the pointer is zero, which `jecxz` tells without touching flags.
+//! The whole pool is mapped once, so no descriptor stays open in the program. A chunk is written
+//! through a *window*: the chunk's pages mapped a second time so that they end at a multiple of 4
+//! GiB. Compiled blocks notice a full chunk by that: the low half of the pointer is zero, which
+//! `jecxz` tells without touching flags.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -27,7 +29,8 @@ fn header() -> Option<*mut ShmHeader> {
 
 macro_rules! word {
     ($header:expr, $field:ident, $type:ty) => {
-        // SAFETY: the pool stays mapped; the field is aligned and shared words are only used as atomics.
+        // SAFETY: the pool stays mapped; the field is aligned and shared words are only used as
+        // atomics.
         unsafe { &*(std::ptr::addr_of!((*$header).$field) as *const $type) }
     };
 }
@@ -89,12 +92,8 @@ pub fn is_anyone_reading() -> bool {
     {
         return false;
     }
-    let recorder = word!(header, recorder_pid, AtomicU32).load(Ordering::Relaxed);
-    if sys::call3(sys::KILL, recorder as usize, 0, 0) == -sys::ESRCH {
-        gone.store(1, Ordering::Release);
-        return false;
-    }
-    true
+    // The kernel clears it when the recorder dies.
+    word!(header, recorder_alive, AtomicU32).load(Ordering::Acquire) & p::ALIVE != 0
 }
 
 /// Where a thread (or the process, for META) writes.
@@ -184,8 +183,8 @@ impl Buffer {
         sys::wake(bell.as_ptr());
     }
 
-    /// Takes a new chunk, waiting for the recorder. When nobody reads, the window becomes plain memory, to be written again and
-    /// again; `used` bytes that stood in it count as lost.
+    /// Takes a new chunk, waiting for the recorder. When nobody reads, the window becomes plain
+    /// memory, to be written again and again; `used` bytes that stood in it count as lost.
     pub fn claim(&mut self, stream: u32, tid: u32, used: usize) {
         let Some(header) = header() else { return };
         while is_anyone_reading() {
@@ -201,8 +200,8 @@ impl Buffer {
         self.use_scratch();
     }
 
-    /// For VALUES: hands the chunk over and takes a new one if there is one at once; else its content is lost and it is begun
-    /// again.
+    /// For VALUES: hands the chunk over and takes a new one if there is one at once; else its
+    /// content is lost and it is begun again.
     pub fn renew(&mut self, tid: u32, used: usize) {
         let Some(header) = header() else { return };
         let before = self.chunk;

@@ -1,7 +1,10 @@
-//! What of an instruction goes into VALUES: the rules of `pintools/client/ff_slots.c`, for iced's instructions.
+// SPDX-License-Identifier: MIT
+//! What of an instruction goes into VALUES: the rules of `pintools/client/ff_slots.c`, for iced's
+//! instructions.
 //!
-//! A load into a general register is taken from the register afterwards, as another thread may change the memory in between;
-//! other loads from memory before. Registers are recorded whole where an evaluator cannot compute them.
+//! A load into a general register is taken from the register afterwards, as another thread may
+//! change the memory in between; other loads from memory before. Registers are recorded whole where
+//! an evaluator cannot compute them.
 
 use flagfinder_trace::protocol::{SlotRecord, SLOT_LOAD, SLOT_REGISTER};
 use iced_x86::{

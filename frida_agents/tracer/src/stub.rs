@@ -1,5 +1,6 @@
-//! How compiled code calls us, and where a new thread arrives. Everything the program can see is saved, vector registers
-//! included, whatever they are.
+// SPDX-License-Identifier: MIT
+//! How compiled code calls us, and where a new thread arrives. Everything the program can see is
+//! saved, vector registers included, whatever they are.
 
 use std::arch::global_asm;
 

@@ -1,4 +1,6 @@
-//! System calls without libc: nothing here touches errno or thread-local storage of the program whose threads we run on.
+// SPDX-License-Identifier: MIT
+//! System calls without libc: nothing here touches errno or thread-local storage of the program
+//! whose threads we run on.
 
 use std::arch::asm;
 
@@ -9,7 +11,6 @@ pub const MMAP: usize = 9;
 pub const MUNMAP: usize = 11;
 pub const MREMAP: usize = 25;
 pub const GETPID: usize = 39;
-pub const KILL: usize = 62;
 pub const READLINK: usize = 89;
 pub const GETPPID: usize = 110;
 pub const ARCH_PRCTL: usize = 158;

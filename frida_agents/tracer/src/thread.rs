@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A followed thread: where its compiled blocks write, and the events in its flow.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -123,7 +124,8 @@ impl Thread {
         self.flow_at - self.flow.base()
     }
 
-    /// The unit that was just written filled the chunk, or was the thread's first. `sp`: the program's stack pointer.
+    /// The unit that was just written filled the chunk, or was the thread's first. `sp`: the
+    /// program's stack pointer.
     pub fn next_flow(&mut self, sp: u64) {
         let over = self.flow_at - self.flow.end;
         let mut unit = [0u8; 4];
@@ -159,7 +161,8 @@ impl Thread {
         } else {
             0
         };
-        // A chunk of values ends with the chunk of flow: each is a checkpoint, so a reader can begin anywhere.
+        // A chunk of values ends with the chunk of flow: each is a checkpoint, so a reader can
+        // begin anywhere.
         if self.values.has_chunk() && self.retired.is_none() {
             self.retired = Some(self.values_at - self.values.base());
             self.values_at = self.values.end;
@@ -169,7 +172,8 @@ impl Thread {
         self.flow_at = self.flow.base();
     }
 
-    /// The values of a block, `bytes` of them, do not fit. Its unit of `unit` bytes is in FLOW already.
+    /// The values of a block, `bytes` of them, do not fit. Its unit of `unit` bytes is in FLOW
+    /// already.
     pub fn next_values(&mut self, bytes: usize, unit: usize, context: &Context) {
         let used = self
             .retired
@@ -274,7 +278,8 @@ impl Thread {
                 at.add(header + first.len()),
                 second.len(),
             );
-            // Last: the reader stops at the first zero, so an event cut short by a kill is not there.
+            // Last: the reader stops at the first zero, so an event cut short by a kill is not
+            // there.
             std::sync::atomic::fence(Ordering::Release);
             std::ptr::copy_nonoverlapping(bytes_of(&record).as_ptr(), at, header);
         }

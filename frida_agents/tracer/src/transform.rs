@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Stalker's blocks on their way into its cache.
 //!
 //! One block of Stalker's becomes one block of ours, or several: ours end at system calls.

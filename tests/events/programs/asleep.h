@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* On a loaded machine anybody may come late. So who is to wait is waited for, not trusted to be there by now. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Two clients ask a server that answers both requests in one wake-up, ROUNDS times. Prints `server TID`, `first TID` and `second TID`.
  *
  * processes: the clients are processes, each with a pair of sockets. turns: they are threads of one process, and the server looks for events

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Requests that are answered ROUNDS times as they should, and once late. Prints `main TID` and `culprit TID`.
  *
  * chain WHAT [sockets]: main -> two servers -> a third, each a process, joined by pipes (or sockets); the third computes, sleeps or polls.

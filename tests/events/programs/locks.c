@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Waits for locks and conditions for known reasons. Prints `NAME TID` for each role.
  *
  * contention: main waits for a lock whose holder computes.
@@ -16,14 +17,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOADED_US = 200000, WORK_MS = 40, BACKGROUND = 3, BASE = 4, RIVAL = 5, LESS_URGENT = 15 };
+enum { LOADED_US = 200000, WORK_MS = 40, BACKGROUND = 3, BASE = -15, RIVAL = 5, LESS_URGENT = 15 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static pthread_barrier_t together;
 static volatile int done;
 static volatile uint64_t sink;
-static int base; /* main's nice value, with room above it */
+static int base; /* main's nice value: of other programs none is as urgent as the rivals */
 
 static void tell(const char *role)
 {

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Waits in io_uring_enter for what another thread, a worker of the kernel or nobody does, ROUNDS times. Prints `NAME TID` for each role.
  *
  * pipe: it reads from a pipe that another thread writes to. worker: it has a call made by a thread of the kernel, which waits there. other: one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Hangs of real programs in small: ROUNDS rounds go as they should, one does not. Prints `main TID` and the thread to blame as `culprit TID`.
  *
  * key: a process types; to one key main answers with a long computation (and is to blame; `typist TID` types).

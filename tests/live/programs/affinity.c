@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Looks at the processors it may use, sets them, and hands them on to threads and processes, all the time. What it
    did not ask for is counted. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Threads that spin, compute under a lock, wait, and get signals; on "end" it tells how often anything was wrong. */
 #include <poll.h>
 #include <pthread.h>

@@ -1,4 +1,7 @@
-"""Threads that compute, hand things to each other and wait; on "end" it tells how often anything was wrong."""
+# SPDX-License-Identifier: MIT
+"""Threads that compute, hand things to each other and wait; on "end" it tells how often anything
+was wrong.
+"""
 
 import queue
 import sys

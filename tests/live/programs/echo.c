@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // An echo server on epoll; prints the port that it got. Data goes back with its first byte changed to a checksum.
 #define _GNU_SOURCE
 #include <arpa/inet.h>

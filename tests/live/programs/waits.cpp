@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Ways in which programs wait, by name, each for something that never comes. Prints what it waits for, then waits.
 #include <fcntl.h>
 #include <pthread.h>

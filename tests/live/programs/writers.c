@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Threads that write, read and update words, for tests of `watch`. Usage: writers WHAT COUNT...; each WHAT is described where it is
  * handled. Prints addresses, then waits for a line on stdin before anything is accessed, so that a watch can be set up. */
 #include <pthread.h>
@@ -116,6 +117,18 @@ static void run_spin(unsigned milliseconds)
     pthread_join(reader, NULL);
 }
 
+/* crowd THREADS: so many readers spin until the word is set, a tenth of a second later. */
+static void run_crowd(int threads)
+{
+    pthread_t ids[64];
+    for (int i = 0; i < threads; i++)
+        pthread_create(&ids[i], NULL, spin_until_set, NULL);
+    usleep(100000);
+    set_flag(1);
+    for (int i = 0; i < threads; i++)
+        pthread_join(ids[i], NULL);
+}
+
 static void *own_writer(void *argument)
 {
     int *ids = argument;
@@ -230,6 +243,8 @@ int main(int argc, char **argv)
         update();
     else if (strcmp(what, "spin") == 0)
         run_spin((unsigned)first);
+    else if (strcmp(what, "crowd") == 0)
+        run_crowd((int)first);
     else if (strcmp(what, "objects") == 0)
         run_objects();
     else if (strcmp(what, "kernel") == 0)

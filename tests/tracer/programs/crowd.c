@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Sixteen threads that start at once and meet. */
 #include <pthread.h>
 

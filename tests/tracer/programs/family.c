@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Threads, processes and how they end; argv[1] chooses. Prints "ok". */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What programs that generate code do; argv[1] chooses. Prints "ok". */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Loads of every kind, with values that the test knows. `probe` runs once.
  * Built static and without libc, so that little else is in the trace. */
 #include <stdint.h>

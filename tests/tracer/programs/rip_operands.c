@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Instructions with an operand relative to rip that use rax, rdx, rbx or rcx without naming them. */
 #include <stdint.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Prints what a program sees of itself; ends as argv[1] says: a status, or "signal". */
 #define _GNU_SOURCE
 #include <errno.h> /* program_invocation_short_name */

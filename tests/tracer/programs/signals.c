@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* What tracers get wrong about signals; argv[1] chooses. Prints "ok". */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -235,6 +236,35 @@ static int newborn(void)
     pthread_exit(NULL);
 }
 
+/* Blocked signals that came are pending, each once, until they are unblocked or ignored. */
+static int pending(void)
+{
+    sigset_t blocked, came;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    sigaddset(&blocked, SIGRTMIN);
+    sigprocmask(SIG_BLOCK, &blocked, NULL);
+    if (sigpending(&came) != 0 || !sigisemptyset(&came))
+        return 0;
+    kill(getpid(), SIGUSR1);
+    pthread_kill(pthread_self(), SIGRTMIN);
+    if (sigpending(&came) != 0 || !sigismember(&came, SIGUSR1) || !sigismember(&came, SIGRTMIN) ||
+        sigismember(&came, SIGUSR2))
+        return 0;
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGRTMIN);
+    if (sigwaitinfo(&one, NULL) != SIGRTMIN)
+        return 0;
+    sigpending(&came);
+    if (!sigismember(&came, SIGUSR1) || sigismember(&came, SIGRTMIN))
+        return 0;
+    signal(SIGUSR1, SIG_IGN);
+    sigprocmask(SIG_UNBLOCK, &blocked, NULL);
+    sigpending(&came);
+    return sigisemptyset(&came);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -246,6 +276,7 @@ int main(int argc, char **argv)
              : strcmp(what, "undisturbed") == 0 ? undisturbed()
              : strcmp(what, "ignored") == 0     ? ignored(argv[0])
              : strcmp(what, "newborn") == 0     ? newborn()
+             : strcmp(what, "pending") == 0     ? pending()
                                                 : 0;
     printf(ok ? "ok\n" : "wrong\n");
     return ok ? 0 : 1;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Deterministic work and calls; then, as the argument says: normal, spin (nobody sets `ready`), die, or nothing more. */
 #include <pthread.h>
 #include <sched.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Names in running programs, against the addresses that the programs print.
 
 use std::path::PathBuf;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Names against compiled programs: running ones, and ones that a trace recorded.
 
 mod live;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Programs compiled and started by tests. A started program is killed when dropped,
 //! and by its own alarm.
 

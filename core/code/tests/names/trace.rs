@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Names from a trace: heap objects by allocation site, threads' memory, files that
 //! are no longer the ones that ran.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! Variables at instructions of running programs: in registers, in frames, and what
 //! pointers lead to.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 /* Prints where its variables lie ("name address"), then waits to be killed. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Polls a word behind two pointers; prints where its variables and functions are ("name address").
 #include <atomic>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // Prints where a function lies ("name address"), then waits to be killed.
 package main
 

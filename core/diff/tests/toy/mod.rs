@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 //! A toy machine for synthetic runs: blocks by name, flows as lists of names.
 #![allow(dead_code)] // each test file uses its own part
 
@@ -183,6 +184,9 @@ impl<'a> World<'a> {
         let salt = number << 6;
         let process = ProcessInput {
             pid: 100 * number,
+            image: 1,
+            replaced: false,
+            started_by: Vec::new(),
             program: "app".into(),
             blocks: code.load(base, salt),
             killed: false,
@@ -199,6 +203,35 @@ impl<'a> World<'a> {
         }
     }
 
+    /// The process calls exec: `code` at a base and with ids of its own takes the place of what
+    /// ran.
+    pub fn exec(&mut self, program: &str) -> &mut Self {
+        self.base += 0x10_0000_0000;
+        self.salt ^= 0x20;
+        let before = self.run.processes.last_mut().expect("a process");
+        before.replaced = true;
+        let mut started_by = before.started_by.clone();
+        started_by.insert(0, before.program.clone());
+        let after = ProcessInput {
+            pid: before.pid,
+            image: before.image + 1,
+            replaced: false,
+            started_by,
+            program: program.into(),
+            blocks: self.code.load(self.base, self.salt),
+            killed: false,
+        };
+        self.run.processes.push(after);
+        self
+    }
+
+    /// The name of the program that runs.
+    pub fn program(&mut self, name: &str) -> &mut Self {
+        let process = self.run.processes.last_mut().expect("a process");
+        process.program = name.into();
+        self
+    }
+
     pub fn thread(&mut self, tid: u32, creator: u32, write: impl FnOnce(&mut Pen)) -> &mut Self {
         let mut pen = Pen {
             code: self.code,
@@ -209,7 +242,7 @@ impl<'a> World<'a> {
         let name = format!("t{tid}");
         self.run.threads.push(ThreadInput {
             tid,
-            process: 0,
+            process: self.run.processes.len() - 1,
             name,
             creator,
             flow: pen.script,

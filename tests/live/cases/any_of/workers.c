@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // A supervisor goes over its workers' states until none is left; the third waits for a byte of standard input.
 #include <pthread.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // Concurrency Kit's ring: the main thread takes out what another puts in for every byte of standard input. It spins on the
 // producer's tail; the consumer's head, its own, is compared with it.
 #include <ck_ring.h>

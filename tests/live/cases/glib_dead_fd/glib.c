@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // A GLib main loop watches a pipe's read end and never takes the source out when the writer is gone.
 #include <glib-unix.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: MIT
 -- Waits in compiled code, which lies in no module: for each round for a word that another thread sets.
 local ffi = require 'ffi'
 ffi.cdef 'int *serve(void); int usleep(unsigned);'

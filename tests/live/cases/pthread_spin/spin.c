@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT */
 // A POSIX spin lock whose owner reads standard input while it holds it.
 #include <pthread.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 """One thread polls an attribute that another sets after reading a byte."""
 
 import ctypes

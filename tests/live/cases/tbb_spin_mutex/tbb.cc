@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // The holder of a tbb::spin_mutex reads standard input while it holds it.
 #include <atomic>
 #include <cstdio>

@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: MIT
+//! One window taken apart: its loop, the exits, and every word that could be the flag.
+
+use flagfinder_code::{DataKind, Names};
+use flagfinder_linux::syscalls::{self, Role};
+use flagfinder_machine::Window;
+use iced_x86::Mnemonic;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::compound;
+use crate::condition::Condition;
+use crate::dependence::Dependence;
+use crate::exit::Transfer;
+use crate::exit::{Exit, Source};
+use crate::generated_code::Generated;
+use crate::interpreter;
+use crate::jump_table;
+use crate::loop_kind::{self, LoopKind};
+use crate::loop_search;
+use crate::progress::Progress;
+use crate::repeated_reads;
+use crate::slice::Slicer;
+use crate::spin_loop::SpinLoop;
+
+/// A word that some exit depends on.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Where it lies.
+    pub address: u64,
+    /// Its size, by the widest read.
+    pub bytes: u32,
+    /// As last read.
+    pub value: Option<u64>,
+    /// Instructions that read it for an exit.
+    pub readers: Vec<u64>,
+    /// A step that reads it.
+    pub step: u32,
+    /// Indices of exits.
+    pub exits: Vec<usize>,
+    /// Iterations in which it was read.
+    pub rounds: u32,
+    /// The same value in all of them.
+    pub steady: bool,
+    /// Read by an atomic read-modify-write.
+    pub atomic: bool,
+    /// It holds an address near which the loop reads.
+    pub followed: bool,
+    /// Its address is that of some object with the low bits cleared: the head of a collector's
+    /// page.
+    pub of_page: bool,
+    /// A count within the iteration ends at it.
+    pub is_bound: bool,
+    /// What memory it lies in.
+    pub kind: DataKind,
+}
+
+/// An object that a word points to is no larger, as far as it is read.
+const OBJECT: u64 = 4096;
+
+/// See the module.
+pub struct Analysis {
+    /// The loop at the window's end.
+    pub spin: SpinLoop,
+    /// The ways out of it.
+    pub exits: Vec<Exit>,
+    /// By exit: what it tests, where that is understood.
+    pub conditions: Vec<Option<Condition>>,
+    /// By exit: which condition of the source it is a test of.
+    pub compounds: Vec<usize>,
+    /// Words that exits depend on and that the thread does not write itself, by address.
+    pub candidates: Vec<Candidate>,
+    /// Steps of system calls whose result decides an exit, with those exits.
+    pub calls: Vec<(u32, Vec<usize>)>,
+    /// How the loop spends its time.
+    pub kind: LoopKind,
+    /// Words that decide exits but which the thread itself writes in the loop.
+    pub own_words: Vec<u64>,
+    /// Stores outside the stack to ever new addresses, or of ever new values, in the
+    /// loop: work is being done.
+    pub work: bool,
+    /// Signs that the loop gets on.
+    pub progress: Progress,
+    /// Steps of reads that found what they found before.
+    pub same_again: FxHashSet<u32>,
+    /// The loop runs a program of its own (see `interpreter.rs`).
+    pub interprets: bool,
+    /// The window is that of one task of several (see `tasks.rs`).
+    pub of_task: bool,
+    /// What of its code the program made as it ran.
+    pub generated: Generated,
+}
+
+/// The window's loop and candidates; `None` when nothing repeats. `scans`: what a scan ends at may
+/// keep it going.
+pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -> Option<Analysis> {
+    let spin = loop_search::find(window, preferred)?.without_first_marks(window);
+    let dependence = Dependence::new(window);
+    let slicer = Slicer::new(window, &dependence, &spin);
+    let exits = slicer.exits(scans, &|_, address| names.is_fixed(address));
+    let conditions = exits
+        .iter()
+        .map(|exit| match exit.transfer {
+            Transfer::Branch => Condition::of(window, exit.step, exit.taken),
+            Transfer::Jump => jump_table::condition(window, names, exit.step),
+            Transfer::Call => None,
+        })
+        .collect();
+    let own = own_writes(window, &spin);
+    let mut collector = Collector {
+        window,
+        names,
+        spin: &spin,
+        own: &own.addresses,
+        found: FxHashMap::default(),
+        own_words: Vec::new(),
+    };
+    let mut calls: Vec<(u32, Vec<usize>)> = Vec::new();
+    for (index, exit) in exits.iter().enumerate() {
+        for source in &exit.sources {
+            match *source {
+                Source::Load {
+                    step,
+                    access,
+                    address_only: false,
+                } => collector.add(index, step, access),
+                Source::Load { .. } => {}
+                Source::Syscall { step } => match calls.iter_mut().find(|c| {
+                    window.pc(c.0) == window.pc(step)
+                        && window.syscall_at(c.0).map(|s| s.number)
+                            == window.syscall_at(step).map(|s| s.number)
+                }) {
+                    Some((_, users)) => users.push(index),
+                    None => calls.push((step, vec![index])),
+                },
+            }
+        }
+    }
+    let own_words = collector.own_words.clone();
+    let mut candidates = collector.finish();
+    for (step, taken) in slicer.counted() {
+        let Some(test) = Condition::of(window, step, taken) else {
+            continue;
+        };
+        for candidate in &mut candidates {
+            candidate.is_bound |= test.mentions(candidate.address, candidate.bytes);
+        }
+    }
+    let kind = loop_kind::kind(window, &spin);
+    let same_again = repeated_reads::same_again(window);
+    let progress = Progress::of(window, &spin, &same_again);
+    Some(Analysis {
+        work: own.work,
+        kind,
+        compounds: compound::conditions(window, &exits),
+        exits,
+        conditions,
+        candidates,
+        calls,
+        own_words,
+        progress,
+        same_again,
+        interprets: interpreter::interprets(window, &spin),
+        of_task: false,
+        generated: Generated::of(window, &spin, names),
+        spin,
+    })
+}
+
+impl Analysis {
+    /// Would one of the branches that the word decides leave the loop if this were its value?
+    /// `None` where one of them cannot be told: it tests more than the word and numbers.
+    pub fn lets_go(&self, candidate: &Candidate, value: u64) -> Option<bool> {
+        let mut any = false;
+        for &exit in &candidate.exits {
+            any |= self.conditions[exit].as_ref()?.lets_go(
+                candidate.address,
+                candidate.bytes,
+                value,
+            )?;
+        }
+        Some(any)
+    }
+
+    /// Is the loop a virtual machine's, or does it run code that one made?
+    pub fn is_of_machine(&self) -> bool {
+        self.interprets || self.generated.any()
+    }
+
+    /// Does the loop go round because a system call says that nothing is there yet?
+    pub fn finds_nothing(&self, window: &Window) -> bool {
+        let mut calls = self
+            .calls
+            .iter()
+            .filter_map(|(step, _)| window.syscall_at(*step));
+        calls.any(|call| match syscalls::role(call.number, &call.args) {
+            Role::Poll => call.result == Some(0),
+            Role::Work => {
+                syscalls::consumes(call.number) && call.result == Some(-i64::from(libc::EAGAIN))
+            }
+            _ => false,
+        })
+    }
+}
+
+/// Does an exit of the loop depend on something that the thread itself does not change?
+pub fn waits_for_others(window: &Window, spin: &SpinLoop) -> bool {
+    let dependence = Dependence::new(window);
+    // Without names, a jump through a word of its own is one of the linkage table.
+    let is_fixed = |step, _| window.code(step).instruction.is_ip_rel_memory_operand();
+    let exits = Slicer::new(window, &dependence, spin).exits(true, &is_fixed);
+    let is_outside = |source: &Source| match source {
+        Source::Load { address_only, .. } => !address_only,
+        Source::Syscall { .. } => true,
+    };
+    let mut waiting = exits.iter().filter(|exit| !exit.induction);
+    waiting.any(|exit| exit.sources.iter().any(is_outside))
+}
+
+struct OwnWrites {
+    /// Aligned 8 bytes that the thread changes in the loop.
+    addresses: FxHashSet<u64>,
+    work: bool,
+}
+
+fn own_writes(window: &Window, spin: &SpinLoop) -> OwnWrites {
+    let mut addresses: FxHashSet<u64> = FxHashSet::default();
+    // Values stored outside the stack by place, and how many times they changed.
+    let mut last: FxHashMap<u64, u64> = FxHashMap::default();
+    let (mut changes, mut fresh) = (0u64, 0u64);
+    let first_round_end = spin.starts.get(1).copied().unwrap_or(spin.end);
+    for step in spin.first_step()..spin.end {
+        let accesses = window.accesses(step);
+        for access in accesses.iter().filter(|a| a.write) {
+            let Some(address) = access.address else {
+                continue;
+            };
+            let value = access.value.get((access.bytes * 8).min(64));
+            if window.is_silent(step) {
+                continue;
+            }
+            let end = address.saturating_add(u64::from(access.bytes.clamp(1, 4096)) - 1);
+            for line in address >> 3..=end >> 3 {
+                addresses.insert(line);
+            }
+            let near_stack = window.rsp(step).abs_diff(address) < 1 << 20;
+            if !near_stack {
+                match last.insert(address, value.unwrap_or(0)) {
+                    Some(old) if Some(old) != value => changes += 1,
+                    None if step > first_round_end => fresh += 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+    let rounds = spin.starts.len() as u64;
+    OwnWrites {
+        addresses,
+        // A lock taken and released changes its word twice a round; work touches more.
+        work: fresh > rounds / 2 || changes > 24 * rounds,
+    }
+}
+
+/// Does the step read by a register whose low bits were cleared just before, those of a whole page
+/// or more?
+fn is_of_page(window: &Window, step: u32) -> bool {
+    const REACH: u32 = 16;
+    const PAGE_BITS: u32 = 12;
+    let mut bases = window.code(step).memory.iter();
+    let Some(base) = bases.find_map(|memory| memory.base.filter(|_| memory.read)) else {
+        return false;
+    };
+    let writes = |&step: &u32| window.results(step).iter().any(|(r, _)| *r == base);
+    let before = (step.saturating_sub(REACH)..step).rev().find(writes);
+    before.is_some_and(|step| {
+        let code = &window.code(step).instruction;
+        let mask = match code.op_count() {
+            2 if code.mnemonic() == Mnemonic::And => code.try_immediate(1).unwrap_or(0),
+            _ => 0,
+        };
+        (mask as i64) < 0 && mask.trailing_zeros() >= PAGE_BITS
+    })
+}
+
+struct Collector<'a> {
+    window: &'a Window,
+    names: &'a Names,
+    spin: &'a SpinLoop,
+    own: &'a FxHashSet<u64>,
+    found: FxHashMap<u64, Candidate>,
+    own_words: Vec<u64>,
+}
+
+impl Collector<'_> {
+    fn add(&mut self, exit: usize, step: u32, access: u8) {
+        let access = self.window.accesses(step)[access as usize];
+        let Some(address) = access.address.filter(|_| access.bytes <= 64) else {
+            return;
+        };
+        if self.own.contains(&(address >> 3)) {
+            // Same 8 bytes: close enough to call it the thread's own, unless other words
+            // share them, which the memory edges already told apart for this load.
+            let exact = self.overwritten(address, access.bytes);
+            if exact {
+                if !self.own_words.contains(&address) {
+                    self.own_words.push(address);
+                }
+                return;
+            }
+        }
+        let pc = self.window.pc(step);
+        let code = self.window.code(step);
+        let atomic = code.is_atomic() || code.instruction.has_lock_prefix();
+        let kind = self
+            .found
+            .get(&address)
+            .map_or_else(|| self.names.data(address).kind, |known| known.kind);
+        let candidate = self.found.entry(address).or_insert(Candidate {
+            address,
+            bytes: access.bytes,
+            value: None,
+            readers: Vec::new(),
+            step,
+            exits: Vec::new(),
+            rounds: 0,
+            steady: true,
+            atomic: false,
+            followed: false,
+            of_page: false,
+            is_bound: false,
+            kind,
+        });
+        candidate.of_page |= is_of_page(self.window, step);
+        candidate.atomic |= atomic;
+        candidate.bytes = candidate.bytes.max(access.bytes);
+        candidate.value = access
+            .value
+            .get((access.bytes * 8).min(64))
+            .or(candidate.value);
+        if !candidate.readers.contains(&pc) {
+            candidate.readers.push(pc);
+        }
+        if !candidate.exits.contains(&exit) {
+            candidate.exits.push(exit);
+        }
+    }
+
+    fn overwritten(&self, address: u64, bytes: u32) -> bool {
+        (self.spin.first_step()..self.spin.end).any(|step| {
+            let silent = self.window.is_silent(step);
+            self.window.accesses(step).iter().any(|a| {
+                a.write
+                    && !silent
+                    && a.address.is_some_and(|at| {
+                        at < address + u64::from(bytes) && address < at + u64::from(a.bytes)
+                    })
+            })
+        })
+    }
+
+    /// Counts in how many iterations each candidate was read, and with which values.
+    fn finish(mut self) -> Vec<Candidate> {
+        let mut rounds: FxHashMap<u64, (usize, Option<u64>)> = FxHashMap::default();
+        let whole = self.spin.starts.last().copied().unwrap_or(0);
+        for step in self.spin.first_step()..whole {
+            for access in self.window.accesses(step).iter().filter(|a| !a.write) {
+                let Some(candidate) = access.address.and_then(|a| self.found.get_mut(&a)) else {
+                    continue;
+                };
+                // Only reads of one width can be compared.
+                let value = access.value.get((access.bytes * 8).min(64));
+                let value = value.filter(|_| access.bytes == candidate.bytes);
+                let round = self.spin.round_of(step);
+                match rounds.get_mut(&candidate.address) {
+                    None => {
+                        candidate.rounds = 1;
+                        rounds.insert(candidate.address, (round, value));
+                    }
+                    Some((last, seen)) => {
+                        candidate.rounds += u32::from(*last != round);
+                        *last = round;
+                        if seen.is_some() && value.is_some() && *seen != value {
+                            candidate.steady = false;
+                        }
+                        *seen = value.or(*seen);
+                    }
+                }
+            }
+        }
+        let last = self.spin.starts[self.spin.starts.len() - 2]..whole;
+        let accesses = last.flat_map(|step| self.window.accesses(step));
+        let mut read: Vec<u64> = accesses.filter_map(|access| access.address).collect();
+        read.sort_unstable();
+        let mut list: Vec<Candidate> = self.found.into_values().collect();
+        // Java's pointers may have 4 bytes.
+        for candidate in list.iter_mut().filter(|candidate| candidate.bytes >= 4) {
+            let to = candidate.value.unwrap_or(0);
+            let next = read.get(read.partition_point(|at| *at < to));
+            candidate.followed = next.is_some_and(|at| *at - to < OBJECT);
+        }
+        list.sort_by_key(|c| c.address);
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_machine::value::Value;
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+
+    /// Is `mov eax, [rbx+8]` behind this code, which writes rbx, a read of a page's head?
+    fn reads_head(before: &[u8]) -> bool {
+        const RBX: u8 = 3;
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for (pc, code) in [(0x1000, before), (0x1010, &[0x8b, 0x43, 0x08])] {
+            let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+            window.push_result(RBX, Value::of(0x40000));
+        }
+        is_of_page(&window, window.len() - 1)
+    }
+
+    #[test]
+    fn a_page_is_found_by_clearing_low_bits() {
+        let and = [0x48, 0x81, 0xe3, 0x00, 0x00, 0xfc, 0xff];
+        assert!(reads_head(&and), "and rbx, ~0x3ffff");
+        assert!(!reads_head(&[0x48, 0x83, 0xe3, 0xf8]), "and rbx, ~7");
+        assert!(
+            !reads_head(&[0x48, 0x81, 0xe3, 0x00, 0x00, 0xfc, 0x0f]),
+            "a mask"
+        );
+        assert!(!reads_head(&[0x48, 0x89, 0xc3]), "mov rbx, rax");
+    }
+}

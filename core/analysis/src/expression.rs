@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT
+//! Values in terms of what was loaded.
+
+use std::fmt;
+
+use flagfinder_machine::decoded::sign_extend;
+use flagfinder_machine::value::mask;
+
+use crate::relation::Relation;
+
+/// A value in terms of loads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expression {
+    Number(u64),
+    /// What was read at an address.
+    Load {
+        address: u64,
+        bits: u32,
+        value: u64,
+    },
+    Binary(Operator, Box<Expression>, Box<Expression>),
+    /// 1 where the relation of so many bits holds, else 0.
+    Test(Relation, u32, Box<(Expression, Expression)>),
+    /// So many low bits of a value with their sign, made `to` bits wide.
+    Signed {
+        of: Box<Expression>,
+        bits: u32,
+        to: u32,
+    },
+    /// Where a jump by a table of addresses leads: one of `targets`, by this number of the case.
+    /// What is not known of the table is [`ELSEWHERE`].
+    Case {
+        of: Box<Expression>,
+        targets: Vec<(u64, u64)>,
+    },
+    /// Not understood; its value then, if known.
+    Opaque(Option<u64>),
+}
+
+/// No code lies there.
+pub const ELSEWHERE: u64 = 0;
+
+/// What two values are joined by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    And,
+    Or,
+    Xor,
+    Add,
+    Sub,
+    ShiftLeft,
+    ShiftRight,
+}
+
+impl Expression {
+    /// Its value with `new` read at `address` instead.
+    pub fn evaluate(&self, address: u64, new: u64) -> Option<u64> {
+        Some(match self {
+            Expression::Number(number) => *number,
+            Expression::Load {
+                address: at,
+                bits,
+                value,
+            } => {
+                if *at == address {
+                    new & mask(*bits)
+                } else {
+                    *value
+                }
+            }
+            Expression::Signed { of, bits, to } => {
+                let low = of.evaluate(address, new)? & mask(*bits);
+                sign_extend(low, *bits) as u64 & mask(*to)
+            }
+            Expression::Opaque(value) => (*value)?,
+            Expression::Case { of, targets } => {
+                let number = of.evaluate(address, new)?;
+                let mut targets = targets.iter();
+                let known = targets.find(|(case, _)| *case == number);
+                known.map_or(ELSEWHERE, |(_, target)| *target)
+            }
+            Expression::Test(relation, bits, sides) => {
+                let (a, b) = (
+                    sides.0.evaluate(address, new)?,
+                    sides.1.evaluate(address, new)?,
+                );
+                u64::from(relation.holds(a, b, *bits))
+            }
+            Expression::Binary(operator, a, b) => {
+                let (a, b) = (a.evaluate(address, new)?, b.evaluate(address, new)?);
+                match operator {
+                    Operator::And => a & b,
+                    Operator::Or => a | b,
+                    Operator::Xor => a ^ b,
+                    Operator::Add => a.wrapping_add(b),
+                    Operator::Sub => a.wrapping_sub(b),
+                    Operator::ShiftLeft => a.checked_shl(b as u32).unwrap_or(0),
+                    Operator::ShiftRight => a.checked_shr(b as u32).unwrap_or(0),
+                }
+            }
+        })
+    }
+
+    /// Is the word a part of it?
+    pub fn mentions(&self, address: u64, bytes: u32) -> bool {
+        match self {
+            Expression::Load {
+                address: at, bits, ..
+            } => *at < address + u64::from(bytes) && address < *at + u64::from(bits / 8),
+            Expression::Signed { of, .. } | Expression::Case { of, .. } => {
+                of.mentions(address, bytes)
+            }
+            Expression::Binary(_, a, b) => a.mentions(address, bytes) || b.mentions(address, bytes),
+            Expression::Test(_, _, sides) => {
+                sides.0.mentions(address, bytes) || sides.1.mentions(address, bytes)
+            }
+            _ => false,
+        }
+    }
+
+    /// Their sum; constants are added up, so that a counter's many steps read as one.
+    pub fn plus(self, other: Expression) -> Expression {
+        use Expression::{Binary, Number};
+        match (self, other) {
+            (Number(0), sum) | (sum, Number(0)) => sum,
+            (Binary(Operator::Add, rest, step), Number(n)) => match *step {
+                Number(before) => rest.plus(Number(before.wrapping_add(n))),
+                step => Binary(
+                    Operator::Add,
+                    Box::new(rest.plus(step)),
+                    Box::new(Number(n)),
+                ),
+            },
+            (a, b) => Binary(Operator::Add, Box::new(a), Box::new(b)),
+        }
+    }
+
+    /// Without a mask that keeps all of so many bits.
+    pub fn unmasked(&self, bits: u32) -> &Expression {
+        match self {
+            Expression::Binary(Operator::And, whole, low)
+                if **low == Expression::Number(mask(bits)) =>
+            {
+                whole
+            }
+            other => other,
+        }
+    }
+
+    /// What is compared with each other within it, with `now` read at `address`.
+    pub fn compared(&self, address: u64, now: u64, found: &mut Vec<u64>) {
+        match self {
+            Expression::Binary(operator, a, b) => {
+                // Where the difference is tested for zero.
+                if matches!(operator, Operator::Sub | Operator::Xor) {
+                    let sides = [a, b].into_iter();
+                    found.extend(sides.filter_map(|side| side.evaluate(address, now)));
+                }
+                a.compared(address, now, found);
+                b.compared(address, now, found);
+            }
+            Expression::Signed { of, .. } => of.compared(address, now, found),
+            Expression::Case { targets, .. } => found.extend(targets.iter().map(|(case, _)| *case)),
+            Expression::Test(_, _, sides) => {
+                for side in [&sides.0, &sides.1] {
+                    found.extend(side.evaluate(address, now));
+                    side.compared(address, now, found);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Is just this word, in its whole width, part of it?
+    pub fn loads(&self, address: u64, bits: u32) -> bool {
+        match self {
+            Expression::Load {
+                address: at,
+                bits: wide,
+                ..
+            } => *at == address && *wide == bits,
+            Expression::Signed { of, .. } | Expression::Case { of, .. } => of.loads(address, bits),
+            Expression::Binary(_, a, b) => a.loads(address, bits) || b.loads(address, bits),
+            Expression::Test(_, _, sides) => {
+                sides.0.loads(address, bits) || sides.1.loads(address, bits)
+            }
+            _ => false,
+        }
+    }
+
+    /// How many loads of such addresses take part.
+    pub fn count_loads(&self, meant: &dyn Fn(u64) -> bool) -> usize {
+        match self {
+            Expression::Load { address, .. } => usize::from(meant(*address)),
+            Expression::Signed { of, .. } | Expression::Case { of, .. } => of.count_loads(meant),
+            Expression::Binary(_, a, b) => a.count_loads(meant) + b.count_loads(meant),
+            Expression::Test(_, _, sides) => {
+                sides.0.count_loads(meant) + sides.1.count_loads(meant)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Does nothing take part but this word and numbers that are no addresses, which differ from
+    /// run to run?
+    pub fn is_only_of(&self, address: u64) -> bool {
+        const SMALL: u64 = 1 << 16;
+        match self {
+            Expression::Number(n) => *n < SMALL || !*n < SMALL || (n & n.wrapping_add(1)) == 0,
+            Expression::Load { address: at, .. } => *at == address,
+            Expression::Signed { of, .. } | Expression::Case { of, .. } => of.is_only_of(address),
+            Expression::Binary(_, a, b) => a.is_only_of(address) && b.is_only_of(address),
+            Expression::Test(_, _, sides) => {
+                sides.0.is_only_of(address) && sides.1.is_only_of(address)
+            }
+            Expression::Opaque(_) => false,
+        }
+    }
+
+    /// Loads of these words become the numbers that they read.
+    pub fn settle(&mut self, is_settled: &dyn Fn(u64) -> bool) {
+        match self {
+            Expression::Load { address, value, .. } if is_settled(*address) => {
+                *self = Expression::Number(*value);
+            }
+            Expression::Signed { of, .. } | Expression::Case { of, .. } => of.settle(is_settled),
+            Expression::Binary(_, a, b) => {
+                a.settle(is_settled);
+                b.settle(is_settled);
+            }
+            Expression::Test(_, _, sides) => {
+                sides.0.settle(is_settled);
+                sides.1.settle(is_settled);
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes it out, with `name` for the words.
+    pub fn render(&self, name: &dyn Fn(u64) -> String, out: &mut String) {
+        use fmt::Write;
+        match self {
+            Expression::Number(number) => {
+                let _ = write!(out, "{number:#x}");
+            }
+            Expression::Load { address, .. } => out.push_str(&name(*address)),
+            Expression::Opaque(Some(value)) => {
+                let _ = write!(out, "{value:#x}");
+            }
+            Expression::Signed { of, .. } | Expression::Case { of, .. } => of.render(name, out),
+            Expression::Opaque(None) => out.push('?'),
+            Expression::Test(relation, _, sides) => {
+                out.push('(');
+                sides.0.render(name, out);
+                let _ = write!(out, " {} ", relation.text());
+                sides.1.render(name, out);
+                out.push(')');
+            }
+            Expression::Binary(operator, a, b) => {
+                out.push('(');
+                a.render(name, out);
+                out.push_str(match operator {
+                    Operator::And => " & ",
+                    Operator::Or => " | ",
+                    Operator::Xor => " ^ ",
+                    Operator::Add => " + ",
+                    Operator::Sub => " - ",
+                    Operator::ShiftLeft => " << ",
+                    Operator::ShiftRight => " >> ",
+                });
+                b.render(name, out);
+                out.push(')');
+            }
+        }
+    }
+
+    /// Bits that its value can have, as far as loads and masks tell.
+    pub fn width(&self) -> u32 {
+        match self {
+            Expression::Number(number) => 64 - number.leading_zeros(),
+            Expression::Load { bits, .. } => *bits,
+            // Cut to its width where it was read.
+            Expression::Opaque(_) => 0,
+            Expression::Test(..) => 1,
+            Expression::Case { .. } => 64,
+            Expression::Signed { to, .. } => *to,
+            Expression::Binary(Operator::And, a, b) => a.width().min(b.width()),
+            Expression::Binary(Operator::ShiftRight, a, _) => a.width(),
+            Expression::Binary(_, a, b) => a.width().max(b.width()),
+        }
+    }
+
+    /// Its low bits: `x & 0xff` where more of `x` was loaded.
+    pub fn low(self, bits: u32) -> Expression {
+        if bits == 0 || self.width() <= bits {
+            return self;
+        }
+        let whole = match self {
+            // The sign was never in them.
+            Expression::Signed { of, bits: own, .. } if bits <= own => return of.low(bits),
+            whole => whole,
+        };
+        let low = Box::new(Expression::Number(mask(bits)));
+        Expression::Binary(Operator::And, Box::new(whole), low)
+    }
+
+    /// Does memory take part in it?
+    pub fn is_loaded(&self) -> bool {
+        match self {
+            Expression::Load { .. } => true,
+            Expression::Signed { of, .. } | Expression::Case { of, .. } => of.is_loaded(),
+            Expression::Binary(_, a, b) => a.is_loaded() || b.is_loaded(),
+            Expression::Test(_, _, sides) => sides.0.is_loaded() || sides.1.is_loaded(),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_is_kept_and_cut_off_again() {
+        let load = || Expression::Load {
+            address: 0x1000,
+            bits: 32,
+            value: 5,
+        };
+        let wide = || Expression::Signed {
+            of: Box::new(load()),
+            bits: 32,
+            to: 64,
+        };
+        assert_eq!(wide().evaluate(0x1000, 0xffff_ffff), Some(u64::MAX));
+        assert_eq!(wide().evaluate(0x1000, 7), Some(7));
+        assert_eq!(wide().low(32), load(), "tested as it was read");
+        assert!(wide().mentions(0x1000, 4));
+    }
+
+    #[test]
+    fn steps_of_a_counter_add_up() {
+        let start = || Expression::Load {
+            address: 0x1000,
+            bits: 64,
+            value: 5,
+        };
+        let one = || Expression::Number(1);
+        let three = start().plus(one()).plus(one()).plus(one());
+        assert_eq!(three, start().plus(Expression::Number(3)));
+        assert_eq!(three.evaluate(0x1000, 7), Some(10));
+        let back = three.plus(Expression::Number(3u64.wrapping_neg()));
+        assert_eq!(back, start());
+        let known = Expression::Opaque(Some(4)).plus(one()).plus(one());
+        assert_eq!(known.evaluate(0, 0), Some(6));
+        let two = start().plus(start()).plus(one()).plus(one());
+        assert_eq!(two.evaluate(0x1000, 2), Some(6));
+    }
+}

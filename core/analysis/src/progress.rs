@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+//! Does the loop get on? A thread that waits in vain does the same in every iteration, is handed
+//! nothing and is woken by nobody.
+
+use flagfinder_linux::futex;
+use flagfinder_linux::syscalls::{self, Role};
+use flagfinder_machine::{Syscall, Window};
+use rustc_hash::FxHashSet;
+
+use crate::spin_loop::SpinLoop;
+
+/// Iterations that are compared with each other.
+const COMPARED: usize = 12;
+/// Two iterations go the same way when they have so much of their instructions in common.
+const ALIKE: f64 = 0.8;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Data was taken from a descriptor in (nearly) every iteration, or most times that some was
+    /// ready.
+    pub consumes: bool,
+    /// (Nearly) every iteration slept until another thread woke it, however long that took.
+    pub is_woken: bool,
+    /// Most iterations go a way that another one goes as well.
+    pub repeats: bool,
+}
+
+impl Progress {
+    /// `same_again`: steps of reads that found nothing new.
+    pub fn of(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> Progress {
+        Progress {
+            consumes: consumes(window, spin, same_again) || takes_what_is_ready(window),
+            is_woken: is_woken(window, spin),
+            repeats: repeats(window, spin),
+        }
+    }
+}
+
+fn in_loop<'w>(window: &'w Window, spin: &SpinLoop) -> impl Iterator<Item = &'w Syscall> + Clone {
+    let first = spin.first_step();
+    window
+        .syscalls
+        .iter()
+        .filter(move |call| call.step >= first)
+}
+
+fn consumes(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> bool {
+    let rounds = spin.starts.len() as u64 - 1;
+    let own = in_loop(window, spin);
+    let sleeps = own
+        .clone()
+        .filter(|call| syscalls::role(call.number, &call.args) == Role::Sleep);
+    // What a loop that lets time pass writes is most often a log, if it doesn't say where to.
+    let pauses = sleeps.count() as u64 * 2 >= rounds;
+    let may_log =
+        |call: &Syscall| pauses && syscalls::gives(call.number) && !syscalls::gives_at(call.number);
+    let calls = own.filter(|call| call.moves_data() && !may_log(call));
+    let calls: Vec<_> = calls.collect();
+    // A loop that wakes itself takes over what it just wrote: an eventfd's 8 bytes.
+    let wakes_itself = |fd: u64| {
+        let mut ways = [false; 2];
+        let all_words = calls.iter().filter(|c| c.args[0] == fd).all(|call| {
+            ways[usize::from(i64::from(call.number) == libc::SYS_write)] = true;
+            call.result == Some(8)
+        });
+        all_words && ways == [true, true]
+    };
+    let others = calls
+        .iter()
+        .filter(|call| !wakes_itself(call.args[0]) && !same_again.contains(&call.step));
+    others.count() as u64 * 4 >= rounds * 3
+}
+
+/// Was data taken at least every second time that a poll found some? (An iteration may be less than
+/// one request: a server's inner loop.) What a loop wakes itself by is no more than a word.
+fn takes_what_is_ready(window: &Window) -> bool {
+    let calls = window.syscalls.iter();
+    let is_ready = |call: &&Syscall| {
+        syscalls::role(call.number, &call.args) == Role::Poll && call.result.is_some_and(|r| r > 0)
+    };
+    let takes = |call: &&Syscall| {
+        call.moves_data() && !syscalls::gives(call.number) && call.result != Some(8)
+    };
+    let ready = calls.clone().filter(is_ready).count();
+    ready > 0 && calls.filter(takes).count() * 2 >= ready
+}
+
+/// A lock's waiters sleep until it is given back; who waits for it in every round may still poll
+/// what it guards.
+fn is_woken(window: &Window, spin: &SpinLoop) -> bool {
+    const CONTENDED_LOCK: u64 = 2;
+    let rounds = spin.starts.len() - 1;
+    let woken = in_loop(window, spin).filter(|call| {
+        futex::is_futex(call.number)
+            && futex::waits_for_word(futex::command(&call.args))
+            && call.args[3] == 0
+            && futex::expected(&call.args) != CONTENDED_LOCK
+            && call.result == Some(0)
+    });
+    woken.count() * 2 >= rounds
+}
+
+fn repeats(window: &Window, spin: &SpinLoop) -> bool {
+    let starts = &spin.starts[spin.starts.len().saturating_sub(COMPARED + 1)..];
+    let ways: Vec<FxHashSet<u32>> = starts
+        .windows(2)
+        .map(|pair| (pair[0]..pair[1]).map(|s| window.code_index(s)).collect())
+        .collect();
+    let alike = |a: &FxHashSet<u32>, b: &FxHashSet<u32>| {
+        let common = a.intersection(b).count();
+        let all = a.len() + b.len() - common;
+        common as f64 >= ALIKE * all as f64
+    };
+    let has_twin = |&index: &usize| {
+        let mut others = (0..ways.len()).filter(|&other| other != index);
+        others.any(|other| alike(&ways[index], &ways[other]))
+    };
+    (0..ways.len()).filter(has_twin).count() * 2 >= ways.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_machine::value::Value;
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+
+    type Call = (libc::c_long, [u64; 6], i64);
+
+    const WAIT_BITSET: u64 = 0x189;
+
+    fn woken(expected: u64, timeout: u64, result: i64) -> Call {
+        let args = [0x5000, WAIT_BITSET, expected, timeout, 0, 0];
+        (libc::SYS_futex, args, result)
+    }
+
+    fn poll(result: i64) -> Call {
+        (libc::SYS_poll, [0x5000, 1, 0, 0, 0, 0], result)
+    }
+
+    fn read(result: i64) -> Call {
+        (libc::SYS_read, [3, 0x6000, 512, 0, 0, 0], result)
+    }
+
+    /// Six iterations of ten instructions, of which the last `own` lie elsewhere in each, with
+    /// these calls.
+    fn progress(own: u64, calls: impl Fn(u64) -> Vec<Call>) -> Progress {
+        const LENGTH: u64 = 10;
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        let mut starts = Vec::new();
+        for round in 0..6 {
+            starts.push(window.len());
+            for at in 0..LENGTH {
+                let elsewhere = if at + own < LENGTH { 0 } else { round << 8 };
+                let pc = 0x1000 + at + elsewhere;
+                let mut decoder = Decoder::with_ip(64, &[0x90], pc, DecoderOptions::NONE);
+                let index = window.intern(&decoder.decode(), 0, &mut factory);
+                window.push(index, Value::of(0x7000));
+            }
+            for (number, args, result) in calls(round) {
+                window.syscalls.push(Syscall {
+                    step: window.len() - 1,
+                    number: number as u32,
+                    args,
+                    result: Some(result),
+                    written: Vec::new(),
+                });
+            }
+        }
+        starts.push(window.len());
+        let spin = SpinLoop {
+            marker: 0,
+            starts,
+            iterations: 6,
+            end: window.len(),
+        };
+        Progress::of(&window, &spin, &FxHashSet::default())
+    }
+
+    #[test]
+    fn who_waits_does_the_same_again() {
+        assert!(progress(0, |_| Vec::new()).repeats);
+        assert!(progress(1, |_| Vec::new()).repeats);
+        assert!(!progress(4, |_| Vec::new()).repeats);
+    }
+
+    #[test]
+    fn a_wait_without_end_is_served_by_whoever_ends_it() {
+        assert!(progress(0, |_| vec![woken(0, 0, 0)]).is_woken);
+        assert!(!progress(0, |_| vec![woken(0, 0x8000, -110)]).is_woken);
+        assert!(!progress(0, |_| vec![woken(0, 0, -11)]).is_woken);
+        assert!(!progress(0, |_| vec![woken(2, 0, 0)]).is_woken, "a lock");
+    }
+
+    #[test]
+    fn data_is_taken_when_there_is_some() {
+        let two_of_six = |round: u64, call: Call| (round < 2).then_some(call);
+        let ready = |round| [poll(1)].into_iter().chain(two_of_six(round, read(90)));
+        let asked = |round| {
+            two_of_six(round, poll(1))
+                .into_iter()
+                .chain(two_of_six(round, read(90)))
+        };
+        assert!(progress(0, |_| vec![poll(1), read(90)]).consumes);
+        assert!(!progress(0, |_| vec![poll(1)]).consumes);
+        assert!(!progress(0, |_| vec![poll(0), read(-11)]).consumes);
+        assert!(!progress(0, |round| ready(round).collect()).consumes);
+        assert!(progress(0, |round| asked(round).collect()).consumes);
+    }
+}

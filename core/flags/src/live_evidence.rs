@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+//! Evidence from a live process, in place of another run: its code around the loop, and its
+//! memory as the program's file has it.
+
+use flagfinder_analysis::runtime::{is_runtime_module, is_runtime_symbol};
+use flagfinder_analysis::{natural_loop, other_way_stores, own_position, own_wakeup, Analysis};
+use flagfinder_code::{DataKind, Names};
+use flagfinder_machine::Window;
+use rustc_hash::FxHashSet;
+
+use crate::evidence::Outside;
+
+/// What a live process can be asked.
+pub trait LiveMemory {
+    /// Reads its memory; returns how many bytes could be read.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize;
+    /// The value that a global had when its module was loaded; `None` elsewhere.
+    fn initial(&self, address: u64, bytes: u32) -> Option<u64>;
+    /// Is it an eventfd, or a pipe whose other end the process holds itself?
+    fn is_own_wakeup(&self, descriptor: i32) -> bool;
+}
+
+pub fn evidence(
+    window: &Window,
+    analysis: &Analysis,
+    names: &Names,
+    process: &dyn LiveMemory,
+) -> Outside {
+    let code = |address: u64, buffer: &mut [u8]| process.read(address, buffer);
+    let as_in_file = analysis.candidates.iter().filter(|candidate| {
+        let value = candidate.value.filter(|value| *value != 0);
+        candidate.kind == DataKind::Global
+            && value.is_some()
+            && process.initial(candidate.address, candidate.bytes) == value
+    });
+    let of_runtime = analysis.candidates.iter().filter(|candidate| {
+        let data = names.data(candidate.address);
+        let of_go = data.symbol.is_some_and(|symbol| is_runtime_symbol(&symbol));
+        let of_libc = data.module.as_deref().is_some_and(is_runtime_module);
+        candidate.kind == DataKind::Global && (of_go || of_libc)
+    });
+    let own_wakeups = match analysis.is_of_machine() {
+        true => own_wakeup::steps(window, &|fd| process.is_own_wakeup(fd)),
+        false => FxHashSet::default(),
+    };
+    let other_ways = natural_loop::other_ways(window, analysis, names, &code);
+    Outside {
+        of_runtime: of_runtime.map(|candidate| candidate.address).collect(),
+        as_in_file: as_in_file.map(|candidate| candidate.address).collect(),
+        changes: other_way_stores::changes(window, analysis, &other_ways, &code),
+        other_ways,
+        own_wakeups,
+        own_positions: own_position::own_positions(window, analysis, names, &code),
+        live: true,
+        ..Outside::default()
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+//! A word as a flag of the report: its names, values, readers and writers.
+
+use flagfinder_code::{Code, DataKind, Names};
+use iced_x86::FlowControl;
+
+use crate::access_path::Explorer;
+use crate::naming::short_name;
+use crate::rank::Ranked;
+use crate::report::{Addresses, Flag, FlagKind, Values, Writer};
+use crate::report_builder::Builder;
+
+/// Call sites told of a reader.
+const CALLERS: usize = 8;
+/// Steps looked back over for them.
+const REACH: u32 = 4000;
+
+impl Builder<'_> {
+    pub(crate) fn flag(&self, ranked: &Ranked) -> Flag {
+        let candidate = &self.analysis.candidates[ranked.candidate];
+        let names = self.naming.spin;
+        let data = names.data(candidate.address);
+        let condition = self.analysis.conditions[ranked.exit].as_ref();
+        let short = |address: u64| {
+            if address == candidate.address {
+                "value".to_string()
+            } else {
+                short_name(&names.data(address), address)
+            }
+        };
+        let explorer = Explorer::new(self.window, names);
+        let reached = explorer.reached(candidate.step, candidate.address);
+        let field = reached.as_ref().and_then(|reached| reached.field.clone());
+        let name = match &reached {
+            Some(reached) if data.symbol.is_none() && field.is_some() => {
+                format!("{} ({})", reached.path, data.name)
+            }
+            _ => data.name.clone(),
+        };
+        let counterpart = self.outside.counterparts.get(&candidate.address);
+        let bits = (candidate.bytes * 8).min(64);
+        let direct = condition.filter(|c| c.mentions(candidate.address, candidate.bytes));
+        // The word that the normal run left with tells nothing where another one let it go.
+        let left_with = counterpart.and_then(|c| c.exit_value);
+        let left_with = left_with.filter(|_| left_with != candidate.value || direct.is_none());
+        let exit_value = left_with.or_else(|| {
+            direct.and_then(|c| {
+                c.leaving_value(candidate.address, bits, candidate.value.unwrap_or(0))
+            })
+        });
+        let symbol_at = |names: Option<&Names>, value: Option<u64>| {
+            names.filter(|_| bits == 64)?.symbol_at(value?)
+        };
+        let leaves_in = left_with.map_or(Some(names), |_| self.naming.normal);
+        let exit_when = match (direct, exit_value) {
+            (Some(condition), _) => condition.text(&short),
+            (None, Some(value)) => format!("value == {value:#x} (as in the normal run)"),
+            (None, None) => match candidate.value {
+                Some(value) => format!("value != {value:#x}"),
+                None => "value changes".into(),
+            },
+        };
+        Flag {
+            rank: 0,
+            confidence: (ranked.score * 100.0).round() / 100.0,
+            kind: flag_kind(data.kind),
+            module: data.module.clone(),
+            offset: data.offset,
+            symbol: data.symbol.clone(),
+            field: data.field.clone().or(field),
+            name,
+            address: Addresses {
+                spin: Some(candidate.address),
+                normal: counterpart.and_then(|c| c.address),
+            },
+            size: candidate.bytes,
+            value: Values {
+                spin: candidate.value,
+                exit: exit_value,
+                spin_symbol: symbol_at(Some(names), candidate.value),
+                exit_symbol: symbol_at(leaves_in, exit_value),
+            },
+            exit_when,
+            access_path: reached.map(|reached| reached.path),
+            readers: candidate.readers.iter().map(|&pc| self.code(pc)).collect(),
+            reader_stack: self.reader_stack(candidate.step),
+            writers: self.writers(candidate.address),
+            evidence: ranked.evidence.clone(),
+        }
+    }
+
+    /// The calls within the loop that led to the step.
+    fn reader_stack(&self, step: u32) -> Vec<Code> {
+        let outermost = self.window.rsp(self.analysis.spin.first_step());
+        let mut stack = Vec::new();
+        let mut frame = self.window.rsp(step);
+        for at in (step.saturating_sub(REACH)..step).rev() {
+            if frame == 0 || frame >= outermost || stack.len() == CALLERS {
+                break;
+            }
+            let call = &self.window.code(at).instruction;
+            let flow = call.flow_control();
+            let is_call = matches!(flow, FlowControl::Call | FlowControl::IndirectCall);
+            if is_call && self.window.rsp(at) > frame {
+                stack.push(self.naming.spin.caller(call.next_ip()));
+                frame = self.window.rsp(at);
+            }
+        }
+        stack
+    }
+
+    fn writers(&self, address: u64) -> Vec<Writer> {
+        let stores = self.outside.stores.get(&address);
+        let stores = stores.map_or(&[][..], |stores| &stores[..]);
+        let named = stores.iter().filter_map(|store| {
+            let names = if store.normal {
+                self.naming.normal?
+            } else {
+                self.naming.spin
+            };
+            Some(Writer {
+                run: if store.normal { "normal" } else { "spin" }.into(),
+                tid: store.tid,
+                thread: names.thread_label(store.tid),
+                code: names.code(store.pc),
+                value: store.value,
+                stack: store.stack.iter().map(|&pc| names.caller(pc)).collect(),
+                count: store.count,
+            })
+        });
+        named.collect()
+    }
+}
+
+fn flag_kind(kind: DataKind) -> FlagKind {
+    match kind {
+        DataKind::Global | DataKind::ReadOnly | DataKind::Linkage | DataKind::Code => {
+            FlagKind::Global
+        }
+        DataKind::Tls | DataKind::ThreadControl => FlagKind::Tls,
+        DataKind::Stack => FlagKind::Stack,
+        DataKind::Shared | DataKind::File => FlagKind::Shared,
+        DataKind::Heap | DataKind::Anonymous | DataKind::Kernel | DataKind::Unknown => {
+            FlagKind::Heap
+        }
+    }
+}

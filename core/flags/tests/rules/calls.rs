@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+//! System calls: when one is what repeats the loop, and what speaks against it.
+
+use iced_x86::code_asm::*;
+use iced_x86::Register;
+
+use crate::found::alone;
+use crate::program::*;
+
+const NOT_YET: i64 = -(libc::EAGAIN as i64);
+const MISSING: i64 = -(libc::ENOENT as i64);
+
+/// The call, which takes (3, HEAP, 512); then what the loop does with the answer.
+fn calls(number: i64, then: Code) -> Program {
+    program(&|a| {
+        a.mov(eax, number as i32)?;
+        a.syscall()?;
+        then(a)?;
+        a.jmp(MAIN)
+    })
+    .register(Register::RDI, 3)
+    .register(Register::RSI, HEAP)
+    .register(Register::RDX, 512)
+}
+
+/// test eax, eax; jg OUT
+fn leaves_when_positive(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
+    a.test(eax, eax)?;
+    a.jg(OUT)
+}
+
+/// test eax, eax; js OUT
+fn leaves_when_it_fails(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
+    a.test(eax, eax)?;
+    a.js(OUT)
+}
+
+#[test]
+fn a_call_whose_answer_decides_is_what_repeats_the_loop() {
+    let decides = "its result decides 1 branches that could leave the loop";
+    let read = |then: Code| calls(libc::SYS_read, then).answer(libc::SYS_read, NOT_YET);
+    alone(read(&leaves_when_positive))
+        .calls("read")
+        .says_of_call(decides);
+    alone(read(&|a| a.nop())).says_not_of_call(decides);
+}
+
+#[test]
+fn a_question_that_is_asked_in_vain_repeats_the_loop_though_no_branch_tells() {
+    let vain = "nothing else that is asked of the system gives another answer";
+    let stat =
+        |answer| calls(libc::SYS_newfstatat, &|a| a.nop()).answer(libc::SYS_newfstatat, answer);
+    alone(stat(MISSING)).calls("newfstatat").says_of_call(vain);
+    alone(stat(0))
+        .no_flag()
+        .reason("no exit of the loop depends on memory");
+}
+
+#[test]
+fn a_poll_that_finds_what_nobody_takes_repeats_the_loop() {
+    let never = "what it finds ready is never taken, so it does not wait";
+    let poll = |then: Code| {
+        calls(libc::SYS_poll, then)
+            .register(Register::RDI, HEAP)
+            .register(Register::RSI, 1)
+            .answer(libc::SYS_poll, 1)
+            .answer(libc::SYS_read, 90)
+    };
+    alone(poll(&|a| a.nop())).calls("poll").says_of_call(never);
+    let takes: Code = &|a| {
+        a.mov(eax, libc::SYS_read as i32)?;
+        a.syscall()
+    };
+    alone(poll(takes))
+        .no_flag()
+        .reason("the loop takes over data in every iteration");
+}
+
+#[test]
+fn a_call_whose_answer_changes_is_doubted() {
+    let changes = "its answer changes while the loop goes on";
+    let fails_otherwise_each = |rounds: u64| {
+        calls(libc::SYS_read, &leaves_when_positive).answers(libc::SYS_read, move |round| {
+            if round % rounds == 0 {
+                MISSING
+            } else {
+                NOT_YET
+            }
+        })
+    };
+    alone(fails_otherwise_each(2))
+        .no_flag()
+        .says_of_call(changes);
+    alone(fails_otherwise_each(1))
+        .calls("read")
+        .says_not_of_call(changes);
+}
+
+#[test]
+fn a_call_whose_answer_changed_once_is_told_of_as_such() {
+    let not_always = "its result is not always the same";
+    let interrupted_in = |when: u64| {
+        calls(libc::SYS_read, &leaves_when_positive).answers(libc::SYS_read, move |round| {
+            if round == when {
+                MISSING
+            } else {
+                0
+            }
+        })
+    };
+    alone(interrupted_in(5))
+        .calls("read")
+        .says_of_call(not_always);
+    alone(interrupted_in(100))
+        .calls("read")
+        .says_not_of_call(not_always);
+}
+
+/// A call in some of 24 rounds, within a function that the loop calls.
+fn now_and_then(number: i64, answer: i64, each: u64) -> Program {
+    program(&|a| {
+        a.call(CALLED)?;
+        a.jmp(MAIN)
+    })
+    .function("asks", CALLED, &|a| {
+        let mut back = a.create_label();
+        a.cmp(dword_ptr(OTHER), 0)?;
+        a.jne(back)?;
+        a.mov(eax, number as i32)?;
+        a.syscall()?;
+        match answer < 0 {
+            true => leaves_when_positive(a)?,
+            false => leaves_when_it_fails(a)?,
+        }
+        a.set_label(&mut back)?;
+        a.ret()
+    })
+    .changing(OTHER, move |round| round % each)
+    .register(Register::RDI, 3)
+    .answer(number, answer)
+    .rounds(24)
+}
+
+#[test]
+fn a_call_that_few_rounds_make_is_doubted() {
+    let few = "it is made in few iterations only";
+    let reads = |each| now_and_then(libc::SYS_flock, 0, each);
+    alone(reads(5)).no_flag().says_of_call(few);
+    alone(reads(2)).calls("flock").says_not_of_call(few);
+}
+
+#[test]
+fn a_call_that_hands_data_over_is_doubted() {
+    let hands = "it hands data over: the loop makes progress";
+    let writes = |answer| now_and_then(libc::SYS_write, answer, 2);
+    alone(writes(5)).no_flag().says_of_call(hands);
+    alone(writes(0)).calls("write").says_not_of_call(hands);
+}
+
+#[test]
+fn a_file_that_says_the_same_again_moves_no_data() {
+    let taken = "the loop takes over data in every iteration";
+    let looks = |says: fn(u64) -> u64| {
+        calls(libc::SYS_pread64, &|a| {
+            a.test(eax, eax)?;
+            a.js(OUT)?;
+            a.cmp(dword_ptr(HEAP), 7)?;
+            a.je(OUT)
+        })
+        .answer(libc::SYS_pread64, 9)
+        .changing(HEAP, says)
+    };
+    alone(looks(|_| 3)).calls("pread64").reason_not(taken);
+    alone(looks(|round| 100 + round)).no_flag().reason(taken);
+}
+
+/// A call, and a word that the loop polls: cmp [WORD], 0; jne OUT.
+fn beside_a_word(number: i64, answer: i64) -> Program {
+    calls(number, &|a| {
+        leaves_when_positive(a)?;
+        a.cmp(dword_ptr(WORD), 0)?;
+        a.jne(OUT)
+    })
+    .answer(number, answer)
+}
+
+#[test]
+fn a_call_that_decides_comes_before_a_word_but_not_a_poll_in_passing() {
+    let comes_first = "the result of a system call decides as well, and comes first";
+    alone(beside_a_word(libc::SYS_read, NOT_YET))
+        .calls("read")
+        .says(WORD, comes_first);
+    alone(beside_a_word(libc::SYS_poll, 0))
+        .polls(WORD)
+        .says_not(WORD, comes_first);
+}
+
+#[test]
+fn a_call_of_a_loop_that_takes_over_data_is_doubted() {
+    let taken = "data is taken over in (nearly) every iteration: the loop makes progress";
+    let read = |answer| calls(libc::SYS_read, &leaves_when_it_fails).answer(libc::SYS_read, answer);
+    alone(read(90)).no_flag().says_of_call(taken);
+    alone(read(0)).calls("read").says_not_of_call(taken);
+}
+
+#[test]
+fn a_call_of_a_loop_that_others_wake_is_doubted() {
+    let woken = "other threads wake it in (nearly) every iteration: it is served";
+    let sleeps = |answer| {
+        calls(libc::SYS_flock, &|a| {
+            leaves_when_positive(a)?;
+            a.mov(eax, libc::SYS_futex as i32)?;
+            a.syscall()
+        })
+        .register(Register::RSI, 0x80)
+        .register(Register::RDX, 0)
+        .answer(libc::SYS_flock, NOT_YET)
+        .answer(libc::SYS_futex, answer)
+    };
+    alone(sleeps(0)).no_flag().says_of_call(woken);
+    alone(sleeps(NOT_YET))
+        .calls("flock")
+        .says_not_of_call(woken);
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+//! Interpreters' loops and generated code: which words are the machine's own.
+
+use iced_x86::code_asm::*;
+use iced_x86::Register;
+
+use crate::found::{alone, live};
+use crate::program::*;
+use crate::{Flag, Verdict};
+
+const FIRST: u64 = CALLED;
+const SECOND: u64 = CALLED + 0x100;
+
+/// Tests words, and goes through two routines by jumps whose targets it has in registers; without
+/// the second jump it is a loop as any other.
+fn interpreter(jumps: bool, test: Code) -> Program {
+    program(&|a| {
+        test(a)?;
+        a.jmp(r8)
+    })
+    .function("first_routine", FIRST, &|a| match jumps {
+        true => a.jmp(r9),
+        false => a.jmp(SECOND),
+    })
+    .function("second_routine", SECOND, &|a| match jumps {
+        true => a.jmp(r10),
+        false => a.jmp(MAIN),
+    })
+    .register(Register::R8, FIRST)
+    .register(Register::R9, SECOND)
+    .register(Register::R10, MAIN)
+}
+
+/// cmp [WORD], 7; je OUT
+fn polling(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
+    a.cmp(qword_ptr(WORD), 7)?;
+    a.je(OUT)
+}
+
+#[test]
+fn a_word_that_an_interpreter_reads_may_be_any_of_its_own() {
+    let note = "the loop is an interpreter's";
+    let found = alone(interpreter(true, &polling)).polls(WORD).notes(note);
+    assert_eq!(found.confidence(WORD), crate::INTERPRETER);
+    let found = alone(interpreter(false, &polling))
+        .polls(WORD)
+        .notes_not(note);
+    assert!(found.confidence(WORD) > crate::INTERPRETER);
+}
+
+#[test]
+fn a_type_whose_routines_are_the_interpreters_is_less_likely() {
+    let code = "it leads to the interpreter's own code";
+    alone(interpreter(true, &polling).word(WORD, SECOND)).says(WORD, code);
+    alone(interpreter(true, &polling).word(WORD, HEAP)).says_not(WORD, code);
+    alone(interpreter(false, &polling).word(WORD, SECOND)).says_not(WORD, code);
+}
+
+#[test]
+fn of_many_words_that_are_as_likely_in_a_machines_loop_none_is_the_flag() {
+    let alike = "a virtual machine's loop, and 3 other words are as likely";
+    let tests = |words: u64| {
+        interpreter(true, &|a| {
+            for word in 0..words {
+                a.cmp(dword_ptr(WORD + 64 * word), 7)?;
+                a.je(OUT)?;
+            }
+            Ok(())
+        })
+    };
+    live(tests(4)).no_flag().says(WORD, alike);
+    live(tests(3)).polls(WORD).says_not(WORD, alike);
+}
+
+#[test]
+fn a_word_for_which_an_interpreter_goes_on_is_told_beside_the_flags() {
+    // The C library compares the word as well, in a test that says little for it; most it says in
+    // the interpreter's jump.
+    let state = BLOCK - 0x40;
+    let compares = |address: u64| {
+        program(&|a| {
+            a.cmp(dword_ptr(WORD), 7)?;
+            a.je(OUT)?;
+            a.call(LIBC)?;
+            a.jmp(qword_ptr(state))
+        })
+        .function("compare", LIBC, &|a| {
+            a.cmp(qword_ptr(address), 7)?;
+            a.je(OUT)?;
+            a.ret()
+        })
+        .function("state_true", FIRST, &|a| a.jmp(r9))
+        .function("second_routine", SECOND, &|a| a.jmp(r10))
+        .word(state, FIRST)
+        .word(CONSTANT, FIRST)
+        .register(Register::R9, SECOND)
+        .register(Register::R10, MAIN)
+    };
+    let symbol = |flag: &Flag| flag.value.spin_symbol.clone();
+    let found = alone(compares(state)).polls(WORD).considers(state);
+    let told = found.report.considered.iter().find_map(symbol);
+    assert_eq!(told.as_deref(), Some("state_true"));
+    alone(compares(CONSTANT)).polls(WORD).leaves_out(state);
+}
+
+#[test]
+fn state_that_generated_code_keeps_at_hand_is_the_threads_own() {
+    let state = "it lies with the state of the thread that generated code keeps at hand";
+    let reaches = |words: i32| {
+        begins_at(MADE, &|a| {
+            let mut again = a.create_label();
+            a.set_label(&mut again)?;
+            for word in 1..words {
+                a.mov(eax, dword_ptr(r15 + 8 * word))?;
+            }
+            a.cmp(dword_ptr(r15), 0)?;
+            a.je(again)
+        })
+        .register(Register::R15, HEAP)
+    };
+    alone(reaches(5)).says(HEAP, state);
+    alone(reaches(4)).polls(HEAP).says_not(HEAP, state);
+}
+
+#[test]
+fn a_modules_word_that_generated_code_asks_is_the_machines() {
+    let machines = "generated code asks a word of a module";
+    let asks = |word: u64| {
+        begins_at(MADE, &|a| {
+            let mut again = a.create_label();
+            a.set_label(&mut again)?;
+            a.cmp(dword_ptr(word), 0)?;
+            a.je(again)
+        })
+    };
+    alone(asks(WORD)).says(WORD, machines);
+    alone(asks(HEAP)).polls(HEAP).says_not(HEAP, machines);
+}
+
+/// poll(HEAP, 1), whose answer ends the loop when it is not zero.
+fn asks(jumps: bool) -> Program {
+    interpreter(jumps, &|a| {
+        a.mov(dword_ptr(HEAP), 3)?;
+        a.mov(eax, libc::SYS_poll as i32)?;
+        a.syscall()?;
+        a.test(eax, eax)?;
+        a.jne(OUT)
+    })
+    .register(Register::RDI, HEAP)
+    .register(Register::RSI, 1)
+    .answer(libc::SYS_poll, 0)
+}
+
+#[test]
+fn a_call_that_an_interpreter_makes_may_be_for_its_own_ends() {
+    let own = "an interpreter makes it, maybe for its own ends";
+    live(asks(true)).calls("poll").says_of_call(own);
+    live(asks(false)).calls("poll").says_not_of_call(own);
+}
+
+#[test]
+fn a_machines_own_wake_up_lets_time_pass() {
+    let wakes = "a virtual machine's threads wake each other so: it lets time pass";
+    live(asks(true).own_wakeup(3)).no_flag().says_of_call(wakes);
+    live(asks(true).own_wakeup(4))
+        .verdict(Verdict::SyscallLoop)
+        .says_not_of_call(wakes);
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+//! Which descriptors a system call is about, as its arguments name them.
+
+use crate::syscalls;
+
+/// Where a call names its descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// An argument is the only one.
+    One(i32),
+    /// `struct pollfd`s, 8 bytes each: the descriptor (4), what is asked (2), what was found (2).
+    Entries {
+        /// Of the first.
+        address: u64,
+        /// How many there are.
+        count: u64,
+    },
+    /// `fd_set`s: one bit a descriptor.
+    Sets {
+        /// For reading, for writing, for exceptions; 0 where there is none.
+        addresses: [u64; 3],
+        /// One more than the highest that is looked at.
+        count: u64,
+    },
+}
+
+/// `None`: the call is about none, or does not name it first.
+pub fn named(number: u32, args: &[u64; 6]) -> Option<Named> {
+    match i64::from(number) {
+        libc::SYS_poll | libc::SYS_ppoll => Some(Named::Entries {
+            address: args[0],
+            count: args[1],
+        }),
+        libc::SYS_select | libc::SYS_pselect6 => Some(Named::Sets {
+            addresses: [args[1], args[2], args[3]],
+            count: args[0],
+        }),
+        libc::SYS_io_uring_enter => Some(Named::One(args[0] as i32)),
+        _ => syscalls::descriptor(number, args).map(Named::One),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_call_names_them_its_own_way() {
+        let args = [3, 4, 5, 6, 7, 8];
+        let named = |number: i64| named(number as u32, &args);
+        assert_eq!(named(libc::SYS_read), Some(Named::One(3)));
+        let entries = Named::Entries {
+            address: 3,
+            count: 4,
+        };
+        assert_eq!(named(libc::SYS_ppoll), Some(entries));
+        let sets = Named::Sets {
+            addresses: [4, 5, 6],
+            count: 3,
+        };
+        assert_eq!(named(libc::SYS_select), Some(sets));
+        assert_eq!(named(libc::SYS_nanosleep), None);
+    }
+}

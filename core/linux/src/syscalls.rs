@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+//! What a system call is there for: its name, its part in a loop that waits, and the memory that it
+//! fills.
+
+use syscalls::Sysno;
+
+/// What a call in a waiting loop is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Gives the processor away: its result decides nothing.
+    Yield,
+    /// Lets time pass.
+    Sleep,
+    /// Waits for or wakes another thread through a word in memory.
+    Lock,
+    /// Says something about the process or the time.
+    Neutral,
+    /// Moves data or changes something.
+    Work,
+    /// Tells whether something is ready.
+    Poll,
+}
+
+const OWN_SETTINGS: [i32; 4] = [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL];
+
+/// `args` tell a poll for nothing (a sleep) from a real one.
+pub fn role(number: u32, args: &[u64; 6]) -> Role {
+    match i64::from(number) {
+        libc::SYS_sched_yield => Role::Yield,
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep | libc::SYS_pause => Role::Sleep,
+        libc::SYS_poll | libc::SYS_ppoll if args[1] == 0 => Role::Sleep,
+        libc::SYS_select | libc::SYS_pselect6 if args[1..4] == [0, 0, 0] => Role::Sleep,
+        libc::SYS_poll
+        | libc::SYS_ppoll
+        | libc::SYS_select
+        | libc::SYS_pselect6
+        | libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2 => Role::Poll,
+        libc::SYS_futex => Role::Lock,
+        // How the process has set a descriptor nobody else changes.
+        libc::SYS_fcntl if OWN_SETTINGS.contains(&(args[1] as i32)) => Role::Neutral,
+        libc::SYS_getpid
+        | libc::SYS_gettid
+        | libc::SYS_getppid
+        | libc::SYS_clock_gettime
+        | libc::SYS_gettimeofday
+        | libc::SYS_time
+        | libc::SYS_times
+        | libc::SYS_getrusage
+        | libc::SYS_getcpu
+        | libc::SYS_rt_sigprocmask
+        | libc::SYS_rt_sigaction
+        | libc::SYS_rt_sigreturn
+        | libc::SYS_tgkill
+        | libc::SYS_madvise
+        | libc::SYS_brk
+        | libc::SYS_mmap
+        | libc::SYS_munmap
+        | libc::SYS_mprotect
+        | libc::SYS_mremap
+        | libc::SYS_membarrier
+        | libc::SYS_prctl
+        | libc::SYS_getrandom
+        | libc::SYS_setsockopt
+        | libc::SYS_getsockname
+        | libc::SYS_getpeername
+        | libc::SYS_epoll_ctl
+        | libc::SYS_close
+        | libc::SYS_restart_syscall => Role::Neutral,
+        _ => Role::Work,
+    }
+}
+
+/// Does it move data, when its result is positive?
+pub fn consumes(number: u32) -> bool {
+    let takes = matches!(
+        i64::from(number),
+        libc::SYS_read
+            | libc::SYS_readv
+            | libc::SYS_pread64
+            | libc::SYS_preadv
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_accept
+            | libc::SYS_accept4
+    );
+    takes || gives(number)
+}
+
+/// Does it hand data on to a place of its own in a file?
+pub fn gives_at(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_pwrite64 | libc::SYS_pwritev | libc::SYS_pwritev2
+    )
+}
+
+/// Does it hand data on?
+pub fn gives(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_pwrite64
+            | libc::SYS_pwritev
+            | libc::SYS_pwritev2
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_sendfile
+            | libc::SYS_splice
+            | libc::SYS_copy_file_range
+    )
+}
+
+/// The descriptor it is about, where it has one as first argument.
+pub fn descriptor(number: u32, args: &[u64; 6]) -> Option<i32> {
+    let first = consumes(number)
+        || matches!(
+            i64::from(number),
+            libc::SYS_ioctl
+                | libc::SYS_fcntl
+                | libc::SYS_connect
+                | libc::SYS_epoll_wait
+                | libc::SYS_epoll_pwait
+                | libc::SYS_epoll_pwait2
+                | libc::SYS_flock
+                | libc::SYS_lseek
+                | libc::SYS_fstat
+        );
+    first.then_some(args[0] as i32)
+}
+
+/// `poll`, or `syscall_999` where the number is nobody's.
+pub fn name(number: u32) -> String {
+    match Sysno::new(number as usize) {
+        Some(call) => call.name().into(),
+        None => format!("syscall_{number}"),
+    }
+}
+
+const IPC_STAT: u64 = libc::IPC_STAT as u64;
+/// Requests whose number does not tell how much is written.
+const OF_INT: [u64; 4] = [
+    libc::FIONREAD,
+    libc::TIOCOUTQ,
+    libc::TIOCMGET,
+    libc::TIOCGPGRP,
+];
+
+/// (address, bytes) that the kernel wrote on success, for the calls that threads poll
+/// with.
+pub fn outputs(number: u32, args: &[u64; 6], result: i64) -> Vec<(u64, u64)> {
+    if result < 0 {
+        return Vec::new();
+    }
+    let got = result as u64;
+    let sets = |sets: &[u64], descriptors: u64| {
+        let bytes = descriptors.min(65536).div_ceil(64) * 8;
+        sets.iter()
+            .filter(|&&set| set != 0)
+            .map(|&set| (set, bytes))
+            .collect()
+    };
+    match i64::from(number) {
+        libc::SYS_poll | libc::SYS_ppoll => {
+            // Only `revents`, the last two bytes of each entry.
+            let count = args[1].min(1024);
+            (0..count)
+                .map(|i| (args[0].wrapping_add(i * 8 + 6), 2))
+                .collect()
+        }
+        libc::SYS_select | libc::SYS_pselect6 => sets(&args[1..4], args[0]),
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+            vec![(args[1], got.min(4096) * 12)]
+        }
+        libc::SYS_read | libc::SYS_recvfrom | libc::SYS_pread64 => {
+            vec![(args[1], got.min(1 << 20))]
+        }
+        libc::SYS_clock_gettime if args[1] != 0 => vec![(args[1], 16)],
+        libc::SYS_ioctl if OF_INT.contains(&args[1]) => vec![(args[2], 4)],
+        libc::SYS_ioctl if args[1] >> 30 & 2 != 0 => vec![(args[2], args[1] >> 16 & 0x3fff)],
+        libc::SYS_fstat | libc::SYS_stat | libc::SYS_lstat => vec![(args[1], 144)],
+        libc::SYS_statx => vec![(args[4], 256)],
+        libc::SYS_shmctl if args[1] == IPC_STAT => vec![(args[2], 112)],
+        libc::SYS_msgctl if args[1] == IPC_STAT => vec![(args[2], 120)],
+        libc::SYS_semctl if args[2] == IPC_STAT => vec![(args[3], 104)],
+        libc::SYS_getsockopt => vec![(args[3], 4)],
+        libc::SYS_timerfd_gettime | libc::SYS_timer_gettime | libc::SYS_getitimer => {
+            vec![(args[1], 32)]
+        }
+        libc::SYS_sysinfo => vec![(args[0], 112)],
+        libc::SYS_sched_getaffinity => vec![(args[2], got.min(1024))],
+        libc::SYS_mincore => vec![(args[2], args[1].div_ceil(4096).min(1 << 16))],
+        libc::SYS_waitid if args[2] != 0 => vec![(args[2], 128)],
+        libc::SYS_newfstatat => vec![(args[2], 144)],
+        libc::SYS_wait4 if args[1] != 0 => vec![(args[1], 4)],
+        libc::SYS_rt_sigpending => vec![(args[0], args[1].min(128))],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_call_has_its_own_name() {
+        assert_eq!(name(libc::SYS_futex as u32), "futex");
+        assert_eq!(name(libc::SYS_newfstatat as u32), "newfstatat");
+        assert_eq!(name(999), "syscall_999");
+        assert_eq!(name(u32::MAX), "syscall_4294967295");
+    }
+
+    #[test]
+    fn a_descriptors_mode_is_no_answer_but_its_lock_is() {
+        let fcntl = |command: i32| role(libc::SYS_fcntl as u32, &[3, command as u64, 0, 0, 0, 0]);
+        assert_eq!(fcntl(libc::F_GETFL), Role::Neutral);
+        assert_eq!(fcntl(libc::F_SETLK), Role::Work);
+    }
+}

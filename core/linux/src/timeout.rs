@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+//! Where a system call that waits is told for how long.
+
+use crate::futex;
+
+/// The argument that limits the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The milliseconds themselves; negative: for ever.
+    Milliseconds(i32),
+    /// The address of seconds and of a part of one, two words; 0: for ever.
+    Time {
+        /// Of the first word.
+        address: u64,
+        /// Nanoseconds in one of the second word.
+        unit: u64,
+        /// A point in time rather than a span.
+        is_absolute: bool,
+    },
+}
+
+/// `None`: the call has no such argument.
+pub fn limit(number: u32, args: &[u64; 6]) -> Option<Limit> {
+    let at = |address, unit, is_absolute| {
+        Some(Limit::Time {
+            address,
+            unit,
+            is_absolute,
+        })
+    };
+    let milliseconds = |argument: u64| Some(Limit::Milliseconds(argument as i32));
+    match i64::from(number) {
+        libc::SYS_nanosleep => at(args[0], 1, false),
+        libc::SYS_clock_nanosleep => at(args[2], 1, args[1] & 1 == 1),
+        libc::SYS_poll => milliseconds(args[2]),
+        libc::SYS_ppoll => at(args[2], 1, false),
+        libc::SYS_select => at(args[4], 1000, false),
+        libc::SYS_pselect6 => at(args[4], 1, false),
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait => milliseconds(args[3]),
+        libc::SYS_epoll_pwait2 => at(args[3], 1, false),
+        libc::SYS_rt_sigtimedwait => at(args[2], 1, false),
+        libc::SYS_futex => at(args[3], 1, futex::has_deadline(futex::command(args))),
+        _ => None,
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+//! What a system call makes of being traced: of a stop in it, of a borrowed signal mask or
+//! affinity.
+
+/// The kernel runs the call again by itself, once the thread goes on: these results never reach the
+/// program.
+pub fn is_restart(result: i64) -> bool {
+    (-516..=-512).contains(&result)
+}
+
+/// It answers EINTR to any stop, though the thread has no signal. See "Interruption of system calls
+/// and library functions by stop signals" in signal(7).
+pub fn answers_eintr(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_epoll_wait
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2
+            | libc::SYS_semop
+            | libc::SYS_semtimedop
+            | libc::SYS_rt_sigtimedwait
+            | libc::SYS_io_getevents
+    )
+}
+
+/// It reads, changes or passes on the signal mask, or sends a signal to the caller: the thread
+/// needs its own mask for it.
+pub fn needs_own_mask(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_rt_sigprocmask
+            | libc::SYS_rt_sigreturn
+            | libc::SYS_rt_sigsuspend
+            | libc::SYS_rt_sigtimedwait
+            | libc::SYS_rt_sigpending
+            | libc::SYS_pselect6
+            | libc::SYS_ppoll
+            | libc::SYS_epoll_pwait
+            | libc::SYS_epoll_pwait2
+            | libc::SYS_io_uring_enter
+            | libc::SYS_pause
+            | libc::SYS_kill
+            | libc::SYS_tkill
+            | libc::SYS_tgkill
+            | libc::SYS_rt_sigqueueinfo
+            | libc::SYS_rt_tgsigqueueinfo
+            | libc::SYS_clone
+            | libc::SYS_clone3
+            | libc::SYS_fork
+            | libc::SYS_vfork
+            | libc::SYS_execve
+            | libc::SYS_execveat
+            | libc::SYS_exit
+            | libc::SYS_exit_group
+    )
+}
+
+/// It shows the affinity, changes it, or passes it on to a new thread or process.
+pub fn needs_own_affinity(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_sched_setaffinity | libc::SYS_sched_getaffinity
+    ) || crate::life::creates(number)
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+//! The report of `spin` for a process that left a core file.
+//!
+//! In: a core file. Out: a [`SpinReport`]. A copy of each thread is made from the core and goes on:
+//! the copies that go round show what they poll, the others are described from their registers and
+//! stacks. Blind spots: how much of the processor a thread used is not in a core, so each thread is
+//! looked at; whether a descriptor was ready is not in it either, and the copy is told that none
+//! is.
+
+use std::time::Duration;
+
+use flagfinder_code::Names;
+use flagfinder_flags::ThreadName;
+use flagfinder_replica::{CoreError, CoreFile, CoreThread, Halt, Pages, Replica};
+use flagfinder_step::Limits;
+use serde_json::{json, Value};
+
+use crate::look::look_at_copy;
+use crate::order;
+use crate::owners::Owners;
+use crate::pick::Way;
+use crate::proc::Call;
+use crate::prove::{begin, halted, number, try_in};
+use crate::report::{Class, SpinReport, ThreadReport};
+use crate::sample::Activity;
+use crate::spin::{stepped, untouched};
+use crate::wait::Describer;
+
+/// What may be tuned.
+#[derive(Clone, Debug)]
+pub struct CoreOptions {
+    /// Only these threads; empty: all.
+    pub threads: Vec<u32>,
+    /// For how long the copy of each thread goes on, at most.
+    pub budget: Duration,
+}
+
+/// Instructions of each copy, at most.
+const STEPS: u32 = 200_000;
+
+/// Looks at the threads of the dead process.
+///
+/// # Errors
+/// Four parts: the core has no such thread.
+pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport, CoreError> {
+    let names = Names::new(core.names_input());
+    let has = |tid: &u32| core.threads().iter().any(|thread| thread.tid == *tid);
+    if let Some(unknown) = options.threads.iter().find(|tid| !has(tid)) {
+        let threads = core.threads().iter().map(|thread| thread.tid.to_string());
+        return Err(CoreError::no_thread(*unknown, &threads.collect::<Vec<_>>()));
+    }
+    let mut describer = Describer {
+        pid: None,
+        memory: core,
+        names: &names,
+        threads: core.threads().iter().map(|t| (t.tid, t.tid)).collect(),
+        owners: Owners::default(),
+    };
+    let mut report = SpinReport {
+        schema: SpinReport::SCHEMA,
+        source: "core",
+        pid: core.pid(),
+        program: core.program().to_owned(),
+        started: 0,
+        budget_ms: options.budget.as_millis() as u64,
+        threads: Vec::new(),
+        notes: Vec::new(),
+    };
+    let wanted = |tid: u32| options.threads.is_empty() || options.threads.contains(&tid);
+    for thread in core.threads().iter().filter(|thread| wanted(thread.tid)) {
+        let told = tell(core, thread, options, &names, &mut describer);
+        report.threads.push(told);
+    }
+    order::sort(&mut report.threads);
+    for path in core.missing() {
+        report.notes.push(format!(
+            "{} is not here: its code is unknown, and so is what it does; --sysroot DIR names a folder that has it",
+            path.display()
+        ));
+    }
+    Ok(report)
+}
+
+fn tell(
+    core: &CoreFile,
+    thread: &CoreThread,
+    options: &CoreOptions,
+    names: &Names,
+    describer: &mut Describer,
+) -> ThreadReport {
+    let registers = &thread.state.registers;
+    let activity = Activity {
+        tid: thread.tid,
+        name: String::new(),
+        state: '?',
+        cpu: 0.0,
+        wants: 0.0,
+        sleeps: 0,
+        tracer: 0,
+        call: thread.call.map(|(number, args)| Call {
+            number,
+            args,
+            sp: registers.rsp,
+            pc: registers.rip,
+        }),
+        sleeps_in: String::new(),
+    };
+    let limits = Limits {
+        steps: STEPS,
+        time: options.budget,
+        ..Limits::default()
+    };
+    let name = ThreadName {
+        tid: thread.tid,
+        name: String::new(),
+    };
+    let pages = Pages::new(core);
+    let looked = Replica::start(&pages, &thread.state).and_then(|mut copy| {
+        let looked = look_at_copy(&mut copy, &limits, names, name, core)?;
+        Ok((looked, copy.has_assumed()))
+    });
+    let ((finding, halt), has_assumed) = match looked {
+        Ok(looked) => looked,
+        Err(error) => {
+            let why = format!("no copy of it could be made: {error}");
+            return untouched(&activity, &Way::Untouchable(why), describer);
+        }
+    };
+    let at_once = finding.steps() <= 1;
+    let text = serde_json::to_value(&finding).unwrap_or_default();
+    let mut told = match (&halt, at_once) {
+        (Some(Halt::Blocks { .. } | Halt::Call { .. }), true) if activity.call.is_some() => {
+            return untouched(&activity, &Way::Waits, describer);
+        }
+        _ => stepped(&activity, &Way::Repeats, &text, describer),
+    };
+    if let Some(halt) = halt {
+        if matches!(halt, Halt::Blocks { .. }) && !told.has_flag() {
+            told.class = Class::LongWait;
+        }
+        told.reason += &format!("; its copy went no further: {}", halted(&halt));
+    }
+    if has_assumed {
+        drop_assumed(&mut told);
+    }
+    if told.has_flag() {
+        begin(&mut told);
+        let header = header(names, &told.spin_loop);
+        let tried = match header {
+            Some(header) => try_in(core, &thread.state, header, &mut told, names),
+            None => Err("its loop is not known".into()),
+        };
+        if let (Err(why), Value::Array(explain)) = (tried, &mut told.explain) {
+            explain.push(json!(format!("not tried out: {why}")));
+        }
+    }
+    told
+}
+
+/// A call whose answer was assumed is no flag: whether it would answer otherwise is unknown.
+fn drop_assumed(told: &mut ThreadReport) {
+    let Value::Array(flags) = &mut told.flags else {
+        return;
+    };
+    flags.retain(|flag| flag["kind"] != "syscall");
+    if flags.is_empty() {
+        told.verdict = Some("no-flag".into());
+        told.reason += "; what was ready is not in the core, so whether it waits is unknown";
+    }
+}
+
+/// Run-time address of the loop's first instruction.
+fn header(names: &Names, spin_loop: &Value) -> Option<u64> {
+    let code = &spin_loop["header"];
+    let offset = number(&code["offset"])?;
+    let Some(name) = code["module"].as_str() else {
+        return Some(offset);
+    };
+    let modules = &names.input().modules;
+    let module = modules
+        .iter()
+        .find(|module| module.path == name || *module.identity.name == *name)?;
+    Some(module.base.wrapping_add(offset))
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT
+//! Trying out in a copy of the thread whether the named words end its loop.
+//!
+//! In: a thread's report with candidates. Out: each candidate's `proof`; those that end the loop
+//! come first, and one that was tried and does not end it steps back behind one that does. Blind
+//! spot: a thread whose copy does not do what the thread does (it needs others to move) has no
+//! proof.
+
+use std::time::Duration;
+
+use flagfinder_code::{Code, Names};
+use flagfinder_replica::{
+    Experiment, Halt, Live, Outcome, Pages, Proof, Source, ThreadState, Unfit, Word,
+};
+use flagfinder_step::StepError;
+use serde::Serialize;
+use serde_json::{json, Value};
+
+use crate::poke::resolve;
+use crate::report::ThreadReport;
+
+/// Candidates that are tried.
+const TRIED: usize = 3;
+/// How long the thread may take to stop, its copy to show its loop, and each try.
+const STOPS: Duration = Duration::from_millis(200);
+const SHOWS: Duration = Duration::from_millis(800);
+const TRIES: Duration = Duration::from_millis(400);
+/// The same where one word is all that is asked for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What came of writing a value into a copy.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tried {
+    pub outcome: Outcome,
+    /// From the write until the thread was out of its loop; or did something else, at least.
+    pub instructions: Option<u64>,
+    /// Where it was then.
+    pub reached: Option<Code>,
+    /// What was written: hex addresses and values.
+    pub with: Value,
+    /// Why no more is known; empty: nothing is missing.
+    pub why: String,
+}
+
+impl Tried {
+    fn of(proof: &Proof, words: &[Word], names: &Names) -> Tried {
+        let hex = |number: u64| format!("{number:#x}");
+        let with = words.iter().map(|w| (hex(w.address), json!(hex(w.value))));
+        Tried {
+            outcome: proof.outcome,
+            instructions: proof.instructions,
+            reached: proof.reached.map(|pc| names.code(pc)),
+            with: Value::Object(with.collect()),
+            why: match (&proof.halt, proof.outcome) {
+                (Some(halt), Outcome::Unknown | Outcome::Faults) => halted(halt),
+                (None, Outcome::Unknown) => "the copy did not go far enough to tell".into(),
+                _ => String::new(),
+            },
+        }
+    }
+}
+
+pub(crate) fn halted(halt: &Halt) -> String {
+    let name = |number: &u32| flagfinder_linux::syscalls::name(*number);
+    match halt {
+        Halt::Call { number, .. } => {
+            format!("it comes to {}, whose answer is not known", name(number))
+        }
+        Halt::Blocks { number, .. } => format!("it would wait in {}", name(number)),
+        Halt::Exits => "it would end".into(),
+        Halt::Fault { number, address } => {
+            format!("it would get signal {number} (address {address:#x})")
+        }
+        Halt::Gone => "the copy's process was ended".into(),
+    }
+}
+
+fn unfit(unfit: &Unfit) -> String {
+    match unfit {
+        Unfit::Halted(halt) => format!("in a copy of the thread {}", halted(halt)),
+        Unfit::NoLoop { instructions } => {
+            format!("a copy of the thread repeats nothing within {instructions} instructions")
+        }
+    }
+}
+
+/// Tries the thread's candidates; a note of the report says why there is no proof, where there is
+/// none.
+pub fn prove(pid: u32, thread: &mut ThreadReport, names: &Names) {
+    begin(thread);
+    // ptrace belongs to the thread that started the copy, which also changes its own affinity.
+    let proved = std::thread::scope(|scope| {
+        scope
+            .spawn(|| try_candidates(pid, thread, names))
+            .join()
+            .unwrap_or_else(|_| Err("the experiment failed".into()))
+    });
+    if let Err(why) = proved {
+        if let Value::Array(explain) = &mut thread.explain {
+            explain.push(json!(format!("not tried out: {why}")));
+        }
+    }
+}
+
+/// No candidate has been tried yet.
+pub(crate) fn begin(thread: &mut ThreadReport) {
+    for flag in thread.flags.as_array_mut().into_iter().flatten() {
+        flag["proof"] = Value::Null;
+    }
+}
+
+fn try_candidates(pid: u32, thread: &mut ThreadReport, names: &Names) -> Result<(), String> {
+    let Value::Array(flags) = &thread.flags else {
+        return Ok(());
+    };
+    if flags.iter().all(|flag| word(flag).is_none()) {
+        return Ok(());
+    }
+    let live = Live::open(pid).map_err(|e| e.to_string())?;
+    let (state, _) = live.capture(thread.tid, STOPS).map_err(|e| e.to_string())?;
+    let header = header(pid, &thread.spin_loop).ok_or("its loop is not known")?;
+    try_in(&live, &state, header, thread, names)
+}
+
+/// The same in a copy from any source. `header`: run-time address of the loop's first instruction.
+pub(crate) fn try_in(
+    source: &dyn Source,
+    state: &ThreadState,
+    header: u64,
+    thread: &mut ThreadReport,
+    names: &Names,
+) -> Result<(), String> {
+    let Value::Array(flags) = &mut thread.flags else {
+        return Ok(());
+    };
+    let tried: Vec<(usize, Word)> = flags
+        .iter()
+        .enumerate()
+        .filter_map(|(at, flag)| Some((at, word(flag)?)))
+        .take(TRIED)
+        .collect();
+    let pages = Pages::new(source);
+    let failed = |e: std::io::Error| format!("the copy failed: {e}");
+    let experiment = Experiment::prepare(&pages, state, SHOWS)
+        .map_err(failed)?
+        .map_err(|e| unfit(&e))?;
+    if !experiment.executes(header) {
+        return Err("a copy of the thread does not do what the thread does".into());
+    }
+    let try_words = |words: &[Word]| {
+        let proof = experiment.try_words(words, TRIES).map_err(failed)?;
+        Ok::<Tried, String>(Tried::of(&proof, words, names))
+    };
+    let mut ends = false;
+    for (at, word) in &tried {
+        let result = try_words(std::slice::from_ref(word))?;
+        ends |= result.outcome == Outcome::Leaves;
+        flags[*at]["proof"] = json!(result);
+    }
+    // The value that the test asks for may mean something else as well (a barrier's generation
+    // shares its word with flags), so the likeliest word is tried with others, too.
+    let now = |at: usize| number(&flags[at]["value"]["spin"]);
+    let likeliest = tried
+        .first()
+        .and_then(|(at, word)| Some((at, word, now(*at)?)));
+    if let (Some((first, word, now)), false) = (likeliest, ends) {
+        for other in other_values(word, now) {
+            let result = try_words(&[other])?;
+            if result.outcome == Outcome::Leaves {
+                ends = true;
+                flags[*first]["proof"] = json!(result);
+                // What `poke` would write.
+                flags[*first]["value"]["exit"] = json!(format!("{:#x}", other.value));
+                break;
+            }
+        }
+    }
+    if let ([(first, a), (second, b), ..], false) = (&tried[..], ends) {
+        let both = try_words(&[*a, *b])?;
+        if both.outcome == Outcome::Leaves {
+            for at in [first, second] {
+                flags[*at]["proof"] = json!(both);
+            }
+        }
+    }
+    rank(flags);
+    if let (Some(flag), Value::Array(explain)) = (flags.first(), &mut thread.explain) {
+        explain.push(json!(told(&flag["proof"])));
+    }
+    Ok(())
+}
+
+/// Of the candidates that were tried, what ends the loop comes first and what was tried in vain
+/// comes last, if anything ends it. What could not be tried (a call's result) keeps its place: that
+/// another word ends the loop says nothing about it.
+fn rank(flags: &mut [Value]) {
+    let outcome = |flag: &Value| flag["proof"]["outcome"].as_str().map(str::to_owned);
+    let places: Vec<usize> = (0..flags.len())
+        .filter(|&at| outcome(&flags[at]).is_some())
+        .collect();
+    let mut tried: Vec<Value> = places.iter().map(|&at| flags[at].take()).collect();
+    if tried
+        .iter()
+        .any(|flag| outcome(flag).as_deref() == Some("leaves"))
+    {
+        tried.sort_by_key(|flag| match outcome(flag).as_deref() {
+            Some("leaves") => 0,
+            // What did something else and came back waits for more than this word.
+            Some("returns") if flag["proof"]["instructions"].is_null() => 2,
+            _ => 1,
+        });
+    }
+    for (at, flag) in places.into_iter().zip(tried) {
+        flags[at] = flag;
+    }
+    for (at, flag) in flags.iter_mut().enumerate() {
+        flag["rank"] = json!(at + 1);
+    }
+}
+
+fn told(proof: &Value) -> String {
+    let with = proof["with"].as_object();
+    let values: Vec<String> = with
+        .into_iter()
+        .flatten()
+        .map(|(address, value)| format!("{} at {address}", value.as_str().unwrap_or("?")))
+        .collect();
+    let end = match proof["outcome"].as_str() {
+        Some("leaves") => "the thread leaves its loop",
+        Some("returns") if proof["instructions"].is_null() => "the thread stays in its loop",
+        Some("returns") => "the thread does something else and comes back to its loop",
+        Some("faults") => "the thread would crash",
+        _ => "it was not seen whether the thread leaves its loop",
+    };
+    format!(
+        "in a copy of the thread, with {}, {end}",
+        values.join(" and ")
+    )
+}
+
+pub(crate) fn number(value: &Value) -> Option<u64> {
+    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
+}
+
+fn word(flag: &Value) -> Option<Word> {
+    let bytes = flag["size"].as_u64()? as usize;
+    Some(Word {
+        address: number(&flag["address"]["spin"])?,
+        bytes: (1..=8).contains(&bytes).then_some(bytes)?,
+        value: number(&flag["value"]["exit"])?,
+    })
+}
+
+/// The word counted up by 1 to 64, each power of two: flags that share a word with a count have its
+/// low bits.
+fn other_values(word: &Word, now: u64) -> impl Iterator<Item = Word> + '_ {
+    (0..7)
+        .map(move |bit| now.wrapping_add(1 << bit))
+        .filter(|value| *value != word.value)
+        .map(|value| Word { value, ..*word })
+}
+
+/// Run-time address of the loop's first instruction.
+fn header(pid: u32, spin_loop: &Value) -> Option<u64> {
+    let code = &spin_loop["header"];
+    let offset = number(&code["offset"])?;
+    match code["module"].as_str() {
+        Some(module) => resolve(pid, module, offset).ok(),
+        None => Some(offset),
+    }
+}
+
+/// Writes a value into a copy of the thread and tells what it does then. The process itself is not
+/// changed.
+///
+/// # Errors
+/// Four parts: the thread can't be copied, or its copy repeats nothing.
+pub fn try_word(
+    pid: u32,
+    tid: u32,
+    address: u64,
+    bytes: usize,
+    value: u64,
+) -> Result<Tried, StepError> {
+    std::thread::scope(|scope| {
+        let trying = scope.spawn(|| {
+            let live = Live::open(pid)?;
+            let (state, _) = live.capture(tid, PATIENCE)?;
+            let pages = Pages::new(&live);
+            let failed = |e| StepError::system(format!("Thread {tid} can't be copied."), &e);
+            let experiment = Experiment::prepare(&pages, &state, PATIENCE)
+                .map_err(failed)?
+                .map_err(|e| {
+                    let what = format!("Nothing can be tried out on thread {tid}.");
+                    let fix = "Name a thread that spins: `flagfinder spin PID` lists them.";
+                    StepError::new(what, format!("{}.", unfit(&e)), fix)
+                })?;
+            let words = [Word {
+                address,
+                bytes,
+                value,
+            }];
+            let proof = experiment.try_words(&words, PATIENCE).map_err(failed)?;
+            let input = flagfinder_code::NamesInput::from_live(pid);
+            let input = input.map_err(|e| StepError::system(format!("Process {pid}."), &e))?;
+            Ok(Tried::of(&proof, &words, &Names::new(input)))
+        });
+        trying.join().unwrap_or_else(|_| {
+            let what = "The experiment failed.";
+            Err(StepError::new(
+                what,
+                "Its thread panicked.",
+                "Please report it.",
+            ))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flag(name: &str, outcome: Option<&str>) -> Value {
+        let proof = outcome.map(|outcome| json!({ "outcome": outcome }));
+        json!({ "name": name, "rank": 0, "proof": proof })
+    }
+
+    fn order(flags: &[(&str, Option<&str>)]) -> Vec<String> {
+        let mut flags: Vec<Value> = flags.iter().map(|(n, o)| flag(n, *o)).collect();
+        rank(&mut flags);
+        let names = flags.iter().map(|f| f["name"].as_str().unwrap_or_default());
+        names.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_word_that_ends_the_loop_comes_before_one_that_does_not() {
+        let tried = [
+            ("bound", Some("returns")),
+            ("untried", None),
+            ("flag", Some("leaves")),
+        ];
+        assert_eq!(order(&tried), ["flag", "untried", "bound"]);
+    }
+
+    #[test]
+    fn a_count_is_tried_beyond_the_flags_in_its_low_bits() {
+        let word = Word {
+            address: 0x1000,
+            bytes: 4,
+            value: 0x79,
+        };
+        let values: Vec<u64> = other_values(&word, 0x78).map(|w| w.value).collect();
+        assert_eq!(values, [0x7a, 0x7c, 0x80, 0x88, 0x98, 0xb8]);
+    }
+
+    #[test]
+    fn what_could_not_be_tried_keeps_its_place() {
+        let tried = [("call", None), ("count", Some("leaves"))];
+        assert_eq!(order(&tried), ["call", "count"]);
+    }
+
+    #[test]
+    fn the_order_stays_where_no_word_ends_the_loop() {
+        let tried = [("first", Some("returns")), ("second", Some("unknown"))];
+        assert_eq!(order(&tried), ["first", "second"]);
+    }
+}

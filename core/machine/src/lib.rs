@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+//! One thread as a machine: its instructions, registers and memory, as far as they are known.
+//!
+//! In: a recorded thread, or the steps of a live one. Out: a [`Window`] of known values; or a
+//! [`Visitor`](replayer::Visitor) that is shown every instruction of a recording. Nothing here
+//! judges what a program does.
+
+pub mod decoded;
+pub mod decoded_blocks;
+mod evaluate_alu;
+mod evaluate_bits;
+mod evaluate_move;
+mod evaluate_shift;
+mod evaluate_string;
+pub mod evaluator;
+pub mod registers;
+pub mod replayer;
+mod trace_window;
+pub mod value;
+mod window;
+
+pub use trace_window::tail_window;
+pub use window::{Interruption, Syscall, Window, CLOCK_STEPS};

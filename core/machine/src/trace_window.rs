@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+//! The end of a recorded thread as a [`Window`].
+
+use flagfinder_linux::syscalls::outputs;
+use flagfinder_trace::protocol::TRANSFER_CALL_OVER;
+use flagfinder_trace::{Event, Result, Thread};
+use iced_x86::InstructionInfoFactory;
+use rustc_hash::FxHashMap;
+
+use crate::decoded::{is_syscall, Decoded};
+use crate::decoded_blocks::DecodedBlocks;
+use crate::evaluator::Evaluator;
+use crate::replayer::{replay, Visitor};
+use crate::value::Machine;
+use crate::window::{Interruption, Syscall, Window};
+
+/// Longest window, in instructions.
+const STEPS: u32 = 400_000;
+/// Bytes of values that about suffice for it.
+const VALUE_BYTES: u64 = 512 << 10;
+/// Bytes of flow that certainly do: a block has an instruction or more, and takes 8 bytes at most.
+const FLOW_BYTES: u64 = STEPS as u64 * 8;
+
+struct Filler {
+    window: Window,
+    factory: InstructionInfoFactory,
+    /// By address of the shared `Decoded`.
+    codes: FxHashMap<usize, u32>,
+    written: u16,
+    moved: bool,
+}
+
+impl Visitor for Filler {
+    fn before(&mut self, code: &Decoded, machine: &Machine) {
+        let key = std::ptr::from_ref(code) as usize;
+        let index = match self.codes.get(&key) {
+            Some(index) => *index,
+            None => {
+                let likeness =
+                    code.instruction.code() as u64 ^ (code.instruction.len() as u64) << 32;
+                let index = self
+                    .window
+                    .intern(&code.instruction, likeness, &mut self.factory);
+                self.codes.insert(key, index);
+                index
+            }
+        };
+        if self.window.len() >= STEPS * 2 {
+            self.window.keep_last(STEPS);
+        }
+        if std::mem::take(&mut self.moved) {
+            let at = self.window.len();
+            self.window.interruptions.push((at, Interruption::Moved));
+        }
+        // Now and then is enough: it is about registers that do not change.
+        if self.window.len() % 64 == 0 {
+            self.window.registers = machine.registers;
+        }
+        self.window.push(index, machine.registers[4]);
+        self.written = code.registers_written;
+    }
+
+    fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
+        for access in evaluator.accesses() {
+            self.window.push_access(*access);
+        }
+        for number in (0..16).filter(|n| self.written >> n & 1 == 1) {
+            let value = evaluator.machine.registers[number as usize];
+            self.window.push_result(number, value);
+        }
+        if is_syscall(&code.instruction) {
+            // Filled in by the events that follow.
+            let step = self.window.len() - 1;
+            self.window.syscalls.push(Syscall {
+                step,
+                number: u32::MAX,
+                args: [0; 6],
+                result: None,
+                written: Vec::new(),
+            });
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::SyscallEnter(call) => {
+                if let Some(last) = self.window.syscalls.last_mut() {
+                    last.number = call.number;
+                    last.args = call.args;
+                }
+            }
+            Event::SyscallExit { result, .. } => {
+                if let Some(last) = self.window.syscalls.last_mut() {
+                    last.result = Some(*result);
+                    last.written = outputs(last.number, &last.args, *result);
+                }
+            }
+            Event::Signal { signo, .. } => {
+                let at = self.window.len();
+                let what = Interruption::Signal { number: *signo };
+                self.window.interruptions.push((at, what));
+            }
+            Event::Transfer { cause, .. } if *cause == TRANSFER_CALL_OVER => {
+                let at = self.window.len();
+                self.window
+                    .interruptions
+                    .push((at, Interruption::CalledOver));
+            }
+            Event::Transfer { .. } | Event::Gap { .. } => self.moved = true,
+            _ => {}
+        }
+    }
+}
+
+/// The thread's last instructions; empty at level flow. `enough` looks at the window of
+/// the newest values first, and more are taken until it says yes.
+///
+/// # Errors
+/// When the trace cannot be read.
+pub fn tail_window(
+    blocks: &DecodedBlocks,
+    thread: &Thread,
+    enough: impl Fn(&Window) -> bool,
+) -> Result<Window> {
+    let mut bytes = VALUE_BYTES;
+    loop {
+        let Some(span) = thread.value_tail(bytes, FLOW_BYTES) else {
+            return Ok(Window::default());
+        };
+        let mut filler = Filler {
+            window: Window::default(),
+            factory: InstructionInfoFactory::new(),
+            codes: FxHashMap::default(),
+            written: 0,
+            moved: false,
+        };
+        let statistics = replay(blocks, thread, &span, &mut filler)?;
+        let mut window = filler.window;
+        window.keep_last(STEPS);
+        window.contradictions = statistics.contradictions;
+        // A loop with few loads fills the window from few values: older ones add nothing.
+        let full = window.len() >= STEPS;
+        if full || span.bytes < bytes || bytes >= VALUE_BYTES * 16 || enough(&window) {
+            return Ok(window);
+        }
+        bytes *= 4;
+    }
+}

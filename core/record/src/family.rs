@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+//! The processes that write to the pool, as the kernel knows them.
+//!
+//! What stands in shared memory is the target's word: it says which processes to ask about, never
+//! which to end. A process introduces itself by a lock on the pool's file
+//! (`include/ff_protocol.h`); the kernel says who holds it, in this process's pid namespace. From
+//! then on it is known by a pidfd, which never names another one.
+//!
+//! Blind spots: a process whose tracer could not introduce it (fcntl forbidden) is recorded under
+//! the pid that it has in its own namespace, is not waited for and not ended.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Mutex;
+
+use crate::drain::lock;
+use crate::pool::Pool;
+
+/// More ancestors than any process has.
+const DEEPEST: usize = 1000;
+
+pub struct Family {
+    /// The target.
+    root: u32,
+    /// When it started, in the kernel's ticks since boot, and whose it is.
+    started: u64,
+    uid: u32,
+    members: Mutex<BTreeMap<u32, Member>>,
+}
+
+enum Member {
+    Runs(OwnedFd),
+    Ended,
+}
+
+impl Family {
+    /// `root` is this process's child and not reaped yet.
+    pub fn of(root: u32) -> Family {
+        let root_runs = pidfd_open(root).map_or(Member::Ended, Member::Runs);
+        Family {
+            root,
+            started: Stat::read(root).map_or(0, |stat| stat.started),
+            uid: owner(root).unwrap_or(u32::MAX),
+            members: Mutex::new(BTreeMap::from([(root, root_runs)])),
+        }
+    }
+
+    /// Answers the processes that ask who they are.
+    pub fn answer(&self, pool: &Pool) {
+        for (place, number) in pool.introductions() {
+            let pid = pool.holder(number).filter(|&pid| {
+                self.admit(pid, || pool.holder(number) == Some(pid));
+                true
+            });
+            pool.answer(place, pid);
+        }
+    }
+
+    /// Takes a process in, if it is the target's child, near or far. `is_still` tells that the pid
+    /// is still that of the process that is meant, once there is a pidfd.
+    fn admit(&self, pid: u32, is_still: impl Fn() -> bool) {
+        let mut members = lock(&self.members);
+        if members.get(&pid).is_some_and(Member::runs) {
+            return;
+        }
+        let Some(pidfd) = pidfd_open(pid) else { return };
+        if self.is_ours(pid, &members) && is_still() {
+            members.insert(pid, Member::Runs(pidfd));
+        }
+    }
+
+    /// Does it descend from a member? One whose parent has ended no longer shows whom it descends
+    /// from: it must be the target's user's, who could end it himself, and younger than the target.
+    fn is_ours(&self, pid: u32, members: &BTreeMap<u32, Member>) -> bool {
+        let mut at = pid;
+        for _ in 0..DEEPEST {
+            let Some(stat) = Stat::read(at) else {
+                return false;
+            };
+            if members.get(&stat.parent).is_some_and(Member::runs) {
+                return true;
+            }
+            if stat.parent <= 1 {
+                break;
+            }
+            at = stat.parent;
+        }
+        let young = Stat::read(pid).is_some_and(|stat| stat.started >= self.started);
+        young && owner(pid) == Some(self.uid)
+    }
+
+    /// All that run.
+    pub fn running(&self) -> Vec<u32> {
+        self.by_state(true)
+    }
+
+    /// All that have ended.
+    pub fn ended(&self) -> Vec<u32> {
+        self.by_state(false)
+    }
+
+    fn by_state(&self, wanted: bool) -> Vec<u32> {
+        let mut members = lock(&self.members);
+        for member in members.values_mut() {
+            // Its pidfd is of no more use.
+            if !member.runs() {
+                *member = Member::Ended;
+            }
+        }
+        let chosen = members
+            .iter()
+            .filter(|(_, member)| matches!(member, Member::Runs(_)) == wanted);
+        chosen.map(|(&pid, _)| pid).collect()
+    }
+
+    /// Does a child of the target run?
+    pub fn children_run(&self) -> bool {
+        self.running().iter().any(|&pid| pid != self.root)
+    }
+
+    /// SIGKILL to the children.
+    pub fn kill_children(&self) {
+        for (&pid, member) in lock(&self.members).iter() {
+            if let (Member::Runs(pidfd), true) = (member, pid != self.root) {
+                // SAFETY: a plain system call on an open descriptor.
+                unsafe {
+                    libc::syscall(
+                        libc::SYS_pidfd_send_signal,
+                        pidfd.as_raw_fd(),
+                        libc::SIGKILL,
+                        std::ptr::null::<libc::siginfo_t>(),
+                        0,
+                    )
+                };
+            }
+        }
+    }
+}
+
+impl Member {
+    /// A zombie does not.
+    fn runs(&self) -> bool {
+        let Member::Runs(pidfd) = self else {
+            return false;
+        };
+        let mut wanted = libc::pollfd {
+            fd: pidfd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one pollfd.
+        unsafe { libc::poll(&mut wanted, 1, 0) == 0 }
+    }
+}
+
+fn pidfd_open(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: a plain system call; the descriptor is nobody else's.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+fn owner(pid: u32) -> Option<u32> {
+    let facts = std::fs::metadata(format!("/proc/{pid}")).ok()?;
+    Some(facts.uid())
+}
+
+/// What is needed of /proc/PID/stat.
+struct Stat {
+    parent: u32,
+    started: u64,
+}
+
+impl Stat {
+    fn read(pid: u32) -> Option<Stat> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name may hold anything; behind it stand field 3 and those that follow.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        Some(Stat {
+            parent: fields.get(1)?.parse().ok()?,
+            started: fields.get(19)?.parse().ok()?,
+        })
+    }
+}

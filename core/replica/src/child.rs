@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: MIT
+//! The bare process that a copy runs in: an address space with nothing in it but one page of ours.
+//!
+//! That page holds a `syscall` instruction, by which the tracer makes the calls that arrange
+//! memory. A seccomp filter lets calls through from there only. The process dies with its tracer
+//! (PTRACE_O_EXITKILL).
+
+use std::io::{Error, Result};
+use std::mem::{size_of, zeroed};
+use std::ptr::without_provenance_mut;
+
+use crate::source::{Region, PAGE};
+
+/// `syscall; int3`.
+const CALL: [u8; 3] = [0x0f, 0x05, 0xcc];
+const CALL_BYTES: u64 = 2;
+/// Below is not for mapping (vm.mmap_min_addr).
+const LOWEST: u64 = 0x1_0000;
+/// The end of what a process may map.
+const TOP: u64 = 0x7fff_ffff_f000;
+
+/// See the module. Dropping it ends the process.
+pub struct Child {
+    pub pid: i32,
+    home: u64,
+}
+
+/// Why the process stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// About to make a system call, which the kernel will skip.
+    Call,
+    /// A step, a breakpoint or a watchpoint.
+    Trap,
+    /// A signal by the code itself; `code` is si_code.
+    Signal {
+        number: i32,
+        code: i32,
+        address: u64,
+    },
+    Gone,
+}
+
+fn request(request: libc::c_uint, pid: i32, address: usize, data: usize) -> Result<i64> {
+    // SAFETY: ptrace checks its arguments; `data` is a number or a live buffer of ours.
+    let result = unsafe {
+        libc::ptrace(
+            request,
+            pid,
+            without_provenance_mut::<libc::c_void>(address),
+            without_provenance_mut::<libc::c_void>(data),
+        )
+    };
+    match result {
+        -1 => Err(Error::last_os_error()),
+        value => Ok(value),
+    }
+}
+
+impl Child {
+    /// Starts it, empty but for a page at an address that none of `avoid` has. It belongs to the
+    /// calling thread, which alone may use it.
+    ///
+    /// # Errors
+    /// When the system gives no process, or refuses one of the calls that empty it.
+    pub fn start(avoid: &[Region]) -> Result<Child> {
+        let mut home = LOWEST;
+        while let Some(region) = avoid.iter().find(|region| region.holds(home)) {
+            home = region.end;
+        }
+        let filter = filter(home + CALL_BYTES);
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_ptr().cast_mut(),
+        };
+        // SAFETY: the child makes plain system calls only, and never returns from `become_copy`.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(Error::last_os_error());
+        }
+        if pid == 0 {
+            become_copy(home);
+        }
+        let child = Child { pid, home };
+        child.wait()?;
+        let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACESYSGOOD;
+        request(libc::PTRACE_SETOPTIONS, pid, 0, options as usize)?;
+        child.forget_restartable_sequence()?;
+        let install = [
+            libc::SECCOMP_SET_MODE_FILTER as u64,
+            0,
+            &raw const program as u64,
+        ];
+        child.call(libc::SYS_seccomp, &install)?;
+        child.call(libc::SYS_munmap, &[0, home])?;
+        let above = home + PAGE;
+        child.call(libc::SYS_munmap, &[above, TOP - above])?;
+        Ok(child)
+    }
+
+    /// glibc registers an area that the kernel writes whenever the thread is moved: without it the
+    /// kernel kills the process.
+    fn forget_restartable_sequence(&self) -> Result<()> {
+        const GET_CONFIGURATION: libc::c_uint = 0x420f;
+        const UNREGISTER: u64 = 1;
+        /// `struct ptrace_rseq_configuration`.
+        #[repr(C)]
+        struct Configuration {
+            pointer: u64,
+            size: u32,
+            signature: u32,
+            flags: u32,
+            pad: u32,
+        }
+        // SAFETY: plain data, filled by the kernel.
+        let mut is: Configuration = unsafe { zeroed() };
+        let size = size_of::<Configuration>();
+        request(GET_CONFIGURATION, self.pid, size, &raw mut is as usize)?;
+        if is.pointer != 0 {
+            let arguments = [is.pointer, is.size.into(), UNREGISTER, is.signature.into()];
+            self.call(libc::SYS_rseq, &arguments)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a system call in the process, from our page; registers are as before afterwards.
+    ///
+    /// # Errors
+    /// What the call answers, or ESRCH where the process is gone.
+    pub fn call(&self, number: i64, arguments: &[u64]) -> Result<u64> {
+        let before = self.registers()?;
+        let argument = |n: usize| arguments.get(n).copied().unwrap_or(0);
+        let mut registers = before;
+        registers.rip = self.home;
+        registers.rax = number as u64;
+        registers.orig_rax = u64::MAX;
+        registers.rdi = argument(0);
+        registers.rsi = argument(1);
+        registers.rdx = argument(2);
+        registers.r10 = argument(3);
+        registers.r8 = argument(4);
+        registers.r9 = argument(5);
+        self.set_registers(&registers)?;
+        let after = loop {
+            request(libc::PTRACE_SINGLESTEP, self.pid, 0, 0)?;
+            if self.wait()? == Stop::Gone {
+                return Err(Error::from_raw_os_error(libc::ESRCH));
+            }
+            let now = self.registers()?;
+            // A step that begins in a skipped call ends before the first instruction.
+            if now.rip != self.home {
+                break now;
+            }
+        };
+        let mut restored = before;
+        restored.orig_rax = u64::MAX;
+        self.set_registers(&restored)?;
+        match after.rax as i64 {
+            error @ -4095..=-1 => Err(Error::from_raw_os_error(-error as i32)),
+            _ => Ok(after.rax),
+        }
+    }
+
+    /// Waits for the next stop.
+    ///
+    /// # Errors
+    /// When it is no child of this thread any more.
+    pub fn wait(&self) -> Result<Stop> {
+        let mut status = 0;
+        loop {
+            // SAFETY: status is ours.
+            if unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) } == self.pid {
+                break;
+            }
+            let error = Error::last_os_error();
+            if error.raw_os_error() != Some(libc::EINTR) {
+                return Err(error);
+            }
+        }
+        if !libc::WIFSTOPPED(status) {
+            return Ok(Stop::Gone);
+        }
+        const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
+        let number = libc::WSTOPSIG(status);
+        if number == CALL_STOP {
+            return Ok(Stop::Call);
+        }
+        // SAFETY: plain data, filled by the kernel.
+        let mut info: libc::siginfo_t = unsafe { zeroed() };
+        request(libc::PTRACE_GETSIGINFO, self.pid, 0, &raw mut info as usize)?;
+        const KERNEL: i32 = 0x80;
+        if number == libc::SIGTRAP && info.si_code > 0 && info.si_code != KERNEL {
+            return Ok(Stop::Trap);
+        }
+        // SAFETY: a fault's information has an address; for other signals it is not used.
+        let address = unsafe { info.si_addr() } as u64;
+        Ok(Stop::Signal {
+            number,
+            code: info.si_code,
+            address,
+        })
+    }
+
+    /// One instruction; a system call is skipped.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn step(&self) -> Result<Stop> {
+        request(libc::PTRACE_SYSEMU_SINGLESTEP, self.pid, 0, 0)?;
+        self.wait()
+    }
+
+    /// # Errors
+    /// When the process is gone.
+    pub fn registers(&self) -> Result<libc::user_regs_struct> {
+        // SAFETY: plain data, filled by the kernel.
+        let mut registers: libc::user_regs_struct = unsafe { zeroed() };
+        let at = &raw mut registers as usize;
+        request(libc::PTRACE_GETREGS, self.pid, 0, at)?;
+        Ok(registers)
+    }
+
+    /// # Errors
+    /// When the process is gone, or a register can't hold that.
+    pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<()> {
+        let at = &raw const *registers as usize;
+        request(libc::PTRACE_SETREGS, self.pid, 0, at).map(drop)
+    }
+
+    /// # Errors
+    /// When the process is gone.
+    pub fn extended(&self) -> Result<Vec<u8>> {
+        extended(self.pid)
+    }
+
+    /// # Errors
+    /// When the state is not of this processor.
+    pub fn set_extended(&self, state: &[u8]) -> Result<()> {
+        if state.is_empty() {
+            return Ok(());
+        }
+        let mut vector = libc::iovec {
+            iov_base: state.as_ptr().cast_mut().cast(),
+            iov_len: state.len(),
+        };
+        let at = &raw mut vector as usize;
+        request(libc::PTRACE_SETREGSET, self.pid, NT_X86_XSTATE, at).map(drop)
+    }
+
+    /// Puts a page with this content there.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn map(&self, page: u64, content: &[u8; PAGE as usize], protection: i32) -> Result<()> {
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let arguments = [page, PAGE, writable as u64, flags as u64, u64::MAX, 0];
+        self.call(libc::SYS_mmap, &arguments)?;
+        if content.iter().any(|byte| *byte != 0) && self.write(page, content) != content.len() {
+            return Err(Error::from_raw_os_error(libc::EFAULT));
+        }
+        if protection != writable {
+            self.protect(page, protection)?;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When the system refuses.
+    pub fn protect(&self, page: u64, protection: i32) -> Result<()> {
+        let arguments = [page, PAGE, protection as u64];
+        self.call(libc::SYS_mprotect, &arguments).map(drop)
+    }
+
+    /// # Errors
+    /// When the system refuses.
+    pub fn unmap(&self, page: u64) -> Result<()> {
+        self.call(libc::SYS_munmap, &[page, PAGE]).map(drop)
+    }
+
+    /// Reads memory that is there; bytes read.
+    pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let local = vector(buffer.as_mut_ptr() as usize, buffer.len());
+        let remote = vector(address as usize, buffer.len());
+        // SAFETY: the local vector is our buffer; the remote one is checked by the kernel.
+        let read = unsafe { libc::process_vm_readv(self.pid, &local, 1, &remote, 1, 0) };
+        usize::try_from(read).unwrap_or(0)
+    }
+
+    /// Writes memory that is there and writable; bytes written.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> usize {
+        let local = vector(bytes.as_ptr() as usize, bytes.len());
+        let remote = vector(address as usize, bytes.len());
+        // SAFETY: the kernel only reads our bytes; the remote vector is checked by the kernel.
+        let written = unsafe { libc::process_vm_writev(self.pid, &local, 1, &remote, 1, 0) };
+        usize::try_from(written).unwrap_or(0)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let mut status = 0;
+        // SAFETY: our own child, not yet waited for to its end; status is ours.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            while libc::waitpid(self.pid, &mut status, libc::__WALL) == self.pid
+                && libc::WIFSTOPPED(status)
+            {}
+        }
+    }
+}
+
+/// The number of the register set in libc's headers, as ptrace takes it.
+const NT_X86_XSTATE: usize = 0x202;
+
+/// Vector and floating-point registers of a stopped tracee.
+///
+/// # Errors
+/// When it is gone or runs.
+pub fn extended(tid: i32) -> Result<Vec<u8>> {
+    // AMX tiles take 8 KiB; the kernel tells what it used.
+    let mut state = vec![0u8; 1 << 15];
+    let mut vector = vector(state.as_mut_ptr() as usize, state.len());
+    let at = &raw mut vector as usize;
+    request(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, at)?;
+    state.truncate(vector.iov_len);
+    Ok(state)
+}
+
+fn vector(base: usize, length: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: without_provenance_mut(base),
+        iov_len: length,
+    }
+}
+
+/// Allows calls whose instruction pointer is `from`, and kills the process at any other.
+fn filter(from: u64) -> [libc::sock_filter; 7] {
+    use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
+    let load = |offset| libc::sock_filter {
+        code: (BPF_LD | BPF_W | BPF_ABS) as u16,
+        jt: 0,
+        jf: 0,
+        k: offset,
+    };
+    let unless_equal_skip = |value, skip| libc::sock_filter {
+        code: (BPF_JMP | BPF_JEQ | BPF_K) as u16,
+        jt: 0,
+        jf: skip,
+        k: value,
+    };
+    let answer = |value| libc::sock_filter {
+        code: (BPF_RET | BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k: value,
+    };
+    // Offsets in `struct seccomp_data`.
+    const POINTER: u32 = 8;
+    [
+        load(POINTER),
+        unless_equal_skip(from as u32, 3),
+        load(POINTER + 4),
+        unless_equal_skip((from >> 32) as u32, 1),
+        answer(libc::SECCOMP_RET_ALLOW),
+        answer(libc::SECCOMP_RET_KILL_PROCESS),
+        answer(libc::SECCOMP_RET_KILL_PROCESS),
+    ]
+}
+
+/// In the child: asynchronous signals wait, our page is there, and the tracer takes over.
+fn become_copy(home: u64) -> ! {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: plain system calls, and a write to a page that was just mapped.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::prctl(libc::PR_SET_NAME, c"ff-replica".as_ptr());
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        let at = without_provenance_mut::<libc::c_void>(home as usize);
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        if libc::mmap(at, PAGE as usize, writable, flags, -1, 0) != at {
+            libc::_exit(1);
+        }
+        std::ptr::copy_nonoverlapping(
+            CALL.as_ptr(),
+            std::ptr::with_exposed_provenance_mut::<u8>(home as usize),
+            CALL.len(),
+        );
+        libc::mprotect(at, PAGE as usize, libc::PROT_READ | libc::PROT_EXEC);
+        let mut held: libc::sigset_t = zeroed();
+        libc::sigfillset(&mut held);
+        for fault in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+            libc::SIGSYS,
+        ] {
+            libc::sigdelset(&mut held, fault);
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, &held, std::ptr::null_mut());
+        libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+        libc::kill(libc::getpid(), libc::SIGSTOP);
+        libc::_exit(1);
+    }
+}

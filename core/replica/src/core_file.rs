@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: MIT
+//! An ELF core file as a source: what the kernel, `gcore` or `coredumpctl dump` leave of a process.
+//!
+//! Registers come from NT_PRSTATUS and NT_X86_XSTATE, memory from PT_LOAD. What a core leaves out,
+//! because a file holds it (code, read-only data), is read from the files that NT_FILE names. A
+//! file is believed when its build-id is the one in the dead process's memory. Blind spots:
+//! descriptors, other processes and the kernel's state are gone; cores tell no names of threads;
+//! memory that nobody dumped reads as missing.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flagfinder_code::{build_id_in_memory, AddressSpace, Mapping, Maps, NamesInput, ThreadInput};
+use flagfinder_files::open_regular;
+use object::elf::{self, FileHeader64};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, Object, ReadCache};
+use rustc_hash::FxHashMap;
+use thiserror::Error;
+
+use crate::core_notes::{maps, program, MappedFile, Notes};
+use crate::descriptors::Descriptors;
+use crate::source::{Region, Source, ThreadState, PAGE};
+
+/// Why a core file can't be read. Four parts.
+#[derive(Clone, Debug, Error)]
+#[error("{what} {found} {fix} {still_works}")]
+pub struct CoreError {
+    pub what: String,
+    pub found: String,
+    pub fix: String,
+    pub still_works: String,
+}
+
+type Result<T> = std::result::Result<T, CoreError>;
+
+impl CoreError {
+    fn new(what: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> CoreError {
+        CoreError {
+            what: what.into(),
+            found: found.into(),
+            fix: fix.into(),
+            still_works: "`flagfinder spin PID` looks at a process that still runs.".into(),
+        }
+    }
+
+    /// A thread was asked for that the core does not have.
+    pub fn no_thread(tid: u32, threads: &[String]) -> CoreError {
+        CoreError::new(
+            format!("The core file has no thread {tid}."),
+            format!("Its threads are {}.", threads.join(", ")),
+            "Name one of them with --thread.",
+        )
+    }
+}
+
+/// Where the files of the process are now.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// The root under which the paths of the core lie; `None`: this machine's.
+    pub sysroot: Option<PathBuf>,
+    /// The executable, where it lies elsewhere.
+    pub program: Option<PathBuf>,
+}
+
+/// One thread as the core has it.
+#[derive(Clone)]
+pub struct CoreThread {
+    pub tid: u32,
+    /// Registers before the system call that it was in, if it was in one.
+    pub state: ThreadState,
+    /// The call that it was in when the core was made: number and arguments.
+    pub call: Option<(u32, [u64; 6])>,
+}
+
+/// See the module.
+pub struct CoreFile {
+    pid: u32,
+    program: String,
+    signal: i32,
+    loads: Vec<Load>,
+    regions: Vec<Region>,
+    maps: Maps,
+    content: File,
+    files: Files,
+    threads: Vec<CoreThread>,
+    opened: RefCell<FxHashMap<PathBuf, Option<File>>>,
+    /// Files that were wanted and are not here.
+    missing: RefCell<Vec<PathBuf>>,
+}
+
+/// PT_LOAD.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    start: u64,
+    end: u64,
+    offset: u64,
+    /// Bytes that the core holds of it.
+    held: u64,
+}
+
+/// Larger notes are damaged: 100,000 threads with AVX-512 take less.
+const NOTES_MOST: u64 = 1 << 30;
+/// More than any kernel has of them so far.
+const CLOCK_PAGES: u64 = 16;
+
+impl CoreFile {
+    /// Opens a core file, compressed or not, and checks the files that it needs.
+    ///
+    /// # Errors
+    /// No core of x86-64, damaged, or a file of the process that is another one now.
+    pub fn open(path: &Path, files: Files) -> Result<CoreFile> {
+        let shown = path.display();
+        let cannot = |e: std::io::Error| {
+            CoreError::new(
+                format!("The core file {shown} can't be read."),
+                format!("The system says: {e}."),
+                "Check the path; a core of another user needs that user's rights.",
+            )
+        };
+        let content = unpacked(open_regular(path).map_err(cannot)?, path)?;
+        let no_core = |found: &str| {
+            CoreError::new(
+                format!("{shown} is no core file of a 64-bit x86 program."),
+                found,
+                "`gcore PID` or `coredumpctl dump` make one; `file` tells what this one is.",
+            )
+        };
+        let (core, notes) = Self::parse(&content).map_err(|found| no_core(&found))?;
+        let mut core = CoreFile {
+            content,
+            files,
+            ..core
+        };
+        core.take(notes);
+        if core.threads.is_empty() {
+            return Err(no_core("It holds no thread's registers."));
+        }
+        core.check_files()?;
+        Ok(core)
+    }
+
+    fn parse(content: &File) -> std::result::Result<(CoreFile, Notes), String> {
+        let damaged = |e: object::read::Error| format!("{e}.");
+        let cache = ReadCache::new(content);
+        let header = FileHeader64::<Endianness>::parse(&cache).map_err(damaged)?;
+        let endian = header.endian().map_err(damaged)?;
+        if header.e_type(endian) != elf::ET_CORE || header.e_machine(endian) != elf::EM_X86_64 {
+            return Err("It is another kind of ELF file.".into());
+        }
+        let mut core = CoreFile {
+            pid: 0,
+            program: String::new(),
+            signal: 0,
+            loads: Vec::new(),
+            regions: Vec::new(),
+            maps: Maps::default(),
+            content: File::open("/dev/null").map_err(|e| format!("{e}."))?,
+            files: Files::default(),
+            threads: Vec::new(),
+            opened: RefCell::default(),
+            missing: RefCell::default(),
+        };
+        let mut notes = Notes::default();
+        let held = content.metadata().map_err(|e| format!("{e}."))?.len();
+        for segment in header.program_headers(endian, &cache).map_err(damaged)? {
+            match segment.p_type(endian) {
+                elf::PT_LOAD => core.add_load(segment, endian),
+                elf::PT_NOTE if segment.p_filesz(endian) <= NOTES_MOST.min(held) => {
+                    let mut bytes = vec![0; segment.p_filesz(endian) as usize];
+                    content
+                        .read_exact_at(&mut bytes, segment.p_offset(endian))
+                        .map_err(|e| format!("Its notes can't be read: {e}."))?;
+                    notes.read(&bytes, segment.p_align(endian), endian);
+                }
+                _ => {}
+            }
+        }
+        core.loads.sort_by_key(|load| load.start);
+        core.regions.sort_by_key(|region| region.start);
+        Ok((core, notes))
+    }
+
+    fn add_load(&mut self, segment: &elf::ProgramHeader64<Endianness>, endian: Endianness) {
+        let start = segment.p_vaddr(endian);
+        let end = start.checked_add(segment.p_memsz(endian));
+        // The kernel's own page at the top of the address space can't be mapped.
+        let Some(end) = end.filter(|end| i64::try_from(*end).is_ok() && *end > start) else {
+            return;
+        };
+        let flags = segment.p_flags(endian);
+        let right = |flag: u32, right: i32| if flags & flag != 0 { right } else { 0 };
+        self.loads.push(Load {
+            start,
+            end,
+            offset: segment.p_offset(endian),
+            held: segment.p_filesz(endian).min(end - start),
+        });
+        self.regions.push(Region {
+            start,
+            end,
+            protection: right(elf::PF_R, libc::PROT_READ)
+                | right(elf::PF_W, libc::PROT_WRITE)
+                | right(elf::PF_X, libc::PROT_EXEC),
+            fresh: false,
+        });
+    }
+
+    fn take(&mut self, notes: Notes) {
+        let identity = notes.identity;
+        self.pid = identity.pid;
+        self.signal = notes.threads.first().map_or(0, |thread| thread.signal);
+        self.threads = notes
+            .threads
+            .into_iter()
+            .map(|thread| thread.with(identity))
+            .collect();
+        self.program = program(&notes.files, &notes.name);
+        // `gcore` leaves out what is as in its file.
+        let held = |file: &&MappedFile| self.regions.iter().any(|r| r.holds(file.start));
+        let left_out: Vec<Region> = notes
+            .files
+            .iter()
+            .filter(|file| !held(file))
+            .map(|file| Region {
+                start: file.start,
+                end: file.end,
+                protection: self.protection_in_file(file),
+                fresh: false,
+            })
+            .collect();
+        self.regions.extend(left_out);
+        self.regions.sort_by_key(|region| region.start);
+        self.add_clock_pages(notes.vdso);
+        self.maps = maps(
+            &self.regions,
+            &notes.files,
+            &self.program,
+            notes.vdso,
+            &self.threads,
+        );
+    }
+
+    /// The kernel dumps no clock pages (vvar), which lie right below the vDSO. Zeroes there make its
+    /// functions ask by system calls, which are answered.
+    fn add_clock_pages(&mut self, vdso: Option<u64>) {
+        let Some(end) = vdso.filter(|at| self.regions.iter().any(|region| region.holds(*at)))
+        else {
+            return;
+        };
+        let at = self.regions.partition_point(|region| region.start < end);
+        let below = at.checked_sub(1).map_or(0, |below| self.regions[below].end);
+        let start = end.saturating_sub(CLOCK_PAGES * PAGE).max(below);
+        if start < end {
+            let region = Region {
+                start,
+                end,
+                protection: libc::PROT_READ,
+                fresh: true,
+            };
+            self.regions.insert(at, region);
+        }
+    }
+
+    /// What the ELF file says of the stretch. Where it is not here, it may be code.
+    fn protection_in_file(&self, mapped: &MappedFile) -> i32 {
+        let file = self.place(&mapped.path).and_then(|path| self.opened(&path));
+        let flags = file.and_then(|file| {
+            let cache = ReadCache::new(file);
+            let header = FileHeader64::<Endianness>::parse(&cache).ok()?;
+            let endian = header.endian().ok()?;
+            let segments = header.program_headers(endian, &cache).ok()?.iter();
+            let loads = segments.filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
+            let first =
+                |load: &elf::ProgramHeader64<Endianness>| load.p_offset(endian) & !(PAGE - 1);
+            // Neighbours may share a page of the file: the one that begins there was mapped there.
+            let load = loads
+                .filter(|load| first(load) <= mapped.offset)
+                .max_by_key(|load| first(load))?;
+            Some(load.p_flags(endian))
+        });
+        match flags {
+            Some(flags) if flags & elf::PF_X != 0 => libc::PROT_READ | libc::PROT_EXEC,
+            Some(_) => libc::PROT_READ,
+            None => libc::PROT_READ | libc::PROT_EXEC,
+        }
+    }
+
+    /// A file that is mapped and that is another one today would give wrong code and wrong names.
+    fn check_files(&self) -> Result<()> {
+        let first_pages = self
+            .maps
+            .all()
+            .iter()
+            .filter(|m| m.inode != 0 && m.file_offset == 0);
+        for mapping in first_pages {
+            let (Some(recorded), Some(path)) = (
+                build_id_in_memory(self, mapping.start),
+                self.place(mapping.file()),
+            ) else {
+                continue;
+            };
+            let Some(file) = self.opened(&path) else {
+                continue;
+            };
+            let found = ReadCache::new(file);
+            let found = object::File::parse(&found);
+            let found = found.ok().and_then(|f| Some(f.build_id().ok()??.to_vec()));
+            if found.as_deref() != Some(&recorded[..]) {
+                return Err(CoreError::new(
+                    format!("{} is not the file that the process had mapped.", path.display()),
+                    format!(
+                        "Its build-id is {}, in the core it is {}.",
+                        found.map_or("missing".into(), |id| hex(&id)),
+                        hex(&recorded)
+                    ),
+                    "Give the right files with --sysroot DIR, or the right executable with --program EXE.",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the file with this path lies now.
+    pub fn place(&self, path: &str) -> Option<PathBuf> {
+        match (&self.files.program, &self.files.sysroot) {
+            (Some(program), _) if path == self.program => Some(program.clone()),
+            (_, Some(root)) => Some(root.join(path.trim_start_matches('/'))),
+            _ => path.starts_with('/').then(|| PathBuf::from(path)),
+        }
+    }
+
+    fn opened(&self, path: &Path) -> Option<File> {
+        let mut opened = self.opened.borrow_mut();
+        let entry = opened.entry(path.to_owned()).or_insert_with(|| {
+            let file = open_regular(path).ok();
+            if file.is_none() {
+                self.missing.borrow_mut().push(path.to_owned());
+            }
+            file
+        });
+        entry.as_ref().and_then(|file| file.try_clone().ok())
+    }
+
+    /// Files of the process that are not here: their code and read-only data are unknown.
+    pub fn missing(&self) -> Vec<PathBuf> {
+        self.missing.borrow().clone()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Path of the executable.
+    pub fn program(&self) -> &str {
+        &self.program
+    }
+
+    /// The signal that ended the process; 0: none, a tool made the core.
+    pub fn signal(&self) -> i32 {
+        self.signal
+    }
+
+    pub fn threads(&self) -> &[CoreThread] {
+        &self.threads
+    }
+
+    /// What naming needs.
+    pub fn names_input(&self) -> NamesInput {
+        let threads = self.threads.iter().map(|thread| ThreadInput {
+            tid: thread.tid,
+            own_id: thread.tid,
+            fs_base: Some(thread.state.registers.fs_base),
+            stack_pointer: Some(thread.state.registers.rsp),
+            ..ThreadInput::default()
+        });
+        let file = |mapping: &Mapping| self.place(mapping.file()).unwrap_or_default();
+        let threads = threads.collect();
+        NamesInput::from_memory(self.maps.clone(), threads, self, &self.program, file)
+    }
+
+    /// What the core holds of a stretch; then what the mapped file holds.
+    fn read_some(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let after = self.loads.partition_point(|load| load.start <= address);
+        let Some(load) = self.loads[..after].last().filter(|l| address < l.end) else {
+            return self.read_file(address, buffer);
+        };
+        let into = address - load.start;
+        let wanted = buffer.len().min((load.end - address) as usize);
+        if into < load.held {
+            let wanted = wanted.min((load.held - into) as usize);
+            let at = load.offset.saturating_add(into);
+            return self.content.read_at(&mut buffer[..wanted], at).unwrap_or(0);
+        }
+        self.read_file(address, &mut buffer[..wanted])
+    }
+
+    fn read_file(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let mapping = self
+            .maps
+            .at(address)
+            .filter(|m| m.inode != 0 && !m.writable);
+        let Some(mapping) = mapping else { return 0 };
+        let file = self
+            .place(mapping.file())
+            .and_then(|path| self.opened(&path));
+        let at = mapping.file_offset + (address - mapping.start);
+        let wanted = buffer.len().min((mapping.end - address) as usize);
+        let Some(file) = file else { return 0 };
+        let read = file.read_at(&mut buffer[..wanted], at).unwrap_or(0);
+        // The last page of a file ends in zeroes.
+        let page_end = wanted.min(read.next_multiple_of(PAGE as usize));
+        buffer[read..page_end].fill(0);
+        page_end
+    }
+}
+
+impl AddressSpace for CoreFile {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let mut read = 0;
+        while read < buffer.len() {
+            let Some(at) = address.checked_add(read as u64) else {
+                break;
+            };
+            match self.read_some(at, &mut buffer[read..]) {
+                0 => break,
+                more => read += more,
+            }
+        }
+        read
+    }
+}
+
+impl Source for CoreFile {
+    fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    fn read_page(&self, address: u64, page: &mut [u8; PAGE as usize]) -> bool {
+        AddressSpace::read(self, address, page) == page.len()
+    }
+
+    fn descriptors(&self) -> Option<&Descriptors> {
+        None
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The file itself, or what it holds where it is compressed, in a file without a name.
+fn unpacked(mut file: File, path: &Path) -> Result<File> {
+    let mut magic = [0; 4];
+    let cannot = |e: std::io::Error| {
+        CoreError::new(
+            format!("{} can't be unpacked.", path.display()),
+            format!("The system says: {e}."),
+            "Unpack it yourself (`unzstd`, `unlz4`), and give the result; TMPDIR names where there is room.",
+        )
+    };
+    let read = file.read_at(&mut magic, 0).unwrap_or(0);
+    file.seek(SeekFrom::Start(0)).map_err(cannot)?;
+    let mut packed: Box<dyn Read> = match &magic[..read] {
+        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(file).map_err(cannot)?),
+        [0x04, 0x22, 0x4d, 0x18] => Box::new(lz4_flex::frame::FrameDecoder::new(file)),
+        _ => return Ok(file),
+    };
+    let mut whole = tempfile::tempfile().map_err(cannot)?;
+    let mut block = vec![0; 1 << 16];
+    let mut length = 0;
+    loop {
+        let got = packed.read(&mut block).map_err(cannot)?;
+        if got == 0 {
+            break;
+        }
+        // Cores have holes: zeroes are skipped.
+        if block[..got].iter().all(|byte| *byte == 0) {
+            whole.seek(SeekFrom::Current(got as i64)).map_err(cannot)?;
+        } else {
+            whole.write_all(&block[..got]).map_err(cannot)?;
+        }
+        length += got as u64;
+    }
+    whole.set_len(length).map_err(cannot)?;
+    Ok(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_files_are_no_cores() {
+        let own = std::env::current_exe().expect("a path");
+        let error = CoreFile::open(&own, Files::default())
+            .err()
+            .expect("refused");
+        assert!(error.what.contains("no core file"), "{error}");
+        assert!(CoreFile::open(Path::new("/dev/zero"), Files::default()).is_err());
+    }
+}

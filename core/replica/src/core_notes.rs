@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+//! What the notes of a core file say: threads with their registers, mapped files, and the mappings
+//! they amount to.
+
+use flagfinder_code::{Mapping, Maps};
+use flagfinder_step::{before_call, is_pending};
+use object::elf::{self, FileHeader64};
+use object::read::elf::NoteIterator;
+use object::Endianness;
+
+use crate::core_file::CoreThread;
+use crate::source::{Identity, Region, ThreadState};
+
+/// Offsets in `struct elf_prstatus` of x86-64.
+const STATUS_SIGNAL: usize = 12;
+const STATUS_ID: usize = 32;
+const STATUS_REGISTERS: usize = 112;
+const REGISTERS: usize = size_of::<libc::user_regs_struct>();
+/// Offsets in `struct elf_prpsinfo` of x86-64.
+const PROGRAM_USER: usize = 16;
+const PROGRAM_GROUP: usize = 20;
+const PROGRAM_ID: usize = 24;
+const PROGRAM_PARENT: usize = 28;
+const PROGRAM_NAME: std::ops::Range<usize> = 40..56;
+/// Auxiliary vector: where the vDSO lies, and the path of the program.
+const AT_SYSINFO_EHDR: u64 = 33;
+
+/// The kernel names the program by at most 15 characters; its file is mapped.
+pub(crate) fn program(files: &[MappedFile], name: &str) -> String {
+    let is_it = |file: &&MappedFile| {
+        let last = file.path.rsplit('/').next().unwrap_or_default();
+        !name.is_empty() && last.starts_with(name)
+    };
+    let found = files.iter().find(is_it).or(files.first());
+    found.map_or_else(String::new, |file| file.path.clone())
+}
+
+/// A mapping of NT_FILE.
+pub(crate) struct MappedFile {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub path: String,
+}
+
+pub(crate) struct NotedThread {
+    tid: u32,
+    pub signal: i32,
+    registers: libc::user_regs_struct,
+    extended: Vec<u8>,
+}
+
+impl NotedThread {
+    pub fn with(self, identity: Identity) -> CoreThread {
+        let r = self.registers;
+        // The kernel notes a negative number for threads that were in no call.
+        let number = u32::try_from(r.orig_rax as i64).ok();
+        let call = number.map(|number| (number, [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9]));
+        let interrupted = is_pending(&r) || r.rax as i64 == -i64::from(libc::EINTR);
+        let registers = match call.is_some() && interrupted {
+            true => before_call(&r),
+            false => r,
+        };
+        CoreThread {
+            tid: self.tid,
+            state: ThreadState {
+                registers,
+                extended: self.extended,
+                stack: Vec::new(),
+                identity: Identity {
+                    tid: self.tid,
+                    ..identity
+                },
+            },
+            call: call.filter(|_| interrupted),
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Notes {
+    pub threads: Vec<NotedThread>,
+    pub files: Vec<MappedFile>,
+    pub identity: Identity,
+    pub name: String,
+    pub vdso: Option<u64>,
+}
+
+impl Notes {
+    pub fn read(&mut self, bytes: &[u8], align: u64, endian: Endianness) {
+        let notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, align, bytes);
+        let Ok(mut notes) = notes else { return };
+        while let Ok(Some(note)) = notes.next() {
+            let desc = note.desc();
+            match (note.name(), note.n_type(endian)) {
+                (b"CORE", elf::NT_PRSTATUS) => self.threads.extend(thread(desc)),
+                (b"CORE", elf::NT_PRPSINFO) => self.program(desc),
+                (b"CORE", elf::NT_AUXV) => {
+                    let pairs = desc.chunks_exact(16);
+                    let mut pairs = pairs.map(|pair| (word(pair, 0), word(pair, 8)));
+                    self.vdso = pairs
+                        .find(|(key, _)| *key == Some(AT_SYSINFO_EHDR))
+                        .and_then(|(_, value)| value);
+                }
+                (b"CORE", elf::NT_FILE) => self.files = mapped_files(desc),
+                (b"LINUX", elf::NT_X86_XSTATE) => {
+                    if let Some(thread) = self.threads.last_mut() {
+                        thread.extended = desc.to_vec();
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn program(&mut self, desc: &[u8]) {
+        let number = |at| half(desc, at).unwrap_or(0);
+        self.identity = Identity {
+            pid: number(PROGRAM_ID),
+            tid: number(PROGRAM_ID),
+            parent: number(PROGRAM_PARENT),
+            user: [number(PROGRAM_USER); 2],
+            group: [number(PROGRAM_GROUP); 2],
+        };
+        let name = desc.get(PROGRAM_NAME).unwrap_or_default();
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        self.name = String::from_utf8_lossy(name).into_owned();
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    bytes.try_into().ok().map(u64::from_le_bytes)
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    bytes.try_into().ok().map(u32::from_le_bytes)
+}
+
+fn thread(desc: &[u8]) -> Option<NotedThread> {
+    let bytes = desc.get(STATUS_REGISTERS..STATUS_REGISTERS + REGISTERS)?;
+    // SAFETY: plain data, as long as the slice; every bit pattern is a value of it.
+    let registers = unsafe {
+        bytes
+            .as_ptr()
+            .cast::<libc::user_regs_struct>()
+            .read_unaligned()
+    };
+    Some(NotedThread {
+        tid: half(desc, STATUS_ID)?,
+        signal: (half(desc, STATUS_SIGNAL)? & 0xffff) as i32,
+        registers,
+        extended: Vec::new(),
+    })
+}
+
+/// NT_FILE: count and page size; start, end and page of each file; their names, each ended by a
+/// zero.
+fn mapped_files(desc: &[u8]) -> Vec<MappedFile> {
+    let (Some(count), Some(page)) = (word(desc, 0), word(desc, 8)) else {
+        return Vec::new();
+    };
+    let count = usize::try_from(count).unwrap_or(0);
+    let names_at = count
+        .checked_mul(24)
+        .and_then(|bytes| bytes.checked_add(16));
+    let Some(names) = names_at.and_then(|at| desc.get(at..)) else {
+        return Vec::new();
+    };
+    let names = names.split(|byte| *byte == 0);
+    let entry = |(number, name): (usize, &[u8])| {
+        let at = 16 + number * 24;
+        Some(MappedFile {
+            start: word(desc, at)?,
+            end: word(desc, at + 8)?,
+            offset: word(desc, at + 16)?.checked_mul(page)?,
+            path: String::from_utf8_lossy(name).into_owned(),
+        })
+    };
+    let is_stretch = |file: &MappedFile| file.start < file.end && i64::try_from(file.end).is_ok();
+    names
+        .take(count)
+        .enumerate()
+        .filter_map(entry)
+        .filter(is_stretch)
+        .collect()
+}
+
+/// The mappings as /proc/PID/maps would list them. The core has no inode numbers: 1 stands for a
+/// file.
+pub(crate) fn maps(
+    regions: &[Region],
+    files: &[MappedFile],
+    program: &str,
+    vdso: Option<u64>,
+    threads: &[CoreThread],
+) -> Maps {
+    let main_stack = threads.iter().map(|thread| thread.state.registers.rsp);
+    let main_stack: Vec<u64> = main_stack.collect();
+    let last_file = |below: u64| files.iter().rfind(|file| file.start < below);
+    let mut has_heap = false;
+    let mapping = |region: &Region| {
+        let file = files
+            .iter()
+            .find(|file| file.start <= region.start && region.start < file.end);
+        let is = |right: i32| region.protection & right != 0;
+        let anonymous_and_writable = file.is_none() && is(libc::PROT_WRITE);
+        // The heap is the first memory without a file behind the program's own.
+        let behind_program = last_file(region.start)
+            .is_some_and(|file| file.path == program && file.end < region.start);
+        let path = match file {
+            Some(file) => file.path.clone(),
+            None if vdso.is_some_and(|at| region.holds(at)) => "[vdso]".into(),
+            None if anonymous_and_writable
+                && main_stack.first().is_some_and(|at| region.holds(*at)) =>
+            {
+                "[stack]".into()
+            }
+            None if anonymous_and_writable && behind_program && !has_heap => {
+                has_heap = true;
+                "[heap]".into()
+            }
+            None => String::new(),
+        };
+        Mapping {
+            start: region.start,
+            end: region.end,
+            readable: is(libc::PROT_READ),
+            writable: is(libc::PROT_WRITE),
+            executable: is(libc::PROT_EXEC),
+            shared: false,
+            file_offset: file.map_or(0, |file| file.offset + (region.start - file.start)),
+            inode: u64::from(file.is_some()),
+            path,
+        }
+    };
+    Maps::new(regions.iter().map(mapping).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_files_are_read_until_they_end() {
+        let mut note = Vec::new();
+        let words = [2u64, 4096, 0x1000, 0x2000, 0, 0x2000, 0x3000, 3];
+        for word in words {
+            note.extend(word.to_le_bytes());
+        }
+        note.extend(b"/bin/a\0/lib/b\0");
+        let files = mapped_files(&note);
+        let found: Vec<_> = files
+            .iter()
+            .map(|f| (f.start, f.offset, &f.path[..]))
+            .collect();
+        assert_eq!(found, [(0x1000, 0, "/bin/a"), (0x2000, 3 * 4096, "/lib/b")]);
+        // A stretch that ends before it begins.
+        let mut turned = note.clone();
+        turned[24..32].copy_from_slice(&0x100u64.to_le_bytes());
+        assert_eq!(mapped_files(&turned).len(), 1);
+        // A count that the note does not hold.
+        note[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(mapped_files(&note).is_empty());
+    }
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+//! Does this value in that word end the loop? It is written into a copy, and the copy goes on.
+//!
+//! In: a copy of a thread. First it goes round as it is (the *baseline*), until it does nothing
+//! new: every transition from one instruction to the next was seen before. Then each candidate is
+//! tried in a copy of the copy. The thread has left its loop when the function that holds it
+//! returned, or when no transition of that function's part of the loop is made any more. Out: a
+//! [`Proof`]. Blind spots: what another thread would do meanwhile; a loop that goes a rare way
+//! later than was looked; output is taken to succeed.
+
+use std::io::Result;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashSet;
+use serde::Serialize;
+
+use crate::calls::Halt;
+use crate::pages::Pages;
+use crate::replica::{Event, Replica};
+use crate::source::ThreadState;
+
+/// A word and the value to try in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word {
+    pub address: u64,
+    /// 1 to 8.
+    pub bytes: usize,
+    pub value: u64,
+}
+
+/// What became of the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// The thread left its loop and did not come back.
+    Leaves,
+    /// It goes round as before.
+    Returns,
+    /// It would crash.
+    Faults,
+    /// The copy does not show it.
+    Unknown,
+}
+
+/// The outcome of one experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    pub outcome: Outcome,
+    /// From the write to the first instruction that the loop does not have.
+    pub instructions: Option<u64>,
+    /// That instruction; or, where the function that holds the loop returned, the one that it
+    /// returned to.
+    pub reached: Option<u64>,
+    /// What ended the copy, if something did.
+    pub halt: Option<Halt>,
+}
+
+/// Least and most instructions of a baseline.
+const LEAST: u64 = 300;
+const MOST: u64 = 60_000;
+/// A baseline is as long as this many times the part that showed something new.
+const ROUNDS: u64 = 3;
+/// For how many instructions, or baselines, the changed copy may go on.
+const LONGEST: u64 = 20_000;
+const STRETCHES: u64 = 4;
+/// So many instructions of the function that holds the loop, none of them in the loop, are behind
+/// it.
+const BEHIND: u64 = 64;
+/// A stack pointer that is farther off lies on another stack.
+const FAR: u64 = 1 << 20;
+
+/// See the module.
+pub struct Experiment<'a> {
+    replica: Replica<'a>,
+    known: FxHashSet<(u64, u64)>,
+    /// Those of them that each round makes in the function which holds the loop.
+    holder: FxHashSet<(u64, u64)>,
+    /// Instructions until the last new transition: one round, or more.
+    round: u64,
+    /// The highest stack pointer: that of the function which holds the loop.
+    top: u64,
+}
+
+/// Why a thread's copy is no ground for experiments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The copy stopped.
+    Halted(Halt),
+    /// It repeats nothing within the instructions or the time that it was given.
+    NoLoop { instructions: u64 },
+}
+
+impl<'a> Experiment<'a> {
+    /// Copies the thread and lets the copy go round until it shows nothing new, for at most `time`.
+    ///
+    /// # Errors
+    /// When the system gives no process.
+    pub fn prepare(
+        pages: &'a Pages<'a>,
+        state: &ThreadState,
+        time: Duration,
+    ) -> Result<std::result::Result<Experiment<'a>, Unfit>> {
+        let replica = Replica::start(pages, state)?;
+        let mut experiment = Experiment {
+            top: replica.registers().rsp,
+            replica,
+            known: FxHashSet::default(),
+            holder: FxHashSet::default(),
+            round: 0,
+        };
+        let deadline = Instant::now() + time;
+        let mut instructions = 0;
+        while instructions < MOST && Instant::now() < deadline {
+            let (before, stack) = experiment.place();
+            if let Event::Halt(halt) = experiment.replica.step()? {
+                return Ok(Err(Unfit::Halted(halt)));
+            }
+            instructions += 1;
+            let (now, _) = experiment.place();
+            if stack > experiment.top {
+                experiment.top = stack;
+                experiment.holder.clear();
+            }
+            if experiment.known.insert((before, now)) {
+                experiment.round = instructions;
+                experiment.holder.clear();
+            }
+            if stack == experiment.top {
+                experiment.holder.insert((before, now));
+            }
+            if instructions >= LEAST.max(experiment.round * ROUNDS) {
+                return Ok(Ok(experiment));
+            }
+        }
+        Ok(Err(Unfit::NoLoop { instructions }))
+    }
+
+    fn place(&self) -> (u64, u64) {
+        let registers = self.replica.registers();
+        (registers.rip, registers.rsp)
+    }
+
+    /// Did the copy execute the instruction at `pc`?
+    pub fn executes(&self, pc: u64) -> bool {
+        self.known.iter().any(|(from, _)| *from == pc)
+    }
+
+    /// Tries one word for at most `time`.
+    ///
+    /// # Errors
+    /// When the system gives no process.
+    pub fn try_word(&self, word: Word, time: Duration) -> Result<Proof> {
+        self.try_words(&[word], time)
+    }
+
+    /// Tries several words at once.
+    ///
+    /// # Errors
+    /// When the system gives no process.
+    pub fn try_words(&self, words: &[Word], time: Duration) -> Result<Proof> {
+        let deadline = Instant::now() + time;
+        let mut copy = self.replica.copy()?;
+        let mut proof = Proof {
+            outcome: Outcome::Unknown,
+            instructions: None,
+            reached: None,
+            halt: None,
+        };
+        for word in words {
+            let bytes = word.value.to_le_bytes();
+            if !copy.write(word.address, &bytes[..word.bytes.clamp(1, 8)])? {
+                return Ok(proof);
+            }
+        }
+        copy.pretend_output();
+        let mut path = Path {
+            loops: self,
+            stretch: LEAST.max(self.round * ROUNDS),
+            made: 0,
+            last_new: 0,
+            last_held: 0,
+            behind: 0,
+            again: FxHashSet::default(),
+        };
+        let longest = LONGEST.max(path.stretch * STRETCHES);
+        while path.made < longest && (path.made % LEAST != 0 || Instant::now() < deadline) {
+            let (before, stack) = (copy.registers().rip, copy.registers().rsp);
+            if let Event::Halt(halt) = copy.step()? {
+                proof.outcome = match halt {
+                    Halt::Fault { .. } => Outcome::Faults,
+                    Halt::Exits => Outcome::Leaves,
+                    _ => Outcome::Unknown,
+                };
+                proof.halt = Some(halt);
+                return Ok(proof);
+            }
+            let now = copy.registers();
+            let outcome = path.follow((before, now.rip), stack, now.rsp);
+            if path.last_new == path.made || outcome == Some(Outcome::Leaves) {
+                proof.instructions.get_or_insert(path.made);
+                proof.reached.get_or_insert(now.rip);
+            }
+            if let Some(outcome) = outcome {
+                if outcome == Outcome::Leaves && now.rsp > self.top {
+                    proof.reached = Some(now.rip);
+                }
+                proof.outcome = outcome;
+                return Ok(proof);
+            }
+        }
+        if path.made < longest {
+            return Ok(proof);
+        }
+        if path.made - path.last_held > longest / 2 {
+            // It is busy with something else.
+            proof.outcome = Outcome::Leaves;
+        } else if path.again.len() * 4 >= self.holder.len() * 3 {
+            // It takes another way round. (An interpreter makes some of these transitions in
+            // whatever it runs.)
+            proof.outcome = Outcome::Returns;
+        }
+        Ok(proof)
+    }
+
+    /// Where the copy was when its baseline ended.
+    pub fn replica(&self) -> &Replica<'a> {
+        &self.replica
+    }
+}
+
+/// The way of a changed copy, held against the loop.
+struct Path<'e, 'a> {
+    loops: &'e Experiment<'a>,
+    /// Instructions without anything new in which the loop goes round for sure.
+    stretch: u64,
+    made: u64,
+    /// Instructions made up to the last transition that the loop does not have.
+    last_new: u64,
+    /// And to the last one of the loop in the function that holds it.
+    last_held: u64,
+    /// Instructions of that function since then.
+    behind: u64,
+    /// The loop's transitions in that function that were made again of late.
+    again: FxHashSet<(u64, u64)>,
+}
+
+impl Path<'_, '_> {
+    /// One more instruction, begun with the stack pointer at `stack` and ended with it at `after`.
+    /// `None`: not yet decided.
+    fn follow(&mut self, transition: (u64, u64), stack: u64, after: u64) -> Option<Outcome> {
+        self.made += 1;
+        if !self.loops.known.contains(&transition) {
+            self.last_new = self.made;
+        }
+        if self.loops.holder.contains(&transition) && stack == self.loops.top {
+            self.last_held = self.made;
+            self.behind = 0;
+            if self.made > LONGEST / 2 {
+                self.again.insert(transition);
+            }
+        } else if stack == self.loops.top {
+            self.behind += 1;
+        }
+        let returned = after > self.loops.top && after - self.loops.top < FAR;
+        if returned || self.behind >= BEHIND {
+            return Some(Outcome::Leaves);
+        }
+        (self.made - self.last_new >= self.stretch).then_some(Outcome::Returns)
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+//! A copy of one thread in a process of ours, where things can be tried out.
+//!
+//! In: a [`Source`] of registers and pages: a live process, or a core file. Out: what the thread
+//! does from there, and what it would do if a word held another value ([`Experiment`]).
+//!
+//! The thread that is copied stands still while its registers are read, and at no other time. Its
+//! copy is a process with an empty address space: each page comes in as private memory when it is
+//! first touched. The copy's system calls are answered by rules (`calls.rs`) and never made:
+//! PTRACE_SYSEMU skips them, and a seccomp filter kills the copy if one is made all the same.
+//!
+//! The idea of changing one variable of a failing run's state to see whether the failure stays is
+//! Zeller's, *Isolating Cause-Effect Chains from Computer Programs* (FSE 2002).
+//!
+//! Blind spots: memory is read after the thread runs on, so a copy may see a mixture of two
+//! moments; a loop that needs other threads to move does not go on in a copy of one thread; the
+//! time stamp counter is the processor's.
+
+mod calls;
+mod child;
+mod clock;
+mod core_file;
+mod core_notes;
+mod descriptors;
+mod experiment;
+mod live;
+mod pages;
+mod replica;
+mod source;
+mod window;
+
+pub use calls::Halt;
+pub use core_file::{CoreError, CoreFile, CoreThread, Files};
+pub use experiment::{Experiment, Outcome, Proof, Unfit, Word};
+pub use live::Live;
+pub use pages::Pages;
+pub use replica::{Event, Replica};
+pub use source::{Identity, Region, Source, ThreadState, PAGE};
+pub use window::{go_round, Round};

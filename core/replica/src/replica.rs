@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT
+//! A copy of a thread: its memory comes in page by page, its calls are answered.
+
+use std::io::Result;
+
+use rustc_hash::FxHashMap;
+
+use crate::calls::{Answer, Halt};
+use crate::child::{Child, Stop};
+use crate::clock::Clock;
+use crate::descriptors::Descriptors;
+use crate::pages::Pages;
+use crate::source::{Identity, Page, Region, ThreadState, PAGE};
+
+/// `si_code` of a SIGSEGV where nothing is mapped.
+const NOTHING_MAPPED: i32 = 1;
+
+/// What one step brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// One instruction was executed.
+    Step,
+    /// A system call was answered.
+    Call { number: u32, result: i64 },
+    /// The copy can't go on.
+    Halt(Halt),
+}
+
+/// See the module. It belongs to the thread that made it: ptrace serves that one only.
+pub struct Replica<'a> {
+    pages: &'a Pages<'a>,
+    /// Pages as they were when the thread was stopped, or as the copy that this one was copied from
+    /// had them.
+    own: FxHashMap<u64, Page>,
+    child: Child,
+    pub(crate) regions: Vec<Region>,
+    /// Pages that are there, and their protection.
+    mapped: FxHashMap<u64, i32>,
+    pub(crate) registers: libc::user_regs_struct,
+    pub(crate) clock: Clock,
+    pub(crate) identity: Identity,
+    pub(crate) mask: u64,
+    /// Bytes that it read of each file descriptor.
+    pub(crate) moved: FxHashMap<i32, u64>,
+    /// Output is said to succeed, and goes nowhere.
+    pub(crate) pretends: bool,
+    /// It was told that a descriptor is not ready, and nobody could be asked.
+    pub(crate) assumed: bool,
+    /// The last stop was a call: the next step may end before an instruction.
+    behind_call: bool,
+}
+
+impl<'a> Replica<'a> {
+    /// # Errors
+    /// When the system gives no process for it.
+    pub fn start(pages: &'a Pages<'a>, state: &ThreadState) -> Result<Replica<'a>> {
+        let regions = pages.source().regions().to_vec();
+        let own = state.stack.iter().cloned().collect();
+        Replica::with(pages, state, regions, own, Clock::now())
+    }
+
+    fn with(
+        pages: &'a Pages<'a>,
+        state: &ThreadState,
+        regions: Vec<Region>,
+        own: FxHashMap<u64, Page>,
+        clock: Clock,
+    ) -> Result<Replica<'a>> {
+        let child = Child::start(&regions)?;
+        let mut registers = state.registers;
+        // The kernel would take it for an interrupted call.
+        registers.orig_rax = u64::MAX;
+        // Of another machine's processor: vector registers then begin as after exec.
+        let _ = child.set_extended(&state.extended);
+        child.set_registers(&registers)?;
+        Ok(Replica {
+            pages,
+            own,
+            child,
+            regions,
+            mapped: FxHashMap::default(),
+            registers,
+            clock,
+            identity: state.identity,
+            mask: 0,
+            moved: FxHashMap::default(),
+            pretends: false,
+            assumed: false,
+            behind_call: false,
+        })
+    }
+
+    /// Another copy that stands where this one stands.
+    ///
+    /// # Errors
+    /// When the system gives no process for it.
+    pub fn copy(&self) -> Result<Replica<'a>> {
+        let mut own = self.own.clone();
+        for page in self.mapped.keys() {
+            let mut content = Box::new([0; PAGE as usize]);
+            // What can't be read has no content to lose.
+            if self.child.read(*page, &mut content[..]) == content.len() {
+                own.insert(*page, content);
+            }
+        }
+        let state = ThreadState {
+            registers: self.registers,
+            extended: self.child.extended()?,
+            stack: Vec::new(),
+            identity: self.identity,
+        };
+        let mut copy = Replica::with(self.pages, &state, self.regions.clone(), own, self.clock)?;
+        copy.mask = self.mask;
+        copy.moved.clone_from(&self.moved);
+        Ok(copy)
+    }
+
+    pub(crate) fn descriptors(&self) -> Option<&'a Descriptors> {
+        self.pages.source().descriptors()
+    }
+
+    /// From now on calls that write to descriptors, or close them, answer as if they had succeeded.
+    pub fn pretend_output(&mut self) {
+        self.pretends = true;
+    }
+
+    /// Whether an answer was assumed: what was ready is not in a core file.
+    pub fn has_assumed(&self) -> bool {
+        self.assumed
+    }
+
+    /// The process that the copy runs in.
+    pub fn process(&self) -> i32 {
+        self.child.pid
+    }
+
+    /// General registers before the next instruction.
+    pub fn registers(&self) -> &libc::user_regs_struct {
+        &self.registers
+    }
+
+    /// Pages that were brought in.
+    pub fn pages_used(&self) -> usize {
+        self.mapped.len()
+    }
+
+    /// Executes one instruction, or answers the call that it makes.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn step(&mut self) -> Result<Event> {
+        self.advance(Child::step)
+    }
+
+    fn advance(&mut self, go: impl Fn(&Child) -> Result<Stop>) -> Result<Event> {
+        loop {
+            let stop = go(&self.child)?;
+            let before = self.registers.rip;
+            if stop != Stop::Gone {
+                self.registers = self.child.registers()?;
+            }
+            match stop {
+                Stop::Trap => {
+                    let behind_call = std::mem::take(&mut self.behind_call);
+                    if !(behind_call && self.registers.rip == before) {
+                        return Ok(Event::Step);
+                    }
+                }
+                Stop::Call => return self.call(),
+                Stop::Signal {
+                    number: libc::SIGSEGV,
+                    code: NOTHING_MAPPED,
+                    address,
+                } if self.bring(address)? => {}
+                Stop::Signal {
+                    number, address, ..
+                } => return Ok(Event::Halt(Halt::Fault { number, address })),
+                Stop::Gone => return Ok(Event::Halt(Halt::Gone)),
+            }
+        }
+    }
+
+    fn call(&mut self) -> Result<Event> {
+        let r = self.registers;
+        let number = r.orig_rax as u32;
+        let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+        let result = match self.answer(number, &arguments)? {
+            Answer::Result(result) => result,
+            Answer::Halt(halt) => return Ok(Event::Halt(halt)),
+        };
+        self.registers.rax = result as u64;
+        self.registers.orig_rax = u64::MAX;
+        self.child.set_registers(&self.registers)?;
+        self.behind_call = true;
+        Ok(Event::Call { number, result })
+    }
+
+    /// Brings in the page at `address`. `false`: it is there already, or nothing is.
+    fn bring(&mut self, address: u64) -> Result<bool> {
+        let page = address & !(PAGE - 1);
+        let Some(region) = self.regions.iter().find(|region| region.holds(page)) else {
+            return Ok(false);
+        };
+        if self.mapped.contains_key(&page) || region.protection == libc::PROT_NONE {
+            return Ok(false);
+        }
+        let content = match self.own.get(&page) {
+            Some(own) => **own,
+            None if region.fresh => [0; PAGE as usize],
+            None => self.pages.page(page),
+        };
+        self.child.map(page, &content, region.protection)?;
+        self.mapped.insert(page, region.protection);
+        Ok(true)
+    }
+
+    /// Reads memory as the copy has it; `false` where part of it isn't there.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn read(&mut self, address: u64, buffer: &mut [u8]) -> Result<bool> {
+        self.bring_all(address, buffer.len())?;
+        Ok(self.child.read(address, buffer) == buffer.len())
+    }
+
+    /// Writes memory of the copy; `false` where part of it isn't there, or is read-only.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<bool> {
+        self.bring_all(address, bytes.len())?;
+        Ok(self.child.write(address, bytes) == bytes.len())
+    }
+
+    fn bring_all(&mut self, address: u64, length: usize) -> Result<()> {
+        let Some(last) = address.checked_add(length.saturating_sub(1) as u64) else {
+            return Ok(());
+        };
+        let mut page = address & !(PAGE - 1);
+        while page <= last {
+            self.bring(page)?;
+            page += PAGE;
+        }
+        Ok(())
+    }
+
+    /// Takes a stretch out of the address space.
+    pub(crate) fn unmap(&mut self, start: u64, end: u64) -> Result<()> {
+        let inside = |page: &u64| (start..end).contains(page);
+        let pages: Vec<u64> = self.mapped.keys().copied().filter(inside).collect();
+        for page in pages {
+            self.child.unmap(page)?;
+            self.mapped.remove(&page);
+        }
+        self.own.retain(|page, _| !inside(page));
+        let parts = std::mem::take(&mut self.regions);
+        self.regions = parts
+            .into_iter()
+            .flat_map(|region| outside(region, start, end))
+            .collect();
+        Ok(())
+    }
+
+    /// Puts fresh memory into a stretch.
+    pub(crate) fn map(&mut self, start: u64, end: u64, protection: i32) -> Result<()> {
+        self.unmap(start, end)?;
+        let at = self.regions.partition_point(|region| region.start < start);
+        let fresh = true;
+        let region = Region {
+            start,
+            end,
+            protection,
+            fresh,
+        };
+        self.regions.insert(at, region);
+        Ok(())
+    }
+
+    /// Changes what may be done with a stretch; `false`: part of it is not there.
+    pub(crate) fn protect(&mut self, start: u64, end: u64, protection: i32) -> Result<bool> {
+        let parts = std::mem::take(&mut self.regions);
+        let mut covered = 0;
+        for region in parts {
+            let (from, to) = (region.start.max(start), region.end.min(end));
+            if from >= to {
+                self.regions.push(region);
+                continue;
+            }
+            covered += to - from;
+            let inside = Region {
+                start: from,
+                end: to,
+                protection,
+                ..region
+            };
+            let mut pieces: Vec<Region> = outside(region, start, end).collect();
+            pieces.push(inside);
+            pieces.sort_by_key(|piece| piece.start);
+            self.regions.extend(pieces);
+        }
+        for (page, now) in &mut self.mapped {
+            if (start..end).contains(page) && *now != protection {
+                self.child.protect(*page, protection)?;
+                *now = protection;
+            }
+        }
+        Ok(covered == end - start)
+    }
+
+    /// An address at which `length` bytes are free.
+    pub(crate) fn free_place(&self, length: u64) -> Option<u64> {
+        // Below the lowest library, where nobody expects anything.
+        let mut end = 0x7000_0000_0000u64;
+        loop {
+            let start = end.checked_sub(length)?;
+            let taken = self
+                .regions
+                .iter()
+                .filter(|region| region.start < end && region.end > start);
+            match taken.map(|region| region.start).min() {
+                Some(lower) => end = lower,
+                None => return Some(start),
+            }
+        }
+    }
+}
+
+/// What is left of a region without a stretch.
+fn outside(region: Region, start: u64, end: u64) -> impl Iterator<Item = Region> {
+    let below = Region {
+        end: region.end.min(start.max(region.start)),
+        ..region
+    };
+    let above = Region {
+        start: region.start.max(end.min(region.end)),
+        ..region
+    };
+    let apart = region.end <= start || region.start >= end;
+    let parts = match apart {
+        true => [Some(region), None],
+        false => [Some(below), Some(above)],
+    };
+    parts
+        .into_iter()
+        .flatten()
+        .filter(|part| part.start < part.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_without_its_middle_has_two_ends() {
+        let region = Region {
+            start: 0x1000,
+            end: 0x5000,
+            protection: libc::PROT_READ,
+            fresh: false,
+        };
+        let parts = |start, end| {
+            let parts = outside(region, start, end);
+            parts.map(|r| (r.start, r.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(0x2000, 0x3000), [(0x1000, 0x2000), (0x3000, 0x5000)]);
+        assert_eq!(parts(0, 0x2000), [(0x2000, 0x5000)]);
+        assert_eq!(parts(0x4000, 0x9000), [(0x1000, 0x4000)]);
+        assert_eq!(parts(0, 0x9000), []);
+        assert_eq!(parts(0x6000, 0x9000), [(0x1000, 0x5000)]);
+    }
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+//! Copies of a real thread: a small C program, compiled here, that spins on a word.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use flagfinder_replica::{
+    Event, Experiment, Halt, Live, Outcome, Pages, Proof, Replica, ThreadState, Unfit, Word,
+};
+
+const TIME: Duration = Duration::from_secs(60);
+
+/// Built once, into cargo's folder for tests.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("replica-patient");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/patient.c");
+        let built = Command::new("cc")
+            .args(["-O1", "-g", "-pthread", "-o"])
+            .arg(&program)
+            .arg(source)
+            .status();
+        assert!(built.expect("a C compiler").success());
+        program
+    })
+}
+
+/// A running program that has said where its words are.
+struct Patient {
+    child: Child,
+    words: Vec<u64>,
+}
+
+impl Patient {
+    /// `way` names one of the program's loops.
+    fn start(way: &str) -> Patient {
+        let mut child = Command::new(program())
+            .arg(way)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16);
+        let words = line.split_whitespace().map(|word| hex(word).expect("hex"));
+        let words = words.collect();
+        Patient { child, words }
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Writes the values, each at the number of its word, into one copy.
+    fn with(&self, values: &[(usize, u64)]) -> Result<Proof, Unfit> {
+        let live = Live::open(self.pid()).expect("readable");
+        let state = self.state(&live);
+        let pages = Pages::new(&live);
+        let experiment = Experiment::prepare(&pages, &state, TIME).expect("a process")?;
+        let word = |&(at, value): &(usize, u64)| Word {
+            address: self.words[at],
+            bytes: 4,
+            value,
+        };
+        let words: Vec<Word> = values.iter().map(word).collect();
+        Ok(experiment.try_words(&words, TIME).expect("a copy"))
+    }
+
+    /// The thread in its loop: right after its line it may still be in the call that printed it.
+    fn state(&self, live: &Live) -> ThreadState {
+        loop {
+            let (state, _) = live.capture(self.pid(), TIME).expect("stops");
+            let pages = Pages::new(live);
+            let looked = Experiment::prepare(&pages, &state, TIME).expect("a process");
+            let is_loop = match looked {
+                Ok(_) | Err(Unfit::Halted(Halt::Blocks { .. })) => true,
+                Err(_) => false,
+            };
+            if is_loop {
+                return state;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn outcome(&self, values: &[(usize, u64)]) -> Outcome {
+        self.with(values).expect("it repeats").outcome
+    }
+
+    fn still_runs(&mut self) -> bool {
+        self.child.try_wait().expect("our child").is_none()
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_value_that_ends_the_loop_is_told_from_others() {
+    let mut patient = Patient::start("yield");
+    let proof = patient.with(&[(0, 1)]).expect("it repeats");
+    assert_eq!(proof.outcome, Outcome::Leaves, "{proof:?}");
+    assert!(proof.instructions.is_some_and(|n| n < 200), "{proof:?}");
+    assert_eq!(patient.outcome(&[(1, 7)]), Outcome::Returns);
+    // The program itself never saw the values.
+    assert!(patient.still_runs());
+}
+
+#[test]
+fn a_word_that_only_changes_what_the_loop_does_does_not_end_it() {
+    let patient = Patient::start("yield");
+    let proof = patient.with(&[(1, 9)]).expect("it repeats");
+    assert_eq!(proof.outcome, Outcome::Returns, "{proof:?}");
+}
+
+#[test]
+fn the_stack_is_of_the_moment_of_the_registers() {
+    let patient = Patient::start("sleep");
+    let live = Live::open(patient.pid()).expect("readable");
+    let state = patient.state(&live);
+    let pointer = state.registers.rsp;
+    let holds = |address: u64| {
+        let page = address & !(flagfinder_replica::PAGE - 1);
+        state.stack.iter().any(|(start, _)| *start == page)
+    };
+    // Both what the frame holds and what a leaf function may write below it.
+    assert!(holds(pointer) && holds(pointer - 128));
+}
+
+#[test]
+fn a_condition_of_two_words_needs_both() {
+    let patient = Patient::start("pair");
+    assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Returns);
+    assert_eq!(patient.outcome(&[(1, 1)]), Outcome::Returns);
+    assert_eq!(patient.outcome(&[(0, 1), (1, 1)]), Outcome::Leaves);
+}
+
+#[test]
+fn sleeps_clocks_and_polls_are_answered() {
+    for way in ["sleep", "clock", "poll", "read", "futex"] {
+        let patient = Patient::start(way);
+        assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves, "{way}");
+        assert_eq!(patient.outcome(&[(1, 7)]), Outcome::Returns, "{way}");
+    }
+}
+
+#[test]
+fn vector_registers_are_copied() {
+    let patient = Patient::start("vector");
+    // The loop ends the process with a fault if its vector register is not what it was.
+    assert_eq!(patient.outcome(&[(1, 7)]), Outcome::Returns);
+    assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves);
+}
+
+#[test]
+fn a_value_that_crashes_is_told() {
+    let patient = Patient::start("yield");
+    let proof = patient.with(&[(2, 1)]).expect("it repeats");
+    assert_eq!(proof.outcome, Outcome::Faults, "{proof:?}");
+    assert!(matches!(proof.halt, Some(Halt::Fault { number, .. }) if number == libc::SIGSEGV));
+}
+
+#[test]
+fn a_thread_that_waits_in_the_kernel_is_no_loop() {
+    let patient = Patient::start("block");
+    let unfit = patient.with(&[(0, 1)]).expect_err("it blocks");
+    let Unfit::Halted(Halt::Blocks { number, .. }) = unfit else {
+        panic!("{unfit:?}");
+    };
+    assert_eq!(i64::from(number), libc::SYS_read);
+}
+
+#[test]
+fn no_call_of_the_copy_is_ever_made() {
+    let patient = Patient::start("yield");
+    let live = Live::open(patient.pid()).expect("readable");
+    let state = patient.state(&live);
+    let pages = Pages::new(&live);
+    let mut replica = Replica::start(&pages, &state).expect("a process");
+    let mut calls = 0;
+    while calls < 3 {
+        match replica.step().expect("steps") {
+            Event::Call { .. } => calls += 1,
+            Event::Step => {}
+            Event::Halt(halt) => panic!("{halt:?}"),
+        }
+    }
+    // Let loose, it would make its next call: the kernel kills it there, as its filter says.
+    let pid = replica.process();
+    let mut status = 0;
+    // SAFETY: our own child, which this thread traces; status is ours.
+    unsafe {
+        loop {
+            let none = std::ptr::null_mut::<libc::c_void>();
+            assert_eq!(libc::ptrace(libc::PTRACE_CONT, pid, none, none), 0);
+            assert_eq!(libc::waitpid(pid, &mut status, libc::__WALL), pid);
+            let at_page = libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGSEGV;
+            if !at_page {
+                break;
+            }
+            // It came to a page that was not brought in yet; go on by a step, which brings it.
+            assert_eq!(replica.step().expect("steps"), Event::Step);
+        }
+    }
+    let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSYS;
+    assert!(killed, "{status:#x}");
+}
+
+#[test]
+fn copies_do_not_share_memory() {
+    let patient = Patient::start("yield");
+    let live = Live::open(patient.pid()).expect("readable");
+    let state = patient.state(&live);
+    let pages = Pages::new(&live);
+    let mut first = Replica::start(&pages, &state).expect("a process");
+    let word = patient.words[1];
+    assert!(first.write(word, &[3, 0, 0, 0]).expect("written"));
+    let mut second = first.copy().expect("a process");
+    assert!(second.write(word, &[4, 0, 0, 0]).expect("written"));
+    let value = |replica: &mut Replica| {
+        let mut bytes = [0; 4];
+        assert!(replica.read(word, &mut bytes).expect("read"));
+        u32::from_le_bytes(bytes)
+    };
+    assert_eq!((value(&mut first), value(&mut second)), (3, 4));
+}

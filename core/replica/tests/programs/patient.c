@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+// A thread that waits for `done` in the way that its argument names. Prints the addresses of its words first.
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile int done;
+// 9: the loop says so in each round.
+static volatile int mood = 5;
+// Not 0: the loop follows a pointer that leads nowhere.
+static volatile int follows;
+static volatile int word;
+
+static void round_of_yield(void) {
+    sched_yield();
+    if (mood == 9) puts("nine");
+    if (follows) *(volatile int *)8 = 1;
+}
+
+static void wait_by_yield(void) {
+    while (!done) round_of_yield();
+}
+
+static void wait_for_pair(void) {
+    while (!done || mood != 1) sched_yield();
+}
+
+static void wait_by_sleep(void) {
+    while (!done) usleep(1000);
+}
+
+static void wait_by_clock(void) {
+    struct timespec now;
+    while (!done) clock_gettime(CLOCK_MONOTONIC, &now);
+}
+
+static void wait_by_poll(void) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    while (!done) poll(&input, 1, 10);
+}
+
+// The input is a file at its end.
+static void wait_by_read(void) {
+    char byte;
+    while (!done && read(3, &byte, 1) == 0) sched_yield();
+}
+
+static void wait_by_futex(void) {
+    struct timespec time = {.tv_nsec = 1000000};
+    while (!done) syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &time, NULL, 0);
+}
+
+static void wait_with_vector(void) {
+    double given = 1234.5, kept;
+    __asm__ volatile("movsd %0, %%xmm7" ::"m"(given) : "xmm7");
+    while (!done) {
+        __asm__ volatile("pause; movsd %%xmm7, %0" : "=m"(kept)::"memory");
+        if (memcmp(&kept, &given, sizeof kept) != 0) *(volatile int *)16 = 1;
+    }
+}
+
+static void wait_blocked(void) {
+    char byte;
+    while (!done && read(0, &byte, 1) != 0) continue;
+}
+
+int main(int count, char **arguments) {
+    const char *way = count > 1 ? arguments[1] : "";
+    FILE *empty = tmpfile();
+    if (empty == NULL || dup2(fileno(empty), 3) != 3) return 2;
+    printf("%p %p %p\n", (void *)&done, (void *)&mood, (void *)&follows);
+    fflush(stdout);
+    if (strcmp(way, "yield") == 0) wait_by_yield();
+    if (strcmp(way, "pair") == 0) wait_for_pair();
+    if (strcmp(way, "sleep") == 0) wait_by_sleep();
+    if (strcmp(way, "clock") == 0) wait_by_clock();
+    if (strcmp(way, "poll") == 0) wait_by_poll();
+    if (strcmp(way, "read") == 0) wait_by_read();
+    if (strcmp(way, "futex") == 0) wait_by_futex();
+    if (strcmp(way, "vector") == 0) wait_with_vector();
+    if (strcmp(way, "block") == 0) wait_blocked();
+    puts("left");
+    return 0;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+//! The instructions that a watch hooks.
+
+use crate::naming::Naming;
+use crate::protocol::SITE_MAX;
+use crate::request::Request;
+use crate::site::Site;
+use crate::{Result, WatchError};
+
+/// For backends that hook none.
+pub fn refuse_sites(request: &Request, backend: &str) -> Result<()> {
+    if request.sites.is_empty() {
+        return Ok(());
+    }
+    Err(WatchError::usage(
+        "Instructions can't be hooked",
+        format!("the backend is {backend}, which watches words only"),
+        "Add --backend perf, or name a word instead of --site and --all-objects.",
+        "",
+    ))
+}
+
+/// Each of the request's instructions, once.
+pub fn find_sites(request: &Request, naming: &Naming) -> Result<Vec<Site>> {
+    let mut sites: Vec<Site> = Vec::new();
+    for site in &request.sites {
+        let found = Site::find(site, &naming.names, &naming.memory)?;
+        if sites.iter().all(|known| known.ip != found.ip) {
+            sites.push(found);
+        }
+    }
+    if sites.len() > SITE_MAX {
+        return Err(WatchError::usage(
+            "There are too many instructions to hook",
+            format!("{} were asked for, {SITE_MAX} can be hooked", sites.len()),
+            "Name the ones that matter with --site.",
+            "",
+        ));
+    }
+    Ok(sites)
+}

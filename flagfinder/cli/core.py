@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""``flagfinder core``: a core file in, what the threads of the dead process waited for out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, SECONDS, TID, Subparsers, add_verb
+from flagfinder.live.spin import DEFAULT_CORE_BUDGET, look_at_core
+from flagfinder.report.spin_report import show_spin
+from flagfinder.report.terminal import Terminal
+
+_EXAMPLES = """\
+  gcore 4711; flagfinder core core.4711         a process that may go on, or be ended now
+  coredumpctl dump app > core; flagfinder core core
+  flagfinder core core.zst --sysroot image/     a core of another machine, whose files lie in image/
+
+A copy of each thread is made from the core and goes on in a process of flagfinder's. None of its system calls is made.
+The report is that of `flagfinder spin`; Python code is not read.
+
+exit codes: 0 a flag, syscall or lock is named; 1 no thread polls anything; 65 no core of a 64-bit program, or files
+that are not those of the process"""
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Adds the verb."""
+    parser = add_verb(subparsers, "core", "The same from the core file of a dead process.", _EXAMPLES, run)
+    parser.add_argument("core", type=Path, metavar="FILE", help="an ELF core, plain or packed by zstd or lz4")
+    parser.add_argument("--program", type=Path, metavar="EXE", help="the executable, where it lies elsewhere now")
+    parser.add_argument(
+        "--sysroot", type=Path, metavar="DIR", help="where the files of the process lie (default: this machine's)"
+    )
+    parser.add_argument(
+        "--thread", type=TID, action="append", default=[], metavar="TID", help="only this thread (repeatable)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=SECONDS,
+        default=DEFAULT_CORE_BUDGET,
+        metavar="SECONDS",
+        help=f"let each copy go on for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
+    )
+    parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
+
+
+def run(options: argparse.Namespace, terminal: Terminal) -> int:
+    """Runs the verb."""
+    report = look_at_core(
+        options.core,
+        options.thread,
+        sysroot=options.sysroot,
+        program=options.program,
+        budget=options.budget,
+    )
+    if options.json:
+        terminal.answer(report.raw)
+    else:
+        show_spin(terminal, report, options.explain)
+    return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND

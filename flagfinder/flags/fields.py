@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+"""JSON objects about flags: what ``diff --json``, ``find --json`` and ``registers --json`` print.
+Addresses, offsets and values are hex strings. Imported for its types only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict, final
+
+Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
+Outcome = Literal["leaves", "returns", "faults", "unknown"]
+
+
+class CodeFields(TypedDict):
+    """A place in code. ``module`` is null for generated code, and ``offset`` then its address.
+    ``near`` is, without a ``symbol``, the closest one before. ``inlined``: functions whose bodies
+    stand here, innermost first.
+    """
+
+    module: str | None
+    offset: str
+    symbol: str | None
+    source: str | None
+    near: str | None
+    inlined: list[str]
+    build_id: str | None
+
+
+class ThreadNameFields(TypedDict):
+    """A thread of one run."""
+
+    tid: int
+    name: str
+
+
+class ThreadsFields(TypedDict):
+    """The thread that spins, and its like in the normal run."""
+
+    normal: ThreadNameFields | None
+    spin: ThreadNameFields | None
+
+
+class LoopFields(TypedDict):
+    """The loop that holds the thread; ``iterations`` are those seen, ``header`` is where one
+    begins.
+    """
+
+    kind: Literal["busy", "pause", "yield", "sleep", "syscall", "lock", "rmw"]
+    function: str | None
+    module: str | None
+    iterations: int
+    header: CodeFields
+
+
+class DivergencePointFields(TypedDict):
+    """The branch at which the runs part for good, and where each went."""
+
+    branch: CodeFields
+    normal_target: CodeFields | None
+    spin_target: CodeFields
+
+
+class AddressFields(TypedDict):
+    """Where the word lay in each run."""
+
+    normal: str | None
+    spin: str | None
+
+
+class ValueFields(TypedDict):
+    """What the word held in the loop, and with what the loop would be left. The symbols tell what
+    begins there, where the values are addresses.
+    """
+
+    spin: str | None
+    exit: str | None
+    spin_symbol: str | None
+    exit_symbol: str | None
+
+
+class WriterFields(TypedDict):
+    """A write to the word: ``count`` of this instruction; ``stack`` has call sites, innermost
+    first.
+    """
+
+    run: Literal["normal", "spin"]
+    tid: int
+    thread: str
+    code: CodeFields
+    value: str | None
+    stack: list[CodeFields]
+    count: int
+
+
+# ``with`` is a word of Python's own, so this can't be written as a class.
+ProofFields = TypedDict(
+    "ProofFields",
+    {"outcome": Outcome, "instructions": int | None, "reached": CodeFields | None, "with": dict[str, str], "why": str},
+)
+ProofFields.__doc__ = """What a copy of the thread did with other values in memory: ``with`` has
+them by address."""
+
+
+class FlagFields(TypedDict):
+    """A candidate for what the loop waits for. ``rank`` 1 is the answer. ``confidence`` orders
+    candidates, and is no probability. ``size`` is in bytes, 0 for a system call. ``proof`` is null
+    where it was not tried out, and missing where that can't be tried.
+    """
+
+    rank: int
+    confidence: float
+    kind: Literal["global", "heap", "tls", "stack", "shared", "syscall"]
+    name: str
+    module: str | None
+    offset: str | None
+    symbol: str | None
+    field: str | None
+    address: AddressFields
+    size: int
+    value: ValueFields
+    exit_when: str | None
+    access_path: str | None
+    readers: list[CodeFields]
+    reader_stack: list[CodeFields]
+    writers: list[WriterFields]
+    evidence: list[str]
+    proof: NotRequired[ProofFields | None]
+
+
+class GroupFields(TypedDict):
+    """The flags, by their ranks, that decide one branch out of the loop."""
+
+    branch: CodeFields
+    exit_when: str | None
+    flags: list[int]
+
+
+@final
+class DiffFields(TypedDict):
+    """The verdict on two runs. ``considered`` has words that were not sure enough; ``chains`` has a
+    line for each chain of threads that wait for the one that spins.
+    """
+
+    schema: Literal["flagfinder.diff/1"]
+    verdict: Verdict
+    reason: str
+    threads: ThreadsFields
+    loop: LoopFields | None
+    divergence: DivergencePointFields | None
+    flags: list[FlagFields]
+    considered: list[FlagFields]
+    groups: list[GroupFields]
+    notes: list[str]
+    chains: list[str]
+    explain: list[str]
+
+
+class BlockFields(TypedDict):
+    """The machine when control entered a block, as the engine hands it over."""
+
+    index: int
+    code: CodeFields
+    registers: dict[str, str | None]
+    assembly: list[str]
+
+
+class HistoryFields(TypedDict):
+    """The last blocks up to the branch at which the runs part, as the engine hands them over."""
+
+    pid: int
+    tid: int
+    blocks: list[BlockFields]
+
+
+class BlockCodeFields(TypedDict):
+    """Where a block lies."""
+
+    module: str | None
+    offset: str | None
+    symbol: str | None
+    source: str | None
+
+
+class BlockRegistersFields(TypedDict):
+    """The registers when control entered a block, null where not known; the block's instructions
+    with what they read and wrote. ``index`` counts the blocks of the thread.
+    """
+
+    index: int
+    code: BlockCodeFields
+    registers: dict[str, str | None]
+    assembly: list[str]
+
+
+class RegistersFields(TypedDict):
+    """The last blocks up to the branch at which the runs part, oldest first. Where they don't part
+    there are none, and ``tid`` is null.
+    """
+
+    tid: int | None
+    blocks: list[BlockRegistersFields]

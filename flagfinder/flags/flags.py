@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: MIT
+"""The verdict on two runs: which loop spins, on what, what would end it, who should have written
+it.
+
+The engine owns this type (``core/flags``); here it gets Python types. ``Report.raw`` is the object
+that ``flagfinder diff --json`` prints, and keeps fields that this version of the package doesn't
+know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from flagfinder import _core
+from flagfinder.diff.diff import Divergence
+from flagfinder.flags import python_objects
+from flagfinder.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from flagfinder.flags.fields import (
+        CodeFields,
+        DiffFields,
+        DivergencePointFields,
+        FlagFields,
+        LoopFields,
+        Outcome,
+        ProofFields,
+        ThreadNameFields,
+        Verdict,
+        WriterFields,
+    )
+
+
+@dataclass(frozen=True)
+class Code:
+    """A place in code: ``module`` (file name) and ``offset`` in it outlive the run. Absent
+    knowledge is None.
+
+    ``near`` is, without a ``symbol``, the closest one before; it does not hold the place.
+    """
+
+    module: str | None
+    offset: int | None
+    symbol: str | None
+    source: str | None
+    near: str | None = None
+
+    @classmethod
+    def from_raw(cls, raw: CodeFields) -> Code:
+        """Reads a CODE object of the engine's JSON."""
+        return cls(
+            raw.get("module"), parse_hex(raw.get("offset")), raw.get("symbol"), raw.get("source"), raw.get("near")
+        )
+
+    def __str__(self) -> str:
+        place = f"{self.module}+{self.offset:#x}" if self.module and self.offset is not None else None
+        if self.symbol:
+            return f"{self.symbol} ({place})" if place else self.symbol
+        if place:
+            return f"{place} (after {self.near})" if self.near else place
+        return f"{self.offset:#x}" if self.offset is not None else "unknown code"
+
+
+@dataclass(frozen=True)
+class ThreadName:
+    """A thread of one run."""
+
+    tid: int | None
+    name: str | None
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The loop that holds the spinning thread's tail. ``iterations`` are those the trace shows."""
+
+    kind: str
+    function: str | None
+    module: str | None
+    iterations: int | None
+
+
+@dataclass(frozen=True)
+class DivergencePoint:
+    """The branch at which the runs part for good, and where each went."""
+
+    branch: Code
+    normal_target: Code | None
+    spin_target: Code | None
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A write to the flag. ``run`` is ``normal`` or ``spin``; ``stack`` is innermost first."""
+
+    run: str
+    tid: int | None
+    thread: str | None
+    code: Code | None
+    value: str | None
+    stack: tuple[Code, ...]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a copy of the thread did once ``words`` (address to value) were written there. The
+    process never saw them.
+
+    ``outcome``: it ``leaves`` the loop, ``returns`` to it, ``faults``, or that is ``unknown``, for
+    the reason ``why``. ``instructions`` were executed until it was at ``reached``, outside its
+    loop; None where it did nothing new.
+    """
+
+    outcome: Outcome
+    instructions: int | None
+    reached: Code | None
+    words: Mapping[int, int]
+    why: str
+
+    @classmethod
+    def from_raw(cls, raw: ProofFields) -> Proof:
+        """Reads a PROOF object of the engine's JSON."""
+        return cls(
+            outcome=raw["outcome"],
+            instructions=raw["instructions"],
+            reached=_maybe_code(raw["reached"]),
+            words={int(address, 16): int(value, 16) for address, value in raw["with"].items()},
+            why=raw["why"],
+        )
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One candidate for what the loop waits for. ``rank`` 1 is the answer.
+
+    ``confidence`` (0 to 1) is the score that orders the candidates: a sum of hand-set weights, one
+    for each piece of evidence. It was never compared with how often such answers are right, so it
+    is no probability.
+
+    Addresses and values are ints; ``value_exit`` is what the normal run left the loop with. The
+    symbols of values tell what begins there, where they are addresses. ``reader_stack`` holds the
+    calls within the loop that led to the last read, innermost first. ``proof`` is None where
+    nothing was tried out in a copy of the thread.
+    """
+
+    rank: int
+    confidence: float
+    kind: str
+    name: str
+    module: str | None
+    offset: int | None
+    symbol: str | None
+    field: str | None
+    normal_address: int | None
+    spin_address: int | None
+    size: int | None
+    value_spin: int | None
+    value_exit: int | None
+    value_spin_symbol: str | None
+    value_exit_symbol: str | None
+    exit_when: str | None
+    access_path: str | None
+    readers: tuple[Code, ...]
+    reader_stack: tuple[Code, ...]
+    writers: tuple[Writer, ...]
+    evidence: tuple[str, ...]
+    proof: Proof | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ``flagfinder diff`` found. ``raw`` is the JSON object it was made from."""
+
+    verdict: Verdict
+    reason: str
+    normal_thread: ThreadName | None
+    spin_thread: ThreadName | None
+    loop: Loop | None
+    divergence: DivergencePoint | None
+    flags: tuple[Flag, ...]
+    explain: tuple[str, ...]
+    notes: tuple[str, ...]
+    # Which thread waits for which, a line for each chain that leads to ``spin_thread``.
+    chains: tuple[str, ...]
+    raw: DiffFields = field(repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """Reads the object that ``flagfinder diff --json`` prints. Raises ValueError on another
+        schema.
+        """
+        return cls._from_raw(json.loads(text))
+
+    @classmethod
+    def _from_raw(cls, raw: DiffFields) -> Report:
+        if raw.get("schema") != "flagfinder.diff/1":
+            raise ValueError(f"expected schema flagfinder.diff/1, found {raw.get('schema')!r}")
+        threads = raw.get("threads")
+        return cls(
+            verdict=raw["verdict"],
+            reason=raw["reason"],
+            normal_thread=_thread(threads.get("normal") if threads else None),
+            spin_thread=_thread(threads.get("spin") if threads else None),
+            loop=loop_from_raw(raw.get("loop")),
+            divergence=_divergence(raw.get("divergence")),
+            flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
+            explain=tuple(raw.get("explain") or ()),
+            notes=tuple(raw.get("notes") or ()),
+            chains=tuple(raw.get("chains") or ()),
+            raw=raw,
+        )
+
+    @property
+    def flag(self) -> Flag | None:
+        """The answer: the flag at rank 1, or None."""
+        return self.flags[0] if self.flags else None
+
+
+def find_flags(
+    spin: Trace,
+    normals: Sequence[Trace] = (),
+    divergence: Divergence | None = None,
+    thread: int | None = None,
+) -> Report:
+    """Finds what the spinning thread of ``spin`` polls, with evidence from good runs.
+
+    Works without a normal run too, on less evidence. ``divergence`` saves computing it again.
+    ``thread`` is the id of the spin run's thread that the answer is about; None: the one that tells
+    most. Raises BadTraceError when a trace is damaged where it is needed.
+    """
+    cores = [normal.core for normal in normals]
+    found = _core.find_flags(spin.core, cores, divergence.core if divergence else None, thread)
+    raw: DiffFields = json.loads(found)
+    python_objects.prefer_programs_words(raw)
+    return Report._from_raw(raw)
+
+
+def parse_hex(text: str | int | None) -> int | None:
+    """Offsets, addresses and values travel as hex strings: JSON readers lose integers past
+    2**53.
+    """
+    if text is None or isinstance(text, int):
+        return text
+    return int(text, 16)
+
+
+def _maybe_code(raw: CodeFields | None) -> Code | None:
+    return None if raw is None else Code.from_raw(raw)
+
+
+def _thread(raw: ThreadNameFields | None) -> ThreadName | None:
+    return None if raw is None else ThreadName(raw.get("tid"), raw.get("name"))
+
+
+def loop_from_raw(raw: LoopFields | None) -> Loop | None:
+    """Reads a LOOP object of the engine's JSON."""
+    if raw is None:
+        return None
+    return Loop(raw["kind"], raw.get("function"), raw.get("module"), raw.get("iterations"))
+
+
+def _divergence(raw: DivergencePointFields | None) -> DivergencePoint | None:
+    if raw is None or raw.get("branch") is None:
+        return None
+    return DivergencePoint(
+        Code.from_raw(raw["branch"]), _maybe_code(raw.get("normal_target")), _maybe_code(raw.get("spin_target"))
+    )
+
+
+def _writer(raw: WriterFields) -> Writer:
+    return Writer(
+        run=raw["run"],
+        tid=raw.get("tid"),
+        thread=raw.get("thread"),
+        code=_maybe_code(raw.get("code")),
+        value=raw.get("value"),
+        stack=tuple(Code.from_raw(item) for item in raw.get("stack") or ()),
+    )
+
+
+def flag_from_raw(raw: FlagFields) -> Flag:
+    """Reads a FLAG object of the engine's JSON."""
+    address, value, proof = raw.get("address"), raw.get("value"), raw.get("proof")
+    return Flag(
+        rank=raw["rank"],
+        confidence=raw["confidence"],
+        kind=raw["kind"],
+        name=raw["name"],
+        module=raw.get("module"),
+        offset=parse_hex(raw.get("offset")),
+        symbol=raw.get("symbol"),
+        field=raw.get("field"),
+        normal_address=parse_hex(address.get("normal") if address else None),
+        spin_address=parse_hex(address.get("spin") if address else None),
+        size=raw.get("size"),
+        value_spin=parse_hex(value.get("spin") if value else None),
+        value_exit=parse_hex(value.get("exit") if value else None),
+        value_spin_symbol=value.get("spin_symbol") if value else None,
+        value_exit_symbol=value.get("exit_symbol") if value else None,
+        exit_when=raw.get("exit_when"),
+        access_path=raw.get("access_path"),
+        readers=tuple(Code.from_raw(item) for item in raw.get("readers") or ()),
+        reader_stack=tuple(Code.from_raw(item) for item in raw.get("reader_stack") or ()),
+        writers=tuple(_writer(item) for item in raw.get("writers") or ()),
+        evidence=tuple(raw.get("evidence") or ()),
+        proof=Proof.from_raw(proof) if proof else None,
+    )

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: MIT
+"""From a hang to the thread that is to blame for it, by the event graph (Argus, Algorithm 1).
+
+A wait is compared with a similar one that went well; the threads that woke that one, and did
+something else this time, are the culprits, and theirs in turn. What the graph can't decide is
+decided by rule, or asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flagfinder.graph.graph import EventGraph
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import (
+        ChoiceFields,
+        CulpritFields,
+        DiagnosisFields,
+        HangClass,
+        PlaceFields,
+        QuestionFields,
+        Topic,
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in code: ``offset`` is the address as linked."""
+
+    module: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A thread that did something unusual while others waited for it.
+
+    ``start`` and ``dur`` in ns (CLOCK_MONOTONIC); ``doing`` in words; ``depth`` is how far from the
+    hang it is, 0 the hang itself; ``stack``: call sites where it blocked, innermost first (of one
+    that computed, where it did in the end); empty without ``--stacks``. ``places``: where these
+    are, ``places_before``: where it blocked before that; ``call``: the call that it blocked in.
+    """
+
+    vertex: int
+    tid: int
+    pid: int
+    thread: str
+    hang_class: HangClass
+    start: int
+    dur: int
+    doing: str
+    depth: int
+    stack: tuple[str, ...]
+    places: tuple[Place | None, ...]
+    places_before: tuple[Place | None, ...]
+    call: str | None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is known about a hang. ``culprits``: the root cause first. ``circular``: they wait for
+    each other.
+
+    ``raw`` is what ``--json`` prints: path, baseline, advice and losses too.
+    """
+
+    hang_class: HangClass
+    tid: int
+    thread: str
+    doing: str
+    start: int
+    dur: int
+    culprits: tuple[Culprit, ...]
+    circular: bool
+    advice: tuple[str, ...]
+    raw: DiagnosisFields
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A possible answer. Fields that do not apply are None; the way to stop has no ``vertex``.
+
+    ``start`` and ``dur`` in ns, of a baseline those of the wait. ``edge``: how it caused what is
+    asked about; of a baseline, how the wait ended, and ``by_tid`` and ``by_thread`` say who ended
+    it.
+    """
+
+    vertex: int | None
+    tid: int | None
+    thread: str | None
+    start: int | None
+    dur: int | None
+    edge: str | None
+    by_tid: int | None
+    by_thread: str | None
+    stack: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which wait went as it should (``baseline``), or which cause to follow (``link``), for the
+    vertex of a thread.
+
+    The first choice is the one that the rule would take.
+    """
+
+    topic: Topic
+    vertex: int
+    tid: int
+    thread: str
+    choices: tuple[Choice, ...]
+
+
+def diagnose(
+    graph: EventGraph,
+    thread: int | None = None,
+    at: int | None = None,
+    preceding: int = 0,
+    ask: Callable[[Question], int] | None = None,
+) -> Diagnosis | None:
+    """Explains the hang of ``thread`` at the time ``at`` (ns, CLOCK_MONOTONIC).
+
+    Without ``thread``, of the main thread of what was recorded; without ``at``, the last mark, else
+    the most unusual stretch. ``preceding``: how many stretches before a wait are compared, too, in
+    the search for one that went well. ``ask`` answers questions by the number of a choice, from 1;
+    without it all is decided by rule. None when no thread did anything for a millisecond, or there
+    is no such thread.
+    """
+    answers: list[int] = []
+    while True:
+        outcome = graph.diagnose_json(thread, at, preceding, None if ask is None else answers)
+        if outcome is None:
+            return None
+        if ask is None or "diagnosis" in outcome:
+            break
+        question = _question(outcome["question"])
+        answer = ask(question)
+        if not 1 <= answer <= len(question.choices):
+            raise ValueError(f"{answer} is not one of {len(question.choices)} choices")
+        answers.append(answer)
+    raw = outcome["diagnosis"]
+    culprits = tuple(_culprit(fields) for fields in raw["culprits"])
+    return Diagnosis(
+        raw["class"],
+        raw["thread"]["tid"],
+        raw["thread"]["thread"],
+        raw["doing"],
+        raw["start"],
+        raw["dur"],
+        culprits,
+        raw["circular"],
+        tuple(raw["advice"]),
+        raw,
+    )
+
+
+def _question(raw: QuestionFields) -> Question:
+    return Question(raw["topic"], raw["vertex"], raw["tid"], raw["thread"], tuple(map(_choice, raw["choices"])))
+
+
+def _choice(raw: ChoiceFields) -> Choice:
+    return Choice(
+        vertex=raw["vertex"],
+        tid=raw["tid"],
+        thread=raw["thread"],
+        start=raw["start"],
+        dur=raw["dur"],
+        edge=raw["edge"],
+        by_tid=raw["by_tid"],
+        by_thread=raw["by_thread"],
+        stack=tuple(raw["stack"]),
+    )
+
+
+def _culprit(raw: CulpritFields) -> Culprit:
+    return Culprit(
+        vertex=raw["vertex"],
+        tid=raw["tid"],
+        pid=raw["pid"],
+        thread=raw["thread"],
+        hang_class=raw["class"],
+        start=raw["start"],
+        dur=raw["dur"],
+        doing=raw["doing"],
+        depth=raw["depth"],
+        stack=tuple(raw["stack"]),
+        places=_places(raw["places"]),
+        places_before=_places(raw["places_before"]),
+        call=raw["call"],
+    )
+
+
+def _places(raw: Sequence[PlaceFields | None]) -> tuple[Place | None, ...]:
+    return tuple(Place(**place) if place else None for place in raw)

@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: MIT
+"""JSON objects about events and their graph: what the verbs from ``events`` to ``overhead`` print.
+Times are in ns, points in time those of CLOCK_MONOTONIC. Imported for its types only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from flagfinder.shared.fields import NoteFields
+
+HangClass = Literal["LongRunning", "RepeatedYield", "LongWait"]
+Topic = Literal["baseline", "link"]
+EdgeKind = Literal["wake", "ipc", "timer", "signal", "fork", "exit", "flag", "weak", "interrupt", "unknown", "io_uring"]
+EventsEnded = Literal["program-ended", "target-ended", "duration", "interrupted", "imported"]
+
+
+class LostFields(TypedDict):
+    """Events that found no room, by CPU those that lost any; processes for which there was none."""
+
+    total: int
+    cpus: dict[int, int]
+    processes: int
+
+
+class EventsRecordFields(TypedDict):
+    """``exit_status`` is the program's as a shell gives it, null if it still runs."""
+
+    file: str
+    ended: EventsEnded
+    exit_status: int | None
+    events: int
+    raw_bytes: int
+    file_bytes: int
+    lost: LostFields
+    notes: list[NoteFields]
+
+
+class EventsImportFields(TypedDict):
+    """``skipped`` has, by name, records that say nothing to a graph."""
+
+    file: str
+    events: int
+    lost: int
+    skipped: dict[str, int]
+
+
+class EventsCheckFields(TypedDict):
+    """A line for each violation, and for what the file can't know."""
+
+    sound: bool
+    violations: list[str]
+    notes: list[str]
+
+
+class EventsDumpFields(TypedDict):
+    """Events as text."""
+
+    lines: list[str]
+
+
+class MarkFields(TypedDict):
+    """A moment that somebody marked."""
+
+    ts: int
+    text: str
+
+
+class BeforeFields(TypedDict):
+    """What was let go of, to keep the file small."""
+
+    events: int
+    lost: int
+
+
+class EventsEndFields(TypedDict):
+    """How a recording ended. ``lost_cpus`` is by CPU."""
+
+    ts: int
+    reason: EventsEnded
+    exit_status: int | None
+    events: int
+    raw_bytes: int
+    lost: int
+    lost_cpus: dict[str, int]
+    stacks_dropped: int
+    lost_processes: int
+
+
+class FinishedFields(EventsEndFields):
+    """How a recording ended and what was announced, as the engine hands it over."""
+
+    notes: list[NoteFields]
+
+
+class EventsInfoFields(TypedDict):
+    """A recording of events: what was asked for, and what is in it. ``wakes`` are by the context
+    that they came from, ``lost`` is by CPU. ``end`` is null where the recorder was killed.
+    """
+
+    recorder: str
+    command: list[str]
+    pids: list[int]
+    everything: bool
+    thread_names: list[str]
+    syscalls: str
+    stacks: str
+    stack_budget: int
+    contexts: bool
+    cpus: int
+    kernel: str
+    buffer_bytes: int
+    size_bytes: int | None
+    before: BeforeFields
+    started: int
+    started_unix_ns: int
+    bytes: int
+    span: int
+    events: dict[str, int]
+    wakes: dict[str, int]
+    lost: dict[str, int]
+    different_stacks: int
+    descriptors: int
+    marks: list[MarkFields]
+    notes: list[NoteFields]
+    damaged_blocks: int
+    end: EventsEndFields | None
+
+
+class GapFields(TypedDict):
+    """Events that are missing on a CPU."""
+
+    cpu: int
+    since: int
+    until: int
+    count: int
+
+
+class GraphInfoFields(TypedDict):
+    """An event graph in numbers; ``edges`` are by kind."""
+
+    span: int
+    events: int
+    vertices: int
+    edges: dict[str, int]
+    threads: int
+    stacks: int
+    command: list[str]
+    flag_events: int
+    marks: list[MarkFields]
+    gaps: list[GapFields]
+    lost: int
+
+
+class GraphBuildFields(GraphInfoFields):
+    """An event graph in numbers, and the file that it was written to."""
+
+    file: str
+
+
+class ThreadMetaFields(TypedDict):
+    """A thread of a graph. ``priority`` is the kernel's, 0 where it was never seen."""
+
+    tid: int
+    pid: int
+    name: str
+    kernel: bool
+    priority: int
+
+
+class PlaceFields(TypedDict):
+    """A place in code: an address in a file, as linked."""
+
+    module: str
+    offset: int
+
+
+class MetaFields(TypedDict):
+    """What a graph has beside its vertices and edges, as the engine hands it over; a part of it.
+
+    ``stacks`` are numbers in ``sites``, innermost first.
+    """
+
+    first: int
+    last: int
+    threads: list[ThreadMetaFields]
+    sites: list[str]
+    stacks: list[list[int]]
+
+
+class CauseFields(TypedDict):
+    """What made a vertex begin. ``vertex``, ``tid`` and ``thread`` are null where no thread did."""
+
+    edge: EdgeKind
+    ts: int
+    vertex: int | None
+    tid: int | None
+    thread: str | None
+    stack: list[str]
+    boosted: bool
+
+
+class VertexFields(TypedDict):
+    """What a thread did from wake to wait; ``ends_in`` is the call that it blocks in at the end, at
+    ``stack``, innermost first.
+    """
+
+    vertex: int
+    tid: int
+    pid: int
+    thread: str
+    start: int
+    dur: int
+    run: int
+    ends_in: str | None
+    target: str | None
+    stack: list[str]
+    result: int | None
+    yields: int
+    flags: int
+    causes: list[CauseFields]
+
+
+class GraphQueryFields(TypedDict):
+    """Vertices of a graph."""
+
+    vertices: list[VertexFields]
+
+
+class GraphExportFields(TypedDict):
+    """The files written."""
+
+    files: list[str]
+
+
+class StepFields(TypedDict):
+    """A vertex on the way from a hang to its cause. ``edge``: how it caused the step before."""
+
+    vertex: int
+    tid: int
+    thread: str
+    start: int
+    dur: int
+    edge: EdgeKind | None
+    stack: list[str]
+
+
+# ``class`` is a word of Python's own, so its field can't stand in a class.
+_Class = TypedDict("_Class", {"class": HangClass})
+_NoClass = TypedDict("_NoClass", {"class": None})
+_MaybeClass = TypedDict("_MaybeClass", {"class": HangClass | None})
+
+
+class CulpritFields(_Class):
+    """A thread that did something unusual while others waited for it. ``depth`` is how far from the
+    hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that.
+    """
+
+    vertex: int
+    tid: int
+    pid: int
+    thread: str
+    start: int
+    dur: int
+    doing: str
+    depth: int
+    stack: list[str]
+    places: list[PlaceFields | None]
+    places_before: list[PlaceFields | None]
+    call: str | None
+
+
+class ChoiceFields(TypedDict):
+    """A possible answer; what does not apply is null."""
+
+    vertex: int | None
+    tid: int | None
+    thread: str | None
+    start: int | None
+    dur: int | None
+    edge: EdgeKind | None
+    by_tid: int | None
+    by_thread: str | None
+    stack: list[str]
+
+
+class QuestionFields(TypedDict):
+    """Which wait went as it should, or which cause to follow."""
+
+    topic: Topic
+    vertex: int
+    tid: int
+    thread: str
+    choices: list[ChoiceFields]
+
+
+class AskedFields(QuestionFields):
+    """A question with its answer: the number of a choice, from 1."""
+
+    answer: int
+
+
+class DiagnosisFields(_Class):
+    """What is known about a hang. ``baseline`` is the wait that went well; ``path`` leads from the
+    hang to its causes; ``culprits`` has the root first.
+    """
+
+    thread: StepFields
+    doing: str
+    start: int
+    dur: int
+    unfinished: bool
+    baseline: StepFields | None
+    path: list[StepFields]
+    culprits: list[CulpritFields]
+    circular: bool
+    advice: list[str]
+    questions: int
+    asked: list[AskedFields]
+    lost: int
+
+
+class NoDiagnosisFields(_NoClass):
+    """No thread did anything for a millisecond."""
+
+    culprits: list[CulpritFields]
+    path: list[StepFields]
+    questions: int
+
+
+class OutcomeFields(TypedDict):
+    """What the engine answers: either of the two."""
+
+    diagnosis: NotRequired[DiagnosisFields]
+    question: NotRequired[QuestionFields]
+
+
+class ReportFields(_MaybeClass):
+    """The page written; null where there is no hang."""
+
+    file: str | None
+
+
+class SegmentFields(TypedDict):
+    """A part of a critical path: what a thread did, or what it waited for that no thread did."""
+
+    vertex: int
+    tid: int
+    thread: str
+    start: int
+    dur: int
+    state: Literal["runs", "waits"]
+    run: int
+    call: str | None
+    ended_by: str | None
+    depth: int
+
+
+class InversionFields(TypedDict):
+    """A less urgent thread had the lock that a more urgent one waited for."""
+
+    waiter: int
+    holder: int
+    starved: int
+    instead_tid: int | None
+    instead: str | None
+
+
+class BlockedFields(TypedDict):
+    """A wait that another thread ended."""
+
+    tid: int
+    thread: str
+    start: int
+    dur: int
+    call: str | None
+    target: str | None
+    edge: EdgeKind
+    by_tid: int
+    by_thread: str
+    stack: list[str]
+    wake_stack: list[str]
+    kind: Literal["lock", "condition"] | None
+    inversion: InversionFields | None
+    depth: int
+
+
+class ShareFields(TypedDict):
+    """How much of a path is a thread's: ``dur``, of which ``run`` on a CPU."""
+
+    tid: int
+    thread: str
+    dur: int
+    run: int
+
+
+# ``from`` is a word of Python's own, so its field can't stand in a class.
+_From = TypedDict("_From", {"from": int})
+
+
+class CriticalPathFields(_From):
+    """What made up the time of a thread; ``threads`` has the largest part first."""
+
+    tid: int
+    thread: str
+    to: int
+    segments: list[SegmentFields]
+    waits: list[BlockedFields]
+    threads: list[ShareFields]
+    lost: int
+
+
+class NoCriticalPathFields(TypedDict):
+    """There is no such thread."""
+
+    tid: None
+    segments: list[SegmentFields]
+    waits: list[BlockedFields]
+    threads: list[ShareFields]
+
+
+class CallsFields(TypedDict):
+    """How often, and for how long in all and at most."""
+
+    count: int
+    total: int
+    longest: int
+
+
+class ProfileRowFields(CallsFields):
+    """Calls of one sort from one place."""
+
+    call: str
+    code: str
+
+
+class ProfileFields(TypedDict):
+    """The system calls of one recording, as the engine hands them over."""
+
+    span: int
+    syscalls: str
+    command: list[str]
+    lost: int
+    rows: list[ProfileRowFields]
+
+
+class CallDifferenceFields(TypedDict):
+    """Calls of one sort by one function, which is empty where no stack was taken."""
+
+    call: str
+    code: str
+    good: CallsFields
+    bad: CallsFields
+
+
+class CompareFields(TypedDict):
+    """Calls in two recordings; what differs most comes first."""
+
+    good_span: int
+    bad_span: int
+    rows: list[CallDifferenceFields]
+    lost: int
+    notes: list[str]
+
+
+class OverheadFields(TypedDict):
+    """Seconds of each run, without recording and with it; how much longer a recorded one takes, as
+    a part of the other's time, and the bounds of that.
+    """
+
+    command: list[str]
+    proven: bool
+    plain: list[float]
+    recorded: list[float]
+    overhead: float
+    low: float
+    high: float
+    events: int
+    lost: int
+
+
+class MarkedFields(TypedDict):
+    """The recorders that took the mark, by process id."""
+
+    recorders: list[int]

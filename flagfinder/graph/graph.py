@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""The event graph: what threads did from wake to wait, and what made each of these stretches begin.
+
+In: a recording of ``flagfinder events record``, and what ``flagfinder watch`` wrote meanwhile.
+``docs/graph.md`` describes vertices, edges and the rules by which wakes become edges.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flagfinder import _core
+from flagfinder.graph.events import EventFile
+
+if TYPE_CHECKING:
+    from flagfinder.graph.fields import CriticalPathFields, GraphInfoFields, MetaFields, OutcomeFields, VertexFields
+    from flagfinder.graph.tables import GraphTables
+
+_FOREVER = 2**63 - 1
+
+
+class EventGraph:
+    """Made by ``build_graph`` or ``open_graph``."""
+
+    def __init__(self, core: _core.EventGraph) -> None:
+        self._core = core
+
+    def save(self, path: Path | str) -> None:
+        """Writes it to a file that ``open_graph`` reads."""
+        self._core.save(os.fspath(path))
+
+    def summary(self) -> GraphInfoFields:
+        """Numbers of vertices, of edges by kind, of threads; gaps where events were lost; marks."""
+        fields: GraphInfoFields = json.loads(self._core.summary())
+        return fields
+
+    def span(self) -> tuple[int, int]:
+        """Times of the first and the last event, ns (CLOCK_MONOTONIC)."""
+        meta: MetaFields = json.loads(self._core.meta())
+        return meta["first"], meta["last"]
+
+    def query(
+        self, tid: int | None = None, start: int = 0, end: int = _FOREVER, limit: int = 1000
+    ) -> list[VertexFields]:
+        """Vertices that overlap the time from ``start`` to ``end`` (ns), of one thread or all, with
+        their causes.
+        """
+        vertices: list[VertexFields] = json.loads(self._core.query(tid or 0, start, end, limit))
+        return vertices
+
+    def export_perfetto(self, path: Path | str) -> None:
+        """Writes a trace for ui.perfetto.dev: tracks of threads, their runs and waits, arrows for
+        wakes and flags.
+        """
+        self._core.export_perfetto(os.fspath(path))
+
+    def tables(self) -> GraphTables:
+        """All vertices, edges and threads."""
+        # numpy takes longer to import than most commands to run.
+        from flagfinder.graph.tables import graph_tables  # noqa: PLC0415
+
+        return graph_tables(self._core)
+
+    def critical_path_json(self, thread: int, start: int | None, end: int | None) -> CriticalPathFields | None:
+        """The engine's critical path; use ``flagfinder.critical_path`` for the typed one."""
+        found = self._core.critical_path(json.dumps({"thread": thread, "from": start, "to": end}))
+        fields: CriticalPathFields | None = json.loads(found) if found is not None else None
+        return fields
+
+    def diagnose_json(
+        self, thread: int | None, at: int | None, preceding: int, answers: Sequence[int] | None
+    ) -> OutcomeFields | None:
+        """The engine's diagnosis, or its next question; use ``flagfinder.diagnose`` for the typed
+        one.
+        """
+        request = {"thread": thread, "at": at, "preceding": preceding, "answers": answers}
+        found = self._core.diagnose(json.dumps(request))
+        fields: OutcomeFields | None = json.loads(found) if found is not None else None
+        return fields
+
+
+def build_graph(events: Path | str, flags: Sequence[Path | str] = ()) -> EventGraph:
+    """Builds the graph of a recording. ``flags``: files of ``flagfinder watch -o``.
+
+    Time and memory are linear in the events. Raises BadTraceError for a file that is no recording.
+    """
+    watched = [Path(path).read_text(encoding="utf-8") for path in flags]
+    return EventGraph(_core.EventGraph.build(EventFile(events).core, watched))
+
+
+def open_graph(path: Path | str) -> EventGraph:
+    """Reads a saved graph. Raises BadTraceError for what is none, is damaged or of another
+    version.
+    """
+    return EventGraph(_core.EventGraph.open(os.fspath(path)))

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: MIT
+"""JSON objects about live processes: what ``spin --json``, ``core --json`` and ``poke --json``
+print. Imported for its types only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict, final
+
+from flagfinder.flags.fields import CodeFields, FlagFields, GroupFields, LoopFields, Outcome, Verdict
+from flagfinder.live.interpreters.fields import PythonFields
+
+SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
+
+
+class DescriptorFields(TypedDict):
+    """A file descriptor. ``peers``: who holds the other end; ``watches``: those in an epoll
+    descriptor.
+    """
+
+    fd: int
+    target: str
+    what: str
+    peers: list[str]
+    watches: list[DescriptorFields]
+
+
+class FutexFields(TypedDict):
+    """``expected`` is what the word held when the wait began; ``owner`` is the thread that holds
+    the lock, or is waited for.
+    """
+
+    address: str
+    name: str
+    kind: str
+    value: int | None
+    expected: int
+    owner: int | None
+
+
+class WaitFields(TypedDict):
+    """What a blocked thread waits for. ``timeout`` in ns, null for ever; ``stack`` is innermost
+    first, found by scanning; ``kernel`` is the kernel's function that it sleeps in.
+    """
+
+    summary: str
+    syscall: str | None
+    args: list[str]
+    timeout: int | None
+    descriptors: list[DescriptorFields]
+    futex: FutexFields | None
+    kernel: str
+    stack: list[CodeFields]
+
+
+# ``class`` is a word of Python's own, so its field can't stand in a class.
+_Class = TypedDict("_Class", {"class": SpinClass})
+
+
+class SpinThreadFields(_Class):
+    """One thread. ``verdict`` is null when it was not stepped. ``cpu`` is the share of the sample
+    on a processor, ``wants`` the same with the time it waited for one. ``python`` is missing where
+    no Python runs, null where none of it could be read of this thread.
+    """
+
+    tid: int
+    name: str
+    cpu: float
+    wants: float
+    sleeps_per_second: float
+    verdict: Verdict | None
+    reason: str
+    loop: LoopFields | None
+    flags: list[FlagFields]
+    considered: list[FlagFields]
+    groups: list[GroupFields]
+    notes: list[str]
+    explain: list[str]
+    wait: WaitFields | None
+    steps: int
+    pause_ms: float
+    python: NotRequired[PythonFields | None]
+
+
+@final
+class SpinFields(TypedDict):
+    """What the threads of a process wait for, those with a flag first. ``started``, in clock ticks
+    since boot, tells the process from a later one of its number.
+    """
+
+    schema: Literal["flagfinder.spin/1"]
+    source: Literal["live", "core"]
+    pid: int
+    program: str
+    started: int
+    budget_ms: int
+    threads: list[SpinThreadFields]
+    notes: list[str]
+
+
+class TriedFields(TypedDict):
+    """What a copy of the thread did with the value."""
+
+    outcome: Outcome
+    instructions: int | None
+    reached: str | None
+    why: str
+
+
+class PokeFields(TypedDict):
+    """What was to be written, and what became of it. ``written`` and ``after`` are null where
+    nothing was; ``left`` says whether the thread polls the word no more, null where it did not poll
+    it before. ``proof`` is there with --dry-run.
+    """
+
+    pid: int
+    address: str
+    size: int
+    name: str
+    value: str
+    before: str | None
+    written: str | None
+    after: str | None
+    thread: int | None
+    left: bool | None
+    ended: bool
+    why: str
+    proof: NotRequired[TriedFields]

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""JSON objects about Python code, in the field ``python`` of ``flagfinder.spin/1``. Imported for
+its types only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from flagfinder.live.interpreters.python_loop import Way
+
+PythonLoopKind = Literal["waits", "mixed", "works", "counts", "endless"]
+
+
+class PythonFrameFields(TypedDict):
+    """A function on the stack; ``line`` as last seen."""
+
+    function: str
+    file: str
+    line: int
+
+
+class PythonExitFields(TypedDict):
+    """What ends a loop: ``when``, an expression that is true then, empty where nothing is asked.
+    ``where`` says from what the names in it come. ``foreign``: not the loop's own doing.
+    """
+
+    line: int
+    way: Way
+    when: str
+    where: dict[str, str]
+    foreign: bool
+
+
+class PythonValueFields(TypedDict):
+    """A local variable that an exit reads, and the address of the object."""
+
+    name: str
+    value: str
+    address: str
+
+
+class PythonLoopFields(TypedDict):
+    """The loop that the thread was in at all looks. ``confidence`` that the exits are what it
+    waits for; null where nothing founds it.
+    """
+
+    function: str
+    file: str
+    line: int
+    end_line: int
+    lines: list[int]
+    kind: PythonLoopKind
+    source: list[str]
+    exits: list[PythonExitFields]
+    values: list[PythonValueFields]
+    confidence: float | None
+
+
+class PythonFields(TypedDict):
+    """One thread's Python code. ``frames`` innermost first; ``seen`` of ``looks`` saw the thread,
+    ``gil`` of them with the interpreter's lock. ``note`` says why there is no loop.
+    """
+
+    looks: int
+    seen: int
+    gil: int
+    frames: list[PythonFrameFields]
+    loop: PythonLoopFields | None
+    note: str | None

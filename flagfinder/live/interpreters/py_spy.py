@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""One look at the Python stacks of a process, with py-spy: reads its memory, stops nothing, runs
+nothing in it.
+
+py-spy is a program of its own, so that memory read while it changes can do no harm here: at worst a
+look fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+# struct pthread of the GNU C library on x86-64: the pointer to itself, and the thread's id.
+_SELF, _TID = 0x10, 0x2D0
+_NOT_PYTHON = {"<shim>", "<trampoline>", "<interpreter trampoline>"}
+
+
+class _Local(TypedDict):
+    name: str
+    repr: str | None
+    addr: int
+
+
+class _Frame(TypedDict):
+    name: str
+    filename: str
+    line: int
+    locals: NotRequired[list[_Local] | None]
+
+
+class _Thread(TypedDict):
+    """As py-spy prints it; what is not asked for here is left out."""
+
+    thread_id: int
+    os_thread_id: int | None
+    owns_gil: NotRequired[bool]
+    frames: list[_Frame]
+
+
+class UnreadableError(Exception):
+    """No stack could be read; the text says why, in a few words."""
+
+
+@dataclass(frozen=True)
+class SeenFrame:
+    """A frame as one look saw it. ``locals``: name to (text, address of the object); a module's are
+    not read.
+    """
+
+    function: str
+    file: str
+    line: int
+    locals: Mapping[str, tuple[str, int]]
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What stays the same while the frame runs on."""
+        return self.function, self.file
+
+
+@dataclass(frozen=True)
+class SeenStack:
+    """The Python stack of a thread, outermost first, and whether it had the interpreter's lock."""
+
+    frames: tuple[SeenFrame, ...]
+    has_gil: bool
+
+
+def find_py_spy() -> str:
+    """The program's path: the one installed beside flagfinder, else from PATH. Raises
+    UnreadableError.
+
+    Root runs only the installed one: PATH may be another user's.
+    """
+    beside = Path(sysconfig.get_path("scripts")) / "py-spy"
+    if beside.is_file():
+        return str(beside)
+    found = None if os.geteuid() == 0 else shutil.which("py-spy")
+    if found is None:
+        raise UnreadableError(f"py-spy is not installed beside flagfinder (`{sys.executable} -m pip install py-spy`)")
+    return found
+
+
+def look(pid: int, *, timeout: float) -> dict[int, SeenStack]:
+    """The stacks of all threads that run Python, by thread id. ``timeout`` in seconds. Raises
+    UnreadableError.
+    """
+    command = [find_py_spy(), "dump", "--nonblocking", "--json", "--locals", "--pid", str(pid)]
+    try:
+        ran = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise UnreadableError(f"py-spy gave no answer within {timeout:.1f} s") from error
+    except OSError as error:
+        raise UnreadableError(f"py-spy can't be run: {error.strerror}") from error
+    if ran.returncode != 0:
+        raise UnreadableError(_complaint(ran.stderr.decode(errors="replace")))
+    try:
+        threads = json.loads(ran.stdout)
+        tids = _tids(pid)
+        stacks = [(_tid(pid, thread, tids), _stack(thread)) for thread in threads]
+    except OSError as error:
+        raise UnreadableError("the process has ended") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreadableError(f"py-spy's answer is not understood: {error}") from error
+    return {tid: stack for tid, stack in stacks if tid is not None and stack.frames}
+
+
+def _complaint(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = next((line for line in lines if line.startswith("Error: ")), lines[0] if lines else "py-spy failed")
+    return said.removeprefix("Error: ").rstrip(".")
+
+
+def _stack(thread: _Thread) -> SeenStack:
+    frames = [_frame(raw) for raw in reversed(thread["frames"]) if raw["name"] not in _NOT_PYTHON]
+    return SeenStack(tuple(frames), bool(thread.get("owns_gil")))
+
+
+def _frame(raw: _Frame) -> SeenFrame:
+    seen = {item["name"]: (str(item.get("repr") or ""), int(item["addr"])) for item in raw.get("locals") or ()}
+    return SeenFrame(raw["name"], raw["filename"], int(raw["line"]), seen)
+
+
+def _tid(pid: int, thread: _Thread, tids: Mapping[int, int]) -> int | None:
+    """The kernel's id, as it is outside a container.
+
+    Before Python 3.11 the interpreter knows only the C library's own, which is an address.
+    """
+    tid = thread.get("os_thread_id")
+    if tid is not None:
+        return tids.get(int(tid))
+    if len(set(tids.values())) == 1:
+        return next(iter(tids.values()))
+    address = int(thread["thread_id"])
+    try:
+        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+            memory.seek(address)
+            block = memory.read(_TID + 4)
+    except (OSError, OverflowError, ValueError):
+        return None
+    if len(block) < _TID + 4 or struct.unpack_from("<Q", block, _SELF)[0] != address:
+        return None
+    return tids.get(int(struct.unpack_from("<i", block, _TID)[0]))
+
+
+def _tids(pid: int) -> dict[int, int]:
+    """The threads' ids as seen here, by those and by the ones that the process itself sees (pid
+    namespaces).
+    """
+    tids = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        tid = int(task.name)
+        with contextlib.suppress(OSError):  # ended meanwhile
+            status = (task / "status").read_text(encoding="utf-8", errors="replace")
+            inside = next((line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), tid)
+            tids[int(inside)] = tid
+            tids.setdefault(tid, tid)
+    return tids

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: MIT
+"""What Python code the threads of a live process run, and which loop of it a repeating thread is
+in.
+
+Several looks within a fraction of a second (``py_spy``) tell what all of them have in common; the
+source tells what ends that loop (``python_loop``). The process is read, never stopped.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from flagfinder.live.interpreters.py_spy import SeenFrame, SeenStack, UnreadableError, look
+from flagfinder.live.interpreters.python_loop import Exit, Loop, Way, find_loops
+from flagfinder.shared.regular_file import open_regular
+
+if TYPE_CHECKING:
+    from flagfinder.live.interpreters.fields import PythonFields, PythonLoopFields, PythonLoopKind
+
+_LOOKS = 12
+_INTERVAL = 0.012  # seconds between looks
+_TIME = 0.4  # seconds for all looks
+_LONGEST = 1.0  # seconds for enough of them, where the machine is busy
+_PARSING = 0.5  # seconds for the sources; repeating threads come first
+_FIRST_TIME = 2.0  # seconds after which a machine is too busy to get even one
+_ENOUGH = 6  # looks from which "in all of them" says something
+_FRAMES = 64
+_LARGEST_SOURCE = 1 << 20
+_VALUE_WIDTH = 80
+# The looks were all in the loop, and it does nothing but ask and pause: only a name may be
+# misleading (a property, a `sleep` of the program's own). Below what the engine gives to a word
+# that it saw deciding.
+_CONFIDENCE = 0.8
+_INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
+
+
+@dataclass(frozen=True)
+class PythonFrame:
+    """A function on the stack; ``line`` as last seen."""
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class PythonExit:
+    """What ends a loop: ``when``, an expression that is true then (empty: unconditional). ``way``:
+    how it is left.
+
+    ``where`` says from what the names in it come, where the loop binds them. ``foreign``: not the
+    loop's own doing.
+    """
+
+    line: int
+    way: Way
+    when: str
+    where: Mapping[str, str]
+    foreign: bool
+
+
+@dataclass(frozen=True)
+class PythonValue:
+    """A local variable that an exit reads, as it was at the last look, and the address of the
+    object.
+    """
+
+    name: str
+    value: str
+    address: str
+
+
+@dataclass(frozen=True)
+class PythonLoop:
+    """The loop that the thread was in at all looks; for a blocked thread, one whose pause it is in.
+
+    ``kind``: ``waits`` (it only asks and pauses), ``mixed`` (does other things too, but mostly
+    pauses), ``works``, ``counts`` (comes to an end by itself), ``endless`` (nothing leaves it).
+    ``lines``: those seen. ``confidence`` that the exits are what the thread waits for; None where
+    nothing founds it.
+    """
+
+    function: str
+    file: str
+    line: int
+    end_line: int
+    lines: tuple[int, ...]
+    kind: PythonLoopKind
+    source: tuple[str, ...]
+    exits: tuple[PythonExit, ...]
+    values: tuple[PythonValue, ...]
+    confidence: float | None
+
+    @property
+    def when(self) -> str | None:
+        """What ends the wait, in one expression; None for a loop that does not wait."""
+        asked = [way.when for way in self.exits if way.foreign and way.way != "raise"]
+        return " or ".join(dict.fromkeys(asked)) if asked and self.kind in ("waits", "mixed") else None
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is founded that ``when`` is what the thread waits for."""
+        return self.when is not None and self.confidence is not None
+
+
+@dataclass(frozen=True)
+class PythonCode:
+    """One thread's Python code. ``frames`` innermost first, as at the last look; ``seen`` of
+    ``looks`` saw the thread.
+
+    ``gil``: looks in which it held the interpreter's lock. ``note`` says why there is no ``loop``,
+    where that is known.
+    """
+
+    looks: int
+    seen: int
+    gil: int
+    frames: tuple[PythonFrame, ...]
+    loop: PythonLoop | None
+    note: str | None
+
+    @classmethod
+    def from_raw(cls, raw: PythonFields) -> PythonCode:
+        """From the field ``python`` of ``flagfinder.spin/1``."""
+        return cls(
+            looks=raw["looks"],
+            seen=raw["seen"],
+            gil=raw["gil"],
+            frames=tuple(PythonFrame(**item) for item in raw["frames"]),
+            loop=None if raw["loop"] is None else _loop_from_raw(raw["loop"]),
+            note=raw["note"],
+        )
+
+    def to_raw(self) -> PythonFields:
+        """As ``--json`` prints it."""
+        return cast("PythonFields", dataclasses.asdict(self))
+
+
+def _loop_from_raw(raw: PythonLoopFields) -> PythonLoop:
+    return PythonLoop(
+        function=raw["function"],
+        file=raw["file"],
+        line=raw["line"],
+        end_line=raw["end_line"],
+        lines=tuple(raw["lines"]),
+        kind=raw["kind"],
+        source=tuple(raw["source"]),
+        exits=tuple(PythonExit(**item) for item in raw["exits"]),
+        values=tuple(PythonValue(**item) for item in raw["values"]),
+        confidence=raw["confidence"],
+    )
+
+
+def gil_holder(codes: Mapping[int, PythonCode]) -> int | None:
+    """The thread that held the interpreter's lock at all looks, where there are enough of them and
+    other threads.
+    """
+    held = [tid for tid, code in codes.items() if code.gil == code.looks and code.looks >= _ENOUGH]
+    return held[0] if len(held) == 1 and len(codes) > 1 else None
+
+
+def runs_python(pid: int) -> bool:
+    """Whether an interpreter of CPython's name is mapped; one linked into a program of another name
+    has its modules.
+    """
+    files = _mapped_files(pid)
+    return any(_INTERPRETER.search(file) or "/lib-dynload/" in file for file in files)
+
+
+def read_python(pid: int, repeating: Collection[int]) -> dict[int, PythonCode]:
+    """The Python code of the threads of ``pid``, by thread id. ``repeating``: those that are not
+    just blocked.
+
+    Takes half a second, one or two where the machine is busy. Raises UnreadableError when no look
+    succeeds.
+    """
+    looks = _looks(pid, _LOOKS if repeating else 1)
+    sources = _Sources(pid)
+    codes = {}
+    for tid in sorted({tid for seen in looks for tid in seen}, key=lambda tid: (tid not in repeating, tid)):
+        stacks = [seen[tid] for seen in looks if tid in seen]
+        loop, note = _loop(stacks, sources) if tid in repeating else (_paused(stacks, sources), None)
+        last = stacks[-1].frames[::-1][:_FRAMES]
+        codes[tid] = PythonCode(
+            looks=len(looks),
+            seen=len(stacks),
+            gil=sum(stack.has_gil for stack in stacks),
+            frames=tuple(PythonFrame(frame.function, frame.file, frame.line) for frame in last),
+            loop=loop,
+            note=note,
+        )
+    return codes
+
+
+def _mapped_files(pid: int) -> set[str]:
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    paths = (line.split(maxsplit=5)[5] for line in lines if "/" in line)
+    return {path.removesuffix(" (deleted)") for path in paths}
+
+
+def _looks(pid: int, most: int) -> list[dict[int, SeenStack]]:
+    begun = time.monotonic()
+    looks: list[dict[int, SeenStack]] = []
+    failure: UnreadableError | None = None
+    for number in range(most):
+        passed = time.monotonic() - begun
+        left = _LONGEST - passed
+        if number and (left <= 0 or (passed >= _TIME and len(looks) >= _ENOUGH)):
+            break
+        try:
+            looks.append(look(pid, timeout=left if looks else _FIRST_TIME))
+        except UnreadableError as error:
+            # Memory was read while it changed, mostly; but a reason that stays is not asked for
+            # twelve times.
+            failure = error
+            if not looks and number == 2:
+                break
+        time.sleep(_INTERVAL if number + 1 < most else 0)
+    if not looks and failure is not None:
+        raise failure
+    return looks
+
+
+def _loop(stacks: Sequence[SeenStack], sources: _Sources) -> tuple[PythonLoop | None, str | None]:
+    """The innermost loop that all stacks share, and why there is none."""
+    common = _common(stacks)
+    first: PythonLoop | None = None
+    note: str | None = None
+    for frames in reversed(common):
+        if frames[0].file.startswith("<frozen "):
+            continue  # the interpreter's own: imports, `python -m`
+        loops = sources.loops(frames[0].file, frames[0].function, frozenset(frame.line for frame in frames))
+        if isinstance(loops, str):
+            note = loops
+            break  # a loop further out would pass for the innermost one
+        for loop in loops:
+            if not _is_one_stay(loop, frames):
+                continue
+            found = _described(loop, frames, len(stacks), sources)
+            first = first or found
+            if loop.kind != "counts":
+                # Around a loop that comes to an end by itself, one that waits is what counts; else
+                # it is just there.
+                return (found if found.when is not None else first), None
+    return first, note
+
+
+def _paused(stacks: Sequence[SeenStack], sources: _Sources) -> PythonLoop | None:
+    """The loop that a blocked thread pauses in. That it goes round is not seen, so nothing founds a
+    confidence.
+    """
+    loop, _ = _loop(stacks, sources)
+    return dataclasses.replace(loop, confidence=None) if loop is not None and loop.when is not None else None
+
+
+def _common(stacks: Sequence[SeenStack]) -> list[list[SeenFrame]]:
+    """The frames that all stacks share, outermost first, each as all looks saw it.
+
+    A frame seen at different lines is the last: what it calls is then not the same call.
+    """
+    common: list[list[SeenFrame]] = []
+    for frames in zip(*(stack.frames for stack in stacks), strict=False):
+        if len({frame.identity for frame in frames}) > 1:
+            break
+        common.append(list(frames))
+        if len({frame.line for frame in frames}) > 1:
+            break
+    return common
+
+
+def _is_one_stay(loop: Loop, frames: Sequence[SeenFrame]) -> bool:
+    """Whether it can be the same call at all looks: what the loop does not bind is still the same
+    object.
+    """
+    first = frames[0].locals
+    return all(
+        frame.locals[name][1] == address
+        for frame in frames[1:]
+        for name, (_, address) in first.items()
+        if name not in loop.bound and name in frame.locals
+    )
+
+
+def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: _Sources) -> PythonLoop:
+    kind: PythonLoopKind = loop.kind
+    pausing = sum(frame.line in loop.pause_lines for frame in frames)
+    if kind == "works" and pausing * 2 > len(frames):
+        kind = "mixed"
+    asked = [way for way in loop.exits if way.foreign and way.way != "raise"]
+    founded = kind == "waits" and looks >= _ENOUGH and all(way.pure for way in asked)
+    seen = frames[-1].locals
+    names = dict.fromkeys(name for way in loop.exits for name in way.names if name in seen)
+    return PythonLoop(
+        function=loop.function,
+        file=frames[0].file,
+        line=loop.line,
+        end_line=loop.end_line,
+        lines=tuple(sorted({frame.line for frame in frames})),
+        kind=kind,
+        source=sources.lines(frames[0].file, loop.line, loop.end_line),
+        exits=tuple(_exit(way) for way in loop.exits),
+        values=tuple(PythonValue(name, _short(seen[name][0]), f"{seen[name][1]:#x}") for name in names),
+        confidence=_CONFIDENCE if founded else None,
+    )
+
+
+def _exit(way: Exit) -> PythonExit:
+    return PythonExit(way.line, way.way, way.when, dict(way.where), way.foreign)
+
+
+def _short(text: str) -> str:
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return text if len(text) <= _VALUE_WIDTH else text[: _VALUE_WIDTH - 2] + ".."
+
+
+class _Sources:
+    """The source files of a process, as it sees them, each read once."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = Path(f"/proc/{pid}")
+        self._started = _start_time(pid)
+        self._content: dict[str, bytes] = {}
+        self._trees: dict[str, ast.Module | str] = {}
+        self._loops: dict[tuple[str, str, frozenset[int]], list[Loop]] = {}
+        self._until = time.monotonic() + _PARSING
+
+    def loops(self, file: str, function: str, lines: frozenset[int]) -> list[Loop] | str:
+        """The loops around ``lines``, innermost first, or why the source does not tell."""
+        if file not in self._trees:
+            self._trees[file] = self._parse(file)
+        tree = self._trees[file]
+        if isinstance(tree, str):
+            return tree
+        place = (file, function, lines)
+        if place not in self._loops:
+            self._loops[place] = find_loops(tree, function, lines)
+        return self._loops[place]
+
+    def lines(self, file: str, first: int, last: int) -> tuple[str, ...]:
+        """The text of some lines, without the indentation that they share."""
+        text = self._content.get(file, b"").decode(errors="replace").splitlines()[first - 1 : last]
+        indents = [len(line) - len(line.lstrip()) for line in text if line.strip()]
+        return tuple(line[min(indents, default=0) :].rstrip() for line in text)
+
+    def _parse(self, file: str) -> ast.Module | str:
+        if time.monotonic() > self._until:
+            return f"no time was left to read {file}"
+        inside = self._process / "root" / file.lstrip("/") if file.startswith("/") else self._process / "cwd" / file
+        try:
+            # The process names the file: it may be a FIFO, or grow while it is read.
+            with open_regular(inside) as source:
+                if os.fstat(source.fileno()).st_mtime > self._started:
+                    return f"{file} has changed since the program was started"
+                content = source.read(_LARGEST_SOURCE + 1)
+            if len(content) > _LARGEST_SOURCE:
+                return f"{file} is too large to be read"
+        except (OSError, ValueError):
+            return f"the source {file} can't be read"
+        try:
+            tree = ast.parse(content)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return f"{file} is not in the Python that flagfinder itself runs in"
+        self._content[file] = content
+        return tree
+
+
+def _start_time(pid: int) -> float:
+    """Seconds since the epoch; infinite when the process is gone. The kernel counts a process's
+    start from boot.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return float("inf")
+    ticks = int(text.rpartition(")")[2].split()[19]) + 1
+    since_boot = ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""Writing the value that ends a loop into a live process: the experiment that proves a
+diagnosis.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flagfinder import _core
+from flagfinder.flags.flags import Flag, Proof, flag_from_raw
+from flagfinder.live.spin import SpinReport, SpinThread, spin
+from flagfinder.shared.errors import FlagfinderError, UsageError
+
+if TYPE_CHECKING:
+    from flagfinder.flags.fields import DiffFields
+    from flagfinder.live.fields import SpinFields
+
+_ATOMIC_SIZES = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be written: ``size`` bytes of ``value`` at ``address``. ``why`` is for people.
+
+    ``started`` (clock ticks since boot) tells the process from a later one of its number.
+    ``thread`` polls the word, None when no thread was seen to; ``now`` is the value that it reads,
+    None unknown.
+    """
+
+    pid: int
+    started: int
+    address: int
+    size: int
+    value: int
+    name: str
+    now: int | None
+    thread: SpinThread | None
+    why: str
+
+
+@dataclass(frozen=True)
+class Poked:
+    """What was done. ``left`` says whether the thread polls the word no more; None when none was
+    seen to before.
+
+    ``after`` is what was read back, None where the process had ended by then.
+    """
+
+    plan: Plan
+    before: int
+    after: int | None
+    left: bool | None
+    ended: bool
+
+
+def plan_poke(
+    pid: int,
+    *,
+    flag: str | None = None,
+    address: int | None = None,
+    size: int | None = None,
+    thread: int | None = None,
+    value: int | None = None,
+) -> Plan:
+    """Finds the word and the value, and looks which thread polls it.
+
+    ``flag`` is ``FILE#RANK`` of a spin or diff report, resolved anew in this process; else
+    ``address`` and ``size``; else what ``spin`` names. Without ``value`` the one with which the
+    loop would be left. Raises UsageError when the place or the value is not known, and what
+    ``spin`` raises.
+    """
+    report = spin(pid, [thread] if thread is not None else [])
+    chosen = None
+    if flag is not None:
+        chosen = load_flag(flag)
+        address = _address(report, chosen, flag)
+        size = size or chosen.size
+    elif address is None:
+        chosen = report.flag
+        if chosen is None or not chosen.size:
+            raise UsageError(
+                "There is nothing to write",
+                f"no thread of process {pid} polls memory now",
+                "Name the word: --flag FILE#RANK, or --address and --size.",
+            )
+        address, size = chosen.spin_address, chosen.size
+    if address is None or size not in _ATOMIC_SIZES:
+        raise UsageError("The word can't be written", f"its size is {size}", "Name it: --address 0x.. --size 1|2|4|8.")
+    polling, seen = _polling(report, address)
+    known = seen or chosen
+    if value is None:
+        value = known.value_exit if known else None
+    if value is None:
+        raise UsageError(
+            "The value to write is not known",
+            known.exit_when or "no condition was understood" if known else "no thread polls the word",
+            "Give it: --value NUMBER.",
+        )
+    if not 0 <= value < 1 << (8 * size):
+        raise UsageError("The value does not fit", f"{value:#x} in {size} bytes", f"Give at most {8 * size} bits.")
+    name = known.name if known else f"{address:#x}"
+    if polling is not None and seen is not None:
+        why = f"thread {polling.tid} ({polling.name}) polls it and leaves its loop when {seen.exit_when}"
+    else:
+        why = "you named it; no thread was seen to poll it just now"
+    started = report.raw["started"]
+    return Plan(pid, started, address, size, value, name, seen.value_spin if seen else None, polling, why)
+
+
+def poke(plan: Plan) -> Poked:
+    """Writes, and looks whether the thread went on.
+
+    Raises PermissionDeniedError or UnavailableError, also when the process of the plan has ended.
+    """
+    before, after = _core.poke(plan.pid, plan.started, plan.address, plan.size, plan.value)
+    left = None
+    if plan.thread is not None:
+        left = not _still_polls(plan)
+    return Poked(plan, before, after, left, after is None or not _runs(plan.pid))
+
+
+def try_poke(plan: Plan) -> Proof:
+    """What ``plan.thread`` would do, seen in a copy of it; the process is not changed.
+
+    Raises UsageError without a thread to copy, PermissionDeniedError or UnavailableError.
+    """
+    if plan.thread is None:
+        raise UsageError(
+            "Nothing can be tried out",
+            f"no thread of process {plan.pid} was seen to poll {plan.name}",
+            "Name the thread to copy: --thread TID.",
+        )
+    return Proof.from_raw(json.loads(_core.try_word(plan.pid, plan.thread.tid, plan.address, plan.size, plan.value)))
+
+
+def load_flag(reference: str) -> Flag:
+    """``FILE#RANK`` of a report that ``spin --json`` or ``diff --json`` printed; without rank the
+    first.
+    """
+    flag, _ = _load(reference)
+    return flag
+
+
+def _load(reference: str) -> tuple[Flag, DiffFields | SpinFields]:
+    path, _, rank = reference.rpartition("#") if "#" in reference else (reference, "", "1")
+    how = "Write FILE#RANK, with a file from `flagfinder spin --json` or `diff --json`."
+    try:
+        raw: DiffFields | SpinFields = json.loads(Path(path).read_text(encoding="utf-8"))
+        number = int(rank)
+    except (OSError, ValueError) as error:
+        raise UsageError("The flag can't be read", f"{reference}: {error}", how) from None
+    lists = [raw.get("flags") or ()] if "flags" in raw else [t.get("flags") or () for t in raw.get("threads") or ()]
+    for flags in lists:
+        for item in flags:
+            if item["rank"] == number:
+                return flag_from_raw(item), raw
+    raise UsageError("The flag can't be read", f"{path} has no flag of rank {number}", how)
+
+
+def _address(report: SpinReport, flag: Flag, reference: str) -> int:
+    """Where the flag lies in this process: the same one, or by module and offset in a fresh one."""
+    _, raw = _load(reference)
+    same = raw.get("pid") == report.pid and raw.get("started") == report.raw["started"]
+    if same and flag.spin_address is not None:
+        return flag.spin_address
+    if flag.kind == "global" and flag.module is not None and flag.offset is not None:
+        return _core.resolve(report.pid, flag.module, flag.offset)
+    raise UsageError(
+        "The flag can't be found in this process",
+        f"{flag.name} was seen in another process, and is no global variable",
+        f"flagfinder spin {report.pid} names it here.",
+    )
+
+
+def _polling(report: SpinReport, address: int) -> tuple[SpinThread | None, Flag | None]:
+    for thread in report.threads:
+        for flag in thread.flags:
+            if flag.spin_address == address:
+                return thread, flag
+    return None, None
+
+
+def _still_polls(plan: Plan) -> bool:
+    assert plan.thread is not None
+    try:
+        found, _ = _polling(spin(plan.pid, [plan.thread.tid]), plan.address)
+    except FlagfinderError:
+        if _runs(plan.pid, plan.thread.tid):
+            raise
+        return False
+    return found is not None
+
+
+def _runs(pid: int, tid: int | None = None) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/task/{tid or pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    # A zombie's status is not yet asked for.
+    return status.rpartition(")")[2].split()[0] not in "ZX"

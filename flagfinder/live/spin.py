@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""What the threads of a live process wait for, with no recording and no good run to compare with.
+
+The engine owns this type (``core/live``). Threads that repeat something are single-stepped for less
+than ``budget`` seconds each, one thread at a time stopped; blocked threads are described without
+being touched. Where CPython runs, its own code is read as well (``interpreters.python``), without
+stopping anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from flagfinder import _core
+from flagfinder.flags.flags import Code, Flag, Loop, flag_from_raw, loop_from_raw
+from flagfinder.live.interpreters.py_spy import UnreadableError
+from flagfinder.live.interpreters.python import PythonCode, PythonLoop, gil_holder, read_python, runs_python
+from flagfinder.live.interpreters.python_word import sort_words
+from flagfinder.shared.machine import require_own_proc
+
+if TYPE_CHECKING:
+    from flagfinder.live.fields import SpinClass, SpinFields, SpinThreadFields, WaitFields
+
+DEFAULT_BUDGET = 0.8
+DEFAULT_CORE_BUDGET = 5.0
+DEFAULT_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a blocked thread waits for. ``raw`` also has descriptors with their peers, and the futex
+    with its owner.
+
+    ``timeout`` is in ns, None for ever; ``stack`` is innermost first, found by scanning, so a frame
+    may be stale.
+    """
+
+    summary: str
+    syscall: str | None
+    timeout: int | None
+    stack: tuple[Code, ...]
+    raw: WaitFields = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class SpinThread:
+    """One thread. ``verdict`` is None when it was not stepped; for ``pause_ms`` it was kept from
+    running.
+
+    ``python`` is None when it runs no Python, or when that could not be read.
+    """
+
+    tid: int
+    name: str
+    kind: SpinClass
+    cpu: float
+    verdict: str | None
+    reason: str
+    loop: Loop | None
+    flags: tuple[Flag, ...]
+    notes: tuple[str, ...]
+    explain: tuple[str, ...]
+    wait: Wait | None
+    python: PythonCode | None
+    steps: int
+    pause_ms: float
+
+    @property
+    def flag(self) -> Flag | None:
+        """The answer for this thread: the flag at rank 1, or None."""
+        return self.flags[0] if self.flags else None
+
+    @property
+    def waits_until(self) -> str | None:
+        """The answer in Python: the expression that ends the thread's loop, or None where that is
+        not founded.
+        """
+        loop = self.python_loop
+        return loop.when if loop is not None and loop.is_answer else None
+
+    @property
+    def python_loop(self) -> PythonLoop | None:
+        """The Python loop that it is in, where one is known."""
+        return self.python.loop if self.python is not None else None
+
+
+@dataclass(frozen=True)
+class SpinReport:
+    """What ``flagfinder spin`` found: threads with a flag first. ``raw`` is the JSON object it was
+    made from.
+    """
+
+    pid: int
+    source: Literal["live", "core"]
+    program: str
+    budget_ms: int
+    threads: tuple[SpinThread, ...]
+    notes: tuple[str, ...]
+    raw: SpinFields = field(repr=False, compare=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> SpinReport:
+        """Reads the object that ``flagfinder spin --json`` prints. Raises ValueError on another
+        schema.
+        """
+        return cls._from_raw(json.loads(text))
+
+    @classmethod
+    def _from_raw(cls, raw: SpinFields) -> SpinReport:
+        if raw.get("schema") != "flagfinder.spin/1":
+            raise ValueError(f"expected schema flagfinder.spin/1, found {raw.get('schema')!r}")
+        return cls(
+            pid=raw["pid"],
+            source=raw.get("source", "live"),
+            program=raw["program"],
+            budget_ms=raw["budget_ms"],
+            threads=tuple(_thread(item) for item in raw["threads"]),
+            notes=tuple(raw.get("notes") or ()),
+            raw=raw,
+        )
+
+    @property
+    def flag(self) -> Flag | None:
+        """The answer: the flag at rank 1 of the thread with the best score, or None."""
+        return self.threads[0].flag if self.threads else None
+
+    @property
+    def found(self) -> bool:
+        """Whether it is named what some thread polls: a flag, or an expression in Python."""
+        return any(thread.flag is not None or thread.waits_until is not None for thread in self.threads)
+
+
+def spin(
+    pid: int,
+    threads: Sequence[int] = (),
+    *,
+    budget: float = DEFAULT_BUDGET,
+    most: int = DEFAULT_THREADS,
+    told: Callable[[int, list[int]], object] | None = None,
+) -> SpinReport:
+    """Looks at process ``pid``: at ``threads``, or at up to ``most`` that repeat something.
+
+    ``budget`` is the longest pause of each thread in seconds. ``told`` hears the number of threads
+    and which are about to be stepped. Raises PermissionDeniedError without the right to trace,
+    UnavailableError when the process is gone or no 64-bit program.
+    """
+    require_own_proc()
+    raw: SpinFields = json.loads(_core.spin(pid, list(threads), budget, most, told))
+    if runs_python(pid):
+        _add_python(raw)
+    return SpinReport._from_raw(raw)
+
+
+def look_at_core(
+    path: str | os.PathLike[str],
+    threads: Sequence[int] = (),
+    *,
+    sysroot: str | os.PathLike[str] | None = None,
+    program: str | os.PathLike[str] | None = None,
+    budget: float = DEFAULT_CORE_BUDGET,
+) -> SpinReport:
+    """The same report of a dead process, from its ELF core file, which may be packed by zstd or
+    lz4.
+
+    A copy of each thread is made from the core and goes on for at most ``budget`` seconds; none of
+    its system calls is made. ``sysroot`` is where the files of another machine lie, ``program`` the
+    executable. Raises BadTraceError when it is no core of a 64-bit program, is damaged, or when
+    files are not those that the process had.
+    """
+    raw = _core.look_at_core(
+        os.fspath(path),
+        None if sysroot is None else os.fspath(sysroot),
+        None if program is None else os.fspath(program),
+        list(threads),
+        budget,
+    )
+    return SpinReport.from_json(raw)
+
+
+def _add_python(raw: SpinFields) -> None:
+    threads = raw["threads"]
+    try:
+        codes = read_python(raw["pid"], {thread["tid"] for thread in threads if thread["class"] != "LongWait"})
+    except UnreadableError as error:
+        raw["notes"].append(f"no Python code could be read: {error}")
+        return
+    holder = gil_holder(codes)
+    if holder is not None:
+        raw["notes"].append(f"thread {holder} held the interpreter's lock (GIL) at all {codes[holder].looks} looks")
+    for thread in threads:
+        code = codes.get(thread["tid"])
+        thread["python"] = code.to_raw() if code is not None else None
+    for thread in threads:
+        _add_python_word(thread)
+    if not any(thread["flags"] for thread in threads):
+        # The one whose Python tells what it waits for is then the most telling.
+        threads.sort(key=lambda thread: _thread(thread).waits_until is None)
+
+
+def _add_python_word(thread: SpinThreadFields) -> None:
+    """What the Python loop asks decides which of the interpreter's words counts."""
+    loop = _thread(thread).python_loop
+    if loop is None or not loop.is_answer:
+        return
+    before = thread["flags"][:1]
+    thread["flags"], thread["considered"] = sort_words(thread["flags"], thread["considered"], loop)
+    first = thread["flags"][0] if thread["flags"] else None
+    if first is not None and first["access_path"] is not None and first["exit_when"] == loop.when:
+        thread["verdict"] = "data-flag"
+        thread["reason"] = f"the loop polls {first['name']}; it ends when {first['exit_when']}"
+    elif first is None and before:
+        thread["verdict"] = "no-flag"
+        thread["reason"] = f"{before[0]['name']}, which the interpreter tests, is none of what the Python loop asks"
+
+
+def _thread(raw: SpinThreadFields) -> SpinThread:
+    python = raw.get("python")
+    return SpinThread(
+        tid=raw["tid"],
+        name=raw["name"],
+        kind=raw["class"],
+        cpu=raw["cpu"],
+        verdict=raw["verdict"],
+        reason=raw["reason"],
+        loop=loop_from_raw(raw.get("loop")),
+        flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
+        notes=tuple(raw.get("notes") or ()),
+        explain=tuple(raw.get("explain") or ()),
+        wait=_wait(raw.get("wait")),
+        python=PythonCode.from_raw(python) if python else None,
+        steps=raw["steps"],
+        pause_ms=raw["pause_ms"],
+    )
+
+
+def _wait(raw: WaitFields | None) -> Wait | None:
+    if raw is None:
+        return None
+    return Wait(
+        summary=raw["summary"],
+        syscall=raw["syscall"],
+        timeout=raw["timeout"],
+        stack=tuple(Code.from_raw(item) for item in raw["stack"]),
+        raw=raw,
+    )

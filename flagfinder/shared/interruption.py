@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+"""What ends a command that runs until it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT and SIGTERM raise KeyboardInterrupt meanwhile.
+
+    SIGINT also where it was ignored: so shells start what a script runs in the background, and the
+    script's ``kill -INT`` would do nothing. Programs are to be started outside, as exec resets what
+    is handled, but keeps what is ignored. Without effect on other threads than the first: Python
+    delivers signals to that one only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {}
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        previous[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

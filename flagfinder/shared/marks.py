@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""Marks: "here it hung", said in another terminal while a recording goes on.
+
+One of events keeps them all; one of a trace ends at the first, and is asked for in so many words
+(``END``). A recorder listens on a socket named after its process id, in a folder that only root, or
+only its user, can write to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from pathlib import Path
+from types import TracebackType
+
+from flagfinder.shared.errors import PermissionDeniedError, UsageError
+from flagfinder.shared.target import caller
+
+# What a recorder's socket is called behind its process id: it takes marks, or ends with one.
+MARK, END = ".sock", ".end"
+_LONGEST = 500  # characters
+_ROOT = Path("/run/flagfinder")
+_SHARED = Path("/tmp")  # where a user has no folder for what runs; anybody may make one of any name there
+
+
+def _own_folder() -> Path:
+    if os.geteuid() == 0:
+        return _ROOT
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "flagfinder"
+    return _SHARED / f"flagfinder-{os.geteuid()}"
+
+
+def _check_owner(folder: Path) -> None:
+    """Raises PermissionDeniedError for a folder that another user made, or can write to;
+    FileNotFoundError for none.
+    """
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        found = "it is no directory"
+    elif status.st_uid != os.geteuid():
+        found = f"it belongs to user {status.st_uid}"
+    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        found = f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+    else:
+        return
+    raise PermissionDeniedError(
+        "The folder for marks can't be trusted",
+        f"{folder}: {found}",
+        f"Remove {folder}, or set XDG_RUNTIME_DIR to a directory of your own.",
+    )
+
+
+def check_folder() -> None:
+    """Raises PermissionDeniedError where the user's folder for marks can't be trusted."""
+    with contextlib.suppress(OSError):
+        _check_owner(_own_folder())
+
+
+class MarkInbox:
+    """Where a recorder gets its marks. A machine on which no socket can be made has recordings
+    without marks.
+    """
+
+    def __init__(self, kind: str = MARK) -> None:
+        self._path = _own_folder() / f"{os.getpid()}{kind}"
+        self._socket: socket.socket | None = None
+
+    def __enter__(self) -> MarkInbox:
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _check_owner(self._path.parent)
+            self._path.unlink(missing_ok=True)
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+            listener.bind(os.fspath(self._path))
+            self._path.chmod(0o600)
+            user = caller()
+            if user is not None:
+                os.chown(self._path, user.pw_uid, -1)
+            self._socket = listener
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._path.unlink(missing_ok=True)
+
+    def handles(self) -> list[int]:
+        """What to wait on for the next mark."""
+        return [] if self._socket is None else [self._socket.fileno()]
+
+    def take(self) -> list[str]:
+        """The marks that have come."""
+        texts = []
+        while self._socket is not None:
+            try:
+                texts.append(self._socket.recv(4 * _LONGEST).decode(errors="replace")[:_LONGEST])
+            except BlockingIOError:
+                break
+        return texts
+
+
+def mark(text: str, recorder: int | None = None, kind: str = MARK) -> list[int]:
+    """Writes a mark into all recordings that go on, or into that of one recorder; returns their
+    process ids.
+
+    With ``END`` as ``kind`` it ends recordings of traces in place of that.
+
+    The mark's time is when the recorder gets it, a fraction of a millisecond later. Raises
+    UsageError for a text that is empty or too long, PermissionError where the recorder is another
+    user's, PermissionDeniedError where the user's own folder is.
+    """
+    if not 0 < len(text) <= _LONGEST:
+        raise UsageError("The mark can't be written", f"a text of {len(text)} characters", f"Write 1 to {_LONGEST}.")
+    marked = []
+    with contextlib.suppress(FileNotFoundError):
+        _check_owner(_own_folder())
+    for path in sorted({path for folder in (_ROOT, _own_folder()) for path in folder.glob(f"*{kind}")}):
+        pid = int(path.stem) if path.stem.isdigit() else 0
+        if recorder not in (None, pid):
+            continue
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            try:
+                sender.sendto(text.encode(), os.fspath(path))
+            except (ConnectionRefusedError, FileNotFoundError):
+                continue  # a recorder that was killed leaves its socket
+        marked.append(pid)
+    return marked

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: MIT
+"""Files that hold memory, arguments or names of programs: their owner's only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from flagfinder import _core
+
+
+def create_private(path: Path) -> BinaryIO:
+    """Creates a file to write, or empties it, with mode 0600; under sudo a new one belongs to the
+    calling user.
+    """
+    return os.fdopen(_core.create_private(os.fspath(path)), "wb")

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""The first code of the ``flagfinder`` command: what is set for the program to run must not act on
+this one.
+
+A library to preload, an allocator's setting, a path of Python modules or OpenSSL's configuration
+would change the recorder, hang it or stop it. Where such a variable is set, the command runs once
+more without it, and keeps the environment that it was given for the program. This module imports
+nothing that reads any of them.
+
+Blind spot: what acts on every program from its first instruction (LD_PRELOAD) acts on this one
+until then.
+"""
+
+# ruff: noqa: PTH100, PTH119, PTH120, PTH123  # pathlib imports much
+from __future__ import annotations
+
+import os
+import sys
+
+_HANDED_ON = "FLAGFINDER_ENVIRONMENT"  # PROCESS:DESCRIPTOR, between the two runs of one command
+_ACTING = ("LD_", "MALLOC_", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "PYTHON", "OPENSSL_", "RUST_")
+# These have no say in what Python does beyond its output and its files, or it could not have
+# started without them.
+_HARMLESS = frozenset(
+    {
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONHASHSEED",
+        "PYTHONHOME",
+        "PYTHONIOENCODING",
+        "PYTHONPYCACHEPREFIX",
+        "PYTHONSAFEPATH",
+        "PYTHONUNBUFFERED",
+        "PYTHONUTF8",
+        "RUST_BACKTRACE",
+    }
+)
+
+kept: bytes | None = None
+"""The environment that the command was given, entries that each end with a NUL; None: it is that of
+this process.
+"""
+
+
+def shield() -> None:
+    """Runs this command again, in this process, without the variables that would act on it."""
+    global kept  # noqa: PLW0603
+    process, _, descriptor = os.environ.pop(_HANDED_ON, "").partition(":")
+    if process == str(os.getpid()):
+        os.lseek(int(descriptor), 0, os.SEEK_SET)
+        with open(int(descriptor), "rb") as file:
+            kept = file.read()
+        return
+    acting = [name for name in os.environ if name.startswith(_ACTING) and name not in _HARMLESS]
+    needed = _needed(acting) if acting else {}
+    if all(needed.get(name) == os.environ[name] for name in acting):
+        return
+    memory = os.memfd_create("flagfinder-environment", 0)
+    os.write(memory, given())
+    clean = {name: value for name, value in os.environ.items() if name not in acting} | needed
+    clean[_HANDED_ON] = f"{os.getpid()}:{memory}"
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], clean)
+
+
+def given() -> bytes:
+    """What this process was started with, entries that each end with a NUL, as the kernel keeps
+    them.
+    """
+    with open("/proc/self/environ", "rb") as file:
+        return file.read()
+
+
+def _needed(acting: list[str]) -> dict[str, str]:
+    """Without what led to this module, or to Python's own library, the command could not run
+    again.
+    """
+    needed = {}
+    here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for name in acting:
+        entries = os.environ[name].split(":")
+        if name == "PYTHONPATH" and any(os.path.abspath(path) == here for path in entries):
+            needed[name] = os.environ[name]
+        if name == "LD_LIBRARY_PATH":
+            with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+                libraries = {line.split(maxsplit=5)[-1].strip() for line in file if "/libpython" in line}
+            folders = {os.path.dirname(path) for path in libraries}
+            used = [path for path in entries if os.path.realpath(path) in folders]
+            if used:
+                needed[name] = ":".join(used)
+    return needed
+
+
+def _is_command() -> bool:
+    """Whether this process is the ``flagfinder`` command, by its script or by ``python -m
+    flagfinder``.
+    """
+    if sys.argv[:1] == ["-m"]:
+        return ("-m", "flagfinder") in zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
+    return bool(sys.argv) and os.path.basename(sys.argv[0]) == "flagfinder"
+
+
+# The package imports this module before any other.
+if _is_command():
+    shield()

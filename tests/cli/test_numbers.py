@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""Numbers that no verb can take, and options that would do nothing: exit 2 and four parts, before
+anything begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import assert_four_parts, flagfinder
+
+from flagfinder.cli import main
+from flagfinder.cli.common import PID, Number, Seconds, Size
+from flagfinder.cli.record import _text
+from flagfinder.cli.trace import _image
+from flagfinder.cli.watch import _site
+
+from .verbs import Files, command_line, leaves
+
+pytestmark = pytest.mark.timeout(120)
+NUMERIC = (Number, Size, Seconds)
+OTHER = (None, Path, _image, _site, _text)
+BAD = ["-1", str(-(2**63) - 1), str(2**64), "1e400", "inf", "nan", "0x", "", "x", "9" * 5000]
+
+
+def numbers() -> Iterator[tuple[str, argparse.Action]]:
+    """Each verb with each of its options and arguments that is a number."""
+    for verb, parser in leaves():
+        for action in parser._actions:
+            if isinstance(action.type, NUMERIC):
+                yield verb, action
+
+
+# Their extremes are tried apart, as they start what may run on.
+STARTS_PROGRAMS = ("record", "find", "events record", "overhead")
+LONG = {("watch", "duration", "high"), ("spin", "budget", "high"), ("registers", "blocks", "high")}
+
+
+def given(verb: str, action: argparse.Action, text: str, files: Files) -> list[str]:
+    """A command line of ``verb`` with ``text`` for that number."""
+    words = command_line(verb, files)
+    if not action.option_strings:
+        return [text if word == str(files.pid) else word for word in words]
+    option = max(action.option_strings, key=len)
+    end = words.index("--") if "--" in words else len(words)
+    if option in words[:end]:
+        place = words.index(option)
+        return [*words[:place], f"{option}={text}", *words[place + 2 :]]
+    # What makes the option mean something.
+    needed = {
+        ("record", "--pid"): ["--tracer", "lldb"],
+        ("record", "--max-steps"): ["--tracer", "lldb"],
+        ("record", "--thread"): ["--tracer", "lldb", "--pid", str(files.pid)],
+        ("events record", "--stack-budget"): ["--stacks", "all"],
+        ("trace export", "--instructions"): ["--format", "tenet"],
+    }.get((verb, option), [])
+    if "--pid" in [option, *needed]:
+        words = words[:end]
+    return [*words[:end], *needed, f"{option}={text}", *words[end:]]
+
+
+def test_every_type_of_an_option_is_known() -> None:
+    """`type=int` takes numbers that the engine's types can't: a new option uses the types of
+    `cli/common.py`.
+    """
+    for verb, parser in leaves():
+        for action in parser._actions:
+            assert isinstance(action.type, NUMERIC) or action.type in OTHER, (verb, action.dest, action.type)
+
+
+@pytest.mark.parametrize(
+    ("verb", "action"), [pytest.param(v, a, id=f"{v} {a.option_strings or a.dest}") for v, a in numbers()]
+)
+def test_numbers_out_of_range_are_refused(
+    verb: str, action: argparse.Action, files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for text in BAD:
+        assert main(given(verb, action, text, files)) == 2, text
+        assert_four_parts(capfd.readouterr().err, text[:12])
+
+
+@pytest.mark.parametrize(
+    ("verb", "action", "which"),
+    [
+        pytest.param(v, a, which, id=f"{v} {a.option_strings or a.dest} {which}")
+        for v, a in numbers()
+        for which in ("low", "high")
+        if v not in STARTS_PROGRAMS and (v, a.dest, which) not in LONG and (a.type is not PID or which == "high")
+    ],
+)
+def test_the_least_and_the_greatest_number_reach_the_engine(
+    verb: str, action: argparse.Action, which: str, files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What the parser lets through, the engine takes or refuses in words."""
+    low = action.type.low if isinstance(action.type, Number) else 1e-9 if isinstance(action.type, Seconds) else 1
+    main(given(verb, action, str(low if which == "low" else action.type.high), files))
+    assert_foreseen(capfd.readouterr().err)
+
+
+def assert_foreseen(said: str) -> None:
+    for never in ("failed itself", "isn't understood", "no effect"):
+        assert never not in said, said
+
+
+@pytest.mark.parametrize(
+    ("verb", "options"),
+    [
+        ("record", ["--last", str(2**62), "--stop-after", "31536000", "--stop-when-spinning", "31536000"]),
+        ("record", ["--last", "1", "--stop-after", "1e-9"]),
+        ("find", ["--stop-when-spinning", "1e-9"]),
+        ("events record", ["--size", str(2**62), "--duration", "31536000", "--mark-on-hang", "31536000"]),
+        ("events record", ["--size", "1"]),
+        ("events record", ["--buffer", "1", "--duration", "1e-9"]),
+    ],
+)
+def test_extremes_of_recorded_programs(verb: str, options: list[str], files: Files) -> None:
+    words = command_line(verb, files)
+    end = words.index("--") if "--" in words else len(words)
+    assert_foreseen(flagfinder(*words[:end], *options, *words[end:]).stderr)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""How much of a test is run: `make test` takes one round of the usual, `make soak` (FF_SOAK=1) the
+bars in full.
+
+A test marked `soak` runs under FF_SOAK=1 alone. FF_REPEAT and FF_ROUNDS set the numbers by hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from typing import Any
+
+import pytest
+from harness import ROOT, run
+
+SOAK = os.environ.get("FF_SOAK") == "1"
+REPEAT = int(os.environ.get("FF_REPEAT") or (5 if SOAK else 1))
+
+
+def rounds(usual: int, bar: int) -> int:
+    """Rounds of a test that repeats one thing on one process: a few in `make test`, the bar in
+    `make soak`.
+    """
+    return int(os.environ.get("FF_ROUNDS") or (bar if SOAK else usual))
+
+
+def param(*values: Any, name: str, usual: bool = True) -> list[Any]:
+    """The parameters once for each repetition; those that are not usual are for `make soak`."""
+    marks = () if usual else pytest.mark.soak
+    return [pytest.param(*values, id=f"{name}{f'-{turn}' * (REPEAT > 1)}", marks=marks) for turn in range(REPEAT)]
+
+
+@functools.cache
+def sample_programs() -> tuple[str, ...]:
+    """NAME or NAME@VARIANT of each sample program that can be built here."""
+    return tuple(run(["make", "-s", "-C", str(ROOT / "samples"), "list"], timeout=60).stdout.split())
+
+
+def truth_of(program: str) -> dict[str, Any]:
+    """The truth of a sample, whichever its variant."""
+    truth: dict[str, Any] = json.loads((ROOT / "samples" / f"{base(program)}.json").read_text())
+    return truth
+
+
+def base(program: str) -> str:
+    """The sample that a program is a variant of."""
+    return program.partition("@")[0]
+
+
+def is_positive(program: str) -> bool:
+    """Whether the sample has a flag."""
+    return "kind" in truth_of(program)
+
+
+def is_usual(program: str, stripped: bool) -> bool:
+    """Two programs of each sample are in `make test`: the default with symbols, the last variant
+    without them.
+    """
+    if not stripped:
+        return program == base(program)
+    return program == [other for other in sample_programs() if base(other) == base(program)][-1]
+
+
+def sample_cases(positive: bool) -> list[Any]:
+    """(program, stripped) of each sample with a flag, or of each without."""
+    return [
+        case
+        for program in sample_programs()
+        if is_positive(program) == positive
+        for stripped in (False, True)
+        for case in param(
+            (program, stripped), name=f"{program}{'-stripped' * stripped}", usual=is_usual(program, stripped)
+        )
+    ]

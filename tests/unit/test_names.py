@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""Names as people read them, of real programs and libraries."""
+
+from __future__ import annotations
+
+import pytest
+from rich.text import Text
+
+from flagfinder.report.names import short_name, short_path, short_text
+
+STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >"
+
+
+@pytest.mark.parametrize(
+    ("full", "short"),
+    [
+        ("main", "main"),
+        (
+            "Eigen::internal::product<Eigen::Matrix<double, -1, -1, 0, -1, -1>, 8>::run",
+            "Eigen::internal::product<…>::run",
+        ),
+        (f"std::map<{STRING}, int>::find", "std::map<…>::find"),
+        (f"parse({STRING} const&)", "parse(std::string const&)"),
+        ("Channel<u32>::recv", "Channel<u32>::recv"),
+        ("operator<", "operator<"),
+        ("bool operator< <std::vector<int, std::allocator<int> > >", "bool operator< <…>"),
+        ("Ptr<Node<int, long, short> >::operator->", "Ptr<…>::operator->"),
+        ("Ptr<Node<int, long, short> >::operator->*", "Ptr<…>::operator->*"),
+        ("std::ostream& operator<< <std::char_traits<char> >", "std::ostream& operator<< <…>"),
+        (
+            "serve()::{lambda(std::unique_ptr<Job>)#2}::operator()(std::unique_ptr<Job>) const",
+            "serve()::{lambda#2}::operator()(std::unique_ptr<Job>) const",
+        ),
+        ("Job::name[abi:cxx11]() const", "Job::name() const"),
+        ("core::ptr::drop_in_place::h0123456789abcdef", "core::ptr::drop_in_place"),
+        ("app::run::{{closure}}::hfedcba9876543210+0x4f", "app::run::{{closure}}+0x4f"),
+        (
+            "<alloc::vec::Vec<core::option::Option<u64>> as core::ops::Deref>::deref",
+            "<alloc::vec::Vec<…> as core::ops::Deref>::deref",
+        ),
+        ("tokio::task::Core<F, fn(alloc::sync::Arc<X>) -> bool>::poll", "tokio::task::Core<…>::poll"),
+        ("on(void (*)(int, std::map<int, long>), std::function<void (int)>)", "on(…)"),
+        ("run<void (*)(int, long, char)>", "run<…>"),
+        ("(anonymous namespace)::wait", "(anonymous namespace)::wait"),
+        ("std::__1::mutex::lock", "std::mutex::lock"),
+        ("value < 0x5 (signed)", "value < 0x5 (signed)"),
+        ("field <unbalanced", "field <unbalanced"),
+        (
+            "p->state (4 bytes of a heap object allocated in main)",
+            "p->state (4 bytes of a heap object allocated in main)",
+        ),
+    ],
+)
+def test_short_name(full: str, short: str) -> None:
+    assert short_name(full) == short
+
+
+def test_a_name_of_a_screen_becomes_a_line() -> None:
+    inner = "Eigen::Matrix<double, -1, -1, 0, -1, -1>"
+    full = f"Eigen::internal::product<{', '.join([inner] * 14)}>::evaluate"
+    assert len(full) > 600
+    assert short_name(full) == "Eigen::internal::product<…>::evaluate"
+
+
+def test_short_text_keeps_its_styles() -> None:
+    text = Text("polls ").append("queue<std::pair<int, long> >::head", "bold").append(" twice")
+    short = short_text(text)
+    assert short.plain == "polls queue<…>::head twice"
+    assert [(span.start, span.end, str(span.style)) for span in short.spans] == [(6, 20, "bold")]
+
+
+def test_a_path_loses_its_middle() -> None:
+    path = "/home/user/projects/server/build/../src/network/connection/pool.cc:1234"
+    assert short_path(path, 100) == path
+    short = short_path(path, 40)
+    assert len(short) <= 40
+    assert short.startswith("/home/") and short.endswith("/pool.cc:1234") and "/…/" in short

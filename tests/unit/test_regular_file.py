@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""Files that a trace or a process names are opened only if they are regular, without waiting or
+acting.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flagfinder.chain import doctor
+from flagfinder.live.interpreters import python
+from flagfinder.shared.regular_file import open_regular
+
+
+@pytest.fixture(autouse=True)
+def _soon() -> Iterator[None]:
+    """An open that waits ends the test, not the run."""
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture(params=["fifo", "device", "socket", "directory"])
+def special(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A path at which no regular file is."""
+    path = tmp_path / "special.py"
+    if request.param == "fifo":
+        os.mkfifo(path)
+    elif request.param == "device":
+        path.symlink_to("/dev/zero")  # its size is 0, and it has no end
+    elif request.param == "socket":
+        socket.socket(socket.AF_UNIX).bind(os.fspath(path))
+    else:
+        path.mkdir()
+    return path
+
+
+def test_only_regular_files_are_opened(special: Path) -> None:
+    with pytest.raises(OSError, match="no regular file"):
+        open_regular(special)
+
+
+def test_a_writer_of_a_fifo_is_not_let_in(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="no regular file"):
+        open_regular(tmp_path / "fifo")
+    with pytest.raises(OSError, match="No such device or address"):  # nobody reads it
+        os.open(tmp_path / "fifo", os.O_WRONLY | os.O_NONBLOCK)
+
+
+def test_a_link_to_a_regular_file_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"text")
+    (tmp_path / "link").symlink_to("file")
+    with open_regular(tmp_path / "link") as file:
+        assert file.read() == b"text"
+        assert not os.get_inheritable(file.fileno())
+
+
+def test_files_that_doctor_looks_at_are_regular(special: Path) -> None:
+    assert not doctor._has_debug_info(special)
+
+
+def test_python_sources_are_regular_files(special: Path) -> None:
+    why = python._Sources(os.getpid()).loops(os.fspath(special), "wait", frozenset({1}))
+    assert why == f"the source {special} can't be read"
+
+
+def test_a_large_source_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "large.py"
+    source.write_bytes(b"#" * (python._LARGEST_SOURCE + 1))
+    os.utime(source, (0, 0))
+    why = python._Sources(os.getpid()).loops(os.fspath(source), "wait", frozenset({1}))
+    assert why == f"{source} is too large to be read"
