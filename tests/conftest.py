@@ -5,13 +5,15 @@ expected.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 from pathlib import Path
 
 import expectations
 import pytest
 from harness import ROOT, flagfinder, live_or_skip, run
-from sizes import SOAK
+from sizes import SOAK, place
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +26,13 @@ def tracer() -> None:
 
 @pytest.fixture(scope="session")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built samples' directory."""
-    out = tmp_path_factory.mktemp("samples")
-    built = run(["make", "-j2", "-C", str(ROOT / "samples"), f"OUT={out}"], timeout=600)
+    """The built samples' directory, which all workers share."""
+    base = tmp_path_factory.getbasetemp()
+    out = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "samples"
+    out.mkdir(exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        built = run(["make", "-j2", "-C", str(ROOT / "samples"), f"OUT={out}"], timeout=600)
     assert built.returncode == 0, built.stderr
     return out
 
@@ -47,6 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
         expectations.expect(item)
+        place(item)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -2,7 +2,9 @@
 """How much of a test is run: `make test` takes one round of the usual, `make soak` (FF_SOAK=1) the
 bars in full.
 
-A test marked `soak` runs under FF_SOAK=1 alone. FF_REPEAT and FF_ROUNDS set the numbers by hand.
+A test marked `soak` runs under FF_SOAK=1 only. FF_REPEAT and FF_ROUNDS set the numbers by hand.
+A test marked `alone` measures, or asks for an answer within a budget of time: it has the machine to
+itself. The others run two at a time, those that share a recording one after another.
 """
 
 from __future__ import annotations
@@ -16,6 +18,15 @@ import pytest
 from harness import ROOT, run
 
 SOAK = os.environ.get("FF_SOAK") == "1"
+GROUP = "@tests/"
+ALONE = (
+    "tests/events/test_overhead.py",
+    "tests/live/test_lldb_safety.py",
+    "tests/live/test_python_words.py",
+    "tests/live/test_spin_",
+    "tests/tracer/test_lldb",
+    "tests/tracer/test_stop_when_spinning.py",
+)
 REPEAT = int(os.environ.get("FF_REPEAT") or (5 if SOAK else 1))
 
 
@@ -24,6 +35,15 @@ def rounds(usual: int, bar: int) -> int:
     `make soak`.
     """
     return int(os.environ.get("FF_ROUNDS") or (bar if SOAK else usual))
+
+
+def place(item: pytest.Item) -> None:
+    """Marks a test as `alone`, or with the tests that share its recordings."""
+    if item.nodeid.startswith(ALONE):
+        item.add_marker(pytest.mark.alone)
+    case = getattr(item, "callspec", None)
+    sample = case.params.get("sample") if case else None
+    item.add_marker(pytest.mark.xdist_group(f"{item.nodeid.partition('::')[0]} {sample or ''}"))
 
 
 def param(*values: Any, name: str, usual: bool = True) -> list[Any]:

@@ -33,9 +33,13 @@ pub fn is_runtime_symbol(symbol: &str) -> bool {
     if of_program.iter().any(|prefix| symbol.starts_with(prefix)) {
         return false;
     }
-    ["runtime.", "internal/", "time.Sleep", "std::panicking::"]
-        .iter()
-        .any(|prefix| symbol.starts_with(prefix))
+    // The jump by which Go's scheduler goes on with a goroutine: private to its assembler file, so
+    // without the package's name.
+    let jumps = ["gogo", "gosave_systemstack_switch"];
+    jumps.contains(&symbol.split('+').next().unwrap_or(symbol))
+        || ["runtime.", "internal/", "time.Sleep", "std::panicking::"]
+            .iter()
+            .any(|prefix| symbol.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -54,5 +58,7 @@ mod tests {
         assert!(!is_runtime_symbol("main.runtime"));
         assert!(!is_runtime_symbol("runtime.chanrecv"), "a channel's");
         assert!(!is_runtime_symbol("internal/runtime/maps.ctrlGroupMatchH2"));
+        assert!(is_runtime_symbol("gogo"), "to the next goroutine");
+        assert!(!is_runtime_symbol("gogopher"));
     }
 }

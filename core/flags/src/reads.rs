@@ -266,7 +266,14 @@ impl Visitor for Reads {
             if leaves {
                 let key = (exit.waiting, exit.spin_pc);
                 *self.other_way.entry(key).or_default() += 1;
-                found.iter_mut().for_each(Read::leave);
+                match exit.leaves {
+                    Leaves::To(_) => found.iter_mut().for_each(Read::leave),
+                    // A scheduler's jump goes on with another task: the loop goes round later, and
+                    // the words that do not decide the jump have not let it go.
+                    Leaves::ElsewhereThan(_) => {
+                        exit.candidates.iter().for_each(|&at| found[at].leave());
+                    }
+                }
             }
         }
     }
@@ -274,7 +281,11 @@ impl Visitor for Reads {
 
 #[cfg(test)]
 mod tests {
-    use super::{Read, Seen};
+    use flagfinder_machine::decoded::Decoded;
+    use flagfinder_machine::replayer::Visitor;
+    use iced_x86::{Code, Instruction, InstructionInfoFactory, Register};
+
+    use super::{Exit, Leaves, Questions, Read, Reads, Seen};
 
     fn seen_by(readers: &[u32]) -> Option<u32> {
         let mut read = Read::default();
@@ -313,6 +324,35 @@ mod tests {
         assert_eq!(lets_go(&[(7, false), (7, true)]), (false, true));
         let taken_each_time = [(0, true), (0, true)];
         assert_eq!(lets_go(&taken_each_time), (false, false), "never waited");
+    }
+
+    /// The values that two words had when an exit was left which the first one decides.
+    fn left_with(leaves: Leaves) -> [Option<u64>; 2] {
+        let mut questions = Questions::default();
+        let exit = Exit {
+            waiting: 0,
+            spin_pc: 0x2000,
+            leaves,
+            candidates: vec![0],
+        };
+        questions.exits.insert(0x2000, vec![exit]);
+        let mut reads = Reads::new(questions, [2].into_iter());
+        for read in &mut reads.found[0] {
+            read.value(0x1000, 7);
+        }
+        let mut jump = Instruction::with1(Code::Jmp_rm64, Register::RBX).expect("a jump");
+        jump.set_ip(0x2000);
+        let jump = Decoded::new(&jump, &mut InstructionInfoFactory::new());
+        reads.branch(&jump, 0x3000);
+        reads.branch(&jump, 0x4000);
+        [0, 1].map(|word| reads.found[0][word].leaving.map(|(_, value)| value))
+    }
+
+    #[test]
+    fn a_jump_that_goes_elsewhere_is_left_by_the_words_that_decide_it() {
+        assert_eq!(left_with(Leaves::To(0x4000)), [Some(7), Some(7)]);
+        let to_another_task = left_with(Leaves::ElsewhereThan(0x3000));
+        assert_eq!(to_another_task, [Some(7), None]);
     }
 
     /// What is known of a place where these values were read, in two pieces of the run.

@@ -152,7 +152,7 @@ fn check_blocks(process: &Process, report: &mut Report) {
                 process.pid,
                 0,
                 None,
-                format!("block {} is empty", block.id),
+                format!("block {} at {:#x} is empty", block.id, block.pc),
             );
         }
         let Some(id) = block.module else { continue };
