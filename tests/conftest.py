@@ -13,7 +13,7 @@ from pathlib import Path
 import expectations
 import pytest
 from harness import ROOT, flagfinder, live_or_skip, run
-from sizes import SOAK, place
+from sizes import ALONE, SOAK
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +53,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
         expectations.expect(item)
-        place(item)
+        if item.nodeid.startswith(ALONE):
+            item.add_marker(pytest.mark.alone)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

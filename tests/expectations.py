@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 
 import pytest
 from harness import ROOT
-from sizes import GROUP, REPEAT
+from sizes import REPEAT
 
 # These tests run nothing that depends on how the machine's CPUs are shared.
 REPRODUCIBLE = ("tests/unit/", "tests/cli/")
@@ -36,12 +36,8 @@ def rows(name: str) -> list[tuple[str, ...]]:
 
 
 def matches(item_id: str, pattern: str) -> bool:
-    """Whether a test is meant, whichever repetition of it; brackets stand for themselves.
-
-    A worker's report has the test's group (tests/sizes.py) behind the id.
-    """
-    plain = item_id.partition(GROUP)[0]
-    plain = re.sub(r"-\d+\]$", "]", plain) if REPEAT > 1 else plain
+    """Whether a test is meant, whichever repetition of it; brackets stand for themselves."""
+    plain = re.sub(r"-\d+\]$", "]", item_id) if REPEAT > 1 else item_id
     return fnmatchcase(plain, pattern.replace("[", "[[]"))
 
 

@@ -4,7 +4,7 @@ bars in full.
 
 A test marked `soak` runs under FF_SOAK=1 only. FF_REPEAT and FF_ROUNDS set the numbers by hand.
 A test marked `alone` measures, or asks for an answer within a budget of time: it has the machine to
-itself. The others run two at a time, those that share a recording one after another.
+itself. Of the others two files at a time are run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import pytest
 from harness import ROOT, run
 
 SOAK = os.environ.get("FF_SOAK") == "1"
-GROUP = "@tests/"
 ALONE = (
     "tests/events/test_overhead.py",
     "tests/live/test_lldb_safety.py",
@@ -35,15 +34,6 @@ def rounds(usual: int, bar: int) -> int:
     `make soak`.
     """
     return int(os.environ.get("FF_ROUNDS") or (bar if SOAK else usual))
-
-
-def place(item: pytest.Item) -> None:
-    """Marks a test as `alone`, or with the tests that share its recordings."""
-    if item.nodeid.startswith(ALONE):
-        item.add_marker(pytest.mark.alone)
-    case = getattr(item, "callspec", None)
-    sample = case.params.get("sample") if case else None
-    item.add_marker(pytest.mark.xdist_group(f"{item.nodeid.partition('::')[0]} {sample or ''}"))
 
 
 def param(*values: Any, name: str, usual: bool = True) -> list[Any]:

@@ -37,10 +37,3 @@ def test_the_lists_name_tests_and_measures() -> None:
     assert all(0 < one.rate <= 1 and one.reason for one in FLAKY)
     assert all(way in ("run", "skip") and reason for _, way, reason in KNOWN)
     assert not {one.pattern for one in FLAKY} & {pattern for pattern, _, _ in KNOWN}
-
-
-def test_a_worker_reports_a_tests_group_with_its_id() -> None:
-    item = "tests/samples/test_samples.py::test_flag_is_first[a@O2-stripped]"
-    for item_id in (item, f"{item}@tests/samples/test_samples.py ('a@O2', True)"):
-        assert expectations.matches(item_id, "tests/samples/test_samples.py::*[a@O2-stripped]")
-        assert not expectations.matches(item_id, "tests/samples/test_samples.py::*[a@O2]")
