@@ -20,6 +20,7 @@ from harness import ROOT, run
 SOAK = os.environ.get("FF_SOAK") == "1"
 ALONE = (
     "tests/events/test_overhead.py",
+    "tests/events/test_scenes.py",
     "tests/live/test_lldb_safety.py",
     "tests/live/test_python_words.py",
     "tests/live/test_spin_",

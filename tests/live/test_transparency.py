@@ -19,9 +19,8 @@ from sizes import SOAK
 
 pytestmark = pytest.mark.live
 LEVELS = pytest.mark.parametrize("level", ["flow", "values"])
-# CPython's tests take up to minutes each under a tracer; of each level one module is in
-# `make test`.
-USUAL = {("test_queue", "values"), ("test_signal", "flow")}
+# CPython's tests take up to minutes each under a tracer; one module is in `make test`.
+USUAL = {("test_queue", "values")}
 PYTHON_TESTS = ["test_mmap", "test_queue", "test_threading", "test_signal", "test_subprocess", "test_socket"]
 
 
