@@ -7,6 +7,7 @@
 //! Blind spots: x86-64 only; files are believed only when their build-id agrees.
 
 mod address_space;
+mod ahead;
 mod block;
 mod callers;
 mod codemap;
@@ -14,6 +15,7 @@ mod data;
 mod debug;
 mod dominators;
 mod fields;
+mod frames;
 mod go;
 mod graph;
 mod heap;
@@ -40,10 +42,12 @@ mod words;
 mod wrappers;
 
 pub use address_space::AddressSpace;
+pub use ahead::{CodeReader, Limits as CodeLimits, Store};
 pub use block::{CodeBlock, Ending, Succession};
 pub use callers::outer_callers;
 pub use codemap::{CodeMap, FlowBreak};
 pub use dominators::Dominators;
+pub use frames::{Frame, Registers};
 pub use graph::Graph;
 pub use heap::{Allocation, AllocationLog, Moment};
 pub use input::{ModuleInput, NamesInput, StackFrame, ThreadInput, TlsBlock};
