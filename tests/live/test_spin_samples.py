@@ -25,6 +25,15 @@ NOT_PROVED = {
     "tls_of_thread": "the loop goes on to the next thread's word, and comes back",
 }
 
+# In these a living thread owes the write; in the others it has ended, or was never started.
+OWED = (
+    *("global_flag", "heap_object", "idle_pool", "mutex_guarded", "rust_gate", "spinlock_owner"),
+    *("stack_object", "struct_field", "tls_of_thread", "two_flags"),
+)
+# There data that were made up reach the store. Elsewhere the thread asks what it has read.
+PROVED = ("global_flag", "heap_object", "idle_pool", "mutex_guarded", "spinlock_owner", "tls_of_thread", "two_flags")
+NOT_TOLD = {"go_gate": "a goroutine waits on no thread's stack"}
+
 
 @pytest.fixture
 def spinning(
@@ -73,6 +82,40 @@ def test_true_flag_is_first(spinning: tuple[int, Path, dict[str, Any]]) -> None:
         assert flag["proof"] is not None, thread["explain"]
         assert flag["proof"]["outcome"] == "leaves", flag["proof"]
         assert flag["proof"]["with"] == {flag["address"]["spin"]: flag["value"]["exit"]}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("spinning", sample_cases(positive=True), indirect=True)
+def test_who_owes_the_write(spinning: tuple[int, Path, dict[str, Any]], samples: Path) -> None:
+    pid, _, truth = spinning
+    ran = flagfinder("spin", "--json", str(pid), timeout=60)
+    assert_found(ran)
+    thread = json.loads(ran.stdout)["threads"][0]
+    flag = thread["flags"][0]
+    owed, nobody, program = flag["owed"], flag["owed_by_nobody"], program_of(pid)
+    assert bool(owed) != bool(nobody), (owed, nobody)
+    if program in NOT_TOLD:
+        return
+    if program not in OWED:
+        assert not owed, "nobody is there who could write it"
+        return
+    assert owed, nobody
+    first = owed[0]
+    assert first["pid"] == pid and first["tid"] != thread["tid"]
+    assert first["tid"] in {int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
+    writer = function_at(samples / Path(f"/proc/{pid}/exe").readlink().name, int(first["code"]["offset"], 16))
+    assert any(name in writer for name in truth["writer_functions"]), (writer, first)
+    if program in PROVED:
+        assert first["known"] == "proved" and "`read` on fd" in first["after"], first
+        assert int(first["value"], 16) in truth["leaves"], (first, truth)
+
+
+def function_at(program: Path, offset: int) -> str:
+    """The function of a program that is not stripped, by its symbols."""
+    lines = run(["nm", "-C", "--defined-only", program], timeout=60).stdout.splitlines()
+    symbols = [line.split(maxsplit=2) for line in lines]
+    before = [(int(start, 16), name) for start, kind, name in symbols if kind in "tT" and int(start, 16) <= offset]
+    return max(before)[1]
 
 
 def program_of(pid: int) -> str:

@@ -11,18 +11,17 @@ use std::collections::VecDeque;
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register,
+    Register,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::address_space::AddressSpace;
-use crate::frames::{Frame, Registers, KEPT_BY_CALLS};
-use crate::register::RSP;
+use crate::ahead_machine::{Machine, Stored};
+use crate::frames::{Frame, Registers};
 
 /// Longest instruction.
 const LONGEST: usize = 15;
 const PAGE: u64 = 4096;
-const STACK: usize = RSP as usize;
 
 /// How much code is followed.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +58,7 @@ pub struct CodeReader<'a> {
 struct Place {
     pc: u64,
     registers: Registers,
+    stored: Stored,
     depth: u32,
     /// Of the call that led there; 0: an open one.
     context: u64,
@@ -111,7 +111,29 @@ impl<'a> CodeReader<'a> {
         None
     }
 
-    /// The stores of one instruction.
+    /// The stores of one instruction, with addresses that it holds itself.
+    pub(crate) fn stores_of(&mut self, code: &Instruction) -> Vec<Store> {
+        let machine = Machine {
+            registers: [None; 16],
+            stored: Stored::default(),
+            thread_pointer: None,
+            memory: self.memory,
+        };
+        self.stores(code, &machine, 0)
+    }
+
+    /// What the instruction at `pc` adds to a base register, where it has a plain one; and how many
+    /// bytes it is about.
+    pub fn field(&mut self, pc: u64) -> Option<(u64, usize)> {
+        let code = self.decode(pc)?;
+        let is_plain = !matches!(
+            code.memory_base(),
+            Register::None | Register::RIP | Register::RSP
+        ) && code.memory_index() == Register::None;
+        let bytes = code.memory_size().size();
+        (is_plain && bytes > 0).then(|| (code.memory_displacement64(), bytes))
+    }
+
     fn stores(&mut self, code: &Instruction, machine: &Machine, depth: u32) -> Vec<Store> {
         let by_stack = matches!(
             code.flow_control(),
@@ -170,6 +192,7 @@ impl<'a> CodeReader<'a> {
             .map(|frame| Place {
                 pc: frame.pc,
                 registers: frame.registers,
+                stored: Stored::default(),
                 depth: 0,
                 context: 0,
             })
@@ -178,6 +201,7 @@ impl<'a> CodeReader<'a> {
             let (depth, context) = (place.depth, place.context);
             let mut machine = Machine {
                 registers: place.registers,
+                stored: place.stored,
                 thread_pointer,
                 memory: self.memory,
             };
@@ -190,12 +214,15 @@ impl<'a> CodeReader<'a> {
                 let Some(code) = self.decode(pc) else {
                     break;
                 };
-                stores.extend(self.stores(&code, &machine, depth));
+                let of_code = self.stores(&code, &machine, depth);
+                of_code.iter().for_each(|store| machine.keep(store));
+                stores.extend(of_code);
                 let target = machine.target(&code);
                 let mut later = |pc: u64, machine: &Machine| {
                     places.push_back(Place {
                         pc,
                         registers: machine.registers,
+                        stored: machine.stored.clone(),
                         depth,
                         context,
                     });
@@ -223,6 +250,7 @@ impl<'a> CodeReader<'a> {
                                 calls.push_back(Place {
                                     pc: target,
                                     registers: machine.entering(),
+                                    stored: machine.stored.clone(),
                                     depth: depth + 1,
                                     context: machine.context(target),
                                 });
@@ -239,157 +267,113 @@ impl<'a> CodeReader<'a> {
     }
 }
 
-/// Registers as far as they are known, and memory as it is now.
-struct Machine<'a> {
-    registers: Registers,
-    thread_pointer: Option<u64>,
-    memory: &'a dyn AddressSpace,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Machine<'_> {
-    fn get(&self, register: Register) -> Option<u64> {
-        match register {
-            Register::FS => self.thread_pointer,
-            Register::GS => None,
-            Register::ES | Register::CS | Register::SS | Register::DS => Some(0),
-            register if register.is_gpr64() => self.registers[register.number()],
-            register if register.is_gpr32() => {
-                Some(self.registers[register.number()]? & 0xffff_ffff)
-            }
-            _ => None,
-        }
-    }
+    const CODE: u64 = 0x1000;
+    const DATA: u64 = 0x3000;
 
-    /// The address of an instruction's memory operand.
-    fn address(&self, code: &Instruction) -> Option<u64> {
-        let operand = (0..code.op_count()).find(|n| code.op_kind(*n) == OpKind::Memory)?;
-        code.virtual_address(operand, 0, |register, _, _| self.get(register))
-    }
+    /// Code at 0x1000, words at 0x3000.
+    struct Memory(Vec<u8>, Vec<u64>);
 
-    /// Where control goes, if not on.
-    fn target(&self, code: &Instruction) -> Option<u64> {
-        match code.flow_control() {
-            FlowControl::Call
-            | FlowControl::ConditionalBranch
-            | FlowControl::UnconditionalBranch => {
-                Some(code.near_branch_target()).filter(|t| *t != 0)
-            }
-            FlowControl::IndirectCall | FlowControl::IndirectBranch => match code.op0_kind() {
-                OpKind::Memory => self.memory.word(self.address(code)?),
-                OpKind::Register => self.get(code.op0_register()),
+    impl AddressSpace for Memory {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let byte = |address: u64| match address {
+                CODE..DATA => Some(self.0.get((address - CODE) as usize).map_or(0xcc, |b| *b)),
+                DATA..0x4000 => {
+                    let word = self.1.get(((address - DATA) / 8) as usize).unwrap_or(&0);
+                    Some(word.to_le_bytes()[(address % 8) as usize])
+                }
                 _ => None,
-            },
-            _ => None,
+            };
+            for (number, place) in buffer.iter_mut().enumerate() {
+                match byte(address + number as u64) {
+                    Some(byte) => *place = byte,
+                    None => return number,
+                }
+            }
+            buffer.len()
         }
     }
 
-    /// The value of a plain store.
-    fn stored(&self, code: &Instruction, bytes: usize) -> Option<u64> {
-        let plain = matches!(code.mnemonic(), Mnemonic::Mov | Mnemonic::Xchg);
-        if !plain || code.op0_kind() != OpKind::Memory {
-            return None;
+    fn ahead(code: &[u8], words: &[u64], registers: &[(usize, u64)]) -> Vec<(u64, Option<u64>)> {
+        let memory = Memory(code.to_vec(), words.to_vec());
+        let mut known = [None; 16];
+        for (number, value) in registers {
+            known[*number] = Some(*value);
         }
-        let mask = u64::MAX >> (64 - 8 * bytes.clamp(1, 8));
-        let value = match code.op1_kind() {
-            OpKind::Register => {
-                let register = code.op1_register();
-                let high = matches!(
-                    register,
-                    Register::AH | Register::BH | Register::CH | Register::DH
-                );
-                let whole = (register.is_gpr() && !high).then(|| register.full_register())?;
-                self.registers[whole.number()]?
-            }
-            OpKind::Memory => return None,
-            _ => code.try_immediate(1).ok()?,
+        let frame = Frame {
+            pc: CODE,
+            registers: known,
         };
-        Some(value & mask)
-    }
-
-    /// What an instruction that goes on to the next one does to registers.
-    fn execute(&mut self, code: &Instruction, factory: &mut InstructionInfoFactory) {
-        let written = code.op0_kind() == OpKind::Register;
-        let wide = written
-            .then(|| code.op0_register())
-            .filter(|r| r.is_gpr64() || r.is_gpr32());
-        let value = wide.and_then(|wide| self.result(code, wide));
-        let stack = self.registers[STACK]
-            .filter(|_| code.is_stack_instruction())
-            .map(|sp| sp.wrapping_add_signed(code.stack_pointer_increment().into()));
-        let popped = (code.mnemonic() == Mnemonic::Pop)
-            .then(|| self.memory.word(self.registers[STACK]?))
-            .flatten();
-        for used in factory.info(code).used_registers() {
-            let register = used.register().full_register();
-            let kept = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
-            if register.is_gpr64() && !kept {
-                self.registers[register.number()] = None;
-            }
-        }
-        if let Some(wide) = wide {
-            self.registers[wide.number()] = value.or(popped);
-        }
-        if stack.is_some() {
-            self.registers[STACK] = stack;
-        }
-    }
-
-    fn result(&self, code: &Instruction, wide: Register) -> Option<u64> {
-        let mask = if wide.is_gpr64() {
-            u64::MAX
-        } else {
-            0xffff_ffff
+        let limits = Limits {
+            instructions: 1000,
+            depth: 2,
         };
-        let own = || self.get(wide);
-        let second = || match code.op1_kind() {
-            OpKind::Register => self.get(code.op1_register()),
-            OpKind::Memory => {
-                let bytes = code.memory_size().size();
-                self.memory.number(self.address(code)?, bytes)
-            }
-            _ => code.try_immediate(1).ok(),
-        };
-        let value = match code.mnemonic() {
-            Mnemonic::Lea => self.address(code)?,
-            Mnemonic::Mov | Mnemonic::Movzx => second()?,
-            Mnemonic::Add => own()?.wrapping_add(second()?),
-            Mnemonic::Sub => own()?.wrapping_sub(second()?),
-            Mnemonic::And => own()? & second()?,
-            Mnemonic::Xor if code.op1_kind() == OpKind::Register => {
-                (code.op0_register() == code.op1_register()).then_some(0)?
-            }
-            _ => return None,
-        };
-        Some(value & mask)
+        let mut reader = CodeReader::new(&memory);
+        let stores = reader.stores_ahead(&[frame], Some(0x7000), limits);
+        let places = stores.iter().filter_map(|s| Some((s.address?, s.value)));
+        places.collect()
     }
 
-    /// The registers at the first instruction of what is called.
-    fn entering(&self) -> Registers {
-        let mut registers = self.registers;
-        registers[STACK] = registers[STACK].map(|sp| sp.wrapping_sub(8));
-        registers
+    #[test]
+    fn both_ways_of_a_branch_are_followed_and_a_loop_ends() {
+        // test eax, eax; je +8; mov byte [rbx], 1; jmp -9 (to the start); ..; mov dword [rbx+4], 2; ret
+        let code = [
+            0x85, 0xc0, 0x74, 0x05, 0xc6, 0x03, 0x01, 0xeb, 0xf7, 0xc7, 0x43, 0x04, 2, 0, 0, 0,
+            0xc3,
+        ];
+        let found = ahead(&code, &[], &[(3, 0x5000)]);
+        assert_eq!(found, [(0x5000, Some(1)), (0x5004, Some(2))]);
+        // Behind its return nothing is ahead.
+        assert_eq!(ahead(&[0xc3, 0xc6, 0x03, 0x01], &[], &[(3, 0x5000)]), []);
     }
 
-    /// What is left when it returns.
-    fn called(&mut self, is_system_call: bool) {
-        if is_system_call {
-            for number in [0, 1, 11] {
-                self.registers[number] = None;
-            }
-            return;
-        }
-        let before = self.registers;
-        self.registers = [None; 16];
-        for number in KEPT_BY_CALLS {
-            self.registers[number] = before[number];
-        }
+    #[test]
+    fn calls_are_followed_with_their_arguments() {
+        // lea rdi, [rbx+8]; call +1; ret; mov [rdi], rsi; ret
+        let code = [
+            0x48, 0x8d, 0x7b, 0x08, 0xe8, 0x01, 0, 0, 0, 0xc3, 0x48, 0x89, 0x37, 0xc3,
+        ];
+        let found = ahead(&code, &[], &[(3, 0x5000), (6, 9)]);
+        assert_eq!(found, [(0x5008, Some(9))]);
     }
 
-    /// Tells calls with other arguments apart: rdi, rsi.
-    fn context(&self, target: u64) -> u64 {
-        use std::hash::{BuildHasher, BuildHasherDefault};
-        let arguments = (target, self.registers[7], self.registers[6]);
-        let hash = BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(arguments);
-        hash | 1
+    #[test]
+    fn what_was_stored_on_the_way_is_loaded_again() {
+        // mov [rsp-8], rdi; mov rax, [rsp-8]; mov byte [rax], 1; ret
+        let code = [
+            0x48, 0x89, 0x7c, 0x24, 0xf8, 0x48, 0x8b, 0x44, 0x24, 0xf8, 0xc6, 0x00, 0x01, 0xc3,
+        ];
+        let found = ahead(&code, &[], &[(4, 0x3100), (7, 0x5000)]);
+        assert_eq!(found, [(0x30f8, Some(0x5000)), (0x5000, Some(1))]);
+    }
+
+    #[test]
+    fn what_a_call_may_change_is_not_known_behind_it() {
+        // call +6; mov [rax], ecx; mov [rbx], ecx; ret; ret
+        let code = [0xe8, 0x05, 0, 0, 0, 0x89, 0x08, 0x89, 0x0b, 0xc3, 0xc3];
+        let found = ahead(&code, &[], &[(0, 0x5000), (1, 1), (3, 0x6000)]);
+        assert_eq!(found, [(0x6000, None)]);
+    }
+
+    #[test]
+    fn pointers_come_from_memory_and_from_the_thread() {
+        // mov rax, [rip+0x1ff9] (0x3000); mov dword [rax+0x10], 3; mov byte fs:[-8], 1; ret
+        let mut code = vec![0x48, 0x8b, 0x05, 0xf9, 0x1f, 0, 0];
+        code.extend([0xc7, 0x40, 0x10, 3, 0, 0, 0]);
+        code.extend([0x64, 0xc6, 0x04, 0x25, 0xf8, 0xff, 0xff, 0xff, 1, 0xc3]);
+        let found = ahead(&code, &[0x5000], &[]);
+        assert_eq!(found, [(0x5010, Some(3)), (0x6ff8, Some(1))]);
+    }
+
+    #[test]
+    fn a_reader_names_its_field() {
+        let memory = Memory(vec![0x8b, 0x43, 0x18, 0x8b, 0x05, 0, 0, 0, 0], Vec::new());
+        let mut reader = CodeReader::new(&memory);
+        // mov eax, [rbx+0x18]; mov eax, [rip]
+        assert_eq!(reader.field(CODE), Some((0x18, 4)));
+        assert_eq!(reader.field(CODE + 3), None);
     }
 }

@@ -8,6 +8,7 @@
 
 mod address_space;
 mod ahead;
+mod ahead_machine;
 mod block;
 mod callers;
 mod codemap;
@@ -40,6 +41,7 @@ mod typed;
 mod unwind;
 mod words;
 mod wrappers;
+mod writers;
 
 pub use address_space::AddressSpace;
 pub use ahead::{CodeReader, Limits as CodeLimits, Store};
@@ -62,3 +64,4 @@ pub use scope::ValuePlace;
 pub use stack::CallSites;
 pub use typed::{TypeRef, Variable, VariableWord, Word};
 pub use words::times;
+pub use writers::{writers, Writers};

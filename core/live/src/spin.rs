@@ -16,6 +16,7 @@ use crate::helpers::{Helpers, Sleepers};
 use crate::look::look_at_tasks;
 use crate::memory::Memory;
 use crate::order;
+use crate::owed::{self, Other};
 use crate::owners::Owners;
 use crate::pick::{self, Way};
 use crate::prove::prove;
@@ -210,8 +211,11 @@ pub fn spin(
             .threads
             .push(stepped(activity, way, finding, &mut describer));
     }
+    let others = others(&report.threads, &threads);
+    let mut time = owed::TIME;
     for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
-        prove(pid, thread, &names);
+        prove(pid, thread, others.clone(), &names, &memory, time);
+        time = owed::TIME_OF_OTHERS;
     }
     let any = report.threads.iter().any(|t| t.steps > 0);
     if let Some((tid, errno)) = denied.filter(|(_, errno)| !any && *errno == libc::EPERM) {
@@ -238,6 +242,27 @@ pub fn spin(
         }
     }
     Ok(report)
+}
+
+/// The threads that may be copied, those that were described first.
+fn others(reports: &[ThreadReport], threads: &[(Activity, Way)]) -> Vec<Other> {
+    let known = |tid: u32| reports.iter().find(|report| report.tid == tid);
+    let touchable = threads
+        .iter()
+        .filter(|(_, way)| !matches!(way, Way::Untouchable(_)));
+    let mut others: Vec<Other> = touchable
+        .map(|(activity, _)| match known(activity.tid) {
+            Some(report) => Other::of(report),
+            None => Other {
+                tid: activity.tid,
+                name: activity.name.clone(),
+                waits: None,
+                polls: false,
+            },
+        })
+        .collect();
+    others.sort_by_key(|other| known(other.tid).is_none());
+    others
 }
 
 fn blank(activity: &Activity, class: Class) -> ThreadReport {

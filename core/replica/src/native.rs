@@ -17,6 +17,8 @@ use crate::replica::{Event, Replica};
 pub const MOST_WATCHED: usize = 4;
 /// How often a copy that computes is interrupted, to see whether its time is over.
 const TICK_MICROSECONDS: u64 = 10_000;
+/// A copy that made so many calls waits for something by looking again and again.
+const MOST_CALLS: u32 = 5_000;
 /// Where our page has room, behind its instructions.
 const ROOM: u64 = 64;
 
@@ -99,6 +101,7 @@ impl Replica<'_> {
     }
 
     fn until_written(&mut self, words: &mut [Watched], deadline: Instant) -> Result<Ran> {
+        let mut calls = 0;
         loop {
             let event = self.advance(Child::run)?;
             if let Event::Halt(halt) = event {
@@ -119,7 +122,8 @@ impl Replica<'_> {
                     }
                 }
             }
-            if Instant::now() >= deadline {
+            calls += u32::from(by_call);
+            if calls >= MOST_CALLS || Instant::now() >= deadline {
                 return Ok(Ran::TimeOver);
             }
         }
