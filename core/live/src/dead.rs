@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::look::look_at_copy;
 use crate::order;
-use crate::owed::{self, Other, Process};
+use crate::owed::{self, Other, Others, Process};
 use crate::owners::Owners;
 use crate::pick::Way;
 use crate::proc::Call;
@@ -72,7 +72,14 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
         let told = tell(core, thread, options, &names, &mut describer);
         report.threads.push(told);
     }
-    let others: Vec<Other> = report.threads.iter().map(Other::of).collect();
+    let of_core = |thread: &CoreThread| {
+        let told = report.threads.iter().find(|told| told.tid == thread.tid);
+        Other::of(told.unwrap_or(&ThreadReport::blank(thread.tid, Class::LongWait)))
+    };
+    let others = Others {
+        list: core.threads().iter().map(of_core).collect(),
+        left_out: None,
+    };
     let state = |tid: u32| {
         let thread = core.threads().iter().find(|thread| thread.tid == tid);
         let state = thread.map(|thread| thread.state.clone());
@@ -85,7 +92,7 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
             pid: core.pid(),
             names: &names,
             memory: core,
-            others: others.clone(),
+            others: &others,
             capture: &state,
             is_dead: true,
             time,

@@ -44,6 +44,14 @@ pub(crate) struct Other {
     pub polls: bool,
 }
 
+/// The threads that are asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Others {
+    pub list: Vec<Other>,
+    /// Why one that there is may not be asked.
+    pub left_out: Option<String>,
+}
+
 impl Other {
     pub fn of(report: &ThreadReport) -> Other {
         Other {
@@ -60,7 +68,7 @@ pub(crate) struct Process<'a> {
     pub pid: u32,
     pub names: &'a Names,
     pub memory: &'a dyn AddressSpace,
-    pub others: Vec<Other>,
+    pub others: &'a Others,
     pub capture: &'a dyn Fn(u32) -> Result<ThreadState, String>,
     /// It left a core file: what its descriptors held is not known.
     pub is_dead: bool,
@@ -122,11 +130,12 @@ pub(crate) fn tell(
     }
     let others: Vec<&Other> = process
         .others
+        .list
         .iter()
         .filter(|other| other.tid != thread.tid)
         .take(THREADS)
         .collect();
-    let mut refused = None;
+    let mut refused = process.others.left_out.clone();
     let mut left = FOLLOWED_OF_ALL;
     let mut seen = Vec::new();
     for other in &others {
@@ -139,7 +148,7 @@ pub(crate) fn tell(
                 &mut reader,
                 &mut left,
             )),
-            Err(why) => refused = Some(why),
+            Err(why) => refused = Some(format!("thread {} can't be copied: {why}", other.tid)),
         }
     }
     order(&mut seen);
@@ -161,10 +170,7 @@ pub(crate) fn tell(
         };
         let flag = &mut flags[target.flag];
         match owed.is_empty() {
-            true => none(
-                flag,
-                nobody(process, &seen, target, others.len(), refused.as_deref()),
-            ),
+            true => none(flag, nobody(process, &seen, target, refused.as_deref())),
             false => {
                 flag["owed"] = json!(owed);
                 flag["owed_by_nobody"] = Value::Null;

@@ -12,15 +12,14 @@ pub(crate) fn nobody(
     process: &Process,
     seen: &[Seen],
     target: &Target,
-    others: usize,
     refused: Option<&str>,
 ) -> String {
     let names = process.names;
     let mut reasons = Vec::new();
-    if let (true, Some(why)) = (seen.is_empty(), refused) {
-        reasons.push(format!("no other thread could be copied: {why}"));
-    } else if others == 0 {
-        reasons.push("the process has no other thread".into());
+    match refused {
+        Some(why) => reasons.push(why.to_owned()),
+        None if seen.is_empty() => reasons.push("the process has no other thread".into()),
+        None => {}
     }
     if !process.is_dead {
         let pids = sharers::sharers(process.pid, names, target.address);

@@ -14,7 +14,7 @@ use flagfinder_step::StepError;
 use serde::Serialize;
 use serde_json::{json, Value};
 
-use crate::owed::{self, Other, Process};
+use crate::owed::{self, Others, Process};
 use crate::report::ThreadReport;
 
 /// Candidates that are tried.
@@ -86,7 +86,7 @@ fn unfit(unfit: &Unfit) -> String {
 pub(crate) fn prove(
     pid: u32,
     thread: &mut ThreadReport,
-    others: Vec<Other>,
+    others: &Others,
     names: &Names,
     memory: &(dyn AddressSpace + Sync),
     time: Duration,
@@ -97,7 +97,12 @@ pub(crate) fn prove(
             begin(thread);
             let live = match Live::open(pid) {
                 Ok(live) => live,
-                Err(error) => return not_tried(thread, &error.to_string()),
+                Err(error) => {
+                    for flag in thread.flags.as_array_mut().into_iter().flatten() {
+                        owed::none(flag, format!("nothing could be copied: {error}"));
+                    }
+                    return not_tried(thread, &error.to_string());
+                }
             };
             let capture = |tid| {
                 let captured = live.capture(tid, STOPS);

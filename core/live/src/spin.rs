@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use flagfinder_code::{own_id, Names, NamesInput};
 use flagfinder_flags::{LoopKind, ThreadName, Verdict};
+use flagfinder_linux::syscalls;
 use flagfinder_step::{stat_field, StepError};
 use serde_json::{json, Value};
 
@@ -16,7 +17,7 @@ use crate::helpers::{Helpers, Sleepers};
 use crate::look::look_at_tasks;
 use crate::memory::Memory;
 use crate::order;
-use crate::owed::{self, Other};
+use crate::owed::{self, Other, Others};
 use crate::owners::Owners;
 use crate::pick::{self, Way};
 use crate::prove::prove;
@@ -96,6 +97,7 @@ pub fn spin(
             format!("`ls /proc/{pid}/task` lists the threads."),
         ));
     }
+    let all = threads.clone();
     if !options.threads.is_empty() {
         threads.retain(|(a, _)| options.threads.contains(&a.tid));
     }
@@ -211,10 +213,10 @@ pub fn spin(
             .threads
             .push(stepped(activity, way, finding, &mut describer));
     }
-    let others = others(&report.threads, &threads);
+    let others = others(&report.threads, &all);
     let mut time = owed::TIME;
     for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
-        prove(pid, thread, others.clone(), &names, &memory, time);
+        prove(pid, thread, &others, &names, &memory, time);
         time = owed::TIME_OF_OTHERS;
     }
     let any = report.threads.iter().any(|t| t.steps > 0);
@@ -244,24 +246,28 @@ pub fn spin(
     Ok(report)
 }
 
-/// The threads that may be copied, those that were described first.
-fn others(reports: &[ThreadReport], threads: &[(Activity, Way)]) -> Vec<Other> {
+/// The threads that may be copied, those that were described first, and why another one may not.
+fn others(reports: &[ThreadReport], threads: &[(Activity, Way)]) -> Others {
     let known = |tid: u32| reports.iter().find(|report| report.tid == tid);
-    let touchable = threads
-        .iter()
-        .filter(|(_, way)| !matches!(way, Way::Untouchable(_)));
-    let mut others: Vec<Other> = touchable
-        .map(|(activity, _)| match known(activity.tid) {
-            Some(report) => Other::of(report),
-            None => Other {
+    let mut others = Others::default();
+    for (activity, way) in threads {
+        match (way, known(activity.tid)) {
+            (Way::Untouchable(why), _) => {
+                let why = format!("thread {} can't be copied: {why}", activity.tid);
+                others.left_out.get_or_insert(why);
+            }
+            (_, Some(report)) => others.list.push(Other::of(report)),
+            (way, None) => others.list.push(Other {
                 tid: activity.tid,
                 name: activity.name.clone(),
-                waits: None,
+                waits: (*way == Way::Waits)
+                    .then(|| activity.call.map(|call| syscalls::name(call.number)))
+                    .flatten(),
                 polls: false,
-            },
-        })
-        .collect();
-    others.sort_by_key(|other| known(other.tid).is_none());
+            }),
+        }
+    }
+    others.list.sort_by_key(|other| known(other.tid).is_none());
     others
 }
 
