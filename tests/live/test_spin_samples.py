@@ -32,7 +32,7 @@ OWED = (
     *("stack_object", "struct_field", "tls_of_thread", "two_flags"),
 )
 # There data that were made up reach the store. Elsewhere the thread asks what it has read.
-PROVED = ("global_flag", "heap_object", "idle_pool", "mutex_guarded", "spinlock_owner", "tls_of_thread", "two_flags")
+PROVED = ("global_flag", "heap_object", "mutex_guarded", "spinlock_owner", "tls_of_thread", "two_flags")
 NOT_TOLD = {
     "go_gate": "a goroutine waits on no thread's stack",
     "rust_gate@O0": "unoptimised Rust gets the pointer from a call, which is not followed",
