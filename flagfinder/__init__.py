@@ -13,7 +13,18 @@
 
 import flagfinder.shared.start  # noqa: F401  # before all others
 from flagfinder.diff.diff import Divergence, diff
-from flagfinder.flags.flags import Code, DivergencePoint, Flag, Loop, Proof, Report, ThreadName, Writer, find_flags
+from flagfinder.flags.flags import (
+    Code,
+    DivergencePoint,
+    Flag,
+    Loop,
+    Owed,
+    Proof,
+    Report,
+    ThreadName,
+    Writer,
+    find_flags,
+)
 from flagfinder.graph.diagnose import Choice, Culprit, Diagnosis, Question, diagnose
 from flagfinder.graph.events import EventFile, EventImport, EventOptions, EventRecording, import_events, record_events
 from flagfinder.graph.graph import EventGraph, build_graph, open_graph
@@ -51,6 +62,7 @@ __all__ = [
     "FlagfinderError",
     "Loop",
     "Module",
+    "Owed",
     "PermissionDeniedError",
     "Poked",
     "Process",

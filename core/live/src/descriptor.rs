@@ -4,6 +4,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use flagfinder_linux::descriptors::watches;
 use serde::Serialize;
 
 use crate::owners::{Owner, Owners};
@@ -74,10 +75,7 @@ const EPOLL: &str = "anon_inode:[eventpoll]";
 /// The descriptors in an epoll descriptor.
 fn watched(pid: u32, fd: i32) -> Vec<i32> {
     let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
-    let watched = info.lines().filter_map(|line| {
-        let number = line.strip_prefix("tfd:")?.split_whitespace().next()?;
-        number.parse::<i32>().ok()
-    });
+    let watched = watches(&info).into_iter().map(|watch| watch.descriptor);
     watched.filter(|inner| *inner != fd).collect()
 }
 

@@ -3,7 +3,8 @@
 //!
 //! In: a process id. Out: a [`SpinReport`]. Threads that repeat something are
 //! single-stepped for a moment (`core/step`), in helper processes; threads that are blocked
-//! in the kernel are described from /proc alone and never touched.
+//! in the kernel are described from /proc alone. Only where a word is named that somebody should
+//! write, the registers of the other threads are read as well (`owed.rs`).
 
 mod call;
 mod chain;
@@ -14,6 +15,11 @@ mod helpers;
 mod look;
 mod memory;
 mod order;
+mod owed;
+mod owed_look;
+mod owed_nobody;
+mod owed_proof;
+mod owed_text;
 mod owners;
 mod pick;
 mod poke;
@@ -21,6 +27,7 @@ mod proc;
 mod prove;
 mod report;
 mod sample;
+mod sharers;
 mod spin;
 mod stack;
 mod wait;
