@@ -152,13 +152,21 @@ def _check(options: argparse.Namespace, terminal: Terminal) -> int:
 
 def _dump(options: argparse.Namespace, terminal: Terminal) -> int:
     lines: list[str] = []
-    write = lines.append if options.json else terminal.raw
+    has_some = False
+
+    def write(text: str) -> None:
+        nonlocal has_some
+        has_some = True
+        if options.json:
+            lines.append(text)
+        else:
+            terminal.raw(text)
+
     open_trace(options.file).dump(options.what, options.tid, options.start, options.limit, write)
     if options.json:
         fields: TraceDumpFields = {"what": options.what, "lines": "".join(lines).splitlines()}
         print_json(terminal, "trace-dump", fields)
-        return EXIT_FOUND if lines else EXIT_NOTHING_FOUND
-    return EXIT_FOUND
+    return EXIT_FOUND if has_some else EXIT_NOTHING_FOUND
 
 
 def _image(text: str) -> Image:
