@@ -6,6 +6,7 @@ tools.
 from __future__ import annotations
 
 import argparse
+import reprlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,9 +173,14 @@ def _dump(options: argparse.Namespace, terminal: Terminal) -> int:
 def _image(text: str) -> Image:
     path, at, base = text.rpartition("@")
     try:
-        return Image(Path(path), int(base, 16)) if at else Image(Path(text))
+        number = int(base, 16) if at else None
     except ValueError:
+        number = None
+    if number is None:
         return Image(Path(text))
+    if not 0 <= number < 2**64:
+        raise argparse.ArgumentTypeError(f"{reprlib.repr(base)} is no address from 0 to {2**64 - 1}")
+    return Image(Path(path), number)
 
 
 def _export(options: argparse.Namespace, terminal: Terminal) -> int:

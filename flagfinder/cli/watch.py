@@ -226,4 +226,6 @@ def _site(text: str) -> tuple[str, int]:
     match = _SITE.match(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no site; write it like app+0x12f4")
-    return match[1], int(match[2], 16)
+    offset = ADDRESS(match[2])
+    assert offset is not None
+    return match[1], offset

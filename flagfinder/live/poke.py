@@ -87,6 +87,12 @@ def plan_poke(
     if address is None or size not in _ATOMIC_SIZES:
         raise UsageError("The word can't be written", f"its size is {size}", "Name it: --address 0x.. --size 1|2|4|8.")
     polling, seen = _polling(report, address)
+    if address % size:
+        raise UsageError(
+            "The word can't be written at once",
+            f"{address:#x} is no multiple of {size}, the word's size",
+            "Name another word or size: --address 0x.. --size 1|2|4|8.",
+        )
     known = seen or chosen
     if value is None:
         value = known.value_exit if known else None
