@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.graph.events import EventFile
+from flagfinder.shared.errors import UsageError
 
 if TYPE_CHECKING:
     from flagfinder.graph.fields import CriticalPathFields, GraphInfoFields, MetaFields, OutcomeFields, VertexFields
@@ -86,10 +87,20 @@ class EventGraph:
 def build_graph(events: Path | str, flags: Sequence[Path | str] = ()) -> EventGraph:
     """Builds the graph of a recording. ``flags``: files of ``flagfinder watch -o``.
 
-    Time and memory are linear in the events. Raises BadTraceError for a file that is no recording.
+    Time and memory are linear in the events. Raises BadTraceError for a file that is no recording,
+    UsageError for flag events that are no text.
     """
-    watched = [Path(path).read_text(encoding="utf-8") for path in flags]
+    watched = [_text(Path(path)) for path in flags]
     return EventGraph(_core.EventGraph.build(EventFile(events).core, watched))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"The flag events of {path} can't be read", str(error), "Give what `flagfinder watch -o FILE` wrote."
+        ) from error
 
 
 def open_graph(path: Path | str) -> EventGraph:

@@ -23,6 +23,11 @@ def test_every_help_has_examples(verb: str) -> None:
     assert f"flagfinder {verb}" in done.stdout.split("examples:")[1]
 
 
+@pytest.mark.parametrize("verb", ["record", "events record", "overhead"])
+def test_help_says_where_a_program_to_run_stands(verb: str) -> None:
+    assert "-- PROGRAM" in flagfinder(*verb.split(), "--help").stdout.partition("\n\n")[0]
+
+
 def test_what_takes_long_to_import_is_not_needed_to_read_a_command_line() -> None:
     code = "import sys; from flagfinder.cli import build_parser; build_parser(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -38,6 +38,7 @@ mod symbols;
 mod thread_blocks;
 mod tls;
 mod typed;
+mod unpacked;
 mod unwind;
 mod words;
 mod wrappers;

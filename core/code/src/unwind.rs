@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::debug::Slice;
 use crate::register;
+use crate::unpacked::unpacked;
 
 /// Where a function keeps a register of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl Unwind {
         let file = object::File::parse(bytes).ok()?;
         let address = |name: &str| file.section_by_name(name).map(|s| s.address());
         let section = file.section_by_name(".eh_frame")?;
-        let data = section.uncompressed_data().ok()?;
+        let data = unpacked(&section)?;
         let mut bases = BaseAddresses::default().set_eh_frame(section.address());
         if let Some(text) = address(".text") {
             bases = bases.set_text(text);
