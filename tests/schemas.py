@@ -41,6 +41,7 @@ REPORTS: dict[str, Any] = {
     "diff": flags.DiffFields,
     "registers": flags.RegistersFields,
     "spin": live.SpinFields,
+    "why": live.WhyFields,
     "watch": WatchFields,
     "poke": live.PokeFields,
     "events-record": graph.EventsRecordFields,
