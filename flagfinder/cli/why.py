@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, PID, SECONDS, TID, Subparsers, add_verb
 from flagfinder.live.spin import DEFAULT_BUDGET
 from flagfinder.live.why import why
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
+from flagfinder.report.why_page import why_page
 from flagfinder.report.why_report import show_why
+from flagfinder.shared.private_file import create_private
 
 _EXAMPLES = """\
   flagfinder why 4711                  who owes what the process waits for, to the end of the chain
   flagfinder why 4711 --thread 4713    begin with this thread
+  flagfinder why 4711 --html why.html  a page with a drawing of the threads and processes
   flagfinder why 4711 --json           links, root and evidence for other programs
 
 The chain is followed through locks, polled words, pipes, sockets, file locks and children, into other processes. Each
@@ -32,6 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--thread", type=TID, metavar="TID", help="begin with this thread (default: one that polls, or the first)"
     )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page that draws the chain")
     parser.add_argument(
         "--budget",
         type=SECONDS,
@@ -50,6 +55,10 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             terminal.message(f"stepping {count(len(stepped), 'thread')}: {listed}")
 
     report = why(options.pid, options.thread, budget=options.budget, told=told)
+    if options.html is not None:
+        with create_private(options.html) as file:
+            file.write(why_page(report).encode("utf-8", "backslashreplace"))
+        terminal.message(f"wrote {options.html}")
     if options.json:
         terminal.answer(report.raw)
     else:

@@ -151,7 +151,7 @@ class RootFields(TypedDict):
 @final
 class WhyFields(TypedDict):
     """Why a process does not go on. ``story`` has at most six lines, the most important first;
-    ``next`` has commands.
+    ``next`` has commands. ``others``: of a command's other processes, by ``guard``.
     """
 
     schema: Literal["flagfinder.why/1"]
@@ -162,6 +162,7 @@ class WhyFields(TypedDict):
     root: RootFields
     next: list[str]
     notes: list[str]
+    others: NotRequired[list[WhyFields]]
 
 
 class TriedFields(TypedDict):

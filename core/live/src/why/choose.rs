@@ -115,10 +115,13 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     };
     let roots: Vec<Root> = top.iter().filter_map(|way| root(way)).collect();
     let agree = roots.iter().all(|root| is_same(root, &roots[0]));
-    let shortest = top
-        .iter()
-        .filter(|way| way.leads_on())
-        .min_by_key(|way| way.links.len());
+    // Of holders that are known, the one that is nearest; of threads that may owe, the one whose
+    // way tells most.
+    let length = |way: &&&Way| match surest {
+        Some(Known::Assumed) => usize::MAX - way.links.len(),
+        _ => way.links.len(),
+    };
+    let shortest = top.iter().filter(|way| way.leads_on()).min_by_key(length);
     let Some(shortest) = shortest else {
         return nobody(ways.clone(), node, at, nested);
     };

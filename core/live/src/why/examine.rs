@@ -63,7 +63,7 @@ pub fn examine(
     }
     if let Some(found) = stepped.filter(|thread| thread.has_flag()) {
         let stack = stack(process, &activity);
-        let state = State::Waits(flags::obstacles(process, found, activity.call));
+        let state = State::Waits(flags::obstacles(processes, pid, found));
         return Examined { state, stack };
     }
     if let Some(obstacle) = stopped::starved(pid, &activity) {
@@ -71,7 +71,7 @@ pub fn examine(
         let stack = Vec::new();
         return Examined { state, stack };
     }
-    if is_busy(process, &activity) {
+    if activity.wants >= pick::HOT {
         return Examined::end(busy(pid, &activity, stepped));
     }
     let stack = stack(process, &activity);
@@ -112,7 +112,7 @@ fn over(process: &Process, pid: u32, tid: u32) -> Examined {
     Examined::end(End::fault(RootKind::Ended, what))
 }
 
-/// It uses the processor, or polls: whatever it is in is no wait.
+/// It uses the processor, or wakes again and again: it may poll.
 pub fn is_busy(process: &Process, activity: &Activity) -> bool {
     let Some(inside) = &process.inside else {
         return activity.wants >= pick::HOT;
@@ -127,10 +127,6 @@ pub fn is_busy(process: &Process, activity: &Activity) -> bool {
 
 fn busy(pid: u32, activity: &Activity, stepped: Option<&ThreadReport>) -> End {
     let tid = activity.tid;
-    if activity.wants < pick::HOT {
-        let what = format!("thread {tid} wakes again and again, for what is not known");
-        return End::idle(RootKind::Unknown, what);
-    }
     let at = stepped.and_then(|thread| thread.spin_loop["function"].as_str());
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
     let share = activity.cpu.max(activity.wants) * 100.0;
@@ -171,7 +167,7 @@ fn in_call(
         libc::SYS_fcntl if matches!(call.args[1], SETLKW | OFD_SETLKW) => {
             vec![locks::obstacle(pid, call.args[0] as i32)]
         }
-        libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork => child(pid, call),
+        libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork => child(pid, Some(call)),
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Vec::new(),
         libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => {
             signal(pid, tid, &name)
@@ -254,16 +250,20 @@ fn until(call: &Call, point: Duration) -> Option<Duration> {
     point.checked_sub(now)
 }
 
-fn child(pid: u32, call: &Call) -> Vec<Obstacle> {
+/// `call`: none where the thread asks for any child, again and again.
+pub fn child(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
     const PIDFD: u64 = 3;
-    let wanted = match (i64::from(call.number), call.args[0]) {
+    let (number, args) = call.map_or((libc::SYS_wait4, [u64::MAX; 6]), |call| {
+        (i64::from(call.number), call.args)
+    });
+    let wanted = match (number, args[0]) {
         (libc::SYS_wait4, id) => match id as i32 {
             one if one > 0 => Some(one as u32),
             _ => None,
         },
-        (libc::SYS_waitid, 1) => Some(call.args[1] as u32),
+        (libc::SYS_waitid, 1) => Some(args[1] as u32),
         (libc::SYS_waitid, PIDFD) => {
-            let path = format!("/proc/{pid}/fdinfo/{}", call.args[1]);
+            let path = format!("/proc/{pid}/fdinfo/{}", args[1]);
             let info = fs::read_to_string(path).unwrap_or_default();
             let line = info.lines().find_map(|l| l.strip_prefix("Pid:"));
             line.and_then(|text| text.trim().parse().ok())

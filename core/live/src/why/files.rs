@@ -193,7 +193,10 @@ fn by_own_threads(processes: &mut Processes, place: &Place, what: &str) -> Vec<O
     let tids = processes
         .get(place.pid)
         .map_or_else(Vec::new, Process::tids);
-    let reason = format!("only threads of process {} have it", place.pid);
+    let reason = format!(
+        "only threads of process {} have it, and the others wait too",
+        place.pid
+    );
     let others = tids.into_iter().filter(|tid| *tid != place.tid);
     let debtors: Vec<Debtor> = others
         .map(|tid| Debtor::assumed(Who::Thread(place.pid, tid), reason.clone()))

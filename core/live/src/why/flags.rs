@@ -3,27 +3,27 @@
 
 use serde_json::Value;
 
+use super::examine::child;
+use super::files;
 use super::held::{others, sharers};
 use super::obstacle::{Debtor, End, Obstacle, Who};
-use super::process::Process;
+use super::process::Processes;
 use super::report::{Kind, Known, WaitsFor};
-use crate::proc::Call;
 use crate::prove::number;
 use crate::report::ThreadReport;
 
 /// Flags of one condition any of which may end the loop are left to `spin` to order: the first is
 /// followed.
-pub fn obstacles(process: &Process, thread: &ThreadReport, call: Option<Call>) -> Vec<Obstacle> {
+pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> Vec<Obstacle> {
     let flag = &thread.flags[0];
     let name = flag["name"].as_str().unwrap_or("a word").to_owned();
     if flag["kind"] == "syscall" {
-        let in_call = call.map(|call| flagfinder_linux::syscalls::name(call.number));
-        let what = match in_call {
-            Some(call) => format!("it asks again and again with {name}, now in {call}"),
-            None => format!("it asks again and again with {name}"),
-        };
-        return vec![Obstacle::ends(Kind::Call, name, End::unknown(what))];
+        return asked(processes, pid, thread.tid, &name, flag["symbol"].as_str());
     }
+    let Some(process) = processes.get(pid) else {
+        let end = End::unknown("its process has ended meanwhile");
+        return vec![Obstacle::ends(Kind::Flag, name, end)];
+    };
     let waits_for = WaitsFor {
         kind: match thread.verdict.as_deref() {
             Some("lock") => Kind::Lock,
@@ -53,6 +53,29 @@ pub fn obstacles(process: &Process, thread: &ThreadReport, call: Option<Call>) -
         _ => Vec::new(),
     };
     vec![others(process, thread.tid, sharers, waits_for)]
+}
+
+/// A call that is made again and again: `read on fd 3 returns error 11`.
+fn asked(
+    processes: &mut Processes,
+    pid: u32,
+    tid: u32,
+    name: &str,
+    call: Option<&str>,
+) -> Vec<Obstacle> {
+    let call = call.unwrap_or(name);
+    let rest = name
+        .strip_prefix(call)
+        .and_then(|rest| rest.strip_prefix(" on fd "));
+    let number = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());
+    match (call, number) {
+        (_, Some(fd)) => files::obstacles(processes, pid, tid, fd, call),
+        ("wait4" | "waitid" | "waitpid", _) => child(pid, None),
+        _ => {
+            let what = format!("it asks again and again: {name}");
+            vec![Obstacle::ends(Kind::Call, name, End::unknown(what))]
+        }
+    }
 }
 
 fn debtor(pid: u32, item: &Value) -> Option<Debtor> {

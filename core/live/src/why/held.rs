@@ -32,7 +32,7 @@ pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Opt
         name: match &owed {
             Owner::Ending(_) => "the end of a thread".into(),
             _ if futex.name == futex.address => shape.to_owned(),
-            _ => format!("{shape} {}", futex.name),
+            _ => format!("{shape} {}", whole(&futex.name)),
         },
         address: Some(futex.address.clone()),
     };
@@ -79,6 +79,15 @@ fn shape(stack: &[Code], futex: &Futex) -> &'static str {
         ("pthread_join", "thread"),
         ("pthread_clockjoin", "thread"),
     ];
+    // Fields of glibc's structures, where debug information names them.
+    const FIELDS: [(&str, &str); 3] = [
+        ("__g_signals", "condition variable"),
+        ("__wrphase_futex", "read-write lock"),
+        ("__writers_futex", "read-write lock"),
+    ];
+    if let Some((_, shape)) = FIELDS.iter().find(|(field, _)| futex.name.contains(field)) {
+        return shape;
+    }
     let inner = stack
         .iter()
         .take(4)
@@ -93,6 +102,11 @@ fn shape(stack: &[Code], futex: &Futex) -> &'static str {
         "lock" => inner.filter_map(of).next().unwrap_or("lock"),
         kind => kind,
     }
+}
+
+/// `queue->changed` of `queue->changed.__data.__g_signals[0] (app+0x68)`.
+fn whole(name: &str) -> &str {
+    name.split(".__data").next().unwrap_or(name)
 }
 
 enum Owner {
@@ -241,13 +255,17 @@ pub fn others(process: &Process, tid: u32, sharers: Vec<u32>, waits_for: WaitsFo
     let rest = process.tids().into_iter().filter(|other| *other != tid);
     let own = rest.map(|other| Who::Thread(pid, other));
     let foreign = sharers.into_iter().map(|other| Who::Process(other, None));
-    let reason = format!("nobody else can write the {}", waits_for.name);
-    let debtors: Vec<Debtor> = own
-        .chain(foreign)
-        .map(|who| Debtor::assumed(who, reason.clone()))
+    let all: Vec<Who> = own.chain(foreign).collect();
+    let reason = match all.len() {
+        1 => "it is the only other one that could change it",
+        _ => "by elimination: the others that could change it wait too, and lead nowhere else",
+    };
+    let debtors: Vec<Debtor> = all
+        .into_iter()
+        .map(|who| Debtor::assumed(who, reason))
         .collect();
     let what = format!(
-        "no other thread of process {pid} is left that could write the {}",
+        "no other thread of process {pid} is left that could change the {}",
         waits_for.name
     );
     Obstacle {

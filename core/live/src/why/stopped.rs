@@ -19,12 +19,17 @@ pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {
     match activity.state {
         't' if tracer != 0 => {
             let tracer_name = name(tracer, tracer);
-            let what =
-                format!("process {pid} is held by its tracer, process {tracer} ({tracer_name})");
+            let what = format!(
+                "process {pid} ({}) is held by its tracer, process {tracer} ({tracer_name})",
+                name(pid, pid)
+            );
             Some(End::fault(RootKind::Stopped, what))
         }
         'T' | 't' => {
-            let what = format!("process {pid} is stopped by a signal (SIGSTOP, or Ctrl-Z)");
+            let what = format!(
+                "process {pid} ({}) is stopped by a signal (SIGSTOP, or Ctrl-Z)",
+                name(pid, pid)
+            );
             Some(End::fault(RootKind::Stopped, what))
         }
         _ => None,
@@ -49,7 +54,8 @@ pub fn frozen(pid: u32) -> Option<End> {
         (applies && is_frozen && folder.is_dir()).then_some(folder)
     })?;
     let what = format!(
-        "process {pid} is frozen by its control group {}",
+        "process {pid} ({}) is frozen by its control group {}",
+        name(pid, pid),
         folder.display()
     );
     Some(End::fault(RootKind::Frozen, what))
@@ -256,6 +262,6 @@ mod tests {
     #[test]
     fn lists_of_processors_have_ranges() {
         assert_eq!(parse_list("0-2,5"), [0, 1, 2, 5]);
-        assert_eq!(parse_list(""), []);
+        assert!(parse_list("").is_empty());
     }
 }

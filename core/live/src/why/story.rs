@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! The chain in words: at most six lines, the root first; and what to do next.
 
-use super::report::{Kind, Known, Link, Node, Root, RootKind};
+use super::report::{Known, Link, Node, Root, RootKind};
 
 const MOST_LINES: usize = 6;
 
@@ -21,29 +21,29 @@ fn who(node: &Node) -> String {
     )
 }
 
-fn line(link: &Link) -> String {
+/// `root`: what it says is not said twice.
+fn line(link: &Link, root: &Root) -> String {
     let waiter = who(&link.waiter);
     let what = &link.waits_for.name;
-    let verb = match link.waits_for.kind {
-        Kind::Flag if link.waits_for.address.is_some() => "waits for a change of",
-        _ => "waits for",
-    };
     let owed = match &link.owed_by {
         Some(owed) if owed.node.pid == link.waiter.pid => {
-            format!(", owed by thread {}", owed.node.tid)
+            format!(", owed by thread {} ({})", owed.node.tid, owed.node.name)
         }
         Some(owed) => format!(", owed by {}", who(&owed.node)),
         None => String::new(),
     };
+    let reason = match link.reason == root.what {
+        true => String::new(),
+        false => format!(": {}", link.reason),
+    };
     format!(
-        "{waiter} {verb} {what}{owed}: {} {}",
-        link.reason,
+        "{waiter} waits for {what}{owed}{reason} {}",
         mark(link.known)
     )
 }
 
-/// The root, then the links from the first thread on; of long chains the middle is left out.
-pub fn story(links: &[Link], root: &Root) -> Vec<String> {
+/// The root in one line.
+fn head(root: &Root) -> String {
     let kind = match root.kind {
         RootKind::Input => "waits for input",
         RootKind::Peer => "waits for a peer",
@@ -55,26 +55,36 @@ pub fn story(links: &[Link], root: &Root) -> Vec<String> {
         RootKind::Deadlock => "deadlock",
         RootKind::Unknown => "not known",
     };
-    let place = match (root.pid, root.tid) {
-        (Some(pid), Some(tid)) => format!(" (process {pid}, thread {tid})"),
-        (Some(pid), None) => format!(" (process {pid})"),
-        _ => String::new(),
-    };
-    let mut story = vec![format!("{kind}: {}{place}", root.what)];
+    let names_itself = matches!(
+        root.kind,
+        RootKind::Stopped | RootKind::Frozen | RootKind::Ended | RootKind::Deadlock
+    );
+    match (root.pid, root.tid) {
+        (Some(pid), Some(tid)) if !names_itself => {
+            let name = root.name.clone();
+            format!("{kind}: {}: {}", who(&Node { pid, tid, name }), root.what)
+        }
+        _ => format!("{kind}: {}", root.what),
+    }
+}
+
+/// The root, then the links from the first thread on; of long chains the middle is left out.
+pub fn story(links: &[Link], root: &Root) -> Vec<String> {
+    let mut story = vec![head(root)];
     let room = MOST_LINES - 1;
-    // The reason of a last link without debtor is what the root says already.
-    let tells =
-        |link: &&Link| link.owed_by.is_some() || link.reason != root.what || links.len() == 1;
-    let told: Vec<&Link> = links.iter().filter(tells).collect();
-    if told.len() <= room {
-        story.extend(told.iter().map(|link| line(link)));
+    if links.len() <= room {
+        story.extend(links.iter().map(|link| line(link, root)));
         return story;
     }
-    let (head, tail) = (2, room - 3);
-    story.extend(told[..head].iter().map(|link| line(link)));
-    let left = told.len() - head - tail;
+    let (first, last) = (2, room - 3);
+    story.extend(links[..first].iter().map(|link| line(link, root)));
+    let left = links.len() - first - last;
     story.push(format!(".. {left} more links; --json has them all"));
-    story.extend(told[told.len() - tail..].iter().map(|link| line(link)));
+    story.extend(
+        links[links.len() - last..]
+            .iter()
+            .map(|link| line(link, root)),
+    );
     story
 }
 
@@ -103,5 +113,55 @@ pub fn next(links: &[Link], root: &Root) -> Vec<String> {
         RootKind::Input | RootKind::Timer => vec![stacks(pid), format!("ls -l /proc/{pid}/fd")],
         RootKind::Ended => vec![format!("ls -l /proc/{pid}/fd"), stacks(pid)],
         RootKind::Unknown => vec![format!("flagfinder spin {pid} --explain"), stacks(pid)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{Kind, OwedBy, WaitsFor};
+    use super::*;
+
+    fn node(tid: u32) -> Node {
+        Node {
+            pid: tid,
+            tid,
+            name: "app".into(),
+        }
+    }
+
+    #[test]
+    fn a_long_chain_is_told_in_six_lines() {
+        let link = |tid| Link {
+            waiter: node(tid),
+            waits_for: WaitsFor {
+                kind: Kind::Lock,
+                name: "a lock".into(),
+                address: None,
+            },
+            owed_by: Some(OwedBy {
+                node: node(tid + 1),
+                code: None,
+            }),
+            known: Known::Seen,
+            reason: "it has it".into(),
+            stack: Vec::new(),
+        };
+        let links: Vec<Link> = (1..=9).map(link).collect();
+        let root = Root {
+            kind: RootKind::Timer,
+            pid: Some(10),
+            tid: Some(10),
+            name: "app".into(),
+            what: "it sleeps".into(),
+        };
+        let told = story(&links, &root);
+        assert_eq!(told.len(), MOST_LINES);
+        assert_eq!(
+            told[0],
+            "waits for a timer: thread 10 (app) of process 10: it sleeps"
+        );
+        assert!(told[3].starts_with(".. 5 more"), "{told:?}");
+        assert!(told[5].starts_with("thread 9 (app)"), "{told:?}");
+        assert_eq!(story(&links[..3], &root).len(), 4);
     }
 }
