@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flagfinder.live.why import WhyReport, why
-from flagfinder.shared.errors import FlagfinderError, UnavailableError
+from flagfinder.shared.errors import FlagfinderError, UnavailableError, UsageError
 
 EXIT_HUNG = 124  # as of timeout(1)
 EXIT_CANNOT_START = 126
@@ -57,17 +57,22 @@ def guard(
 
     It hangs when it runs for ``after`` seconds, or when for ``idle`` seconds its processes read and
     wrote nothing and used less than 1 % of a processor. ``hung`` hears why; then the tree of
-    processes is ended, by SIGTERM and after 2 s by SIGKILL.
+    processes is ended, by SIGTERM and after 2 s by SIGKILL. Raises UsageError when it can't be
+    started.
     """
     family = _Family()
     # Processes whose parents end are ours then, and are found.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         process = subprocess.Popen(command)
-    except FileNotFoundError:
-        return EXIT_NOT_FOUND
-    except OSError:
-        return EXIT_CANNOT_START
+    except OSError as error:
+        failure = UsageError(
+            "The command can't be started",
+            f"{error.filename}: {error.strerror}",
+            "Write a program, not a line of a shell: sh -c '..' runs one.",
+        )
+        failure.exit_code = EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_CANNOT_START
+        raise failure from None
     try:
         because = _wait(process, after, idle)
         if because is None:

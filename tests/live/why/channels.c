@@ -157,6 +157,35 @@ static void tcp_server(const char *folder)
     read_one(client);
 }
 
+static void *sleep_beside(void *unused)
+{
+    sleep_long();
+    return unused;
+}
+
+/* The server waits for a request that was never sent, its client for the answer; a thread that sleeps beside it has no
+ * part in it. */
+static void lost_message(const char *folder)
+{
+    (void)folder;
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
+        exit(5);
+    if (fork() == 0) {
+        close(ends[0]);
+        start(sleep_beside, NULL);
+        int all = epoll_create1(0);
+        struct epoll_event event = {.events = EPOLLIN};
+        epoll_ctl(all, EPOLL_CTL_ADD, ends[1], &event);
+        epoll_wait(all, &event, 1, -1);
+    }
+    close(ends[1]);
+    settle();
+    settle();
+    truth("deadlock", 0, 0);
+    read_one(ends[0]);
+}
+
 /* A proxy waits for its client and its server alike; the server is stopped. */
 static void proxy(const char *folder)
 {
@@ -239,15 +268,50 @@ static void circle_of_pipes(const char *folder)
     read_one(back[0]);
 }
 
+/* No call blocks: read answers EAGAIN, again and again. */
+static void asks_pipe(const char *folder)
+{
+    (void)folder;
+    int to[2];
+    char byte;
+    if (pipe2(to, O_NONBLOCK) != 0)
+        exit(5);
+    pid_t child = fork();
+    if (child == 0) {
+        close(to[0]);
+        raise(SIGSTOP);
+    }
+    close(to[1]);
+    settle();
+    truth("stopped", child, 0);
+    while (read(to[0], &byte, 1) < 0)
+        usleep(1000);
+}
+
+static void asks_child(const char *folder)
+{
+    (void)folder;
+    pid_t child = fork();
+    if (child == 0)
+        raise(SIGSTOP);
+    settle();
+    truth("stopped", child, 0);
+    while (waitpid(child, NULL, WNOHANG) == 0)
+        usleep(1000);
+}
+
 const struct scenario in_channels[] = {
     {"stopped_peer", stopped_peer},
     {"frozen_peer", frozen_peer},
     {"unsent_message", unsent_message},
     {"unaccepted", unaccepted},
     {"tcp_server", tcp_server},
+    {"lost_message", lost_message},
     {"proxy", proxy},
     {"full_pipe", full_pipe},
     {"dead_peer", dead_peer},
     {"circle_of_pipes", circle_of_pipes},
+    {"asks_pipe", asks_pipe},
+    {"asks_child", asks_child},
     {NULL, NULL},
 };

@@ -89,6 +89,23 @@ static void lost_wakeup(const char *folder)
     pthread_join(worker, NULL);
 }
 
+static void *beat(void *unused)
+{
+    for (;;)
+        usleep(50000);
+    return unused;
+}
+
+/* The heartbeat could signal, and never would. */
+static void lost_wakeup_beside_a_heartbeat(const char *folder)
+{
+    (void)folder;
+    start(beat, NULL);
+    pthread_t worker = start(wait_for_change, NULL);
+    truth("unknown", 0, 0);
+    pthread_join(worker, NULL);
+}
+
 /* Two threads may signal, and nothing says which was to. */
 static void any_of_two(const char *folder)
 {
@@ -237,6 +254,7 @@ const struct scenario in_threads[] = {
     {"lock_of_a_sleeper", lock_of_a_sleeper},
     {"ab_ba", ab_ba},
     {"lost_wakeup", lost_wakeup},
+    {"lost_wakeup_beside_a_heartbeat", lost_wakeup_beside_a_heartbeat},
     {"any_of_two", any_of_two},
     {"starved_pool", starved_pool},
     {"polled_flag", polled_flag},

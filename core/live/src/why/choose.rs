@@ -53,11 +53,22 @@ impl Way {
     /// `direct`: it is known to be this thread that owes.
     pub fn new(first: Link, found: Chosen, by_elimination: bool, direct: bool) -> Way {
         let known = if direct { first.known } else { Known::Assumed };
+        let outcome = match found.outcome {
+            // Threads that sleep are in most programs. That one is there is no evidence against it.
+            Outcome::Root(root, _)
+                if known == Known::Assumed
+                    && found.links.iter().all(|link| link.owed_by.is_none())
+                    && root.kind == RootKind::Timer =>
+            {
+                Outcome::Root(root, Weight::Idle)
+            }
+            other => other,
+        };
         let mut links = vec![first];
         links.extend(found.links);
         Way {
             links,
-            outcome: found.outcome,
+            outcome,
             known,
             by_elimination,
         }
@@ -125,7 +136,8 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     let Some(shortest) = shortest else {
         return nobody(ways.clone(), node, at, nested);
     };
-    if agree {
+    let is_blind = best == Weight::Idle && surest == Some(Known::Assumed);
+    if agree && !is_blind {
         return (*shortest).clone().chosen();
     }
     several(shortest, &roots, node, open())
@@ -136,15 +148,21 @@ fn several(way: &Way, roots: &[Root], node: &Node, open: usize) -> Chosen {
     let mut link = way.links[0].clone();
     link.owed_by = None;
     link.known = Known::Assumed;
-    let mut texts: Vec<String> = roots.iter().map(|root| root.what.clone()).collect();
+    let mut texts: Vec<String> = roots
+        .iter()
+        .map(|root| match (root.pid, root.tid) {
+            (Some(_), Some(tid)) => format!("thread {tid} ({}): {}", root.name, root.what),
+            _ => root.what.clone(),
+        })
+        .collect();
     texts.dedup();
     let shown = texts.len().min(3);
     let more = texts.len() - shown + open;
-    let mut what = format!(
-        "any of {} may owe it: {}",
-        roots.len() + open,
-        texts[..shown].join("; ")
-    );
+    let told = texts[..shown].join("; ");
+    let mut what = match roots.len() + open {
+        1 => format!("nothing says who owes it; the only one left that could: {told}"),
+        count => format!("nothing says which of {count} owes it; one of them: {told}"),
+    };
     if more > 0 {
         what += &format!("; and {more} more");
     }
@@ -310,15 +328,15 @@ mod tests {
 
     #[test]
     fn what_leads_on_comes_before_what_comes_back() {
-        let sleeps = End::outside(RootKind::Timer, "it sleeps");
+        let reads = End::outside(RootKind::Input, "nobody has typed");
         let ways = vec![
             way(2, Known::Assumed, circle_to(0)),
-            way(3, Known::Assumed, ends(3, sleeps)),
+            way(3, Known::Assumed, ends(3, reads)),
         ];
         let chosen = choose(ways, &node(1), 0, false);
         assert_eq!(
             (root(&chosen).kind, root(&chosen).tid),
-            (RootKind::Timer, Some(3))
+            (RootKind::Input, Some(3))
         );
     }
 
@@ -346,6 +364,24 @@ mod tests {
             (RootKind::Unknown, Some(1))
         );
         assert!(chosen.links[0].owed_by.is_none());
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_not_blamed_for_being_there() {
+        let sleeps = || End::outside(RootKind::Timer, "it sleeps");
+        let alone = choose(
+            vec![way(2, Known::Assumed, ends(2, sleeps()))],
+            &node(1),
+            0,
+            false,
+        );
+        assert_eq!(root(&alone).kind, RootKind::Unknown);
+        let served = vec![
+            way(2, Known::Assumed, ends(2, sleeps())),
+            way(3, Known::Seen, circle_to(0)),
+        ];
+        let chosen = choose(served, &node(1), 0, false);
+        assert_eq!(root(&chosen).kind, RootKind::Deadlock);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::process::{children, is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
 use super::{files, flags, held, locks, stopped};
 use crate::call::{self, Timeout};
+use crate::descriptor::{watched, EPOLL};
 use crate::pick::{self, Way};
 use crate::proc::{self, Call};
 use crate::report::ThreadReport;
@@ -72,7 +73,7 @@ pub fn examine(
         return Examined { state, stack };
     }
     if activity.wants >= pick::HOT {
-        return Examined::end(busy(pid, &activity, stepped));
+        return Examined::end(busy(&activity, stepped));
     }
     let stack = stack(process, &activity);
     let state = match activity.call {
@@ -125,15 +126,11 @@ pub fn is_busy(process: &Process, activity: &Activity) -> bool {
     }
 }
 
-fn busy(pid: u32, activity: &Activity, stepped: Option<&ThreadReport>) -> End {
-    let tid = activity.tid;
+fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
     let at = stepped.and_then(|thread| thread.spin_loop["function"].as_str());
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
     let share = activity.cpu.max(activity.wants) * 100.0;
-    let what = format!(
-        "thread {tid} ({}) of process {pid} computes{place}, using {share:.0} % of a processor",
-        activity.name
-    );
+    let what = format!("it computes{place}, and uses {share:.0} % of a processor");
     End::outside(RootKind::Computes, what)
 }
 
@@ -217,15 +214,18 @@ fn each(
 fn limit(call: &Call, name: &str, timeout: Timeout, alone: bool) -> Obstacle {
     let when = match timeout.absolute {
         true => match until(call, timeout.time) {
-            Some(left) => format!("it is due in {left:.0?}"),
-            None => "it is due now".into(),
+            Some(left) => format!("due in {left:.0?}"),
+            None => "due now".into(),
         },
-        false => format!("it lasts {:?} in all", timeout.time),
+        false => format!("for {:?} in all", timeout.time),
     };
     let heartbeat = timeout.time <= Duration::from_millis(1100) && !timeout.absolute;
     let end = match alone && !heartbeat {
-        true => End::outside(RootKind::Timer, format!("it sleeps; {when}")),
-        false => End::idle(RootKind::Timer, when),
+        true => End::outside(RootKind::Timer, format!("it sleeps, {when}")),
+        false => End::idle(
+            RootKind::Timer,
+            format!("the call is limited in time, {when}"),
+        ),
     };
     Obstacle::ends(Kind::Timer, format!("{name}'s time"), end)
 }
@@ -349,7 +349,7 @@ fn path(memory: &dyn flagfinder_code::AddressSpace, address: u64) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Is the thread in a call on this file, as /proc/PID/fd links?
+/// Is the thread in a call on this file, as /proc/PID/fd links, or on an epoll descriptor with it?
 pub fn is_on(processes: &mut Processes, pid: u32, tid: u32, target: &str) -> bool {
     let Some(process) = processes.get(pid) else {
         return false;
@@ -360,9 +360,11 @@ pub fn is_on(processes: &mut Processes, pid: u32, tid: u32, target: &str) -> boo
     let call = process.activity(tid).and_then(|activity| activity.call);
     let call = call.or_else(|| proc::look(pid, tid)?.call);
     let descriptors = call.map_or_else(Vec::new, |call| call::descriptors(&call, &inside.memory));
-    let is_it = |fd: &i32| {
-        let link = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
-        link.is_ok_and(|link| link.as_os_str() == target)
+    let link = |fd: &i32| fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+    let is_it = |fd: &i32| link(fd).is_ok_and(|link| link.as_os_str() == target);
+    let watches = |fd: &i32| {
+        let is_epoll = link(fd).is_ok_and(|link| link.as_os_str() == EPOLL);
+        is_epoll && watched(pid, *fd).iter().any(is_it)
     };
-    descriptors.iter().any(is_it)
+    descriptors.iter().any(|fd| is_it(fd) || watches(fd))
 }

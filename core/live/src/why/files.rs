@@ -334,7 +334,10 @@ fn socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle
 }
 
 fn unix(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle> {
-    let (path, is_listening) = unix_name(place.pid, inode);
+    let Some((path, is_listening)) = unix_name(place.pid, inode) else {
+        let end = End::unknown("what kind of socket it is could not be told");
+        return place.ends("a socket", end);
+    };
     let what = format!("Unix socket{path}");
     if is_listening {
         let end = End::idle(
@@ -366,8 +369,9 @@ fn unix(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle> 
     }
 }
 
-/// Name with a space in front, and whether it listens.
-fn unix_name(pid: u32, inode: &str) -> (String, bool) {
+/// Name with a space in front, and whether it listens; `None`: it is no Unix socket of the
+/// process's network namespace.
+fn unix_name(pid: u32, inode: &str) -> Option<(String, bool)> {
     /// SO_ACCEPTCON in the column of flags.
     const LISTENS: &str = "00010000";
     let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
@@ -378,7 +382,7 @@ fn unix_name(pid: u32, inode: &str) -> (String, bool) {
             .map_or(String::new(), |path| format!(" {path}"));
         (fields.get(6) == Some(&inode)).then(|| (path, fields.get(3) == Some(&LISTENS)))
     };
-    table.lines().skip(1).find_map(of).unwrap_or_default()
+    table.lines().skip(1).find_map(of)
 }
 
 /// Processes that have the socket of the other end.

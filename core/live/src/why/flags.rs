@@ -118,3 +118,30 @@ fn code(item: &Value) -> Option<flagfinder_code::Code> {
         build_id: text("build_id"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_owes_is_read_from_the_report_of_spin() {
+        let code = json!({"module": "app", "offset": "0x12", "symbol": "finish+0x2"});
+        let item = json!({
+            "pid": 7, "tid": 9, "name": "worker", "code": code, "value": "0x1",
+            "known": "by-code", "after": "read on fd 3"
+        });
+        let debtor = debtor(1, &item).expect("it has a thread");
+        assert_eq!(debtor.who, Who::Thread(7, 9));
+        assert_eq!(debtor.known, Known::ByCode);
+        assert_eq!(
+            debtor.reason,
+            "its code writes 0x1 there, after read on fd 3"
+        );
+        assert_eq!(debtor.code.map(|code| code.offset), Some(0x12));
+        let bare = super::debtor(1, &json!({"tid": 9, "code": null, "known": "proved"}));
+        assert_eq!(bare.map(|debtor| debtor.who), Some(Who::Thread(1, 9)));
+        assert!(super::debtor(1, &json!({"name": "worker"})).is_none());
+    }
+}

@@ -38,9 +38,31 @@ fn namespace(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
 
-/// `None`: no such socket is in the process's network namespace.
+/// One process for each network namespace, this one's first.
+fn namespaces(pid: u32) -> Vec<u32> {
+    let mut seen = vec![namespace(pid)];
+    let mut holders = vec![pid];
+    for other in all() {
+        let its = namespace(other);
+        if its.is_some() && !seen.contains(&its) {
+            seen.push(its);
+            holders.push(other);
+        }
+    }
+    holders
+}
+
+/// `None`: it is no such socket. One that was made in another network namespace than its process
+/// is in now is found there.
 pub fn connection(pid: u32, inode: &str) -> Option<Connection> {
-    PROTOCOLS.iter().find_map(|protocol| {
+    find(&[pid], inode).or_else(|| find(&namespaces(pid)[1..], inode))
+}
+
+fn find(holders: &[u32], inode: &str) -> Option<Connection> {
+    let tables = holders
+        .iter()
+        .flat_map(|pid| PROTOCOLS.map(|protocol| (*pid, protocol)));
+    let found = tables.filter_map(|(pid, protocol)| {
         let text = table(pid, protocol);
         let mut sockets = text.lines().skip(1).filter_map(InternetSocket::parse);
         let own = sockets.find(|socket| socket.inode == inode)?;
@@ -57,29 +79,25 @@ pub fn connection(pid: u32, inode: &str) -> Option<Connection> {
             is_datagram,
             end: other_end(pid, &own, is_datagram),
         })
-    })
+    });
+    found.into_iter().next()
 }
 
+/// In the namespace of the socket first: most connections do not leave it.
 fn other_end(pid: u32, own: &InternetSocket, is_datagram: bool) -> OtherEnd {
-    let mut seen = vec![namespace(pid)];
-    let mut holders = vec![pid];
-    for other in all() {
-        let its = namespace(other);
-        if its.is_some() && !seen.contains(&its) {
-            seen.push(its);
-            holders.push(other);
-        }
-    }
     let protocols = match is_datagram {
         true => &PROTOCOLS[2..],
         false => &PROTOCOLS[..2],
     };
-    let tables = holders
-        .iter()
-        .flat_map(|pid| protocols.iter().map(|p| table(*pid, p)));
-    tables
-        .filter_map(|text| in_table(own, &text, is_datagram))
-        .next()
+    let within = |pid: &u32| {
+        let tables = protocols.iter().map(|protocol| table(*pid, protocol));
+        tables
+            .filter_map(|text| in_table(own, &text, is_datagram))
+            .next()
+    };
+    let elsewhere = || namespaces(pid)[1..].iter().find_map(within);
+    within(&pid)
+        .or_else(elsewhere)
         .unwrap_or(OtherEnd::Elsewhere)
 }
 

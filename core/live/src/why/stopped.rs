@@ -96,7 +96,9 @@ const WANTS: f64 = 0.5;
 const GETS: f64 = 0.1;
 /// Who uses this much of a processor keeps others from it.
 const HOGS: f64 = 0.3;
-const LOOK: Duration = Duration::from_millis(60);
+/// And so many times more than the next.
+const CLEARLY: f64 = 2.0;
+const LOOK: Duration = Duration::from_millis(120);
 
 /// Ready to run, and not given a processor.
 pub fn starved(pid: u32, activity: &Activity) -> Option<Obstacle> {
@@ -159,7 +161,7 @@ fn throttled(pid: u32) -> Option<String> {
                 line.and_then(|text| text.trim().parse::<u64>().ok())
             };
             if let Some(before) = times() {
-                std::thread::sleep(LOOK * 2);
+                std::thread::sleep(LOOK);
                 if times().is_some_and(|now| now > before) {
                     return Some(format!("{}", folder.display()));
                 }
@@ -233,7 +235,13 @@ fn hog(tid: u32, processors: &[u32]) -> Option<(u32, u32, f64)> {
         let is_there = other != tid && share >= HOGS && last_processor(pid, other)? == *processor;
         is_there.then_some((pid, other, share.min(1.0)))
     });
-    shares.max_by(|a, b| a.2.total_cmp(&b.2))
+    let mut shares: Vec<(u32, u32, f64)> = shares.collect();
+    shares.sort_by(|a, b| b.2.total_cmp(&a.2));
+    match shares[..] {
+        [first, second, ..] if first.2 < second.2 * CLEARLY => None,
+        [first, ..] => Some(first),
+        [] => None,
+    }
 }
 
 fn last_processor(pid: u32, tid: u32) -> Option<u32> {
