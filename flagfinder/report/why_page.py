@@ -10,6 +10,7 @@ from html import escape
 
 from flagfinder.live.why import WhyLink, WhyNode, WhyReport
 from flagfinder.report.page import fill_page
+from flagfinder.shared.visible import visible
 
 _WIDTH, _BOX, _ROW, _GAP = 300, 56, 84, 150
 _COLORS = {"seen": "#1a7f37", "proved": "#1a7f37", "by-code": "#9a6700", "assumed": "#8c959f"}
@@ -21,14 +22,19 @@ def why_page(report: WhyReport) -> str:
     return fill_page(
         "why_page.html",
         {
-            "TITLE": escape(f"Why process {report.pid} does not go on"),
-            "SUBTITLE": escape(report.program),
-            "STORY": "".join(f"<li>{escape(line)}</li>" for line in report.story),
+            "TITLE": _text(f"Why process {report.pid} does not go on"),
+            "SUBTITLE": _text(report.program),
+            "STORY": "".join(f"<li>{_text(line)}</li>" for line in report.story),
             "DRAWING": drawing.svg(),
             "EVIDENCE": "".join(_evidence(number, link) for number, link in enumerate(report.links)),
-            "NEXT": "".join(f"<p><code>{escape(command)}</code></p>" for command in report.next),
+            "NEXT": "".join(f"<p><code>{_text(command)}</code></p>" for command in report.next),
         },
     )
+
+
+def _text(text: str) -> str:
+    """As HTML, control characters shown."""
+    return escape(visible(text))
 
 
 class _Drawing:
@@ -65,14 +71,14 @@ class _Drawing:
             left = 10 + column * (_WIDTH + _GAP)
             name = next((node.name for node in nodes if node.tid == pid), nodes[0].name)
             yield f'<rect class="process" x="{left}" y="4" width="{_WIDTH}" height="{height - 8}" rx="8"/>'
-            yield f'<text class="dim" x="{left + 12}" y="24">process {pid} ({escape(name)})</text>'
+            yield f'<text class="dim" x="{left + 12}" y="24">process {pid} ({_text(name)})</text>'
             for node in nodes:
                 x, y = self._place(node)
                 is_root = root.kind != "deadlock" and (node.pid, node.tid) == (root.pid, root.tid)
                 kind = "thread root" if is_root else "thread"
                 yield f'<rect class="{kind}" x="{x}" y="{y}" width="{_WIDTH - 40}" height="{_BOX}" rx="5"/>'
-                yield f'<text x="{x + 12}" y="{y + 24}">thread {node.tid} ({escape(node.name)})</text>'
-                yield f'<text class="dim" x="{x + 12}" y="{y + 43}">{escape(self._does(node)[:38])}</text>'
+                yield f'<text x="{x + 12}" y="{y + 24}">thread {node.tid} ({_text(node.name)})</text>'
+                yield f'<text class="dim" x="{x + 12}" y="{y + 43}">{_text(self._does(node)[:38])}</text>'
 
     def _does(self, node: WhyNode) -> str:
         root = self._report.root
@@ -105,17 +111,17 @@ class _Drawing:
 
 
 def _who(node: WhyNode) -> str:
-    return escape(f"thread {node.tid} ({node.name}) of process {node.pid}")
+    return _text(f"thread {node.tid} ({node.name}) of process {node.pid}")
 
 
 def _evidence(number: int, link: WhyLink) -> str:
     owed = f"<dt>owed by</dt><dd>{_who(link.owed_by)}</dd>" if link.owed_by else ""
-    code = f"<dt>which is at</dt><dd>{escape(str(link.code))}</dd>" if link.code else ""
+    code = f"<dt>which is at</dt><dd>{_text(str(link.code))}</dd>" if link.code else ""
     address = f" at {link.address:#x}" if link.address is not None else ""
-    stack = "<br>".join(escape(str(code)) for code in link.stack)
+    stack = "<br>".join(_text(str(code)) for code in link.stack)
     calls = f'<dt>its calls</dt><dd class="stack">{stack}</dd>' if stack else ""
     return (
-        f'<details id="link-{number}"><summary>{number + 1}. {_who(link.waiter)} waits for {escape(link.name)} '
-        f"[{escape(link.known)}]</summary><dl><dt>waits for</dt><dd>{escape(link.kind)}: {escape(link.name + address)}"
-        f"</dd>{owed}{code}<dt>known by</dt><dd>{escape(link.reason)}</dd>{calls}</dl></details>"
+        f'<details id="link-{number}"><summary>{number + 1}. {_who(link.waiter)} waits for {_text(link.name)} '
+        f"[{_text(link.known)}]</summary><dl><dt>waits for</dt><dd>{_text(link.kind)}: {_text(link.name + address)}"
+        f"</dd>{owed}{code}<dt>known by</dt><dd>{_text(link.reason)}</dd>{calls}</dl></details>"
     )
