@@ -42,6 +42,7 @@ REPORTS: dict[str, Any] = {
     "registers": flags.RegistersFields,
     "spin": live.SpinFields,
     "why": live.WhyFields,
+    "guard": live.GuardFields,
     "watch": WatchFields,
     "poke": live.PokeFields,
     "events-record": graph.EventsRecordFields,

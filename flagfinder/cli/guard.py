@@ -18,7 +18,7 @@ from flagfinder.shared.private_file import create_private
 from flagfinder.shared.visible import quote_command
 
 if TYPE_CHECKING:
-    from flagfinder.live.fields import WhyFields
+    from flagfinder.live.fields import GuardFields, WhyFields
 
 _EXAMPLES = """\
   flagfinder guard --after 60 -o hang -- make test    at most 60 s; then hang/why.txt, why.json and why.html
@@ -53,7 +53,10 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         )
     output: Path | None = options.output
 
+    hangs: list[Hang] = []
+
     def hung(hang: Hang) -> None:
+        hangs.append(hang)
         terminal.warning(f"{quote_command(*options.command)} hangs: {hang.because}")
         for note in hang.notes:
             terminal.warning(note)
@@ -62,14 +65,23 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             terminal.message(f"wrote {output}/why.txt, why.json, why.html")
         if not hang.reports:
             return
-        if options.json:
-            terminal.answer(_fields(hang))
-        else:
+        if not options.json:
             show_why(terminal, hang.reports[0])
-        if os.environ.get("GITHUB_ACTIONS") == "true":
+        if os.environ.get("GITHUB_ACTIONS") == "true" and not options.json:
             terminal.raw(_annotation(hang))
 
-    return guard(options.command, after=options.after, idle=options.idle, hung=hung)
+    status = guard(options.command, after=options.after, idle=options.idle, hung=hung)
+    if options.json:
+        fields: GuardFields = {
+            "schema": "flagfinder.guard/1",
+            "exit_code": status,
+            "hung": bool(hangs),
+            "because": hangs[0].because if hangs else None,
+            "reports": [report.raw for hang in hangs for report in hang.reports],
+            "notes": [note for hang in hangs for note in hang.notes],
+        }
+        terminal.answer(fields)
+    return status
 
 
 def _fields(hang: Hang) -> WhyFields:

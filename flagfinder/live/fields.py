@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""JSON objects about live processes: what ``spin --json``, ``core --json``, ``why --json`` and
-``poke --json`` print. Imported for its types only.
+"""JSON objects about live processes: what ``spin --json``, ``core --json``, ``why --json``,
+``guard --json`` and ``poke --json`` print. Imported for its types only.
 """
 
 from __future__ import annotations
@@ -163,6 +163,20 @@ class WhyFields(TypedDict):
     next: list[str]
     notes: list[str]
     others: NotRequired[list[WhyFields]]
+
+
+@final
+class GuardFields(TypedDict):
+    """What became of a guarded command. ``because`` says how the hang was noticed; ``reports`` are
+    of its processes, the most telling first.
+    """
+
+    schema: Literal["flagfinder.guard/1"]
+    exit_code: int
+    hung: bool
+    because: str | None
+    reports: list[WhyFields]
+    notes: list[str]
 
 
 class TriedFields(TypedDict):

@@ -63,9 +63,10 @@ def test_idle_is_who_neither_computes_nor_reads_nor_writes() -> None:
     ran = flagfinder("guard", "--idle", "1", "--json", "--", "sh", "-c", f"{busy}; sleep 1000", timeout=60)
     assert ran.returncode == 124
     assert time.monotonic() - begin > 3, "it was not idle before"
-    report = json.loads(ran.stdout)
-    schemas.validate(report)
-    assert report["root"]["kind"] == "timer"
+    fields = json.loads(ran.stdout)
+    schemas.validate(fields)
+    assert (fields["exit_code"], fields["hung"]) == (124, True)
+    assert [report["root"]["kind"] for report in fields["reports"]] == ["timer"]
     assert "29" in ran.stderr  # what the command prints goes there
 
 
@@ -74,8 +75,7 @@ def test_a_process_whose_parent_ended_is_asked_and_ended() -> None:
     mark = f"orphan-{os.getpid()}"
     script = f"(sh -c 'kill -STOP $$; :' {mark} &) ; sleep 1000"
     ran = flagfinder("guard", "--after", "1", "--json", "--", "sh", "-c", script, timeout=60)
-    report = json.loads(ran.stdout)
-    kinds = {report["root"]["kind"], *(other["root"]["kind"] for other in report["others"])}
+    kinds = {report["root"]["kind"] for report in json.loads(ran.stdout)["reports"]}
     assert kinds == {"timer", "stopped"}
     assert not left_over(mark)
 
