@@ -16,6 +16,8 @@ use crate::stack;
 
 /// Of a process other than the first: how long its threads are watched.
 const SAMPLE: Duration = Duration::from_millis(100);
+/// For finding who holds the other ends of pipes and sockets.
+const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// One process.
 pub struct Process {
@@ -77,10 +79,18 @@ pub fn is_over(state: char) -> bool {
 }
 
 /// All processes that were looked at.
-#[derive(Default)]
 pub struct Processes {
     by_pid: FxHashMap<u32, Option<Process>>,
     pub owners: Owners,
+}
+
+impl Default for Processes {
+    fn default() -> Self {
+        Processes {
+            by_pid: FxHashMap::default(),
+            owners: Owners::within(PATIENCE),
+        }
+    }
 }
 
 impl Processes {

@@ -62,16 +62,23 @@ impl UnixSockets {
     }
 
     /// One datagram of the answer; true: the last.
-    fn take(&mut self, datagram: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// When the kernel refuses, as one without this part of sock_diag does.
+    fn take(&mut self, datagram: &[u8]) -> io::Result<bool> {
         let mut rest = datagram;
         while rest.len() >= HEADER {
             let length = number(rest, 0) as usize;
             let kind = number(rest, 4) & 0xffff;
-            if kind == libc::NLMSG_DONE as u32 || kind == libc::NLMSG_ERROR as u32 {
-                return true;
+            if kind == libc::NLMSG_ERROR as u32 {
+                let errno = (number(rest, HEADER) as i32).wrapping_neg();
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+            if kind == libc::NLMSG_DONE as u32 {
+                return Ok(true);
             }
             if length < HEADER || length > rest.len() {
-                return true;
+                return Err(io::ErrorKind::InvalidData.into());
             }
             if length >= HEADER + MESSAGE {
                 let inode = number(rest, HEADER + 4);
@@ -79,7 +86,7 @@ impl UnixSockets {
             }
             rest = &rest[length.next_multiple_of(4).min(rest.len())..];
         }
-        false
+        Ok(false)
     }
 
     fn attributes(&mut self, inode: u32, mut rest: &[u8]) {
@@ -161,7 +168,7 @@ fn ask() -> io::Result<UnixSockets> {
         let got = unsafe { libc::recv(fd, buffer.as_mut_ptr().cast(), buffer.len(), 0) };
         match usize::try_from(got) {
             Err(_) => return Err(io::Error::last_os_error()),
-            Ok(got) if got == 0 || sockets.take(&buffer[..got]) => return Ok(sockets),
+            Ok(got) if got == 0 || sockets.take(&buffer[..got])? => return Ok(sockets),
             Ok(_) => {}
         }
     }
@@ -202,8 +209,13 @@ mod tests {
     #[test]
     fn damaged_answers_end_the_reading() {
         let mut sockets = UnixSockets::default();
-        assert!(sockets.take(&[0xff; 40]));
-        assert!(!sockets.take(&[1, 2]));
+        assert!(sockets.take(&[0xff; 40]).is_err());
+        assert!(!sockets.take(&[1, 2]).expect("nothing"));
+        // NLMSG_ERROR: no such family.
+        let words: [u32; 5] = [20, libc::NLMSG_ERROR as u32, 1, 0, -libc::ENOENT as u32];
+        let refused: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let error = sockets.take(&refused).expect_err("it is refused");
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
         assert_eq!(sockets, UnixSockets::default());
     }
 }
