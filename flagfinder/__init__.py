@@ -30,6 +30,7 @@ from flagfinder.graph.events import EventFile, EventImport, EventOptions, EventR
 from flagfinder.graph.graph import EventGraph, build_graph, open_graph
 from flagfinder.live.poke import Poked, plan_poke, poke, try_poke
 from flagfinder.live.spin import SpinReport, SpinThread, Wait, look_at_core, spin
+from flagfinder.live.why import WhyLink, WhyNode, WhyReport, WhyRoot, why
 from flagfinder.record.record import record
 from flagfinder.record.recorder import Recording, RecordOptions
 from flagfinder.record.stepping import StepOptions
@@ -83,6 +84,10 @@ __all__ = [
     "UsageError",
     "Values",
     "Wait",
+    "WhyLink",
+    "WhyNode",
+    "WhyReport",
+    "WhyRoot",
     "Writer",
     "build_graph",
     "diagnose",
@@ -99,4 +104,5 @@ __all__ = [
     "record_lldb",
     "spin",
     "try_poke",
+    "why",
 ]

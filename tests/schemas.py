@@ -41,6 +41,8 @@ REPORTS: dict[str, Any] = {
     "diff": flags.DiffFields,
     "registers": flags.RegistersFields,
     "spin": live.SpinFields,
+    "why": live.WhyFields,
+    "guard": live.GuardFields,
     "watch": WatchFields,
     "poke": live.PokeFields,
     "events-record": graph.EventsRecordFields,

@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib import resources
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
 from flagfinder.graph.diagnose import Culprit, Diagnosis
 from flagfinder.graph.graph import EventGraph
+from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ def hang_page(graph: EventGraph, found: Diagnosis) -> str:
         # In a script element, only "<" could end it.
         "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
     }
-    page = resources.files("flagfinder.report").joinpath("hang_page.html").read_text(encoding="utf-8")
-    for name, text in parts.items():
-        page = page.replace(f"<!--{name}-->", text)
-    return page
+    return fill_page("hang_page.html", parts)
 
 
 def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from harness import FLAGFINDER, flagfinder
 
 VERBS = """
-record, trace, trace info, trace check, trace dump, trace export, diff, registers, find, spin, watch, poke,
+record, trace, trace info, trace check, trace dump, trace export, diff, registers, find, spin, why, guard, watch, poke,
 events, events record, events info, mark, graph, diagnose, report, critical-path, compare, overhead, doctor
 """
 

@@ -70,10 +70,11 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
     descriptor
 }
 
-const EPOLL: &str = "anon_inode:[eventpoll]";
+/// What an epoll descriptor links to.
+pub const EPOLL: &str = "anon_inode:[eventpoll]";
 
 /// The descriptors in an epoll descriptor.
-fn watched(pid: u32, fd: i32) -> Vec<i32> {
+pub fn watched(pid: u32, fd: i32) -> Vec<i32> {
     let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
     let watched = watches(&info).into_iter().map(|watch| watch.descriptor);
     watched.filter(|inner| *inner != fd).collect()
@@ -99,11 +100,13 @@ pub fn wakes_itself(pid: u32, fd: i32) -> bool {
     text == "anon_inode:[eventfd]" || text.starts_with("pipe:[") && entries().any(is_other_end)
 }
 
-fn between<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
+/// `7` of `socket:[7]`.
+pub fn between<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
     text.strip_prefix(prefix)?.strip_suffix(']')
 }
 
-fn is_fifo(pid: u32, fd: i32) -> bool {
+/// Has it a name in the file system?
+pub fn is_fifo(pid: u32, fd: i32) -> bool {
     use std::os::unix::fs::FileTypeExt;
     let path = format!("/proc/{pid}/fd/{fd}");
     fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
@@ -173,8 +176,10 @@ fn socket(pid: u32, inode: &str, descriptor: &mut Descriptor, owners: &mut Owner
     descriptor.what = "socket".into();
 }
 
-const LISTEN: usize = 10;
-const TCP_STATES: [&str; 12] = [
+/// State of a TCP socket that waits for connections.
+pub const LISTEN: usize = 10;
+/// As /proc/net/tcp numbers them.
+pub const TCP_STATES: [&str; 12] = [
     "",
     "established",
     "connecting (SYN sent)",
@@ -189,15 +194,16 @@ const TCP_STATES: [&str; 12] = [
     "closing",
 ];
 
-struct InternetSocket<'t> {
-    local: String,
-    remote: String,
-    state: usize,
-    inode: &'t str,
+/// A line of /proc/net/tcp, udp and their like.
+pub struct InternetSocket<'t> {
+    pub local: String,
+    pub remote: String,
+    pub state: usize,
+    pub inode: &'t str,
 }
 
 impl<'t> InternetSocket<'t> {
-    fn parse(line: &'t str) -> Option<InternetSocket<'t>> {
+    pub fn parse(line: &'t str) -> Option<InternetSocket<'t>> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         Some(InternetSocket {
             local: endpoint(fields.get(1)?)?,

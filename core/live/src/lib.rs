@@ -31,6 +31,7 @@ mod sharers;
 mod spin;
 mod stack;
 mod wait;
+mod why;
 
 pub use dead::{look_at_core, CoreOptions};
 pub use memory::Memory;
@@ -38,3 +39,4 @@ pub use poke::{poke, resolve, Poked};
 pub use prove::{try_word, Tried};
 pub use report::{Class, SpinReport, ThreadReport};
 pub use spin::{spin, Progress, SpinOptions};
+pub use why::{why, Link, Node, Root, RootKind, WhyOptions, WhyReport};
