@@ -9,7 +9,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from flagfinder.shared.fields import NoteFields
 
-HangClass = Literal["LongRunning", "RepeatedYield", "LongWait"]
+HangClass = Literal["LongRunning", "RepeatedYield", "LongWait", "Unknown"]
 Topic = Literal["baseline", "link"]
 EdgeKind = Literal["wake", "ipc", "timer", "signal", "fork", "exit", "flag", "weak", "interrupt", "unknown", "io_uring"]
 EventsEnded = Literal["program-ended", "target-ended", "duration", "interrupted", "imported"]

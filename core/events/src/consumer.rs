@@ -281,17 +281,23 @@ impl Consumer {
         }
     }
 
-    pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<Finished> {
+    /// `until`: when it was to end.
+    pub fn finish(
+        mut self,
+        until: u64,
+        reason: &str,
+        exit_status: Option<i32>,
+    ) -> Result<Finished> {
         for pid in self.tree.keys() {
             self.learn_code(pid)?;
         }
         let counts = self.counts.read();
         let totals: Vec<u64> = counts.iter().map(|cpu| cpu.sequence).collect();
-        let ts = clock::monotonic();
-        self.drain.finish(&mut self.writer, &totals, ts)?;
+        self.drain
+            .finish(&mut self.writer, &totals, clock::monotonic())?;
         let lossy = counts.iter().zip(0u32..).filter(|(cpu, _)| cpu.lost > 0);
         let end = End {
-            ts,
+            ts: until,
             reason: reason.into(),
             exit_status,
             events: self.drain.events,

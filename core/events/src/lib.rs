@@ -52,6 +52,7 @@ pub use event::{Context, Event, Kind, State};
 pub use facts::{Before, DescriptorFact, End, Info, MapsFact, Mark, Note, ThreadFact};
 pub use import::Imported;
 pub use info::summary;
+pub use names::NamePatterns;
 pub use options::{Options, StackMode, Syscalls};
 pub use reader::EventFile;
 pub use record::{Progress, Recorder};

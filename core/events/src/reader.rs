@@ -177,6 +177,17 @@ impl EventFile {
         Some((first, headers().map(|header| header.last_ts).max()?))
     }
 
+    /// When the recording begins, and when it ends: later than its last event where nothing
+    /// happened any more. One whose recorder was killed lasts to its last event or mark.
+    pub fn time(&self) -> (u64, u64) {
+        let events = self.span();
+        let first = events.map_or(self.info.started, |(first, _)| first);
+        let marks = self.marks.iter().map(|mark| mark.ts);
+        let ends = self.end.iter().map(|end| end.ts).chain(marks);
+        let last = ends.chain(events.map(|(_, last)| last)).max();
+        (first, last.unwrap_or(first).max(first))
+    }
+
     /// Code addresses, innermost first, as found on the stack: old ones may be among them. Empty
     /// for 0 and unknown numbers.
     pub fn stack(&self, number: u32) -> &[u64] {

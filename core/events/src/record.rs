@@ -231,6 +231,8 @@ impl Recorder {
     /// # Errors
     /// When the file could not be written, now or before.
     pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<Finished> {
+        // Detaching takes a while, in which wakes are missed.
+        let until = clock::monotonic();
         self.attached = None;
         self.shared.stop.store(true, Ordering::Release);
         let consumer = match self.worker.take().map(JoinHandle::join) {
@@ -243,7 +245,7 @@ impl Recorder {
                 ))
             }
         };
-        consumer.finish(reason, exit_status)
+        consumer.finish(until, reason, exit_status)
     }
 }
 

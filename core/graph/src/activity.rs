@@ -23,6 +23,8 @@ pub enum Class {
     RepeatedYield,
     /// It is blocked in the kernel.
     LongWait,
+    /// Its switches were not recorded.
+    Unknown,
 }
 
 /// What a thread did.
@@ -128,8 +130,12 @@ fn running(graph: &Graph, items: &[u32], start: u64, end: u64) -> Activity {
     }
 }
 
-/// All stretches of a thread that could be a hang, unsorted.
+/// All stretches of a thread that could be a hang, unsorted. None of a thread of which it is not
+/// known when it ran.
 pub fn stretches(graph: &Graph, thread: u32) -> Vec<Activity> {
+    if !graph.meta.threads[thread as usize].followed {
+        return Vec::new();
+    }
     let polls = polling(graph, thread);
     let polled = |start: u64, end: u64| polls.iter().any(|p| p.start <= start && end <= p.end);
     let mut all = Vec::new();
@@ -157,9 +163,26 @@ pub fn stretches(graph: &Graph, thread: u32) -> Vec<Activity> {
 
 /// What a thread did for at least half of a stretch of time; `None`: nothing that long.
 pub fn during(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
+    if !graph.meta.threads[thread as usize].followed {
+        return unknown(graph, thread, from, to);
+    }
     let share = |activity: &Activity| overlap((activity.start, activity.end), (from, to));
     let longest = stretches(graph, thread).into_iter().max_by_key(share)?;
     (share(&longest) * 2 >= to - from).then_some(longest)
+}
+
+/// Of a thread whose switches were not recorded: that it was there, for at least half of the time.
+fn unknown(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
+    let vertex = graph.at(thread, from).or(graph.at(thread, to))?;
+    let last = graph.vertex(*graph.of(thread).last()?).end;
+    let known = overlap((graph.vertex(vertex).start, last), (from, to));
+    (known * 2 >= to - from).then_some(Activity {
+        class: Class::Unknown,
+        vertex,
+        start: from,
+        end: to,
+        wait: None,
+    })
 }
 
 /// What people call a wait or a run: `futex`, `read pipe:[12]`, `computing`.
@@ -181,5 +204,6 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
             None => Call::name_of(call.number),
         },
         (Class::LongWait, None) => "blocked in the kernel".into(),
+        (Class::Unknown, _) => "not recorded".into(),
     }
 }

@@ -293,7 +293,7 @@ fn choose(graph: &Graph, request: &Request) -> Option<Activity> {
     meant.max_by_key(|activity| {
         let unusual = activity.wait.is_none_or(|wait| is_unusual(graph, &wait));
         if unusual {
-            activity.dur() * ORDINARY
+            activity.dur().saturating_mul(ORDINARY)
         } else {
             activity.dur()
         }

@@ -20,6 +20,13 @@ pub struct ThreadMeta {
     /// urgent; 0: never seen.
     #[serde(default)]
     pub priority: u8,
+    /// Its switches were recorded, so that it is known when it ran and when it waited.
+    #[serde(default = "yes")]
+    pub followed: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Events that are missing on a CPU.

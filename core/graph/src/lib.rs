@@ -20,6 +20,7 @@ mod file;
 mod flags;
 mod graph;
 mod items;
+mod lives;
 mod messages;
 mod parallel;
 mod perfetto;
@@ -33,6 +34,7 @@ mod threads;
 mod vertex;
 mod wakes;
 
+pub use activity::Class;
 pub use build::build;
 pub use critical::{critical_path, CriticalPath, PathRequest};
 pub use diagnose::{diagnose, Diagnosis, Outcome, Request};

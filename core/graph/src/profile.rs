@@ -28,7 +28,7 @@ pub struct ProfileRow {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// ns from the first event to the last.
+    /// ns from the first event to the end.
     pub span: u64,
     pub syscalls: String,
     pub command: Vec<String>,
@@ -163,8 +163,9 @@ pub fn profile(file: &EventFile) -> Profile {
         row.total += total;
         row.longest = row.longest.max(longest);
     }
+    let (begin, end) = file.time();
     Profile {
-        span: file.span().map_or(0, |(first, last)| last - first),
+        span: end - begin,
         syscalls: file.info.syscalls.clone(),
         command: file.info.command.clone(),
         lost: profiler.lost,
