@@ -100,7 +100,7 @@ impl Builder<'_> {
     }
 
     /// An edge into a vertex that something else made begin.
-    fn later(&mut self, from: u32, to: u32, kind: EdgeKind, ts: u64) {
+    pub(crate) fn later(&mut self, from: u32, to: u32, kind: EdgeKind, ts: u64) {
         self.others.push(Edge {
             from,
             to,
@@ -276,7 +276,7 @@ impl Builder<'_> {
     fn waking(&mut self, event: &Event) {
         let woken = self.thread(event.b);
         let timer = self.firing.of(event.cpu).take();
-        let (priority, _) = event.priorities();
+        let (priority, waker_priority) = event.priorities();
         self.meta.threads[woken].priority = priority;
         let order = self.requests.wakes(event.a, event.cpu, event.ts);
         let known = &self.threads[woken];
@@ -295,6 +295,11 @@ impl Builder<'_> {
                 .unwrap_or(NOBODY)
         } else if has_waker && event.a != 0 {
             let waker = self.thread(event.a);
+            if waker_priority > priority {
+                let details = self.vertices.details_mut(vertex);
+                (details.priority, details.waker_priority) =
+                    (priority.into(), waker_priority.into());
+            }
             self.current(waker, event.ts)
         } else {
             NOBODY
@@ -347,6 +352,9 @@ impl Builder<'_> {
         if let Some(call) = event.call() {
             let details = self.vertices.details_mut(open);
             details.semantics = mix(details.semantics, u64::from(call.number) + 1);
+            if let Some(fd) = call.descriptor().filter(|_| Call::sends(call.number)) {
+                details.semantics = mix(details.semantics, fd as u64);
+            }
             details.yields += u32::from(Call::yields(call.number));
             let sender = Sender {
                 tid: event.a,
@@ -459,6 +467,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         });
     });
     builder.close();
+    builder.take_looks();
     let named = builder.stacks.resolve(file);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
     builder.meta.stacks = named.stacks;

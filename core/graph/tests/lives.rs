@@ -3,10 +3,10 @@
 //! nothing is said.
 
 use flagfinder_events::{Kind, Mark};
-use flagfinder_graph::{Class, Request};
+use flagfinder_graph::{profile, Class, Request};
 
 mod made_up;
-use made_up::{culprits, explained, Recording, FUTEX, MS, POLL, READ, WRITE};
+use made_up::{culprits, explained, Recording, FUTEX, MS, POLL, READ, SLEEP, WRITE};
 
 fn of(thread: u32) -> Request {
     Request {
@@ -117,4 +117,95 @@ fn of_a_thread_that_was_not_recorded_nothing_is_said() {
             (Class::Unknown, "not recorded")
         );
     }
+}
+
+/// A thread that only reads, and a foreign one that waits in futex whenever it does.
+#[test]
+fn calls_of_threads_outside_the_target_are_not_counted() {
+    let mut all = Recording::of(&[1]);
+    for _ in 0..3 {
+        all.running = 1;
+        all.waits(READ, 0, 9);
+        all.wakes(1, WRITE);
+        all.waits(FUTEX, 0x1000, 1);
+        all.wakes(9, WRITE);
+    }
+    let of_target = all.file(|_| ());
+    all.info.everything = true;
+    all.info.pids = vec![1];
+    all.threads.push((9, 9));
+    for file in [of_target, all.file(|_| ())] {
+        let rows = profile(&file).rows;
+        let counted: Vec<_> = rows.iter().map(|row| (&row.call[..], row.count)).collect();
+        assert_eq!(counted, [("read", 3)]);
+    }
+}
+
+#[test]
+fn errors_are_counted_by_their_number() {
+    let mut all = Recording::of(&[1]);
+    for error in [0, -2i64, -2, -11] {
+        all.enter(READ, 0);
+        all.returns(READ, error as u64);
+    }
+    let rows = profile(&all.file(|_| ())).rows;
+    assert_eq!(rows[0].count, 4);
+    let errors: Vec<_> = rows[0].errors.iter().map(|(&e, &n)| (e, n)).collect();
+    assert_eq!(errors, [(2, 2), (11, 1)]);
+}
+
+/// So many sleeps of the thread 1, each of which its timer ends; some wakes may be missing.
+fn sleeps(all: &mut Recording, count: usize, ns: u64, is_seen: impl Fn(usize) -> bool) {
+    for round in 0..count {
+        all.running = 1;
+        all.enter(SLEEP, 0);
+        all.waits(SLEEP, 0, 0);
+        all.passes(ns);
+        if is_seen(round) {
+            all.times_out(1);
+        }
+        all.running = 0;
+        all.preempted(1);
+        all.returns(SLEEP, 0);
+    }
+}
+
+#[test]
+fn a_long_sleep_is_no_part_of_the_polling_after_it() {
+    let mut all = Recording::of(&[1]);
+    sleeps(&mut all, 1, 6000 * MS, |_| true);
+    sleeps(&mut all, 2000, MS, |_| true);
+    let found = explained(&all.graph(), &of(1));
+    assert_eq!(found.class, Class::RepeatedYield);
+    assert!(
+        found.start >= 6000 * MS && found.dur >= 1990 * MS,
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_result_that_tells_of_a_timeout_stands_for_a_wake_that_is_missing() {
+    let mut all = Recording::of(&[1]);
+    sleeps(&mut all, 100, 10 * MS, |round| round % 30 != 29);
+    let found = explained(&all.graph(), &of(1));
+    assert_eq!(found.class, Class::RepeatedYield);
+    assert!(found.dur >= 980 * MS, "{}", found.dur);
+}
+
+#[test]
+fn what_was_computed_is_told_with_who_asked_for_it() {
+    let mut all = Recording::of(&[1, 2]);
+    all.running = 2;
+    all.waits(READ, 3, 1);
+    all.wakes(2, WRITE);
+    all.waits(POLL, 3, 2);
+    all.passes(400 * MS);
+    all.wakes(1, WRITE);
+    all.waits(READ, 3, 1);
+    all.ends_after(MS);
+    let found = explained(&all.graph(), &of(1));
+    let server = &found.culprits[0];
+    assert_eq!((server.tid, server.class), (2, Class::LongRunning));
+    let set_off = server.set_off.as_ref().unwrap();
+    assert_eq!((set_off.tid, set_off.edge), (1, "ipc"));
 }

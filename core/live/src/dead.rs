@@ -17,14 +17,14 @@ use serde_json::{json, Value};
 
 use crate::look::look_at_copy;
 use crate::order;
-use crate::owners::Owners;
 use crate::pick::Way;
-use crate::proc::Call;
 use crate::prove::{begin, halted, number, try_in};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::Activity;
 use crate::spin::{stepped, untouched};
 use crate::wait::Describer;
+use flagfinder_waits::proc::Call;
+use flagfinder_waits::Owners;
 
 /// What may be tuned.
 #[derive(Clone, Debug)]

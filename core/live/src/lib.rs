@@ -5,19 +5,15 @@
 //! single-stepped for a moment (`core/step`), in helper processes; threads that are blocked
 //! in the kernel are described from /proc alone and never touched.
 
-mod call;
 mod chain;
 mod dead;
-mod descriptor;
 mod futex;
 mod helpers;
 mod look;
 mod memory;
 mod order;
-mod owners;
 mod pick;
 mod poke;
-mod proc;
 mod prove;
 mod report;
 mod sample;
