@@ -23,6 +23,7 @@ from flagfinder.chain.fields import DoctorFields
 from flagfinder.cli.fields import ErrorFields
 from flagfinder.flags import fields as flags
 from flagfinder.graph import fields as graph
+from flagfinder.graph.call_fields import CompareFields
 from flagfinder.live import fields as live
 from flagfinder.record import fields as record
 from flagfinder.trace import fields as trace
@@ -58,7 +59,7 @@ REPORTS: dict[str, Any] = {
     "diagnose": graph.DiagnosisFields | graph.NoDiagnosisFields,
     "report": graph.ReportFields,
     "critical-path": graph.CriticalPathFields | graph.NoCriticalPathFields,
-    "compare": graph.CompareFields,
+    "compare": CompareFields,
     "overhead": graph.OverheadFields,
     "doctor": DoctorFields,
     "error": ErrorFields,

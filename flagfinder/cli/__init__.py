@@ -18,6 +18,7 @@ from flagfinder import _core
 from flagfinder.cli.common import Parser, add_output_options, print_json
 from flagfinder.report.terminal import Answers, Terminal, answers_alone
 from flagfinder.shared.errors import FlagfinderError, Interrupted, UsageError
+from flagfinder.shared.start import hear_interrupts
 from flagfinder.shared.visible import quote_command
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def _run_and_tell(arguments: Sequence[str], early: argparse.Namespace, answers: 
     """Runs one command line and tells of its failure, in words and with --json as an object."""
     terminal = Terminal(early.color, answers=answers)
     try:
+        hear_interrupts()
         return run(arguments, answers=answers)
     except BrokenPipeError:
         raise

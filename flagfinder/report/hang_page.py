@@ -74,7 +74,7 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
     else:
         lines.append(f"The culprit is {_named(own[0])}.")
     if found.circular:
-        lines.append("They wait for each other.")
+        lines.append(f"They wait for each other: {found.circle}.")
     elif len(own) > 1:
         lines.append(f"Because of it, {_named(own[1])} was late too.")
     elif found.advice:
@@ -83,6 +83,8 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
 
 
 def _did(hang_class: HangClass, doing: str, dur: int) -> str:
+    if hang_class == "Unknown":
+        return f"was {doing}"
     return f"{'waited in' if hang_class == 'LongWait' else 'was'} {doing} for {duration(dur)}"
 
 

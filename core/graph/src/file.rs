@@ -17,7 +17,7 @@ use crate::parallel::both;
 use crate::vertex::{Details, Vertex, Vertices};
 
 const MAGIC: &[u8; 8] = b"FFGRAPH\n";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const LEVEL: i32 = 1;
 /// A damaged length must not become an allocation: what a part may unpack to, whatever its size,
 /// and for each of its bytes. No real graph comes near that.
@@ -59,24 +59,21 @@ impl Graph {
         let write = || -> std::io::Result<()> {
             let meta = serde_json::to_vec(&self.meta)?;
             let (rows, details) = self.vertices.records();
+            let others = [&self.others[..], &self.awaits[..]].concat();
             let (rows, rest) = both(
                 || Part::pack(rows),
                 || -> std::io::Result<_> {
-                    Ok((
-                        Part::pack(details)?,
-                        Part::pack(edge_records(&self.others))?,
-                    ))
+                    Ok((Part::pack(details)?, Part::pack(edge_records(&others))?))
                 },
             );
             let (details, others) = rest?;
-            let mut file = flagfinder_files::create_private(path)?;
-            file.write_all(MAGIC)?;
-            file.write_all(&VERSION.to_le_bytes())?;
-            file.write_all(&[0; 4])?;
-            for part in [Part::pack(&meta)?, rows?, details, others] {
-                part.write(&mut file)?;
-            }
-            Ok(())
+            let parts = [Part::pack(&meta)?, rows?, details, others];
+            flagfinder_files::write_private(path, |file| {
+                file.write_all(MAGIC)?;
+                file.write_all(&VERSION.to_le_bytes())?;
+                file.write_all(&[0; 4])?;
+                parts.iter().try_for_each(|part| part.write(file))
+            })
         };
         write().map_err(|error| failed("written", path, &error))
     }

@@ -18,14 +18,14 @@ use serde_json::Value;
 use crate::look::look_at_copy;
 use crate::order;
 use crate::owed::{self, Other, Others, Process};
-use crate::owners::Owners;
 use crate::pick::Way;
-use crate::proc::Call;
 use crate::prove::{begin, halted, try_out};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::Activity;
 use crate::spin::{stepped, untouched};
 use crate::wait::Describer;
+use flagfinder_waits::proc::Call;
+use flagfinder_waits::Owners;
 
 /// What may be tuned.
 #[derive(Clone, Debug)]

@@ -6,10 +6,8 @@
 //! in the kernel are described from /proc alone. Only where a word is named that somebody should
 //! write, the registers of the other threads are read as well (`owed.rs`).
 
-mod call;
 mod chain;
 mod dead;
-mod descriptor;
 mod futex;
 mod helpers;
 mod look;
@@ -20,10 +18,8 @@ mod owed_look;
 mod owed_nobody;
 mod owed_proof;
 mod owed_text;
-mod owners;
 mod pick;
 mod poke;
-mod proc;
 mod prove;
 mod report;
 mod sample;

@@ -18,12 +18,12 @@ use crate::look::look_at_tasks;
 use crate::memory::Memory;
 use crate::order;
 use crate::owed::{self, Other, Others};
-use crate::owners::Owners;
 use crate::pick::{self, Way};
 use crate::prove::prove;
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::{self, Activity};
 use crate::wait::Describer;
+use flagfinder_waits::Owners;
 
 /// What may be tuned.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@
 
 use flagfinder_code::{AddressSpace, Code, Names};
 
-use crate::proc::Call;
+use flagfinder_waits::proc::Call;
 
 const SCANNED: usize = 64 << 10;
 const MOST_FRAMES: usize = 24;

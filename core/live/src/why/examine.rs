@@ -11,12 +11,12 @@ use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{children, is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
 use super::{files, flags, held, locks, stopped};
-use crate::call::{self, Timeout};
-use crate::descriptor::{watched, EPOLL};
 use crate::pick::{self, Way};
-use crate::proc::{self, Call};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
+use flagfinder_waits::call::{self, Timeout};
+use flagfinder_waits::descriptor::{watched, EPOLL};
+use flagfinder_waits::proc::{self, Call};
 
 /// What was found of one thread.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
 use super::unix::{UnixPeer, UnixSockets};
-use crate::descriptor::{between, is_fifo, watched, EPOLL};
+use flagfinder_waits::descriptor::{between, is_fifo, watched, EPOLL};
 
 const MOST_WATCHED: usize = 16;
 const MOST_HOLDERS: usize = 8;
@@ -231,7 +231,7 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
         full,
         kind.trim_start_matches(if full.is_empty() { "" } else { "a " })
     );
-    let at_end = |o: &&crate::owners::Owner| match reads {
+    let at_end = |o: &&flagfinder_waits::Owner| match reads {
         true => o.writes,
         false => o.reads,
     };

@@ -11,8 +11,8 @@ use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{all, name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
 use crate::futex::{describe, Futex};
-use crate::proc::Call;
 use flagfinder_code::{AddressSpace, Code, Maps};
+use flagfinder_waits::proc::Call;
 
 /// In the word of a robust lock: there are waiters, and the owner's id below.
 const WAITERS: u64 = 0x8000_0000;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::process::all;
-use crate::descriptor::{InternetSocket, LISTEN, TCP_STATES};
+use flagfinder_waits::descriptor::{InternetSocket, LISTEN, TCP_STATES};
 
 /// A TCP or UDP socket of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]

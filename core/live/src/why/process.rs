@@ -9,10 +9,10 @@ use flagfinder_code::{own_id, Code, Names, NamesInput};
 use rustc_hash::FxHashMap;
 
 use crate::memory::Memory;
-use crate::owners::Owners;
-use crate::proc::Call;
 use crate::sample::{self, Activity};
 use crate::stack;
+use flagfinder_waits::proc::Call;
+use flagfinder_waits::Owners;
 
 /// Of a process other than the first: how long its threads are watched.
 const SAMPLE: Duration = Duration::from_millis(100);

@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{all, name};
 use super::report::{Kind, RootKind};
-use crate::proc;
 use crate::sample::Activity;
+use flagfinder_waits::proc;
 
 /// Stopped by job control or a tracer.
 pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {

@@ -19,6 +19,9 @@ pub struct Descriptor {
     pub what: String,
     /// Who holds the other end: `process 12 (cat), fd 1`. Empty: nobody found.
     pub peers: Vec<String>,
+    /// The same, as a program needs it, and all of them.
+    #[serde(skip)]
+    pub others: Vec<Owner>,
     /// For an epoll descriptor: the descriptors in it.
     pub watches: Vec<Descriptor>,
 }
@@ -31,6 +34,7 @@ impl Descriptor {
             target: String::new(),
             what: "unknown: a core file does not hold what it was".into(),
             peers: Vec::new(),
+            others: Vec::new(),
             watches: Vec::new(),
         }
     }
@@ -50,6 +54,7 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
         what: target.clone(),
         target,
         peers: Vec::new(),
+        others: Vec::new(),
         watches: Vec::new(),
     };
     let target = descriptor.target.clone();
@@ -112,11 +117,14 @@ pub fn is_fifo(pid: u32, fd: i32) -> bool {
     fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
 }
 
-fn peers(owners: &[Owner], wanted: impl Fn(&Owner) -> bool) -> Vec<String> {
-    let chosen = owners.iter().filter(|owner| wanted(owner)).take(MOST_PEERS);
-    chosen
-        .map(|o| format!("process {} ({}), fd {}", o.pid, o.name, o.fd))
-        .collect()
+impl Descriptor {
+    fn has_others(&mut self, owners: &[Owner], wanted: impl Fn(&Owner) -> bool) {
+        let chosen = owners.iter().filter(|owner| wanted(owner));
+        self.others = chosen.cloned().collect();
+        let named = self.others.iter().take(MOST_PEERS);
+        let named = named.map(|o| format!("process {} ({}), fd {}", o.pid, o.name, o.fd));
+        self.peers = named.collect();
+    }
 }
 
 fn pipe(pid: u32, fd: i32, descriptor: &mut Descriptor, owners: &mut Owners) {
@@ -129,7 +137,7 @@ fn pipe(pid: u32, fd: i32, descriptor: &mut Descriptor, owners: &mut Owners) {
         "FIFO"
     };
     let others = |owner: &Owner| if we_read { owner.writes } else { owner.reads };
-    descriptor.peers = peers(all, |o| others(o) && !(o.pid == pid && o.fd == fd));
+    descriptor.has_others(all, |o| others(o) && !(o.pid == pid && o.fd == fd));
     let (end, other) = if we_read {
         ("read end", "writers")
     } else {
@@ -159,8 +167,12 @@ fn socket(pid: u32, inode: &str, descriptor: &mut Descriptor, owners: &mut Owner
             _ => format!("{name} {} -> {}", own.local, own.remote),
         };
         let other = lines().find(|s| s.local == own.remote && s.remote == own.local);
-        if let Some(other) = other {
-            descriptor.peers = peers(owners.of(&format!("socket:[{}]", other.inode)), |_| true);
+        // A connection that nobody has accepted yet is nobody's: who listens there owes that.
+        let listener = || lines().find(|s| s.state == LISTEN && s.serves(&own.remote));
+        let is_there = |socket: &InternetSocket| socket.inode != NOBODYS;
+        if let Some(other) = other.filter(is_there).or_else(listener) {
+            let all = owners.of(&format!("socket:[{}]", other.inode));
+            descriptor.has_others(all, |_| true);
         }
         return;
     }
@@ -170,6 +182,11 @@ fn socket(pid: u32, inode: &str, descriptor: &mut Descriptor, owners: &mut Owner
         if fields.get(6) == Some(&inode) {
             let path = fields.get(7).map_or("without a name", |path| path);
             descriptor.what = format!("Unix socket {path}");
+            let other = inode.parse().ok().and_then(|own| owners.unix_peer(own));
+            if let Some(other) = other {
+                let all = owners.of(&format!("socket:[{other}]"));
+                descriptor.has_others(all, |_| true);
+            }
             return;
         }
     }
@@ -178,6 +195,8 @@ fn socket(pid: u32, inode: &str, descriptor: &mut Descriptor, owners: &mut Owner
 
 /// State of a TCP socket that waits for connections.
 pub const LISTEN: usize = 10;
+/// As inode: no process has the socket.
+const NOBODYS: &str = "0";
 /// As /proc/net/tcp numbers them.
 pub const TCP_STATES: [&str; 12] = [
     "",
@@ -203,6 +222,14 @@ pub struct InternetSocket<'t> {
 }
 
 impl<'t> InternetSocket<'t> {
+    /// Whether connections to this address reach it.
+    fn serves(&self, remote: &str) -> bool {
+        let port = |end: &str| end.rsplit_once(':').map(|(_, port)| port.to_owned());
+        let any = ["0.0.0.0:", "[::]:"];
+        let takes_all = any.iter().any(|prefix| self.local.starts_with(prefix));
+        self.local == remote || takes_all && port(&self.local) == port(remote)
+    }
+
     pub fn parse(line: &'t str) -> Option<InternetSocket<'t>> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         Some(InternetSocket {
