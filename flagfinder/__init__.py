@@ -13,12 +13,24 @@
 
 import flagfinder.shared.start  # noqa: F401  # before all others
 from flagfinder.diff.diff import Divergence, diff
-from flagfinder.flags.flags import Code, DivergencePoint, Flag, Loop, Proof, Report, ThreadName, Writer, find_flags
+from flagfinder.flags.flags import (
+    Code,
+    DivergencePoint,
+    Flag,
+    Loop,
+    Owed,
+    Proof,
+    Report,
+    ThreadName,
+    Writer,
+    find_flags,
+)
 from flagfinder.graph.diagnose import Choice, Culprit, Diagnosis, Question, diagnose
 from flagfinder.graph.events import EventFile, EventImport, EventOptions, EventRecording, import_events, record_events
 from flagfinder.graph.graph import EventGraph, build_graph, open_graph
 from flagfinder.live.poke import Poked, plan_poke, poke, try_poke
 from flagfinder.live.spin import SpinReport, SpinThread, Wait, look_at_core, spin
+from flagfinder.live.why import WhyLink, WhyNode, WhyReport, WhyRoot, why
 from flagfinder.record.record import record
 from flagfinder.record.recorder import Recording, RecordOptions
 from flagfinder.record.stepping import StepOptions
@@ -51,6 +63,7 @@ __all__ = [
     "FlagfinderError",
     "Loop",
     "Module",
+    "Owed",
     "PermissionDeniedError",
     "Poked",
     "Process",
@@ -71,6 +84,10 @@ __all__ = [
     "UsageError",
     "Values",
     "Wait",
+    "WhyLink",
+    "WhyNode",
+    "WhyReport",
+    "WhyRoot",
     "Writer",
     "build_graph",
     "diagnose",
@@ -87,4 +104,5 @@ __all__ = [
     "record_lldb",
     "spin",
     "try_poke",
+    "why",
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 import ff_step
 import lldb
 
-_PLACE = re.compile(r"(?P<module>.+)\+0x(?P<offset>[0-9a-fA-F]+)")
+_PLACE = re.compile(r"(?P<module>.+)\+0x(?P<offset>[0-9a-fA-F]{1,16})")
 _TICKS = slice(11, 13)  # utime and stime in /proc/PID/task/TID/stat, counted behind the name
 
 

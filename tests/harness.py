@@ -112,6 +112,14 @@ def flagfinder(*words: str | Path, timeout: float = 300, cwd: Path | None = None
     return run([*FLAGFINDER, *words], timeout=timeout, cwd=cwd)
 
 
+def browse(page: Path, *options: str) -> str:
+    """What a browser without a screen prints about a page."""
+    chromium = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    ran = run([*chromium, f"--user-data-dir={page.parent}/profile", *options, page.as_uri()], timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
 @dataclass(frozen=True)
 class Recording:
     """One recorded run of a program."""

@@ -23,6 +23,7 @@ from flagfinder.chain.fields import DoctorFields
 from flagfinder.cli.fields import ErrorFields
 from flagfinder.flags import fields as flags
 from flagfinder.graph import fields as graph
+from flagfinder.graph.call_fields import CompareFields
 from flagfinder.live import fields as live
 from flagfinder.record import fields as record
 from flagfinder.trace import fields as trace
@@ -41,6 +42,8 @@ REPORTS: dict[str, Any] = {
     "diff": flags.DiffFields,
     "registers": flags.RegistersFields,
     "spin": live.SpinFields,
+    "why": live.WhyFields,
+    "guard": live.GuardFields,
     "watch": WatchFields,
     "poke": live.PokeFields,
     "events-record": graph.EventsRecordFields,
@@ -56,7 +59,7 @@ REPORTS: dict[str, Any] = {
     "diagnose": graph.DiagnosisFields | graph.NoDiagnosisFields,
     "report": graph.ReportFields,
     "critical-path": graph.CriticalPathFields | graph.NoCriticalPathFields,
-    "compare": graph.CompareFields,
+    "compare": CompareFields,
     "overhead": graph.OverheadFields,
     "doctor": DoctorFields,
     "error": ErrorFields,

@@ -64,6 +64,11 @@ impl EventRecorder {
         self.with(|recorder| recorder.mark(text))
     }
 
+    /// Looks at what the target's threads are in and whom they wait for, before the end.
+    fn look(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.with(engine::Recorder::look))
+    }
+
     /// Ends the recording; what it came to, as JSON of `Finished`.
     fn finish(&self, py: Python<'_>, reason: &str, exit_status: Option<i32>) -> PyResult<String> {
         let recorder = self.lock().take();

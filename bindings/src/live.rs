@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! `spin`, `poke` and `resolve`: what is done to a live process.
+//! `spin`, `why`, `poke` and `resolve`: what is done to a live process.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,6 +34,33 @@ pub fn spin(
     };
     let report = wait_with_progress(py, show, move |reporter| {
         engine::spin(pid, &options, |now| reporter.report(now.clone()))
+    })?;
+    Ok(to_json(&report.map_err(raise)?))
+}
+
+/// JSON of a `WhyReport`. `thread` None: the one that polls, or the first. `told` as in `spin`.
+#[pyfunction]
+pub fn why(
+    py: Python<'_>,
+    pid: u32,
+    thread: Option<u32>,
+    budget: f64,
+    told: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let budget = Duration::from_secs_f64(budget);
+    let options = engine::WhyOptions {
+        thread,
+        spin: engine::SpinOptions {
+            budget,
+            ..engine::SpinOptions::default()
+        },
+    };
+    let show = |now: engine::Progress| match &told {
+        Some(callback) => callback.call1(py, (now.threads, now.stepped)).map(drop),
+        None => Ok(()),
+    };
+    let report = wait_with_progress(py, show, move |reporter| {
+        engine::why(pid, &options, |now| reporter.report(now.clone()))
     })?;
     Ok(to_json(&report.map_err(raise)?))
 }

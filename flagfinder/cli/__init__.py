@@ -18,12 +18,13 @@ from flagfinder import _core
 from flagfinder.cli.common import Parser, add_output_options, print_json
 from flagfinder.report.terminal import Answers, Terminal, answers_alone
 from flagfinder.shared.errors import FlagfinderError, Interrupted, UsageError
+from flagfinder.shared.start import hear_interrupts
 from flagfinder.shared.visible import quote_command
 
 if TYPE_CHECKING:
     from flagfinder.cli.fields import ErrorFields
 
-_LIVE = ("spin", "core", "watch", "poke")
+_LIVE = ("why", "guard", "spin", "core", "watch", "poke")
 _HANGS = ("events", "mark", "graph", "diagnose", "report", "critical-path", "compare", "overhead")
 _VERBS = ("record", "trace", "diff", "registers", "find", *_LIVE, *_HANGS, "doctor")
 
@@ -32,10 +33,11 @@ examples:
   flagfinder record -o normal.trace -- ./app --good
   flagfinder record -o spin.trace --stop-when-spinning -- ./app --bad
   flagfinder diff normal.trace spin.trace
-  flagfinder spin 4711                        a live process, without any recording
+  flagfinder why 4711                         a live process: what it waits for, and why that has not come
+  flagfinder spin 4711                        the word that its threads poll
 
 exit codes: 0 found, 1 nothing found, 2 usage or failure, 65 bad trace, 69 unavailable,
-77 no permission, 130 Ctrl-C. `record` passes on the exit status of its program.
+77 no permission, 130 Ctrl-C. `record` and `guard` pass on the exit status of their program.
 
 With --json stdout holds one JSON object, its `schema` in front. That of a failure is flagfinder.error/1: `error` with
 `what` failed, what was `found`, the `fix` and what `still_works`; and `exit_code`.
@@ -84,6 +86,7 @@ def _run_and_tell(arguments: Sequence[str], early: argparse.Namespace, answers: 
     """Runs one command line and tells of its failure, in words and with --json as an object."""
     terminal = Terminal(early.color, answers=answers)
     try:
+        hear_interrupts()
         return run(arguments, answers=answers)
     except BrokenPipeError:
         raise

@@ -85,7 +85,9 @@ class Seconds:
             value = math.nan
         # Less than a nanosecond would be none at all to the engine.
         if not 1e-9 <= value <= self.high:
-            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is no number of seconds from 1e-9 to {self.high:g}")
+            raise argparse.ArgumentTypeError(
+                f"{reprlib.repr(text)} is no number of seconds from 1e-9 to {self.high:.9g}"
+            )
         return value
 
 

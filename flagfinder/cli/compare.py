@@ -37,10 +37,10 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     found = compare_events(options.good, options.bad)
     rows = found.rows[: options.limit]
-    if options.plot:
-        plot_comparison(rows, options.plot)
     if options.json:
         print_json(terminal, "compare", comparison_fields(found))
     else:
         show_comparison(terminal, found, options.limit)
+    if options.plot:
+        plot_comparison(rows, options.plot)
     return EXIT_FOUND if rows else EXIT_NOTHING_FOUND

@@ -18,9 +18,9 @@ from flagfinder.cli.common import (
     add_verb,
     print_json,
 )
+from flagfinder.flags.flag_file import read_flag
 from flagfinder.graph.diagnose import diagnose
 from flagfinder.graph.graph import open_graph
-from flagfinder.live.poke import load_flag
 from flagfinder.report.debuggers import DEBUGGERS, hang_script
 from flagfinder.report.graph_report import show_diagnosis
 from flagfinder.report.questions import AnswerFile, Ask, on_terminal
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             terminal.result("no hang: no thread ran or waited for a millisecond, or there is no such thread")
         return EXIT_NOTHING_FOUND
     if options.emit:
-        flag = load_flag(options.flag) if options.flag else None
+        flag = read_flag(options.flag).flag() if options.flag else None
         terminal.raw(hang_script(options.emit, found.culprits[0], flag, graph.summary()["command"]))
     elif options.json:
         print_json(terminal, "diagnose", found.raw)

@@ -174,6 +174,7 @@ def _add_record_options(parser: Parser) -> None:
         "(poll, select, epoll)",
     )
     add_environment(parser)
+    parser.needs("--env", "is for a program, and there is none", lambda o: bool(o.command))
 
 
 def _has_target(options: argparse.Namespace) -> bool:

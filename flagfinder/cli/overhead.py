@@ -35,7 +35,14 @@ exit codes: 0 a difference is proven, 1 none is, 2 failure, 69 unavailable, 77 n
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "overhead", "What `events record` costs a program.", _EXAMPLES, run)
+    parser = add_verb(
+        subparsers,
+        "overhead",
+        "What `events record` costs a program.",
+        _EXAMPLES,
+        run,
+        usage="flagfinder overhead [options] -- PROGRAM [ARGS...]",
+    )
     parser.add_argument("--rounds", type=COUNT, default=10, metavar="N", help="runs of each sort (default 10)")
     parser.add_argument("--syscalls", choices=SYSCALLS, default="lazy", help="as for `events record` (default lazy)")
     parser.add_argument("--stacks", choices=STACK_MODES, default="off", help="as for `events record` (default off)")

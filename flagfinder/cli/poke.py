@@ -58,6 +58,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--dry-run", action="store_true", help="write into a copy of the thread and tell what it does; change nothing"
     )
     parser.add_argument("--yes", action="store_true", help="write without asking")
+    parser.needs("--yes", "goes without --dry-run, which writes nothing", lambda o: not o.dry_run)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -121,6 +121,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="record values only in the code that the file lists, lines of module+0xstart-0xend",
     )
     parser.needs("--values-in", "goes with --level values", lambda o: o.level == "values")
+    parser.needs("--generated-code", "goes with --tracer dynamorio", lambda o: o.tracer == "dynamorio")
     parser.needs("--until", "waits for what a program prints that flagfinder starts", lambda o: not o.pid)
     parser.needs(
         "--then", "is about a program that flagfinder starts, and --pid lets its process go", lambda o: not o.pid
@@ -152,6 +153,15 @@ def add_parser(subparsers: Subparsers) -> None:
         "--check", action="store_true", help="build the tracer if need be, check that it works here, and exit"
     )
     parser.needs("--check", "records nothing: it takes no program, no --pid, no -o", _is_bare)
+    for option in _OF_RECORDINGS:
+        parser.needs(option, "is about a recording, and --check makes none", lambda o: not o.check)
+
+
+_OF_RECORDINGS = (
+    *("--tracer", "--level", "--last", "--stop-when-spinning", "--until", "--stop-after", "--then"),
+    *("--follow-children", "--no-follow-children", "--env", "--generated-code", "--values-in"),
+    *("--from-break", "--max-steps", "--thread", "--into"),
+)
 
 
 def _text(text: str) -> str:

@@ -12,7 +12,7 @@ from flagfinder.graph.diagnose import diagnose
 from flagfinder.graph.graph import open_graph
 from flagfinder.report.hang_page import hang_page
 from flagfinder.report.terminal import Terminal
-from flagfinder.shared.private_file import create_private
+from flagfinder.shared.private_file import write_private
 
 if TYPE_CHECKING:
     from flagfinder.graph.fields import ReportFields
@@ -46,8 +46,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         terminal.warning("no hang: no thread ran or waited for a millisecond, or there is no such thread")
         return EXIT_NOTHING_FOUND
     page = hang_page(graph, found).encode()
-    with create_private(options.output) as file:
-        file.write(page)
+    write_private(options.output, page)
     if options.json:
         fields: ReportFields = {"file": str(options.output), "class": found.hang_class}
         print_json(terminal, "report", fields)

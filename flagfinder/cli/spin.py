@@ -18,7 +18,8 @@ _EXAMPLES = """\
   flagfinder spin 4711 --json > spin.json; flagfinder poke 4711 --flag spin.json#1
 
 One thread is single-stepped at a time of its own, the others run on; its signals wait until it is let go. Threads that
-are blocked in the kernel are described and never touched.
+are blocked in the kernel are described. Where a word is named, all threads stop for a moment, one by one, and copies of
+them tell who would write it.
 
 In a program that CPython runs, the Python code of each thread is shown too, and the expression that ends its loop.
 

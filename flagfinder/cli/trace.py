@@ -6,6 +6,7 @@ tools.
 from __future__ import annotations
 
 import argparse
+import reprlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,21 +153,34 @@ def _check(options: argparse.Namespace, terminal: Terminal) -> int:
 
 def _dump(options: argparse.Namespace, terminal: Terminal) -> int:
     lines: list[str] = []
-    write = lines.append if options.json else terminal.raw
+    has_some = False
+
+    def write(text: str) -> None:
+        nonlocal has_some
+        has_some = True
+        if options.json:
+            lines.append(text)
+        else:
+            terminal.raw(text)
+
     open_trace(options.file).dump(options.what, options.tid, options.start, options.limit, write)
     if options.json:
         fields: TraceDumpFields = {"what": options.what, "lines": "".join(lines).splitlines()}
         print_json(terminal, "trace-dump", fields)
-        return EXIT_FOUND if lines else EXIT_NOTHING_FOUND
-    return EXIT_FOUND
+    return EXIT_FOUND if has_some else EXIT_NOTHING_FOUND
 
 
 def _image(text: str) -> Image:
     path, at, base = text.rpartition("@")
     try:
-        return Image(Path(path), int(base, 16)) if at else Image(Path(text))
+        number = int(base, 16) if at else None
     except ValueError:
+        number = None
+    if number is None:
         return Image(Path(text))
+    if not 0 <= number < 2**64:
+        raise argparse.ArgumentTypeError(f"{reprlib.repr(base)} is no address from 0 to {2**64 - 1}")
+    return Image(Path(path), number)
 
 
 def _export(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -25,11 +25,12 @@ from flagfinder.cli.common import (
     Subparsers,
     add_verb,
 )
+from flagfinder.flags.flag_file import read_flag
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.watch_report import LiveEvents, show_header, show_summary
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.private_file import create_private
-from flagfinder.watch.flag import flag_sites, flag_word, read_flag
+from flagfinder.watch.flag import flag_sites, flag_word
 from flagfinder.watch.watch import BACKENDS, Watch, WatchRequest, address_word, expression_word, site, symbol_word
 
 if TYPE_CHECKING:
@@ -225,4 +226,6 @@ def _site(text: str) -> tuple[str, int]:
     match = _SITE.match(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no site; write it like app+0x12f4")
-    return match[1], int(match[2], 16)
+    offset = ADDRESS(match[2])
+    assert offset is not None
+    return match[1], offset

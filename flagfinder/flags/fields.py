@@ -9,6 +9,7 @@ from typing import Literal, NotRequired, TypedDict, final
 
 Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
 Outcome = Literal["leaves", "returns", "faults", "unknown"]
+Known = Literal["proved", "by-code"]
 
 
 class CodeFields(TypedDict):
@@ -101,10 +102,26 @@ ProofFields.__doc__ = """What a copy of the thread did with other values in memo
 them by address."""
 
 
+class OwedFields(TypedDict):
+    """A thread that would end the wait. ``code`` is its store, ``value`` what it would write.
+    ``proved``: a copy of the thread did it, after what ``after`` says. ``by-code``: the store lies
+    ahead of the thread, and ``after`` is what it waits in, null where it runs.
+    """
+
+    pid: int
+    tid: int
+    name: str
+    code: CodeFields | None
+    value: str | None
+    known: Known
+    after: str | None
+
+
 class FlagFields(TypedDict):
     """A candidate for what the loop waits for. ``rank`` 1 is the answer. ``confidence`` orders
     candidates, and is no probability. ``size`` is in bytes, 0 for a system call. ``proof`` is null
-    where it was not tried out, and missing where that can't be tried.
+    where it was not tried out, and missing where that can't be tried; so are ``owed``, the threads
+    that would write it, and ``owed_by_nobody``, the reason where there are none.
     """
 
     rank: int
@@ -125,6 +142,8 @@ class FlagFields(TypedDict):
     writers: list[WriterFields]
     evidence: list[str]
     proof: NotRequired[ProofFields | None]
+    owed: NotRequired[list[OwedFields]]
+    owed_by_nobody: NotRequired[str | None]
 
 
 class GroupFields(TypedDict):

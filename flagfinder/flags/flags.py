@@ -25,8 +25,10 @@ if TYPE_CHECKING:
         DiffFields,
         DivergencePointFields,
         FlagFields,
+        Known,
         LoopFields,
         Outcome,
+        OwedFields,
         ProofFields,
         ThreadNameFields,
         Verdict,
@@ -132,6 +134,37 @@ class Proof:
 
 
 @dataclass(frozen=True)
+class Owed:
+    """A thread that would write the flag so that the wait ends: ``value`` at ``code``.
+
+    ``known`` is ``proved`` where a copy of the thread did it, after what ``after`` says;
+    ``by-code`` where the store lies ahead of the thread, which waits in ``after`` or, with None,
+    runs.
+    """
+
+    pid: int
+    tid: int
+    name: str
+    code: Code | None
+    value: int | None
+    known: Known
+    after: str | None
+
+    @classmethod
+    def from_raw(cls, raw: OwedFields) -> Owed:
+        """Reads an OWED object of the engine's JSON."""
+        return cls(
+            pid=raw["pid"],
+            tid=raw["tid"],
+            name=raw["name"],
+            code=_maybe_code(raw["code"]),
+            value=parse_hex(raw["value"]),
+            known=raw["known"],
+            after=raw["after"],
+        )
+
+
+@dataclass(frozen=True)
 class Flag:
     """One candidate for what the loop waits for. ``rank`` 1 is the answer.
 
@@ -142,7 +175,8 @@ class Flag:
     Addresses and values are ints; ``value_exit`` is what the normal run left the loop with. The
     symbols of values tell what begins there, where they are addresses. ``reader_stack`` holds the
     calls within the loop that led to the last read, innermost first. ``proof`` is None where
-    nothing was tried out in a copy of the thread.
+    nothing was tried out in a copy of the thread. ``owed`` are the threads that would write it, of
+    a live process or a core; ``owed_by_nobody`` says why there are none.
     """
 
     rank: int
@@ -167,6 +201,8 @@ class Flag:
     writers: tuple[Writer, ...]
     evidence: tuple[str, ...]
     proof: Proof | None
+    owed: tuple[Owed, ...]
+    owed_by_nobody: str | None
 
 
 @dataclass(frozen=True)
@@ -306,4 +342,6 @@ def flag_from_raw(raw: FlagFields) -> Flag:
         writers=tuple(_writer(item) for item in raw.get("writers") or ()),
         evidence=tuple(raw.get("evidence") or ()),
         proof=Proof.from_raw(proof) if proof else None,
+        owed=tuple(Owed.from_raw(item) for item in raw.get("owed") or ()),
+        owed_by_nobody=raw.get("owed_by_nobody"),
     )

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,18 +16,19 @@ from flagfinder.graph.events import EventFile
 from flagfinder.shared.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import CallsFields, ProfileFields
+    from flagfinder.graph.call_fields import CallsFields, ProfileFields
 
 
 @dataclass(frozen=True)
 class Calls:
     """How often, and for how many ns in all and at most; blocked time only, unless all calls were
-    recorded.
+    recorded. ``errors``: how often it failed, by name (``ENOENT``); only where all were.
     """
 
     count: int
     total: int
     longest: int
+    errors: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Comparison:
     notes: tuple[str, ...]
 
 
-_NONE: CallsFields = {"count": 0, "total": 0, "longest": 0}
+_NONE: CallsFields = {"count": 0, "total": 0, "longest": 0, "errors": {}}
 
 
 def compare_events(good: Path | str, bad: Path | str) -> Comparison:
@@ -77,7 +79,8 @@ def compare_events(good: Path | str, bad: Path | str) -> Comparison:
 
 
 def _calls(row: CallsFields) -> Calls:
-    return Calls(row["count"], row["total"], row["longest"])
+    errors = {errno.errorcode.get(int(number), f"errno {number}"): count for number, count in row["errors"].items()}
+    return Calls(row["count"], row["total"], row["longest"], errors)
 
 
 def plot_comparison(rows: Sequence[CallDifference], path: Path) -> None:

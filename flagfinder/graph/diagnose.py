@@ -20,8 +20,10 @@ if TYPE_CHECKING:
         CulpritFields,
         DiagnosisFields,
         HangClass,
+        MemberFields,
         PlaceFields,
         QuestionFields,
+        SetOffFields,
         Topic,
     )
 
@@ -42,6 +44,7 @@ class Culprit:
     hang it is, 0 the hang itself; ``stack``: call sites where it blocked, innermost first (of one
     that computed, where it did in the end); empty without ``--stacks``. ``places``: where these
     are, ``places_before``: where it blocked before that; ``call``: the call that it blocked in.
+    ``set_off``: who made it begin, in words: the client that asked, who woke or started it.
     """
 
     vertex: int
@@ -57,12 +60,13 @@ class Culprit:
     places: tuple[Place | None, ...]
     places_before: tuple[Place | None, ...]
     call: str | None
+    set_off: str | None
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """What is known about a hang. ``culprits``: the root cause first. ``circular``: they wait for
-    each other.
+    each other, ``circle`` tells in which order. ``compared``: the wait that went well, if any.
 
     ``raw`` is what ``--json`` prints: path, baseline, advice and losses too.
     """
@@ -75,6 +79,8 @@ class Diagnosis:
     dur: int
     culprits: tuple[Culprit, ...]
     circular: bool
+    circle: str
+    compared: Choice | None
     advice: tuple[str, ...]
     raw: DiagnosisFields
 
@@ -152,9 +158,21 @@ def diagnose(
         raw["dur"],
         culprits,
         raw["circular"],
+        _circle(raw["circle"]),
+        None if raw["compared"] is None else _choice(raw["compared"]),
         tuple(raw["advice"]),
         raw,
     )
+
+
+def _circle(members: Sequence[MemberFields]) -> str:
+    """Who waits for whom, in words; "" without a circle."""
+    named = [f"thread {member['tid']} ({member['thread']})" for member in members]
+    if not named:
+        return ""
+    if len(named) == 1:
+        return f"{named[0]} waits for itself"
+    return f"{named[0]} waits for {', which waits for '.join([*named[1:], named[0]])}"
 
 
 def _question(raw: QuestionFields) -> Question:
@@ -190,7 +208,12 @@ def _culprit(raw: CulpritFields) -> Culprit:
         places=_places(raw["places"]),
         places_before=_places(raw["places_before"]),
         call=raw["call"],
+        set_off=_set_off(raw["set_off"]),
     )
+
+
+def _set_off(raw: SetOffFields | None) -> str | None:
+    return None if raw is None else f"thread {raw['tid']} ({raw['thread']}), by {raw['edge']}"
 
 
 def _places(raw: Sequence[PlaceFields | None]) -> tuple[Place | None, ...]:

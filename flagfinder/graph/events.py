@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
 from flagfinder.shared.bpf_build import bpf_object
-from flagfinder.shared.errors import UsageError
+from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.gated import GatedProgram, gated
 from flagfinder.shared.interruption import interruptible
 from flagfinder.shared.machine import require_own_proc
@@ -110,8 +110,8 @@ def record_events(
     stdout: int | None = None,
     environment: Sequence[str] = (),
 ) -> EventRecording:
-    """Records until the program or all processes end, the time is over, or Ctrl-C (SIGINT, or
-    SIGTERM).
+    """Records until the program or all processes end, the time is over, or Ctrl-C (SIGINT, SIGTERM,
+    or SIGHUP).
 
     ``stdout`` is where the program's output goes, as for subprocess. ``environment`` are settings,
     NAME=VALUE each, for the program alone. Ctrl-C keeps the recording; the program is left running
@@ -130,18 +130,20 @@ def record_events(
     if command:
         find_program(command, traced=False)  # a clear error now; the shell finds it as the user wrote it
     words = list(command)
-    with gated(words, stdout, environment) as program:
+    with gated(words, stdout, environment) as program, interruptible():
         targets = [program.process.pid] if program else list(pids)
         engine = _core.EventRecorder(_request(output, targets, command, options), bpf_object("events"))
         if program:
-            program.release()
+            program.let_go()
         reason, status, seconds = "interrupted", None, None
-        with suppress(KeyboardInterrupt), interruptible(), MarkInbox() as inbox:
+        with suppress(KeyboardInterrupt), MarkInbox() as inbox:
             reason = _wait(engine, program, targets, options, progress, inbox)
+        if reason in {"duration", "interrupted"}:
+            engine.look()
         if program:
             seconds = time.monotonic() - program.released
             status = program.status(reason)
-        end: FinishedFields = json.loads(engine.finish(reason, status))
+        end = _finish(engine, program, reason, status)
     return EventRecording(
         Path(output),
         end["reason"],
@@ -155,6 +157,18 @@ def record_events(
         seconds,
         [Note(**note) for note in end["notes"]],
     )
+
+
+def _finish(
+    engine: _core.EventRecorder, program: GatedProgram | None, reason: str, status: int | None
+) -> FinishedFields:
+    try:
+        end: FinishedFields = json.loads(engine.finish(reason, status))
+    except FlagfinderError as error:
+        if program and program.process.poll() is None:
+            error.still_works += f" The program goes on unrecorded, as process {program.process.pid}."
+        raise
+    return end
 
 
 def _disk_bytes(path: Path) -> int:

@@ -9,9 +9,23 @@ from typing import Literal, NotRequired, TypedDict
 
 from flagfinder.shared.fields import NoteFields
 
-HangClass = Literal["LongRunning", "RepeatedYield", "LongWait"]
+HangClass = Literal["LongRunning", "RepeatedYield", "LongWait", "Unknown"]
 Topic = Literal["baseline", "link"]
-EdgeKind = Literal["wake", "ipc", "timer", "signal", "fork", "exit", "flag", "weak", "interrupt", "unknown", "io_uring"]
+EdgeKind = Literal[
+    "wake",
+    "ipc",
+    "timer",
+    "signal",
+    "fork",
+    "exit",
+    "flag",
+    "weak",
+    "interrupt",
+    "unknown",
+    "io_uring",
+    "holds",
+    "peer",
+]
 EventsEnded = Literal["program-ended", "target-ended", "duration", "interrupted", "imported"]
 
 
@@ -251,9 +265,18 @@ _NoClass = TypedDict("_NoClass", {"class": None})
 _MaybeClass = TypedDict("_MaybeClass", {"class": HangClass | None})
 
 
+class SetOffFields(TypedDict):
+    """Who made a thread begin with something, and how."""
+
+    tid: int
+    thread: str
+    edge: EdgeKind
+
+
 class CulpritFields(_Class):
     """A thread that did something unusual while others waited for it. ``depth`` is how far from the
-    hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that.
+    hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that;
+    ``set_off`` who made it begin: sent the message that it works on, woke it, started it.
     """
 
     vertex: int
@@ -268,6 +291,7 @@ class CulpritFields(_Class):
     places: list[PlaceFields | None]
     places_before: list[PlaceFields | None]
     call: str | None
+    set_off: SetOffFields | None
 
 
 class ChoiceFields(TypedDict):
@@ -300,9 +324,17 @@ class AskedFields(QuestionFields):
     answer: int
 
 
+class MemberFields(TypedDict):
+    """A thread in a circle."""
+
+    tid: int
+    thread: str
+
+
 class DiagnosisFields(_Class):
-    """What is known about a hang. ``baseline`` is the wait that went well; ``path`` leads from the
-    hang to its causes; ``culprits`` has the root first.
+    """What is known about a hang. ``baseline`` is the vertex of the wait that went well,
+    ``compared`` that wait; ``path`` leads from the hang to its causes; ``culprits`` has the root
+    first; in ``circle`` each thread waits for the next, and the last for the first.
     """
 
     thread: StepFields
@@ -311,9 +343,11 @@ class DiagnosisFields(_Class):
     dur: int
     unfinished: bool
     baseline: StepFields | None
+    compared: ChoiceFields | None
     path: list[StepFields]
     culprits: list[CulpritFields]
     circular: bool
+    circle: list[MemberFields]
     advice: list[str]
     questions: int
     asked: list[AskedFields]
@@ -417,50 +451,6 @@ class NoCriticalPathFields(TypedDict):
     segments: list[SegmentFields]
     waits: list[BlockedFields]
     threads: list[ShareFields]
-
-
-class CallsFields(TypedDict):
-    """How often, and for how long in all and at most."""
-
-    count: int
-    total: int
-    longest: int
-
-
-class ProfileRowFields(CallsFields):
-    """Calls of one sort from one place."""
-
-    call: str
-    code: str
-
-
-class ProfileFields(TypedDict):
-    """The system calls of one recording, as the engine hands them over."""
-
-    span: int
-    syscalls: str
-    command: list[str]
-    lost: int
-    rows: list[ProfileRowFields]
-
-
-class CallDifferenceFields(TypedDict):
-    """Calls of one sort by one function, which is empty where no stack was taken."""
-
-    call: str
-    code: str
-    good: CallsFields
-    bad: CallsFields
-
-
-class CompareFields(TypedDict):
-    """Calls in two recordings; what differs most comes first."""
-
-    good_span: int
-    bad_span: int
-    rows: list[CallDifferenceFields]
-    lost: int
-    notes: list[str]
 
 
 class OverheadFields(TypedDict):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.graph.events import EventFile
+from flagfinder.shared.errors import BadTraceError
 
 if TYPE_CHECKING:
     from flagfinder.graph.fields import CriticalPathFields, GraphInfoFields, MetaFields, OutcomeFields, VertexFields
@@ -86,10 +87,33 @@ class EventGraph:
 def build_graph(events: Path | str, flags: Sequence[Path | str] = ()) -> EventGraph:
     """Builds the graph of a recording. ``flags``: files of ``flagfinder watch -o``.
 
-    Time and memory are linear in the events. Raises BadTraceError for a file that is no recording.
+    Time and memory are linear in the events. Raises BadTraceError for a file that is no recording,
+    and for one of ``flags`` that holds no records of flags.
     """
-    watched = [Path(path).read_text(encoding="utf-8") for path in flags]
+    watched = [_flag_records(Path(path)) for path in flags]
     return EventGraph(_core.EventGraph.build(EventFile(events).core, watched))
+
+
+def _flag_records(path: Path) -> str:
+    """The text of a file of ``flagfinder watch``; one that saw no event is a file of it too."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if not any(_is_flag_record(line) for line in text.splitlines()):
+        raise BadTraceError(
+            f"{path} holds no records of flags",
+            f"no line of it is one: it begins with {text[:40]!r}",
+            "Name a file that `flagfinder watch -o` or `--json-lines` wrote.",
+            "Without --flags the graph needs no such file.",
+        )
+    return text
+
+
+def _is_flag_record(line: str) -> bool:
+    """Whether a line is the header of a watch, or one of its events."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(record, dict) and ("event" in record or ("watches" in record and "events" not in record))
 
 
 def open_graph(path: Path | str) -> EventGraph:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""JSON objects about live processes: what ``spin --json``, ``core --json`` and ``poke --json``
-print. Imported for its types only.
+"""JSON objects about live processes: what ``spin --json``, ``core --json``, ``why --json``,
+``guard --json`` and ``poke --json`` print. Imported for its types only.
 """
 
 from __future__ import annotations
@@ -95,6 +95,87 @@ class SpinFields(TypedDict):
     started: int
     budget_ms: int
     threads: list[SpinThreadFields]
+    notes: list[str]
+
+
+WhyKind = Literal["flag", "lock", "call", "child", "timer", "cpu"]
+WhyKnown = Literal["seen", "proved", "by-code", "assumed"]
+RootKind = Literal["input", "peer", "timer", "stopped", "frozen", "ended", "computes", "deadlock", "unknown"]
+
+
+class NodeFields(TypedDict):
+    """A thread of some process."""
+
+    pid: int
+    tid: int
+    name: str
+
+
+class OwedByFields(NodeFields):
+    """Who owes. ``code`` writes the flag, or is where that thread stands."""
+
+    code: CodeFields | None
+
+
+class WaitsForFields(TypedDict):
+    """What is waited for; ``address`` where it is a word in memory."""
+
+    kind: WhyKind
+    name: str
+    address: str | None
+
+
+class LinkFields(TypedDict):
+    """One step of the chain. ``owed_by`` is null where nobody is known; ``stack`` is that of the
+    waiter, innermost first.
+    """
+
+    waiter: NodeFields
+    waits_for: WaitsForFields
+    owed_by: OwedByFields | None
+    known: WhyKnown
+    reason: str
+    stack: list[CodeFields]
+
+
+class RootFields(TypedDict):
+    """Where the chain ends."""
+
+    kind: RootKind
+    pid: int | None
+    tid: int | None
+    name: str
+    what: str
+
+
+@final
+class WhyFields(TypedDict):
+    """Why a process does not go on. ``story`` has at most six lines, the most important first;
+    ``next`` has commands. ``others``: of a command's other processes, by ``guard``.
+    """
+
+    schema: Literal["flagfinder.why/1"]
+    pid: int
+    program: str
+    story: list[str]
+    links: list[LinkFields]
+    root: RootFields
+    next: list[str]
+    notes: list[str]
+    others: NotRequired[list[WhyFields]]
+
+
+@final
+class GuardFields(TypedDict):
+    """What became of a guarded command. ``because`` says how the hang was noticed; ``reports`` are
+    of its processes, the most telling first.
+    """
+
+    schema: Literal["flagfinder.guard/1"]
+    exit_code: int
+    hung: bool
+    because: str | None
+    reports: list[WhyFields]
     notes: list[str]
 
 

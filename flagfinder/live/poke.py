@@ -8,16 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.flags.flags import Flag, Proof, flag_from_raw
+from flagfinder.flags.flag_file import FoundFlag, read_flag
+from flagfinder.flags.flags import Flag, Proof
 from flagfinder.live.spin import SpinReport, SpinThread, spin
 from flagfinder.shared.errors import FlagfinderError, UsageError
-
-if TYPE_CHECKING:
-    from flagfinder.flags.fields import DiffFields
-    from flagfinder.live.fields import SpinFields
 
 _ATOMIC_SIZES = (1, 2, 4, 8)
 
@@ -73,11 +69,11 @@ def plan_poke(
     loop would be left. Raises UsageError when the place or the value is not known, and what
     ``spin`` raises.
     """
+    found = read_flag(flag) if flag is not None else None
+    chosen = found.flag() if found else None
     report = spin(pid, [thread] if thread is not None else [])
-    chosen = None
-    if flag is not None:
-        chosen = load_flag(flag)
-        address = _address(report, chosen, flag)
+    if found and chosen:
+        address = _address(report, found, chosen)
         size = size or chosen.size
     elif address is None:
         chosen = report.flag
@@ -91,6 +87,12 @@ def plan_poke(
     if address is None or size not in _ATOMIC_SIZES:
         raise UsageError("The word can't be written", f"its size is {size}", "Name it: --address 0x.. --size 1|2|4|8.")
     polling, seen = _polling(report, address)
+    if address % size:
+        raise UsageError(
+            "The word can't be written at once",
+            f"{address:#x} is no multiple of {size}, the word's size",
+            "Name another word or size: --address 0x.. --size 1|2|4|8.",
+        )
     known = seen or chosen
     if value is None:
         value = known.value_exit if known else None
@@ -137,34 +139,9 @@ def try_poke(plan: Plan) -> Proof:
     return Proof.from_raw(json.loads(_core.try_word(plan.pid, plan.thread.tid, plan.address, plan.size, plan.value)))
 
 
-def load_flag(reference: str) -> Flag:
-    """``FILE#RANK`` of a report that ``spin --json`` or ``diff --json`` printed; without rank the
-    first.
-    """
-    flag, _ = _load(reference)
-    return flag
-
-
-def _load(reference: str) -> tuple[Flag, DiffFields | SpinFields]:
-    path, _, rank = reference.rpartition("#") if "#" in reference else (reference, "", "1")
-    how = "Write FILE#RANK, with a file from `flagfinder spin --json` or `diff --json`."
-    try:
-        raw: DiffFields | SpinFields = json.loads(Path(path).read_text(encoding="utf-8"))
-        number = int(rank)
-    except (OSError, ValueError) as error:
-        raise UsageError("The flag can't be read", f"{reference}: {error}", how) from None
-    lists = [raw.get("flags") or ()] if "flags" in raw else [t.get("flags") or () for t in raw.get("threads") or ()]
-    for flags in lists:
-        for item in flags:
-            if item["rank"] == number:
-                return flag_from_raw(item), raw
-    raise UsageError("The flag can't be read", f"{path} has no flag of rank {number}", how)
-
-
-def _address(report: SpinReport, flag: Flag, reference: str) -> int:
+def _address(report: SpinReport, found: FoundFlag, flag: Flag) -> int:
     """Where the flag lies in this process: the same one, or by module and offset in a fresh one."""
-    _, raw = _load(reference)
-    same = raw.get("pid") == report.pid and raw.get("started") == report.raw["started"]
+    same = (found.pid, found.started) == (report.pid, report.raw["started"])
     if same and flag.spin_address is not None:
         return flag.spin_address
     if flag.kind == "global" and flag.module is not None and flag.offset is not None:

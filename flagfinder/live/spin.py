@@ -208,6 +208,9 @@ def _add_python_word(thread: SpinThreadFields) -> None:
         return
     before = thread["flags"][:1]
     thread["flags"], thread["considered"] = sort_words(thread["flags"], thread["considered"], loop)
+    for flag in thread["flags"]:
+        flag.setdefault("owed", [])  # of the interpreter's words only the engine's own were asked about
+        flag.setdefault("owed_by_nobody", None if flag["owed"] else "it was not asked about: Python code named it")
     first = thread["flags"][0] if thread["flags"] else None
     if first is not None and first["access_path"] is not None and first["exit_when"] == loop.when:
         thread["verdict"] = "data-flag"

@@ -6,6 +6,8 @@ runs.
 from __future__ import annotations
 
 import os
+import re
+import reprlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from flagfinder.record.tracer_build import ensure_tracer
 from flagfinder.shared.environment import handed_on
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.target import check_machine, find_program
+
+# As pintools/client/ff_ranges.c reads them.
+_RANGE = re.compile(rb"[^\n]{1,127}\+(?:0x)?([0-9a-f]{1,16})(?:-(?:0x)?([0-9a-f]{1,16}))?", re.IGNORECASE)
 
 
 def record(
@@ -38,6 +43,8 @@ def record(
     find_program(command)
     path = Path(output)
     check_output(path)
+    if chosen.values_in is not None:
+        check_ranges(chosen.values_in)
     if chosen.tracer == "frida":
         return stalker.record(command, path, chosen, progress)
     tracer = ensure_tracer(announce)
@@ -57,3 +64,23 @@ def check_output(path: Path) -> None:
             f"there is no directory {path.parent}",
             f"Make it first: mkdir -p {path.parent}",
         )
+
+
+def check_ranges(path: Path) -> None:
+    """Refuses a file of ``values_in`` that the tracer would refuse once the program is started."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise _unfit_ranges(path, str(error.strerror)) from error
+    for number, line in enumerate(lines, 1):
+        if not line or line.startswith(b"#"):
+            continue
+        match = _RANGE.fullmatch(line)
+        if match is None or (match[2] and int(match[2], 16) <= int(match[1], 16)):
+            raise _unfit_ranges(path, f"line {number} is {reprlib.repr(os.fsdecode(line))}")
+
+
+def _unfit_ranges(path: Path, found: str) -> UsageError:
+    return UsageError(
+        f"--values-in {path} can't be used", found, "Write lines like module+0xSTART-0xEND, with START below END."
+    )

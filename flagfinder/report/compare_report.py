@@ -12,7 +12,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import duration
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import CallsFields, CompareFields
+    from flagfinder.graph.call_fields import CallsFields, CompareFields
 
 _BAR = 24  # columns of the longest
 
@@ -32,7 +32,7 @@ def comparison_fields(found: Comparison) -> CompareFields:
 
 
 def _calls_fields(calls: Calls) -> CallsFields:
-    return {"count": calls.count, "total": calls.total, "longest": calls.longest}
+    return {"count": calls.count, "total": calls.total, "longest": calls.longest, "errors": dict(calls.errors)}
 
 
 def _bar(value: int, most: int) -> str:
@@ -47,6 +47,9 @@ def _show_row(terminal: Terminal, row: CallDifference, most: int) -> None:
         total, longest = duration(calls.total), duration(calls.longest)
         numbers = f"  {label:<5}{calls.count:>10,} calls {total:>9}, longest {longest:>9} "
         terminal.result(Text(numbers).append(_bar(calls.total, most), style))
+        if calls.errors:
+            failed = ", ".join(f"{name} {number:,}" for name, number in sorted(calls.errors.items()))
+            terminal.result(f"       failed: {failed}")
 
 
 def show_comparison(terminal: Terminal, found: Comparison, limit: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from flagfinder.flags.flags import Flag, Proof, Report, ThreadName, Writer
+from flagfinder.flags.flags import Flag, Owed, Proof, Report, ThreadName, Writer
 from flagfinder.report.code import code_text
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, hexadecimal
@@ -18,6 +18,7 @@ from flagfinder.report.units import count, hexadecimal
 _LABEL_WIDTH = 11
 _EVIDENCE_SHOWN = 4
 _STACK_SHOWN = 2
+_OWED_SHOWN = 2
 
 _KINDS = {
     "global": "global variable",
@@ -104,11 +105,38 @@ def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) 
     label_line(terminal, "ends when", Text(flag.exit_when or "not known", "bold"))
     if flag.proof is not None:
         label_line(terminal, "tried out", proof_text(flag.proof))
+    _show_owed(terminal, flag, explain)
     if flag.readers:
         label_line(terminal, "read by", code_text(flag.readers[0]))
         for caller in flag.reader_stack[:_STACK_SHOWN]:
             label_line(terminal, "", Text("called from ").append_text(code_text(caller)))
     _show_evidence(terminal, flags, explain)
+
+
+def _show_owed(terminal: Terminal, flag: Flag, explain: bool) -> None:
+    shown = flag.owed if explain else flag.owed[:_OWED_SHOWN]
+    for label, owed in zip(["owed by", *[""] * len(shown)], shown, strict=False):
+        label_line(terminal, label, owed_text(owed))
+    if len(flag.owed) > len(shown):
+        label_line(terminal, "", Text(f"and {count(len(flag.owed) - len(shown), 'more thread')}: --explain"))
+    if not flag.owed and flag.owed_by_nobody:
+        label_line(terminal, "owed by", Text("nobody: ", "bold").append(flag.owed_by_nobody))
+
+
+def owed_text(owed: Owed) -> Text:
+    """``thread 16548 (worker) in worker_loop+0x4d: it would write 0x1 after its `read` on fd 0
+    returns data (proved in a copy)``.
+    """
+    text = Text(f"thread {owed.tid} ({owed.name})" if owed.name else f"thread {owed.tid}", "bold")
+    if owed.code is not None:
+        text.append(" in ").append_text(code_text(owed.code))
+    what = f"it would write {owed.value:#x}" if owed.value is not None else "it would write it"
+    text.append(f": {what}")
+    if owed.known == "proved":
+        return text.append(f" after {owed.after} (proved in a copy)" if owed.after else " (proved in a copy)")
+    if owed.after is not None:
+        text.append(f"; it waits: {owed.after}")
+    return text.append(" (by its code)")
 
 
 def proof_text(proof: Proof) -> Text:

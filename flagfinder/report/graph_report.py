@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath
-from flagfinder.graph.diagnose import Diagnosis
+from flagfinder.graph.diagnose import Choice, Diagnosis
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration
 
@@ -61,13 +61,28 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         line = Text("  culprit: ", "bold").append(f"thread {culprit.tid} ({culprit.thread})", "bold cyan")
         line.append(f" of process {culprit.pid}, {culprit.doing}, for {duration(culprit.dur)} ({culprit.hang_class})")
         terminal.result(line)
+        if culprit.set_off and culprit.hang_class == "LongRunning":
+            terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
         _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
     if found.circular:
-        terminal.result("  They wait for each other.")
+        terminal.result(f"  They wait for each other: {found.circle}.")
+    if found.compared is not None:
+        terminal.result(_compared_line(found.compared, found.start))
     for command in found.advice:
         terminal.result(Text("  to go on: ", "dim").append(command, "cyan"))
     if found.raw["lost"]:
         terminal.warning(f"{found.raw['lost']:,} events were lost: causes may be missing")
+
+
+def _compared_line(wait: Choice, since: int) -> Text:
+    """The wait that went well, with its time before (or after) the hang's begin."""
+    assert wait.start is not None
+    assert wait.dur is not None
+    when = f"{duration(abs(since - wait.start))} {'before' if wait.start < since else 'later'}"
+    line = Text("  compared with: ", "bold").append(f"its wait {when}, which took {duration(wait.dur)}", "default")
+    if wait.by_tid is not None:
+        line.append(f" and was ended by thread {wait.by_tid} ({wait.by_thread}), {wait.edge}")
+    return line
 
 
 def _sites(terminal: Terminal, label: str, stack: Sequence[str]) -> None:

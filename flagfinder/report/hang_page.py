@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib import resources
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
 from flagfinder.graph.diagnose import Culprit, Diagnosis
 from flagfinder.graph.graph import EventGraph
+from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ def hang_page(graph: EventGraph, found: Diagnosis) -> str:
         # In a script element, only "<" could end it.
         "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
     }
-    page = resources.files("flagfinder.report").joinpath("hang_page.html").read_text(encoding="utf-8")
-    for name, text in parts.items():
-        page = page.replace(f"<!--{name}-->", text)
-    return page
+    return fill_page("hang_page.html", parts)
 
 
 def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
@@ -77,7 +74,7 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
     else:
         lines.append(f"The culprit is {_named(own[0])}.")
     if found.circular:
-        lines.append("They wait for each other.")
+        lines.append(f"They wait for each other: {found.circle}.")
     elif len(own) > 1:
         lines.append(f"Because of it, {_named(own[1])} was late too.")
     elif found.advice:
@@ -86,6 +83,8 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
 
 
 def _did(hang_class: HangClass, doing: str, dur: int) -> str:
+    if hang_class == "Unknown":
+        return f"was {doing}"
     return f"{'waited in' if hang_class == 'LongWait' else 'was'} {doing} for {duration(dur)}"
 
 

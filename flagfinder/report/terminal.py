@@ -45,7 +45,7 @@ class Answers:
         """Writes the object."""
         self.given = True
         stream = self._stream or sys.stdout
-        stream.write(visible(json.dumps(fields, indent=2, ensure_ascii=False), "\n") + "\n")
+        stream.write(Terminal.json_text(fields))
         stream.flush()
 
 
@@ -113,6 +113,11 @@ class Terminal:
     def answer(self, fields: Mapping[str, object]) -> None:
         """The JSON object of ``--json``, where that goes."""
         self._answers.give(fields)
+
+    @staticmethod
+    def json_text(fields: Mapping[str, object]) -> str:
+        """The object as it is written: without control characters."""
+        return visible(json.dumps(fields, indent=2, ensure_ascii=False), "\n") + "\n"
 
     def raw(self, text: str) -> None:
         """Text for other programs (dumps, scripts, lines of JSON), to stdout as it is but for

@@ -38,6 +38,7 @@ class GatedProgram:
     def __init__(self, process: subprocess.Popen[bytes], gate: int) -> None:
         self.process = process
         self._gate: int | None = gate
+        self.goes_on = False
         self.released = time.monotonic()
 
     def release(self) -> None:
@@ -45,6 +46,11 @@ class GatedProgram:
         self.released = time.monotonic()
         os.write(self._gate, b"\n")
         self.close()
+
+    def let_go(self) -> None:
+        """Whatever happens to this command, the program is left alone from now on."""
+        self.release()
+        self.goes_on = True
 
     def close(self) -> None:
         if self._gate is not None:
@@ -71,7 +77,7 @@ def gated(
 
     ``stdout`` as for subprocess; ``settings``, NAME=VALUE each, join its environment. ``one_exec``:
     the gate's first exec is the program's, which then sees what its shell sets, too. The program is
-    killed when the block is left by an error.
+    killed when the block is left by an error, unless it was let go.
     """
     if not words:
         yield None
@@ -96,7 +102,7 @@ def gated(
     try:
         yield program
     except BaseException:
-        if process.poll() is None:
+        if not program.goes_on and process.poll() is None:
             process.kill()
             process.wait()
         raise

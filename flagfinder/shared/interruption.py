@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGINT and SIGTERM raise KeyboardInterrupt meanwhile.
+    """SIGINT, SIGTERM and SIGHUP (the terminal is closed) raise KeyboardInterrupt meanwhile.
 
     SIGINT also where it was ignored: so shells start what a script runs in the background, and the
-    script's ``kill -INT`` would do nothing. Programs are to be started outside, as exec resets what
-    is handled, but keeps what is ignored. Without effect on other threads than the first: Python
-    delivers signals to that one only.
+    script's ``kill -INT`` would do nothing. SIGHUP not where it was ignored, as nohup does.
+    Programs are to be started outside, as exec resets what is handled, but keeps what is ignored.
+    Without effect on other threads than the first: Python delivers signals to that one only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -24,7 +24,11 @@ def interruptible() -> Iterator[None]:
     previous = {}
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         previous[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
-    previous[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    ending = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        ending.append(signal.SIGHUP)
+    for number in ending:
+        previous[number] = signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     finally:

@@ -15,3 +15,17 @@ def create_private(path: Path) -> BinaryIO:
     calling user.
     """
     return os.fdopen(_core.create_private(os.fspath(path)), "wb")
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Writes such a file. One that can't be written to its end is removed: a part of it would pass
+    for the whole.
+    """
+    file = create_private(path)
+    try:
+        with file:
+            file.write(content)
+    except OSError:
+        if path.is_file():
+            path.unlink()
+        raise

@@ -15,6 +15,7 @@ until then.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 _HANDED_ON = "FLAGFINDER_ENVIRONMENT"  # PROCESS:DESCRIPTOR, between the two runs of one command
@@ -39,6 +40,9 @@ kept: bytes | None = None
 """The environment that the command was given, entries that each end with a NUL; None: it is that of
 this process.
 """
+
+
+_is_deaf = False  # Ctrl-C raises no KeyboardInterrupt yet
 
 
 def shield() -> None:
@@ -98,6 +102,18 @@ def _is_command() -> bool:
     return bool(sys.argv) and os.path.basename(sys.argv[0]) == "flagfinder"
 
 
+def hear_interrupts() -> None:
+    """From now on Ctrl-C raises KeyboardInterrupt again."""
+    global _is_deaf  # noqa: PLW0603
+    if _is_deaf:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _is_deaf = False
+
+
 # The package imports this module before any other.
 if _is_command():
     shield()
+    # Nobody could tell of Ctrl-C while the command's own modules are read: it just ends then.
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        _is_deaf = True

@@ -2,82 +2,23 @@
 """Finds a flag of ``flagfinder diff`` or ``flagfinder spin`` again, in another process or in the
 same.
 
-In: ``FILE#RANK`` and a pid. Out: a word or sites for ``watch.py``. What has a module and an offset
-is found in any process of the program; heap and stack objects have no fixed place, so only in the
-process of the file.
+In: a flag from a file, and a pid. Out: a word or sites for ``watch.py``. What has a module and an
+offset is found in any process of the program; heap and stack objects have no fixed place, so only
+in the process of the file.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flagfinder.flags.flag_file import FoundFlag
 from flagfinder.flags.flags import parse_hex
 from flagfinder.shared.errors import UsageError
 from flagfinder.watch.watch import address_word, module_word, site, tls_word
 
 if TYPE_CHECKING:
-    from flagfinder.flags.fields import FlagFields
     from flagfinder.watch.fields import SiteRequest, WordRequest
-
-
-@dataclass(frozen=True)
-class FoundFlag:
-    """A flag from a file. ``pid`` and ``tid`` are those of the process and thread that polled it,
-    as far as known.
-    """
-
-    spec: str
-    raw: FlagFields
-    pid: int | None
-    tid: int | None
-    thread: str | None
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return str(self.raw.get("name"))
-
-
-def read_flag(spec: str) -> FoundFlag:
-    """The flag of ``FILE#RANK``; without ``#RANK`` the first. Raises UsageError when there is
-    none.
-    """
-    path, mark, rank_text = spec.rpartition("#")
-    if not mark:
-        path, rank_text = spec, "1"
-    try:
-        rank = int(rank_text)
-        raw = json.loads(Path(path).read_text(encoding="utf-8"))
-        schema = raw.get("schema")
-    except (OSError, ValueError, AttributeError) as error:
-        raise _unreadable(spec, str(error)) from error
-    if schema == "flagfinder.diff/1":
-        spinning = (raw.get("threads") or {}).get("spin") or {}
-        candidates = [(spinning.get("tid"), spinning.get("name"), flag) for flag in raw.get("flags") or ()]
-    elif schema == "flagfinder.spin/1":
-        threads = raw.get("threads") or ()
-        candidates = [(t.get("tid"), t.get("name"), flag) for t in threads for flag in t.get("flags") or ()]
-    else:
-        raise _unreadable(spec, f"its schema is {schema!r}")
-    for tid, name, flag in candidates:
-        if flag.get("rank") == rank:
-            return FoundFlag(spec, flag, raw.get("pid"), tid, name)
-    raise UsageError(
-        f"{path} has no flag of rank {rank}",
-        f"it has {len(candidates)} flags",
-        f"Write --flag {path}#1 for the first; `jq '.flags[].name' {path}` lists them.",
-    )
-
-
-def _unreadable(spec: str, found: str) -> UsageError:
-    return UsageError(
-        f"--flag {spec} can't be read",
-        found,
-        "Name a file that `flagfinder diff --json` or `flagfinder spin --json` printed, as in --flag flags.json#1.",
-    )
 
 
 def flag_word(flag: FoundFlag, pid: int, thread: int | None) -> WordRequest:

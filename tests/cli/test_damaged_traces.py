@@ -9,10 +9,11 @@ import random
 from pathlib import Path
 
 import pytest
-from harness import flagfinder
+from harness import assert_four_parts, flagfinder
 
 from .conftest import Pair
 from .repaired import damaged, sections
+from .verbs import Files
 
 VERBS = [
     ["trace", "info"],
@@ -98,3 +99,12 @@ def test_a_section_that_is_unpacked_and_packed_again_is_sound(tmp_path: Path, pa
     file = tmp_path / "repacked.trace"
     file.write_bytes(sound[:64] + b"".join(section.packed() for section in sections(sound)))
     assert flagfinder("trace", "check", file).returncode == 0
+
+
+def test_flag_events_that_are_no_text_are_refused(tmp_path: Path, files: Files) -> None:
+    watched = tmp_path / "watched.jsonl"
+    watched.write_bytes(b"\xff\xfe")
+    done = flagfinder("graph", "build", files.events, "-o", tmp_path / "x.graph", "--flags", watched)
+    assert done.returncode == 2
+    assert_four_parts(done.stderr, "can't decode")
+    assert "failed itself" not in done.stderr

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import assert_four_parts, flagfinder
+from harness import assert_four_parts, flagfinder, live_or_skip
 
 from flagfinder.cli import main
 from flagfinder.cli.common import PID, Number, Seconds, Size
@@ -120,3 +120,29 @@ def test_extremes_of_recorded_programs(verb: str, options: list[str], files: Fil
     words = command_line(verb, files)
     end = words.index("--") if "--" in words else len(words)
     assert_foreseen(flagfinder(*words[:end], *options, *words[end:]).stderr)
+
+
+HUGE = hex(2**64)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["watch", "1", "--site", f"app+{HUGE}"],
+        ["trace", "import", "x", "-o", "y", "--image", f"/bin/true@{HUGE}"],
+        ["trace", "import", "x", "-o", "y", "--image", "/bin/true@-0x8"],
+    ],
+    ids=lambda words: words[-1],
+)
+def test_numbers_within_texts_are_refused_too(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert_four_parts(capfd.readouterr().err, "is no address from 0 to")
+
+
+def test_a_word_across_its_size_s_boundary_is_not_written(files: Files) -> None:
+    words = ["poke", str(files.pid), "--address", "0x1001", "--size", "4", "--value", "1", "--yes"]
+    refused = flagfinder(*words)
+    if refused.returncode == 77:
+        live_or_skip(refused.stderr)
+    assert refused.returncode == 2
+    assert_four_parts(refused.stderr, "no multiple of 4")

@@ -155,3 +155,9 @@ def test_a_thread_that_is_not_there(pair: Pair, tmp_path: Path) -> None:
     done = flagfinder("trace", "export", pair.spin, "-o", tmp_path / "spin.tenet", "--tid", "1")
     assert done.returncode == 2
     assert_four_parts(done.stderr, str(spinner(pair).tid))
+
+
+def test_a_dump_of_nothing_says_so_by_its_exit_code(pair: Pair) -> None:
+    for options in ((), ("--json",)):
+        assert flagfinder("trace", "dump", pair.spin, "--tid", "1", *options).returncode == 1
+        assert flagfinder("trace", "dump", pair.spin, "--limit", "1", *options).returncode == 0

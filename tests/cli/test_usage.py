@@ -11,7 +11,7 @@ import pytest
 from harness import FLAGFINDER, flagfinder
 
 VERBS = """
-record, trace, trace info, trace check, trace dump, trace export, diff, registers, find, spin, watch, poke,
+record, trace, trace info, trace check, trace dump, trace export, diff, registers, find, spin, why, guard, watch, poke,
 events, events record, events info, mark, graph, diagnose, report, critical-path, compare, overhead, doctor
 """
 
@@ -21,6 +21,11 @@ def test_every_help_has_examples(verb: str) -> None:
     done = flagfinder(*verb.split(), "--help")
     assert done.returncode == 0
     assert f"flagfinder {verb}" in done.stdout.split("examples:")[1]
+
+
+@pytest.mark.parametrize("verb", ["record", "events record", "overhead"])
+def test_help_says_where_a_program_to_run_stands(verb: str) -> None:
+    assert "-- PROGRAM" in flagfinder(*verb.split(), "--help").stdout.partition("\n\n")[0]
 
 
 def test_what_takes_long_to_import_is_not_needed_to_read_a_command_line() -> None:

@@ -84,6 +84,8 @@ def command_line(verb: str, files: Files) -> list[str]:
         "registers": [files.spin, "--before-divergence", files.normal],
         "find": ["-d", files.new(""), "--normal", f"{program} normal", "--spin", f"{program} spin"],
         "spin": [pid, "--budget", "0.1"],
+        "why": [pid, "--budget", "0.1"],
+        "guard": ["--after", "60", "--", program, "normal"],
         "core": [files.core],
         "watch": [pid, files.program.name, "ready", "--duration", "0.1"],
         "poke": [pid, "--address", "0x10", "--size", "4", "--value", "1", "--yes"],

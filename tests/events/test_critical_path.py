@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from event_recorder import Recorded, Recorder
-from harness import flagfinder
+from harness import flagfinder, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 WORK = 40_000_000  # ns on a CPU that the programs compute
@@ -66,8 +67,9 @@ def test_without_stacks_a_futex_stays_a_futex(recorder: Recorder) -> None:
     assert (wait["by_tid"], wait["call"], wait["kind"]) == (recorded.roles["holder"], "futex", None)
 
 
-def test_priority_inversion_is_named_with_who_had_the_cpu(recorder: Recorder) -> None:
-    recorded = recorder.record("locks", "inversion", options=("--stacks", "all"))
+@pytest.mark.parametrize("mode", ["inversion", "unwoken"])
+def test_priority_inversion_is_named_with_who_had_the_cpu(recorder: Recorder, mode: str) -> None:
+    recorded = recorder.record("locks", mode, options=("--stacks", "all"))
     found = critical_path(recorded)
     wait = longest_wait(found)
     inversion = wait["inversion"]
@@ -115,3 +117,31 @@ def test_compare_names_the_call_and_its_code(recorder: Recorder, tmp_path: Path)
     assert reads["bad"]["longest"] - reads["good"]["longest"] > 200_000_000
     assert ("read", "chain (hangs)") in [(row["call"], row["code"]) for row in found["rows"][:4]]
     assert plot.read_text().startswith("<?xml")
+
+
+@pytest.mark.usefixtures("recorder")
+def test_compare_counts_errors_and_only_the_target_s_calls(tmp_path: Path) -> None:
+    """Twenty looks for a file that there is not; other programs wait in futex, poll and select
+    meanwhile, on the same CPUs.
+    """
+    paths = []
+    for name, looks in (("good", 0), ("bad", 20)):
+        path = tmp_path / f"{name}.events"
+        script = f"i=0; while [ $i -lt {looks} ]; do [ -e /no/such/file ]; i=$((i+1)); done; sleep 0.3"
+        options = ("-q", "--syscalls", "target", "--all")
+        ran = flagfinder("events", "record", "-o", path, *options, "--", "/bin/sh", "-c", script)
+        assert ran.returncode == 0, ran.stderr
+        paths.append(path)
+    # No drawing without matplotlib, but the table all the same.
+    script = (
+        "import sys; from flagfinder.cli import main; sys.modules['matplotlib'] = None; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-P", "-c", script, "compare", *paths, "--json", "--plot", tmp_path / "calls.svg"]
+    ran = run(command, timeout=60)
+    assert ran.returncode == 69, ran.stderr
+    rows = json.loads(ran.stdout)["rows"]
+    more = [row["bad"]["errors"].get("ENOENT", 0) - row["good"]["errors"].get("ENOENT", 0) for row in rows]
+    assert max(more) == 20
+    calls = {row["call"] for row in rows}
+    assert "clock_nanosleep" in calls
+    assert not calls & {"pselect6", "epoll_wait", "ppoll"}

@@ -6,6 +6,8 @@ culprit is named.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,21 @@ def test_a_message_that_woke_nobody_leads_to_its_sender(recorder: Recorder, how:
     ]
     assert found
     assert set(found) == {("ipc", waker)}
+
+
+@pytest.mark.usefixtures("recorder")
+def test_who_wakes_from_outside_the_target_has_a_name(tmp_path: Path) -> None:
+    fifo, path = tmp_path / "fifo", tmp_path / "run.events"
+    os.mkfifo(fifo)
+    script = f"exec 3>{fifo}; for i in 1 2 3; do sleep 0.3; echo $i >&3; done"
+    with subprocess.Popen(["/bin/sh", "-c", script]) as writer:
+        ran = flagfinder("events", "record", "-o", path, "--", "/bin/cat", fifo)
+    assert ran.returncode == 0, ran.stderr
+    graph = build(Recorded(path, {}, ""))
+    ran = flagfinder("graph", "query", graph, "--limit", "10000", "--json")
+    causes = [cause for vertex in json.loads(ran.stdout)["vertices"] for cause in vertex["causes"]]
+    named = {cause["thread"] for cause in causes if cause["tid"] == writer.pid}
+    assert named == {"sh"}
 
 
 @pytest.mark.parametrize("links", ["pipes", "sockets"])

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from event_recorder import Recorded, Recorder
-from harness import flagfinder, run
+from harness import browse, flagfinder
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
-_CHROMIUM = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +27,6 @@ def page(recorded: Recorded) -> Path:
     ran = flagfinder("report", graph, "-o", path)
     assert ran.returncode == 0, ran.stderr
     return path
-
-
-def browse(page: Path, *options: str) -> str:
-    ran = run([*_CHROMIUM, f"--user-data-dir={page.parent}/profile", *options, page.as_uri()], timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
 
 
 def test_the_story_names_the_culprit_in_five_lines(recorded: Recorded, page: Path) -> None:

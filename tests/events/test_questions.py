@@ -135,12 +135,12 @@ def test_a_menu_takes_arrow_keys_and_numbers(two: tuple[Path, Recorded], tmp_pat
 
 
 def test_what_came_before_is_compared_too(two: tuple[Path, Recorded], tmp_path: Path) -> None:
-    """So many stretches that are the same were never there before: the order of choices stays one
-    of time.
+    """The rule's choice is the newest wait of those who were asked this time, not the newest of
+    all.
     """
-    question = first_question(two[0], tmp_path / "answers")
-    starts = [choice["start"] for choice in question["choices"]]
-    assert starts == sorted(starts, reverse=True)
+    graph, recorded = two
+    question = first_question(graph, tmp_path / "answers")
+    assert question["choices"][0]["by_tid"] == recorded.roles["culprit"]
     assert answered(two[0], tmp_path / "answers", "--preceding", "3")["asked"]
     refused = flagfinder("diagnose", two[0], "--auto", "--preceding", "-1")
     assert refused.returncode == 2

@@ -114,6 +114,16 @@ def test_the_answer_was_tried_out_in_a_copy(plain: tuple[Path, str, Path]) -> No
     assert waits, "the thread that would write is described from its registers"
 
 
+@pytest.mark.live
+def test_who_owes_the_write(plain: tuple[Path, str, Path]) -> None:
+    path, _, _ = plain
+    thread = json.loads(flagfinder("core", "--json", path, timeout=120).stdout)["threads"][0]
+    [owed] = thread["flags"][0]["owed"]
+    assert owed["tid"] != thread["tid"] and "load_config" in owed["code"]["symbol"]
+    assert (owed["known"], owed["value"]) == ("proved", "0x1")
+    assert "`read` on fd" in owed["after"] and "a core does not tell" in owed["after"]
+
+
 CLOCK = r"""
 #include <stdio.h>
 #include <time.h>

@@ -31,6 +31,7 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ volatile int never;
 static volatile sig_atomic_t alarms, asked, wrong;
 static volatile int ending;
 static pthread_mutex_t big_lock = PTHREAD_MUTEX_INITIALIZER;
-static int channel[2];
+static int channel[2], ends[2];
 
 static void on_alarm(int number) { (void)number; alarms++; }
 static void on_user(int number) { (void)number; asked++; }
@@ -79,6 +80,16 @@ static void *waiter(void *unused)
     return unused;
 }
 
+/* So does a socket with a limit of time. */
+static void *receiver(void *unused)
+{
+    char byte;
+    block_signals();
+    if (recv(ends[0], &byte, 1, 0) != 1)
+        wrong += 10000;
+    return unused;
+}
+
 static void *holder(void *unused)
 {
     char byte;
@@ -99,18 +110,20 @@ static void *blocked(void *unused)
 
 int main(void)
 {
-    void *(*work[])(void *) = {spinner, poller, waiter, holder, blocked};
-    pthread_t threads[5];
+    void *(*work[])(void *) = {spinner, poller, waiter, holder, blocked, receiver};
+    pthread_t threads[6];
+    struct timeval patience = {.tv_sec = 600};
     struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
     struct itimerval every = {{0, 20000}, {0, 20000}};
     char line[16];
-    if (pipe(channel) != 0)
+    if (pipe(channel) != 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
         return 1;
+    setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     sigaction(SIGALRM, &action, NULL);
     action.sa_handler = on_user;
     sigaction(SIGUSR1, &action, NULL);
     setitimer(ITIMER_REAL, &every, NULL);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         pthread_create(&threads[i], NULL, work[i], NULL);
     puts("ready");
     fflush(stdout);
@@ -119,9 +132,9 @@ int main(void)
         fflush(stdout);
     }
     ending = 1;
-    if (write(channel[1], "x", 1) != 1)
+    if (write(channel[1], "x", 1) != 1 || send(ends[1], "x", 1, 0) != 1)
         return 1;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         pthread_join(threads[i], NULL);
     printf("%d\n", (int)wrong);
     return 0;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,18 @@ NOT_PROVED = {
     "state_machine": "in another state the machine goes on, and comes to the same wait again",
     "rust_states": "in another state the machine goes on, and comes to the same wait again",
     "tls_of_thread": "the loop goes on to the next thread's word, and comes back",
+}
+
+# In these a living thread owes the write; in the others it has ended, or was never started.
+OWED = (
+    *("global_flag", "heap_object", "idle_pool", "mutex_guarded", "rust_gate", "spinlock_owner"),
+    *("stack_object", "struct_field", "tls_of_thread", "two_flags"),
+)
+# There data that were made up reach the store. Elsewhere the thread asks what it has read.
+PROVED = ("global_flag", "heap_object", "mutex_guarded", "spinlock_owner", "tls_of_thread", "two_flags")
+NOT_TOLD = {
+    "go_gate": "a goroutine waits on no thread's stack",
+    "rust_gate@O0": "unoptimised Rust gets the pointer from a call, which is not followed",
 }
 
 
@@ -73,6 +86,66 @@ def test_true_flag_is_first(spinning: tuple[int, Path, dict[str, Any]]) -> None:
         assert flag["proof"] is not None, thread["explain"]
         assert flag["proof"]["outcome"] == "leaves", flag["proof"]
         assert flag["proof"]["with"] == {flag["address"]["spin"]: flag["value"]["exit"]}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("spinning", sample_cases(positive=True), indirect=True)
+def test_who_owes_the_write(spinning: tuple[int, Path, dict[str, Any]], samples: Path) -> None:
+    pid, _, truth = spinning
+    ran = flagfinder("spin", "--json", str(pid), timeout=60)
+    assert_found(ran)
+    thread = json.loads(ran.stdout)["threads"][0]
+    flag = thread["flags"][0]
+    owed, nobody, program = flag["owed"], flag["owed_by_nobody"], program_of(pid)
+    assert bool(owed) != bool(nobody), (owed, nobody)
+    whole = Path(f"/proc/{pid}/exe").readlink().name
+    if whole in NOT_TOLD:
+        assert not owed, "it is told now"
+        return
+    if program not in OWED:
+        assert not owed, "nobody is there who could write it"
+        return
+    assert owed, nobody
+    first = owed[0]
+    assert first["pid"] == pid and first["tid"] != thread["tid"]
+    assert first["tid"] in {int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
+    writer = function_at(samples / whole, int(first["code"]["offset"], 16))
+    assert any(name in writer for name in truth["writer_functions"]), (writer, first)
+    if program in PROVED:
+        assert first["known"] == "proved" and "`read` on fd" in first["after"], first
+        assert int(first["value"], 16) in truth["leaves"], (first, truth)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("spinning", [("global_flag", False), ("static_flag", False)], indirect=True)
+def test_a_line_says_who_owes_the_write(spinning: tuple[int, Path, dict[str, Any]]) -> None:
+    pid, _, _ = spinning
+    ran = flagfinder("spin", str(pid), timeout=60)
+    assert_found(ran)
+    text = " ".join(ran.stdout.split())
+    if program_of(pid) == "global_flag":
+        assert re.search(r"owed by thread \d+ \(global_flag\) in .*load_config", text), ran.stdout
+        assert re.search(r"it would write 0x1 after its `read` on fd \d+ returns data \(proved in a copy\)", text)
+    else:
+        assert re.search(r"owed by nobody: .*the function that writes it, flusher, is on no thread's stack", text)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("spinning", [("global_flag", False)], indirect=True)
+def test_one_thread_that_was_asked_for_has_others_that_owe(spinning: tuple[int, Path, dict[str, Any]]) -> None:
+    pid, _, _ = spinning
+    ran = flagfinder("spin", "--json", "--thread", str(pid), str(pid), timeout=60)
+    assert_found(ran)
+    [thread] = json.loads(ran.stdout)["threads"]
+    assert [owed["known"] for owed in thread["flags"][0]["owed"]] == ["proved"]
+
+
+def function_at(program: Path, offset: int) -> str:
+    """The function of a program that is not stripped, by its symbols."""
+    lines = run(["nm", "-C", "--defined-only", program], timeout=60).stdout.splitlines()
+    symbols = [line.split(maxsplit=2) for line in lines]
+    before = [(int(start, 16), name) for start, kind, name in symbols if kind in "tT" and int(start, 16) <= offset]
+    return max(before)[1]
 
 
 def program_of(pid: int) -> str:

@@ -183,6 +183,7 @@ def test_what_it_refuses(samples: Path, tmp_path: Path, monkeypatch: pytest.Monk
     program = samples / "global_flag"
     for words, found in (
         (["--from-break", "no_such_function", "--", program], "has no_such_function"),
+        (["--from-break", f"{program.name}+0x1{0:016x}", "--", program], "modules of the program has"),
         (["--last", "1M", "--", program], "this tracer can't do that"),
         (["--pid", "1", "--", program], "either a program behind"),
         (["--pid", "999999999"], "there is no process"),

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from harness import needs_root
 
+from flagfinder.record.record import check_ranges, record
+from flagfinder.record.recorder import RecordOptions
 from flagfinder.shared.errors import FlagfinderError, PermissionDeniedError, TargetError, UsageError
 from flagfinder.shared.target import find_program
 
@@ -101,3 +103,25 @@ def test_under_sudo_the_caller_s_rights_count(tmp_path: Path, monkeypatch: pytes
     assert "env -u SUDO_UID" in caught.value.fix
     monkeypatch.setenv("SUDO_UID", "4294967290")  # no such user: the program runs as root
     assert find_program(command)
+
+
+@pytest.mark.parametrize(
+    "line", ["app+0x10-0x20", "a+b.so+10-FF", "app+0x10", "# app", "", "app+0x0-0xffffffffffffffff"]
+)
+def test_ranges_of_values(tmp_path: Path, line: str) -> None:
+    (tmp_path / "ranges").write_text(f"libc.so.6+0x0-0x1000\n{line}\n")
+    check_ranges(tmp_path / "ranges")
+
+
+@pytest.mark.parametrize(
+    "line", ["app", "+0x10-0x20", "app+0x20-0x10", "app+0x-0x10", f"{'a' * 128}+0x1", "app+0x1-", "\xff"]
+)
+def test_ranges_that_the_tracer_would_refuse(tmp_path: Path, line: str) -> None:
+    (tmp_path / "ranges").write_text(f"libc.so.6+0x0-0x1000\n{line}\n", encoding="latin-1")
+    options = RecordOptions(values_in=tmp_path / "ranges")
+    with pytest.raises(UsageError, match="line 2") as caught:
+        record(["true"], tmp_path / "x.trace", options)
+    assert_four_parts(caught.value)
+    with pytest.raises(UsageError, match="No such file"):
+        record(["true"], tmp_path / "x.trace", RecordOptions(values_in=tmp_path / "missing"))
+    assert not (tmp_path / "x.trace").exists()

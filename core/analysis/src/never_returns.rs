@@ -233,15 +233,17 @@ mod tests {
         assert!(extent.is_some(), "this test has symbols");
         let ends = |callee: unsafe extern "C" fn()| {
             let callee = callee as usize as u64;
-            // A call of it, somewhere near.
+            // A call of it, somewhere near, and a return: what the program itself has there might
+            // be a way that ends.
             let at = callee - 0x1000;
             let distance = (callee.wrapping_sub(at + 5) as i32).to_le_bytes();
-            let call: Vec<u8> = [0xe8].into_iter().chain(distance).collect();
+            let call: Vec<u8> = [0xe8].into_iter().chain(distance).chain([0xc3]).collect();
             let read = |address: u64, buffer: &mut [u8]| {
-                let bytes = match address == at {
-                    true => &call[..],
+                let inside = address.checked_sub(at).map(|skip| skip as usize);
+                let bytes = match inside.and_then(|skip| call.get(skip..)) {
+                    Some(bytes) if !bytes.is_empty() => bytes,
                     // SAFETY: code of this program, which is longer than any of these functions.
-                    false => unsafe {
+                    _ => unsafe {
                         std::slice::from_raw_parts(address as usize as *const u8, buffer.len())
                     },
                 };

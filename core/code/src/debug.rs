@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use gimli::{
     AttributeValue, DebugInfoOffset, EndianArcSlice, LittleEndian, Operation, Reader, UnitOffset,
 };
-use object::{Object, ObjectSection};
+use object::Object;
 use rustc_hash::FxHashMap;
+
+use crate::unpacked::unpacked;
 
 pub(crate) type Slice = EndianArcSlice<LittleEndian>;
 pub(crate) type Dwarf = gimli::Dwarf<Slice>;
@@ -63,7 +65,7 @@ fn sections(file: &object::File<'_>) -> gimli::Result<gimli::DwarfSections<Slice
     gimli::DwarfSections::load(|id| {
         let data = file
             .section_by_name(id.name())
-            .and_then(|section| section.uncompressed_data().ok())
+            .and_then(|section| unpacked(&section))
             .unwrap_or(Cow::Borrowed(&[]));
         Ok(EndianArcSlice::new(Arc::from(&*data), LittleEndian))
     })
@@ -71,10 +73,17 @@ fn sections(file: &object::File<'_>) -> gimli::Result<gimli::DwarfSections<Slice
 
 /// Relative names are beside the file that names them.
 fn supplementary(file: &object::File<'_>, path: &Path) -> Option<gimli::DwarfSections<Slice>> {
-    let (name, _build_id) = file.gnu_debugaltlink().ok()??;
+    let (name, build_id) = file.gnu_debugaltlink().ok()??;
     let named = PathBuf::from(String::from_utf8_lossy(name).into_owned());
-    let bytes = crate::image::map(&path.parent()?.join(named)).ok()?;
-    sections(&object::File::parse(&bytes[..]).ok()?).ok()
+    shared_by(&path.parent()?.join(named), build_id)
+}
+
+/// The name may lead anywhere: only the file with the right build-id is meant.
+fn shared_by(path: &Path, build_id: &[u8]) -> Option<gimli::DwarfSections<Slice>> {
+    let bytes = crate::image::map(path).ok()?;
+    let file = object::File::parse(&bytes[..]).ok()?;
+    let is_meant = file.build_id().ok().flatten() == Some(build_id);
+    is_meant.then(|| sections(&file).ok())?
 }
 
 impl Debug {
@@ -367,5 +376,21 @@ impl Debug {
                 })
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_file_that_is_meant_is_shared() {
+        let path = std::env::current_exe().unwrap();
+        let bytes = crate::image::map(&path).unwrap();
+        let file = object::File::parse(&bytes[..]).unwrap();
+        let own = file.build_id().unwrap().expect("linked with a build-id");
+        assert!(shared_by(&path, own).is_some());
+        assert!(shared_by(&path, &[own, &[0]].concat()).is_none());
+        assert!(shared_by(&path, &[]).is_none());
     }
 }

@@ -17,6 +17,7 @@ use crate::debug::Debug;
 use crate::go::GoFunctions;
 use crate::input::ModuleInput;
 use crate::symbols::Symbols;
+use crate::unpacked::unpacked;
 use crate::unwind::Unwind;
 
 /// A file of so many bytes is read in a tenth of a second.
@@ -185,9 +186,7 @@ impl Image {
                 }
                 Ok(".gopclntab" | ".data.rel.ro.gopclntab") => {
                     let text = file.section_by_name(".text").map_or(0, |s| s.address());
-                    self.go = section
-                        .uncompressed_data()
-                        .ok()
+                    self.go = unpacked(&section)
                         .and_then(|data| GoFunctions::parse(&data, file.entry(), text));
                 }
                 _ => {}

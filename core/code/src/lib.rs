@@ -7,6 +7,8 @@
 //! Blind spots: x86-64 only; files are believed only when their build-id agrees.
 
 mod address_space;
+mod ahead;
+mod ahead_machine;
 mod block;
 mod callers;
 mod codemap;
@@ -14,6 +16,7 @@ mod data;
 mod debug;
 mod dominators;
 mod fields;
+mod frames;
 mod go;
 mod graph;
 mod heap;
@@ -35,15 +38,19 @@ mod symbols;
 mod thread_blocks;
 mod tls;
 mod typed;
+mod unpacked;
 mod unwind;
 mod words;
 mod wrappers;
+mod writers;
 
 pub use address_space::AddressSpace;
+pub use ahead::{CodeReader, Limits as CodeLimits, Store};
 pub use block::{CodeBlock, Ending, Succession};
 pub use callers::outer_callers;
 pub use codemap::{CodeMap, FlowBreak};
 pub use dominators::Dominators;
+pub use frames::{Frame, Registers};
 pub use graph::Graph;
 pub use heap::{Allocation, AllocationLog, Moment};
 pub use input::{ModuleInput, NamesInput, StackFrame, ThreadInput, TlsBlock};
@@ -58,3 +65,4 @@ pub use scope::ValuePlace;
 pub use stack::CallSites;
 pub use typed::{TypeRef, Variable, VariableWord, Word};
 pub use words::times;
+pub use writers::{writers, Writers};

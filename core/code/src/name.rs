@@ -65,7 +65,7 @@ const STANDARD_NAMES: &[&str] = &[
 
 impl Code {
     /// Code that serves any program: what it does, it does for its caller.
-    pub(crate) fn is_standard_library(&self) -> bool {
+    pub fn is_standard_library(&self) -> bool {
         let begins = |text: &str, list: &[&str]| list.iter().any(|one| text.starts_with(one));
         let symbol = self.symbol.as_deref().unwrap_or_default();
         self.module

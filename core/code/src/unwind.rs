@@ -6,13 +6,34 @@ use std::sync::Arc;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameOffset, EndianArcSlice, LittleEndian,
-    UnwindSection,
+    RegisterRule, UnwindSection,
 };
 use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
 
 use crate::debug::Slice;
 use crate::register;
+use crate::unpacked::unpacked;
+
+/// Where a function keeps a register of its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Saved {
+    /// It is as it was.
+    Kept,
+    /// So far from the canonical frame address.
+    At(i64),
+    Lost,
+}
+
+/// How to get from a frame to its caller's; registers in x86 numbering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    /// The canonical frame address: a register and what is to be added.
+    pub frame: (u8, i64),
+    pub saved: [Saved; 16],
+    /// `None`: nobody called it.
+    pub return_address: Option<i64>,
+}
 
 pub(crate) struct Unwind {
     frames: EhFrame<Slice>,
@@ -33,7 +54,7 @@ impl Unwind {
         let file = object::File::parse(bytes).ok()?;
         let address = |name: &str| file.section_by_name(name).map(|s| s.address());
         let section = file.section_by_name(".eh_frame")?;
-        let data = section.uncompressed_data().ok()?;
+        let data = unpacked(&section)?;
         let mut bases = BaseAddresses::default().set_eh_frame(section.address());
         if let Some(text) = address(".text") {
             bases = bases.set_text(text);
@@ -59,6 +80,11 @@ impl Unwind {
     /// The canonical frame address before the instruction at `pc`: a general register
     /// (x86 numbering) and what is to be added.
     pub fn frame_address(&self, pc: u64) -> Option<(u8, i64)> {
+        Some(self.rules(pc)?.frame)
+    }
+
+    /// How to find the caller's registers at the instruction at `pc`.
+    pub fn rules(&self, pc: u64) -> Option<Rules> {
         let mut context = gimli::UnwindContext::new();
         let (_, place) = self.at(pc)?;
         let entry = self
@@ -68,12 +94,29 @@ impl Unwind {
         let row = entry
             .unwind_info_for_address(&self.frames, &self.bases, &mut context, pc)
             .ok()?;
-        match row.cfa() {
-            CfaRule::RegisterAndOffset { register, offset } => {
-                Some((register::from_dwarf(*register)?, *offset))
+        let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else {
+            return None;
+        };
+        let mut rules = Rules {
+            frame: (register::from_dwarf(*register)?, *offset),
+            saved: [Saved::Kept; 16],
+            return_address: None,
+        };
+        for (register, rule) in row.registers() {
+            let saved = match rule {
+                RegisterRule::Offset(offset) => Saved::At(*offset),
+                RegisterRule::SameValue => Saved::Kept,
+                _ => Saved::Lost,
+            };
+            match (register::from_dwarf(*register), saved) {
+                (Some(number), saved) => rules.saved[usize::from(number)] = saved,
+                (None, Saved::At(offset)) if *register == entry.cie().return_address_register() => {
+                    rules.return_address = Some(offset);
+                }
+                (None, _) => {}
             }
-            CfaRule::Expression(_) => None,
         }
+        Some(rules)
     }
 
     /// Extent of the function (or of its part) that holds the address.

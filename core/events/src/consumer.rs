@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use flagfinder_bpf::{clock, Counts, Ring, Table};
@@ -16,7 +16,9 @@ use crate::drain::Drain;
 use crate::event::Kind;
 use crate::facts::{End, Info, MapsFact, Mark, Note};
 use crate::hang::HangWatch;
+use crate::looks::Looks;
 use crate::options::Options;
+use crate::outsiders::Outsiders;
 use crate::processes;
 use crate::protocol::{Cpu, Ranges, FORK_NOT_FOLLOWED};
 use crate::room::Room;
@@ -67,8 +69,17 @@ pub(crate) struct Consumer {
     /// What each segment begins with.
     pub info: Info,
     pub notes: Vec<Note>,
+    pub looks: Looks,
+    pub outsiders: Outsiders,
     /// Of a file that is to stay within a size.
     pub room: Option<Room>,
+}
+
+/// What the recorder asks its thread for.
+pub(crate) enum Word {
+    Mark(Mark),
+    /// A look at what the target's threads are in; dropping it tells that it is done.
+    Look(Sender<()>),
 }
 
 /// What a recording came to, and what was announced on the way.
@@ -92,7 +103,7 @@ impl Consumer {
     /// # Errors
     /// When there are more than it has room for.
     pub fn follow(&mut self, pids: &[u32]) -> Result<()> {
-        for pid in processes::descendants(pids) {
+        for pid in flagfinder_waits::descendants(pids) {
             if self.tree.get(&pid).is_none() && !self.tree.insert(pid, Ranges::default()) {
                 return Err(EventsError::unavailable(
                     "The processes can't be recorded",
@@ -148,7 +159,7 @@ impl Consumer {
             (&mut self.drain, &mut self.writer, &mut self.descriptors);
         let (fresh, stacks) = (&mut self.fresh, self.stacks);
         let (hangs, threads) = (&mut self.hangs, &mut self.threads);
-        let not_followed = &mut self.not_followed;
+        let (not_followed, outsiders) = (&mut self.not_followed, &mut self.outsiders);
         let now = clock::monotonic();
         let most = self.room.as_ref().map_or(DRAINED, Room::most_records);
         self.ring.drain(most.min(DRAINED), |record| {
@@ -156,6 +167,7 @@ impl Consumer {
                 return;
             };
             threads.see(&event);
+            outsiders.see(&event, threads);
             descriptors.see(&event, threads, now);
             hangs.see(&event);
             let (pid, other) = event.halves(0);
@@ -189,21 +201,60 @@ impl Consumer {
         })
     }
 
-    fn settle(&mut self, shared: &Shared, marks: &Receiver<Mark>, old: bool) -> Result<()> {
+    /// Whom threads wait for at a mark can be asked only then.
+    fn mark(&mut self, mark: &Mark) -> Result<()> {
+        self.look(None);
+        self.writer.fact(BlockKind::Mark, mark)
+    }
+
+    fn look(&mut self, done: Option<Sender<()>>) {
+        let mut pids = self.tree.keys();
+        if pids.is_empty() {
+            let all = self.threads.list().into_iter();
+            let users = all.filter(|thread| !thread.kernel && thread.tid == thread.pid);
+            pids = users.map(|thread| thread.pid).collect();
+        }
+        self.looks.begin(pids, done);
+    }
+
+    /// Writes what looks have found; `all`: also those that still go on.
+    fn write_looks(&mut self, all: bool) -> Result<()> {
+        for look in self.looks.take(all) {
+            self.writer.fact(BlockKind::Waits, &look.threads)?;
+            let told = |text: &String| self.notes.iter().any(|note| note.text == *text);
+            if let Some(text) = look.missing.filter(|text| !told(text)) {
+                self.announce(Note {
+                    level: "fallback".into(),
+                    text,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, shared: &Shared, words: &Receiver<Word>, old: bool) -> Result<()> {
         self.drain.flush(&mut self.writer, old, false)?;
         self.tell_not_followed()?;
         let found = self.descriptors.take();
         if !found.is_empty() {
             self.writer.fact(BlockKind::Descriptors, &found)?;
         }
-        while let Ok(mark) = marks.try_recv() {
-            self.writer.fact(BlockKind::Mark, &mark)?;
+        let outsiders = self.outsiders.take();
+        if !outsiders.is_empty() {
+            self.writer.fact(BlockKind::Waits, &outsiders)?;
+        }
+        while let Ok(word) = words.try_recv() {
+            match word {
+                Word::Mark(mark) => self.mark(&mark)?,
+                Word::Look(done) => self.look(Some(done)),
+            }
         }
         let ts = clock::monotonic();
         for tid in self.hangs.late(ts) {
             let text = format!("thread {tid} is not back at its event wait");
-            self.writer.fact(BlockKind::Mark, &Mark { ts, text })?;
+            self.mark(&Mark { ts, text })?;
         }
+        self.write_looks(false)?;
         let now = Instant::now();
         let due: Vec<u32> = self
             .fresh
@@ -260,7 +311,7 @@ impl Consumer {
             .map_err(|error| failed(&error))
     }
 
-    pub fn run(mut self, shared: &Shared, marks: &Receiver<Mark>) -> Result<Consumer> {
+    pub fn run(mut self, shared: &Shared, words: &Receiver<Word>) -> Result<Consumer> {
         let mut written = Instant::now();
         loop {
             // Asked before draining: what is recorded before the end is then surely taken.
@@ -270,7 +321,7 @@ impl Consumer {
             if old {
                 written = Instant::now();
             }
-            self.settle(shared, marks, old)?;
+            self.settle(shared, words, old)?;
             let most = self.room.as_ref().map_or(BUSY, Room::most_records);
             if taken < most.min(BUSY) {
                 if stop {
@@ -281,17 +332,24 @@ impl Consumer {
         }
     }
 
-    pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<Finished> {
+    /// `until`: when it was to end.
+    pub fn finish(
+        mut self,
+        until: u64,
+        reason: &str,
+        exit_status: Option<i32>,
+    ) -> Result<Finished> {
         for pid in self.tree.keys() {
             self.learn_code(pid)?;
         }
+        self.write_looks(true)?;
         let counts = self.counts.read();
         let totals: Vec<u64> = counts.iter().map(|cpu| cpu.sequence).collect();
-        let ts = clock::monotonic();
-        self.drain.finish(&mut self.writer, &totals, ts)?;
+        self.drain
+            .finish(&mut self.writer, &totals, clock::monotonic())?;
         let lossy = counts.iter().zip(0u32..).filter(|(cpu, _)| cpu.lost > 0);
         let end = End {
-            ts,
+            ts: until,
             reason: reason.into(),
             exit_status,
             events: self.drain.events,

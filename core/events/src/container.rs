@@ -12,7 +12,7 @@ use crate::error::{bad_file, cant_read, damaged, Result};
 
 pub const FILE_MAGIC: [u8; 8] = *b"FFEVENT\n";
 /// Version that this code writes.
-pub const FILE_VERSION: u32 = 2;
+pub const FILE_VERSION: u32 = 3;
 /// Oldest reader that understands what this code writes.
 pub const FILE_MINIMUM_READER: u32 = 2;
 pub const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"FFEB");
@@ -41,6 +41,7 @@ pub enum BlockKind {
     End = 9,
     /// Nothing: what was here was let go of.
     Dropped = 10,
+    Waits = 11,
 }
 
 impl BlockKind {
@@ -58,6 +59,7 @@ impl BlockKind {
             Note,
             End,
             Dropped,
+            Waits,
         ];
         all.into_iter().find(|known| *known as u16 == kind)
     }

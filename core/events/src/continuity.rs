@@ -31,10 +31,8 @@ pub(crate) struct Continuity {
 
 impl Continuity {
     pub fn of(file: &EventFile) -> Continuity {
-        let wanted = &file.info.thread_names;
-        let everything = file.info.everything && wanted.is_empty();
-        let names = NamePatterns::new(wanted).unwrap_or_default();
-        let mut continuity = Continuity::new(everything, names);
+        let everything = file.info.everything && file.info.thread_names.is_empty();
+        let mut continuity = Continuity::new(everything, file.info.names());
         for thread in &file.threads {
             continuity.named(thread.tid, &thread.name);
         }

@@ -15,8 +15,8 @@ use rustc_hash::FxHashMap;
 use crate::call::Call;
 use crate::event::{Event, Kind};
 use crate::facts::DescriptorFact;
-use crate::sockets::Sockets;
 use crate::threads::Threads;
+use flagfinder_waits::Sockets;
 
 const TRUSTED: u64 = 1_000_000_000;
 /// Look-ups between two flushes; each takes some microseconds from the consumer.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::NamePatterns;
+
 /// How the recording was made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Info {
@@ -37,6 +39,13 @@ pub struct Info {
     /// CLOCK_MONOTONIC and wall clock (since 1970) at the same moment, ns.
     pub started: u64,
     pub started_unix_ns: u64,
+}
+
+impl Info {
+    /// Which threads' names are recorded.
+    pub fn names(&self) -> NamePatterns {
+        NamePatterns::new(&self.thread_names).unwrap_or_default()
+    }
 }
 
 /// Events that stand before a segment of the file, or stood there.

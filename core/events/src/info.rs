@@ -15,7 +15,7 @@ struct Summary<'f> {
     #[serde(flatten)]
     info: &'f Info,
     bytes: u64,
-    /// ns from the first event to the last.
+    /// ns from the first event to the end of the recording.
     span: u64,
     events: BTreeMap<&'static str, u64>,
     /// Wakes by the context they came from.
@@ -51,10 +51,11 @@ pub fn summary(file: &EventFile) -> String {
         level: "note".into(),
         text,
     });
+    let (first, last) = file.time();
     let summary = Summary {
         info: &file.info,
         bytes: file.disk_bytes(),
-        span: file.span().map_or(0, |(first, last)| last - first),
+        span: last - first,
         events,
         wakes,
         lost,

@@ -8,18 +8,18 @@
 
 /// `*` stands for any letters, `?` for one; everything else for itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NamePatterns {
+pub struct NamePatterns {
     /// By letter: the bits that it moves on.
-    pub next: [u64; 256],
-    pub begins: u64,
-    pub repeats: u64,
-    pub ends: u64,
+    pub(crate) next: [u64; 256],
+    pub(crate) begins: u64,
+    pub(crate) repeats: u64,
+    pub(crate) ends: u64,
 }
 
 impl NamePatterns {
     /// Without patterns every name fits. `None`: they have more than 64 letters, where each
     /// pattern's end counts as one.
-    pub fn new(patterns: &[String]) -> Option<NamePatterns> {
+    pub(crate) fn new(patterns: &[String]) -> Option<NamePatterns> {
         let mut made = NamePatterns::default();
         let mut place = 0;
         for pattern in patterns {
@@ -42,6 +42,7 @@ impl NamePatterns {
         Some(made)
     }
 
+    /// Whether a name fits one of the patterns.
     pub fn fits(&self, name: &str) -> bool {
         let state = name.bytes().fold(self.begins, |state, letter| {
             (state & self.next[usize::from(letter)]) << 1 | state & self.repeats

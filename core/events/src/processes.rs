@@ -21,6 +21,11 @@ fn name(path: &str) -> String {
         .to_owned()
 }
 
+/// Empty when it is gone.
+pub(crate) fn thread_name(pid: u32, tid: u32) -> String {
+    name(&format!("/proc/{pid}/task/{tid}/comm"))
+}
+
 /// Its threads, with their names.
 pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
     // Kernel threads have no memory and so no map.
@@ -31,7 +36,7 @@ pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
         .map(|tid| ThreadFact {
             tid,
             pid,
-            name: name(&format!("/proc/{pid}/task/{tid}/comm")),
+            name: thread_name(pid, tid),
             kernel,
         })
         .collect()
@@ -39,31 +44,6 @@ pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
 
 pub(crate) fn all_threads() -> Vec<ThreadFact> {
     numbers("/proc").into_iter().flat_map(threads_of).collect()
-}
-
-/// The processes that descend from `roots`, these included.
-pub(crate) fn descendants(roots: &[u32]) -> Vec<u32> {
-    let mut found = roots.to_vec();
-    let parents: Vec<(u32, u32)> = numbers("/proc")
-        .into_iter()
-        .filter_map(|pid| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
-            Some((pid, parent.parse().ok()?))
-        })
-        .collect();
-    let mut next = 0;
-    while next < found.len() {
-        let parent = found[next];
-        let children = parents.iter().filter(|(_, of)| *of == parent);
-        let new: Vec<u32> = children
-            .map(|c| c.0)
-            .filter(|pid| !found.contains(pid))
-            .collect();
-        found.extend(new);
-        next += 1;
-    }
-    found
 }
 
 /// The executable lines of /proc/PID/maps; `None` when it is gone or has none.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use flagfinder_waits::Looked;
 use serde::de::DeserializeOwned;
 
 use crate::container::{Block, BlockKind, Damage, Storage, MOST_CPUS};
@@ -21,6 +22,8 @@ pub struct EventFile {
     pub maps: Vec<MapsFact>,
     pub descriptors: Vec<DescriptorFact>,
     pub marks: Vec<Mark>,
+    /// What threads were in, and whom they waited for, at marks and in the end.
+    pub looked: Vec<Looked>,
     pub notes: Vec<Note>,
     /// `None`: the recorder was killed.
     pub end: Option<End>,
@@ -67,6 +70,7 @@ impl EventFile {
             maps: Vec::new(),
             descriptors: Vec::new(),
             marks: Vec::new(),
+            looked: Vec::new(),
             notes: Vec::new(),
             end: None,
             stacks: BTreeMap::new(),
@@ -129,6 +133,7 @@ impl EventFile {
                 self.descriptors
                     .extend(parse::<Vec<DescriptorFact>>(&raw, block)?);
             }
+            BlockKind::Waits => self.looked.extend(parse::<Vec<Looked>>(&raw, block)?),
             BlockKind::Mark => self.marks.push(parse(&raw, block)?),
             BlockKind::Note => {
                 let note = parse(&raw, block)?;
@@ -175,6 +180,17 @@ impl EventFile {
         let headers = || self.cpus.values().flatten().map(|block| &block.header);
         let first = headers().map(|header| header.first_ts).min()?;
         Some((first, headers().map(|header| header.last_ts).max()?))
+    }
+
+    /// When the recording begins, and when it ends: later than its last event where nothing
+    /// happened any more. One whose recorder was killed lasts to its last event or mark.
+    pub fn time(&self) -> (u64, u64) {
+        let events = self.span();
+        let first = events.map_or(self.info.started, |(first, _)| first);
+        let marks = self.marks.iter().map(|mark| mark.ts);
+        let ends = self.end.iter().map(|end| end.ts).chain(marks);
+        let last = ends.chain(events.map(|(_, last)| last)).max();
+        (first, last.unwrap_or(first).max(first))
     }
 
     /// Code addresses, innermost first, as found on the stack: old ones may be among them. Empty

@@ -13,12 +13,14 @@ use flagfinder_bpf::{
     Capability, Object,
 };
 
-use crate::consumer::{Consumer, Finished, Shared};
+use crate::consumer::{Consumer, Finished, Shared, Word};
 use crate::descriptors::Descriptors;
 use crate::drain::Drain;
 use crate::facts::{Mark, Note};
 use crate::hang::HangWatch;
+use crate::looks::{Looks, LIMIT};
 use crate::options::{check, info, Options, StackMode, Syscalls};
+use crate::outsiders::Outsiders;
 use crate::protocol::{self, Config};
 use crate::switch;
 use crate::threads::Threads;
@@ -37,7 +39,7 @@ pub struct Progress {
 pub struct Recorder {
     attached: Option<(Object, Vec<Attached>)>,
     shared: Arc<Shared>,
-    marks: Sender<Mark>,
+    words: Sender<Word>,
     worker: Option<JoinHandle<Result<Consumer>>>,
 }
 
@@ -130,6 +132,8 @@ impl Recorder {
             fresh: Vec::new(),
             stacks: stack_words > 0,
             hangs: HangWatch::new(&options.pids, options.mark_on_hang_ns.unwrap_or(u64::MAX)),
+            looks: Looks::default(),
+            outsiders: Outsiders::default(),
             maps: BTreeMap::new(),
             not_followed: None,
             info,
@@ -184,7 +188,7 @@ impl Recorder {
         })?;
         consumer.learn_threads(options)?;
         let shared = Arc::new(Shared::default());
-        let (marks, received) = channel();
+        let (words, received) = channel();
         let theirs = Arc::clone(&shared);
         let worker = std::thread::Builder::new()
             .name("ff-events".into())
@@ -199,7 +203,7 @@ impl Recorder {
         Ok(Recorder {
             attached: Some((object, looks)),
             shared,
-            marks,
+            words,
             worker: Some(worker),
         })
     }
@@ -207,10 +211,20 @@ impl Recorder {
     /// Writes "here" into the recording.
     pub fn mark(&self, text: &str) {
         // A consumer that is gone has failed; finish tells why.
-        let _ = self.marks.send(Mark {
+        let _ = self.words.send(Word::Mark(Mark {
             ts: clock::monotonic(),
             text: text.into(),
-        });
+        }));
+    }
+
+    /// Looks at what the target's threads are in and whom they wait for, while they are still
+    /// there: to be called just before `finish`.
+    pub fn look(&self) {
+        let (done, ended) = channel();
+        if self.words.send(Word::Look(done)).is_ok() {
+            // It ends by being dropped. A consumer that is late is waited for by `finish`.
+            let _ = ended.recv_timeout(2 * LIMIT);
+        }
     }
 
     pub fn progress(&self) -> Progress {
@@ -231,6 +245,8 @@ impl Recorder {
     /// # Errors
     /// When the file could not be written, now or before.
     pub fn finish(mut self, reason: &str, exit_status: Option<i32>) -> Result<Finished> {
+        // Detaching takes a while, in which wakes are missed.
+        let until = clock::monotonic();
         self.attached = None;
         self.shared.stop.store(true, Ordering::Release);
         let consumer = match self.worker.take().map(JoinHandle::join) {
@@ -243,7 +259,7 @@ impl Recorder {
                 ))
             }
         };
-        consumer.finish(reason, exit_status)
+        consumer.finish(until, reason, exit_status)
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Tenet's text traces as recordings, so that they can be compared. See `tenet.rs` for the format.
 
-use std::io::BufRead;
+use std::io::{BufRead, ErrorKind};
 
 use flagfinder_machine::decoded::Decoded;
 use flagfinder_trace::{End, Info, ModuleId};
@@ -51,7 +51,10 @@ pub fn import_tenet(
     };
     let mut assembler: Option<(Assembler, Vec<ModuleId>)> = None;
     for (number, line) in text.lines().enumerate() {
-        let line = line?;
+        let line = line.map_err(|error| match error.kind() {
+            ErrorKind::InvalidData => not_tenet(number + 1, "it is no text".into()),
+            _ => error.into(),
+        })?;
         if line.trim().is_empty() {
             continue;
         }
@@ -262,5 +265,14 @@ mod tests {
             let found = refused.found();
             assert!(found.starts_with(&format!("line {line}:")), "{found}");
         }
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_as_no_trace() {
+        let Err(ExportError::Trace(refused)) = import_tenet(&mut &b"rip=1\n\xff\xfe"[..], &[], "x")
+        else {
+            panic!("it is taken, or said to be unreadable");
+        };
+        assert_eq!(refused.found(), "line 2: it is no text");
     }
 }

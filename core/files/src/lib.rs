@@ -56,6 +56,20 @@ pub fn create_private(path: &Path) -> Result<File> {
     }
 }
 
+/// Creates such a file and has it written. One that can't be written to its end is removed: a part
+/// of it would pass for the whole.
+///
+/// # Errors
+/// When the file can't be created or written.
+pub fn write_private(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    let mut file = create_private(path)?;
+    write(&mut file).inspect_err(|_| {
+        if file.metadata().is_ok_and(|kind| kind.is_file()) {
+            let _ = std::fs::remove_file(path);
+        }
+    })
+}
+
 /// User and group behind sudo; `None` when this process is not root under sudo.
 fn caller_of_sudo() -> Option<(u32, Option<u32>)> {
     // SAFETY: no arguments, cannot fail.
@@ -108,6 +122,21 @@ mod tests {
         let mut file = open_regular(&folder.join("link")).unwrap();
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "text");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_fails_leaves_no_file_behind() {
+        let folder = folder("partly");
+        let path = folder.join("file");
+        let failed = write_private(&path, |file| {
+            file.write_all(b"a part")?;
+            Err(Error::other("no space left"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "no space left");
+        assert!(!path.exists());
+        write_private(&path, |file| file.write_all(b"all")).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"all");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 

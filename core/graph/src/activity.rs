@@ -14,6 +14,10 @@ const POLLS: usize = 5;
 const YIELDS: u32 = 20;
 /// Between two polls a thread does not do more than so many times their wait.
 const LONGEST_LOOK: u64 = 4;
+/// Waits of one polling loop: the longer is at most so many times the one before or after it, but
+/// for the time that a busy machine may add. (A loop that waits longer and longer doubles it.)
+const UNLIKE: u64 = 8;
+const BUSY_MACHINE: u64 = 100_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Class {
@@ -23,6 +27,8 @@ pub enum Class {
     RepeatedYield,
     /// It is blocked in the kernel.
     LongWait,
+    /// Its switches were not recorded.
+    Unknown,
 }
 
 /// What a thread did.
@@ -47,25 +53,43 @@ fn overlap(a: (u64, u64), b: (u64, u64)) -> u64 {
     a.1.min(b.1).saturating_sub(a.0.max(b.0))
 }
 
-/// A wait that a timer ended, in a call that serves to poll, after no more than a look.
+/// A wait that a timer ended, in a call that serves to poll, after no more than a look. Where the
+/// wake is missing, the call's result may tell that the time was over.
 fn is_poll(graph: &Graph, wait: &Wait) -> bool {
-    let timed = graph
-        .vertex(wait.vertex)
-        .call()
-        .is_some_and(|call| traits::is_timed(call.number.into()));
-    let by_timer = wait
-        .next
-        .is_some_and(|next| graph.vertex(next).cause() == EdgeKind::Timer);
-    timed && by_timer && {
+    let (Some(call), Some(next)) = (graph.vertex(wait.vertex).call(), wait.next) else {
+        return false;
+    };
+    let result = graph.details(wait.vertex).result;
+    let by_timer = match graph.vertex(next).cause() {
+        EdgeKind::Timer => true,
+        EdgeKind::Weak => traits::timed_out(call.number.into(), result),
+        _ => false,
+    };
+    traits::is_timed(call.number.into()) && by_timer && {
         let look = wait.start - graph.vertex(graph.first_item(wait.vertex)).start;
         look <= wait.dur().saturating_mul(LONGEST_LOOK)
     }
 }
 
+/// Whether two waits that follow each other may be of one loop.
+fn are_alike(one: u64, other: u64) -> bool {
+    let (shorter, longer) = (one.min(other), one.max(other));
+    longer <= shorter.saturating_mul(UNLIKE) || longer - shorter <= BUSY_MACHINE
+}
+
+/// Waits that may be of one polling loop.
+struct Stretch {
+    activity: Activity,
+    rounds: usize,
+    call: u16,
+    /// How long the last one was.
+    last: u64,
+}
+
 /// Stretches in which a thread polls: at least [`POLLS`] timed waits in the same call, one after
-/// the other.
+/// the other, and alike.
 fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
-    let mut found: Vec<(Activity, usize, u16)> = Vec::new();
+    let mut found: Vec<Stretch> = Vec::new();
     let mut goes_on = false;
     for wait in graph.waits(thread) {
         let number = graph
@@ -77,26 +101,28 @@ fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
             continue;
         }
         match found.last_mut() {
-            Some((activity, count, same)) if goes_on && *same == number => {
-                activity.end = wait.end;
-                *count += 1;
+            Some(now) if goes_on && now.call == number && are_alike(now.last, wait.dur()) => {
+                now.activity.end = wait.end;
+                now.rounds += 1;
+                now.last = wait.dur();
             }
-            _ => found.push((
-                Activity {
+            _ => found.push(Stretch {
+                activity: Activity {
                     class: Class::RepeatedYield,
                     vertex: wait.vertex,
                     start: graph.vertex(graph.first_item(wait.vertex)).start,
                     end: wait.end,
                     wait: None,
                 },
-                1,
-                number,
-            )),
+                rounds: 1,
+                call: number,
+                last: wait.dur(),
+            }),
         }
         goes_on = true;
     }
-    let enough = found.into_iter().filter(|(_, count, _)| *count >= POLLS);
-    enough.map(|(activity, _, _)| activity).collect()
+    let enough = found.into_iter().filter(|stretch| stretch.rounds >= POLLS);
+    enough.map(|stretch| stretch.activity).collect()
 }
 
 /// What a thread did in one wake-up, for which its longest item stands, or that in which it yielded
@@ -128,8 +154,12 @@ fn running(graph: &Graph, items: &[u32], start: u64, end: u64) -> Activity {
     }
 }
 
-/// All stretches of a thread that could be a hang, unsorted.
+/// All stretches of a thread that could be a hang, unsorted. None of a thread of which it is not
+/// known when it ran.
 pub fn stretches(graph: &Graph, thread: u32) -> Vec<Activity> {
+    if !graph.meta.threads[thread as usize].followed {
+        return Vec::new();
+    }
     let polls = polling(graph, thread);
     let polled = |start: u64, end: u64| polls.iter().any(|p| p.start <= start && end <= p.end);
     let mut all = Vec::new();
@@ -157,9 +187,37 @@ pub fn stretches(graph: &Graph, thread: u32) -> Vec<Activity> {
 
 /// What a thread did for at least half of a stretch of time; `None`: nothing that long.
 pub fn during(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
+    if !graph.meta.threads[thread as usize].followed {
+        return unknown(graph, thread, from, to);
+    }
     let share = |activity: &Activity| overlap((activity.start, activity.end), (from, to));
     let longest = stretches(graph, thread).into_iter().max_by_key(share)?;
     (share(&longest) * 2 >= to - from).then_some(longest)
+}
+
+/// What a thread did at a moment, where that is known.
+pub fn at(graph: &Graph, thread: u32, ts: u64) -> Option<Activity> {
+    let all = stretches(graph, thread).into_iter();
+    let then = all.filter(|activity| activity.start <= ts && ts <= activity.end);
+    then.max_by_key(Activity::dur)
+}
+
+/// Of a thread whose switches were not recorded: that it was there, for at least half of the time.
+fn unknown(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
+    let vertex = graph.at(thread, from).or(graph.at(thread, to))?;
+    let last = graph.vertex(*graph.of(thread).last()?);
+    let end = match last.blocks {
+        1 => graph.meta.last,
+        _ => last.end,
+    };
+    let known = overlap((graph.vertex(vertex).start, end), (from, to));
+    (known * 2 >= to - from).then_some(Activity {
+        class: Class::Unknown,
+        vertex,
+        start: from,
+        end: to,
+        wait: None,
+    })
 }
 
 /// What people call a wait or a run: `futex`, `read pipe:[12]`, `computing`.
@@ -181,5 +239,9 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
             None => Call::name_of(call.number),
         },
         (Class::LongWait, None) => "blocked in the kernel".into(),
+        (Class::Unknown, _) => match &graph.thread(activity.vertex).doing[..] {
+            "" => "not recorded".into(),
+            doing => format!("{doing} when it was looked at, not recorded"),
+        },
     }
 }

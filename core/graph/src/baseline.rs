@@ -2,7 +2,10 @@
 //! The wait that went well, to compare a hang with: similar by its semantic events, different in
 //! its result (Argus, section 5.4).
 
+use std::collections::BTreeSet;
+
 use flagfinder_linux::futex;
+use rustc_hash::FxHashMap;
 
 use crate::diagnose::stack;
 use crate::edge::{Edge, EdgeKind, NOBODY};
@@ -71,15 +74,86 @@ fn similarity(graph: &Graph, a: u32, b: u32, preceding: usize) -> usize {
     both.take_while(|(a, b)| a == b).count()
 }
 
+/// How many call sites two vertices block at have in common, from the innermost one on; all, and no
+/// more on either side, is most.
+fn common_frames(graph: &Graph, a: u32, b: u32) -> usize {
+    let sites = |vertex: u32| graph.sites(graph.details(vertex).stack);
+    let (a, b) = (sites(a), sites(b));
+    if !a.is_empty() && a == b {
+        return usize::MAX;
+    }
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Threads to which vertices sent something, or which they woke, by vertex.
+struct Receivers(FxHashMap<u32, BTreeSet<u32>>);
+
+impl Receivers {
+    fn of(graph: &Graph, vertices: impl Iterator<Item = u32>) -> Receivers {
+        let mut found: FxHashMap<u32, BTreeSet<u32>> =
+            vertices.map(|vertex| (vertex, BTreeSet::new())).collect();
+        for row in &graph.vertices.rows {
+            if let Some(threads) = found.get_mut(&row.from) {
+                threads.insert(row.thread);
+            }
+        }
+        for edge in &graph.others {
+            if let Some(threads) = found.get_mut(&edge.from) {
+                threads.insert(graph.vertex(edge.to).thread);
+            }
+        }
+        for (&vertex, threads) in &mut found {
+            threads.remove(&graph.vertex(vertex).thread);
+        }
+        Receivers(found)
+    }
+
+    /// In percent of those that either has; 0 where one has none.
+    fn common(&self, a: u32, b: u32) -> usize {
+        let (a, b) = (&self.0[&a], &self.0[&b]);
+        let all = a.union(b).count().max(1);
+        100 * a.intersection(b).count() / all
+    }
+}
+
+/// Threads that the vertex before a wait woke or sent something to.
+pub fn asked(graph: &Graph, wait: &Wait) -> Vec<u32> {
+    let mut receivers = Receivers::of(graph, [wait.vertex].into_iter());
+    let own = receivers.0.remove(&wait.vertex).unwrap_or_default();
+    own.into_iter().collect()
+}
+
+/// Whether the one that went well asked others than the hang did, and none of the same.
+pub fn asked_others(graph: &Graph, hang: &Wait, well: &Wait) -> bool {
+    let (a, b) = (asked(graph, hang), asked(graph, well));
+    !a.is_empty() && !b.is_empty() && !a.iter().any(|thread| b.contains(thread))
+}
+
+/// Whether the thread that ended a wait is of a process that the hang is known to wait for.
+fn is_by_peer(graph: &Graph, hang: &Wait, wait: &Wait) -> bool {
+    let by = ending(graph, wait).and_then(|(_, thread)| graph.meta.threads.get(thread as usize));
+    let mut peers = graph.awaited(hang.vertex, EdgeKind::Peer);
+    peers.any(|edge| by.is_some_and(|by| graph.thread(edge.from).pid == by.pid))
+}
+
 /// The best of those that the same thread ended in the same way stands for all of these. The rule's
-/// choice is first: the most similar, of those the newest before the hang, else the first after it.
+/// choice is first: one that a known peer ended, whose call stack has most in common, whose messages
+/// went to the same threads, which is the most similar; of those the newest before the hang, else
+/// the first after it.
 fn offered(graph: &Graph, hang: &Wait, preceding: usize) -> Vec<Wait> {
     let mut all: Vec<Wait> = candidates(graph, hang).collect();
+    let vertices = all.iter().map(|wait| wait.vertex);
+    let receivers = Receivers::of(graph, vertices.chain([hang.vertex]));
     all.sort_by_cached_key(|wait| {
+        let alike = (
+            is_by_peer(graph, hang, wait),
+            common_frames(graph, wait.vertex, hang.vertex),
+            receivers.common(wait.vertex, hang.vertex),
+        );
         let similar = similarity(graph, wait.vertex, hang.vertex, preceding);
         let distance = wait.start.abs_diff(hang.start);
         (
-            std::cmp::Reverse(similar),
+            std::cmp::Reverse((alike, similar)),
             wait.start > hang.start,
             distance,
         )
@@ -97,7 +171,8 @@ fn offered(graph: &Graph, hang: &Wait, preceding: usize) -> Vec<Wait> {
     all
 }
 
-fn choice(graph: &Graph, wait: &Wait) -> Choice {
+/// As an answer to a question, and as what a hang was compared with.
+pub fn choice(graph: &Graph, wait: &Wait) -> Choice {
     let (edge, by) = ending(graph, wait).unzip();
     let by = by.and_then(|thread| graph.meta.threads.get(thread as usize));
     let thread = graph.thread(wait.vertex);

@@ -24,21 +24,21 @@ const JUST_NOW: u64 = 100_000;
 /// then.
 const YIELDS_BY_CLOCK: u32 = 4;
 
-struct Builder<'f> {
-    file: &'f EventFile,
-    meta: Meta,
-    vertices: Vertices,
+pub(crate) struct Builder<'f> {
+    pub(crate) file: &'f EventFile,
+    pub(crate) meta: Meta,
+    pub(crate) vertices: Vertices,
     /// Those that did not make their vertex begin.
     others: Vec<Edge>,
     /// Numbers of threads, which are indices of `threads` and of `Meta::threads`.
-    numbers: Numbers,
-    threads: Vec<Thread>,
+    pub(crate) numbers: Numbers,
+    pub(crate) threads: Vec<Thread>,
     timers: FxHashMap<u64, u32>,
     /// The timer that is about to wake somebody.
     firing: ByCpu<u64>,
     /// Who runs.
     running: ByCpu<u32>,
-    stacks: Stacks,
+    pub(crate) stacks: Stacks,
     messages: Messages,
     requests: Requests,
 }
@@ -52,15 +52,18 @@ fn mix(hash: u64, value: u64) -> u64 {
 
 impl Builder<'_> {
     /// The number of a thread.
-    fn thread(&mut self, tid: u32) -> usize {
+    pub(crate) fn thread(&mut self, tid: u32) -> usize {
         let known = self.numbers.get(tid);
         known.map_or_else(|| self.new_thread(tid), |number| number as usize)
     }
 
-    fn new_thread(&mut self, tid: u32) -> usize {
+    pub(crate) fn new_thread(&mut self, tid: u32) -> usize {
         let number = self.threads.len();
         self.numbers.set(tid, number as u32);
-        self.threads.push(Thread::default());
+        self.threads.push(Thread {
+            is_followed: self.file.info.everything,
+            ..Thread::default()
+        });
         self.meta.threads.push(ThreadMeta {
             tid,
             ..ThreadMeta::default()
@@ -68,14 +71,14 @@ impl Builder<'_> {
         number
     }
 
-    fn describe(&mut self, tid: u32, change: impl FnOnce(&mut ThreadMeta)) {
+    pub(crate) fn describe(&mut self, tid: u32, change: impl FnOnce(&mut ThreadMeta)) {
         let thread = self.thread(tid);
         change(&mut self.meta.threads[thread]);
     }
 
     /// Begins a vertex.
     #[inline(always)]
-    fn begin(&mut self, thread: usize, ts: u64) -> u32 {
+    pub(crate) fn begin(&mut self, thread: usize, ts: u64) -> u32 {
         let number = self.vertices.push(Vertex {
             start: ts,
             end: ts,
@@ -88,7 +91,7 @@ impl Builder<'_> {
     }
 
     /// Says what made a vertex begin.
-    fn caused(&mut self, vertex: u32, kind: EdgeKind, from: u32, stack: u32) {
+    pub(crate) fn caused(&mut self, vertex: u32, kind: EdgeKind, from: u32, stack: u32) {
         let row = &mut self.vertices[vertex];
         (row.cause, row.from) = (kind as u8, from);
         if stack != 0 {
@@ -97,7 +100,7 @@ impl Builder<'_> {
     }
 
     /// An edge into a vertex that something else made begin.
-    fn later(&mut self, from: u32, to: u32, kind: EdgeKind, ts: u64) {
+    pub(crate) fn later(&mut self, from: u32, to: u32, kind: EdgeKind, ts: u64) {
         self.others.push(Edge {
             from,
             to,
@@ -108,7 +111,7 @@ impl Builder<'_> {
     }
 
     /// The vertex that goes on; one that began before anything was seen of the thread.
-    fn current(&mut self, thread: usize, ts: u64) -> u32 {
+    pub(crate) fn current(&mut self, thread: usize, ts: u64) -> u32 {
         let known = &self.threads[thread];
         match (known.open, known.last) {
             (Some(open), _) => open,
@@ -234,7 +237,8 @@ impl Builder<'_> {
             let thread = self.thread(event.b);
             let open = self.current(thread, event.ts);
             self.vertices[open].cpu = event.cpu;
-            self.threads[thread].on_cpu = Some(event.ts);
+            let known = &mut self.threads[thread];
+            (known.on_cpu, known.is_switched) = (Some(event.ts), true);
         }
     }
 
@@ -242,6 +246,7 @@ impl Builder<'_> {
     fn leave(&mut self, event: &Event) {
         let thread = self.thread(event.a);
         let open = self.current(thread, event.ts);
+        self.threads[thread].is_switched = true;
         let since = self.threads[thread].on_cpu.take();
         let state = event.state();
         let vertex = &mut self.vertices[open];
@@ -271,7 +276,7 @@ impl Builder<'_> {
     fn waking(&mut self, event: &Event) {
         let woken = self.thread(event.b);
         let timer = self.firing.of(event.cpu).take();
-        let (priority, _) = event.priorities();
+        let (priority, waker_priority) = event.priorities();
         self.meta.threads[woken].priority = priority;
         let order = self.requests.wakes(event.a, event.cpu, event.ts);
         let known = &self.threads[woken];
@@ -290,6 +295,11 @@ impl Builder<'_> {
                 .unwrap_or(NOBODY)
         } else if has_waker && event.a != 0 {
             let waker = self.thread(event.a);
+            if waker_priority > priority {
+                let details = self.vertices.details_mut(vertex);
+                (details.priority, details.waker_priority) =
+                    (priority.into(), waker_priority.into());
+            }
             self.current(waker, event.ts)
         } else {
             NOBODY
@@ -335,22 +345,6 @@ impl Builder<'_> {
         }
     }
 
-    /// A thread, or a process, starts. An id that is used again is a new thread.
-    fn fork(&mut self, event: &Event) {
-        let parent = self.thread(event.a);
-        let from = self.current(parent, event.ts);
-        if let Some(gone) = self.numbers.get(event.b) {
-            self.threads[gone as usize] = Thread::default();
-        }
-        let child = self.new_thread(event.b);
-        let (pid, parent) = event.halves(0);
-        self.stacks.forked(pid, parent);
-        let meta = &mut self.meta.threads[child];
-        (meta.pid, meta.name) = (pid, event.name(1));
-        let child = self.begin(child, event.ts);
-        self.caused(child, EdgeKind::Fork, from, 0);
-    }
-
     /// A thread begins a call.
     fn enter(&mut self, event: &Event) {
         let thread = self.thread(event.a);
@@ -358,6 +352,9 @@ impl Builder<'_> {
         if let Some(call) = event.call() {
             let details = self.vertices.details_mut(open);
             details.semantics = mix(details.semantics, u64::from(call.number) + 1);
+            if let Some(fd) = call.descriptor().filter(|_| Call::sends(call.number)) {
+                details.semantics = mix(details.semantics, fd as u64);
+            }
             details.yields += u32::from(Call::yields(call.number));
             let sender = Sender {
                 tid: event.a,
@@ -396,7 +393,7 @@ impl Builder<'_> {
             Kind::Switch => self.switch(event),
             Kind::Waking => self.waking(event),
             Kind::Fork => self.fork(event),
-            Kind::Exec => self.describe(event.a, |meta| meta.name = event.name(1)),
+            Kind::Exec => self.exec(event),
             Kind::Rename => self.describe(event.b, |meta| meta.name = event.name(0)),
             Kind::Signal => self.signal(event),
             Kind::Arm => {
@@ -414,7 +411,7 @@ impl Builder<'_> {
                 let open = self.current(thread, event.ts);
                 self.vertices.details_mut(open).yields += YIELDS_BY_CLOCK;
             }
-            Kind::Exit => {}
+            Kind::Exit => self.exit(event),
             Kind::Lost => self.meta.gaps.push(Gap {
                 cpu: event.cpu,
                 since: event.words[1],
@@ -430,7 +427,7 @@ impl Builder<'_> {
 /// 4.2 (each blocking wait splits, and so do items of a batch; the halves are joined by a weak
 /// edge).
 pub fn build(file: &EventFile, watched: &[String]) -> Graph {
-    let (first, last) = file.span().unwrap_or((0, 0));
+    let (first, last) = file.time();
     let mut builder = Builder {
         file,
         meta: Meta {
@@ -457,6 +454,8 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         builder.describe(known.tid, |meta| {
             (meta.pid, meta.name, meta.kernel) = (known.pid, known.name.clone(), known.kernel);
         });
+        let number = builder.thread(known.tid);
+        builder.threads[number].is_followed = true;
     }
     let targets = file.descriptors.iter();
     builder.meta.targets = targets.map(|d| (d.pid, d.fd, d.target.clone())).collect();
@@ -467,14 +466,8 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
             builder.take(event);
         });
     });
-    for thread in &builder.threads {
-        if let Some(open) = thread.open {
-            let vertex = &mut builder.vertices[open];
-            // A damaged file may hold events after its last one.
-            vertex.run += thread.on_cpu.map_or(0, |since| last.saturating_sub(since));
-            vertex.end = last.max(vertex.start);
-        }
-    }
+    builder.close();
+    builder.take_looks();
     let named = builder.stacks.resolve(file);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
     builder.meta.stacks = named.stacks;

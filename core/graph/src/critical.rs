@@ -265,9 +265,14 @@ impl Walk<'_> {
     /// Whether the lock's holder was less urgent than who waited for it. What it did meanwhile are
     /// the segments from `first` on.
     fn inversion(&self, wait: &Wait, holder: u32, first: usize, mark: usize) -> Option<Inversion> {
-        let waiter = self.graph.thread(wait.vertex).priority;
         let meta = &self.graph.meta.threads[holder as usize];
-        let less_urgent = waiter > 0 && meta.priority > waiter;
+        // As it was when it let go of the lock; recordings of others do not tell that.
+        let woken = self.graph.details(wait.next?);
+        let (waiter, let_go) = match woken.waker_priority {
+            0 => (self.graph.thread(wait.vertex).priority, meta.priority),
+            _ => (woken.priority as u8, woken.waker_priority as u8),
+        };
+        let less_urgent = waiter > 0 && let_go > waiter;
         if self.waits[mark].kind != Some("lock") || !less_urgent {
             return None;
         }
@@ -282,7 +287,7 @@ impl Walk<'_> {
             .map(|index| &self.graph.meta.threads[index as usize]);
         Some(Inversion {
             waiter,
-            holder: meta.priority,
+            holder: let_go,
             starved,
             instead_tid: instead.map(|thread| thread.tid),
             instead: instead.map(|thread| thread.name.clone()),

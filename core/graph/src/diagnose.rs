@@ -8,105 +8,20 @@
 //! unusual meanwhile is a culprit, and is diagnosed in turn ("the culprit of the culprit").
 
 use flagfinder_events::Call;
-use serde::{Deserialize, Serialize};
 
-use crate::activity::{describe, during, stretches, Activity, Class};
-use crate::baseline::{baseline, ended_by_thread, is_unusual};
+use crate::activity::{at, describe, during, stretches, Activity, Class};
+use crate::baseline::{asked, asked_others, baseline, choice, ended_by_thread, is_unusual};
+use crate::diagnosis::{Culprit, Diagnosis, Member, Outcome, PathStep, Request, SetOff};
 use crate::edge::EdgeKind;
-use crate::graph::{Graph, Place, Wait};
-use crate::question::{Asked, Guide, Question};
-use crate::slice::{slice, Step};
+use crate::graph::{Graph, Wait};
+use crate::question::{Guide, Question};
+use crate::slice::{slice, strong_cause, Step};
 
 const DEEPEST: usize = 16;
 /// An ordinary wait counts less than one of which there are shorter ones.
 const ORDINARY: u64 = 4;
 /// Hangs are not shorter than this.
 const SHORTEST: u64 = 1_000_000;
-
-/// Which hang is meant; without both, the most unusual one of the main thread.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Request {
-    pub thread: Option<u32>,
-    /// CLOCK_MONOTONIC, ns.
-    pub at: Option<u64>,
-    /// How many vertices before a wait must be similar, too.
-    #[serde(default)]
-    pub preceding: usize,
-    /// To the questions in their order, numbers of choices from 1. `None`: all is decided by rule.
-    #[serde(default)]
-    pub answers: Option<Vec<usize>>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct PathStep {
-    pub vertex: u32,
-    pub tid: u32,
-    pub thread: String,
-    pub start: u64,
-    pub dur: u64,
-    /// How it caused the step before; of the first: null.
-    pub edge: Option<&'static str>,
-    /// Call sites where it blocks in the end, innermost first.
-    pub stack: Vec<String>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct Culprit {
-    pub vertex: u32,
-    pub tid: u32,
-    pub pid: u32,
-    pub thread: String,
-    pub class: Class,
-    pub start: u64,
-    pub dur: u64,
-    /// What it did: `computing`, `read on pipe:[5]`.
-    pub doing: String,
-    /// How far from the hang: 1 is a thread that the hang waited for.
-    pub depth: usize,
-    /// Call sites where it blocked, innermost first; of one that computed, where it did in the end.
-    pub stack: Vec<String>,
-    /// Where these are; null: in no file.
-    pub places: Vec<Option<Place>>,
-    /// The same of where it blocked before that.
-    pub places_before: Vec<Option<Place>>,
-    /// The call that it blocked in.
-    pub call: Option<String>,
-}
-
-/// What `flagfinder diagnose --json` prints beside its schema.
-#[derive(Clone, Debug, Serialize)]
-pub struct Diagnosis {
-    pub class: Class,
-    pub thread: PathStep,
-    pub doing: String,
-    pub start: u64,
-    pub dur: u64,
-    /// It was still so when the recording ended.
-    pub unfinished: bool,
-    /// The wait that went well, or null.
-    pub baseline: Option<PathStep>,
-    /// From the hang, or its baseline, back to its causes.
-    pub path: Vec<PathStep>,
-    /// The root cause first.
-    pub culprits: Vec<Culprit>,
-    /// The culprits wait for each other.
-    pub circular: bool,
-    /// What to do next, where the recording can't tell more.
-    pub advice: Vec<String>,
-    /// How many were asked: none by rule.
-    pub questions: usize,
-    pub asked: Vec<Asked>,
-    pub lost: u64,
-}
-
-/// What `diagnose` comes to.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    Diagnosis(Box<Diagnosis>),
-    /// The next question: ask again with one more answer.
-    Question(Box<Question>),
-}
 
 struct Search<'g> {
     graph: &'g Graph,
@@ -116,7 +31,8 @@ struct Search<'g> {
     baseline: Option<Wait>,
     path: Vec<Step>,
     culprits: Vec<Culprit>,
-    circular: bool,
+    /// Threads that wait for each other.
+    circle: Vec<u32>,
     /// Threads whose hang is being explained.
     open: Vec<u32>,
 }
@@ -135,9 +51,27 @@ fn step(graph: &Graph, step: &Step) -> PathStep {
     }
 }
 
+fn set_off(graph: &Graph, vertex: u32) -> Option<SetOff> {
+    let edge = strong_cause(graph, vertex)?;
+    let thread = graph.thread(edge.from);
+    Some(SetOff {
+        tid: thread.tid,
+        thread: thread.name.clone(),
+        edge: edge.kind().name(),
+    })
+}
+
 pub fn stack(graph: &Graph, vertex: u32) -> Vec<String> {
     let sites = graph.stack(graph.details(vertex).stack);
     sites.into_iter().map(str::to_owned).collect()
+}
+
+fn member(graph: &Graph, thread: u32) -> Member {
+    let meta = &graph.meta.threads[thread as usize];
+    Member {
+        tid: meta.tid,
+        thread: meta.name.clone(),
+    }
 }
 
 type Answered<T> = Result<T, Box<Question>>;
@@ -169,6 +103,7 @@ impl Search<'_> {
             places: places(vertex),
             places_before: self.graph.before(vertex).map_or_else(Vec::new, places),
             call: now.call().map(|call| Call::name_of(call.number)),
+            set_off: set_off(self.graph, vertex),
         });
     }
 
@@ -180,6 +115,11 @@ impl Search<'_> {
             self.explain_wait(&wait, depth)?;
         } else if activity.class == Class::RepeatedYield && depth < DEEPEST {
             self.explain_polling(activity, depth)?;
+        } else if activity.class == Class::Unknown && depth < DEEPEST {
+            let vertex = activity.vertex;
+            if !self.search_awaited(vertex, EdgeKind::Holds, depth)? {
+                self.search_awaited(vertex, EdgeKind::Peer, depth)?;
+            }
         }
         self.open.pop();
         if depth > 0 {
@@ -188,8 +128,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Those who owed the wake are looked for on the path of the hang's own end, then on that of
-    /// its baseline.
+    /// Those who owed the wake are looked for on the path of the hang's own end; then among those
+    /// who have what it waits for; on the path of its baseline; and among those at the other end.
     fn explain_wait(&mut self, wait: &Wait, depth: usize) -> Answered<()> {
         let graph = self.graph;
         if let Some(next) = wait.next.filter(|_| ended_by_thread(graph, wait)) {
@@ -202,6 +142,9 @@ impl Search<'_> {
                 return Ok(());
             }
         }
+        if self.search_awaited(wait.vertex, EdgeKind::Holds, depth)? {
+            return Ok(());
+        }
         let well = baseline(graph, wait, self.preceding, &mut self.guide)?;
         let mut path = Vec::new();
         if let Some((next, start)) = well.and_then(|well| well.next.zip(Some(well.start))) {
@@ -213,7 +156,55 @@ impl Search<'_> {
                 self.path.clone_from(&path);
             }
         }
-        self.search_path(&path, wait, depth).map(drop)
+        // What went well was another request: who was asked this time owes the answer.
+        // Unless somebody has said that this is what it should be compared with.
+        let is_other = well.is_some_and(|well| asked_others(graph, wait, &well))
+            && !self.guide.was_asked(wait.vertex);
+        if is_other && self.search_asked(wait, depth)? {
+            return Ok(());
+        }
+        if !self.search_path(&path, wait, depth)? {
+            self.search_awaited(wait.vertex, EdgeKind::Peer, depth)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a thread is to blame that was woken just before the wait.
+    fn search_asked(&mut self, wait: &Wait, depth: usize) -> Answered<bool> {
+        for thread in asked(self.graph, wait) {
+            if self.suspect(thread, wait.start, wait.end, depth)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether one of those is to blame whom a thread was seen to wait for. Of several at the other
+    /// ends of what it waits on nobody knows which was to send something.
+    fn search_awaited(&mut self, vertex: u32, kind: EdgeKind, depth: usize) -> Answered<bool> {
+        let graph = self.graph;
+        let mut awaited: Vec<(u32, u64)> = Vec::new();
+        for edge in graph.awaited(vertex, kind) {
+            let thread = graph.vertex(edge.from).thread;
+            if !awaited.iter().any(|&(known, _)| known == thread) {
+                awaited.push((thread, edge.ts));
+            }
+        }
+        if awaited.is_empty() || kind == EdgeKind::Peer && awaited.len() > 1 {
+            return Ok(false);
+        }
+        for (thread, ts) in awaited {
+            if let Some(place) = self.open.iter().position(|&open| open == thread) {
+                self.circle = self.open[place..].to_vec();
+                continue;
+            }
+            let since = graph.vertex(vertex).end.min(ts);
+            let then = at(graph, thread, ts).or_else(|| during(graph, thread, since, ts));
+            if let Some(activity) = then {
+                self.explain(&activity, depth + 1)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a thread on the path is to blame. The nearest one owes the wake. Those behind it
@@ -253,7 +244,9 @@ impl Search<'_> {
     fn suspect(&mut self, thread: u32, from: u64, to: u64, depth: usize) -> Answered<bool> {
         if let Some(place) = self.open.iter().position(|&open| open == thread) {
             // The wait itself is on its own path; only another thread in between makes a circle.
-            self.circular |= place + 1 < self.open.len();
+            if place + 1 < self.open.len() {
+                self.circle = self.open[place..].to_vec();
+            }
             return Ok(false);
         }
         let found = during(self.graph, thread, from, to);
@@ -293,7 +286,7 @@ fn choose(graph: &Graph, request: &Request) -> Option<Activity> {
     meant.max_by_key(|activity| {
         let unusual = activity.wait.is_none_or(|wait| is_unusual(graph, &wait));
         if unusual {
-            activity.dur() * ORDINARY
+            activity.dur().saturating_mul(ORDINARY)
         } else {
             activity.dur()
         }
@@ -337,7 +330,7 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
         baseline: None,
         path: Vec::new(),
         culprits: Vec::new(),
-        circular: false,
+        circle: Vec::new(),
         open: Vec::new(),
     };
     search.explain(hang, 0)?;
@@ -360,8 +353,14 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
         dur: hang.dur(),
         unfinished: hang.end == graph.meta.last,
         baseline: search.baseline.map(|wait| alone(wait.vertex)),
+        compared: search.baseline.map(|wait| choice(graph, &wait)),
         path: search.path.iter().map(|s| step(graph, s)).collect(),
-        circular: search.circular,
+        circular: !search.circle.is_empty(),
+        circle: search
+            .circle
+            .iter()
+            .map(|&one| member(graph, one))
+            .collect(),
         advice: advice(graph, hang, &search.culprits),
         culprits: search.culprits,
         questions: search.guide.asked.len(),

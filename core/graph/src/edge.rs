@@ -29,9 +29,14 @@ pub enum EdgeKind {
     Unknown = 9,
     /// A request to io_uring, from its submission to the wake that its completion led to.
     IoUring = 10,
+    /// From a thread that has what another waits for: a lock, or its own end. It leads to the
+    /// vertex that ends in the wait.
+    Holds = 11,
+    /// From a thread at the other end of what another waits on; it leads there, too.
+    Peer = 12,
 }
 
-pub const KINDS: [EdgeKind; 11] = [
+pub const KINDS: [EdgeKind; 13] = [
     EdgeKind::Wake,
     EdgeKind::Ipc,
     EdgeKind::Timer,
@@ -43,6 +48,8 @@ pub const KINDS: [EdgeKind; 11] = [
     EdgeKind::Interrupt,
     EdgeKind::Unknown,
     EdgeKind::IoUring,
+    EdgeKind::Holds,
+    EdgeKind::Peer,
 ];
 
 impl EdgeKind {
@@ -65,12 +72,19 @@ impl EdgeKind {
             EdgeKind::Interrupt => "interrupt",
             EdgeKind::Unknown => "unknown",
             EdgeKind::IoUring => "io_uring",
+            EdgeKind::Holds => "holds",
+            EdgeKind::Peer => "peer",
         }
     }
 
     /// The kernel did what a thread had ordered.
     pub fn was_ordered(self) -> bool {
         matches!(self, EdgeKind::Timer | EdgeKind::IoUring)
+    }
+
+    /// It comes from who is waited for, and leads to who waits.
+    pub fn is_awaited(self) -> bool {
+        matches!(self, EdgeKind::Holds | EdgeKind::Peer)
     }
 
     /// Another thread surely caused it.

@@ -17,13 +17,14 @@ use crate::parallel::both;
 use crate::vertex::{Details, Vertex, Vertices};
 
 const MAGIC: &[u8; 8] = b"FFGRAPH\n";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const LEVEL: i32 = 1;
 /// A damaged length must not become an allocation: what a part may unpack to, whatever its size,
-/// and for each of its bytes. No real graph
-/// comes near that.
+/// and for each of its bytes. No real graph comes near that.
 const UNPACKED: u64 = 1 << 20;
 const UNPACKED_PER_BYTE: u64 = 1024;
+/// The same for the JSON, whose lists take ten times as much once they are read.
+const JSON_PER_BYTE: u64 = 64;
 
 fn bad(found: impl Into<String>) -> EventsError {
     EventsError {
@@ -58,24 +59,21 @@ impl Graph {
         let write = || -> std::io::Result<()> {
             let meta = serde_json::to_vec(&self.meta)?;
             let (rows, details) = self.vertices.records();
+            let others = [&self.others[..], &self.awaits[..]].concat();
             let (rows, rest) = both(
                 || Part::pack(rows),
                 || -> std::io::Result<_> {
-                    Ok((
-                        Part::pack(details)?,
-                        Part::pack(edge_records(&self.others))?,
-                    ))
+                    Ok((Part::pack(details)?, Part::pack(edge_records(&others))?))
                 },
             );
             let (details, others) = rest?;
-            let mut file = flagfinder_files::create_private(path)?;
-            file.write_all(MAGIC)?;
-            file.write_all(&VERSION.to_le_bytes())?;
-            file.write_all(&[0; 4])?;
-            for part in [Part::pack(&meta)?, rows?, details, others] {
-                part.write(&mut file)?;
-            }
-            Ok(())
+            let parts = [Part::pack(&meta)?, rows?, details, others];
+            flagfinder_files::write_private(path, |file| {
+                file.write_all(MAGIC)?;
+                file.write_all(&VERSION.to_le_bytes())?;
+                file.write_all(&[0; 4])?;
+                parts.iter().try_for_each(|part| part.write(file))
+            })
         };
         write().map_err(|error| failed("written", path, &error))
     }
@@ -101,11 +99,16 @@ impl Graph {
             })
         };
         let (meta, rows, details, others) = (next()?, next()?, next()?, next()?);
-        let meta: Vec<u8> = meta.unpack()?;
+        let meta: Vec<u8> = meta.unpack(JSON_PER_BYTE)?;
         let meta: Meta = serde_json::from_slice(&meta).map_err(|error| bad(error.to_string()))?;
         let (rows, rest) = both(
-            || rows.unpack(),
-            || Ok((details.unpack()?, others.unpack()?)),
+            || rows.unpack(UNPACKED_PER_BYTE),
+            || {
+                Ok((
+                    details.unpack(UNPACKED_PER_BYTE)?,
+                    others.unpack(UNPACKED_PER_BYTE)?,
+                ))
+            },
         );
         let rows: Vec<Vertex> = rows?;
         let (details, others): (Vec<Details>, Vec<Edge>) = rest?;
@@ -174,8 +177,8 @@ impl<'b> Part<'b> {
     }
 
     /// Unpacks into the memory of the values themselves.
-    fn unpack<T: Pod>(&self) -> Result<Vec<T>> {
-        let most = (self.packed.len() as u64).saturating_mul(UNPACKED_PER_BYTE);
+    fn unpack<T: Pod>(&self, per_byte: u64) -> Result<Vec<T>> {
+        let most = (self.packed.len() as u64).saturating_mul(per_byte);
         if self.bytes > most.saturating_add(UNPACKED) {
             return Err(bad("a part that announces far more than it holds"));
         }
@@ -200,21 +203,29 @@ impl<'b> Part<'b> {
 mod tests {
     use super::*;
 
+    fn meta() -> Vec<u8> {
+        let meta = Meta {
+            threads: vec![crate::graph::ThreadMeta::default()],
+            ..Meta::default()
+        };
+        serde_json::to_vec(&meta).unwrap()
+    }
+
     /// A graph's file whose second part, the vertices, announces so many bytes and holds these,
     /// with the right checksum.
     fn opened(announced: u64, raw: &[u8]) -> Result<Graph> {
+        opened_with(&meta(), announced, raw)
+    }
+
+    fn opened_with(meta: &[u8], announced: u64, raw: &[u8]) -> Result<Graph> {
         let name = format!("flagfinder-graph-{:?}", std::thread::current().id());
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         let mut file = fs::File::create(&path).unwrap();
-        let meta = serde_json::to_vec(&Meta {
-            threads: vec![crate::graph::ThreadMeta::default()],
-            ..Meta::default()
-        });
         let details = Details::default();
         file.write_all(&[&MAGIC[..], &VERSION.to_le_bytes(), &[0; 4]].concat())
             .unwrap();
         for (bytes, raw) in [
-            (None, &meta.unwrap()[..]),
+            (None, meta),
             (Some(announced), raw),
             (None, bytemuck::bytes_of(&details)),
             (None, &[]),
@@ -252,6 +263,24 @@ mod tests {
     fn a_small_part_that_unpacks_to_much_is_refused() {
         let raw = vec![0u8; size_of::<Vertex>() << 20];
         let refused = opened(raw.len() as u64, &raw).err().expect("a refusal");
+        assert!(refused.found.contains("far more"), "{}", refused.found);
+    }
+
+    /// Each of its lists would take eight bytes of memory for each of its own.
+    #[test]
+    fn small_json_that_unpacks_to_much_is_refused() {
+        let noise = (0..8000u64).map(|n| format!("{:016x}", xxh3_64_with_seed(&[], n)));
+        let stacks = vec!["[]"; 8 << 20].join(",");
+        let text = String::from_utf8(meta()).unwrap();
+        let text = text.replace("\"stacks\":[]", &format!("\"stacks\":[{stacks}]"));
+        let noisy = format!("\"syscalls\":\"{}\"", noise.collect::<String>());
+        let text = text.replace("\"syscalls\":\"\"", &noisy);
+        let packed = Part::pack(text.as_bytes()).unwrap().packed.len();
+        // As dense as the vertices may be.
+        assert!(text.len() < packed << 10 && packed < 96 << 10, "{packed}");
+        let raw = bytemuck::bytes_of(&Vertex::default()).to_vec();
+        let refused = opened_with(text.as_bytes(), raw.len() as u64, &raw);
+        let refused = refused.err().expect("a refusal");
         assert!(refused.found.contains("far more"), "{}", refused.found);
     }
 

@@ -20,6 +20,16 @@ pub struct ThreadMeta {
     /// urgent; 0: never seen.
     #[serde(default)]
     pub priority: u8,
+    /// Its switches were recorded, so that it is known when it ran and when it waited.
+    #[serde(default = "yes")]
+    pub followed: bool,
+    /// Else, what it was in when it was looked at: `blocked in read`; empty: that is not known.
+    #[serde(default)]
+    pub doing: String,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Events that are missing on a CPU.
@@ -118,6 +128,9 @@ pub struct Graph {
     /// Edges into vertices that had begun, or began by another: messages, flags. Sorted by the
     /// vertex they lead to.
     pub(crate) others: Vec<Edge>,
+    /// Edges from those whom a thread waits for, to the vertex that ends in the wait: at marks and
+    /// in the end. Sorted like `others`.
+    pub(crate) awaits: Vec<Edge>,
     functions: Functions,
 }
 
@@ -125,13 +138,25 @@ impl Graph {
     /// Sorts the edges and indexes everything.
     pub fn new(meta: Meta, vertices: Vertices, mut others: Vec<Edge>) -> Graph {
         others.sort_by_key(|edge| edge.to);
+        let (awaits, others) = others
+            .into_iter()
+            .partition(|edge| edge.kind().is_awaited());
         let functions = Functions::new(&meta);
         Graph {
             meta,
             vertices,
             others,
+            awaits,
             functions,
         }
+    }
+
+    /// Whom a thread was found to wait for at the end of a vertex, by edges of this kind.
+    pub fn awaited(&self, vertex: u32, kind: EdgeKind) -> impl Iterator<Item = &Edge> {
+        let first = self.awaits.partition_point(|edge| edge.to < vertex);
+        let all = self.awaits[first..].iter();
+        let own = all.take_while(move |edge| edge.to == vertex);
+        own.filter(move |edge| edge.kind() == kind)
     }
 
     pub fn vertex(&self, index: u32) -> &Vertex {
@@ -211,7 +236,7 @@ impl Graph {
         weak.into_iter().chain(self.cause(vertex)).chain(others)
     }
 
-    /// All edges, by the vertex they lead to.
+    /// All edges, by the vertex they lead to; then those from who is waited for.
     pub fn edges(&self) -> Vec<Edge> {
         let mut edges = Vec::with_capacity(self.vertices.len() * 2 + self.others.len());
         let mut last = vec![None; self.meta.threads.len()];
@@ -224,6 +249,7 @@ impl Graph {
                 edges.push(*edge);
             }
         }
+        edges.extend(&self.awaits);
         edges
     }
 
@@ -286,24 +312,29 @@ impl Graph {
 
     /// Names of the call sites of a stack, innermost first; empty where none was taken.
     pub fn stack(&self, number: u32) -> Vec<&str> {
-        let sites = self.meta.stacks.get(number as usize);
-        let names = sites.into_iter().flatten();
-        names
+        let sites = self.sites(number).iter();
+        sites
             .filter_map(|&site| self.meta.sites.get(site as usize))
             .map(String::as_str)
             .collect()
     }
 
+    /// Numbers of the call sites of a stack, innermost first.
+    pub(crate) fn sites(&self, stack: u32) -> &[u32] {
+        let sites = self.meta.stacks.get(stack as usize);
+        sites.map_or(&[], |sites| sites.as_slice())
+    }
+
     /// Where the call sites of a stack are, innermost first.
     pub fn places(&self, number: u32) -> Vec<Option<Place>> {
-        let sites = self.meta.stacks.get(number as usize).into_iter().flatten();
-        let places = sites.map(|&site| self.meta.places.get(site as usize));
+        let places = self.sites(number).iter();
+        let places = places.map(|&site| self.meta.places.get(site as usize));
         places.map(|place| place.cloned().flatten()).collect()
     }
 
     /// Numbers of the functions of a stack.
     pub(crate) fn functions(&self, stack: u32) -> impl Iterator<Item = u32> + '_ {
-        let sites = self.meta.stacks.get(stack as usize).into_iter().flatten();
+        let sites = self.sites(stack).iter();
         sites.filter_map(|&site| self.functions.of_site.get(site as usize).copied())
     }
 
@@ -321,7 +352,7 @@ impl Graph {
             *kinds.entry(row.cause().name()).or_default() +=
                 u64::from(row.cause() != EdgeKind::Weak);
         }
-        for edge in &self.others {
+        for edge in self.others.iter().chain(&self.awaits) {
             *kinds.entry(edge.kind().name()).or_default() += 1;
         }
         for thread in 0..self.meta.threads.len() as u32 {

@@ -11,15 +11,18 @@
 
 mod activity;
 mod ahead;
+mod awaits;
 mod baseline;
 mod build;
 mod critical;
 mod diagnose;
+mod diagnosis;
 mod edge;
 mod file;
 mod flags;
 mod graph;
 mod items;
+mod lives;
 mod messages;
 mod parallel;
 mod perfetto;
@@ -33,9 +36,11 @@ mod threads;
 mod vertex;
 mod wakes;
 
+pub use activity::Class;
 pub use build::build;
 pub use critical::{critical_path, CriticalPath, PathRequest};
-pub use diagnose::{diagnose, Diagnosis, Outcome, Request};
+pub use diagnose::diagnose;
+pub use diagnosis::{Diagnosis, Outcome, Request};
 pub use edge::{edge_records, Edge, EdgeKind, KINDS, NOBODY};
 pub use graph::{Gap, Graph, Meta, Place, ThreadMeta};
 pub use profile::{profile, Profile, ProfileRow};

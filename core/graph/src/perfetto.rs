@@ -116,10 +116,10 @@ impl Graph {
     /// # Errors
     /// When the file can't be written.
     pub fn export_perfetto(&self, path: &Path) -> Result<()> {
-        let write = || -> std::io::Result<()> {
+        let write = |file: &mut std::fs::File| -> std::io::Result<()> {
             let mut export = Export {
                 graph: self,
-                output: Writer::new(BufWriter::new(flagfinder_files::create_private(path)?)),
+                output: Writer::new(BufWriter::new(file)),
             };
             export.tracks()?;
             for thread in 0..self.meta.threads.len() as u32 {
@@ -128,6 +128,7 @@ impl Graph {
             export.arrows()?;
             export.output.flush()
         };
-        write().map_err(|error| failed("exported", path, &error))
+        flagfinder_files::write_private(path, write)
+            .map_err(|error| failed("exported", path, &error))
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use flagfinder_events::{Call, Event, EventFile, Kind, State};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::stacks::{Named, Stacks};
@@ -24,11 +24,13 @@ pub struct ProfileRow {
     /// ns from entry to return where all calls were recorded, else ns blocked.
     pub total: u64,
     pub longest: u64,
+    /// How often it failed, by errno; only where all calls were recorded.
+    pub errors: BTreeMap<i64, u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// ns from the first event to the last.
+    /// ns from the first event to the end.
     pub span: u64,
     pub syscalls: String,
     pub command: Vec<String>,
@@ -52,21 +54,51 @@ struct Profiler {
     open: FxHashMap<u32, Open>,
     processes: FxHashMap<u32, u32>,
     stacks: Stacks,
-    /// By call and stack: count, total, longest.
-    found: BTreeMap<(u16, u32), (u64, u64, u64)>,
+    /// By call and stack.
+    found: BTreeMap<(u16, u32), Found>,
     lost: u64,
+    /// The processes that were asked for, and what they started; empty: all are meant.
+    targets: FxHashSet<u32>,
+}
+
+#[derive(Default)]
+struct Found {
+    count: u64,
+    total: u64,
+    longest: u64,
+    errors: BTreeMap<i64, u64>,
+}
+
+/// What -4095 to -1 mean as a result.
+fn errno(result: i64) -> Option<i64> {
+    (-4095..0).contains(&result).then_some(-result)
 }
 
 impl Profiler {
-    fn close(&mut self, tid: u32, ts: u64) {
+    /// `result`: where it was recorded.
+    fn close(&mut self, tid: u32, ts: u64, result: Option<i64>) {
         if let Some(open) = self.open.remove(&tid) {
             let took = ts - open.since;
             let row = self.found.entry((open.number, open.stack)).or_default();
-            *row = (row.0 + 1, row.1 + took, row.2.max(took));
+            row.count += 1;
+            row.total += took;
+            row.longest = row.longest.max(took);
+            if let Some(errno) = result.and_then(errno) {
+                *row.errors.entry(errno).or_default() += 1;
+            }
         }
     }
 
+    /// Whether a thread is of the target: others are only known from what they did to it.
+    fn is_meant(&self, tid: u32) -> bool {
+        let pid = self.processes.get(&tid);
+        pid.is_some_and(|pid| self.targets.is_empty() || self.targets.contains(pid))
+    }
+
     fn blocks(&mut self, event: &Event, call: Call) {
+        if !self.is_meant(event.a) {
+            return;
+        }
         let pid = self.processes.get(&event.a).copied().unwrap_or(event.a);
         let number = match event.stack {
             0 => 0,
@@ -86,6 +118,12 @@ impl Profiler {
     fn see(&mut self, event: &Event) {
         match (event.kind, event.call()) {
             (Kind::Enter | Kind::EnterWide, Some(call)) => {
+                // Entries are recorded of the target only.
+                if let Some(&pid) = self.processes.get(&event.a) {
+                    if !self.targets.is_empty() {
+                        self.targets.insert(pid);
+                    }
+                }
                 self.open.insert(
                     event.a,
                     Open {
@@ -96,16 +134,22 @@ impl Profiler {
                     },
                 );
             }
-            (Kind::ExitCall, _) => self.close(event.a, event.ts),
+            (Kind::ExitCall, _) => {
+                let result = event.call_end().map(|end| end.result);
+                self.close(event.a, event.ts, result);
+            }
             (Kind::Switch, Some(call)) if event.state() != State::Preempted => {
                 self.blocks(event, call);
             }
             (Kind::Waking, _) if self.open.get(&event.b).is_some_and(|open| !open.entered) => {
-                self.close(event.b, event.ts);
+                self.close(event.b, event.ts, None);
             }
             (Kind::Fork, _) => {
                 let (pid, parent) = event.halves(0);
                 self.processes.insert(event.b, pid);
+                if self.targets.contains(&parent) {
+                    self.targets.insert(pid);
+                }
                 self.stacks.forked(pid, parent);
             }
             (Kind::Exit, _) => {
@@ -137,6 +181,9 @@ pub fn profile(file: &EventFile) -> Profile {
     for thread in &file.threads {
         profiler.processes.insert(thread.tid, thread.pid);
     }
+    if file.info.everything {
+        profiler.targets.extend(&file.info.pids);
+    }
     file.events(|event| profiler.see(event));
     let Named { sites, stacks, .. } = profiler.stacks.resolve(file);
     let code = |stack: u32| {
@@ -152,19 +199,23 @@ pub fn profile(file: &EventFile) -> Profile {
             .map_or(String::new(), |site| function(site))
     };
     let mut rows: BTreeMap<(String, String), ProfileRow> = BTreeMap::new();
-    for (&(number, stack), &(count, total, longest)) in &profiler.found {
+    for (&(number, stack), found) in &profiler.found {
         let key = (Call::name_of(number), code(stack));
         let row = rows.entry(key.clone()).or_insert_with(|| ProfileRow {
             call: key.0,
             code: key.1,
             ..ProfileRow::default()
         });
-        row.count += count;
-        row.total += total;
-        row.longest = row.longest.max(longest);
+        row.count += found.count;
+        row.total += found.total;
+        row.longest = row.longest.max(found.longest);
+        for (errno, count) in &found.errors {
+            *row.errors.entry(*errno).or_default() += count;
+        }
     }
+    let (begin, end) = file.time();
     Profile {
-        span: file.span().map_or(0, |(first, last)| last - first),
+        span: end - begin,
         syscalls: file.info.syscalls.clone(),
         command: file.info.command.clone(),
         lost: profiler.lost,

@@ -66,6 +66,12 @@ impl<'a> Guide<'a> {
         }
     }
 
+    /// Whether somebody was asked about a vertex, and so has decided.
+    pub fn was_asked(&self, vertex: u32) -> bool {
+        let mut asked = self.asked.iter();
+        asked.any(|asked| asked.question.vertex == vertex)
+    }
+
     /// Index of the choice. A question that was asked before keeps its answer.
     ///
     /// # Errors

@@ -23,6 +23,14 @@ pub(crate) struct Thread {
     /// The vertex that began when it was woken last, by which thread, and when.
     pub woken: Option<(u32, u32, u64)>,
     pub item: Item,
+    /// When it exited; it may still wake others.
+    pub ended: Option<u64>,
+    /// Nothing more is to come of it.
+    pub is_over: bool,
+    /// It is one of those that were to be recorded.
+    pub is_followed: bool,
+    /// A switch to it or away from it was recorded.
+    pub is_switched: bool,
 }
 
 /// From thread ids to numbers from 0, in the order in which they are met.

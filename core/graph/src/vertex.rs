@@ -72,6 +72,9 @@ pub struct Details {
     /// Where it blocks, and where its waker was, see `Graph::stack`.
     pub stack: u32,
     pub waker_stack: u32,
+    /// The kernel's, of the thread and of a less urgent one that woke it; 0: no such one did.
+    pub priority: u32,
+    pub waker_priority: u32,
 }
 
 impl Default for Details {

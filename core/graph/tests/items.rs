@@ -2,80 +2,32 @@
 //! A server that two clients ask, and that answers both in one wake-up: of the second it reads
 //! first.
 
-use std::path::PathBuf;
-
 use flagfinder_events::container::BlockKind;
-use flagfinder_events::{
-    Call, DescriptorFact, Event, EventFile, EventWriter, Info, Kind, ThreadFact,
-};
+use flagfinder_events::DescriptorFact;
 use flagfinder_graph::{build, critical_path, Edge, EdgeKind, Graph, PathRequest};
 
-const READ: u16 = 0;
-const WRITE: u16 = 1;
-const POLL: u16 = 7;
-const SLEEPS: u8 = 1;
-const TASK: u8 = 1;
+mod made_up;
+use made_up::{scratch, Recording, POLL, READ, WRITE};
+
 const SERVER: u32 = 9;
 
-/// Events of one CPU, ten ns apart.
-#[derive(Default)]
-struct Recording {
-    events: Vec<Event>,
-    running: u32,
+/// The client asks, and waits for the answer.
+fn asks(all: &mut Recording, wakes: bool, next: u32) {
+    all.enter(WRITE, 3);
+    if wakes {
+        all.wakes(SERVER, WRITE);
+    }
+    all.returns(WRITE, 4);
+    all.blocks(READ, 3, next);
 }
 
-impl Recording {
-    fn event(&mut self, kind: Kind, flags: u8, b: u32, word: u64) {
-        self.events.push(Event {
-            ts: 10 * (self.events.len() as u64 + 1),
-            a: self.running,
-            b,
-            cpu: 0,
-            kind,
-            flags,
-            stack: 0,
-            words: [word, 0, 0],
-        });
-    }
-
-    fn enter(&mut self, number: u16, first: u64) {
-        self.event(Kind::Enter, 0, 0, Call { number, first }.pack());
-    }
-
-    fn returns(&mut self, number: u16, result: u64) {
-        let first = result;
-        self.event(Kind::ExitCall, 0, 0, Call { number, first }.pack());
-    }
-
-    fn wakes(&mut self, other: u32, caller: u16) {
-        self.event(Kind::Waking, TASK, other, u64::from(caller) + 1);
-    }
-
-    /// The running thread blocks in a call, and another goes on.
-    fn blocks(&mut self, number: u16, first: u64, next: u32) {
-        self.enter(number, first);
-        self.event(Kind::Switch, SLEEPS, next, Call { number, first }.pack());
-        self.running = next;
-    }
-
-    /// The client asks, and waits for the answer.
-    fn asks(&mut self, wakes: bool, next: u32) {
-        self.enter(WRITE, 3);
-        if wakes {
-            self.wakes(SERVER, WRITE);
-        }
-        self.returns(WRITE, 4);
-        self.blocks(READ, 3, next);
-    }
-
-    /// The server reads a request, and answers it.
-    fn answers(&mut self, descriptor: u64, client: u32) {
-        self.enter(READ, descriptor);
-        self.returns(READ, 4);
-        self.enter(WRITE, descriptor);
-        self.wakes(client, WRITE);
-        self.returns(WRITE, 4);
-    }
+/// The server reads a request, and answers it.
+fn answers(all: &mut Recording, descriptor: u64, client: u32) {
+    all.enter(READ, descriptor);
+    all.returns(READ, 4);
+    all.enter(WRITE, descriptor);
+    all.wakes(client, WRITE);
+    all.returns(WRITE, 4);
 }
 
 fn descriptor(pid: u32, fd: i32, own: &str, peer: &str) -> DescriptorFact {
@@ -89,44 +41,24 @@ fn descriptor(pid: u32, fd: i32, own: &str, peer: &str) -> DescriptorFact {
     }
 }
 
-fn scratch(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("ff-{name}-{}", std::process::id()))
-}
-
-fn graph(name: &str) -> Graph {
-    let mut all = Recording {
-        running: SERVER,
-        ..Recording::default()
-    };
+fn graph() -> Graph {
+    let mut all = Recording::of(&[1, 2, SERVER]);
+    all.running = SERVER;
     all.blocks(POLL, 0, 1);
-    all.asks(true, 2);
-    all.asks(false, SERVER);
+    asks(&mut all, true, 2);
+    asks(&mut all, false, SERVER);
     all.returns(POLL, 2);
-    all.answers(5, 2);
-    all.answers(4, 1);
+    answers(&mut all, 5, 2);
+    answers(&mut all, 4, 1);
     all.blocks(POLL, 0, 2);
-    let path = scratch(name);
-    let mut writer = EventWriter::create(&path, &Info::default()).unwrap();
-    let threads = [1, 2, SERVER].map(|tid| ThreadFact {
-        tid,
-        pid: tid,
-        name: format!("thread-{tid}"),
-        kernel: false,
-    });
-    writer.fact(BlockKind::Threads, &threads).unwrap();
     let ends = [
         descriptor(SERVER, 4, "40", "10"),
         descriptor(SERVER, 5, "50", "20"),
         descriptor(1, 3, "10", "40"),
         descriptor(2, 3, "20", "50"),
     ];
-    writer.fact(BlockKind::Descriptors, &ends).unwrap();
-    writer.events(0, &all.events).unwrap();
-    writer.finish().unwrap();
-    let file = EventFile::open(&path).unwrap();
-    let graph = build(&file, &[]);
-    std::fs::remove_file(path).unwrap();
-    graph
+    let file = all.file(|writer| writer.fact(BlockKind::Descriptors, &ends).unwrap());
+    build(&file, &[])
 }
 
 /// The thread that made a vertex begin.
@@ -137,7 +69,7 @@ fn woken_by(graph: &Graph, vertex: u32) -> Option<(EdgeKind, u32)> {
 
 #[test]
 fn each_item_leads_to_who_asked_and_each_answer_to_its_item() {
-    let graph = graph("items");
+    let graph = graph();
     let server = graph.of(graph.thread_of(SERVER).unwrap());
     let causes: Vec<_> = server.iter().map(|&v| woken_by(&graph, v)).collect();
     let ipc = |tid| Some((EdgeKind::Ipc, tid));
@@ -151,7 +83,7 @@ fn each_item_leads_to_who_asked_and_each_answer_to_its_item() {
 
 #[test]
 fn items_share_out_the_time_of_their_wake_up() {
-    let graph = graph("share");
+    let graph = graph();
     let thread = graph.thread_of(SERVER).unwrap();
     let server = graph.of(thread);
     let rows: Vec<_> = server.iter().map(|&v| graph.vertex(v)).collect();
@@ -183,7 +115,7 @@ fn items_share_out_the_time_of_their_wake_up() {
 
 #[test]
 fn a_saved_graph_is_the_same() {
-    let made = graph("saved");
+    let made = graph();
     let path = scratch("saved.graph");
     made.save(&path).unwrap();
     let opened = Graph::open(&path);

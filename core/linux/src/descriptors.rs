@@ -40,9 +40,47 @@ pub fn named(number: u32, args: &[u64; 6]) -> Option<Named> {
     }
 }
 
+/// A descriptor in an epoll descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// The one that is watched.
+    pub descriptor: i32,
+    /// EPOLLIN and so on.
+    pub events: u32,
+    /// What epoll_wait hands back for it.
+    pub data: u64,
+}
+
+/// What an epoll descriptor watches, by its text in /proc/PID/fdinfo.
+pub fn watches(fdinfo: &str) -> Vec<Watch> {
+    let watch = |line: &str| {
+        let mut words = line.split_whitespace();
+        let mut after = |name: &str| words.find(|word| *word == name).and(words.next());
+        Some(Watch {
+            descriptor: after("tfd:")?.parse().ok()?,
+            events: u32::from_str_radix(after("events:")?, 16).ok()?,
+            data: u64::from_str_radix(after("data:")?, 16).ok()?,
+        })
+    };
+    fdinfo.lines().filter_map(watch).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_epoll_descriptor_tells_what_it_watches() {
+        let text = "pos:\t0\nflags:\t02\n\
+            tfd:       10 events:       1f data:     7ffc12  pos:0 ino:3 sdev:e\n\
+            tfd: damaged\n";
+        let watch = Watch {
+            descriptor: 10,
+            events: 0x1f,
+            data: 0x7f_fc12,
+        };
+        assert_eq!(watches(text), [watch]);
+    }
 
     #[test]
     fn each_kind_of_call_names_them_its_own_way() {

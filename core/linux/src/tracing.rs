@@ -9,7 +9,9 @@ pub fn is_restart(result: i64) -> bool {
 }
 
 /// It answers EINTR to any stop, though the thread has no signal. See "Interruption of system calls
-/// and library functions by stop signals" in signal(7).
+/// and library functions by stop signals" in signal(7). Of calls that move data, sockets with a
+/// limit of time (SO_RCVTIMEO, SO_SNDTIMEO) do so. When a call answers EINTR it has done nothing
+/// yet, so that it can be made again; `connect` is none of these, since it goes on by itself.
 pub fn answers_eintr(number: u32) -> bool {
     matches!(
         i64::from(number),
@@ -18,8 +20,23 @@ pub fn answers_eintr(number: u32) -> bool {
             | libc::SYS_epoll_pwait2
             | libc::SYS_semop
             | libc::SYS_semtimedop
+            | libc::SYS_msgrcv
+            | libc::SYS_msgsnd
             | libc::SYS_rt_sigtimedwait
             | libc::SYS_io_getevents
+            | libc::SYS_io_uring_enter
+            | libc::SYS_accept
+            | libc::SYS_accept4
+            | libc::SYS_read
+            | libc::SYS_readv
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
     )
 }
 

@@ -125,6 +125,16 @@ pub fn is_timed(number: u32) -> bool {
     has(number, TIMED)
 }
 
+/// Whether a result of a call that waits for a time, or for something, says that the time is over:
+/// a sleep that was slept to its end, a look that found nothing, a futex that timed out.
+pub fn timed_out(number: u32, result: i64) -> bool {
+    let sleeps = [libc::SYS_nanosleep, libc::SYS_clock_nanosleep];
+    if sleeps.contains(&i64::from(number)) || looks(number) {
+        return result == 0;
+    }
+    is_timed(number) && result == -i64::from(libc::ETIMEDOUT)
+}
+
 /// It gives the CPU away and has no other purpose.
 pub fn yields(number: u32) -> bool {
     has(number, YIELDS)
@@ -150,6 +160,22 @@ mod tests {
     #[test]
     fn the_table_names_each_call_once_in_the_order_of_numbers() {
         assert!(TABLE.windows(2).all(|pair| pair[0].0.id() < pair[1].0.id()));
+    }
+
+    #[test]
+    fn a_result_tells_whether_the_time_was_over() {
+        let cases = [
+            (libc::SYS_clock_nanosleep, 0, true),
+            (libc::SYS_nanosleep, -4, false),
+            (libc::SYS_poll, 0, true),
+            (libc::SYS_epoll_wait, 2, false),
+            (libc::SYS_futex, -110, true),
+            (libc::SYS_futex, 0, false),
+            (libc::SYS_read, 0, false),
+        ];
+        for (number, result, expected) in cases {
+            assert_eq!(timed_out(number as u32, result), expected, "{number}");
+        }
     }
 
     #[test]

@@ -13,18 +13,19 @@ use flagfinder_code::Names;
 use flagfinder_flags::ThreadName;
 use flagfinder_replica::{CoreError, CoreFile, CoreThread, Halt, Pages, Replica};
 use flagfinder_step::Limits;
-use serde_json::{json, Value};
+use serde_json::Value;
 
 use crate::look::look_at_copy;
 use crate::order;
-use crate::owners::Owners;
+use crate::owed::{self, Other, Others, Process};
 use crate::pick::Way;
-use crate::proc::Call;
-use crate::prove::{begin, halted, number, try_in};
+use crate::prove::{begin, halted, try_out};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::Activity;
 use crate::spin::{stepped, untouched};
 use crate::wait::Describer;
+use flagfinder_waits::proc::Call;
+use flagfinder_waits::Owners;
 
 /// What may be tuned.
 #[derive(Clone, Debug)]
@@ -70,6 +71,34 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
     for thread in core.threads().iter().filter(|thread| wanted(thread.tid)) {
         let told = tell(core, thread, options, &names, &mut describer);
         report.threads.push(told);
+    }
+    let of_core = |thread: &CoreThread| {
+        let told = report.threads.iter().find(|told| told.tid == thread.tid);
+        Other::of(told.unwrap_or(&ThreadReport::blank(thread.tid, Class::LongWait)))
+    };
+    let others = Others {
+        list: core.threads().iter().map(of_core).collect(),
+        left_out: None,
+    };
+    let state = |tid: u32| {
+        let thread = core.threads().iter().find(|thread| thread.tid == tid);
+        let state = thread.map(|thread| thread.state.clone());
+        state.ok_or_else(|| format!("the core has no thread {tid}"))
+    };
+    let mut time = owed::TIME;
+    for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
+        begin(thread);
+        let process = Process {
+            pid: core.pid(),
+            names: &names,
+            memory: core,
+            others: &others,
+            capture: &state,
+            is_dead: true,
+            time,
+        };
+        try_out(core, &process, thread);
+        time = owed::TIME_OF_OTHERS;
     }
     order::sort(&mut report.threads);
     for path in core.missing() {
@@ -143,17 +172,6 @@ fn tell(
     if has_assumed {
         drop_assumed(&mut told);
     }
-    if told.has_flag() {
-        begin(&mut told);
-        let header = header(names, &told.spin_loop);
-        let tried = match header {
-            Some(header) => try_in(core, &thread.state, header, &mut told, names),
-            None => Err("its loop is not known".into()),
-        };
-        if let (Err(why), Value::Array(explain)) = (tried, &mut told.explain) {
-            explain.push(json!(format!("not tried out: {why}")));
-        }
-    }
     told
 }
 
@@ -167,18 +185,4 @@ fn drop_assumed(told: &mut ThreadReport) {
         told.verdict = Some("no-flag".into());
         told.reason += "; what was ready is not in the core, so whether it waits is unknown";
     }
-}
-
-/// Run-time address of the loop's first instruction.
-fn header(names: &Names, spin_loop: &Value) -> Option<u64> {
-    let code = &spin_loop["header"];
-    let offset = number(&code["offset"])?;
-    let Some(name) = code["module"].as_str() else {
-        return Some(offset);
-    };
-    let modules = &names.input().modules;
-    let module = modules
-        .iter()
-        .find(|module| module.path == name || *module.identity.name == *name)?;
-    Some(module.base.wrapping_add(offset))
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-//! Whom a thread waits for in futex(2), as far as the word and what lies beside it tell.
+//! A futex wait, for people and for JSON.
 
 use std::collections::BTreeMap;
 
 use flagfinder_code::{AddressSpace, DataKind, Names};
-use flagfinder_linux::futex;
+use flagfinder_waits::futex::word;
+use flagfinder_waits::proc::Call;
 use serde::Serialize;
-
-use crate::proc::Call;
 
 /// A futex wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -15,7 +14,7 @@ pub struct Futex {
     pub address: String,
     /// Name of the word.
     pub name: String,
-    /// `mutex`, `thread`, `priority-inheriting mutex`, or `word` when it says no more.
+    /// See [`flagfinder_waits::futex::Word`].
     pub kind: &'static str,
     pub value: Option<u64>,
     /// What it held when the wait began (the kernel compares).
@@ -24,53 +23,25 @@ pub struct Futex {
     pub owner: Option<u32>,
 }
 
-/// Of the word of a priority-inheriting lock: its owner's id.
-const TID_MASK: u64 = 0x3fff_ffff;
-/// glibc: locked, with waiters.
-const CONTENDED: u64 = 2;
-/// Offset of `__owner` in pthread_mutex_t.
-const OWNER: u64 = 8;
-
-/// `threads`: by the id that the process itself sees, which is what stands in its memory.
+/// `threads`: by the id that the process itself sees.
 pub fn describe(
     call: &Call,
     memory: &dyn AddressSpace,
     names: &Names,
     threads: &BTreeMap<u32, u32>,
 ) -> Option<Futex> {
-    if !futex::is_futex(call.number) {
-        return None;
-    }
-    let address = call.args[0];
-    let expected = futex::expected(&call.args);
-    let value = memory.number(address, 4);
-    let known = |tid: u64| threads.get(&u32::try_from(tid).ok()?).copied();
-    let (kind, owner) = if futex::takes_lock(futex::command(&call.args)) {
-        // Another process may own it; its id is one of ours where the namespace is.
-        let ours = threads.iter().all(|(own, tid)| own == tid);
-        let owner = value.map(|word| word & TID_MASK);
-        let owner = owner.and_then(|id| known(id).or(ours.then_some(id as u32)));
-        ("priority-inheriting mutex", owner)
-    } else if value == Some(expected) && known(expected).is_some() {
-        // pthread_join waits for the thread's own id to be cleared.
-        ("thread", known(expected))
-    } else if expected == CONTENDED && value == Some(CONTENDED) {
-        let owner = memory.number(address + OWNER, 4).and_then(known);
-        (if owner.is_some() { "mutex" } else { "lock" }, owner)
-    } else {
-        ("word", None)
-    };
-    let data = names.data(address);
+    let word = word(call, memory, threads)?;
+    let data = names.data(word.address);
     let name = match data.kind {
-        DataKind::Unknown => format!("{address:#x}"),
+        DataKind::Unknown => format!("{:#x}", word.address),
         _ => data.name,
     };
     Some(Futex {
-        address: format!("{address:#x}"),
+        address: format!("{:#x}", word.address),
         name,
-        kind,
-        value,
-        expected,
-        owner,
+        kind: word.kind,
+        value: word.value,
+        expected: word.expected,
+        owner: word.owner,
     })
 }

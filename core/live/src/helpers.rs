@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{json, Value};
 
 use crate::look::{look, Finding, WALL};
-use crate::proc;
+use flagfinder_waits::proc;
 
 /// How often it is looked who runs.
 const TICK: Duration = Duration::from_millis(20);

@@ -3,27 +3,31 @@
 //!
 //! In: a process id. Out: a [`SpinReport`]. Threads that repeat something are
 //! single-stepped for a moment (`core/step`), in helper processes; threads that are blocked
-//! in the kernel are described from /proc alone and never touched.
+//! in the kernel are described from /proc alone. Only where a word is named that somebody should
+//! write, the registers of the other threads are read as well (`owed.rs`).
 
-mod call;
 mod chain;
 mod dead;
-mod descriptor;
 mod futex;
 mod helpers;
 mod look;
 mod memory;
 mod order;
-mod owners;
+mod owed;
+mod owed_look;
+mod owed_nobody;
+mod owed_proof;
+mod owed_text;
 mod pick;
 mod poke;
-mod proc;
 mod prove;
 mod report;
 mod sample;
+mod sharers;
 mod spin;
 mod stack;
 mod wait;
+mod why;
 
 pub use dead::{look_at_core, CoreOptions};
 pub use memory::Memory;
@@ -31,3 +35,4 @@ pub use poke::{poke, resolve, Poked};
 pub use prove::{try_word, Tried};
 pub use report::{Class, SpinReport, ThreadReport};
 pub use spin::{spin, Progress, SpinOptions};
+pub use why::{why, Link, Node, Root, RootKind, WhyOptions, WhyReport};

@@ -11,7 +11,7 @@ use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache};
 
-use crate::descriptor;
+use flagfinder_waits::descriptor;
 
 /// Reads through /proc/PID/mem; nothing is stopped.
 pub struct Memory {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use flagfinder_code::AddressSpace;
 
-use crate::call;
 use crate::sample::Activity;
+use flagfinder_waits::call;
 
 /// What to do about a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -92,3 +92,23 @@ pub fn poke(
     let after = memory.number(address, size);
     Ok(Poked { before, after })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_written_to_a_later_process_of_the_same_number() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let start = started(child.id()).unwrap();
+        // Nothing is mapped there: what is meant is asked first.
+        let refusals = [start, start - 1].map(|meant| poke(child.id(), meant, 0x10, 4, 1));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = refusals.map(|refused| refused.unwrap_err().found);
+        assert!(found[0].contains("no memory at"), "{found:?}");
+        assert!(found[1].contains("is another one"), "{found:?}");
+    }
+}

@@ -8,15 +8,13 @@
 
 use std::time::Duration;
 
-use flagfinder_code::{Code, Names};
-use flagfinder_replica::{
-    Experiment, Halt, Live, Outcome, Pages, Proof, Source, ThreadState, Unfit, Word,
-};
+use flagfinder_code::{AddressSpace, Code, Names};
+use flagfinder_replica::{Experiment, Halt, Live, Outcome, Pages, Proof, Source, Unfit, Word};
 use flagfinder_step::StepError;
 use serde::Serialize;
 use serde_json::{json, Value};
 
-use crate::poke::resolve;
+use crate::owed::{self, Others, Process};
 use crate::report::ThreadReport;
 
 /// Candidates that are tried.
@@ -84,64 +82,97 @@ fn unfit(unfit: &Unfit) -> String {
     }
 }
 
-/// Tries the thread's candidates; a note of the report says why there is no proof, where there is
-/// none.
-pub fn prove(pid: u32, thread: &mut ThreadReport, names: &Names) {
-    begin(thread);
+/// Tries the thread's candidates, and asks who of the others would write them, for at most `time`.
+pub(crate) fn prove(
+    pid: u32,
+    thread: &mut ThreadReport,
+    others: &Others,
+    names: &Names,
+    memory: &(dyn AddressSpace + Sync),
+    time: Duration,
+) {
     // ptrace belongs to the thread that started the copy, which also changes its own affinity.
-    let proved = std::thread::scope(|scope| {
-        scope
-            .spawn(|| try_candidates(pid, thread, names))
-            .join()
-            .unwrap_or_else(|_| Err("the experiment failed".into()))
+    std::thread::scope(|scope| {
+        let proving = scope.spawn(|| {
+            begin(thread);
+            let live = match Live::open(pid) {
+                Ok(live) => live,
+                Err(error) => {
+                    for flag in thread.flags.as_array_mut().into_iter().flatten() {
+                        owed::none(flag, format!("nothing could be copied: {error}"));
+                    }
+                    return not_tried(thread, &error.to_string());
+                }
+            };
+            let capture = |tid| {
+                let captured = live.capture(tid, STOPS);
+                captured.map(|(state, _)| state).map_err(|e| e.to_string())
+            };
+            let process = Process {
+                pid,
+                names,
+                memory,
+                others,
+                capture: &capture,
+                is_dead: false,
+                time,
+            };
+            try_out(&live, &process, thread);
+        });
+        // The report then lacks what was not tried.
+        let _ = proving.join();
     });
-    if let Err(why) = proved {
-        if let Value::Array(explain) = &mut thread.explain {
-            explain.push(json!(format!("not tried out: {why}")));
-        }
-    }
 }
 
-/// No candidate has been tried yet.
+/// The same of a process from any source. A note of the report says why there is no proof, where
+/// there is none.
+pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut ThreadReport) {
+    let pages = Pages::new(source);
+    let tried = try_candidates(&pages, process, thread);
+    if let Err(why) = &tried {
+        not_tried(thread, why);
+    }
+    let experiment = tried.ok().flatten();
+    owed::tell(process, &pages, experiment.as_ref(), thread);
+}
+
+/// Nothing has been tried yet.
 pub(crate) fn begin(thread: &mut ThreadReport) {
     for flag in thread.flags.as_array_mut().into_iter().flatten() {
         flag["proof"] = Value::Null;
+        owed::none(flag, "nobody could be asked".into());
     }
 }
 
-fn try_candidates(pid: u32, thread: &mut ThreadReport, names: &Names) -> Result<(), String> {
-    let Value::Array(flags) = &thread.flags else {
-        return Ok(());
+fn not_tried(thread: &mut ThreadReport, why: &str) {
+    if let Value::Array(explain) = &mut thread.explain {
+        explain.push(json!(format!("not tried out: {why}")));
+    }
+}
+
+/// The copy of the thread that was tried out, if any was.
+fn try_candidates<'p>(
+    pages: &'p Pages<'p>,
+    process: &Process,
+    thread: &mut ThreadReport,
+) -> Result<Option<Experiment<'p>>, String> {
+    let names = process.names;
+    let Value::Array(flags) = &mut thread.flags else {
+        return Ok(None);
     };
     if flags.iter().all(|flag| word(flag).is_none()) {
-        return Ok(());
+        return Ok(None);
     }
-    let live = Live::open(pid).map_err(|e| e.to_string())?;
-    let (state, _) = live.capture(thread.tid, STOPS).map_err(|e| e.to_string())?;
-    let header = header(pid, &thread.spin_loop).ok_or("its loop is not known")?;
-    try_in(&live, &state, header, thread, names)
-}
-
-/// The same in a copy from any source. `header`: run-time address of the loop's first instruction.
-pub(crate) fn try_in(
-    source: &dyn Source,
-    state: &ThreadState,
-    header: u64,
-    thread: &mut ThreadReport,
-    names: &Names,
-) -> Result<(), String> {
-    let Value::Array(flags) = &mut thread.flags else {
-        return Ok(());
-    };
+    let state = (process.capture)(thread.tid)?;
+    let header = code_address(names, &thread.spin_loop["header"]).ok_or("its loop is not known")?;
     let tried: Vec<(usize, Word)> = flags
         .iter()
         .enumerate()
         .filter_map(|(at, flag)| Some((at, word(flag)?)))
         .take(TRIED)
         .collect();
-    let pages = Pages::new(source);
     let failed = |e: std::io::Error| format!("the copy failed: {e}");
-    let experiment = Experiment::prepare(&pages, state, SHOWS)
+    let experiment = Experiment::prepare(pages, &state, SHOWS)
         .map_err(failed)?
         .map_err(|e| unfit(&e))?;
     if !experiment.executes(header) {
@@ -187,7 +218,7 @@ pub(crate) fn try_in(
     if let (Some(flag), Value::Array(explain)) = (flags.first(), &mut thread.explain) {
         explain.push(json!(told(&flag["proof"])));
     }
-    Ok(())
+    Ok(Some(experiment))
 }
 
 /// Of the candidates that were tried, what ends the loop comes first and what was tried in vain
@@ -260,14 +291,17 @@ fn other_values(word: &Word, now: u64) -> impl Iterator<Item = Word> + '_ {
         .map(|value| Word { value, ..*word })
 }
 
-/// Run-time address of the loop's first instruction.
-fn header(pid: u32, spin_loop: &Value) -> Option<u64> {
-    let code = &spin_loop["header"];
+/// Run-time address of a place in code, as reports have it.
+pub(crate) fn code_address(names: &Names, code: &Value) -> Option<u64> {
     let offset = number(&code["offset"])?;
-    match code["module"].as_str() {
-        Some(module) => resolve(pid, module, offset).ok(),
-        None => Some(offset),
-    }
+    let Some(name) = code["module"].as_str() else {
+        return Some(offset);
+    };
+    let modules = &names.input().modules;
+    let module = modules
+        .iter()
+        .find(|module| module.path == name || *module.identity.name == *name)?;
+    Some(module.base.wrapping_add(offset))
 }
 
 /// Writes a value into a copy of the thread and tells what it does then. The process itself is not

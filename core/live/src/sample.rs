@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use crate::proc::{self, Call, Look};
+use flagfinder_waits::proc::{self, Call, Look};
 
 /// How often threads are looked at meanwhile, for the calls that they sleep in.
 const LOOKS: u32 = 8;

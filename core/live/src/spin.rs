@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use flagfinder_code::{own_id, Names, NamesInput};
 use flagfinder_flags::{LoopKind, ThreadName, Verdict};
+use flagfinder_linux::syscalls;
 use flagfinder_step::{stat_field, StepError};
 use serde_json::{json, Value};
 
@@ -16,12 +17,13 @@ use crate::helpers::{Helpers, Sleepers};
 use crate::look::look_at_tasks;
 use crate::memory::Memory;
 use crate::order;
-use crate::owners::Owners;
+use crate::owed::{self, Other, Others};
 use crate::pick::{self, Way};
 use crate::prove::prove;
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::{self, Activity};
 use crate::wait::Describer;
+use flagfinder_waits::Owners;
 
 /// What may be tuned.
 #[derive(Clone, Debug)]
@@ -95,6 +97,7 @@ pub fn spin(
             format!("`ls /proc/{pid}/task` lists the threads."),
         ));
     }
+    let all = threads.clone();
     if !options.threads.is_empty() {
         threads.retain(|(a, _)| options.threads.contains(&a.tid));
     }
@@ -210,8 +213,11 @@ pub fn spin(
             .threads
             .push(stepped(activity, way, finding, &mut describer));
     }
+    let others = others(&report.threads, &all);
+    let mut time = owed::TIME;
     for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
-        prove(pid, thread, &names);
+        prove(pid, thread, &others, &names, &memory, time);
+        time = owed::TIME_OF_OTHERS;
     }
     let any = report.threads.iter().any(|t| t.steps > 0);
     if let Some((tid, errno)) = denied.filter(|(_, errno)| !any && *errno == libc::EPERM) {
@@ -238,6 +244,31 @@ pub fn spin(
         }
     }
     Ok(report)
+}
+
+/// The threads that may be copied, those that were described first, and why another one may not.
+fn others(reports: &[ThreadReport], threads: &[(Activity, Way)]) -> Others {
+    let known = |tid: u32| reports.iter().find(|report| report.tid == tid);
+    let mut others = Others::default();
+    for (activity, way) in threads {
+        match (way, known(activity.tid)) {
+            (Way::Untouchable(why), _) => {
+                let why = format!("thread {} can't be copied: {why}", activity.tid);
+                others.left_out.get_or_insert(why);
+            }
+            (_, Some(report)) => others.list.push(Other::of(report)),
+            (way, None) => others.list.push(Other {
+                tid: activity.tid,
+                name: activity.name.clone(),
+                waits: (*way == Way::Waits)
+                    .then(|| activity.call.map(|call| syscalls::name(call.number)))
+                    .flatten(),
+                polls: false,
+            }),
+        }
+    }
+    others.list.sort_by_key(|other| known(other.tid).is_none());
+    others
 }
 
 fn blank(activity: &Activity, class: Class) -> ThreadReport {

@@ -8,7 +8,7 @@
 
 use flagfinder_code::{AddressSpace, Code, Names};
 
-use crate::proc::Call;
+use flagfinder_waits::proc::Call;
 
 const SCANNED: usize = 64 << 10;
 const MOST_FRAMES: usize = 24;
@@ -16,21 +16,28 @@ const LONGEST_CALL: usize = 7;
 
 /// Innermost first; the first is where the system call was made.
 pub fn scan(call: &Call, memory: &dyn AddressSpace, names: &Names) -> Vec<Code> {
-    let mut frames = vec![names.caller(call.pc)];
-    let mut inner = call.pc;
+    let outer = return_addresses(call.sp, call.pc, memory, names);
+    let all = std::iter::once(call.pc).chain(outer);
+    all.map(|address| names.caller(address)).collect()
+}
+
+/// Where the calls beyond the innermost one, which stands at `pc`, go on.
+pub fn return_addresses(sp: u64, pc: u64, memory: &dyn AddressSpace, names: &Names) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut inner = pc;
     let mut words = vec![0u8; SCANNED];
-    let got = memory.read(call.sp, &mut words);
+    let got = memory.read(sp, &mut words);
     for word in words[..got].chunks_exact(8) {
         let address = u64::from_le_bytes(word.try_into().unwrap_or_default());
         if is_executable(names, address) && is_return(address, inner, memory, names) {
-            frames.push(names.caller(address));
+            found.push(address);
             inner = address;
-            if frames.len() == MOST_FRAMES {
+            if found.len() + 1 == MOST_FRAMES {
                 break;
             }
         }
     }
-    frames
+    found
 }
 
 fn is_executable(names: &Names, address: u64) -> bool {

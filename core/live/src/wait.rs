@@ -7,12 +7,12 @@ use flagfinder_code::{AddressSpace, Code, Names};
 use flagfinder_linux::syscalls;
 use serde::Serialize;
 
-use crate::call;
-use crate::descriptor::{self, Descriptor};
 use crate::futex::{self, Futex};
-use crate::owners::Owners;
-use crate::proc::Call;
 use crate::stack;
+use flagfinder_waits::call;
+use flagfinder_waits::descriptor::{self, Descriptor};
+use flagfinder_waits::proc::Call;
+use flagfinder_waits::Owners;
 
 /// See the module.
 #[derive(Clone, Debug, Serialize)]

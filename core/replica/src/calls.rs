@@ -143,7 +143,7 @@ impl Replica<'_> {
         })
     }
 
-    fn words<const N: usize>(&mut self, address: u64) -> Result<Option<[i64; N]>> {
+    pub(crate) fn words<const N: usize>(&mut self, address: u64) -> Result<Option<[i64; N]>> {
         let mut bytes = vec![0; N * 8];
         let whole = self.read(address, &mut bytes)?;
         let mut words = bytes.chunks_exact(8);

@@ -22,7 +22,7 @@ const TOP: u64 = 0x7fff_ffff_f000;
 /// See the module. Dropping it ends the process.
 pub struct Child {
     pub pid: i32,
-    home: u64,
+    pub(crate) home: u64,
 }
 
 /// Why the process stopped.
@@ -32,6 +32,8 @@ pub enum Stop {
     Call,
     /// A step, a breakpoint or a watchpoint.
     Trap,
+    /// The alarm that [`Child::ring`] sets.
+    Alarm,
     /// A signal by the code itself; `code` is si_code.
     Signal {
         number: i32,
@@ -41,7 +43,7 @@ pub enum Stop {
     Gone,
 }
 
-fn request(request: libc::c_uint, pid: i32, address: usize, data: usize) -> Result<i64> {
+pub(crate) fn request(request: libc::c_uint, pid: i32, address: usize, data: usize) -> Result<i64> {
     // SAFETY: ptrace checks its arguments; `data` is a number or a live buffer of ours.
     let result = unsafe {
         libc::ptrace(
@@ -184,6 +186,9 @@ impl Child {
         let number = libc::WSTOPSIG(status);
         if number == CALL_STOP {
             return Ok(Stop::Call);
+        }
+        if number == libc::SIGALRM {
+            return Ok(Stop::Alarm);
         }
         // SAFETY: plain data, filled by the kernel.
         let mut info: libc::siginfo_t = unsafe { zeroed() };
@@ -396,6 +401,8 @@ fn become_copy(home: u64) -> ! {
             libc::SIGFPE,
             libc::SIGTRAP,
             libc::SIGSYS,
+            // Nobody but `Child::ring` sends it.
+            libc::SIGALRM,
         ] {
             libc::sigdelset(&mut held, fault);
         }

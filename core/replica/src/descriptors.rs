@@ -10,6 +10,8 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 
+use flagfinder_linux::descriptors::{watches, Watch};
+
 /// The character device that is always at its end.
 const NULL_DEVICE: u64 = 1 << 8 | 3;
 
@@ -151,9 +153,20 @@ impl Descriptors {
         }
     }
 
+    /// What an epoll descriptor watches.
+    ///
+    /// # Errors
+    /// When the process is gone, or has no such descriptor.
+    pub fn watched(&self, descriptor: i32) -> Result<Vec<Watch>> {
+        Ok(watches(&self.information(descriptor)?))
+    }
+
+    fn information(&self, descriptor: i32) -> Result<String> {
+        std::fs::read_to_string(format!("/proc/{}/fdinfo/{descriptor}", self.pid))
+    }
+
     fn position(&self, descriptor: i32) -> Result<u64> {
-        let path = format!("/proc/{}/fdinfo/{descriptor}", self.pid);
-        let text = std::fs::read_to_string(path)?;
+        let text = self.information(descriptor)?;
         let position = text.lines().find_map(|line| line.strip_prefix("pos:"));
         position
             .and_then(|text| text.trim().parse().ok())

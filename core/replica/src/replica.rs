@@ -11,6 +11,7 @@ use crate::clock::Clock;
 use crate::descriptors::Descriptors;
 use crate::pages::Pages;
 use crate::source::{Identity, Page, Region, ThreadState, PAGE};
+use crate::suppose::Supposing;
 
 /// `si_code` of a SIGSEGV where nothing is mapped.
 const NOTHING_MAPPED: i32 = 1;
@@ -22,6 +23,8 @@ pub enum Event {
     Step,
     /// A system call was answered.
     Call { number: u32, result: i64 },
+    /// The alarm of a copy that runs.
+    Tick,
     /// The copy can't go on.
     Halt(Halt),
 }
@@ -32,7 +35,7 @@ pub struct Replica<'a> {
     /// Pages as they were when the thread was stopped, or as the copy that this one was copied from
     /// had them.
     own: FxHashMap<u64, Page>,
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) regions: Vec<Region>,
     /// Pages that are there, and their protection.
     mapped: FxHashMap<u64, i32>,
@@ -46,6 +49,8 @@ pub struct Replica<'a> {
     pub(crate) pretends: bool,
     /// It was told that a descriptor is not ready, and nobody could be asked.
     pub(crate) assumed: bool,
+    /// What is answered as the caller supposes.
+    pub(crate) supposing: Option<Supposing>,
     /// The last stop was a call: the next step may end before an instruction.
     behind_call: bool,
 }
@@ -86,6 +91,7 @@ impl<'a> Replica<'a> {
             moved: FxHashMap::default(),
             pretends: false,
             assumed: false,
+            supposing: None,
             behind_call: false,
         })
     }
@@ -149,10 +155,16 @@ impl<'a> Replica<'a> {
     /// # Errors
     /// When the process is gone.
     pub fn step(&mut self) -> Result<Event> {
-        self.advance(Child::step)
+        loop {
+            match self.advance(Child::step)? {
+                // One that was left over.
+                Event::Tick => {}
+                event => return Ok(event),
+            }
+        }
     }
 
-    fn advance(&mut self, go: impl Fn(&Child) -> Result<Stop>) -> Result<Event> {
+    pub(crate) fn advance(&mut self, go: impl Fn(&Child) -> Result<Stop>) -> Result<Event> {
         loop {
             let stop = go(&self.child)?;
             let before = self.registers.rip;
@@ -167,6 +179,7 @@ impl<'a> Replica<'a> {
                     }
                 }
                 Stop::Call => return self.call(),
+                Stop::Alarm => return Ok(Event::Tick),
                 Stop::Signal {
                     number: libc::SIGSEGV,
                     code: NOTHING_MAPPED,
@@ -184,7 +197,7 @@ impl<'a> Replica<'a> {
         let r = self.registers;
         let number = r.orig_rax as u32;
         let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
-        let result = match self.answer(number, &arguments)? {
+        let result = match self.answer_or_suppose(number, &arguments)? {
             Answer::Result(result) => result,
             Answer::Halt(halt) => return Ok(Event::Halt(halt)),
         };

@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flagfinder_replica::{
-    Event, Experiment, Halt, Live, Outcome, Pages, Proof, Replica, ThreadState, Unfit, Word,
+    Event, Experiment, Halt, Live, Outcome, Pages, Proof, Ran, Replica, Supposed, Supposition,
+    ThreadState, Unfit, Watched, Word,
 };
 
 const TIME: Duration = Duration::from_secs(60);
@@ -191,7 +192,7 @@ fn no_call_of_the_copy_is_ever_made() {
     while calls < 3 {
         match replica.step().expect("steps") {
             Event::Call { .. } => calls += 1,
-            Event::Step => {}
+            Event::Step | Event::Tick => {}
             Event::Halt(halt) => panic!("{halt:?}"),
         }
     }
@@ -233,4 +234,103 @@ fn copies_do_not_share_memory() {
         u32::from_le_bytes(bytes)
     };
     assert_eq!((value(&mut first), value(&mut second)), (3, 4));
+}
+
+/// What the blocked thread does to its first word if this happens, within `time`.
+fn supposing(way: &str, how: Supposition, time: Duration) -> (Ran, Vec<Supposed>) {
+    let patient = Patient::start(way);
+    let live = Live::open(patient.pid()).expect("readable");
+    let pages = Pages::new(&live);
+    // It has said where its words are a moment before it waits.
+    let mut copy = loop {
+        let (state, _) = live.capture(patient.pid(), TIME).expect("stops");
+        let mut copy = Replica::start(&pages, &state).expect("a process");
+        if copy.is_before_call().expect("read") && copy.registers().rax != libc::SYS_write as u64 {
+            break copy;
+        }
+    };
+    copy.suppose(how).expect("read");
+    let word = Watched::in_copy(&mut copy, patient.words[0], 4).expect("read");
+    let mut words = [word.expect("a word")];
+    let ran = copy.run(&mut words, Instant::now() + time).expect("runs");
+    (ran, copy.supposed().to_vec())
+}
+
+/// The value that it writes.
+fn written(way: &str, how: Supposition) -> Option<u64> {
+    match supposing(way, how, TIME).0 {
+        Ran::Wrote { value, .. } => Some(value),
+        Ran::Halt(_) | Ran::TimeOver => None,
+    }
+}
+
+#[test]
+fn what_a_blocked_thread_would_write_is_seen() {
+    let (ran, supposed) = supposing("reads", Supposition::Line, TIME);
+    let Ran::Wrote {
+        word,
+        value,
+        behind,
+    } = ran
+    else {
+        panic!("{ran:?}");
+    };
+    assert_eq!((word, value), (0, 1));
+    assert_ne!(behind, 0);
+    let [read] = &supposed[..] else {
+        panic!("{supposed:?}");
+    };
+    assert_eq!(
+        (i64::from(read.number), read.arguments[0]),
+        (libc::SYS_read, 0)
+    );
+    assert_eq!(read.result, 1);
+    assert_eq!(written("reads", Supposition::End), None);
+    assert_eq!(written("reads", Supposition::Nothing), None);
+    assert_eq!(written("ends", Supposition::End), Some(7));
+    assert_eq!(written("polls", Supposition::Number), Some(4));
+    assert_eq!(written("woken", Supposition::Line), Some(3));
+}
+
+#[test]
+fn a_store_of_what_the_word_holds_is_none() {
+    let (ran, _) = supposing("same", Supposition::Line, TIME);
+    assert!(matches!(ran, Ran::Halt(Halt::Blocks { .. })), "{ran:?}");
+}
+
+#[test]
+fn work_between_the_call_and_the_store_is_done_at_native_speed() {
+    // Single steps would take an hour.
+    assert_eq!(written("works", Supposition::Line), Some(1));
+}
+
+#[test]
+fn a_copy_that_computes_for_ever_is_stopped_in_time() {
+    let begin = Instant::now();
+    let time = Duration::from_millis(200);
+    let (ran, _) = supposing("computes", Supposition::Line, time);
+    assert_eq!(ran, Ran::TimeOver);
+    assert!(
+        begin.elapsed() >= time && begin.elapsed() < TIME,
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
+fn the_processor_watches_four_words_and_no_more() {
+    let patient = Patient::start("reads");
+    let live = Live::open(patient.pid()).expect("readable");
+    let (state, _) = live.capture(patient.pid(), TIME).expect("stops");
+    let pages = Pages::new(&live);
+    let mut copy = Replica::start(&pages, &state).expect("a process");
+    let word = patient.words[0];
+    // Across two blocks of eight bytes no register reaches.
+    let across = (word & !7) + 5;
+    assert_eq!(Watched::in_copy(&mut copy, across, 4).expect("read"), None);
+    let watched = Watched::in_copy(&mut copy, word, 4)
+        .expect("read")
+        .expect("a word");
+    let mut words = [watched; 5];
+    assert!(copy.run(&mut words, Instant::now() + TIME).is_err());
 }

@@ -91,12 +91,10 @@ impl Trace {
             faults: Vec::new(),
             notes: Vec::new(),
         };
-        let info = opener
-            .json(&sections, SectionKind::Info)
-            .pop()
-            .unwrap_or_default();
-        let end = opener.json(&sections, SectionKind::End).pop();
-        let file_notes = opener.json(&sections, SectionKind::Note);
+        let (mut info, mut end, mut file_notes) = (Info::default(), None, Vec::new());
+        opener.json(&sections, SectionKind::Info, |read| info = read);
+        opener.json(&sections, SectionKind::End, |read| end = Some(read));
+        opener.json(&sections, SectionKind::Note, |read| file_notes.push(read));
         opener.notes.extend(file_notes);
         let processes = opener.processes(&sections)?;
         Ok(Trace {
@@ -161,6 +159,10 @@ impl Trace {
 /// far below.
 const UNPACKED: u64 = 16 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
+/// What one section of JSON may unpack to: so much, and so much more for each of its bytes. Its lists
+/// take ten times as much once they are read, and more in Python.
+const JSON_UNPACKED: u64 = 256 << 10;
+const JSON_PER_BYTE: u64 = 32;
 /// Faults that are told; a hostile file may have one in every few bytes.
 const MOST_FAULTS: usize = 1000;
 
@@ -196,26 +198,41 @@ impl Opener {
         }
     }
 
+    /// Hands what the sections of a kind say to `take`, in the file's order.
     fn json<T: serde::de::DeserializeOwned>(
         &mut self,
         sections: &[Section],
         kind: SectionKind,
-    ) -> Vec<T> {
-        let mut values = Vec::new();
-        for section in sections
-            .iter()
-            .filter(|s| s.header.section_kind() == Some(kind))
-        {
-            if let Ok(true) = self.load(section) {
-                match serde_json::from_slice(&self.buffer) {
-                    Ok(value) => values.push(value),
-                    Err(error) => {
-                        self.fault(format!("a {kind:?} section is no such JSON: {error}"));
-                    }
-                }
+        mut take: impl FnMut(T),
+    ) {
+        let of_kind = |section: &&Section| section.header.section_kind() == Some(kind);
+        for section in sections.iter().filter(of_kind) {
+            if let Ok(Some(value)) = self.parsed(section) {
+                take(value);
             }
         }
-        values
+    }
+
+    /// What a section of JSON says; damage becomes a fault. Errors: I/O.
+    fn parsed<T: serde::de::DeserializeOwned>(&mut self, section: &Section) -> Result<Option<T>> {
+        let header = &section.header;
+        let kind = header.section_kind();
+        let kind = kind.map_or_else(String::new, |kind| format!("{kind:?}"));
+        let most = header.stored_bytes.saturating_mul(JSON_PER_BYTE);
+        if header.raw_bytes > most.saturating_add(JSON_UNPACKED) {
+            self.fault(format!(
+                "a {kind} section that unpacks to far more than it holds is left out"
+            ));
+            return Ok(None);
+        }
+        if !self.load(section)? {
+            return Ok(None);
+        }
+        let parsed = serde_json::from_slice(&self.buffer);
+        if let Err(error) = &parsed {
+            self.fault(format!("a {kind} section is no such JSON: {error}"));
+        }
+        Ok(parsed.ok())
     }
 
     fn processes(&mut self, sections: &[Section]) -> Result<Vec<Process>> {
@@ -414,15 +431,8 @@ impl Opener {
             }
         }
         for section in names {
-            if !self.load(section)? {
-                continue;
-            }
-            let parsed: serde_json::Result<BTreeMap<u32, String>> =
-                serde_json::from_slice(&self.buffer);
-            let Ok(named) = parsed else {
-                self.fault("a NAMES section is no such JSON".into());
-                continue;
-            };
+            let parsed: Option<BTreeMap<u32, String>> = self.parsed(section)?;
+            let Some(named) = parsed else { continue };
             let owner = starts[latest(&times, section.header.ts_open)].1;
             for (tid, name) in named {
                 if let Some(thread) = processes[owner]

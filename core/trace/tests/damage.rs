@@ -78,7 +78,7 @@ fn section(kind: SectionKind, raw: &[u8]) -> Vec<u8> {
 #[test]
 fn small_sections_that_unpack_to_much_are_left_out() {
     let text = " ".repeat(15 << 20);
-    for kind in [SectionKind::Maps, SectionKind::Meta, SectionKind::Note] {
+    for kind in [SectionKind::Maps, SectionKind::Meta] {
         let mut bytes = healthy();
         let more = section(kind, text.as_bytes());
         assert!(more.len() < 4096);
@@ -93,6 +93,38 @@ fn small_sections_that_unpack_to_much_are_left_out() {
         assert_eq!(trace.faults().iter().filter(|fault| told(fault)).count(), 1);
         assert!(!trace.is_complete());
     }
+}
+
+/// What would be read of it takes a hundred times its room.
+#[test]
+fn small_sections_of_json_that_hold_much_are_left_out() {
+    let list = |name: &str, item: &str| {
+        let items = vec![item; (4 << 20) / (item.len() + 1)].join(",");
+        format!("{{\"{name}\":[{items}]}}")
+    };
+    for (kind, text) in [
+        (SectionKind::Info, list("command", "\"\"")),
+        (SectionKind::Note, list("more", "{}")),
+        (SectionKind::End, list("processes", "{}")),
+        (
+            SectionKind::Names,
+            format!("{{\"1\":\"{}\"}}", "a".repeat(4 << 20)),
+        ),
+    ] {
+        let more = section(kind, text.as_bytes());
+        assert!(more.len() < 4096);
+        let trace = Trace::from_bytes([healthy(), more].concat()).unwrap();
+        let told = format!("a {kind:?} section that unpacks to far more than it holds is left out");
+        assert_eq!(trace.faults(), [told]);
+        assert!(trace.info().command.len() < 10);
+        assert!(trace.end().is_some_and(|end| end.processes.len() < 10));
+    }
+    // Many that are alike, as of a recording of thousands of children.
+    let child = r#"{"pid":4711,"status":0,"signal":null,"running":false}"#;
+    let children = format!("{{\"processes\":[{}]}}", vec![child; 4000].join(","));
+    let bytes = [healthy(), section(SectionKind::End, children.as_bytes())].concat();
+    let trace = Trace::from_bytes(bytes).unwrap();
+    assert!(trace.end().is_some_and(|end| end.processes.len() == 4000));
 }
 
 #[test]

@@ -3,6 +3,7 @@
  *
  * contention: main waits for a lock whose holder computes.
  * inversion: main waits for a lock whose holder is less urgent, and has its CPU taken by others that compute. All on one CPU.
+ * unwoken: the same, and the holder is not woken once between its becoming less urgent and its unlocking.
  * handoff: a condition is signalled by a thread that computes first. */
 #define _GNU_SOURCE
 #include "asleep.h"
@@ -23,6 +24,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static pthread_barrier_t together;
 static volatile int done;
+static int late_nice; /* the holder becomes less urgent only when it has the lock */
 static volatile uint64_t sink;
 static int base; /* main's nice value: of other programs none is as urgent as the rivals */
 
@@ -56,11 +58,13 @@ static void be_nice(int more)
 static void *hold(void *nice_value)
 {
     tell("holder");
-    if (nice_value)
+    if (nice_value && !late_nice)
         be_nice((int)(intptr_t)nice_value);
     usleep(1000); /* a wake tells the priority */
     pthread_mutex_lock(&lock);
     pthread_barrier_wait(&together);
+    if (late_nice)
+        be_nice((int)(intptr_t)nice_value);
     if (!nice_value) /* else its rivals keep it from being done too early */
         until_sleeping(getpid(), SYS_futex);
     compute_for_a_while();
@@ -110,7 +114,8 @@ __attribute__((noinline)) static void take_the_lock(void)
 int main(int count, char **words)
 {
     const char *mode = count > 1 ? words[1] : "";
-    int inverted = !strcmp(mode, "inversion"), threads = inverted ? 1 + BACKGROUND : 1;
+    late_nice = !strcmp(mode, "unwoken");
+    int inverted = late_nice || !strcmp(mode, "inversion"), threads = inverted ? 1 + BACKGROUND : 1;
     pthread_t thread[1 + BACKGROUND];
     tell("main");
     usleep(LOADED_US); /* meanwhile the recorder learns where code is */

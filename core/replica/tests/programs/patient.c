@@ -71,6 +71,58 @@ static void wait_blocked(void) {
     while (!done && read(0, &byte, 1) != 0) continue;
 }
 
+// From here on nothing spins: the thread waits, and then writes.
+static void write_after_read(void) {
+    char byte;
+    if (read(0, &byte, 1) > 0) done = 1;
+    for (;;) pause();
+}
+
+static void write_at_end(void) {
+    char line[4096];
+    while (read(0, line, sizeof line) > 0) continue;
+    done = 7;
+    for (;;) pause();
+}
+
+static void write_nothing_new(void) {
+    char byte;
+    read(0, &byte, 1);
+    done = 0;
+    mood = 6;
+    for (;;) pause();
+}
+
+static void write_after_work(void) {
+    volatile unsigned long work = 0;
+    char byte;
+    read(0, &byte, 1);
+    for (unsigned long round = 0; round < 100000000; round++) work += round;
+    done = (int)(work != 0);
+    for (;;) pause();
+}
+
+static void write_when_woken(void) {
+    while (word == 0) syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+    done = 3;
+    for (;;) pause();
+}
+
+static void write_after_poll(void) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    char byte;
+    poll(&input, 1, -1);
+    if ((input.revents & POLLIN) && read(0, &byte, 1) == 1) done = 4;
+    for (;;) pause();
+}
+
+static void work_for_ever(void) {
+    volatile unsigned long work = 0;
+    char byte;
+    read(0, &byte, 1);
+    for (;;) work++;
+}
+
 int main(int count, char **arguments) {
     const char *way = count > 1 ? arguments[1] : "";
     FILE *empty = tmpfile();
@@ -86,6 +138,13 @@ int main(int count, char **arguments) {
     if (strcmp(way, "futex") == 0) wait_by_futex();
     if (strcmp(way, "vector") == 0) wait_with_vector();
     if (strcmp(way, "block") == 0) wait_blocked();
+    if (strcmp(way, "reads") == 0) write_after_read();
+    if (strcmp(way, "ends") == 0) write_at_end();
+    if (strcmp(way, "same") == 0) write_nothing_new();
+    if (strcmp(way, "works") == 0) write_after_work();
+    if (strcmp(way, "woken") == 0) write_when_woken();
+    if (strcmp(way, "polls") == 0) write_after_poll();
+    if (strcmp(way, "computes") == 0) work_for_ever();
     puts("left");
     return 0;
 }

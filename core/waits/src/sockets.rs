@@ -19,7 +19,7 @@ const HEADER: usize = size_of::<libc::nlmsghdr>();
 
 /// The other end of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
+pub struct Peer {
     pub inode: u32,
     /// Each message is received by itself: not a stream.
     pub records: bool,
@@ -49,12 +49,14 @@ struct Internet {
 
 /// The kernel's sockets, as they are now. Those of the internet are listed once, when they are
 /// first asked for.
-pub(crate) struct Sockets {
+pub struct Sockets {
     channel: OwnedFd,
     internet: Option<Vec<Internet>>,
 }
 
 impl Sockets {
+    /// # Errors
+    /// Where the kernel has no sock_diag.
     pub fn new() -> io::Result<Sockets> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: a system call; the descriptor it returns is nobody else's.
@@ -82,7 +84,7 @@ impl Sockets {
     }
 
     /// `None`: it is no Unix socket.
-    fn unix_peer(&self, inode: u32) -> Option<Option<Peer>> {
+    pub(crate) fn unix_peer(&self, inode: u32) -> Option<Option<Peer>> {
         let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
         for word in [
             ALL_STATES,

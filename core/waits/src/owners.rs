@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
+use crate::sockets::Sockets;
+
 /// A process that holds an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -24,11 +26,22 @@ const PATIENCE: Duration = Duration::from_millis(400);
 #[derive(Default)]
 pub struct Owners {
     by_target: Option<FxHashMap<String, Vec<Owner>>>,
+    sockets: Option<Sockets>,
     /// Not every process could be looked at.
     pub partial: bool,
+    /// Longer than usual, where the other end is what is asked for.
+    patience: Option<Duration>,
 }
 
 impl Owners {
+    /// Which take so long at most to find.
+    pub fn within(patience: Duration) -> Owners {
+        Owners {
+            patience: Some(patience),
+            ..Owners::default()
+        }
+    }
+
     pub fn of(&mut self, target: &str) -> &[Owner] {
         if self.by_target.is_none() {
             self.by_target = Some(self.scan());
@@ -37,19 +50,33 @@ impl Owners {
         found.map_or(&[], |owners| &owners[..])
     }
 
+    /// The inode of the other end of a Unix socket, if it is connected.
+    pub fn unix_peer(&mut self, inode: u32) -> Option<u32> {
+        if self.sockets.is_none() {
+            self.sockets = Sockets::new().ok();
+        }
+        let peer = self.sockets.as_ref()?.unix_peer(inode)??;
+        Some(peer.inode)
+    }
+
     fn scan(&mut self) -> FxHashMap<String, Vec<Owner>> {
         let begin = Instant::now();
         let mut map: FxHashMap<String, Vec<Owner>> = FxHashMap::default();
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         for pid in pids {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > self.patience.unwrap_or(PATIENCE) {
                 self.partial = true;
                 break;
             }
-            let Ok(list) = fs::read_dir(format!("/proc/{pid}/fd")) else {
-                self.partial = true;
-                continue;
+            let list = match fs::read_dir(format!("/proc/{pid}/fd")) {
+                Ok(list) => list,
+                // It has ended meanwhile, and holds nothing any more.
+                Err(error) if is_gone(&error) => continue,
+                Err(_) => {
+                    self.partial = true;
+                    continue;
+                }
             };
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             for entry in list.flatten() {
@@ -82,6 +109,10 @@ impl Owners {
     }
 }
 
+fn is_gone(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
 fn is_fifo(path: &std::path::Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
@@ -98,5 +129,17 @@ fn access(pid: u32, fd: i32) -> (bool, bool) {
         libc::O_RDONLY => (true, false),
         libc::O_WRONLY => (false, true),
         _ => (true, true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_ended_meanwhile_leaves_nothing_out() {
+        let error = |number| std::io::Error::from_raw_os_error(number);
+        assert!(is_gone(&error(libc::ENOENT)) && is_gone(&error(libc::ESRCH)));
+        assert!(!is_gone(&error(libc::EACCES)));
     }
 }

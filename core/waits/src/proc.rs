@@ -26,6 +26,8 @@ pub struct Look {
     /// Process id of the tracer; 0: none.
     pub tracer: u32,
     pub call: Option<Call>,
+    /// Its call could be asked for.
+    pub may_read: bool,
     /// Function of the kernel it sleeps in; empty when it runs or that is not told.
     pub sleeps_in: String,
 }
@@ -43,6 +45,13 @@ pub fn threads(pid: u32) -> std::io::Result<Vec<u32>> {
     Ok(tids)
 }
 
+/// The process of a thread; `None`: the thread is gone.
+pub fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
+
 /// `None`: the thread is gone.
 pub fn look(pid: u32, tid: u32) -> Option<Look> {
     let status = read(pid, tid, "status")?;
@@ -54,6 +63,7 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
     let times = read(pid, tid, "schedstat").unwrap_or_default();
     let mut times = times.split_whitespace().map(|t| t.parse().unwrap_or(0));
     let sleeps_in = read(pid, tid, "wchan").unwrap_or_default();
+    let line = read(pid, tid, "syscall");
     Some(Look {
         name: read(pid, tid, "comm")?.trim_end().to_owned(),
         state: field("State:")
@@ -63,7 +73,8 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
         queued: times.next().unwrap_or(0),
         switches: number("voluntary_ctxt_switches:"),
         tracer: number("TracerPid:") as u32,
-        call: read(pid, tid, "syscall").and_then(|line| parse_call(&line)),
+        may_read: line.is_some(),
+        call: line.and_then(|line| parse_call(&line)),
         sleeps_in: sleeps_in.trim_matches(['0', '\n']).to_owned(),
     })
 }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use flagfinder_linux::descriptors::watches;
 use serde::Serialize;
 
 use crate::owners::{Owner, Owners};
@@ -18,6 +19,9 @@ pub struct Descriptor {
     pub what: String,
     /// Who holds the other end: `process 12 (cat), fd 1`. Empty: nobody found.
     pub peers: Vec<String>,
+    /// The same, as a program needs it, and all of them.
+    #[serde(skip)]
+    pub others: Vec<Owner>,
     /// For an epoll descriptor: the descriptors in it.
     pub watches: Vec<Descriptor>,
 }
@@ -30,6 +34,7 @@ impl Descriptor {
             target: String::new(),
             what: "unknown: a core file does not hold what it was".into(),
             peers: Vec::new(),
+            others: Vec::new(),
             watches: Vec::new(),
         }
     }
@@ -49,6 +54,7 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
         what: target.clone(),
         target,
         peers: Vec::new(),
+        others: Vec::new(),
         watches: Vec::new(),
     };
     let target = descriptor.target.clone();
@@ -69,15 +75,13 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
     descriptor
 }
 
-const EPOLL: &str = "anon_inode:[eventpoll]";
+/// What an epoll descriptor links to.
+pub const EPOLL: &str = "anon_inode:[eventpoll]";
 
 /// The descriptors in an epoll descriptor.
-fn watched(pid: u32, fd: i32) -> Vec<i32> {
+pub fn watched(pid: u32, fd: i32) -> Vec<i32> {
     let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
-    let watched = info.lines().filter_map(|line| {
-        let number = line.strip_prefix("tfd:")?.split_whitespace().next()?;
-        number.parse::<i32>().ok()
-    });
+    let watched = watches(&info).into_iter().map(|watch| watch.descriptor);
     watched.filter(|inner| *inner != fd).collect()
 }
 
@@ -101,21 +105,26 @@ pub fn wakes_itself(pid: u32, fd: i32) -> bool {
     text == "anon_inode:[eventfd]" || text.starts_with("pipe:[") && entries().any(is_other_end)
 }
 
-fn between<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
+/// `7` of `socket:[7]`.
+pub fn between<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
     text.strip_prefix(prefix)?.strip_suffix(']')
 }
 
-fn is_fifo(pid: u32, fd: i32) -> bool {
+/// Has it a name in the file system?
+pub fn is_fifo(pid: u32, fd: i32) -> bool {
     use std::os::unix::fs::FileTypeExt;
     let path = format!("/proc/{pid}/fd/{fd}");
     fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
 }
 
-fn peers(owners: &[Owner], wanted: impl Fn(&Owner) -> bool) -> Vec<String> {
-    let chosen = owners.iter().filter(|owner| wanted(owner)).take(MOST_PEERS);
-    chosen
-        .map(|o| format!("process {} ({}), fd {}", o.pid, o.name, o.fd))
-        .collect()
+impl Descriptor {
+    fn has_others(&mut self, owners: &[Owner], wanted: impl Fn(&Owner) -> bool) {
+        let chosen = owners.iter().filter(|owner| wanted(owner));
+        self.others = chosen.cloned().collect();
+        let named = self.others.iter().take(MOST_PEERS);
+        let named = named.map(|o| format!("process {} ({}), fd {}", o.pid, o.name, o.fd));
+        self.peers = named.collect();
+    }
 }
 
 fn pipe(pid: u32, fd: i32, descriptor: &mut Descriptor, owners: &mut Owners) {
@@ -128,7 +137,7 @@ fn pipe(pid: u32, fd: i32, descriptor: &mut Descriptor, owners: &mut Owners) {
         "FIFO"
     };
     let others = |owner: &Owner| if we_read { owner.writes } else { owner.reads };
-    descriptor.peers = peers(all, |o| others(o) && !(o.pid == pid && o.fd == fd));
+    descriptor.has_others(all, |o| others(o) && !(o.pid == pid && o.fd == fd));
     let (end, other) = if we_read {
         ("read end", "writers")
     } else {
@@ -158,8 +167,12 @@ fn socket(pid: u32, inode: &str, descriptor: &mut Descriptor, owners: &mut Owner
             _ => format!("{name} {} -> {}", own.local, own.remote),
         };
         let other = lines().find(|s| s.local == own.remote && s.remote == own.local);
-        if let Some(other) = other {
-            descriptor.peers = peers(owners.of(&format!("socket:[{}]", other.inode)), |_| true);
+        // A connection that nobody has accepted yet is nobody's: who listens there owes that.
+        let listener = || lines().find(|s| s.state == LISTEN && s.serves(&own.remote));
+        let is_there = |socket: &InternetSocket| socket.inode != NOBODYS;
+        if let Some(other) = other.filter(is_there).or_else(listener) {
+            let all = owners.of(&format!("socket:[{}]", other.inode));
+            descriptor.has_others(all, |_| true);
         }
         return;
     }
@@ -169,14 +182,23 @@ fn socket(pid: u32, inode: &str, descriptor: &mut Descriptor, owners: &mut Owner
         if fields.get(6) == Some(&inode) {
             let path = fields.get(7).map_or("without a name", |path| path);
             descriptor.what = format!("Unix socket {path}");
+            let other = inode.parse().ok().and_then(|own| owners.unix_peer(own));
+            if let Some(other) = other {
+                let all = owners.of(&format!("socket:[{other}]"));
+                descriptor.has_others(all, |_| true);
+            }
             return;
         }
     }
     descriptor.what = "socket".into();
 }
 
-const LISTEN: usize = 10;
-const TCP_STATES: [&str; 12] = [
+/// State of a TCP socket that waits for connections.
+pub const LISTEN: usize = 10;
+/// As inode: no process has the socket.
+const NOBODYS: &str = "0";
+/// As /proc/net/tcp numbers them.
+pub const TCP_STATES: [&str; 12] = [
     "",
     "established",
     "connecting (SYN sent)",
@@ -191,15 +213,24 @@ const TCP_STATES: [&str; 12] = [
     "closing",
 ];
 
-struct InternetSocket<'t> {
-    local: String,
-    remote: String,
-    state: usize,
-    inode: &'t str,
+/// A line of /proc/net/tcp, udp and their like.
+pub struct InternetSocket<'t> {
+    pub local: String,
+    pub remote: String,
+    pub state: usize,
+    pub inode: &'t str,
 }
 
 impl<'t> InternetSocket<'t> {
-    fn parse(line: &'t str) -> Option<InternetSocket<'t>> {
+    /// Whether connections to this address reach it.
+    fn serves(&self, remote: &str) -> bool {
+        let port = |end: &str| end.rsplit_once(':').map(|(_, port)| port.to_owned());
+        let any = ["0.0.0.0:", "[::]:"];
+        let takes_all = any.iter().any(|prefix| self.local.starts_with(prefix));
+        self.local == remote || takes_all && port(&self.local) == port(remote)
+    }
+
+    pub fn parse(line: &'t str) -> Option<InternetSocket<'t>> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         Some(InternetSocket {
             local: endpoint(fields.get(1)?)?,

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+//! Looks at what the target's threads are in, and whom they wait for: at marks, and in the end.
+//!
+//! They read much of /proc. So each has a thread of its own, and the ring is drained meanwhile.
+
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use flagfinder_bpf::clock;
+use flagfinder_waits::{look, Look};
+
+/// How long one may take.
+pub(crate) const LIMIT: Duration = Duration::from_millis(800);
+
+/// Those that go on.
+#[derive(Default)]
+pub(crate) struct Looks {
+    running: Vec<JoinHandle<Look>>,
+}
+
+impl Looks {
+    /// Looks at the threads of these processes. `done` is told of the end by being dropped.
+    pub fn begin(&mut self, pids: Vec<u32>, done: Option<Sender<()>>) {
+        let looking = std::thread::Builder::new().name("ff-looks".into());
+        let started = looking.spawn(move || {
+            let found = look(&pids, LIMIT, clock::monotonic);
+            drop(done);
+            found
+        });
+        // Without memory for a thread the recording goes on without the look.
+        self.running.extend(started);
+    }
+
+    /// What those have found that are done; `all`: waits for the others.
+    pub fn take(&mut self, all: bool) -> Vec<Look> {
+        let running = std::mem::take(&mut self.running).into_iter();
+        let (done, running) = running.partition(|one| all || one.is_finished());
+        self.running = running;
+        let done: Vec<JoinHandle<Look>> = done;
+        done.into_iter().filter_map(|one| one.join().ok()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_look_finds_its_own_process_and_tells_when_it_is_done() {
+        let mut looks = Looks::default();
+        let (done, ended) = channel();
+        let before = clock::monotonic();
+        looks.begin(vec![std::process::id()], Some(done));
+        assert!(ended.recv().is_err());
+        let found = looks.take(true);
+        let own = found[0]
+            .threads
+            .iter()
+            .filter(|t| t.pid == std::process::id());
+        assert!(own.clone().count() > 0);
+        assert!(own.clone().all(|thread| thread.ts >= before));
+        assert!(looks.take(true).is_empty());
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+//! Who threads outside the target are that wake its threads: looked up in /proc when they first do,
+//! as they may end at any time.
+
+use flagfinder_waits::proc::process_of;
+use flagfinder_waits::Looked;
+use rustc_hash::FxHashSet;
+
+use crate::event::{Context, Event, Kind};
+use crate::processes::thread_name;
+use crate::protocol::ELSEWHERE;
+use crate::threads::Threads;
+
+/// More are not named.
+const MOST: usize = 2000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Outsiders {
+    met: FxHashSet<u32>,
+    new: Vec<Looked>,
+}
+
+impl Outsiders {
+    /// Looks up who woke another, or sent it a signal, if it is not known.
+    pub fn see(&mut self, event: &Event, threads: &Threads) {
+        let tid = event.a;
+        let is_waker = matches!(event.kind, Kind::Waking | Kind::Signal)
+            && event.context() == Context::Task
+            && tid != 0
+            && tid < ELSEWHERE;
+        if !is_waker || threads.pid(tid).is_some() || self.met.len() >= MOST {
+            return;
+        }
+        if !self.met.insert(tid) {
+            return;
+        }
+        let Some(pid) = process_of(tid) else {
+            return;
+        };
+        self.new.push(Looked {
+            ts: event.ts,
+            tid,
+            pid,
+            name: thread_name(pid, tid),
+            state: Looked::UNKNOWN,
+            call: None,
+            first: 0,
+            how: None,
+            by: Vec::new(),
+        });
+    }
+
+    /// Those that are new since the last time.
+    pub fn take(&mut self) -> Vec<Looked> {
+        std::mem::take(&mut self.new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waking(a: u32, flags: u8) -> Event {
+        Event {
+            ts: 7,
+            a,
+            b: 1,
+            cpu: 0,
+            kind: Kind::Waking,
+            flags,
+            stack: 0,
+            words: [0; 3],
+        }
+    }
+
+    #[test]
+    fn who_wakes_is_looked_up_once_and_who_was_interrupted_is_not() {
+        let own = std::process::id();
+        let (task, softirq) = (1, 2);
+        let mut outsiders = Outsiders::default();
+        let threads = Threads::default();
+        outsiders.see(&waking(own, softirq), &threads);
+        outsiders.see(&waking(0, task), &threads);
+        assert_eq!(outsiders.take(), []);
+        outsiders.see(&waking(own, task), &threads);
+        outsiders.see(&waking(own, task), &threads);
+        let found = outsiders.take();
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].tid, found[0].pid), (own, own));
+        assert!(!found[0].name.is_empty());
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+//! What `flagfinder diagnose` is asked and what it answers, as JSON has it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::activity::Class;
+use crate::graph::Place;
+use crate::question::{Asked, Choice, Question};
+
+/// Which hang is meant; without both, the most unusual one of the main thread.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Request {
+    pub thread: Option<u32>,
+    /// CLOCK_MONOTONIC, ns.
+    pub at: Option<u64>,
+    /// How many vertices before a wait must be similar, too.
+    #[serde(default)]
+    pub preceding: usize,
+    /// To the questions in their order, numbers of choices from 1. `None`: all is decided by rule.
+    #[serde(default)]
+    pub answers: Option<Vec<usize>>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct PathStep {
+    pub vertex: u32,
+    pub tid: u32,
+    pub thread: String,
+    pub start: u64,
+    pub dur: u64,
+    /// How it caused the step before; of the first: null.
+    pub edge: Option<&'static str>,
+    /// Call sites where it blocks in the end, innermost first.
+    pub stack: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Culprit {
+    pub vertex: u32,
+    pub tid: u32,
+    pub pid: u32,
+    pub thread: String,
+    pub class: Class,
+    pub start: u64,
+    pub dur: u64,
+    /// What it did: `computing`, `read on pipe:[5]`.
+    pub doing: String,
+    /// How far from the hang: 1 is a thread that the hang waited for.
+    pub depth: usize,
+    /// Call sites where it blocked, innermost first; of one that computed, where it did in the end.
+    pub stack: Vec<String>,
+    /// Where these are; null: in no file.
+    pub places: Vec<Option<Place>>,
+    /// The same of where it blocked before that.
+    pub places_before: Vec<Option<Place>>,
+    /// The call that it blocked in.
+    pub call: Option<String>,
+    /// Who made it begin with it: sent the message that it works on, woke it, started it.
+    pub set_off: Option<SetOff>,
+}
+
+/// Who made a thread begin with something, and how.
+#[derive(Clone, Debug, Serialize)]
+pub struct SetOff {
+    pub tid: u32,
+    pub thread: String,
+    pub edge: &'static str,
+}
+
+/// A thread in a circle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Member {
+    pub tid: u32,
+    pub thread: String,
+}
+
+/// What `flagfinder diagnose --json` prints beside its schema.
+#[derive(Clone, Debug, Serialize)]
+pub struct Diagnosis {
+    pub class: Class,
+    pub thread: PathStep,
+    pub doing: String,
+    pub start: u64,
+    pub dur: u64,
+    /// It was still so when the recording ended.
+    pub unfinished: bool,
+    /// The wait that went well, or null.
+    pub baseline: Option<PathStep>,
+    /// That wait itself, and who ended it.
+    pub compared: Option<Choice>,
+    /// From the hang, or its baseline, back to its causes.
+    pub path: Vec<PathStep>,
+    /// The root cause first.
+    pub culprits: Vec<Culprit>,
+    /// The culprits wait for each other.
+    pub circular: bool,
+    /// Who waits for whom: each for the next, the last for the first. Empty without a circle.
+    pub circle: Vec<Member>,
+    /// What to do next, where the recording can't tell more.
+    pub advice: Vec<String>,
+    /// How many were asked: none by rule.
+    pub questions: usize,
+    pub asked: Vec<Asked>,
+    pub lost: u64,
+}
+
+/// What `diagnose` comes to.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    Diagnosis(Box<Diagnosis>),
+    /// The next question: ask again with one more answer.
+    Question(Box<Question>),
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+//! Who owes the write: the thread that would end the wait, and how that is known.
+//!
+//! In: a thread's report with flags, and the other threads of the process. Out: each flag's `owed`,
+//! and `owed_by_nobody` where it is empty. Of each other thread a copy is made. First its code is
+//! followed from its open calls: a store to the word on the way is an answer *by code*. Then the
+//! copies run (`owed_proof.rs`), those with such a store first: one that gives the word a value
+//! which ends the wait is a *proof*. Blind spots: threads that were never started or have ended;
+//! tasks that wait on no thread's stack (goroutines, callbacks).
+
+use std::time::Duration;
+
+use flagfinder_code::{AddressSpace, Code, CodeReader, Names, Store};
+use flagfinder_replica::{Experiment, Pages, ThreadState, Word};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use serde_json::{json, Value};
+
+use crate::owed_look::{look, order, target, Seen, Target, FOLLOWED_OF_ALL};
+use crate::owed_nobody::nobody;
+use crate::owed_proof::{run_copies, Ends};
+use crate::report::ThreadReport;
+
+/// Words that are asked about.
+const WORDS: usize = 3;
+/// Other threads that are looked at.
+const THREADS: usize = 64;
+/// Threads that are told of one word, by code.
+const TOLD: usize = 8;
+/// For the copies of the others, of the first thread that has a flag, and of each further one.
+pub(crate) const TIME: Duration = Duration::from_secs(2);
+pub(crate) const TIME_OF_OTHERS: Duration = Duration::from_millis(700);
+/// How long a value may be tried out that a copy would write.
+const TRIES: Duration = Duration::from_millis(400);
+
+/// Another thread of the process.
+#[derive(Clone, Debug)]
+pub(crate) struct Other {
+    pub tid: u32,
+    pub name: String,
+    /// What it is blocked in; `None`: it runs, or may run at any time.
+    pub waits: Option<String>,
+    /// It spins itself.
+    pub polls: bool,
+}
+
+/// The threads that are asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Others {
+    pub list: Vec<Other>,
+    /// Why one that there is may not be asked.
+    pub left_out: Option<String>,
+}
+
+impl Other {
+    pub fn of(report: &ThreadReport) -> Other {
+        Other {
+            tid: report.tid,
+            name: report.name.clone(),
+            waits: report.wait.as_ref().map(|wait| wait.summary.clone()),
+            polls: report.has_flag(),
+        }
+    }
+}
+
+/// Where the other threads come from.
+pub(crate) struct Process<'a> {
+    pub pid: u32,
+    pub names: &'a Names,
+    pub memory: &'a dyn AddressSpace,
+    pub others: &'a Others,
+    pub capture: &'a dyn Fn(u32) -> Result<ThreadState, String>,
+    /// It left a core file: what its descriptors held is not known.
+    pub is_dead: bool,
+    /// For all copies of other threads.
+    pub time: Duration,
+}
+
+/// How it is known who would write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Known {
+    /// A copy of the thread did it.
+    Proved,
+    /// The store is ahead of the thread.
+    ByCode,
+}
+
+/// One thread that would end the wait.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Owed {
+    pub pid: u32,
+    pub tid: u32,
+    pub name: String,
+    /// The store.
+    pub code: Option<Code>,
+    /// What it would write, where that is known.
+    pub value: Option<String>,
+    pub known: Known,
+    /// Proved: what has to happen first. By code: what the thread waits in.
+    pub after: Option<String>,
+}
+
+/// Asks about the flags of a thread.
+pub(crate) fn tell(
+    process: &Process,
+    pages: &Pages,
+    experiment: Option<&Experiment>,
+    thread: &mut ThreadReport,
+) {
+    let Value::Array(flags) = &mut thread.flags else {
+        return;
+    };
+    for flag in flags.iter_mut() {
+        let why = match flag["kind"].as_str() {
+            Some("syscall") => "it is what a system call answers, which no thread writes",
+            _ => "it was not asked about: it is not among the likeliest words",
+        };
+        none(flag, why.into());
+    }
+    let mut reader = CodeReader::new(process.memory);
+    let targets: Vec<Target> = flags
+        .iter()
+        .enumerate()
+        .filter_map(|(at, flag)| target(at, flag, process.names, &mut reader))
+        .take(WORDS)
+        .collect();
+    if targets.is_empty() {
+        return;
+    }
+    let others: Vec<&Other> = process
+        .others
+        .list
+        .iter()
+        .filter(|other| other.tid != thread.tid)
+        .take(THREADS)
+        .collect();
+    let mut refused = process.others.left_out.clone();
+    let mut left = FOLLOWED_OF_ALL;
+    let mut seen = Vec::new();
+    for other in &others {
+        match (process.capture)(other.tid) {
+            Ok(state) => seen.push(look(
+                process,
+                other,
+                state,
+                &targets,
+                &mut reader,
+                &mut left,
+            )),
+            Err(why) => refused = Some(format!("thread {} can't be copied: {why}", other.tid)),
+        }
+    }
+    order(&mut seen);
+    let mut ends = Judge {
+        targets: &targets,
+        experiment,
+        known: FxHashMap::default(),
+    };
+    let proofs = run_copies(process, pages, &seen, &targets, &mut ends);
+    for (number, target) in targets.iter().enumerate() {
+        let proved: Vec<Owed> = proofs
+            .iter()
+            .filter(|p| p.0 == number)
+            .map(|p| p.1.clone())
+            .collect();
+        let owed = match proved.is_empty() {
+            true => by_code(process, &seen, number, target, &mut ends),
+            false => proved,
+        };
+        let flag = &mut flags[target.flag];
+        match owed.is_empty() {
+            true => none(flag, nobody(process, &seen, target, refused.as_deref())),
+            false => {
+                flag["owed"] = json!(owed);
+                flag["owed_by_nobody"] = Value::Null;
+            }
+        }
+    }
+}
+
+/// Nobody was found.
+pub(crate) fn none(flag: &mut Value, why: String) {
+    flag["owed"] = json!([]);
+    flag["owed_by_nobody"] = json!(why);
+}
+
+/// Which values end the wait.
+pub(crate) struct Judge<'a, 'p> {
+    targets: &'a [Target],
+    experiment: Option<&'a Experiment<'p>>,
+    known: FxHashMap<(usize, u64), Ends>,
+}
+
+impl Judge<'_, '_> {
+    /// Does this value in the word of that number end the wait?
+    pub fn ends(&mut self, number: usize, value: u64) -> Ends {
+        let target = &self.targets[number];
+        if target.exit == Some(value) {
+            return Ends::Yes;
+        }
+        let Some(experiment) = self.experiment else {
+            return Ends::Unknown;
+        };
+        *self.known.entry((number, value)).or_insert_with(|| {
+            let word = Word {
+                address: target.address,
+                bytes: target.bytes,
+                value,
+            };
+            experiment
+                .try_word(word, TRIES)
+                .map_or(Ends::Unknown, |proof| Ends::of(proof.outcome))
+        })
+    }
+}
+
+/// The threads ahead of which a store lies; those of which that is certain, if there are any.
+fn by_code(
+    process: &Process,
+    seen: &[Seen],
+    number: usize,
+    target: &Target,
+    ends: &mut Judge,
+) -> Vec<Owed> {
+    let ahead: Vec<(&Seen, Store, bool)> = seen
+        .iter()
+        .filter_map(|seen| seen.stores[number].map(|(store, exact)| (seen, store, exact)))
+        .filter(|(_, store, _)| {
+            let value = target.value(store);
+            value.is_none_or(|value| ends.ends(number, value) != Ends::No)
+        })
+        .collect();
+    let certain = ahead.iter().any(|(_, _, exact)| *exact);
+    let chosen = ahead.into_iter().filter(|(_, _, exact)| *exact || !certain);
+    let owed = chosen.map(|(seen, store, _)| Owed {
+        pid: process.pid,
+        tid: seen.other.tid,
+        name: seen.other.name.clone(),
+        code: Some(process.names.code(store.pc)),
+        value: target.value(&store).map(|value| format!("{value:#x}")),
+        known: Known::ByCode,
+        after: seen.other.waits.clone(),
+    });
+    owed.take(TOLD).collect()
+}

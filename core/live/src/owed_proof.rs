@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+//! Running copies of other threads under watchpoints, to see which of them gives a word a value
+//! that ends the wait.
+//!
+//! In: the other threads, the likeliest first. Each copy's blocking call is answered as if what it
+//! waits for came, then as if it came to its end, then as if it failed. Out: the first proof of
+//! each word.
+
+use std::time::{Duration, Instant};
+
+use flagfinder_code::{AddressSpace, CodeReader};
+use flagfinder_linux::timeout::limit;
+use flagfinder_replica::{Outcome, Pages, Ran, Replica, Supposition, Watched};
+
+use crate::owed::{Judge, Known, Owed, Process};
+use crate::owed_look::{Seen, Target};
+use crate::owed_text::{after, Before};
+
+/// For all copies of one thread.
+const OF_THREAD: Duration = Duration::from_secs(1);
+/// What may follow the proof of the likeliest word.
+const AFTER_PROOF: Duration = Duration::from_millis(300);
+/// Values that one copy may write before it is given up.
+const VALUES: usize = 16;
+
+/// Does a value end the wait?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    Yes,
+    No,
+    Unknown,
+}
+
+impl Ends {
+    pub fn of(outcome: Outcome) -> Ends {
+        match outcome {
+            Outcome::Leaves => Ends::Yes,
+            Outcome::Returns => Ends::No,
+            Outcome::Faults | Outcome::Unknown => Ends::Unknown,
+        }
+    }
+}
+
+/// The proofs, each with the number of its word.
+pub(crate) fn run_copies(
+    process: &Process,
+    pages: &Pages,
+    seen: &[Seen],
+    targets: &[Target],
+    judge: &mut Judge,
+) -> Vec<(usize, Owed)> {
+    let mut deadline = Instant::now() + process.time;
+    let mut proofs: Vec<(usize, Owed)> = Vec::new();
+    for seen in seen.iter().filter(|seen| !seen.other.polls) {
+        let end = deadline.min(Instant::now() + OF_THREAD);
+        // A thread that can't be copied proves nothing.
+        let _ = run_thread(process, pages, seen, targets, end, judge, &mut proofs);
+        let proved = |word: usize| proofs.iter().any(|(of, _)| *of == word);
+        if proved(0) {
+            deadline = deadline.min(Instant::now() + AFTER_PROOF);
+        }
+        if Instant::now() >= deadline || (0..targets.len()).all(proved) {
+            break;
+        }
+    }
+    proofs
+}
+
+fn run_thread(
+    process: &Process,
+    pages: &Pages,
+    seen: &Seen,
+    targets: &[Target],
+    deadline: Instant,
+    judge: &mut Judge,
+    proofs: &mut Vec<(usize, Owed)>,
+) -> std::io::Result<()> {
+    let first = Replica::start(pages, &seen.state)?;
+    for how in suppositions(first)? {
+        let open: Vec<usize> = (0..targets.len())
+            .filter(|word| !proofs.iter().any(|(of, _)| of == word))
+            .collect();
+        if open.is_empty() || Instant::now() >= deadline {
+            return Ok(());
+        }
+        let mut copy = Replica::start(pages, &seen.state)?;
+        let (mut words, mut numbers) = (Vec::new(), Vec::new());
+        for number in open {
+            let target = &targets[number];
+            if let Some(word) = Watched::in_copy(&mut copy, target.address, target.bytes)? {
+                words.push(word);
+                numbers.push(number);
+            }
+        }
+        let before = Before::of(&mut copy)?;
+        copy.suppose(how)?;
+        for _ in 0..VALUES {
+            let Ran::Wrote {
+                word,
+                value,
+                behind,
+            } = copy.run(&mut words, deadline)?
+            else {
+                break;
+            };
+            let number = numbers[word];
+            let known = proofs.iter().any(|(of, _)| *of == number);
+            if known || judge.ends(number, value) != Ends::Yes {
+                continue;
+            }
+            let pc = storing(process, behind);
+            let mut after = after(&before, copy.supposed(), how, process.names);
+            if process.is_dead {
+                after += ", if it does: a core does not tell what descriptors hold";
+            }
+            proofs.push((
+                number,
+                Owed {
+                    pid: process.pid,
+                    tid: seen.other.tid,
+                    name: seen.other.name.clone(),
+                    code: Some(process.names.code(pc)),
+                    value: Some(format!("{value:#x}")),
+                    known: Known::Proved,
+                    after: Some(after),
+                },
+            ));
+            if proofs.len() == targets.len() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What may happen to the thread, the likeliest first.
+fn suppositions(mut copy: Replica) -> std::io::Result<Vec<Supposition>> {
+    use Supposition::{End, Failure, Line, Nothing, Number};
+    if !copy.is_before_call()? {
+        // It computes: calls that follow may still have to be answered.
+        return Ok(vec![Line, Number, End]);
+    }
+    let r = copy.registers();
+    let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+    let mut list = vec![Line, Number, End, Failure];
+    if limit(r.rax as u32, &arguments).is_some() {
+        list.push(Nothing);
+    }
+    Ok(list)
+}
+
+/// The instruction that stored, by where it ended.
+fn storing(process: &Process, behind: u64) -> u64 {
+    let memory: &dyn AddressSpace = process.memory;
+    let function = process.names.function(behind.wrapping_sub(1));
+    let store = function.and_then(|(start, _)| CodeReader::new(memory).before(start, behind));
+    // Without known functions it is named by its last byte.
+    store.map_or(behind.wrapping_sub(1), |code| code.ip())
+}

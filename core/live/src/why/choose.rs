@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT
+//! Which of several ways on is the one to tell.
+
+use super::obstacle::{End, Weight};
+use super::process::name;
+use super::report::{Known, Link, Node, Root, RootKind};
+
+/// What following a thread led to.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    Root(Root, Weight),
+    /// Back to the thread at this place of the path. `note`: why nobody is left.
+    Circle {
+        at: usize,
+        note: Option<String>,
+    },
+    /// It waits for any thread of a process whose threads are being followed already.
+    Idle,
+}
+
+/// Links from a thread on, and where they lead.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    pub links: Vec<Link>,
+    pub outcome: Outcome,
+}
+
+impl Chosen {
+    pub fn bare(outcome: Outcome) -> Chosen {
+        Chosen {
+            links: Vec::new(),
+            outcome,
+        }
+    }
+
+    /// The chain ends at this thread.
+    pub fn end(end: End, (pid, tid): (u32, u32)) -> Chosen {
+        let weight = end.weight;
+        Chosen::bare(Outcome::Root(end.root(pid, tid, name), weight))
+    }
+}
+
+/// One way on from a thread: a link, and what lies behind it.
+#[derive(Clone, Debug)]
+pub struct Way {
+    links: Vec<Link>,
+    outcome: Outcome,
+    known: Known,
+    by_elimination: bool,
+}
+
+impl Way {
+    /// `direct`: it is known to be this thread that owes.
+    pub fn new(first: Link, found: Chosen, by_elimination: bool, direct: bool) -> Way {
+        let known = if direct { first.known } else { Known::Assumed };
+        let outcome = match found.outcome {
+            // Threads that sleep are in most programs. That one is there is no evidence against it.
+            Outcome::Root(root, _)
+                if known == Known::Assumed
+                    && found.links.iter().all(|link| link.owed_by.is_none())
+                    && root.kind == RootKind::Timer =>
+            {
+                Outcome::Root(root, Weight::Idle)
+            }
+            other => other,
+        };
+        let mut links = vec![first];
+        links.extend(found.links);
+        Way {
+            links,
+            outcome,
+            known,
+            by_elimination,
+        }
+    }
+
+    fn weight(&self) -> Option<Weight> {
+        match &self.outcome {
+            Outcome::Root(_, weight) => Some(*weight),
+            Outcome::Circle { .. } if self.known != Known::Assumed => Some(Weight::Circle),
+            Outcome::Circle { .. } | Outcome::Idle => None,
+        }
+    }
+
+    fn leads_on(&self) -> bool {
+        matches!(self.outcome, Outcome::Root(..))
+    }
+
+    fn chosen(self) -> Chosen {
+        Chosen {
+            links: self.links,
+            outcome: self.outcome,
+        }
+    }
+}
+
+/// The same cause, though another thread of the process may have led there.
+fn is_same(one: &Root, other: &Root) -> bool {
+    use RootKind::{Deadlock, Ended, Frozen, Stopped};
+    let of_process = matches!(one.kind, Stopped | Frozen | Ended | Deadlock);
+    one.kind == other.kind && one.pid == other.pid && (of_process || one.tid == other.tid)
+}
+
+/// `at`: place of the thread in the path. `nested`: its process's threads are being followed
+/// already.
+pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
+    let best = ways.iter().filter_map(Way::weight).max();
+    let Some(best) = best else {
+        return nobody(ways, node, at, nested);
+    };
+    let known = |way: &&Way| way.weight() == Some(best);
+    let surest = ways.iter().filter(known).map(|way| way.known).min();
+    let top: Vec<&Way> = ways
+        .iter()
+        .filter(known)
+        .filter(|way| Some(way.known) == surest)
+        .collect();
+    let open = || ways.iter().filter(|way| !way.leads_on()).count();
+    if best == Weight::Circle && top.iter().all(|way| !way.leads_on()) {
+        // It is one only if nothing that is known to owe leads on.
+        return close(top[0].clone(), node, at);
+    }
+    let root = |way: &Way| match &way.outcome {
+        Outcome::Root(root, _) => Some(root.clone()),
+        _ => None,
+    };
+    let roots: Vec<Root> = top.iter().filter_map(|way| root(way)).collect();
+    let agree = roots.iter().all(|root| is_same(root, &roots[0]));
+    // Of holders that are known, the one that is nearest; of threads that may owe, the one whose
+    // way tells most.
+    let length = |way: &&&Way| match surest {
+        Some(Known::Assumed) => usize::MAX - way.links.len(),
+        _ => way.links.len(),
+    };
+    let shortest = top.iter().filter(|way| way.leads_on()).min_by_key(length);
+    let Some(shortest) = shortest else {
+        return nobody(ways.clone(), node, at, nested);
+    };
+    let is_blind = best == Weight::Idle && surest == Some(Known::Assumed);
+    if agree && !is_blind {
+        return (*shortest).clone().chosen();
+    }
+    several(shortest, &roots, node, open())
+}
+
+/// More than one thing explains as much: none is blamed.
+fn several(way: &Way, roots: &[Root], node: &Node, open: usize) -> Chosen {
+    let mut link = way.links[0].clone();
+    link.owed_by = None;
+    link.known = Known::Assumed;
+    let mut texts: Vec<String> = roots
+        .iter()
+        .map(|root| match (root.pid, root.tid) {
+            (Some(_), Some(tid)) => format!("thread {tid} ({}): {}", root.name, root.what),
+            _ => root.what.clone(),
+        })
+        .collect();
+    texts.dedup();
+    let shown = texts.len().min(3);
+    let more = texts.len() - shown + open;
+    let told = texts[..shown].join("; ");
+    let mut what = match roots.len() + open {
+        1 => format!("nothing says who owes it; the only one left that could: {told}"),
+        count => format!("nothing says which of {count} owes it; one of them: {told}"),
+    };
+    if more > 0 {
+        what += &format!("; and {more} more");
+    }
+    link.reason.clone_from(&what);
+    let root = Root {
+        kind: RootKind::Unknown,
+        pid: Some(node.pid),
+        tid: Some(node.tid),
+        name: node.name.clone(),
+        what,
+    };
+    Chosen {
+        links: vec![link],
+        outcome: Outcome::Root(root, Weight::Unknown),
+    }
+}
+
+/// No way leads on.
+fn nobody(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
+    let place = |way: &Way| match way.outcome {
+        Outcome::Circle { at, .. } => Some(at),
+        _ => None,
+    };
+    let count = ways.len();
+    let by_elimination = ways.iter().any(|way| way.by_elimination);
+    let first = ways
+        .iter()
+        .filter(|way| place(way).is_some())
+        .min_by_key(|way| place(way));
+    let Some(way) = first.or(ways.first()).cloned() else {
+        return Chosen::end(
+            End::unknown("nothing is known of its wait"),
+            (node.pid, node.tid),
+        );
+    };
+    let what = match count {
+        1 => format!(
+            "the only other thread that could end the wait of thread {} waits too: nobody is left",
+            node.tid
+        ),
+        count => format!(
+            "all {count} other threads that could end the wait of thread {} wait too: nobody is left",
+            node.tid
+        ),
+    };
+    match &way.outcome {
+        Outcome::Circle { at: to, note } => {
+            let note = note.clone().or(by_elimination.then_some(what));
+            let outcome = Outcome::Circle { at: *to, note };
+            close(Way { outcome, ..way }, node, at)
+        }
+        _ if nested => Chosen::bare(Outcome::Idle),
+        _ => {
+            let mut link = way.links[0].clone();
+            link.owed_by = None;
+            link.known = Known::Assumed;
+            link.reason.clone_from(&what);
+            let end = End::new(RootKind::Deadlock, Weight::Circle, what);
+            let found = Chosen::end(end, (node.pid, node.tid));
+            Chosen {
+                links: vec![link],
+                ..found
+            }
+        }
+    }
+}
+
+/// A circle ends at the thread that it came from.
+fn close(way: Way, node: &Node, at: usize) -> Chosen {
+    let Outcome::Circle { at: to, note } = &way.outcome else {
+        return way.chosen();
+    };
+    if *to != at {
+        return way.chosen();
+    }
+    let what = note.clone().unwrap_or_else(|| circle(&way.links));
+    let root = Root {
+        kind: RootKind::Deadlock,
+        pid: Some(node.pid),
+        tid: Some(node.tid),
+        name: node.name.clone(),
+        what,
+    };
+    Chosen {
+        links: way.links,
+        outcome: Outcome::Root(root, Weight::Fault),
+    }
+}
+
+/// `thread 1 waits for thread 2, which waits for thread 1`
+fn circle(links: &[Link]) -> String {
+    let one_process = links
+        .iter()
+        .all(|link| link.waiter.pid == links[0].waiter.pid);
+    let named = |node: &Node| match one_process {
+        true => format!("thread {}", node.tid),
+        false => format!("process {} ({})", node.pid, node.name),
+    };
+    let mut text = named(&links[0].waiter);
+    for (index, link) in links.iter().enumerate() {
+        let Some(owed) = &link.owed_by else { continue };
+        text += if index == 0 {
+            " waits for "
+        } else {
+            ", which waits for "
+        };
+        text += &named(&owed.node);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::{Kind, OwedBy, WaitsFor};
+    use super::*;
+
+    fn node(tid: u32) -> Node {
+        Node {
+            pid: 1,
+            tid,
+            name: String::new(),
+        }
+    }
+
+    fn way(to: u32, known: Known, found: Chosen) -> Way {
+        let link = Link {
+            waiter: node(1),
+            waits_for: WaitsFor {
+                kind: Kind::Lock,
+                name: "lock".into(),
+                address: None,
+            },
+            owed_by: Some(OwedBy {
+                node: node(to),
+                code: None,
+            }),
+            known,
+            reason: String::new(),
+            stack: Vec::new(),
+        };
+        Way::new(
+            link,
+            found,
+            known == Known::Assumed,
+            known != Known::Assumed,
+        )
+    }
+
+    fn ends(tid: u32, end: End) -> Chosen {
+        Chosen::end(end, (1, tid))
+    }
+
+    fn circle_to(at: usize) -> Chosen {
+        Chosen::bare(Outcome::Circle { at, note: None })
+    }
+
+    fn root(chosen: &Chosen) -> &Root {
+        match &chosen.outcome {
+            Outcome::Root(root, _) => root,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_leads_on_comes_before_what_comes_back() {
+        let reads = End::outside(RootKind::Input, "nobody has typed");
+        let ways = vec![
+            way(2, Known::Assumed, circle_to(0)),
+            way(3, Known::Assumed, ends(3, reads)),
+        ];
+        let chosen = choose(ways, &node(1), 0, false);
+        assert_eq!(
+            (root(&chosen).kind, root(&chosen).tid),
+            (RootKind::Input, Some(3))
+        );
+    }
+
+    #[test]
+    fn a_circle_closes_where_it_began_and_not_before() {
+        let back = || vec![way(2, Known::Seen, circle_to(0))];
+        let open = choose(back(), &node(5), 1, false);
+        assert!(matches!(open.outcome, Outcome::Circle { at: 0, .. }));
+        assert_eq!(
+            root(&choose(back(), &node(1), 0, false)).kind,
+            RootKind::Deadlock
+        );
+    }
+
+    #[test]
+    fn nobody_is_blamed_where_two_explain_as_much() {
+        let sleeps = || End::outside(RootKind::Timer, "it sleeps");
+        let ways = vec![
+            way(2, Known::Assumed, ends(2, sleeps())),
+            way(3, Known::Assumed, ends(3, sleeps())),
+        ];
+        let chosen = choose(ways, &node(1), 0, false);
+        assert_eq!(
+            (root(&chosen).kind, root(&chosen).tid),
+            (RootKind::Unknown, Some(1))
+        );
+        assert!(chosen.links[0].owed_by.is_none());
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_not_blamed_for_being_there() {
+        let sleeps = || End::outside(RootKind::Timer, "it sleeps");
+        let alone = choose(
+            vec![way(2, Known::Assumed, ends(2, sleeps()))],
+            &node(1),
+            0,
+            false,
+        );
+        assert_eq!(root(&alone).kind, RootKind::Unknown);
+        let served = vec![
+            way(2, Known::Assumed, ends(2, sleeps())),
+            way(3, Known::Seen, circle_to(0)),
+        ];
+        let chosen = choose(served, &node(1), 0, false);
+        assert_eq!(root(&chosen).kind, RootKind::Deadlock);
+    }
+
+    #[test]
+    fn what_is_known_comes_before_what_is_assumed() {
+        let sleeps = || End::outside(RootKind::Timer, "it sleeps");
+        let ways = vec![
+            way(2, Known::Assumed, ends(2, sleeps())),
+            way(3, Known::ByCode, ends(3, sleeps())),
+        ];
+        assert_eq!(root(&choose(ways, &node(1), 0, false)).tid, Some(3));
+    }
+
+    #[test]
+    fn threads_that_all_wait_have_nobody_left() {
+        let idle = || way(2, Known::Assumed, Chosen::bare(Outcome::Idle));
+        let alone = choose(vec![idle(), idle()], &node(1), 0, false);
+        assert_eq!(root(&alone).kind, RootKind::Deadlock);
+        assert!(root(&alone).what.starts_with("all 2"));
+        let nested = choose(vec![idle()], &node(1), 1, true);
+        assert!(matches!(nested.outcome, Outcome::Idle));
+    }
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT
+//! One thread: what keeps it.
+
+use std::fs;
+use std::time::Duration;
+
+use flagfinder_code::Code;
+use flagfinder_linux::syscalls;
+
+use super::obstacle::{Debtor, End, Obstacle, State, Who};
+use super::process::{children, is_over, name, Process, Processes};
+use super::report::{Kind, RootKind};
+use super::{files, flags, held, locks, stopped};
+use crate::pick::{self, Way};
+use crate::report::ThreadReport;
+use crate::sample::Activity;
+use flagfinder_waits::call::{self, Timeout};
+use flagfinder_waits::descriptor::{watched, EPOLL};
+use flagfinder_waits::proc::{self, Call};
+
+/// What was found of one thread.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    pub state: State,
+    /// Calls that it has open, innermost first.
+    pub stack: Vec<Code>,
+}
+
+impl Examined {
+    fn end(end: End) -> Examined {
+        Examined {
+            state: State::End(end),
+            stack: Vec::new(),
+        }
+    }
+
+    /// Where it stands: the innermost call site that is not in the C library.
+    pub fn code(&self) -> Option<Code> {
+        let own = |code: &&Code| !code.is_standard_library() && code.module.is_some();
+        self.stack.iter().find(own).or(self.stack.first()).cloned()
+    }
+}
+
+/// `stepped`: what `spin` saw of it, where that was asked for.
+pub fn examine(
+    processes: &mut Processes,
+    pid: u32,
+    tid: u32,
+    stepped: Option<&ThreadReport>,
+) -> Examined {
+    let Some(process) = processes.get(pid) else {
+        let end = End::fault(RootKind::Ended, format!("process {pid} has ended"));
+        return Examined::end(end);
+    };
+    let Some(activity) = process.activity(tid).cloned() else {
+        let what = format!("thread {tid} of process {pid} has ended");
+        return Examined::end(End::fault(RootKind::Ended, what));
+    };
+    if is_over(activity.state) {
+        return over(process, pid, tid);
+    }
+    if let Some(end) = stopped::stopped(pid, &activity).or_else(|| stopped::frozen(pid)) {
+        return Examined::end(end);
+    }
+    if let Some(found) = stepped.filter(|thread| thread.has_flag()) {
+        let stack = stack(process, &activity);
+        let state = State::Waits(flags::obstacles(processes, pid, found));
+        return Examined { state, stack };
+    }
+    if let Some(obstacle) = stopped::starved(pid, &activity) {
+        let state = State::Waits(vec![obstacle]);
+        let stack = Vec::new();
+        return Examined { state, stack };
+    }
+    if activity.wants >= pick::HOT {
+        return Examined::end(busy(&activity, stepped));
+    }
+    let stack = stack(process, &activity);
+    let state = match activity.call {
+        Some(call) => in_call(processes, pid, &activity, &call, &stack),
+        None => State::End(End::unknown(format!(
+            "thread {tid} is in no system call that could be told"
+        ))),
+    };
+    Examined { state, stack }
+}
+
+fn stack(process: &Process, activity: &Activity) -> Vec<Code> {
+    let stack = activity.call.map(|call| process.stack(&call));
+    stack.unwrap_or_default()
+}
+
+fn over(process: &Process, pid: u32, tid: u32) -> Examined {
+    let living = process.tids();
+    if !living.is_empty() {
+        let debtors = living.into_iter().map(|other| {
+            let reason = "the first thread has ended, and the process lives on in this one";
+            Debtor::seen(Who::Thread(pid, other), reason)
+        });
+        let name = format!("the end of process {pid}");
+        let obstacle = Obstacle::owed(Kind::Child, name, debtors.collect());
+        return Examined {
+            state: State::Waits(vec![obstacle]),
+            stack: Vec::new(),
+        };
+    }
+    let parent = super::process::status_number(pid, "PPid:").unwrap_or(0);
+    let what = format!(
+        "process {pid} ({}) has ended, and process {parent} ({}) has not asked for its status",
+        name(pid, tid),
+        name(parent, parent)
+    );
+    Examined::end(End::fault(RootKind::Ended, what))
+}
+
+/// It uses the processor, or wakes again and again: it may poll.
+pub fn is_busy(process: &Process, activity: &Activity) -> bool {
+    let Some(inside) = &process.inside else {
+        return activity.wants >= pick::HOT;
+    };
+    match pick::way(activity, &inside.memory) {
+        Way::Hot => true,
+        // One short turn is a wake-up; a timeout that comes soon says how it waits.
+        Way::Repeats => activity.sleeps >= 2,
+        _ => false,
+    }
+}
+
+fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
+    let at = stepped.and_then(|thread| thread.spin_loop["function"].as_str());
+    let place = at.map_or(String::new(), |function| format!(" in {function}"));
+    let share = activity.cpu.max(activity.wants) * 100.0;
+    let what = format!("it computes{place}, and uses {share:.0} % of a processor");
+    End::outside(RootKind::Computes, what)
+}
+
+const SETLKW: u64 = libc::F_SETLKW as u64;
+const OFD_SETLKW: u64 = libc::F_OFD_SETLKW as u64;
+
+fn in_call(
+    processes: &mut Processes,
+    pid: u32,
+    activity: &Activity,
+    call: &Call,
+    stack: &[Code],
+) -> State {
+    let tid = activity.tid;
+    let name = syscalls::name(call.number);
+    let number = i64::from(call.number);
+    let Some(process) = processes.get(pid) else {
+        return State::End(End::unknown("its process has ended meanwhile"));
+    };
+    let timeout = process
+        .inside
+        .as_ref()
+        .and_then(|i| call::timeout(call, &i.memory));
+    let descriptors = process.inside.as_ref();
+    let descriptors = descriptors.map_or_else(Vec::new, |i| call::descriptors(call, &i.memory));
+    let mut obstacles: Vec<Obstacle> = match number {
+        libc::SYS_futex => held::obstacle(process, tid, call, stack)
+            .into_iter()
+            .collect(),
+        libc::SYS_flock => vec![locks::obstacle(pid, call.args[0] as i32)],
+        libc::SYS_fcntl if matches!(call.args[1], SETLKW | OFD_SETLKW) => {
+            vec![locks::obstacle(pid, call.args[0] as i32)]
+        }
+        libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork => child(pid, Some(call)),
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Vec::new(),
+        libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => {
+            signal(pid, tid, &name)
+        }
+        libc::SYS_openat | libc::SYS_open => opening(process, call),
+        _ if activity.state == 'D' => Vec::new(),
+        _ => each(processes, pid, tid, &descriptors, &name),
+    };
+    if activity.state == 'D' && obstacles.is_empty() {
+        let what = format!(
+            "thread {tid} is in the kernel's {} and can't be interrupted: a disk, a network file \
+             system or a device has not answered",
+            activity.sleeps_in
+        );
+        return State::End(End::outside(RootKind::Input, what));
+    }
+    let is_owed = obstacles
+        .iter()
+        .any(|o| !o.debtors.is_empty() && !o.by_elimination);
+    if let Some(timeout) = timeout {
+        if obstacles.is_empty() || !is_owed {
+            obstacles.push(limit(call, &name, timeout, obstacles.is_empty()));
+        }
+    }
+    if obstacles.is_empty() {
+        let end = End::unknown(format!("what ends {name} is not known"));
+        obstacles.push(Obstacle::ends(Kind::Call, name, end));
+    }
+    State::Waits(obstacles)
+}
+
+/// A call on several descriptors ends by any of them.
+fn each(
+    processes: &mut Processes,
+    pid: u32,
+    tid: u32,
+    descriptors: &[i32],
+    name: &str,
+) -> Vec<Obstacle> {
+    const MOST: usize = 16;
+    let each = descriptors.iter().take(MOST);
+    each.flat_map(|fd| files::obstacles(processes, pid, tid, *fd, name))
+        .collect()
+}
+
+/// The call ends by the clock. `alone`: by nothing else.
+fn limit(call: &Call, name: &str, timeout: Timeout, alone: bool) -> Obstacle {
+    let when = match timeout.absolute {
+        true => match until(call, timeout.time) {
+            Some(left) => format!("due in {left:.0?}"),
+            None => "due now".into(),
+        },
+        false => format!("for {:?} in all", timeout.time),
+    };
+    let heartbeat = timeout.time <= Duration::from_millis(1100) && !timeout.absolute;
+    let end = match alone && !heartbeat {
+        true => End::outside(RootKind::Timer, format!("it sleeps, {when}")),
+        false => End::idle(
+            RootKind::Timer,
+            format!("the call is limited in time, {when}"),
+        ),
+    };
+    Obstacle::ends(Kind::Timer, format!("{name}'s time"), end)
+}
+
+/// What is left until a point in time, of the clock that the call names.
+fn until(call: &Call, point: Duration) -> Option<Duration> {
+    let clock = match i64::from(call.number) {
+        libc::SYS_clock_nanosleep => call.args[0] as i32,
+        // FUTEX_CLOCK_REALTIME
+        libc::SYS_futex if call.args[1] & 256 == 0 => libc::CLOCK_MONOTONIC,
+        _ => libc::CLOCK_REALTIME,
+    };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a structure of ours.
+    if unsafe { libc::clock_gettime(clock, &mut now) } != 0 {
+        return None;
+    }
+    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+    point.checked_sub(now)
+}
+
+/// `call`: none where the thread asks for any child, again and again.
+pub fn child(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
+    const PIDFD: u64 = 3;
+    let (number, args) = call.map_or((libc::SYS_wait4, [u64::MAX; 6]), |call| {
+        (i64::from(call.number), call.args)
+    });
+    let wanted = match (number, args[0]) {
+        (libc::SYS_wait4, id) => match id as i32 {
+            one if one > 0 => Some(one as u32),
+            _ => None,
+        },
+        (libc::SYS_waitid, 1) => Some(args[1] as u32),
+        (libc::SYS_waitid, PIDFD) => {
+            let path = format!("/proc/{pid}/fdinfo/{}", args[1]);
+            let info = fs::read_to_string(path).unwrap_or_default();
+            let line = info.lines().find_map(|l| l.strip_prefix("Pid:"));
+            line.and_then(|text| text.trim().parse().ok())
+        }
+        _ => None,
+    };
+    let own = children(pid);
+    // In another pid namespace its numbers are not ours.
+    let known = wanted.map(|id| {
+        let inner = own
+            .iter()
+            .find(|child| flagfinder_code::own_id(**child, **child) == id);
+        inner.copied().unwrap_or(id)
+    });
+    let awaited = known.map_or(own, |one| vec![one]);
+    let what = match &awaited[..] {
+        [one] => format!("the end of child {one} ({})", name(*one, *one)),
+        _ => "the end of any child".into(),
+    };
+    let debtors = awaited.into_iter().map(|child| {
+        let reason = format!("its child {child} ({}) has not ended", name(child, child));
+        Debtor::seen(Who::Thread(child, child), reason)
+    });
+    vec![Obstacle::owed(Kind::Child, what, debtors.collect())]
+}
+
+/// A call that only a signal ends.
+fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let mask = |field: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
+            .unwrap_or(0)
+    };
+    let kept = (mask("SigPnd:") | mask("ShdPnd:")) & mask("SigBlk:");
+    let end = match kept {
+        0 => End::outside(RootKind::Input, "no signal has come"),
+        kept => End::fault(
+            RootKind::Input,
+            format!(
+                "signal {} has come, but the thread blocks it",
+                kept.trailing_zeros() + 1
+            ),
+        )
+        .of(pid, Some(tid)),
+    };
+    vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)]
+}
+
+/// A FIFO is opened once somebody opens its other end.
+fn opening(process: &Process, call: &Call) -> Vec<Obstacle> {
+    use std::os::unix::fs::FileTypeExt;
+    let at = match i64::from(call.number) {
+        libc::SYS_openat => call.args[1],
+        _ => call.args[0],
+    };
+    let Some(path) = process.inside.as_ref().map(|i| path(&i.memory, at)) else {
+        return Vec::new();
+    };
+    let place = match path.starts_with('/') {
+        true => format!("/proc/{}/root{path}", process.pid),
+        false => format!("/proc/{}/cwd/{path}", process.pid),
+    };
+    if !fs::metadata(place).is_ok_and(|file| file.file_type().is_fifo()) {
+        return Vec::new();
+    }
+    let what = format!("no process has opened the other end of FIFO {path}");
+    let end = End::outside(RootKind::Input, what);
+    vec![Obstacle::ends(
+        Kind::Call,
+        format!("open of FIFO {path}"),
+        end,
+    )]
+}
+
+fn path(memory: &dyn flagfinder_code::AddressSpace, address: u64) -> String {
+    let mut bytes = [0u8; 512];
+    let got = memory.read(address, &mut bytes);
+    let end = bytes[..got]
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(got);
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// Is the thread in a call on this file, as /proc/PID/fd links, or on an epoll descriptor with it?
+pub fn is_on(processes: &mut Processes, pid: u32, tid: u32, target: &str) -> bool {
+    let Some(process) = processes.get(pid) else {
+        return false;
+    };
+    let Some(inside) = &process.inside else {
+        return false;
+    };
+    let call = process.activity(tid).and_then(|activity| activity.call);
+    let call = call.or_else(|| proc::look(pid, tid)?.call);
+    let descriptors = call.map_or_else(Vec::new, |call| call::descriptors(&call, &inside.memory));
+    let link = |fd: &i32| fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+    let is_it = |fd: &i32| link(fd).is_ok_and(|link| link.as_os_str() == target);
+    let watches = |fd: &i32| {
+        let is_epoll = link(fd).is_ok_and(|link| link.as_os_str() == EPOLL);
+        is_epoll && watched(pid, *fd).iter().any(is_it)
+    };
+    descriptors.iter().any(|fd| is_it(fd) || watches(fd))
+}

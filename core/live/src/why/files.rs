@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: MIT
+//! What a call on a descriptor waits for: who holds the other end, or what from outside.
+
+use std::fs;
+
+use super::internet::{connection, OtherEnd};
+use super::obstacle::{Debtor, End, Obstacle, Who};
+use super::process::{name, Process, Processes};
+use super::report::{Kind, RootKind};
+use super::unix::{UnixPeer, UnixSockets};
+use flagfinder_waits::descriptor::{between, is_fifo, watched, EPOLL};
+
+const MOST_WATCHED: usize = 16;
+const MOST_HOLDERS: usize = 8;
+
+/// Where a descriptor leads.
+struct Place<'t> {
+    pid: u32,
+    tid: u32,
+    fd: i32,
+    /// `read on fd 3`
+    call: &'t str,
+    target: String,
+}
+
+impl Place<'_> {
+    fn named(&self, what: &str) -> String {
+        format!("{} on fd {}, {what}", self.call, self.fd)
+    }
+    fn ends(&self, what: &str, end: End) -> Vec<Obstacle> {
+        vec![Obstacle::ends(Kind::Call, self.named(what), end)]
+    }
+    fn owed(&self, what: &str, debtors: Vec<Debtor>) -> Vec<Obstacle> {
+        vec![Obstacle::owed(Kind::Call, self.named(what), debtors)]
+    }
+}
+
+/// One for each thing that may end the call; several only for an epoll descriptor.
+pub fn obstacles(
+    processes: &mut Processes,
+    pid: u32,
+    tid: u32,
+    fd: i32,
+    call: &str,
+) -> Vec<Obstacle> {
+    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+    let Ok(target) = target else {
+        let end = End::unknown(format!("descriptor {fd} is not open"));
+        return vec![Obstacle::ends(
+            Kind::Call,
+            format!("{call} on fd {fd}"),
+            end,
+        )];
+    };
+    let place = Place {
+        pid,
+        tid,
+        fd,
+        call,
+        target: target.to_string_lossy().into_owned(),
+    };
+    if let Some(inode) = between(&place.target, "socket:[") {
+        return socket(processes, &place, inode);
+    }
+    if place.target.starts_with("pipe:") || is_fifo(pid, fd) {
+        return pipe(processes, &place);
+    }
+    if place.target == EPOLL {
+        let inner: Vec<i32> = watched(pid, fd).into_iter().take(MOST_WATCHED).collect();
+        if inner.is_empty() {
+            let end = End::unknown("the epoll descriptor watches nothing");
+            return place.ends("epoll", end);
+        }
+        let watches = inner.into_iter().filter(|one| *one != fd);
+        return watches
+            .flat_map(|one| match is_epoll(pid, one) {
+                // One in another is rare, and may run in circles.
+                true => Vec::new(),
+                false => obstacles(processes, pid, tid, one, call),
+            })
+            .collect();
+    }
+    if let Some(kind) = between(&place.target, "anon_inode:[") {
+        return anonymous(processes, &place, kind);
+    }
+    if place.target.starts_with("anon_inode:inotify") {
+        let end = End::idle(
+            RootKind::Input,
+            "nothing changed in the files that it watches",
+        );
+        return place.ends("inotify", end);
+    }
+    device(&place)
+}
+
+fn is_epoll(pid: u32, fd: i32) -> bool {
+    fs::read_link(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|target| target.as_os_str() == EPOLL)
+}
+
+fn device(place: &Place) -> Vec<Obstacle> {
+    use std::os::unix::fs::FileTypeExt;
+    let path = &place.target;
+    let file = fs::metadata(format!("/proc/{}/fd/{}", place.pid, place.fd));
+    let kind = file.map(|file| file.file_type());
+    let is_terminal = ["/dev/pts/", "/dev/tty", "/dev/console"]
+        .iter()
+        .any(|p| path.starts_with(p));
+    if is_terminal {
+        let end = End::outside(
+            RootKind::Input,
+            format!("nobody has typed at terminal {path}"),
+        );
+        return place.ends(&format!("terminal {path}"), end);
+    }
+    let what = match kind {
+        Ok(kind) if kind.is_char_device() => format!("device {path} is not ready"),
+        Ok(kind) if kind.is_block_device() || kind.is_file() => {
+            format!("the disk or file system has not answered for {path}")
+        }
+        _ => {
+            return place.ends(
+                path,
+                End::unknown(format!("what makes {path} ready is not known")),
+            )
+        }
+    };
+    place.ends(path, End::outside(RootKind::Input, what))
+}
+
+fn anonymous(processes: &mut Processes, place: &Place, kind: &str) -> Vec<Obstacle> {
+    let path = format!("/proc/{}/fdinfo/{}", place.pid, place.fd);
+    let info = fs::read_to_string(path).unwrap_or_default();
+    let field = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim())
+    };
+    match kind {
+        "eventfd" => by_own_threads(processes, place, "an eventfd"),
+        "timerfd" => {
+            let left = field("it_value:").and_then(timer);
+            let end = match left {
+                Some((0, 0)) | None => {
+                    End::fault(RootKind::Timer, "its timer is not set: it never fires")
+                }
+                Some((seconds, part)) => {
+                    let left = std::time::Duration::new(seconds, part);
+                    End::outside(RootKind::Timer, format!("its timer is due in {left:.1?}"))
+                }
+            };
+            place.ends("a timer", end)
+        }
+        "signalfd" => place.ends("a signal", End::idle(RootKind::Input, "no signal has come")),
+        "pidfd" => {
+            let child = field("Pid:").and_then(|pid| pid.parse::<i32>().ok());
+            match child.and_then(|pid| u32::try_from(pid).ok()) {
+                Some(child) => place.owed(
+                    &format!("the end of process {child}"),
+                    vec![Debtor::seen(
+                        Who::Process(child, None),
+                        format!("process {child} ({}) has not ended", name(child, child)),
+                    )],
+                ),
+                None => place.ends(
+                    "the end of a process",
+                    End::unknown("which process is not to be seen"),
+                ),
+            }
+        }
+        "inotify" => place.ends(
+            "inotify",
+            End::idle(
+                RootKind::Input,
+                "nothing changed in the files that it watches",
+            ),
+        ),
+        other => place.ends(
+            other,
+            End::unknown(format!(
+                "what makes a descriptor of {other} ready is not known"
+            )),
+        ),
+    }
+}
+
+/// `(0, 250000000)`
+fn timer(text: &str) -> Option<(u64, u32)> {
+    let (seconds, part) = text.trim_matches(['(', ')']).split_once(',')?;
+    Some((seconds.trim().parse().ok()?, part.trim().parse().ok()?))
+}
+
+/// One that the process's own threads wake each other by.
+fn by_own_threads(processes: &mut Processes, place: &Place, what: &str) -> Vec<Obstacle> {
+    let tids = processes
+        .get(place.pid)
+        .map_or_else(Vec::new, Process::tids);
+    let reason = format!(
+        "only threads of process {} have it, and the others wait too",
+        place.pid
+    );
+    let others = tids.into_iter().filter(|tid| *tid != place.tid);
+    let debtors: Vec<Debtor> = others
+        .map(|tid| Debtor::assumed(Who::Thread(place.pid, tid), reason.clone()))
+        .collect();
+    let end = End::unknown(format!(
+        "no other thread of process {} is left that could write to it",
+        place.pid
+    ));
+    vec![Obstacle {
+        by_elimination: true,
+        otherwise: end,
+        ..Obstacle::owed(Kind::Call, place.named(what), debtors)
+    }]
+}
+
+fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
+    let kind = match place.target.starts_with("pipe:") {
+        true => "a pipe".to_owned(),
+        false => format!("FIFO {}", place.target),
+    };
+    let owners = processes.owners.of(&place.target).to_vec();
+    let own = owners
+        .iter()
+        .find(|o| o.pid == place.pid && o.fd == place.fd);
+    let reads = own.is_none_or(|own| own.reads);
+    let (does, full) = match reads {
+        true => ("writes to", ""),
+        false => ("reads from", "a full "),
+    };
+    let what = format!(
+        "{}{}",
+        full,
+        kind.trim_start_matches(if full.is_empty() { "" } else { "a " })
+    );
+    let at_end = |o: &&flagfinder_waits::Owner| match reads {
+        true => o.writes,
+        false => o.reads,
+    };
+    let all: Vec<_> = owners.iter().filter(at_end).collect();
+    let others: Vec<_> = all.iter().filter(|o| o.pid != place.pid).collect();
+    let own: Vec<_> = all
+        .iter()
+        .filter(|o| o.pid == place.pid && (o.fd != place.fd || !(o.reads && o.writes)))
+        .collect();
+    if others.is_empty() {
+        return alone(processes, place, &what, does, own.first().map(|o| o.fd));
+    }
+    let mut debtors: Vec<Debtor> = Vec::new();
+    for owner in others.iter().take(MOST_HOLDERS) {
+        let who = Who::Process(owner.pid, Some(place.target.clone()));
+        let reason = format!(
+            "process {} ({}) holds the end that {does} it, fd {}",
+            owner.pid, owner.name, owner.fd
+        );
+        if !debtors.iter().any(|debtor| debtor.who == who) {
+            debtors.push(Debtor::seen(who, reason));
+        }
+    }
+    place.owed(&what, debtors)
+}
+
+/// No other process holds the other end.
+fn alone(
+    processes: &mut Processes,
+    place: &Place,
+    what: &str,
+    does: &str,
+    own: Option<i32>,
+) -> Vec<Obstacle> {
+    let threads = processes
+        .get(place.pid)
+        .map_or(0, |process| process.tids().len());
+    if own.is_some() && threads > 1 {
+        return by_own_threads(processes, place, what);
+    }
+    let pid = place.pid;
+    if processes.owners.partial {
+        let end = End::unknown("not every process could be looked at for the other end");
+        return place.ends(what, end);
+    }
+    let end = match own {
+        Some(fd) => End::fault(
+            RootKind::Ended,
+            format!(
+                "no other process is left that {does} {what}; process {pid} holds that end itself \
+                 (fd {fd}), so no end of file comes"
+            ),
+        ),
+        // It was opened for both ways, or else the call would not block.
+        None if is_fifo(pid, place.fd) => {
+            End::outside(RootKind::Input, format!("no other process {does} {what}"))
+        }
+        None => End::fault(
+            RootKind::Ended,
+            format!("no process is left that {does} {what}"),
+        ),
+    };
+    place.ends(what, end)
+}
+
+fn socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle> {
+    if let Some(connection) = connection(place.pid, inode) {
+        let what = connection.name.clone();
+        if connection.is_listening {
+            let end = End::idle(
+                RootKind::Input,
+                format!("no client has connected to {what}"),
+            );
+            return place.ends(&what, end);
+        }
+        return match connection.end {
+            OtherEnd::Socket(peer) => holders(processes, place, &what, &peer, ""),
+            OtherEnd::Pending(Some(listener)) => holders(
+                processes,
+                place,
+                &what,
+                &listener,
+                "has not accepted the connection: it ",
+            ),
+            OtherEnd::Pending(None) | OtherEnd::Elsewhere if connection.is_datagram => {
+                let end = End::idle(RootKind::Peer, format!("no datagram has come to {what}"));
+                place.ends(&what, end)
+            }
+            _ => {
+                let text = format!(
+                    "the other end of {what} is on another machine, or is gone without a word \
+                     (state: {})",
+                    connection.state
+                );
+                place.ends(&what, End::outside(RootKind::Peer, text))
+            }
+        };
+    }
+    unix(processes, place, inode)
+}
+
+fn unix(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle> {
+    let Some((path, is_listening)) = unix_name(place.pid, inode) else {
+        let end = End::unknown("what kind of socket it is could not be told");
+        return place.ends("a socket", end);
+    };
+    let what = format!("Unix socket{path}");
+    if is_listening {
+        let end = End::idle(
+            RootKind::Input,
+            format!("no client has connected to {what}"),
+        );
+        return place.ends(&what, end);
+    }
+    let sockets = match UnixSockets::of(place.pid) {
+        Ok(sockets) => sockets,
+        Err(error) => {
+            let end = End::unknown(format!("the kernel does not tell its other end: {error}"));
+            return place.ends(&what, end);
+        }
+    };
+    match inode.parse().ok().and_then(|inode| sockets.peer(inode)) {
+        Some(UnixPeer::Socket(peer)) => holders(processes, place, &what, &peer.to_string(), ""),
+        Some(UnixPeer::Pending(listener)) => {
+            let reason = "has not accepted the connection: it ";
+            holders(processes, place, &what, &listener.to_string(), reason)
+        }
+        None => {
+            let end = End::idle(
+                RootKind::Peer,
+                format!("{what} has no peer: anybody may send"),
+            );
+            place.ends(&what, end)
+        }
+    }
+}
+
+/// Name with a space in front, and whether it listens; `None`: it is no Unix socket of the
+/// process's network namespace.
+fn unix_name(pid: u32, inode: &str) -> Option<(String, bool)> {
+    /// SO_ACCEPTCON in the column of flags.
+    const LISTENS: &str = "00010000";
+    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    let of = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let path = fields
+            .get(7)
+            .map_or(String::new(), |path| format!(" {path}"));
+        (fields.get(6) == Some(&inode)).then(|| (path, fields.get(3) == Some(&LISTENS)))
+    };
+    table.lines().skip(1).find_map(of)
+}
+
+/// Processes that have the socket of the other end.
+fn holders(
+    processes: &mut Processes,
+    place: &Place,
+    what: &str,
+    inode: &str,
+    did: &str,
+) -> Vec<Obstacle> {
+    let target = format!("socket:[{inode}]");
+    let owners = processes.owners.of(&target).to_vec();
+    if owners.is_empty() {
+        let end = match processes.owners.partial {
+            true => End::unknown("not every process could be looked at for the other end"),
+            false => End::outside(
+                RootKind::Peer,
+                format!("no process of this pid namespace holds the other end of {what}"),
+            ),
+        };
+        return place.ends(what, end);
+    }
+    let mut debtors: Vec<Debtor> = Vec::new();
+    // Who has it by inheritance alone, from the one that asks, owes nothing as long as others have
+    // it.
+    let foreign = owners.iter().any(|owner| owner.pid != place.pid);
+    let asked = owners
+        .iter()
+        .filter(|owner| !foreign || owner.pid != place.pid);
+    for owner in asked.take(MOST_HOLDERS) {
+        let who = match owner.pid == place.pid {
+            true => Who::Process(owner.pid, None),
+            false => Who::Process(owner.pid, Some(target.clone())),
+        };
+        let reason = format!(
+            "process {} ({}) {did}holds the other end, fd {}",
+            owner.pid, owner.name, owner.fd
+        );
+        if !debtors.iter().any(|debtor| debtor.who == who) {
+            debtors.push(Debtor::seen(who, reason));
+        }
+    }
+    place.owed(what, debtors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_timer_is_read() {
+        assert_eq!(timer("(3, 250000000)"), Some((3, 250_000_000)));
+        assert_eq!(timer("(0, 0)"), Some((0, 0)));
+        assert_eq!(timer(""), None);
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+//! A word that a thread polls, and who owes the write, as `spin` found it out.
+
+use serde_json::Value;
+
+use super::examine::child;
+use super::files;
+use super::held::{others, sharers};
+use super::obstacle::{Debtor, End, Obstacle, Who};
+use super::process::Processes;
+use super::report::{Kind, Known, WaitsFor};
+use crate::prove::number;
+use crate::report::ThreadReport;
+
+/// Flags of one condition any of which may end the loop are left to `spin` to order: the first is
+/// followed.
+pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> Vec<Obstacle> {
+    let flag = &thread.flags[0];
+    let name = flag["name"].as_str().unwrap_or("a word").to_owned();
+    if flag["kind"] == "syscall" {
+        return asked(processes, pid, thread.tid, &name, flag["symbol"].as_str());
+    }
+    let Some(process) = processes.get(pid) else {
+        let end = End::unknown("its process has ended meanwhile");
+        return vec![Obstacle::ends(Kind::Flag, name, end)];
+    };
+    let waits_for = WaitsFor {
+        kind: match thread.verdict.as_deref() {
+            Some("lock") => Kind::Lock,
+            _ => Kind::Flag,
+        },
+        name,
+        address: flag["address"]["spin"].as_str().map(str::to_owned),
+    };
+    let owed = flag["owed"].as_array().map_or(&[][..], |list| &list[..]);
+    let debtors: Vec<Debtor> = owed
+        .iter()
+        .filter_map(|item| debtor(process.pid, item))
+        .collect();
+    if !debtors.is_empty() {
+        return vec![Obstacle {
+            waits_for,
+            ..Obstacle::owed(Kind::Flag, "", debtors)
+        }];
+    }
+    if let Some(nobody) = flag["owed_by_nobody"].as_str() {
+        let ended = Obstacle::ends(Kind::Flag, "", End::unknown(nobody));
+        return vec![Obstacle { waits_for, ..ended }];
+    }
+    let address = number(&flag["address"]["spin"]);
+    let sharers = match (&process.inside, address) {
+        (Some(inside), Some(address)) => sharers(process.pid, inside, address),
+        _ => Vec::new(),
+    };
+    vec![others(process, thread.tid, sharers, waits_for)]
+}
+
+/// A call that is made again and again: `read on fd 3 returns error 11`.
+fn asked(
+    processes: &mut Processes,
+    pid: u32,
+    tid: u32,
+    name: &str,
+    call: Option<&str>,
+) -> Vec<Obstacle> {
+    let call = call.unwrap_or(name);
+    let rest = name
+        .strip_prefix(call)
+        .and_then(|rest| rest.strip_prefix(" on fd "));
+    let number = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());
+    match (call, number) {
+        (_, Some(fd)) => files::obstacles(processes, pid, tid, fd, call),
+        ("wait4" | "waitid" | "waitpid", _) => child(pid, None),
+        _ => {
+            let what = format!("it asks again and again: {name}");
+            vec![Obstacle::ends(Kind::Call, name, End::unknown(what))]
+        }
+    }
+}
+
+fn debtor(pid: u32, item: &Value) -> Option<Debtor> {
+    let number = |field: &str| item[field].as_u64().and_then(|n| u32::try_from(n).ok());
+    let tid = number("tid")?;
+    let value = match &item["value"] {
+        Value::String(text) => format!(" {text}"),
+        _ => String::new(),
+    };
+    let after = item["after"]
+        .as_str()
+        .map_or(String::new(), |after| format!(", after {after}"));
+    let (known, how) = match item["known"].as_str() {
+        Some("seen") => (Known::Seen, "it wrote the word before"),
+        Some("proved") => (Known::Proved, "a copy of it writes"),
+        Some("by-code") => (Known::ByCode, "its code writes"),
+        _ => (Known::Assumed, "it may write"),
+    };
+    Some(Debtor {
+        who: Who::Thread(number("pid").unwrap_or(pid), tid),
+        known,
+        reason: format!("{how}{value} there{after}"),
+        code: code(&item["code"]),
+    })
+}
+
+/// As the report of `spin` has it.
+fn code(item: &Value) -> Option<flagfinder_code::Code> {
+    let text = |field: &str| item[field].as_str().map(str::to_owned);
+    let inlined = item["inlined"].as_array().into_iter().flatten();
+    Some(flagfinder_code::Code {
+        module: text("module"),
+        offset: number(&item["offset"])?,
+        symbol: text("symbol"),
+        source: text("source"),
+        near: text("near"),
+        inlined: inlined
+            .filter_map(|n| n.as_str().map(str::to_owned))
+            .collect(),
+        build_id: text("build_id"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_owes_is_read_from_the_report_of_spin() {
+        let code = json!({"module": "app", "offset": "0x12", "symbol": "finish+0x2"});
+        let item = json!({
+            "pid": 7, "tid": 9, "name": "worker", "code": code, "value": "0x1",
+            "known": "by-code", "after": "read on fd 3"
+        });
+        let debtor = debtor(1, &item).expect("it has a thread");
+        assert_eq!(debtor.who, Who::Thread(7, 9));
+        assert_eq!(debtor.known, Known::ByCode);
+        assert_eq!(
+            debtor.reason,
+            "its code writes 0x1 there, after read on fd 3"
+        );
+        assert_eq!(debtor.code.map(|code| code.offset), Some(0x12));
+        let bare = super::debtor(1, &json!({"tid": 9, "code": null, "known": "proved"}));
+        assert_eq!(bare.map(|debtor| debtor.who), Some(Who::Thread(1, 9)));
+        assert!(super::debtor(1, &json!({"name": "worker"})).is_none());
+    }
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT
+//! What a blocked futex tells: a lock with its owner, a thread whose end is waited for, or a word
+//! that somebody is to change.
+//!
+//! Read are glibc's mutexes, read-write locks and robust mutexes, by the values that they hold
+//! while they are waited for.
+
+use std::fs;
+
+use super::obstacle::{Debtor, End, Obstacle, Who};
+use super::process::{all, name, status_number, Inside, Process};
+use super::report::{Kind, RootKind, WaitsFor};
+use crate::futex::{describe, Futex};
+use flagfinder_code::{AddressSpace, Code, Maps};
+use flagfinder_waits::proc::Call;
+
+/// In the word of a robust lock: there are waiters, and the owner's id below.
+const WAITERS: u64 = 0x8000_0000;
+const OWNER_DIED: u64 = 0x4000_0000;
+const ID: u64 = 0x3fff_ffff;
+/// glibc: a normal mutex is locked, with waiters.
+const CONTENDED: u64 = 2;
+
+/// What the thread waits for in futex(2). `stack`: its open calls.
+pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Option<Obstacle> {
+    let inside = process.inside.as_ref()?;
+    let futex = describe(call, &inside.memory, &inside.names, &process.own_ids)?;
+    let owed = owner(process, inside, call, &futex);
+    let shape = shape(stack, &futex);
+    let waits_for = WaitsFor {
+        kind: kind(&futex, shape, &owed),
+        name: match &owed {
+            Owner::Ending(_) => "the end of a thread".into(),
+            _ if futex.name == futex.address => shape.to_owned(),
+            _ => format!("{shape} {}", whole(&futex.name)),
+        },
+        address: Some(futex.address.clone()),
+    };
+    let debtors = match owed {
+        Owner::Thread(pid, owner) => vec![Debtor::seen(
+            Who::Thread(pid, owner),
+            format!("the lock holds its owner's id, {owner}"),
+        )],
+        Owner::Ending(of) => vec![Debtor::seen(
+            Who::Thread(process.pid, of),
+            format!("it waits for thread {of} to end"),
+        )],
+        Owner::Gone(end) => {
+            let ended = Obstacle::ends(Kind::Lock, "", end);
+            return Some(Obstacle { waits_for, ..ended });
+        }
+        Owner::Unknown => return Some(word(process, inside, tid, call, waits_for)),
+    };
+    let name = waits_for.name.clone();
+    Some(Obstacle {
+        waits_for,
+        ..Obstacle::owed(Kind::Lock, name, debtors)
+    })
+}
+
+fn kind(futex: &Futex, shape: &str, owner: &Owner) -> Kind {
+    match owner {
+        Owner::Ending(_) => Kind::Call,
+        Owner::Thread(..) | Owner::Gone(_) => Kind::Lock,
+        Owner::Unknown if futex.kind == "lock" || shape == "read-write lock" => Kind::Lock,
+        Owner::Unknown => Kind::Flag,
+    }
+}
+
+/// What the word belongs to, by the function of the C library that waits.
+fn shape(stack: &[Code], futex: &Futex) -> &'static str {
+    const SHAPES: [(&str, &str); 8] = [
+        ("pthread_cond_", "condition variable"),
+        ("cnd_wait", "condition variable"),
+        ("sem_", "semaphore"),
+        ("pthread_barrier_", "barrier"),
+        ("pthread_rwlock_", "read-write lock"),
+        ("pthread_mutex_", "mutex"),
+        ("pthread_join", "thread"),
+        ("pthread_clockjoin", "thread"),
+    ];
+    // Fields of glibc's structures, where debug information names them.
+    const FIELDS: [(&str, &str); 3] = [
+        ("__g_signals", "condition variable"),
+        ("__wrphase_futex", "read-write lock"),
+        ("__writers_futex", "read-write lock"),
+    ];
+    if let Some((_, shape)) = FIELDS.iter().find(|(field, _)| futex.name.contains(field)) {
+        return shape;
+    }
+    let inner = stack
+        .iter()
+        .take(4)
+        .filter_map(|code| code.symbol.as_deref());
+    let of = |symbol: &str| {
+        let symbol = symbol.trim_start_matches('_');
+        let shape = SHAPES.iter().find(|(begin, _)| symbol.starts_with(begin));
+        shape.map(|(_, shape)| *shape)
+    };
+    match futex.kind {
+        "word" => inner.filter_map(of).next().unwrap_or("word"),
+        "lock" => inner.filter_map(of).next().unwrap_or("lock"),
+        kind => kind,
+    }
+}
+
+/// `queue->changed` of `queue->changed.__data.__g_signals[0] (app+0x68)`.
+fn whole(name: &str) -> &str {
+    name.split(".__data").next().unwrap_or(name)
+}
+
+enum Owner {
+    Thread(u32, u32),
+    Ending(u32),
+    Gone(End),
+    Unknown,
+}
+
+fn owner(process: &Process, inside: &Inside, call: &Call, futex: &Futex) -> Owner {
+    let pid = process.pid;
+    match (futex.kind, futex.owner) {
+        ("thread", Some(tid)) => return Owner::Ending(tid),
+        (_, Some(tid)) => return by_id(process, tid).unwrap_or(Owner::Thread(pid, tid)),
+        _ => {}
+    }
+    let address = call.args[0];
+    let word = |distance: i64| {
+        let place = address.checked_add_signed(distance)?;
+        inside.memory.number(place, 4)
+    };
+    let value = futex.value.unwrap_or(0);
+    if value & WAITERS != 0 && value & OWNER_DIED == 0 && value == futex.expected {
+        return found(process, value & ID, "it is robust");
+    }
+    if value == CONTENDED && futex.expected == CONTENDED {
+        // pthread_mutex_t: lock, count, owner, users, kind.
+        const KINDS: u64 = 0x3ff;
+        let is_mutex = word(16).is_some_and(|kind| kind & !KINDS == 0)
+            && word(12).is_some_and(|users| (1..1 << 20).contains(&users));
+        if let Some(id) = word(8).filter(|id| is_mutex && *id != 0) {
+            return found(process, id, "");
+        }
+    }
+    // pthread_rwlock_t: readers, writers, the phase's futex, the writers' futex, 2 words, writer.
+    const WRITE_LOCKED: u64 = 2;
+    for (lock, writer) in [(-8, 16), (-12, 12)] {
+        let is_written = word(lock).is_some_and(|readers| readers & WRITE_LOCKED != 0);
+        let shared = word(writer + 4).is_some_and(|shared| shared <= 1);
+        let id = word(writer).and_then(|id| u32::try_from(id).ok());
+        let tid = id.and_then(|id| process.own_ids.get(&id).copied());
+        if let (true, true, Some(tid)) = (is_written, shared, tid) {
+            return Owner::Thread(pid, tid);
+        }
+    }
+    Owner::Unknown
+}
+
+/// The thread of that id, as the process itself counts, or what became of it.
+fn found(process: &Process, id: u64, robust: &str) -> Owner {
+    let Ok(id) = u32::try_from(id) else {
+        return Owner::Unknown;
+    };
+    if let Some(tid) = process.own_ids.get(&id) {
+        return Owner::Thread(process.pid, *tid);
+    }
+    if !sees_our_ids(process) {
+        return Owner::Unknown;
+    }
+    by_id(process, id).unwrap_or_else(|| {
+        let robust = if robust.is_empty() {
+            ""
+        } else {
+            ", though it is robust"
+        };
+        let what = format!(
+            "the lock is held by thread {id}, which has ended without unlocking it{robust}"
+        );
+        Owner::Gone(End::fault(RootKind::Ended, what).of(process.pid, Some(id)))
+    })
+}
+
+fn sees_our_ids(process: &Process) -> bool {
+    process.own_ids.iter().all(|(own, tid)| own == tid)
+}
+
+/// A thread of the process, or of another: one that shares the lock, or from which it was forked.
+fn by_id(process: &Process, id: u32) -> Option<Owner> {
+    if process.own_ids.values().any(|tid| *tid == id) {
+        return Some(Owner::Thread(process.pid, id));
+    }
+    let other = status_number(id, "Tgid:")?;
+    if is_ancestor(other, process.pid) && !shares_memory(process, other) {
+        let what = format!(
+            "the lock is held by thread {id} of process {other} ({}), from which process {} was \
+             forked: a fork copies the lock, and not that thread",
+            name(other, other),
+            process.pid
+        );
+        return Some(Owner::Gone(
+            End::fault(RootKind::Ended, what).of(process.pid, Some(id)),
+        ));
+    }
+    shares_memory(process, other).then_some(Owner::Thread(other, id))
+}
+
+fn is_ancestor(other: u32, pid: u32) -> bool {
+    let mut above = status_number(pid, "PPid:");
+    while let Some(one) = above.filter(|one| *one > 1) {
+        if one == other {
+            return true;
+        }
+        above = status_number(one, "PPid:");
+    }
+    false
+}
+
+/// Do they have memory in common that both may write?
+fn shares_memory(process: &Process, other: u32) -> bool {
+    let Some(inside) = &process.inside else {
+        return false;
+    };
+    let ours = inside.names.input().maps.iter().flat_map(Maps::all);
+    let theirs = maps_of(other);
+    let shared = ours.filter(|mapping| mapping.shared && mapping.inode != 0);
+    let mut files = shared.map(|mapping| (mapping.inode, mapping.path.clone()));
+    files.any(|(inode, path)| {
+        let mut all = theirs.all().iter();
+        all.any(|m| m.shared && m.inode == inode && m.path == path)
+    })
+}
+
+fn maps_of(pid: u32) -> Maps {
+    Maps::parse(&fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default())
+}
+
+/// A word whose owner is not known: whoever can write it may owe it.
+fn word(
+    process: &Process,
+    inside: &Inside,
+    tid: u32,
+    call: &Call,
+    waits_for: WaitsFor,
+) -> Obstacle {
+    let is_private = call.args[1] as i32 & libc::FUTEX_PRIVATE_FLAG != 0;
+    let sharers = match is_private {
+        true => Vec::new(),
+        false => sharers(process.pid, inside, call.args[0]),
+    };
+    others(process, tid, sharers, waits_for)
+}
+
+/// By elimination: any other thread of the process, or one of a process that shares the word.
+pub fn others(process: &Process, tid: u32, sharers: Vec<u32>, waits_for: WaitsFor) -> Obstacle {
+    let pid = process.pid;
+    let rest = process.tids().into_iter().filter(|other| *other != tid);
+    let own = rest.map(|other| Who::Thread(pid, other));
+    let foreign = sharers.into_iter().map(|other| Who::Process(other, None));
+    let all: Vec<Who> = own.chain(foreign).collect();
+    let reason = match all.len() {
+        1 => "it is the only other one that could change it",
+        _ => "by elimination: the others that could change it wait too, and lead nowhere else",
+    };
+    let debtors: Vec<Debtor> = all
+        .into_iter()
+        .map(|who| Debtor::assumed(who, reason))
+        .collect();
+    let what = format!(
+        "no other thread of process {pid} is left that could change the {}",
+        waits_for.name
+    );
+    Obstacle {
+        waits_for,
+        by_elimination: true,
+        otherwise: End::fault(RootKind::Deadlock, what),
+        ..Obstacle::owed(Kind::Flag, "", debtors)
+    }
+}
+
+/// Other processes that map the page of a shared word.
+pub fn sharers(pid: u32, inside: &Inside, address: u64) -> Vec<u32> {
+    let maps = inside.names.input().maps.iter();
+    let Some(ours) = maps.filter_map(|maps| maps.at(address)).next() else {
+        return Vec::new();
+    };
+    if !ours.shared || ours.inode == 0 {
+        return Vec::new();
+    }
+    let offset = address - ours.start + ours.file_offset;
+    let is_it = |m: &flagfinder_code::Mapping| {
+        let range = m.file_offset..m.file_offset + (m.end - m.start);
+        m.shared && m.inode == ours.inode && m.path == ours.path && range.contains(&offset)
+    };
+    let shares = |other: &u32| *other != pid && maps_of(*other).all().iter().any(is_it);
+    all().into_iter().filter(shares).collect()
+}

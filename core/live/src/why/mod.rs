@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+//! Why a process does not go on: who owes what it waits for, and what keeps them, to the end of
+//! the chain, across processes.
+//!
+//! In: a process id. Out: a [`WhyReport`]. Threads of the process that poll are stepped as `spin`
+//! does it; those of others are looked at from /proc, and stepped only where the chain comes to one
+//! that polls. Blind spots: of a process of several threads it is not known which one serves a
+//! connection, unless it is in a call on it; words without an owner (condition variables,
+//! semaphores) are owed by whoever is left.
+
+mod choose;
+mod examine;
+mod files;
+mod flags;
+mod held;
+mod internet;
+mod locks;
+mod obstacle;
+mod process;
+mod report;
+mod stopped;
+mod story;
+mod unix;
+mod walk;
+
+use flagfinder_step::StepError;
+
+use crate::report::{Class, SpinReport, ThreadReport};
+use crate::spin::{spin, Progress, SpinOptions};
+use obstacle::Weight;
+use process::Processes;
+pub use report::{Link, Node, Root, RootKind, WhyReport};
+use walk::Walk;
+
+/// What may be tuned.
+#[derive(Clone, Debug, Default)]
+pub struct WhyOptions {
+    /// Begin with this thread, instead of one that polls, or the first.
+    pub thread: Option<u32>,
+    pub spin: SpinOptions,
+}
+
+/// Looks at the process; `told` hears which of its threads are about to be stepped.
+///
+/// # Errors
+/// Those of [`spin`].
+pub fn why(
+    pid: u32,
+    options: &WhyOptions,
+    told: impl FnOnce(&Progress),
+) -> Result<WhyReport, StepError> {
+    let spin_options = SpinOptions {
+        threads: options.thread.into_iter().collect(),
+        ..options.spin.clone()
+    };
+    let spun = spin(pid, &spin_options, told)?;
+    let mut processes = Processes::default();
+    let begins = begins(&spun, options.thread);
+    let program = spun.program.clone();
+    let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
+    let mut walk = Walk::new(&mut processes, threads.collect());
+    let mut best: Option<(Vec<Link>, Root, Weight)> = None;
+    for tid in begins {
+        let found = walk.follow(pid, tid);
+        let passes = |tid: u32| found.0.iter().any(|link| link.waiter.tid == tid);
+        best = Some(match best {
+            None => found,
+            // The first thread's way leads through the one that polls, or to something that is
+            // wrong in itself.
+            Some(before) if before.0.first().is_some_and(|l| passes(l.waiter.tid)) => found,
+            Some(before) if found.2 > before.2 && found.2 >= Weight::Fault => found,
+            Some(before) => before,
+        });
+    }
+    let (mut links, mut root, weight) = best.unwrap_or_else(|| walk.follow(pid, pid));
+    if options.thread.is_none() && weight < Weight::Circle {
+        if let Some(circle) = walk.any_circle(pid) {
+            (links, root) = circle;
+        }
+    }
+    let mut notes = Vec::new();
+    if processes.owners.partial {
+        notes.push("not every process could be looked at: as root more is seen".into());
+    }
+    Ok(WhyReport {
+        schema: WhyReport::SCHEMA,
+        pid,
+        program,
+        story: story::story(&links, &root),
+        next: story::next(&links, &root),
+        links,
+        root,
+        notes,
+    })
+}
+
+/// Threads to begin with, the most telling first.
+fn begins(report: &SpinReport, asked: Option<u32>) -> Vec<u32> {
+    if let Some(tid) = asked {
+        return vec![tid];
+    }
+    let first = report.pid;
+    let is_hot = |t: &ThreadReport| t.class != Class::LongWait && t.wants >= crate::pick::HOT;
+    match report.threads.first() {
+        Some(polls) if polls.has_flag() && polls.tid != first && is_hot(polls) => vec![polls.tid],
+        Some(polls) if polls.has_flag() && polls.tid != first => vec![polls.tid, first],
+        _ => vec![first],
+    }
+}

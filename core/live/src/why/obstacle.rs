@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+//! What keeps one thread: what it waits for and who may end that, or where the chain ends.
+
+use flagfinder_code::Code;
+
+use super::report::{Kind, Known, Root, RootKind, WaitsFor};
+
+/// How much the end of a chain explains; the greatest wins where several are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    Unknown,
+    /// A wait for whatever comes: a listening socket, a heartbeat, a limit of time.
+    Idle,
+    /// A circle that is seen. Nothing ends with it; it stands where it does in the order.
+    Circle,
+    Outside,
+    /// Something that is wrong in itself: stopped, frozen, ended, starved.
+    Fault,
+}
+
+/// The end of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    pub kind: RootKind,
+    pub what: String,
+    pub weight: Weight,
+    /// Another process or thread than the one that waits.
+    pub who: Option<(u32, Option<u32>)>,
+}
+
+impl End {
+    pub fn new(kind: RootKind, weight: Weight, what: impl Into<String>) -> End {
+        End {
+            kind,
+            what: what.into(),
+            weight,
+            who: None,
+        }
+    }
+    pub fn unknown(what: impl Into<String>) -> End {
+        End::new(RootKind::Unknown, Weight::Unknown, what)
+    }
+    pub fn outside(kind: RootKind, what: impl Into<String>) -> End {
+        End::new(kind, Weight::Outside, what)
+    }
+    pub fn idle(kind: RootKind, what: impl Into<String>) -> End {
+        End::new(kind, Weight::Idle, what)
+    }
+    pub fn fault(kind: RootKind, what: impl Into<String>) -> End {
+        End::new(kind, Weight::Fault, what)
+    }
+    #[must_use]
+    pub fn of(self, pid: u32, tid: Option<u32>) -> End {
+        End {
+            who: Some((pid, tid)),
+            ..self
+        }
+    }
+    /// As the root of a chain whose last thread is this one.
+    pub fn root(self, pid: u32, tid: u32, name: impl Fn(u32, u32) -> String) -> Root {
+        let (pid, tid) = self.who.unwrap_or((pid, Some(tid)));
+        Root {
+            kind: self.kind,
+            pid: Some(pid),
+            tid,
+            name: name(pid, tid.unwrap_or(pid)),
+            what: self.what,
+        }
+    }
+}
+
+/// Who may end a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Who {
+    Thread(u32, u32),
+    /// Any thread of a process, rather one that is in a call on this file (as /proc/PID/fd links).
+    Process(u32, Option<String>),
+}
+
+/// See [`Who`].
+#[derive(Clone, Debug)]
+pub struct Debtor {
+    pub who: Who,
+    pub known: Known,
+    pub reason: String,
+    pub code: Option<Code>,
+}
+
+impl Debtor {
+    pub fn seen(who: Who, reason: impl Into<String>) -> Debtor {
+        Debtor {
+            who,
+            known: Known::Seen,
+            reason: reason.into(),
+            code: None,
+        }
+    }
+    pub fn assumed(who: Who, reason: impl Into<String>) -> Debtor {
+        Debtor {
+            known: Known::Assumed,
+            ..Debtor::seen(who, reason)
+        }
+    }
+}
+
+/// One thing that a thread waits for; any of several may end a call.
+#[derive(Clone, Debug)]
+pub struct Obstacle {
+    pub waits_for: WaitsFor,
+    pub debtors: Vec<Debtor>,
+    /// The debtors are all that are left, and nothing says which of them it is.
+    pub by_elimination: bool,
+    /// Where there is no debtor.
+    pub otherwise: End,
+    pub reason: String,
+}
+
+impl Obstacle {
+    /// Nobody owes it, or it is not known who.
+    pub fn ends(kind: Kind, name: impl Into<String>, end: End) -> Obstacle {
+        let name = name.into();
+        Obstacle {
+            reason: end.what.clone(),
+            waits_for: WaitsFor {
+                kind,
+                name,
+                address: None,
+            },
+            debtors: Vec::new(),
+            by_elimination: false,
+            otherwise: end,
+        }
+    }
+
+    pub fn owed(kind: Kind, name: impl Into<String>, debtors: Vec<Debtor>) -> Obstacle {
+        let end = End::unknown("who owes it could not be looked at");
+        Obstacle {
+            debtors,
+            ..Obstacle::ends(kind, name, end)
+        }
+    }
+}
+
+/// What a look at a thread gave.
+#[derive(Clone, Debug)]
+pub enum State {
+    /// The chain ends here.
+    End(End),
+    /// Any of these lets it go on.
+    Waits(Vec<Obstacle>),
+}

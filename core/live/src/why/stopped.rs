@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT
+//! A thread that does not run although nothing of its own keeps it: stopped, frozen, starved.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use super::obstacle::{Debtor, End, Obstacle, Who};
+use super::process::{all, name};
+use super::report::{Kind, RootKind};
+use crate::sample::Activity;
+use flagfinder_waits::proc;
+
+/// Stopped by job control or a tracer.
+pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {
+    let tracer = activity.tracer;
+    match activity.state {
+        't' if tracer != 0 => {
+            let tracer_name = name(tracer, tracer);
+            let what = format!(
+                "process {pid} ({}) is held by its tracer, process {tracer} ({tracer_name})",
+                name(pid, pid)
+            );
+            Some(End::fault(RootKind::Stopped, what))
+        }
+        'T' | 't' => {
+            let what = format!(
+                "process {pid} ({}) is stopped by a signal (SIGSTOP, or Ctrl-Z)",
+                name(pid, pid)
+            );
+            Some(End::fault(RootKind::Stopped, what))
+        }
+        _ => None,
+    }
+}
+
+/// Frozen by a control group of the process, or by one above.
+pub fn frozen(pid: u32) -> Option<End> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let folder = groups.lines().find_map(|line| {
+        let (controllers, path) = parse_group(line)?;
+        let root = mount_of(&mounts, controllers)?;
+        let folder = root.join(path.trim_start_matches('/'));
+        let is_frozen = match controllers {
+            "" => read(&folder, "cgroup.events")
+                .lines()
+                .any(|l| l == "frozen 1"),
+            _ => matches!(read(&folder, "freezer.state").trim(), "FROZEN" | "FREEZING"),
+        };
+        let applies = controllers.is_empty() || has_controller(controllers, "freezer");
+        (applies && is_frozen && folder.is_dir()).then_some(folder)
+    })?;
+    let what = format!(
+        "process {pid} ({}) is frozen by its control group {}",
+        name(pid, pid),
+        folder.display()
+    );
+    Some(End::fault(RootKind::Frozen, what))
+}
+
+/// `0::/path`: of the unified hierarchy, without controllers; `6:freezer:/path` of another.
+fn parse_group(line: &str) -> Option<(&str, &str)> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    Some((parts.next()?, parts.next()?))
+}
+
+fn has_controller(list: &str, wanted: &str) -> bool {
+    list.split(',').any(|one| one == wanted)
+}
+
+/// Where the hierarchy is mounted, by its file system and its options.
+fn mount_of(mounts: &str, controllers: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (own, of_system) = line.split_once(" - ")?;
+        let mut system = of_system.split_whitespace();
+        let (kind, options) = (system.next()?, system.nth(1)?);
+        let is_it = match controllers {
+            "" => kind == "cgroup2",
+            list => kind == "cgroup" && list.split(',').all(|one| has_controller(options, one)),
+        };
+        let mut fields = own.split_whitespace().skip(3);
+        let (root, place) = (fields.next()?, fields.next()?);
+        (is_it && root == "/").then(|| PathBuf::from(place))
+    })
+}
+
+fn read(folder: &Path, file: &str) -> String {
+    fs::read_to_string(folder.join(file)).unwrap_or_default()
+}
+
+/// A thread that wanted the processor this much and got so little of it is kept from it.
+const WANTS: f64 = 0.5;
+const GETS: f64 = 0.1;
+/// Who uses this much of a processor keeps others from it.
+const HOGS: f64 = 0.3;
+/// And so many times more than the next.
+const CLEARLY: f64 = 2.0;
+const LOOK: Duration = Duration::from_millis(120);
+
+/// Ready to run, and not given a processor.
+pub fn starved(pid: u32, activity: &Activity) -> Option<Obstacle> {
+    if activity.state != 'R' || activity.wants < WANTS || activity.cpu > GETS {
+        return None;
+    }
+    let tid = activity.tid;
+    let got = format!(
+        "it is ready to run, and got {:.0} % of a processor",
+        activity.cpu * 100.0
+    );
+    if let Some(limit) = throttled(pid) {
+        let what = format!("{got}: its control group is at its limit ({limit})");
+        return Some(Obstacle::ends(
+            Kind::Cpu,
+            "a processor",
+            End::fault(RootKind::Computes, what),
+        ));
+    }
+    let policy = scheduling(pid, tid);
+    let processors = allowed(pid, tid);
+    let hog = hog(tid, &processors);
+    let waits = format!("{got}{policy}");
+    Some(match hog {
+        Some((of, thread, share)) => {
+            let reason = format!(
+                "{waits}; thread {thread} ({}) uses {:.0} % of it",
+                name(of, thread),
+                share * 100.0
+            );
+            Obstacle::owed(
+                Kind::Cpu,
+                format!("processor {}", list(&processors)),
+                vec![Debtor::seen(Who::Thread(of, thread), reason)],
+            )
+        }
+        None => Obstacle::ends(
+            Kind::Cpu,
+            "a processor",
+            End::fault(RootKind::Computes, format!("{waits}; many others use it")),
+        ),
+    })
+}
+
+/// The limit of processor time that the kernel holds the process to just now.
+fn throttled(pid: u32) -> Option<String> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    groups.lines().find_map(|line| {
+        let (controllers, path) = parse_group(line)?;
+        if !(controllers.is_empty() || has_controller(controllers, "cpu")) {
+            return None;
+        }
+        let root = mount_of(&mounts, controllers)?;
+        let mut folder = root.join(path.trim_start_matches('/'));
+        while folder.starts_with(&root) {
+            let times = || {
+                let stat = read(&folder, "cpu.stat");
+                let line = stat.lines().find_map(|l| l.strip_prefix("nr_throttled "));
+                line.and_then(|text| text.trim().parse::<u64>().ok())
+            };
+            if let Some(before) = times() {
+                std::thread::sleep(LOOK);
+                if times().is_some_and(|now| now > before) {
+                    return Some(format!("{}", folder.display()));
+                }
+            }
+            folder.pop();
+        }
+        None
+    })
+}
+
+fn scheduling(pid: u32, tid: u32) -> String {
+    const NICE: usize = 19;
+    const POLICY: usize = 41;
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields: Vec<&str> = behind.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
+    match (field(POLICY), field(NICE)) {
+        ("5", _) => ", as one of SCHED_IDLE".into(),
+        ("3", _) => ", as one of SCHED_BATCH".into(),
+        (_, "0" | "") => String::new(),
+        (_, nice) => format!(", at nice {nice}"),
+    }
+}
+
+/// Processors that the thread may run on.
+fn allowed(pid: u32, tid: u32) -> Vec<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+    parse_list(line.unwrap_or_default().trim())
+}
+
+/// `0-2,5`
+fn parse_list(text: &str) -> Vec<u32> {
+    let ranges = text.split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
+fn list(processors: &[u32]) -> String {
+    let texts: Vec<String> = processors.iter().take(4).map(u32::to_string).collect();
+    texts.join(", ")
+}
+
+/// Who uses the processor that the thread may run on: process, thread, share. Only where it may run
+/// on one: on several nobody alone keeps it.
+fn hog(tid: u32, processors: &[u32]) -> Option<(u32, u32, f64)> {
+    let [processor] = processors else { return None };
+    let looks = || -> FxHashMap<(u32, u32), u64> {
+        let threads = all().into_iter().flat_map(|pid| {
+            let tids = proc::threads(pid).unwrap_or_default();
+            tids.into_iter().map(move |tid| (pid, tid))
+        });
+        let ran = |(pid, tid): (u32, u32)| {
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+            Some(((pid, tid), text.split_whitespace().next()?.parse().ok()?))
+        };
+        threads.filter_map(ran).collect()
+    };
+    let begin = std::time::Instant::now();
+    let before = looks();
+    std::thread::sleep(LOOK);
+    let after = looks();
+    let spent = begin.elapsed().as_nanos() as f64;
+    let shares = after.into_iter().filter_map(|((pid, other), ran)| {
+        let share = ran.saturating_sub(*before.get(&(pid, other))?) as f64 / spent;
+        let is_there = other != tid && share >= HOGS && last_processor(pid, other)? == *processor;
+        is_there.then_some((pid, other, share.min(1.0)))
+    });
+    let mut shares: Vec<(u32, u32, f64)> = shares.collect();
+    shares.sort_by(|a, b| b.2.total_cmp(&a.2));
+    match shares[..] {
+        [first, second, ..] if first.2 < second.2 * CLEARLY => None,
+        [first, ..] => Some(first),
+        [] => None,
+    }
+}
+
+fn last_processor(pid: u32, tid: u32) -> Option<u32> {
+    const PROCESSOR: usize = 39;
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    Some(flagfinder_step::stat_field(&stat, PROCESSOR)? as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_s_folder_is_found_by_hierarchy() {
+        let mounts = "30 25 0:26 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n\
+                      31 25 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+                      32 25 0:28 /part /mnt rw - cgroup cgroup rw,cpu,cpuacct\n";
+        let place = |controllers| mount_of(mounts, controllers);
+        assert_eq!(place(""), Some("/sys/fs/cgroup/unified".into()));
+        assert_eq!(place("freezer"), Some("/sys/fs/cgroup/freezer".into()));
+        assert_eq!(place("cpu,cpuacct"), None, "not its root");
+        assert_eq!(parse_group("0::/a:b"), Some(("", "/a:b")));
+        assert_eq!(parse_group("6:freezer:/x"), Some(("freezer", "/x")));
+    }
+
+    #[test]
+    fn lists_of_processors_have_ranges() {
+        assert_eq!(parse_list("0-2,5"), [0, 1, 2, 5]);
+        assert!(parse_list("").is_empty());
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+//! From a thread along those that owe, to the end of the chain or round a circle.
+//!
+//! Where any of several may end a wait, each is followed. The end that explains most wins; it is a
+//! circle only if all lead back. Where two ends explain as much, neither is blamed.
+
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+use super::choose::{choose, Chosen, Outcome, Way};
+use super::examine::{examine, is_busy, is_on, Examined};
+use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
+use super::process::{name, Processes};
+use super::report::{Known, Link, Node, OwedBy, Root, RootKind};
+use crate::report::ThreadReport;
+use crate::spin::{spin, SpinOptions};
+
+/// Longest chain, and most threads that are looked at on all ways together.
+const DEPTH: usize = 16;
+const MOST_LOOKS: usize = 600;
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Threads of one process that are followed where nothing says which it is.
+const MOST_THREADS: usize = 24;
+/// Threads that are stepped on the way, and for how long each.
+const MOST_STEPPED: usize = 2;
+const BUDGET: Duration = Duration::from_millis(300);
+
+/// See the module.
+pub struct Walk<'a> {
+    pub processes: &'a mut Processes,
+    /// What `spin` saw of threads, by thread id.
+    pub spun: FxHashMap<u32, ThreadReport>,
+    pub stepped: usize,
+    examined: FxHashMap<u32, Examined>,
+    looks: usize,
+    begin: Instant,
+}
+
+/// A thread: process and thread id.
+type Place = (u32, u32);
+
+/// How the walk came to a thread.
+#[derive(Default)]
+struct Trail {
+    path: Vec<Place>,
+    /// Processes of which all threads are being followed already.
+    fanned: Vec<u32>,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(processes: &'a mut Processes, spun: FxHashMap<u32, ThreadReport>) -> Self {
+        Walk {
+            processes,
+            spun,
+            stepped: 0,
+            examined: FxHashMap::default(),
+            looks: 0,
+            begin: Instant::now(),
+        }
+    }
+
+    /// The chain from this thread on.
+    pub fn follow(&mut self, pid: u32, tid: u32) -> (Vec<Link>, Root, Weight) {
+        self.looks = 0;
+        let found = self.explore((pid, tid), &mut Trail::default());
+        match found.outcome {
+            Outcome::Root(root, weight) => (found.links, root, weight),
+            // Neither can be open at the beginning of a path.
+            Outcome::Circle { .. } | Outcome::Idle => {
+                let end = End::unknown("the threads wait for each other");
+                (found.links, end.root(pid, tid, name), Weight::Unknown)
+            }
+        }
+    }
+
+    fn look(&mut self, (pid, tid): Place) -> Examined {
+        if let Some(known) = self.examined.get(&tid) {
+            return known.clone();
+        }
+        self.step(pid, tid);
+        let found = examine(self.processes, pid, tid, self.spun.get(&tid));
+        self.examined.insert(tid, found.clone());
+        found
+    }
+
+    /// A thread of another process that polls is stepped, as those of the first are.
+    fn step(&mut self, pid: u32, tid: u32) {
+        if self.spun.contains_key(&tid) || self.stepped >= MOST_STEPPED {
+            return;
+        }
+        let Some(process) = self.processes.get(pid) else {
+            return;
+        };
+        let polls = process
+            .activity(tid)
+            .is_some_and(|a| is_busy(process, a) && a.tracer == 0);
+        if !polls || pid == std::process::id() {
+            return;
+        }
+        self.stepped += 1;
+        let options = SpinOptions {
+            threads: vec![tid],
+            budget: BUDGET,
+            most: 1,
+        };
+        if let Ok(report) = spin(pid, &options, |_| {}) {
+            let found = report.threads.into_iter().find(|thread| thread.tid == tid);
+            self.spun.extend(found.map(|thread| (tid, thread)));
+        }
+    }
+
+    fn explore(&mut self, place: Place, trail: &mut Trail) -> Chosen {
+        let (pid, tid) = place;
+        if let Some(at) = trail.path.iter().position(|seen| *seen == place) {
+            return Chosen::bare(Outcome::Circle { at, note: None });
+        }
+        self.looks += 1;
+        if trail.path.len() >= DEPTH || self.looks > MOST_LOOKS || self.begin.elapsed() > PATIENCE {
+            let end = End::unknown("the chain was not followed further: too many threads");
+            return Chosen::end(end, place);
+        }
+        let examined = self.look(place);
+        let obstacles = match &examined.state {
+            State::End(end) => return Chosen::end(end.clone(), place),
+            State::Waits(obstacles) => obstacles.clone(),
+        };
+        let node = Node {
+            pid,
+            tid,
+            name: name(pid, tid),
+        };
+        trail.path.push(place);
+        let mut ways = Vec::new();
+        for obstacle in &obstacles {
+            ways.extend(self.ways(&node, &examined, obstacle, trail));
+        }
+        trail.path.pop();
+        let nested = trail.fanned.contains(&pid);
+        choose(ways, &node, trail.path.len(), nested)
+    }
+
+    /// All that may end this one wait.
+    fn ways(
+        &mut self,
+        node: &Node,
+        examined: &Examined,
+        obstacle: &Obstacle,
+        trail: &mut Trail,
+    ) -> Vec<Way> {
+        let link = |owed_by: Option<OwedBy>, known: Known, reason: String| Link {
+            waiter: node.clone(),
+            waits_for: obstacle.waits_for.clone(),
+            owed_by,
+            known,
+            reason,
+            stack: examined.stack.clone(),
+        };
+        if obstacle.debtors.is_empty() {
+            let end = obstacle.otherwise.clone();
+            let first = link(None, Known::Seen, end.what.clone());
+            let found = Chosen::end(end, (node.pid, node.tid));
+            return vec![Way::new(first, found, false, true)];
+        }
+        let fans = obstacle.by_elimination;
+        if fans && trail.fanned.contains(&node.pid) {
+            // Its process's threads are being looked at already: this one is no way on.
+            let first = link(None, Known::Assumed, obstacle.reason.clone());
+            return vec![Way::new(first, Chosen::bare(Outcome::Idle), fans, false)];
+        }
+        if fans {
+            trail.fanned.push(node.pid);
+        }
+        let mut ways = Vec::new();
+        for (place, debtor, direct) in self.threads(&obstacle.debtors) {
+            let found = self.explore(place, trail);
+            let code = debtor.code.clone();
+            let code = code.or_else(|| self.examined.get(&place.1).and_then(Examined::code));
+            let owed = OwedBy {
+                node: Node {
+                    pid: place.0,
+                    tid: place.1,
+                    name: name(place.0, place.1),
+                },
+                code,
+            };
+            let first = link(Some(owed), debtor.known, debtor.reason.clone());
+            ways.push(Way::new(first, found, fans, direct));
+        }
+        if fans {
+            trail.fanned.pop();
+        }
+        ways
+    }
+
+    /// Each thread that may owe, with what is known, and whether it is known to be this one.
+    fn threads(&mut self, debtors: &[Debtor]) -> Vec<(Place, Debtor, bool)> {
+        let mut all = Vec::new();
+        for debtor in debtors {
+            match &debtor.who {
+                Who::Thread(pid, tid) => {
+                    let is_direct = debtor.known != Known::Assumed;
+                    all.push(((*pid, *tid), debtor.clone(), is_direct));
+                }
+                Who::Process(pid, file) => self.of_process(*pid, file.as_deref(), debtor, &mut all),
+            }
+        }
+        all
+    }
+
+    fn of_process(
+        &mut self,
+        pid: u32,
+        file: Option<&str>,
+        debtor: &Debtor,
+        all: &mut Vec<(Place, Debtor, bool)>,
+    ) {
+        let tids = self.processes.get(pid).map(super::process::Process::tids);
+        let tids = tids.unwrap_or_default();
+        if tids.len() <= 1 {
+            let tid = tids.first().copied().unwrap_or(pid);
+            let is_direct = debtor.known != Known::Assumed;
+            all.push(((pid, tid), debtor.clone(), is_direct));
+            return;
+        }
+        let count = tids.len();
+        for tid in tids.into_iter().take(MOST_THREADS) {
+            let is_on = file.is_some_and(|file| is_on(self.processes, pid, tid, file));
+            let known = match is_on {
+                true => debtor.known,
+                false => Known::Assumed,
+            };
+            let which = match is_on {
+                true => "this thread is in a call on it".to_owned(),
+                false => format!("which of its {count} threads is to use it is not known"),
+            };
+            let reason = format!("{}; {which}", debtor.reason);
+            let one = Debtor {
+                known,
+                reason,
+                ..debtor.clone()
+            };
+            all.push(((pid, tid), one, is_on));
+        }
+    }
+
+    /// A circle among other threads of the process: what hangs there where the chosen thread does
+    /// not.
+    pub fn any_circle(&mut self, pid: u32) -> Option<(Vec<Link>, Root)> {
+        let tids = self.processes.get(pid).map(super::process::Process::tids)?;
+        tids.into_iter().take(MOST_THREADS).find_map(|tid| {
+            let (links, root, _) = self.follow(pid, tid);
+            let is_seen = links.iter().all(|link| link.known != Known::Assumed);
+            (root.kind == RootKind::Deadlock && is_seen && !links.is_empty())
+                .then_some((links, root))
+        })
+    }
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT
+//! What a thread would do if the call came back that it waits in: the caller supposes an answer.
+//!
+//! In: what happens in the world ([`Supposition`]). Out: results of calls whose answer is not known
+//! otherwise, with the memory that they fill; and what was supposed of which call ([`Supposed`]).
+//! All other calls are answered by the rules of `calls.rs`. Blind spots: data are made up, so a
+//! thread that looks at what it reads may take another way than with what will really come; of a
+//! call that fills a structure only what programs look at first is filled in.
+
+use std::io::Result;
+
+use flagfinder_linux::descriptors::Watch;
+use flagfinder_linux::futex;
+use rustc_hash::FxHashSet;
+
+use crate::calls::{Answer, Halt};
+use crate::replica::Replica;
+
+/// What happens in the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supposition {
+    /// Time passes, and nothing else.
+    Nothing,
+    /// What the thread waits for comes: a line of text, a connection, the word of a lock at 0.
+    Line,
+    /// The same, but small binary numbers; the word that it sleeps on counts up.
+    Number,
+    /// The other end is closed; it is woken without a reason.
+    End,
+    /// The call fails; its time is over.
+    Failure,
+}
+
+/// A call whose answer was supposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Supposed {
+    pub number: u32,
+    pub arguments: [u64; 6],
+    /// Of several descriptors, the one that was said to be ready.
+    pub descriptor: Option<i32>,
+    pub result: i64,
+}
+
+/// Answers that are supposed in one copy.
+const MOST: usize = 16;
+/// More than so many bytes are no message of a fixed size.
+const LARGEST_MESSAGE: usize = 64;
+/// What accept is said to return: a descriptor that the process does not have.
+const NEW_DESCRIPTOR: i64 = 1_000_003;
+
+pub(crate) struct Supposing {
+    how: Supposition,
+    answered: Vec<Supposed>,
+    /// Descriptors that were said to be ready, and were not read since.
+    ready: FxHashSet<i32>,
+    /// The thread stands before the call that it waits in.
+    first: bool,
+    /// Bytes of text handed out so far.
+    handed: usize,
+}
+
+/// A made-up result, and the descriptor that it is about, where the arguments do not name it alone.
+type Made = Option<(i64, Option<i32>)>;
+
+impl Replica<'_> {
+    /// From now on calls that would halt the copy are answered as supposed; the one that it stands
+    /// before is, too, where it is one that waits. Output is said to succeed.
+    ///
+    /// # Errors
+    /// When the copy's process is gone.
+    pub fn suppose(&mut self, how: Supposition) -> Result<()> {
+        self.pretend_output();
+        let first = self.is_before_call()?;
+        self.supposing = Some(Supposing {
+            how,
+            answered: Vec::new(),
+            ready: FxHashSet::default(),
+            first,
+            handed: 0,
+        });
+        Ok(())
+    }
+
+    /// Is a system call what it executes next?
+    ///
+    /// # Errors
+    /// When the copy's process is gone.
+    pub fn is_before_call(&mut self) -> Result<bool> {
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        let mut code = [0; 2];
+        Ok(self.read(self.registers().rip, &mut code)? && code == SYSCALL)
+    }
+
+    /// The calls whose answers were supposed, the first first.
+    pub fn supposed(&self) -> &[Supposed] {
+        self.supposing.as_ref().map_or(&[], |s| &s.answered)
+    }
+
+    /// By supposition where there is one and the rules know no answer, else by the rules.
+    pub(crate) fn answer_or_suppose(&mut self, number: u32, a: &[u64; 6]) -> Result<Answer> {
+        let Some(supposing) = &mut self.supposing else {
+            return self.answer(number, a);
+        };
+        let goes_on = supposing.how != Supposition::Nothing && supposing.answered.len() < MOST;
+        if std::mem::take(&mut supposing.first) && goes_on {
+            if let Some(answer) = self.make_up(number, a)? {
+                return Ok(answer);
+            }
+        }
+        let ready = is_read(number)
+            && self
+                .supposing
+                .as_mut()
+                .is_some_and(|s| s.ready.remove(&(a[0] as i32)));
+        let answer = self.answer(number, a)?;
+        const AGAIN: i64 = -(libc::EAGAIN as i64);
+        let unknown = match answer {
+            Answer::Halt(Halt::Blocks { .. } | Halt::Call { .. }) => true,
+            Answer::Result(AGAIN) => ready,
+            _ => false,
+        };
+        match unknown && goes_on {
+            true => Ok(self.make_up(number, a)?.unwrap_or(answer)),
+            false => Ok(answer),
+        }
+    }
+
+    fn make_up(&mut self, number: u32, a: &[u64; 6]) -> Result<Option<Answer>> {
+        let Some(how) = self.supposing.as_ref().map(|s| s.how) else {
+            return Ok(None);
+        };
+        let made = match i64::from(number) {
+            libc::SYS_read | libc::SYS_pread64 => self.make_read(how, a[1], a[2])?,
+            libc::SYS_recvfrom => {
+                if a[5] != 0 {
+                    self.write(a[5], &[0; 4])?;
+                }
+                self.make_read(how, a[1], a[2])?
+            }
+            libc::SYS_readv => self.make_vector(how, a[1], a[2])?,
+            libc::SYS_recvmsg => self.make_message(how, a[1])?,
+            libc::SYS_poll | libc::SYS_ppoll => self.make_poll(how, a[0], a[1])?,
+            libc::SYS_select | libc::SYS_pselect6 => self.make_select(how, a)?,
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+                self.make_epoll(how, a)?
+            }
+            libc::SYS_accept | libc::SYS_accept4 => {
+                Self::choose(how, NEW_DESCRIPTOR, None, libc::ECONNABORTED)
+            }
+            libc::SYS_connect => Self::choose(how, 0, None, libc::ECONNREFUSED),
+            libc::SYS_flock => Self::choose(how, 0, None, libc::EINTR),
+            libc::SYS_fcntl if matches!(a[1] as i32, libc::F_SETLKW | libc::F_OFD_SETLKW) => {
+                Self::choose(how, 0, None, libc::EINTR)
+            }
+            libc::SYS_wait4 if a[0] as i32 > 0 => {
+                if a[1] != 0 && how == Supposition::Line {
+                    self.write(a[1], &[0; 4])?;
+                }
+                Self::choose(how, i64::from(a[0] as i32), None, libc::ECHILD)
+            }
+            libc::SYS_futex => self.make_futex(how, a)?,
+            _ => None,
+        };
+        let Some((result, descriptor)) = made else {
+            return Ok(None);
+        };
+        if let Some(supposing) = &mut self.supposing {
+            supposing.answered.push(Supposed {
+                number,
+                arguments: *a,
+                descriptor,
+                result,
+            });
+        }
+        Ok(Some(Answer::Result(result)))
+    }
+
+    /// A call with one way to succeed and one to fail. `end`: what it says at the end of things.
+    fn choose(how: Supposition, success: i64, end: Option<i64>, failure: i32) -> Made {
+        let result = match how {
+            Supposition::Nothing | Supposition::Number => None,
+            Supposition::Line => Some(success),
+            Supposition::End => end,
+            Supposition::Failure => Some(-i64::from(failure)),
+        };
+        result.map(|result| (result, None))
+    }
+
+    fn make_read(&mut self, how: Supposition, buffer: u64, room: u64) -> Result<Made> {
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let Some(supposing) = &mut self.supposing else {
+            return Ok(None);
+        };
+        let bytes = content(how, room, supposing.handed);
+        supposing.handed += bytes.len();
+        let given = bytes.is_empty() || self.write(buffer, &bytes)?;
+        Ok(match how {
+            Supposition::Nothing => None,
+            Supposition::Failure => Some((-i64::from(libc::EIO), None)),
+            _ if given => Some((bytes.len() as i64, None)),
+            _ => None,
+        })
+    }
+
+    /// `struct iovec`s: only the first with room is filled.
+    fn make_vector(&mut self, how: Supposition, vectors: u64, count: u64) -> Result<Made> {
+        for number in 0..count.min(16) {
+            let Some([base, length]) = self.words::<2>(vectors.wrapping_add(number * 16))? else {
+                return Ok(None);
+            };
+            if length > 0 {
+                return self.make_read(how, base as u64, length as u64);
+            }
+        }
+        Ok(None)
+    }
+
+    /// `struct msghdr`: no name, no control data.
+    fn make_message(&mut self, how: Supposition, header: u64) -> Result<Made> {
+        const NAME_LENGTH: u64 = 8;
+        const CONTROL_LENGTH: u64 = 40;
+        let Some([_, _, vectors, count]) = self.words::<4>(header)? else {
+            return Ok(None);
+        };
+        self.write(header + NAME_LENGTH, &[0; 4])?;
+        // And the flags behind it.
+        self.write(header + CONTROL_LENGTH, &[0; 12])?;
+        self.make_vector(how, vectors as u64, count as u64)
+    }
+
+    fn is_ready(&mut self, descriptor: i32) {
+        if let Some(supposing) = &mut self.supposing {
+            supposing.ready.insert(descriptor);
+        }
+    }
+
+    fn make_poll(&mut self, how: Supposition, entries: u64, count: u64) -> Result<Made> {
+        const ENTRY: u64 = 8;
+        let mut made = None;
+        for number in 0..count.min(4096) {
+            let at = entries.wrapping_add(number * ENTRY);
+            let Some([entry]) = self.words::<1>(at)? else {
+                return Ok(None);
+            };
+            let (descriptor, asked) = (entry as i32, (entry >> 32) as i16);
+            let wanted = asked & (libc::POLLIN | libc::POLLOUT);
+            let found = match how {
+                Supposition::Line | Supposition::Number => wanted,
+                Supposition::End => libc::POLLIN & asked | libc::POLLHUP,
+                Supposition::Failure => libc::POLLERR,
+                Supposition::Nothing => return Ok(None),
+            };
+            let is_it = made.is_none() && descriptor >= 0 && wanted != 0;
+            if is_it {
+                made = Some((1, Some(descriptor)));
+                self.is_ready(descriptor);
+            }
+            let found = if is_it { found } else { 0 };
+            self.write(at + 6, &found.to_le_bytes())?;
+        }
+        Ok(made)
+    }
+
+    /// The lowest descriptor of the first set that has one is ready.
+    fn make_select(&mut self, how: Supposition, a: &[u64; 6]) -> Result<Made> {
+        if !matches!(
+            how,
+            Supposition::Line | Supposition::Number | Supposition::End
+        ) {
+            return Ok(None);
+        }
+        let mut made = None;
+        for set in a[1..4].iter().filter(|set| **set != 0) {
+            for word in 0..a[0].min(1 << 16).div_ceil(64) {
+                let at = set.wrapping_add(word * 8);
+                let Some([bits]) = self.words::<1>(at)? else {
+                    return Ok(None);
+                };
+                let mut left = 0u64;
+                if made.is_none() && bits != 0 {
+                    let descriptor = (word * 64) as i32 + bits.trailing_zeros() as i32;
+                    left = 1 << bits.trailing_zeros();
+                    made = Some((1, Some(descriptor)));
+                    self.is_ready(descriptor);
+                }
+                self.write(at, &left.to_le_bytes())?;
+            }
+        }
+        Ok(made)
+    }
+
+    fn make_epoll(&mut self, how: Supposition, a: &[u64; 6]) -> Result<Made> {
+        const ENTRY: u64 = 12;
+        let events = match how {
+            Supposition::Line | Supposition::Number => libc::EPOLLIN | libc::EPOLLOUT,
+            Supposition::End => libc::EPOLLIN | libc::EPOLLHUP,
+            Supposition::Failure => libc::EPOLLERR,
+            Supposition::Nothing => return Ok(None),
+        } as u32;
+        let watched = self.descriptors().map(|d| d.watched(a[0] as i32));
+        let Some(Ok(watched)) = watched else {
+            return Ok(None);
+        };
+        let unasked = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
+        let found = |watch: &Watch| events & (watch.events | unasked);
+        let told: Vec<Watch> = watched
+            .into_iter()
+            .filter(|watch| found(watch) != 0)
+            .take(usize::try_from(a[2]).unwrap_or(0))
+            .collect();
+        for (number, watch) in told.iter().enumerate() {
+            let mut entry = Vec::with_capacity(ENTRY as usize);
+            entry.extend(found(watch).to_le_bytes());
+            entry.extend(watch.data.to_le_bytes());
+            self.write(a[1].wrapping_add(number as u64 * ENTRY), &entry)?;
+            self.is_ready(watch.descriptor);
+        }
+        let one = match told[..] {
+            [watch] => Some(watch.descriptor),
+            _ => None,
+        };
+        Ok((!told.is_empty()).then_some((told.len() as i64, one)))
+    }
+
+    fn make_futex(&mut self, how: Supposition, a: &[u64; 6]) -> Result<Made> {
+        let command = futex::command(a);
+        let takes_lock = futex::takes_lock(command);
+        if !takes_lock && !futex::waits_for_word(command) {
+            return Ok(None);
+        }
+        let expected = futex::expected(a) as u32;
+        // A lock is freed, a thread has ended; a semaphore counts up, something is signalled.
+        let set = match how {
+            Supposition::Nothing => return Ok(None),
+            Supposition::Line if takes_lock => Some(self.identity.tid),
+            Supposition::Line if expected != 0 => Some(0),
+            Supposition::Line | Supposition::Number if takes_lock => return Ok(None),
+            Supposition::Line => Some(1),
+            // Twos: the lowest bit of a condition variable's word is a mark.
+            Supposition::Number => Some(expected.wrapping_add(2)),
+            Supposition::End | Supposition::Failure => None,
+        };
+        if let Some(set) = set {
+            if !self.write(a[0], &set.to_le_bytes())? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(match how {
+            Supposition::Failure => (-i64::from(libc::ETIMEDOUT), None),
+            _ => (0, None),
+        }))
+    }
+}
+
+fn is_read(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg
+    )
+}
+
+/// Made-up data for a buffer with so much room; so much was handed out before.
+fn content(how: Supposition, room: usize, handed: usize) -> Vec<u8> {
+    const LINE: &[u8] = b"1\n";
+    match how {
+        Supposition::Line if room == 1 => vec![LINE[handed % LINE.len()]],
+        // Who asks for a few bytes takes fewer for an error.
+        Supposition::Line if room <= LARGEST_MESSAGE => {
+            let mut message = vec![b'1'; room];
+            if let Some(last) = message.last_mut() {
+                *last = b'\n';
+            }
+            message
+        }
+        Supposition::Line => LINE.to_vec(),
+        Supposition::Number => {
+            let mut message = vec![0; room.min(LARGEST_MESSAGE)];
+            if let Some(first) = message.first_mut() {
+                *first = 1;
+            }
+            message
+        }
+        Supposition::Nothing | Supposition::End | Supposition::Failure => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_fill_a_small_buffer_and_are_a_line_in_a_large_one() {
+        let text = |room| content(Supposition::Line, room, 0);
+        assert_eq!(text(9), b"11111111\n");
+        assert_eq!(text(4096), b"1\n");
+        assert_eq!(content(Supposition::Line, 1, 1), b"\n");
+        assert_eq!(content(Supposition::Number, 8, 0), 1u64.to_le_bytes());
+        assert_eq!(content(Supposition::End, 8, 0), b"");
+    }
+}

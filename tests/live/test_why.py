@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT
+"""`flagfinder why` on planted hangs: the root is the planted cause, and no innocent thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import time
+import xml.etree.ElementTree as xml
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemas
+from harness import (
+    assert_four_parts,
+    browse,
+    flagfinder,
+    kill_session,
+    live_or_skip,
+    needs_root,
+    run,
+    wait_until,
+)
+
+SOURCES = Path(__file__).parent / "why"
+# Two links and more, unless one is what there is to say.
+SCENARIOS = {
+    "lock_of_a_sleeper": 2,
+    "ab_ba": 2,
+    "lost_wakeup": 2,
+    "lost_wakeup_beside_a_heartbeat": 2,
+    "any_of_two": 1,
+    "starved_pool": 2,
+    "polled_flag": 1,
+    "read_table": 1,
+    "starved": 1,
+    "unarmed_timer": 1,
+    "blocked_signal": 1,
+    "owner_ended": 1,
+    "file_locks": 2,
+    "open_file_lock": 1,
+    "child_reads_fifo": 2,
+    "grandchild_opens_fifo": 3,
+    "fork_without_holder": 2,
+    "shared_lock": 1,
+    "robust_lock": 1,
+    "stopped_peer": 2,
+    "unsent_message": 2,
+    "unaccepted": 2,
+    "tcp_server": 3,
+    "lost_message": 2,
+    "proxy": 2,
+    "full_pipe": 2,
+    "dead_peer": 1,
+    "circle_of_pipes": 2,
+    "asks_pipe": 1,
+    "asks_child": 1,
+}
+MEDIAN = 3.0
+_took: list[float] = []
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Who is to blame; None where no certain process or thread is."""
+
+    kind: str
+    pid: int | None
+    tid: int | None
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("why") / "hangs"
+    sources = sorted(SOURCES.glob("*.c"))
+    ran = run(["gcc", "-O1", "-g", "-Wall", "-Werror", "-pthread", *sources, "-o", built], timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return built
+
+
+@contextlib.contextmanager
+def planted(program: Path, name: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Truth]]:
+    """The hang, once all of it stands."""
+    out = folder / "stdout"
+    with out.open("wb") as stdout:
+        process = subprocess.Popen([program, name, folder], stdout=stdout, start_new_session=True)
+    try:
+        wait_until(process, lambda: out.read_text().endswith("\n"))
+        kind, *ids = out.read_text().split()[1:]
+        pid, tid = (int(number) or None for number in ids)
+        time.sleep(0.3)  # it is about to wait itself
+        yield process, Truth(kind, pid, tid)
+        assert process.poll() is None, "the program did not survive"
+    finally:
+        kill_session(process)
+
+
+def why(pid: int, *options: str) -> dict[str, Any]:
+    begin = time.monotonic()
+    ran = flagfinder("why", "--json", *options, str(pid), timeout=60)
+    _took.append(time.monotonic() - begin)
+    assert ran.returncode in (0, 1), ran.stderr
+    report: dict[str, Any] = json.loads(ran.stdout)
+    schemas.validate(report)
+    assert (ran.returncode == 0) == (report["root"]["kind"] != "unknown")
+    assert 1 <= len(report["story"]) <= 6, report["story"]
+    assert report["next"]
+    return report
+
+
+def assert_true(report: dict[str, Any], truth: Truth) -> None:
+    root = report["root"]
+    assert root["kind"] == truth.kind, report["story"]
+    assert truth.pid in (None, root["pid"]), report["story"]
+    assert truth.tid in (None, root["tid"]), report["story"]
+    # Each link leads to the next.
+    for link, following in zip(report["links"], report["links"][1:], strict=False):
+        owed = link["owed_by"]
+        assert (owed["pid"], owed["tid"]) == (following["waiter"]["pid"], following["waiter"]["tid"])
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_root_is_the_planted_cause(name: str, program: Path, tmp_path: Path) -> None:
+    with planted(program, name, tmp_path) as (process, truth):
+        report = why(process.pid)
+    assert_true(report, truth)
+    assert len(report["links"]) >= SCENARIOS[name], report["links"]
+    if truth.kind == "unknown":
+        assert report["links"][-1]["owed_by"] is None
+
+
+def test_an_answer_comes_soon() -> None:
+    if not _took:
+        pytest.skip("no scenario ran before")
+    assert statistics.median(_took) < MEDIAN, sorted(_took)
+
+
+@pytest.mark.live
+def test_a_frozen_process_is_told_with_its_group(program: Path, tmp_path: Path) -> None:
+    with frozen_group() as (group, freeze), planted(program, "frozen_peer", tmp_path) as (process, truth):
+        (group / "cgroup.procs").write_text(str(truth.pid))
+        freeze(True)
+        try:
+            report = why(process.pid)
+        finally:
+            freeze(False)
+    assert_true(report, truth)
+    assert group.name in report["root"]["what"]
+
+
+@contextlib.contextmanager
+def frozen_group() -> Iterator[tuple[Path, Any]]:
+    """A new control group, and how to freeze it."""
+    for root, file, states in (
+        ("/sys/fs/cgroup", "cgroup.freeze", ("0", "1")),
+        ("/sys/fs/cgroup/unified", "cgroup.freeze", ("0", "1")),
+        ("/sys/fs/cgroup/freezer", "freezer.state", ("THAWED", "FROZEN")),
+    ):
+        group = Path(root) / f"ff-why-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            if (group / file).exists():
+                yield group, lambda on, path=group / file, words=states: path.write_text(words[on])
+                return
+        finally:
+            _remove(group)
+    live_or_skip("no control group can be made and frozen here")
+
+
+def _remove(group: Path) -> None:
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            group.rmdir()
+            return
+        time.sleep(0.05)
+
+
+@pytest.mark.live
+@needs_root("a network namespace needs root")
+def test_a_tcp_peer_in_another_network_namespace_is_found(tmp_path: Path) -> None:
+    """Both ends left the namespace that their connection is in."""
+    script = tmp_path / "ends.py"
+    script.write_text(
+        "import ctypes, os, signal, socket\n"
+        "def leave():\n"
+        "    assert ctypes.CDLL(None).unshare(0x40000000) == 0\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "if (child := os.fork()) == 0:\n"
+        "    connection, _ = listener.accept()\n"
+        "    leave()\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "client = socket.create_connection(listener.getsockname())\n"
+        "listener.close()\n"
+        "leave()\n"
+        "print('TRUTH stopped', child, child, flush=True)\n"
+        "client.recv(1)\n"
+    )
+    out = tmp_path / "stdout"
+    with out.open("wb") as stdout:
+        process = subprocess.Popen(["python3", script], stdout=stdout, start_new_session=True)
+    try:
+        wait_until(process, lambda: out.read_text().endswith("\n"))
+        time.sleep(0.3)
+        report = why(process.pid)
+    finally:
+        kill_session(process)
+    assert_true(report, Truth("stopped", int(out.read_text().split()[2]), None))
+    assert report["links"][0]["waits_for"]["name"].startswith("recvfrom on fd 4, TCP 127.0.0.1:")
+
+
+@pytest.mark.live
+def test_the_page_draws_threads_and_shows_evidence_on_a_click(program: Path, tmp_path: Path) -> None:
+    page = tmp_path / "why.html"
+    with planted(program, "stopped_peer", tmp_path) as (process, truth):
+        ran = flagfinder("why", "--html", str(page), str(process.pid), timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    text = page.read_text()
+    assert not re.findall(r"""(?:src|href)\s*=|url\(["']?(?!#)|@import|https?://""", text)
+    clicks = tmp_path / "clicks.html"
+    click = "<script>document.querySelector('.arrow').dispatchEvent(new Event('click'))</script></body>"
+    clicks.write_text(text.replace("</body>", click))
+    dom = browse(clicks, "--dump-dom", "--virtual-time-budget=2000")
+    drawing = xml.fromstring(re.search(r"<svg.*?</svg>", dom, re.DOTALL)[0])  # type: ignore[index]
+    texts = [element.text for element in drawing.iter("text")]
+    assert f"process {truth.pid} (hangs)" in texts
+    assert f"thread {truth.pid} (hangs)" in texts
+    arrows = [group for group in drawing.iter("g") if "arrow" in (group.get("class") or "")]
+    assert [group.get("class") for group in arrows] == ["arrow chosen", "arrow"]
+    assert re.findall(r'<details id="link-(\d)" open', dom) == ["0"]
+
+
+@pytest.mark.live
+def test_the_chain_may_begin_with_any_thread(program: Path, tmp_path: Path) -> None:
+    with planted(program, "lock_of_a_sleeper", tmp_path) as (process, truth):
+        report = why(process.pid, "--thread", str(truth.tid))
+        told = flagfinder("why", str(process.pid), timeout=60)
+    assert report["root"]["tid"] == truth.tid
+    assert [link["waiter"]["tid"] for link in report["links"]] == [truth.tid]
+    assert told.returncode == 0
+    lines = told.stdout.splitlines()
+    assert lines[0].startswith("waits for a timer")
+    assert sum("[seen]" in line for line in lines) >= 2
+    assert lines[-1].startswith("next: ")
+
+
+def test_a_process_that_is_not_there_is_told() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    ran = flagfinder("why", str(ended.pid), timeout=60)
+    assert ran.returncode == 69
+    assert_four_parts(ran.stderr, str(ended.pid))

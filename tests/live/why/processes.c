@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* Hangs over several processes, by locks and children. */
+#include "hangs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static volatile int tid_of_holder;
+
+static int file(const char *folder, const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    if (fd < 0)
+        exit(5);
+    return fd;
+}
+
+static void lock_record(int fd, int command)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    fcntl(fd, command, &whole);
+}
+
+/* The first wants the flock of the second, which wants the record lock of the third, which sleeps. */
+static void file_locks(const char *folder)
+{
+    pid_t third = fork();
+    if (third == 0) {
+        lock_record(file(folder, "records"), F_SETLKW);
+        sleep_long();
+    }
+    settle();
+    if (fork() == 0) {
+        flock(file(folder, "whole"), LOCK_EX);
+        lock_record(file(folder, "records"), F_SETLKW);
+    }
+    settle();
+    truth("timer", third, third);
+    flock(file(folder, "whole"), LOCK_EX);
+}
+
+/* An open file's lock belongs to no process. */
+static void open_file_lock(const char *folder)
+{
+    pid_t holder = fork();
+    if (holder == 0) {
+        lock_record(file(folder, "records"), F_OFD_SETLKW);
+        raise(SIGSTOP);
+    }
+    settle();
+    truth("stopped", holder, 0);
+    lock_record(file(folder, "records"), F_OFD_SETLKW);
+}
+
+static void child_reads_fifo(const char *folder)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/fifo", folder);
+    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
+        exit(5);
+    pid_t child = fork();
+    if (child == 0)
+        read_one(open(path, O_RDWR));
+    settle();
+    truth("input", child, child);
+    waitpid(child, NULL, 0);
+}
+
+/* Of two children one works on, in vain; the other opens a FIFO that nobody writes. */
+static void grandchild_opens_fifo(const char *folder)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/fifo", folder);
+    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
+        exit(5);
+    int announce[2];
+    if (pipe(announce) != 0)
+        exit(5);
+    if (fork() == 0) {
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            close(announce[0]);
+            close(announce[1]);
+            read_one(open(path, O_RDONLY));
+        }
+        if (write(announce[1], &grandchild, sizeof grandchild) < 0)
+            exit(5);
+        close(announce[1]);
+        waitpid(grandchild, NULL, 0);
+    }
+    pid_t grandchild;
+    if (read(announce[0], &grandchild, sizeof grandchild) < 0)
+        exit(5);
+    settle();
+    truth("input", grandchild, grandchild);
+    wait(NULL);
+}
+
+static void *hold(void *unused)
+{
+    pthread_mutex_lock(&lock);
+    tid_of_holder = own_tid();
+    sleep_long();
+    return unused;
+}
+
+static void fork_without_holder(const char *folder)
+{
+    (void)folder;
+    start(hold, NULL);
+    pid_t child = fork();
+    if (child == 0)
+        pthread_mutex_lock(&lock);
+    settle();
+    truth("ended", child, tid_of_holder);
+    waitpid(child, NULL, 0);
+}
+
+static pthread_mutex_t *shared_mutex(int robust)
+{
+    pthread_mutexattr_t kind;
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+    if (robust)
+        pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        exit(5);
+    pthread_mutex_init(page, &kind);
+    return page;
+}
+
+static void hold_shared(int robust)
+{
+    pthread_mutex_t *mutex = shared_mutex(robust);
+    pid_t holder = fork();
+    if (holder == 0) {
+        pthread_mutex_lock(mutex);
+        raise(SIGSTOP);
+    }
+    settle();
+    truth("stopped", holder, 0);
+    pthread_mutex_lock(mutex);
+}
+
+static void shared_lock(const char *folder)
+{
+    (void)folder;
+    hold_shared(0);
+}
+
+static void robust_lock(const char *folder)
+{
+    (void)folder;
+    hold_shared(1);
+}
+
+const struct scenario in_processes[] = {
+    {"file_locks", file_locks},
+    {"open_file_lock", open_file_lock},
+    {"child_reads_fifo", child_reads_fifo},
+    {"grandchild_opens_fifo", grandchild_opens_fifo},
+    {"fork_without_holder", fork_without_holder},
+    {"shared_lock", shared_lock},
+    {"robust_lock", robust_lock},
+    {NULL, NULL},
+};

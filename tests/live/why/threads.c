@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/* Hangs within one process. */
+#include "hangs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+
+static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER, two = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
+static volatile int tid_of_holder, done;
+
+static void *hold_and_sleep(void *unused)
+{
+    pthread_mutex_lock(&one);
+    tid_of_holder = own_tid();
+    sleep_long();
+    return unused;
+}
+
+static void *take(void *lock)
+{
+    pthread_mutex_lock(lock);
+    return NULL;
+}
+
+/* main joins the worker, which wants the lock of one that sleeps; a third thread does the same for ever. */
+static void lock_of_a_sleeper(const char *folder)
+{
+    (void)folder;
+    start(hold_and_sleep, NULL);
+    start(take, &one);
+    pthread_t worker = start(take, &one);
+    truth("timer", getpid(), tid_of_holder);
+    pthread_join(worker, NULL);
+}
+
+static void *one_then_two(void *unused)
+{
+    pthread_mutex_lock(&one);
+    usleep(300000);
+    pthread_mutex_lock(&two);
+    return unused;
+}
+
+static void *two_then_one(void *unused)
+{
+    pthread_mutex_lock(&two);
+    usleep(300000);
+    pthread_mutex_lock(&one);
+    return unused;
+}
+
+static void *idle(void *unused)
+{
+    sleep_long();
+    return unused;
+}
+
+static void ab_ba(const char *folder)
+{
+    (void)folder;
+    start(idle, NULL);
+    pthread_t first = start(one_then_two, NULL);
+    start(two_then_one, NULL);
+    usleep(300000);
+    truth("deadlock", getpid(), 0);
+    pthread_join(first, NULL);
+}
+
+static void *wait_for_change(void *unused)
+{
+    pthread_mutex_lock(&one);
+    while (!done)
+        pthread_cond_wait(&changed, &one);
+    return unused;
+}
+
+/* The signal came before the wait, and nobody is left to send another. */
+static void lost_wakeup(const char *folder)
+{
+    (void)folder;
+    pthread_cond_signal(&changed);
+    pthread_t worker = start(wait_for_change, NULL);
+    truth("deadlock", getpid(), 0);
+    pthread_join(worker, NULL);
+}
+
+static void *beat(void *unused)
+{
+    for (;;)
+        usleep(50000);
+    return unused;
+}
+
+/* The heartbeat could signal, and never would. */
+static void lost_wakeup_beside_a_heartbeat(const char *folder)
+{
+    (void)folder;
+    start(beat, NULL);
+    pthread_t worker = start(wait_for_change, NULL);
+    truth("unknown", 0, 0);
+    pthread_join(worker, NULL);
+}
+
+/* Two threads may signal, and nothing says which was to. */
+static void any_of_two(const char *folder)
+{
+    (void)folder;
+    start(idle, NULL);
+    start(idle, NULL);
+    truth("unknown", 0, 0);
+    wait_for_change(NULL);
+}
+
+static void *read_fifo(void *path)
+{
+    tid_of_holder = own_tid();
+    int fd = open(path, O_RDWR);
+    read_one(fd);
+    done = 1;
+    return NULL;
+}
+
+/* A pool of two waits for work that the reader of a FIFO would hand out. */
+static void starved_pool(const char *folder)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/fifo", folder);
+    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
+        exit(5);
+    start(read_fifo, path);
+    pthread_t first = start(wait_for_change, NULL);
+    start(wait_for_change, NULL);
+    truth("input", getpid(), tid_of_holder);
+    pthread_join(first, NULL);
+}
+
+static void *poll_done(void *unused)
+{
+    while (!done)
+        ;
+    return unused;
+}
+
+static void polled_flag(const char *folder)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/fifo", folder);
+    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
+        exit(5);
+    start(read_fifo, path);
+    pthread_t worker = start(poll_done, NULL);
+    truth("input", getpid(), tid_of_holder);
+    pthread_join(worker, NULL);
+}
+
+static void *write_table(void *unused)
+{
+    pthread_rwlock_wrlock(&table);
+    tid_of_holder = own_tid();
+    sleep_long();
+    return unused;
+}
+
+static void read_table(const char *folder)
+{
+    (void)folder;
+    start(idle, NULL);
+    start(write_table, NULL);
+    truth("timer", getpid(), tid_of_holder);
+    pthread_rwlock_rdlock(&table);
+}
+
+static void pin(int processor, int policy)
+{
+    cpu_set_t set;
+    struct sched_param none = {0};
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    sched_setaffinity(0, sizeof set, &set);
+    sched_setscheduler(0, policy, &none);
+}
+
+static void *compute_with_lock(void *unused)
+{
+    pthread_mutex_lock(&one);
+    pin(0, SCHED_IDLE);
+    for (volatile unsigned long count = 0; count < 1ul << 60; count++)
+        ;
+    return unused;
+}
+
+static void *hog(void *unused)
+{
+    tid_of_holder = own_tid();
+    pin(0, SCHED_OTHER);
+    for (volatile unsigned long count = 0;; count++)
+        ;
+    return unused;
+}
+
+/* The lock's owner is ready to run, and another has its processor. */
+static void starved(const char *folder)
+{
+    (void)folder;
+    start(hog, NULL);
+    start(compute_with_lock, NULL);
+    truth("computes", 0, 0);
+    pthread_mutex_lock(&one);
+}
+
+static void unarmed_timer(const char *folder)
+{
+    (void)folder;
+    start(idle, NULL);
+    struct pollfd wait = {.fd = timerfd_create(CLOCK_MONOTONIC, 0), .events = POLLIN};
+    truth("timer", getpid(), getpid());
+    poll(&wait, 1, -1);
+}
+
+static void blocked_signal(const char *folder)
+{
+    (void)folder;
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &mask, NULL);
+    kill(getpid(), SIGUSR1);
+    truth("input", getpid(), getpid());
+    pause();
+}
+
+static void *end_with_lock(void *unused)
+{
+    tid_of_holder = own_tid();
+    pthread_mutex_lock(&one);
+    return unused;
+}
+
+static void owner_ended(const char *folder)
+{
+    (void)folder;
+    start(idle, NULL);
+    pthread_join(start(end_with_lock, NULL), NULL);
+    truth("ended", getpid(), tid_of_holder);
+    pthread_mutex_lock(&one);
+}
+
+const struct scenario in_threads[] = {
+    {"lock_of_a_sleeper", lock_of_a_sleeper},
+    {"ab_ba", ab_ba},
+    {"lost_wakeup", lost_wakeup},
+    {"lost_wakeup_beside_a_heartbeat", lost_wakeup_beside_a_heartbeat},
+    {"any_of_two", any_of_two},
+    {"starved_pool", starved_pool},
+    {"polled_flag", polled_flag},
+    {"read_table", read_table},
+    {"starved", starved},
+    {"unarmed_timer", unarmed_timer},
+    {"blocked_signal", blocked_signal},
+    {"owner_ended", owner_ended},
+    {NULL, NULL},
+};

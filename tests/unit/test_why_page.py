@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""The page of `why`: names of programs are hostile, and a circle is drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as xml
+
+from flagfinder.live.why import WhyReport
+from flagfinder.report.why_page import why_page
+from flagfinder.report.why_report import why_text
+
+EVIL = "</svg><script>x</script><!--DATA-->\x1b[31m"
+
+
+def report(name: str) -> WhyReport:
+    def node(pid: int, tid: int) -> dict[str, object]:
+        return {"pid": pid, "tid": tid, "name": name}
+
+    def link(waiter: dict[str, object], owed: dict[str, object]) -> dict[str, object]:
+        return {
+            "waiter": waiter,
+            "waits_for": {"kind": "lock", "name": name, "address": "0x10"},
+            "owed_by": {**owed, "code": None},
+            "known": "seen",
+            "reason": name,
+            "stack": [],
+        }
+
+    links = [link(node(1, 1), node(2, 3)), link(node(2, 3), node(2, 4)), link(node(2, 4), node(1, 1))]
+    root = {"kind": "deadlock", "pid": 1, "tid": 1, "name": name, "what": name}
+    fields = {
+        "schema": "flagfinder.why/1",
+        "pid": 1,
+        "program": name,
+        "story": [name],
+        "links": links,
+        "root": root,
+        "next": [name],
+        "notes": [],
+    }
+    return WhyReport.from_json(json.dumps(fields))
+
+
+def test_names_are_text() -> None:
+    page = why_page(report(EVIL))
+    assert page.count("<script>") == 1
+    assert "<!--" not in page.removeprefix("<!doctype html>")
+    assert "\x1b" not in page
+    assert "\x1b" not in why_text(report(EVIL))
+
+
+def test_every_link_has_its_arrow_and_its_evidence() -> None:
+    page = why_page(report("app"))
+    drawing = xml.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])  # type: ignore[index]
+    arrows = [group.get("data-link") for group in drawing.iter("g")]
+    assert arrows == ["0", "1", "2"]
+    assert re.findall(r'<details id="link-(\d)">', page) == arrows
+    boxes = [box.get("class") for box in drawing.iter("rect")]
+    assert boxes.count("process") == 2
+    assert boxes.count("thread") == 3
