@@ -161,7 +161,7 @@ const UNPACKED: u64 = 16 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
 /// What one section of JSON may unpack to: so much, and so much more for each of its bytes. Its lists
 /// take ten times as much once they are read, and more in Python.
-const JSON_UNPACKED: u64 = 256 << 10;
+const JSON_UNPACKED: u64 = 1 << 20;
 const JSON_PER_BYTE: u64 = 32;
 /// Faults that are told; a hostile file may have one in every few bytes.
 const MOST_FAULTS: usize = 1000;
