@@ -162,6 +162,12 @@ impl Machine<'_> {
         Some(value & mask)
     }
 
+    /// Is the system call that comes next the thread's last?
+    pub fn exits(&self) -> bool {
+        let last = [libc::SYS_exit, libc::SYS_exit_group];
+        self.registers[0].is_some_and(|number| last.contains(&(number as i64)))
+    }
+
     /// The registers at the first instruction of what is called.
     pub fn entering(&self) -> Registers {
         let mut registers = self.registers;
