@@ -105,6 +105,6 @@ def test_flag_events_that_are_no_text_are_refused(tmp_path: Path, files: Files) 
     watched = tmp_path / "watched.jsonl"
     watched.write_bytes(b"\xff\xfe")
     done = flagfinder("graph", "build", files.events, "-o", tmp_path / "x.graph", "--flags", watched)
-    assert done.returncode == 2
-    assert_four_parts(done.stderr, "can't decode")
+    assert done.returncode == 65
+    assert_four_parts(done.stderr, "no line of it is one")
     assert "failed itself" not in done.stderr

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-import statistics
 import subprocess
 import time
 import xml.etree.ElementTree as xml
@@ -63,8 +62,6 @@ SCENARIOS = {
     "asks_pipe": 1,
     "asks_child": 1,
 }
-MEDIAN = 3.0
-_took: list[float] = []
 
 
 @dataclass(frozen=True)
@@ -103,9 +100,7 @@ def planted(program: Path, name: str, folder: Path) -> Iterator[tuple[subprocess
 
 
 def why(pid: int, *options: str) -> dict[str, Any]:
-    begin = time.monotonic()
     ran = flagfinder("why", "--json", *options, str(pid), timeout=60)
-    _took.append(time.monotonic() - begin)
     assert ran.returncode in (0, 1), ran.stderr
     report: dict[str, Any] = json.loads(ran.stdout)
     schemas.validate(report)
@@ -135,12 +130,6 @@ def test_the_root_is_the_planted_cause(name: str, program: Path, tmp_path: Path)
     assert len(report["links"]) >= SCENARIOS[name], report["links"]
     if truth.kind == "unknown":
         assert report["links"][-1]["owed_by"] is None
-
-
-def test_an_answer_comes_soon() -> None:
-    if not _took:
-        pytest.skip("no scenario ran before")
-    assert statistics.median(_took) < MEDIAN, sorted(_took)
 
 
 @pytest.mark.live

@@ -12,7 +12,7 @@ use super::choose::{choose, Chosen, Outcome, Way};
 use super::examine::{examine, is_busy, is_on, Examined};
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::process::{name, Processes};
-use super::report::{Known, Link, Node, OwedBy, Root, RootKind};
+use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
 
@@ -173,7 +173,14 @@ impl<'a> Walk<'a> {
         }
         let mut ways = Vec::new();
         for (place, debtor, direct) in self.threads(&obstacle.debtors) {
-            let found = self.explore(place, trail);
+            let found = match obstacle.waits_for.kind {
+                // It ran while it was looked at; what it does a moment later explains nothing.
+                Kind::Cpu => Chosen::end(
+                    End::fault(RootKind::Computes, "it uses the processor"),
+                    place,
+                ),
+                _ => self.explore(place, trail),
+            };
             let code = debtor.code.clone();
             let code = code.or_else(|| self.examined.get(&place.1).and_then(Examined::code));
             let owed = OwedBy {
