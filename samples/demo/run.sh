@@ -31,6 +31,9 @@ printf '\nNow it hangs untraced, and there is no good run: the live process itse
 hung=$!
 sleep 1
 show flagfinder spin "$hung"
+
+printf '\nWho owes the write, and why has it not come?\n'
+show flagfinder why "$hung"
 flagfinder spin -q --json "$hung" >live.json
 
 printf '\nWho writes that word? The producer is about to give up, so the second file ends.\n'
