@@ -245,6 +245,9 @@ impl<'a> CodeReader<'a> {
                     }
                     FlowControl::Call | FlowControl::IndirectCall => {
                         let is_system_call = code.mnemonic() == Mnemonic::Syscall;
+                        if is_system_call && machine.exits() {
+                            break;
+                        }
                         if let (Some(target), false) = (target, is_system_call) {
                             if depth < limits.depth {
                                 calls.push_back(Place {
@@ -348,6 +351,15 @@ mod tests {
         ];
         let found = ahead(&code, &[], &[(4, 0x3100), (7, 0x5000)]);
         assert_eq!(found, [(0x30f8, Some(0x5000)), (0x5000, Some(1))]);
+    }
+
+    #[test]
+    fn behind_the_end_of_the_thread_nothing_is_ahead() {
+        // mov eax, NUMBER; syscall; mov byte [rbx], 1; ret
+        let code = |number| [0xb8, number, 0, 0, 0, 0x0f, 0x05, 0xc6, 0x03, 0x01, 0xc3];
+        let found = |number| ahead(&code(number), &[], &[(3, 0x5000)]);
+        assert_eq!(found(libc::SYS_exit as u8), []);
+        assert_eq!(found(libc::SYS_read as u8), [(0x5000, Some(1))]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! What is known of a thread's registers and memory while its code is followed, not executed.
 
+use flagfinder_linux::life;
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
@@ -160,6 +161,11 @@ impl Machine<'_> {
             _ => return None,
         };
         Some(value & mask)
+    }
+
+    /// Is the system call that comes next the thread's last?
+    pub fn exits(&self) -> bool {
+        self.registers[0].is_some_and(|number| life::exits(number as u32))
     }
 
     /// The registers at the first instruction of what is called.
