@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! What is known of a thread's registers and memory while its code is followed, not executed.
 
+use flagfinder_linux::life;
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
@@ -164,8 +165,7 @@ impl Machine<'_> {
 
     /// Is the system call that comes next the thread's last?
     pub fn exits(&self) -> bool {
-        let last = [libc::SYS_exit, libc::SYS_exit_group];
-        self.registers[0].is_some_and(|number| last.contains(&(number as i64)))
+        self.registers[0].is_some_and(|number| life::exits(number as u32))
     }
 
     /// The registers at the first instruction of what is called.
