@@ -22,7 +22,8 @@ _VERTEX = np.dtype(
     + [("cpu", "<u2"), ("cause", "u1"), ("blocks", "u1")]
 )
 _DETAILS = np.dtype(
-    [("result", "<i8"), ("semantics", "<u8")] + [(name, "<u4") for name in ("yields", "flags", "stack", "waker_stack")]
+    [("result", "<i8"), ("semantics", "<u8")]
+    + [(name, "<u4") for name in ("yields", "flags", "stack", "waker_stack", "priority", "waker_priority")]
 )
 _EDGE = np.dtype([("from", "<u4"), ("to", "<u4"), ("ts", "<u8"), ("kind", "<u4"), ("stack", "<u4")])
 _NOBODY = 2**32 - 1

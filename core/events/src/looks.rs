@@ -13,6 +13,9 @@ use flagfinder_waits::{look, Look};
 /// How long one may take.
 pub(crate) const LIMIT: Duration = Duration::from_millis(800);
 
+/// More do not go on at once: what is asked for then is seen by those.
+const MOST: usize = 4;
+
 /// Those that go on.
 #[derive(Default)]
 pub(crate) struct Looks {
@@ -22,6 +25,9 @@ pub(crate) struct Looks {
 impl Looks {
     /// Looks at the threads of these processes. `done` is told of the end by being dropped.
     pub fn begin(&mut self, pids: Vec<u32>, done: Option<Sender<()>>) {
+        if self.running.len() >= MOST {
+            return;
+        }
         let looking = std::thread::Builder::new().name("ff-looks".into());
         let started = looking.spawn(move || {
             let found = look(&pids, LIMIT, clock::monotonic);
@@ -62,5 +68,12 @@ mod tests {
         assert!(own.clone().count() > 0);
         assert!(own.clone().all(|thread| thread.ts >= before));
         assert!(looks.take(true).is_empty());
+    }
+
+    #[test]
+    fn many_marks_at_once_make_few_looks() {
+        let mut looks = Looks::default();
+        (0..100).for_each(|_| looks.begin(vec![std::process::id()], None));
+        assert_eq!(looks.take(true).len(), MOST);
     }
 }

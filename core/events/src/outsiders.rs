@@ -28,12 +28,11 @@ impl Outsiders {
             && event.context() == Context::Task
             && tid != 0
             && tid < ELSEWHERE;
-        if !is_waker || threads.pid(tid).is_some() || self.met.len() >= MOST {
+        let is_new = is_waker && !self.met.contains(&tid) && self.met.len() < MOST;
+        if !is_new || threads.pid(tid).is_some() {
             return;
         }
-        if !self.met.insert(tid) {
-            return;
-        }
+        self.met.insert(tid);
         let Some(pid) = process_of(tid) else {
             return;
         };
