@@ -65,7 +65,8 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
             terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
         _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
     if found.circular:
-        terminal.result(f"  They wait for each other: {found.circle}.")
+        alone = len(found.raw["circle"]) == 1
+        terminal.result(f"  {'A deadlock' if alone else 'They wait for each other'}: {found.circle}.")
     if found.compared is not None:
         terminal.result(_compared_line(found.compared, found.start))
     for command in found.advice:

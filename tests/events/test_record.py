@@ -130,7 +130,8 @@ def test_files_cut_in_their_beginning_are_refused(whole: bytes, tmp_path: Path, 
 
 def test_foreign_and_newer_files_are_refused(whole: bytes, tmp_path: Path) -> None:
     (tmp_path / "foreign").write_bytes(b"#!/bin/sh\n" * 20)
-    (tmp_path / "newer").write_bytes(whole[:12] + (3).to_bytes(4, "little") + whole[16:])
+    newer = int.from_bytes(whole[8:12], "little") + 1
+    (tmp_path / "newer").write_bytes(whole[:12] + newer.to_bytes(4, "little") + whole[16:])
     for name, words in (("foreign", "instead of"), ("newer", "Upgrade")):
         ran = flagfinder("events", "info", tmp_path / name)
         assert ran.returncode == 65
