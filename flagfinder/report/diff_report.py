@@ -115,7 +115,10 @@ def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) 
 
 def _show_owed(terminal: Terminal, flag: Flag, explain: bool) -> None:
     shown = flag.owed if explain else flag.owed[:_OWED_SHOWN]
-    for label, owed in zip(["owed by", *[""] * len(shown)], shown, strict=False):
+    labels = ["owed by", *[""] * len(shown)]
+    if len(flag.owed) > 1 and all(owed.known == "by-code" for owed in flag.owed):
+        label_line(terminal, labels.pop(0), Text(f"one of {len(flag.owed)} threads, which one is not known:"))
+    for label, owed in zip(labels, shown, strict=False):
         label_line(terminal, label, owed_text(owed))
     if len(flag.owed) > len(shown):
         label_line(terminal, "", Text(f"and {count(len(flag.owed) - len(shown), 'more thread')}: --explain"))

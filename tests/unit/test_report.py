@@ -14,7 +14,7 @@ import pytest
 from flagfinder.flags.flags import Loop, Report
 from flagfinder.graph.events import EventRecording
 from flagfinder.live.spin import SpinReport, SpinThread
-from flagfinder.report.diff_report import show_report
+from flagfinder.report.diff_report import show_flag_facts, show_report
 from flagfinder.report.events_report import recording_fields, show_recording
 from flagfinder.report.spin_report import show_spin
 from flagfinder.report.terminal import Terminal
@@ -56,6 +56,20 @@ REPORT: dict[str, Any] = {
 def shown(report: dict[str, Any], capsys: pytest.CaptureFixture[str], explain: bool = False) -> str:
     show_report(Terminal("never"), Report.from_json(json.dumps(report)), explain)
     return capsys.readouterr().out
+
+
+def test_of_several_threads_with_a_store_ahead_none_is_said_to_owe(capsys: pytest.CaptureFixture[str]) -> None:
+    def told(*tids: int) -> str:
+        owed = [
+            {"pid": 1, "tid": tid, "name": "worker", "code": None, "value": None, "known": "by-code", "after": None}
+            for tid in tids
+        ]
+        report = REPORT | {"flags": [REPORT["flags"][0] | {"owed": owed, "owed_by_nobody": None}]}
+        show_flag_facts(Terminal("never"), Report.from_json(json.dumps(report)).flags, False)
+        return capsys.readouterr().out
+
+    assert "owed by    thread 7 (worker)" in told(7)
+    assert "owed by    one of 2 threads, which one is not known:" in told(7, 8)
 
 
 def test_numbers_become_ints() -> None:

@@ -33,10 +33,11 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
         address: flag["address"]["spin"].as_str().map(str::to_owned),
     };
     let owed = flag["owed"].as_array().map_or(&[][..], |list| &list[..]);
-    let debtors: Vec<Debtor> = owed
+    let mut debtors: Vec<Debtor> = owed
         .iter()
         .filter_map(|item| debtor(process.pid, item))
         .collect();
+    doubt(&mut debtors);
     if !debtors.is_empty() {
         return vec![Obstacle {
             waits_for,
@@ -75,6 +76,15 @@ fn asked(
             let what = format!("it asks again and again: {name}");
             vec![Obstacle::ends(Kind::Call, name, End::unknown(what))]
         }
+    }
+}
+
+/// Threads that run one function all have its stores ahead: which of them owes is not known.
+fn doubt(debtors: &mut [Debtor]) {
+    let is_one_of_several = debtors.len() > 1 && debtors.iter().all(|d| d.known == Known::ByCode);
+    for debtor in debtors.iter_mut().filter(|_| is_one_of_several) {
+        debtor.known = Known::Assumed;
+        debtor.reason += "; other threads have such a store ahead as well";
     }
 }
 
@@ -143,5 +153,15 @@ mod tests {
         let bare = super::debtor(1, &json!({"tid": 9, "code": null, "known": "proved"}));
         assert_eq!(bare.map(|debtor| debtor.who), Some(Who::Thread(1, 9)));
         assert!(super::debtor(1, &json!({"name": "worker"})).is_none());
+    }
+    #[test]
+    fn of_several_threads_with_a_store_ahead_none_is_known_to_owe() {
+        let by_code = |tid: u32| debtor(1, &json!({"tid": tid, "known": "by-code"}));
+        let mut several: Vec<Debtor> = [2, 3].into_iter().filter_map(by_code).collect();
+        doubt(&mut several);
+        assert!(several.iter().all(|one| one.known == Known::Assumed));
+        let mut alone: Vec<Debtor> = by_code(2).into_iter().collect();
+        doubt(&mut alone);
+        assert_eq!(alone[0].known, Known::ByCode);
     }
 }
