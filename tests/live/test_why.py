@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 import xml.etree.ElementTree as xml
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from harness import (
     live_or_skip,
     needs_root,
     run,
+    wait_for_rounds,
     wait_until,
 )
 
@@ -130,6 +132,33 @@ def test_the_root_is_the_planted_cause(name: str, program: Path, tmp_path: Path)
     assert len(report["links"]) >= SCENARIOS[name], report["links"]
     if truth.kind == "unknown":
         assert report["links"][-1]["owed_by"] is None
+
+
+PYTHON_POLLS = """
+import sys, threading, time
+done = []
+def reader():
+    done.append(sys.stdin.readline())
+threading.Thread(target=reader, daemon=True).start()
+print("polls", flush=True)
+while not done:
+    time.sleep(0.001)
+"""
+
+
+@pytest.mark.live
+def test_a_script_that_polls_does_not_wait_for_its_own_sleep() -> None:
+    command = [sys.executable, "-c", PYTHON_POLLS]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"polls\n"
+        wait_for_rounds(process)
+        report = why(process.pid)
+    finally:
+        kill_session(process)
+    assert report["root"]["kind"] == "unknown", report["story"]
+    assert "sleeps again and again" in report["root"]["what"]
 
 
 @pytest.mark.live

@@ -41,12 +41,13 @@ impl Examined {
     }
 }
 
-/// `stepped`: what `spin` saw of it, where that was asked for.
+/// `stepped`: what `spin` saw of it, where that was asked for. `begins`: the chain begins here.
 pub fn examine(
     processes: &mut Processes,
     pid: u32,
     tid: u32,
     stepped: Option<&ThreadReport>,
+    begins: bool,
 ) -> Examined {
     let Some(process) = processes.get(pid) else {
         let end = End::fault(RootKind::Ended, format!("process {pid} has ended"));
@@ -77,12 +78,22 @@ pub fn examine(
     }
     let stack = stack(process, &activity);
     let state = match activity.call {
+        // Another's sleep is a heartbeat. This one is said to hang, so it asks something.
+        Some(call) if begins && is_sleep(&call) && activity.sleeps >= POLLS => {
+            let what = "it sleeps again and again, and what it asks in between was not found";
+            State::End(End::unknown(what))
+        }
         Some(call) => in_call(processes, pid, &activity, &call, &stack),
         None => State::End(End::unknown(format!(
             "thread {tid} is in no system call that could be told"
         ))),
     };
     Examined { state, stack }
+}
+
+fn is_sleep(call: &Call) -> bool {
+    let number = i64::from(call.number);
+    matches!(number, libc::SYS_nanosleep | libc::SYS_clock_nanosleep)
 }
 
 fn stack(process: &Process, activity: &Activity) -> Vec<Code> {
@@ -133,6 +144,9 @@ fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
     let what = format!("it computes{place}, and uses {share:.0} % of a processor");
     End::outside(RootKind::Computes, what)
 }
+
+/// Times that a thread that polls goes to sleep while it is looked at.
+const POLLS: u64 = 2;
 
 const SETLKW: u64 = libc::F_SETLKW as u64;
 const OFD_SETLKW: u64 = libc::F_OFD_SETLKW as u64;

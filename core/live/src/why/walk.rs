@@ -74,12 +74,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn look(&mut self, (pid, tid): Place) -> Examined {
+    fn look(&mut self, (pid, tid): Place, begins: bool) -> Examined {
         if let Some(known) = self.examined.get(&tid) {
             return known.clone();
         }
         self.step(pid, tid);
-        let found = examine(self.processes, pid, tid, self.spun.get(&tid));
+        let found = examine(self.processes, pid, tid, self.spun.get(&tid), begins);
         self.examined.insert(tid, found.clone());
         found
     }
@@ -120,7 +120,7 @@ impl<'a> Walk<'a> {
             let end = End::unknown("the chain was not followed further: too many threads");
             return Chosen::end(end, place);
         }
-        let examined = self.look(place);
+        let examined = self.look(place, trail.path.is_empty());
         let obstacles = match &examined.state {
             State::End(end) => return Chosen::end(end.clone(), place),
             State::Waits(obstacles) => obstacles.clone(),
