@@ -10,6 +10,18 @@ from typing import Literal, NotRequired, TypedDict, final
 Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
 Outcome = Literal["leaves", "returns", "faults", "unknown"]
 Known = Literal["proved", "by-code"]
+Because = Literal[
+    "not-open",
+    "end-of-file",
+    "no-writer",
+    "no-reader",
+    "peer-closed",
+    "error",
+    "always-ready",
+    "data",
+    "room",
+    "not-ready",
+]
 
 
 class CodeFields(TypedDict):
@@ -117,11 +129,60 @@ class OwedFields(TypedDict):
     after: str | None
 
 
+class FoundFields(TypedDict):
+    """A descriptor that a call found ready: ``entry`` and ``events`` (POLLIN and so on) of a poll,
+    ``set`` of a select.
+    """
+
+    fd: int | None
+    entry: int | None
+    events: int | None
+    set: Literal["read", "write", "except"] | None
+
+
+class AskedCallFields(TypedDict):
+    """A system call that a loop repeats. ``found``: which of several descriptors were ready."""
+
+    number: int
+    args: list[str]
+    result: int | None
+    found: list[FoundFields]
+
+
+class InheritedFields(TypedDict):
+    """The parent, from which a descriptor is. ``fd`` is its own one, null where it holds the file
+    no more. ``seen``: the kernel says that both are one open file.
+    """
+
+    pid: int
+    name: str
+    fd: int | None
+    known: Literal["seen", "assumed"]
+
+
+class AskedDescriptorFields(TypedDict):
+    """A descriptor of such a call. ``because`` and ``why`` tell why the call comes back at once,
+    null where that is not known; ``via`` is the epoll descriptor that it is in, ``peers`` hold the
+    other end. ``inherited_from`` is null where the process seems to have opened it itself.
+    """
+
+    fd: int
+    target: str
+    what: str
+    peers: list[str]
+    via: int | None
+    because: Because | None
+    why: str | None
+    inherited_from: InheritedFields | None
+
+
 class FlagFields(TypedDict):
     """A candidate for what the loop waits for. ``rank`` 1 is the answer. ``confidence`` orders
     candidates, and is no probability. ``size`` is in bytes, 0 for a system call. ``proof`` is null
     where it was not tried out, and missing where that can't be tried; so are ``owed``, the threads
-    that would write it, and ``owed_by_nobody``, the reason where there are none.
+    that would write it, and ``owed_by_nobody``, the reason where there are none. ``call`` is there
+    for a system call. Of a live process so are ``descriptors``, those that keep it coming back, and
+    ``calls_per_second``, null where the kernel does not count such calls.
     """
 
     rank: int
@@ -144,6 +205,9 @@ class FlagFields(TypedDict):
     proof: NotRequired[ProofFields | None]
     owed: NotRequired[list[OwedFields]]
     owed_by_nobody: NotRequired[str | None]
+    call: NotRequired[AskedCallFields]
+    descriptors: NotRequired[list[AskedDescriptorFields]]
+    calls_per_second: NotRequired[int | None]
 
 
 class GroupFields(TypedDict):

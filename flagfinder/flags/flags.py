@@ -21,10 +21,13 @@ from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:
     from flagfinder.flags.fields import (
+        AskedDescriptorFields,
+        Because,
         CodeFields,
         DiffFields,
         DivergencePointFields,
         FlagFields,
+        InheritedFields,
         Known,
         LoopFields,
         Outcome,
@@ -165,6 +168,35 @@ class Owed:
 
 
 @dataclass(frozen=True)
+class AskedDescriptor:
+    """A descriptor of a system call that a loop repeats. ``why`` tells why the call comes back at
+    once, None where that is not known; ``inherited_from`` is None where the process seems to have
+    opened it itself. ``via`` is the epoll descriptor that it is in.
+    """
+
+    fd: int
+    what: str
+    peers: tuple[str, ...]
+    via: int | None
+    because: Because | None
+    why: str | None
+    inherited_from: InheritedFields | None
+
+    @classmethod
+    def from_raw(cls, raw: AskedDescriptorFields) -> AskedDescriptor:
+        """Reads a descriptor of the engine's JSON."""
+        return cls(
+            fd=raw["fd"],
+            what=raw["what"],
+            peers=tuple(raw["peers"]),
+            via=raw["via"],
+            because=raw["because"],
+            why=raw["why"],
+            inherited_from=raw["inherited_from"],
+        )
+
+
+@dataclass(frozen=True)
 class Flag:
     """One candidate for what the loop waits for. ``rank`` 1 is the answer.
 
@@ -176,7 +208,8 @@ class Flag:
     symbols of values tell what begins there, where they are addresses. ``reader_stack`` holds the
     calls within the loop that led to the last read, innermost first. ``proof`` is None where
     nothing was tried out in a copy of the thread. ``owed`` are the threads that would write it, of
-    a live process or a core; ``owed_by_nobody`` says why there are none.
+    a live process or a core; ``owed_by_nobody`` says why there are none. ``descriptors`` and
+    ``calls_per_second`` are those of a system call of a live process.
     """
 
     rank: int
@@ -203,6 +236,8 @@ class Flag:
     proof: Proof | None
     owed: tuple[Owed, ...]
     owed_by_nobody: str | None
+    descriptors: tuple[AskedDescriptor, ...] = ()
+    calls_per_second: int | None = None
 
 
 @dataclass(frozen=True)
@@ -344,4 +379,6 @@ def flag_from_raw(raw: FlagFields) -> Flag:
         proof=Proof.from_raw(proof) if proof else None,
         owed=tuple(Owed.from_raw(item) for item in raw.get("owed") or ()),
         owed_by_nobody=raw.get("owed_by_nobody"),
+        descriptors=tuple(AskedDescriptor.from_raw(item) for item in raw.get("descriptors") or ()),
+        calls_per_second=raw.get("calls_per_second"),
     )

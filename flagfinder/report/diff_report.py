@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from flagfinder.flags.flags import Flag, Owed, Proof, Report, ThreadName, Writer
+from flagfinder.flags.flags import AskedDescriptor, Flag, Owed, Proof, Report, ThreadName, Writer
 from flagfinder.report.code import code_text
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, hexadecimal
@@ -19,6 +19,7 @@ _LABEL_WIDTH = 11
 _EVIDENCE_SHOWN = 4
 _STACK_SHOWN = 2
 _OWED_SHOWN = 2
+_DESCRIPTORS_SHOWN = 2
 
 _KINDS = {
     "global": "global variable",
@@ -103,6 +104,7 @@ def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) 
     flag = flags[0]
     _show_place(terminal, flag)
     label_line(terminal, "ends when", Text(flag.exit_when or "not known", "bold"))
+    _show_descriptors(terminal, flag, explain)
     if flag.proof is not None:
         label_line(terminal, "tried out", proof_text(flag.proof))
     _show_owed(terminal, flag, explain)
@@ -111,6 +113,42 @@ def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) 
         for caller in flag.reader_stack[:_STACK_SHOWN]:
             label_line(terminal, "", Text("called from ").append_text(code_text(caller)))
     _show_evidence(terminal, flags, explain)
+
+
+def _show_descriptors(terminal: Terminal, flag: Flag, explain: bool) -> None:
+    shown = flag.descriptors if explain else flag.descriptors[:_DESCRIPTORS_SHOWN]
+    for descriptor in shown:
+        label_line(terminal, "asks about", Text(descriptor_text(descriptor)))
+        holders = holders_text(descriptor)
+        if holders:
+            label_line(terminal, "", Text(holders))
+    if len(flag.descriptors) > len(shown):
+        more = count(len(flag.descriptors) - len(shown), "more descriptor")
+        label_line(terminal, "", Text(f"and {more}: --explain"))
+    if flag.calls_per_second is not None:
+        label_line(terminal, "rate", Text(f"{flag.calls_per_second:,} such calls a second by this thread"))
+
+
+def descriptor_text(descriptor: AskedDescriptor) -> str:
+    """``fd 0, /dev/null: each read gets end of file``."""
+    via = "" if descriptor.via is None else f" in epoll fd {descriptor.via}"
+    text = f"fd {descriptor.fd}{via}, {descriptor.what}"
+    if descriptor.because == "not-open":
+        return f"fd {descriptor.fd}{via}: {descriptor.why}"
+    return text if descriptor.why is None else f"{text}: {descriptor.why}"
+
+
+def holders_text(descriptor: AskedDescriptor) -> str:
+    """``inherited from process 12 (xargs), fd 0; other end: process 13 (cat), fd 1``."""
+    parts = []
+    parent = descriptor.inherited_from
+    if parent is not None and parent["known"] == "seen":
+        parts.append(f"inherited from process {parent['pid']} ({parent['name']}), fd {parent['fd']}")
+    elif parent is not None:
+        parts.append(f"probably set by process {parent['pid']} ({parent['name']}), its parent")
+    if descriptor.peers:
+        parts.append(f"other end: {', '.join(descriptor.peers)}")
+    return "; ".join(parts)
 
 
 def _show_owed(terminal: Terminal, flag: Flag, explain: bool) -> None:

@@ -72,6 +72,34 @@ def test_of_several_threads_with_a_store_ahead_none_is_said_to_owe(capsys: pytes
     assert "owed by    one of 2 threads, which one is not known:" in told(7, 8)
 
 
+def test_a_descriptor_is_told_with_its_file_why_and_who_passed_it(capsys: pytest.CaptureFixture[str]) -> None:
+    parent = {"pid": 7, "name": "xargs", "fd": 0, "known": "seen"}
+    descriptor = {
+        "fd": 3,
+        "target": "pipe:[5]",
+        "what": "read end of a pipe",
+        "peers": ["process 9 (cat), fd 1"],
+        "via": 4,
+        "because": "data",
+        "why": "data is there that was not taken",
+        "inherited_from": parent,
+    }
+
+    def told(**fields: object) -> str:
+        flag = REPORT["flags"][0] | {"descriptors": [descriptor | fields], "calls_per_second": 1200}
+        report = REPORT | {"flags": [flag]}
+        show_flag_facts(Terminal("never"), Report.from_json(json.dumps(report)).flags, False)
+        return " ".join(capsys.readouterr().out.split())
+
+    text = told()
+    assert "fd 3 in epoll fd 4, read end of a pipe: data is there that was not taken" in text
+    assert "inherited from process 7 (xargs), fd 0; other end: process 9 (cat), fd 1" in text
+    assert "1,200 such calls a second" in text
+    assert "probably set by process 7 (xargs)" in told(inherited_from=parent | {"fd": None, "known": "assumed"})
+    assert "fd 3 in epoll fd 4: it is not open" in told(because="not-open", why="it is not open")
+    assert "inherited" not in told(inherited_from=None)
+
+
 def test_numbers_become_ints() -> None:
     report = Report.from_json(json.dumps(REPORT))
     assert report.flag is not None

@@ -202,6 +202,7 @@ mod tests {
             reader_stack: Vec::new(),
             writers: writers.collect(),
             evidence: Vec::new(),
+            call: None,
         });
         report
     }

@@ -8,7 +8,7 @@ use flagfinder_linux::descriptors::{named, Named};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_machine::Syscall;
 
-use crate::report::{Addresses, Flag, FlagKind, Values};
+use crate::report::{Addresses, AskedCall, Flag, FlagKind, Found, Values};
 use crate::report_builder::Builder;
 
 /// Calls made less often say little about a loop.
@@ -162,7 +162,12 @@ impl Builder<'_> {
         let call = self.window.syscall_at(step);
         let (number, result) = call.map_or((0, None), |call| (call.number, call.result));
         let name = syscalls::name(number);
-        let descriptors = self.ready_descriptors(step);
+        let found = self.found_ready(step);
+        let single = call.and_then(|call| syscalls::descriptor(call.number, &call.args));
+        let descriptors: Vec<String> = match single {
+            Some(fd) => vec![format!("fd {fd}")],
+            None => found.iter().map(found_text).collect(),
+        };
         let of = if descriptors.is_empty() {
             String::new()
         } else {
@@ -230,17 +235,20 @@ impl Builder<'_> {
             reader_stack: Vec::new(),
             writers: Vec::new(),
             evidence,
+            call: call.map(|call| AskedCall {
+                number,
+                args: call.args,
+                result,
+                found,
+            }),
         }
     }
 
-    /// `fd 0 (revents 0x20)`: what the call was about, or found ready.
-    fn ready_descriptors(&self, step: u32) -> Vec<String> {
+    /// Which of several descriptors the call found ready.
+    fn found_ready(&self, step: u32) -> Vec<Found> {
         let Some(call) = self.window.syscall_at(step) else {
             return Vec::new();
         };
-        if let Some(fd) = syscalls::descriptor(call.number, &call.args) {
-            return vec![format!("fd {fd}")];
-        }
         let mut found = Vec::new();
         for (address, bytes) in &call.written {
             // The kernel's answers are seen where the program read them.
@@ -251,10 +259,12 @@ impl Builder<'_> {
                 Some(Named::Entries { address: first, .. }) if word & 0xffff != 0 => {
                     let events = word & 0xffff;
                     let entry = (address - first) / 8;
-                    let what = self
-                        .descriptor_at(address - 6)
-                        .map_or_else(|| format!("entry {entry}"), |fd| format!("fd {fd}"));
-                    found.push(format!("{what} (revents {events:#x})"));
+                    found.push(Found {
+                        fd: self.descriptor_at(address - 6),
+                        entry: Some(entry),
+                        events: Some(events as u16),
+                        set: None,
+                    });
                 }
                 Some(Named::Sets { addresses, .. }) => {
                     let set = ["read", "write", "except"]
@@ -263,7 +273,12 @@ impl Builder<'_> {
                         .find(|(_, at)| *at == address)
                         .map_or("read", |(set, _)| set);
                     for fd in (0..64).filter(|fd| word >> fd & 1 == 1) {
-                        found.push(format!("fd {fd} ({set} set)"));
+                        found.push(Found {
+                            fd: Some(fd),
+                            entry: None,
+                            events: None,
+                            set: Some(set),
+                        });
                     }
                 }
                 _ => {}
@@ -313,6 +328,18 @@ impl Builder<'_> {
             }
         }
         any.then_some(word)
+    }
+}
+
+/// `fd 0 (revents 0x20)`
+fn found_text(found: &Found) -> String {
+    let what = match (found.fd, found.entry) {
+        (None, Some(entry)) => format!("entry {entry}"),
+        (fd, _) => format!("fd {}", fd.unwrap_or(-1)),
+    };
+    match (found.events, found.set) {
+        (Some(events), _) => format!("{what} (revents {events:#x})"),
+        (None, set) => format!("{what} ({} set)", set.unwrap_or("read")),
     }
 }
 
@@ -407,6 +434,9 @@ mod tests {
         let rounds = LEAST as u64;
         let flag = first_of(rounds, 1, |round| round > 0);
         assert_eq!((flag.kind, flag.confidence), (FlagKind::Syscall, SELDOM));
+        let call = flag.call.expect("what was asked");
+        assert_eq!(i64::from(call.number), libc::SYS_newfstatat);
+        assert_eq!(call.result, Some(-i64::from(libc::ENOENT)));
         let flag = first_of(rounds, 1, |round| round == 1);
         assert_ne!(flag.kind, FlagKind::Syscall, "once");
     }

@@ -41,8 +41,8 @@ pub use flagfinder_analysis::LoopKind;
 pub use live_evidence::LiveMemory;
 pub use rank::{ENOUGH, INTERPRETER};
 pub use report::{
-    Addresses, DivergenceReport, Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads,
-    Values, Verdict, Writer,
+    Addresses, AskedCall, DivergenceReport, Flag, FlagKind, Found, Group, LoopReport, Report,
+    ThreadName, Threads, Values, Verdict, Writer,
 };
 
 /// Looks for the flag in a window of one thread alone, without other runs.

@@ -120,6 +120,32 @@ pub struct Flag {
     pub reader_stack: Vec<Code>,
     pub writers: Vec<Writer>,
     pub evidence: Vec<String>,
+    /// Of a system call only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<AskedCall>,
+}
+
+/// The system call that a loop makes again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AskedCall {
+    pub number: u32,
+    #[serde(serialize_with = "hex_list")]
+    pub args: [u64; 6],
+    pub result: Option<i64>,
+    /// What it found ready, where it is asked about several descriptors.
+    pub found: Vec<Found>,
+}
+
+/// A descriptor that a call found ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    pub fd: Option<i32>,
+    /// Its place in the array of a poll.
+    pub entry: Option<u64>,
+    /// POLLIN and so on.
+    pub events: Option<u16>,
+    /// `read`, `write` or `except`, of a select.
+    pub set: Option<&'static str>,
 }
 
 /// The words that decide one exit branch.
@@ -183,6 +209,10 @@ impl Report {
             stood_still: None,
         }
     }
+}
+
+fn hex_list<S: Serializer>(values: &[u64; 6], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(values.iter().map(|value| format!("{value:#x}")))
 }
 
 fn hex_option<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {

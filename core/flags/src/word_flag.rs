@@ -86,6 +86,7 @@ impl Builder<'_> {
             reader_stack: self.reader_stack(candidate.step),
             writers: self.writers(candidate.address),
             evidence: ranked.evidence.clone(),
+            call: None,
         }
     }
 

@@ -10,6 +10,7 @@ mod chain;
 mod dead;
 mod futex;
 mod helpers;
+mod hot_call;
 mod look;
 mod memory;
 mod order;

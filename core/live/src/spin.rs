@@ -14,6 +14,7 @@ use serde_json::{json, Value};
 
 use crate::chain;
 use crate::helpers::{Helpers, Sleepers};
+use crate::hot_call;
 use crate::look::look_at_tasks;
 use crate::memory::Memory;
 use crate::order;
@@ -218,6 +219,7 @@ pub fn spin(
     for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
         prove(pid, thread, &others, &names, &memory, time);
         time = owed::TIME_OF_OTHERS;
+        hot_call::tell(pid, thread, &memory, &mut describer.owners);
     }
     let any = report.threads.iter().any(|t| t.steps > 0);
     if let Some((tid, errno)) = denied.filter(|(_, errno)| !any && *errno == libc::EPERM) {

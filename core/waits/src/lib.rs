@@ -10,13 +10,16 @@
 pub mod call;
 pub mod descriptor;
 pub mod futex;
+mod inherited;
 mod locks;
 mod look;
 mod owners;
 pub mod proc;
+pub mod ready;
 mod relatives;
 mod sockets;
 
+pub use inherited::{inherited, Inherited, Sure};
 pub use look::{look, Holder, How, Look, Looked};
 pub use owners::{Owner, Owners};
 pub use relatives::{children, descendants};

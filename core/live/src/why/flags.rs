@@ -8,7 +8,7 @@ use super::files;
 use super::held::{others, sharers};
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::Processes;
-use super::report::{Kind, Known, WaitsFor};
+use super::report::{Kind, Known, RootKind, WaitsFor};
 use crate::prove::number;
 use crate::report::ThreadReport;
 
@@ -18,7 +18,12 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
     let flag = &thread.flags[0];
     let name = flag["name"].as_str().unwrap_or("a word").to_owned();
     if flag["kind"] == "syscall" {
-        return asked(processes, pid, thread.tid, &name, flag["symbol"].as_str());
+        let call = flag["symbol"].as_str();
+        let known = ready(&name, call, &flag["descriptors"]);
+        return known.map_or_else(
+            || asked(processes, pid, thread.tid, &name, call),
+            |obstacle| vec![obstacle],
+        );
     }
     let Some(process) = processes.get(pid) else {
         let end = End::unknown("its process has ended meanwhile");
@@ -54,6 +59,37 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
         _ => Vec::new(),
     };
     vec![others(process, thread.tid, sharers, waits_for)]
+}
+
+/// A call that comes back at once, since something is wrong with its file; `None`: it asks for what
+/// may still come.
+fn ready(name: &str, call: Option<&str>, descriptors: &Value) -> Option<Obstacle> {
+    let list = descriptors.as_array()?;
+    let kind = |one: &Value| match one["because"].as_str()? {
+        "no-writer" | "no-reader" | "peer-closed" | "not-open" => Some(RootKind::Ended),
+        "end-of-file" | "always-ready" | "error" => Some(RootKind::Input),
+        _ => None,
+    };
+    let (one, kind) = list.iter().find_map(|one| Some((one, kind(one)?)))?;
+    let file = match one["because"] == "not-open" {
+        true => String::new(),
+        false => format!(" ({})", one["what"].as_str().unwrap_or_default()),
+    };
+    let from = &one["inherited_from"];
+    let from = match (from["name"].as_str(), from["pid"].as_u64()) {
+        (Some(name), Some(pid)) if from["known"] == "seen" => {
+            format!(", inherited from {name} ({pid})")
+        }
+        (Some(name), Some(pid)) => format!(", probably set by {name} ({pid}), which started it"),
+        _ => String::new(),
+    };
+    let what = format!(
+        "{} comes back at once, again and again: {} on fd {}{file}{from}",
+        call.unwrap_or("the call"),
+        one["why"].as_str().unwrap_or_default(),
+        one["fd"]
+    );
+    Some(Obstacle::ends(Kind::Call, name, End::fault(kind, what)))
 }
 
 /// A call that is made again and again: `read on fd 3 returns error 11`.
@@ -154,6 +190,33 @@ mod tests {
         assert_eq!(bare.map(|debtor| debtor.who), Some(Who::Thread(1, 9)));
         assert!(super::debtor(1, &json!({"name": "worker"})).is_none());
     }
+
+    #[test]
+    fn a_file_that_is_at_its_end_is_told_with_who_passed_it() {
+        let from = json!({"pid": 7, "name": "xargs", "fd": 0, "known": "seen"});
+        let mut one = json!({
+            "fd": 0, "what": "/dev/null", "because": "end-of-file",
+            "why": "each read gets end of file", "inherited_from": from
+        });
+        let end = |one: &Value| {
+            let found = ready("read on fd 0 returns 0", Some("read"), &json!([one]));
+            found.map(|obstacle| obstacle.otherwise)
+        };
+        let found = end(&one).expect("it is wrong in itself");
+        assert_eq!(found.kind, RootKind::Input);
+        assert_eq!(
+            found.what,
+            "read comes back at once, again and again: each read gets end of file on fd 0 \
+             (/dev/null), inherited from xargs (7)"
+        );
+        one["because"] = json!("no-writer");
+        assert_eq!(end(&one).map(|end| end.kind), Some(RootKind::Ended));
+        for may_come in ["not-ready", "data", "room"] {
+            one["because"] = json!(may_come);
+            assert!(end(&one).is_none(), "{may_come}");
+        }
+    }
+
     #[test]
     fn of_several_threads_with_a_store_ahead_none_is_known_to_owe() {
         let by_code = |tid: u32| debtor(1, &json!({"tid": tid, "known": "by-code"}));

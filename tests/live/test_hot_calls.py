@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Calls that are made again and again since they come back at once: `spin` and `why` say on what
+file, why, and from whom the process has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemas
+from harness import assert_found, flagfinder, kill_session, run, wait_until
+
+SOURCE = Path(__file__).parent / "programs" / "hot_calls.c"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("hot") / "hot_calls"
+    ran = run(["gcc", "-O1", "-g", "-Wall", "-Werror", str(SOURCE), "-o", str(built)], timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return built
+
+
+@contextlib.contextmanager
+def started(folder: Path, *command: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The program, which has /dev/null from us as its input, and the descriptor it is hot on."""
+    out = folder / "stdout"
+    with Path("/dev/null").open("rb") as null:
+        with out.open("wb") as stdout:
+            process = subprocess.Popen(command, stdin=null, stdout=stdout, start_new_session=True)
+        try:
+            wait_until(process, lambda: out.read_text().endswith("\n"))
+            yield process, int(out.read_text())
+            assert process.poll() is None, "the program did not survive"
+        finally:
+            kill_session(process)
+
+
+def asked(pid: int) -> dict[str, Any]:
+    """The first flag of `spin`, which is a call."""
+    ran = flagfinder("spin", "--json", str(pid), timeout=90)
+    assert_found(ran)
+    report = json.loads(ran.stdout)
+    schemas.validate(report)
+    flag: dict[str, Any] = report["threads"][0]["flags"][0]
+    assert flag["kind"] == "syscall", flag["name"]
+    return flag
+
+
+def root_of(pid: int) -> dict[str, Any]:
+    ran = flagfinder("why", "--json", str(pid), timeout=60)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    root: dict[str, Any] = json.loads(ran.stdout)["root"]
+    return root
+
+
+@pytest.mark.live
+def test_a_poll_on_a_closed_descriptor(program: Path, tmp_path: Path) -> None:
+    with started(tmp_path, program, "closed") as (process, fd):
+        (told,) = asked(process.pid)["descriptors"]
+        root = root_of(process.pid)
+    assert (told["fd"], told["because"], told["inherited_from"]) == (fd, "not-open", None)
+    assert root["kind"] == "ended" and f"not open on fd {fd}" in root["what"], root
+
+
+@pytest.mark.live
+def test_a_read_of_a_fifo_without_a_writer(program: Path, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with started(tmp_path, program, "fifo", fifo) as (process, fd):
+        flag = asked(process.pid)
+        text = flagfinder("spin", str(process.pid), timeout=90).stdout
+        root = root_of(process.pid)
+    (told,) = flag["descriptors"]
+    assert (told["fd"], told["target"], told["because"]) == (fd, str(fifo), "no-writer")
+    assert told["inherited_from"] is None, "it opened it itself"
+    assert flag["calls_per_second"] > 100
+    assert "end of file: no process has it open for writing" in " ".join(text.split()), text
+    assert "such calls a second" in text
+    assert root["kind"] == "ended" and "end of file" in root["what"] and str(fifo) in root["what"], root
+
+
+@pytest.mark.live
+def test_a_poll_of_the_null_device_that_was_handed_down(program: Path, tmp_path: Path) -> None:
+    with started(tmp_path, program, "null") as (process, fd):
+        (told,) = asked(process.pid)["descriptors"]
+        text = " ".join(flagfinder("spin", str(process.pid), timeout=90).stdout.split())
+        root = root_of(process.pid)
+    assert (told["fd"], told["target"], told["because"]) == (fd, "/dev/null", "always-ready")
+    parent = told["inherited_from"]
+    assert (parent["pid"], parent["known"]) == (os.getpid(), "seen")
+    assert f"inherited from process {os.getpid()}" in text, text
+    assert root["kind"] == "input" and "(/dev/null), inherited from" in root["what"], root
+
+
+@pytest.mark.live
+def test_what_xargs_gives_its_commands_as_input(program: Path, tmp_path: Path) -> None:
+    """It opens /dev/null after the fork, so that no process but the command holds it."""
+    words = tmp_path / "words"
+    words.write_text("input\n")
+    with started(tmp_path, "xargs", "-a", words, program) as (process, fd):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (told,) = asked(int(children[0]))["descriptors"]
+        root = root_of(int(children[0]))
+    assert (told["fd"], told["target"], told["because"]) == (fd, "/dev/null", "end-of-file")
+    parent = told["inherited_from"]
+    assert (parent["pid"], parent["name"]) == (process.pid, "xargs")
+    assert root["kind"] == "input" and f"xargs ({process.pid})" in root["what"], root
+
+
+@pytest.mark.live
+def test_an_epoll_descriptor_with_a_socket_whose_peer_has_closed(program: Path, tmp_path: Path) -> None:
+    with started(tmp_path, program, "peer") as (process, fd):
+        flag = asked(process.pid)
+        root = root_of(process.pid)
+    (told,) = flag["descriptors"]
+    assert (told["fd"], told["because"], told["peers"]) == (fd, "peer-closed", [])
+    if flag["symbol"].startswith("epoll"):
+        assert told["via"] is not None
+    assert root["kind"] == "ended" and "peer has closed" in root["what"], root
