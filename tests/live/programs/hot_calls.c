@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 // Calls on descriptors that come back at once: HOW [FIFO].
 
 #include <fcntl.h>
