@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def pgbench(scratch: Path, transactions: int) -> Iterator[Load]:
     data = str(folder / "data")
     initdb, control, bench = (_postgres(name) for name in ("initdb", "pg_ctl", "pgbench"))
     assert initdb and control and bench
-    quiet = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+    quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
     subprocess.run([*user, initdb, "-D", data, "-A", "trust", "--no-sync"], **quiet)
     settings = f"-k {folder} -h '' -c fsync=off"
     subprocess.run([*user, control, "-D", data, "-w", "-o", settings, "-l", f"{folder}/log", "start"], **quiet)

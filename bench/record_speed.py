@@ -14,8 +14,10 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from measure import Sample, alternate, first_line, machine, median, spread, table, timed
 from recorders import HERE, TRACE, Recorder, dynamorio_alone, native, ours, peers
@@ -120,7 +122,7 @@ def _compare(
 
 def _facts(trace: Path) -> str:
     """How large a trace is, and what it lacks."""
-    end = flagfinder.open_trace(trace).end or {}
+    end: Mapping[str, Any] = flagfinder.open_trace(trace).end or {}
     lost = {
         what: end[key]
         for what, key in (("flow bytes", "dropped_flow_bytes"), ("value chunks", "dropped_value_chunks"))

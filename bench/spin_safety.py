@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from measure import machine, median, table
 from workloads import compile_c
@@ -95,7 +96,7 @@ def _redis(scratch: Path) -> Iterator[Patient]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     words = ["redis-server", "--port", str(port), "--save", "", "--dir", str(scratch)]
     server = subprocess.Popen(words, **quiet)
     time.sleep(1)
@@ -131,8 +132,13 @@ def _redis(scratch: Path) -> Iterator[Patient]:
             process.wait()
 
 
-PATIENTS = {"C, signals, flags saved": _spinner, "Python, 3 threads": _python, "redis under load": _redis}
-NEEDS = {_redis: "redis-server"}
+Start = Callable[[Path], contextlib.AbstractContextManager[Patient]]
+PATIENTS: dict[str, Start] = {
+    "C, signals, flags saved": _spinner,
+    "Python, 3 threads": _python,
+    "redis under load": _redis,
+}
+NEEDS: dict[Start, str] = {_redis: "redis-server"}
 
 
 def main() -> int:

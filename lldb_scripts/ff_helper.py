@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from typing import IO, Any, BinaryIO
 
 import ff_trap
 import lldb
@@ -46,7 +47,7 @@ def main(debugger: lldb.SBDebugger) -> None:
             process.Detach()
 
 
-def _attach(debugger: lldb.SBDebugger, wanted: dict) -> tuple[lldb.SBProcess, ff_trap.Traps]:
+def _attach(debugger: lldb.SBDebugger, wanted: dict[str, Any]) -> tuple[lldb.SBProcess, ff_trap.Traps]:
     for setting in SETTINGS:
         debugger.HandleCommand(setting)
     debugger.SetAsync(False)
@@ -63,7 +64,7 @@ def _attach(debugger: lldb.SBDebugger, wanted: dict) -> tuple[lldb.SBProcess, ff
         raise
 
 
-def _serve(process: lldb.SBProcess, traps: ff_trap.Traps, asked, told) -> None:
+def _serve(process: lldb.SBProcess, traps: ff_trap.Traps, asked: IO[str], told: BinaryIO) -> None:
     stopping = threading.Event()
 
     def wait_for_end() -> None:

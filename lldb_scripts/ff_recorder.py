@@ -15,6 +15,8 @@ import os
 import queue
 import struct
 import threading
+from collections.abc import Iterable
+from typing import Any, BinaryIO
 
 import ff_start
 import ff_step
@@ -42,7 +44,7 @@ class _Gone(Exception):
 class _Other:
     """The other side, which is a sink of the stepper."""
 
-    def __init__(self, asked, told) -> None:
+    def __init__(self, asked: Iterable[str], told: BinaryIO) -> None:
         self._told = told
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.gone = threading.Event()
@@ -60,21 +62,23 @@ class _Other:
         while not done.wait(INTERVAL):
             process.SendAsyncInterrupt()
 
-    def say(self, **what) -> None:
+    def say(self, **what: object) -> None:
         self._send(b"J", json.dumps(what).encode())
 
-    def ask(self, **what):
+    def ask(self, **what: object) -> Any:
         self.say(**what)
         line = self._answers.get()
         if not line:
             raise _Gone
         return json.loads(line)
 
-    def modules(self) -> list:
-        return self.ask(do="modules")
+    def modules(self) -> list[Any]:
+        answer: list[Any] = self.ask(do="modules")
+        return answer
 
-    def plan(self, pc: int, code: bytes) -> list:
-        return self.ask(do="plan", pc=pc, code=code.hex())
+    def plan(self, pc: int, code: bytes) -> list[Any]:
+        answer: list[Any] = self.ask(do="plan", pc=pc, code=code.hex())
+        return answer
 
     def feed(self, ts: int, words: bytes) -> None:
         self._send(b"W", struct.pack("<Q", ts) + words)
@@ -127,7 +131,7 @@ def attach(debugger: lldb.SBDebugger, pid: int) -> lldb.SBProcess:
     return process
 
 
-def _record(process: lldb.SBProcess, wanted: dict, other: _Other) -> str:
+def _record(process: lldb.SBProcess, wanted: dict[str, Any], other: _Other) -> str:
     if wanted["gated"]:
         other.ask(do="gate")
         _run_to_program(process, other)

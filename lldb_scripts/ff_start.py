@@ -8,9 +8,13 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import ff_step
 import lldb
+
+if TYPE_CHECKING:
+    from flagfinder.record.fields import FrameFields, StartFields
 
 _PLACE = re.compile(r"(?P<module>.+)\+0x(?P<offset>[0-9a-fA-F]{1,16})")
 _TICKS = slice(11, 13)  # utime and stime in /proc/PID/task/TID/stat, counted behind the name
@@ -91,12 +95,12 @@ def busiest(process: lldb.SBProcess) -> lldb.SBThread:
     return max(process, key=ticks)
 
 
-def facts(process: lldb.SBProcess, thread: lldb.SBThread) -> dict:
+def facts(process: lldb.SBProcess, thread: lldb.SBThread) -> StartFields:
     """What the recording begins with; addresses of the stack are module and offset, innermost
     first.
     """
     frame = thread.GetFrameAtIndex(0)
-    stack = []
+    stack: list[FrameFields] = []
     for number in range(min(thread.GetNumFrames(), ff_step.FRAMES)):
         at = thread.GetFrameAtIndex(number)
         module = at.GetModule().GetFileSpec().GetFilename() or "?"

@@ -16,6 +16,8 @@ import os
 import struct
 import threading
 import time
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import ff_heap
 import ff_walk
@@ -61,7 +63,7 @@ class Stepper:
     have; ``stopping()`` tells whether to end.
     """
 
-    def __init__(self, process: lldb.SBProcess, thread: lldb.SBThread, sink, stopping) -> None:
+    def __init__(self, process: lldb.SBProcess, thread: lldb.SBThread, sink: Any, stopping: Callable[[], bool]) -> None:
         self._process = process
         self._target = process.GetTarget()
         self._thread = thread
@@ -69,7 +71,7 @@ class Stepper:
         self._stopping = stopping
         self._memory = os.open(f"/proc/{process.GetProcessID()}/mem", os.O_RDONLY)
         self._fs_base = self._frame().FindRegister("fs_base").GetValueAsUnsigned()
-        self._plans: dict[int, tuple] = {}
+        self._plans: dict[int, tuple[Any, ...]] = {}
         self._names: dict[int, str] = {}
         self._small: dict[int, bool] = {}
         # Behind calls that were stepped over; disabled but while one runs.
@@ -83,9 +85,9 @@ class Stepper:
         self._until = 0
         self._pause_due = ROUND
         # The step under way: of which instruction, what to read, and what was read before.
-        self._plan: tuple = ()
+        self._plan: tuple[Any, ...] = ()
         self._pc = 0
-        self._operands_there: tuple = ()
+        self._operands_there: tuple[Any, ...] = ()
         ff_walk.introduce(self._target.GetDebugger())
         self._look_for_modules()
 
@@ -106,7 +108,7 @@ class Stepper:
             os.close(self._memory)
             self._flush()
 
-    def _loop(self, most: int) -> None:
+    def _loop(self, most: int) -> NoReturn:
         while self.steps < most:
             if self.steps >= self._pause_due:
                 self._pause()
@@ -126,7 +128,7 @@ class Stepper:
             self._finish()
         raise Ended("limit")
 
-    def _come_to(self, plan: tuple, pc: int, frame: lldb.SBFrame) -> int:
+    def _come_to(self, plan: tuple[Any, ...], pc: int, frame: lldb.SBFrame) -> int:
         """Before a step: reads what it needs; how to make it."""
         self.steps += 1
         self._plan, self._pc = plan, pc
@@ -230,9 +232,10 @@ class Stepper:
             self._thread.Resume()
         self._check_alive()
 
-    def _operands(self, frame: lldb.SBFrame, reads: tuple) -> tuple[list[int], int]:
+    def _operands(self, frame: lldb.SBFrame, reads: tuple[Any, ...]) -> tuple[list[int], int]:
         """Address and value of each, and which values were read (bits)."""
-        read, known = [], 0
+        read: list[int] = []
+        known = 0
         for number, (base, index, scale, displacement, in_thread_block, size) in enumerate(reads):
             address = displacement
             if base is not None:
@@ -263,7 +266,7 @@ class Stepper:
     def _frame(self) -> lldb.SBFrame:
         return self._thread.GetFrameAtIndex(0)
 
-    def _learn(self, pc: int) -> tuple:
+    def _learn(self, pc: int) -> tuple[Any, ...]:
         if not self._in_traced(pc):
             self._step_over(RETURN)  # fell into it: nothing of the kind is compiled
             self._all_registers()
@@ -321,7 +324,7 @@ class Stepper:
 
     def _traced_caller(self) -> int:
         for number in range(1, min(self._thread.GetNumFrames(), FRAMES)):
-            pc = self._thread.GetFrameAtIndex(number).GetPC()
+            pc: int = self._thread.GetFrameAtIndex(number).GetPC()
             if self._in_traced(pc):
                 return pc
         raise Ended("left")

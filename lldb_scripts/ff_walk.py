@@ -43,7 +43,7 @@ class Walk:
 
     def explains_stop(self, _event: lldb.SBEvent) -> bool:
         """Signals and breakpoints are others' business."""
-        return self._thread.GetStopReason() == lldb.eStopReasonTrace
+        return bool(self._thread.GetStopReason() == lldb.eStopReasonTrace)
 
     def should_step(self) -> bool:
         """Instead of running."""

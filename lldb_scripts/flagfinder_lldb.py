@@ -135,7 +135,8 @@ def command(
         Lets the process run and shows who writes a word, with stacks.
     Each has --help, with all options and examples.
     """
-    words, preset = shlex.split(line), {}
+    words = shlex.split(line)
+    preset: dict[str, Any] = {}
     process = context.GetProcess()
     verb = words[0] if words else ""
     if verb not in ("record", "registers", "watch") or {"--duration", "--pid", "--tracer", "--"} & set(words):

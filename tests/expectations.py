@@ -102,7 +102,7 @@ def note(report: pytest.TestReport) -> None:
     """Counts the tries of flaky tests, and keeps why others had a second one."""
     flaky = flaky_of(report.nodeid)
     if flaky is None:
-        if report.outcome == "rerun":
+        if str(report.outcome) == "rerun":
             second_tries.append(f"{report.nodeid}: {report.longreprtext}")
     elif report.when == "call" or report.outcome != "passed":
         flaky.runs += 1

@@ -79,7 +79,7 @@ def kill_session(process: subprocess.Popen[Any]) -> None:
 
 
 def run(
-    command: Sequence[str | Path],
+    command: Sequence[object],
     *,
     timeout: float,
     cwd: Path | None = None,
@@ -107,7 +107,7 @@ def run(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def flagfinder(*words: str | Path, timeout: float = 300, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def flagfinder(*words: object, timeout: float = 300, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Runs the command line."""
     return run([*FLAGFINDER, *words], timeout=timeout, cwd=cwd)
 
@@ -167,7 +167,7 @@ def pid_namespace() -> Iterator[list[str]]:
 
 def record(
     trace: Path,
-    command: Sequence[str | Path],
+    command: Sequence[object],
     *options: str,
     kill_after: float | None = None,
     timeout: float = 120,
@@ -328,7 +328,7 @@ def announced_flags(stderr: str) -> list[tuple[int, int]]:
 
 _COMPARISON = re.compile(r"(==|!=|<=|>=|<|>)\s*(-?(?:0x[0-9a-fA-F]+|\d+))")
 _MASK = re.compile(r"&\s*(0x[0-9a-fA-F]+|\d+)")
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": lambda left, right: left == right,
     "!=": lambda left, right: left != right,
     "<=": lambda left, right: left <= right,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import assert_four_parts, flagfinder, live_or_skip
@@ -95,8 +96,9 @@ def test_the_least_and_the_greatest_number_reach_the_engine(
     verb: str, action: argparse.Action, which: str, files: Files, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """What the parser lets through, the engine takes or refuses in words."""
-    low = action.type.low if isinstance(action.type, Number) else 1e-9 if isinstance(action.type, Seconds) else 1
-    main(given(verb, action, str(low if which == "low" else action.type.high), files))
+    kind: Any = action.type
+    low = kind.low if isinstance(kind, Number) else 1e-9 if isinstance(kind, Seconds) else 1
+    main(given(verb, action, str(low if which == "low" else kind.high), files))
     assert_foreseen(capfd.readouterr().err)
 
 

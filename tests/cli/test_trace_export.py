@@ -20,7 +20,8 @@ from .conftest import Pair
 def export(trace: Path, output: Path, *options: str) -> dict[str, int]:
     done = flagfinder("trace", "export", "--json", trace, "-o", output, *options)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    counts: dict[str, int] = json.loads(done.stdout)
+    return counts
 
 
 def spinner(pair: Pair) -> api.Thread:

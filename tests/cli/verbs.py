@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from events.perf_writer import PerfData
+from perf_writer import PerfData
 
 from flagfinder.cli import build_parser
 from flagfinder.cli.common import Parser
@@ -73,7 +73,7 @@ def command_line(verb: str, files: Files) -> list[str]:
     behind ``--``.
     """
     program, pid, graph = str(files.program), str(files.pid), str(files.graph)
-    words = {
+    words: dict[str, list[object]] = {
         "record": ["-o", files.new("x.trace"), "--", program, "normal"],
         "trace info": [files.spin],
         "trace check": [files.spin],
@@ -105,5 +105,5 @@ def command_line(verb: str, files: Files) -> list[str]:
         "compare": [files.events, files.events],
         "overhead": ["--rounds", "3", "--", program, "normal"],
         "doctor": ["--pid", pid],
-    }[verb]
-    return [*verb.split(), *map(str, words)]
+    }
+    return [*verb.split(), *map(str, words[verb])]

@@ -62,7 +62,7 @@ def test_a_mark_in_the_hang_finds_it_though_the_process_is_gone_in_the_end(recor
 def test_a_process_that_hung_before_is_explained_without_an_event_of_it(recorder: Recorder, tmp_path: Path) -> None:
     """Nothing of it was recorded: it slept all the time."""
     path = tmp_path / "run.events"
-    command = [recorder.program("endless"), "deadlock", "", "30"]
+    command = [str(recorder.program("endless")), "deadlock", "", "30"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None

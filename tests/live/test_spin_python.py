@@ -86,7 +86,7 @@ def spin(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     confidence.
     """
     ran = flagfinder("spin", "--json", str(process.pid), timeout=90)
-    threads = json.loads(ran.stdout)["threads"]
+    threads: list[dict[str, Any]] = json.loads(ran.stdout)["threads"]
     loops = [thread["python"]["loop"] for thread in threads if thread["python"] and thread["python"]["loop"]]
     answered = any(thread["flags"] for thread in threads) or any(loop["confidence"] for loop in loops)
     assert ran.returncode == (0 if answered else 1), ran.stderr + ran.stdout
@@ -95,7 +95,8 @@ def spin(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 
 def of(process: subprocess.Popen[str], threads: list[dict[str, Any]]) -> dict[str, Any]:
     """The Python code of the main thread."""
-    return next(thread for thread in threads if thread["tid"] == process.pid)["python"]
+    code: dict[str, Any] = next(thread for thread in threads if thread["tid"] == process.pid)["python"]
+    return code
 
 
 def whens(code: dict[str, Any]) -> list[str]:

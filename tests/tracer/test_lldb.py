@@ -125,7 +125,7 @@ def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
 def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path, number: signal.Signals) -> None:
     """A signal to the recorder; the program is killed, as after the limit."""
     trace = tmp_path / "spin.trace"
-    command = [*FLAGFINDER, "record", "--tracer", "lldb", "-o", trace, "--max-steps", "1000000", "--"]
+    command = [*FLAGFINDER, "record", "--tracer", "lldb", "-o", str(trace), "--max-steps", "1000000", "--"]
     process = subprocess.Popen(
         [*command, samples / "global_flag", "spin"], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
     )

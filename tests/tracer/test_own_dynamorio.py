@@ -78,7 +78,7 @@ def unpatched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Path(given)
     manifest = ROOT / "pintools" / "dynamorio" / "Cargo.toml"
     (wanted,) = tomllib.loads(manifest.read_text())["dependencies"]
-    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", manifest]
+    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", str(manifest)]
     packages = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=600).stdout)["packages"]
     (crate,) = (Path(package["manifest_path"]).parent for package in packages if package["name"] == wanted)
     options = [f"-DBUILD_{what}=NO" for what in LEFT_OUT]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pool import trace
@@ -30,7 +31,7 @@ def test_sees_itself_unchanged(level: str, tracer_dir: Path, program: Program, t
     target = program("self.c")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DYNAMORIO_LIKE": "kept", "EMPTY": ""}
     read_end, write_end = os.pipe()
-    popen: dict[str, object] = {
+    popen: dict[str, Any] = {
         "env": env, "cwd": tmp_path, "pass_fds": (read_end, write_end), "preexec_fn": _block_and_ignore,
     }  # fmt: skip
     expected = _untraced([str(target), "7"], **popen)

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from harness import live_or_skip
@@ -92,7 +93,7 @@ def under_sudo(tracer: Tracer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("under_sudo")
 def test_under_sudo_the_caller_gets_a_folder_of_its_own(tracer: Tracer, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+    seen: list[Any] = []
 
     def look(command: Sequence[str], path: Path, options: RecordOptions, tracer: Tracer) -> SimpleNamespace:
         theirs = Path(command[1]).parent

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import platform
 import re
 import shutil
 import subprocess
@@ -17,6 +19,7 @@ from flagfinder import _core
 from flagfinder.chain import doctor
 from flagfinder.chain.doctor import Report
 from flagfinder.cli import main
+from flagfinder.live.interpreters.py_spy import UnreadableError
 from flagfinder.record import tracer_build
 from flagfinder.shared import machine
 from flagfinder.shared.machine import Check
@@ -124,8 +127,8 @@ def test_missing_headers_show_in_what_the_compiler_says(tools: Path) -> None:
 
 def test_optional_tools_are_told_and_change_nothing(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     del tools
-    monkeypatch.setattr(doctor, "find_py_spy", lambda: (_ for _ in ()).throw(doctor.UnreadableError("not installed")))
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(doctor, "find_py_spy", lambda: (_ for _ in ()).throw(UnreadableError("not installed")))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     for name in ("lldb", "py-spy", "frida"):
         check = found(name)
         assert (check.works, check.optional) == (False, True)
@@ -133,7 +136,7 @@ def test_optional_tools_are_told_and_change_nothing(tools: Path, monkeypatch: py
 
 
 def test_other_users_processes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine._core, "has_capability", lambda _name: False)
+    monkeypatch.setattr(_core, "has_capability", lambda _name: False)
     monkeypatch.setattr(machine, "yama_scope", lambda: None)
     own, others = (check for check in machine.check_machine_abilities() if check.name in ("ptrace", "other users"))
     assert (own.works, others.works, others.optional) == (True, False, True)
@@ -148,7 +151,7 @@ def test_other_users_processes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("release", "works"), [("5.15.0-91-generic", True), ("6.18.44", True), ("5.10.0-28", None)])
 def test_the_kernel_s_version_is_compared(monkeypatch: pytest.MonkeyPatch, release: str, works: bool | None) -> None:
-    monkeypatch.setattr(doctor.platform, "release", lambda: release)
+    monkeypatch.setattr(platform, "release", lambda: release)
     check = found("kernel")
     assert check.works is works
     if works is None:

@@ -16,7 +16,7 @@ from flagfinder.cli import main
 from flagfinder.flags.flag_file import read_flag
 from flagfinder.shared.errors import UsageError
 
-CODE = {
+CODE: dict[str, Any] = {
     "module": "app",
     "offset": "0x10",
     "symbol": None,

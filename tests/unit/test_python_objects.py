@@ -20,7 +20,7 @@ LENGTH = word("length", 0.5)
 SLOT = word("slot", 0.2, "_Py_FalseStruct")
 
 
-def report(*words: dict[str, Any], **more: Any) -> dict[str, Any]:
+def report(*words: dict[str, Any], **more: Any) -> Any:
     """One as the engine makes it: what has some confidence is a flag."""
     loop = {"module": "python3.11", "function": "_PyEval_EvalFrameDefault"}
     known: dict[str, Any] = {"verdict": "data-flag", "reason": "", "loop": loop, "notes": []}
@@ -31,7 +31,7 @@ def report(*words: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**known, "flags": flags, "considered": left, "groups": groups, **more}
 
 
-def sorted_(found: dict[str, Any]) -> tuple[list[str], list[str]]:
+def sorted_(found: Any) -> tuple[list[str], list[str]]:
     prefer_programs_words(found)
     ranks = [word["rank"] for word in [*found["flags"], *found["considered"]]]
     assert ranks == list(range(1, len(ranks) + 1))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,7 +19,7 @@ def loop(*whens: str) -> PythonLoop:
 
 def word(name: str, holds: str | None = None, leaves: str | None = None, **more: Any) -> FlagFields:
     values = {"spin": "0x1000", "exit": "0x2000", "spin_symbol": holds, "exit_symbol": leaves}
-    return {
+    fields: Any = {
         "rank": 9,
         "confidence": 0.5,
         "kind": "heap",
@@ -31,6 +31,7 @@ def word(name: str, holds: str | None = None, leaves: str | None = None, **more:
         "evidence": ["read"],
         **more,
     }
+    return cast(FlagFields, fields)
 
 
 SLOT = word("slot", "_Py_FalseStruct", "_Py_TrueStruct")

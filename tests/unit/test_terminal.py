@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import unicodedata
@@ -16,7 +17,6 @@ from rich.text import Text
 
 from flagfinder.cli import main
 from flagfinder.cli.common import print_json
-from flagfinder.report import terminal as terminal_module
 from flagfinder.report.terminal import ProgressLine, Terminal
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.visible import quote_command, visible
@@ -85,8 +85,8 @@ def test_json_keeps_its_meaning(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_line_that_changes_in_place(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    size = terminal_module.os.terminal_size((500, 24))
-    monkeypatch.setattr(terminal_module.os, "get_terminal_size", lambda _descriptor: size)
+    size = os.terminal_size((500, 24))
+    monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: size)
     line = ProgressLine(live=True)
     line.update(HOSTILE)
     written = capfd.readouterr().err.removeprefix("\r\x1b[K")

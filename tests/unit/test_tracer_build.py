@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_a_build_that_stands_still_is_ended(sources: Path, tmp_path: Path, monke
 
 @pytest.mark.usefixtures("sources")
 def test_missing_tools_are_named_as_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracer_build.shutil, "which", lambda tool: None if tool == "cmake" else f"/bin/{tool}")
+    monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "cmake" else f"/bin/{tool}")
     with pytest.raises(UnavailableError) as caught:
         tracer_build.ensure_tracer(lambda _line: None)
     assert "cmake" in caught.value.fix
