@@ -18,7 +18,7 @@ PACKAGE_SOURCES := $(shell find flagfinder bindings core pintools include bpf fr
 # Each clippy has other opinions: those of this one are errors, those of older and newer ones are shown.
 CLIPPY_OF_RECORD := 0.1.95
 STRICT = $(if $(findstring $(CLIPPY_OF_RECORD),$(shell $(CARGO) clippy --version)),-D warnings)
-RUST_TESTS := --workspace --exclude flagfinder-bindings --release --locked
+RUST_TESTS := --workspace --exclude flagfinder-bindings --exclude flagfinder-fuzz --release --locked
 
 PYTEST := FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
 # Each test has a time limit (pyproject.toml); these are for all of them, in seconds, and show what ran until then.
@@ -48,9 +48,10 @@ soak: $(STAMPS)/dev $(STAMPS)/packages-live tracer test-rust
 	FF_SOAK=1 $(PYTEST)
 	fuzz/run $(SECONDS)
 
-# Some of them step programs that the live tests install.
+# Some of them step programs that the live tests install, one starts the example. Other examples are for clippy to read.
 test-rust: $(STAMPS)/packages-live
-	$(CARGO) test $(RUST_TESTS) --no-fail-fast
+	$(CARGO) build $(RUST_TESTS) --example record
+	$(CARGO) test $(RUST_TESTS) --lib --tests --no-fail-fast
 
 lint: lint-others lint-rust
 

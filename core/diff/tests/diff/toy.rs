@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 //! A toy machine for synthetic runs: blocks by name, flows as lists of names.
-#![allow(dead_code)] // each test file uses its own part
 
 use flagfinder_diff::input::{
     BlockHome, Ending, Event, Flow, FlowError, ProcessInput, RawBlock, Run, Sink, ThreadInput,

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! Loops that are told apart by time: slow pollers, short spins, busy machines, idling threads.
 
-mod toy;
-
+use crate::toy::{branch_of, diff, Code, End, Pen, Script, World};
 use flagfinder_diff::input::{Event, Run};
 use flagfinder_diff::{PartingKind, Verdict};
-use toy::{branch_of, diff, Code, End, Pen, Script, World};
 
 const MS: u64 = 1_000_000;
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! Programs that a process ran before the one that spins, by exec. Synthetic runs, answers inline.
 
-mod toy;
-
+use crate::toy::{branch_of, diff, single, Code, End, Pen, Script, World};
 use flagfinder_diff::input::{Event, Run};
 use flagfinder_diff::{Divergence, Verdict};
-use toy::{branch_of, diff, single, Code, End, Pen, Script, World};
 
 /// main: while (!flag) yield();  A starter only loops (over its PATH, say) and calls exec in it.
 fn program() -> Code {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! Rounds handed over as a cycle give the same answer as rounds spelled out.
 
-mod toy;
-
+use crate::toy::{diff, Code, End, Item, Pen, Script, World};
 use flagfinder_diff::input::{Event, Run};
 use flagfinder_diff::{Divergence, Verdict};
-use toy::{diff, Code, End, Item, Pen, Script, World};
 
 /// ```text
 /// main: init(); do { wait(); work(); } while (more);
@@ -152,10 +150,10 @@ fn recursion_is_followed() {
         ("b0", 0x200, End::If(0x200)),
         ("b1", 0x210, End::Ret),
     ]);
-    let normal = toy::single(&code, 1, |pen| {
+    let normal = crate::toy::single(&code, 1, |pen| {
         pen.cycle(3_000, "a0").run("b0 b1").exit();
     });
-    let spin = toy::single(&code, 2, |pen| {
+    let spin = crate::toy::single(&code, 2, |pen| {
         pen.cycle(3_000, "a0").cycle(5_000, "b0");
     });
     same(normal, spin);

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""Draws the pictures of the README from a real run: `.venv/bin/python bench/pictures.py`.
+
+The demo's program hangs; `flagfinder why` is asked in a terminal, `flagfinder report` makes a page
+of a recording of the same hang. Out: docs/pictures/why.svg and docs/pictures/report.png. Needs a C
+compiler with OpenMP, chromium, and the rights of `flagfinder events record`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+FLAGFINDER = [str(Path(sys.executable).with_name("flagfinder"))]
+COLUMNS = 100
+PAGE = (1280, 860)  # pixels
+
+
+@contextmanager
+def silent_producer(scratch: Path) -> Iterator[Path]:
+    """A FIFO whose writing end a sleeping process holds."""
+    fifo = scratch / "silent.fifo"
+    os.mkfifo(fifo)
+    with subprocess.Popen(["sh", "-c", f"exec sleep 300 >{fifo}"]) as producer:
+        try:
+            yield fifo
+        finally:
+            producer.kill()
+
+
+def histogram(scratch: Path) -> list[str]:
+    """The demo's program, and its first file."""
+    program, numbers = scratch / "histogram", scratch / "one.txt"
+    source = ROOT / "samples" / "demo" / "histogram.c"
+    subprocess.run(["cc", "-O2", "-fopenmp", str(source), "-o", str(program)], check=True)
+    numbers.write_text("".join(f"{number}\n" for number in range(1, 20001)))
+    return [str(program), str(numbers)]
+
+
+def draw_terminal(command: list[str], shown: str, picture: Path) -> None:
+    """What the command prints in a terminal of COLUMNS columns, as SVG."""
+    env = {**os.environ, "COLUMNS": str(COLUMNS)}
+    ran = subprocess.run([*command, "--color", "always", "-q"], env=env, capture_output=True, text=True)
+    if ran.returncode:
+        sys.exit(f"{shown}: {ran.stdout}{ran.stderr}")
+    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115
+    console.print(Text(f"$ {shown}", style="bold"))
+    console.print(Text.from_ansi(ran.stdout.rstrip()))
+    picture.write_text(console.export_svg(title="flagfinder"))
+
+
+def draw_page(page: Path, picture: Path) -> None:
+    """The first screen of a page."""
+    size = ",".join(map(str, PAGE))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
+    profile = f"--user-data-dir={page.parent}/profile"
+    quiet = subprocess.DEVNULL
+    command = ["chromium", *options, profile, f"--screenshot={picture}", page.as_uri()]
+    subprocess.run(command, check=True, stdout=quiet, stderr=quiet, timeout=60)
+
+
+def main() -> int:
+    """Draws both."""
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="ff-pictures-") as name:
+        scratch = Path(name)
+        program = histogram(scratch)
+        with silent_producer(scratch) as fifo:
+            env = {**os.environ, "OMP_WAIT_POLICY": "active", "OMP_NUM_THREADS": "2"}
+            events, graph, page = (scratch / f"run.{kind}" for kind in ("events", "graph", "html"))
+            with subprocess.Popen([*program, str(fifo)], env=env) as hung:
+                try:
+                    time.sleep(2)  # until it waits
+                    pid = str(hung.pid)
+                    draw_terminal([*FLAGFINDER, "why", pid], f"flagfinder why {pid}", PICTURES / "why.svg")
+                finally:
+                    hung.kill()
+            limited = ["timeout", "5", *program, str(fifo)]
+            subprocess.run([*FLAGFINDER, "events", "record", "-q", "-o", str(events), "--", *limited], env=env)
+            subprocess.run([*FLAGFINDER, "graph", "build", "-q", str(events), "-o", str(graph)], check=True)
+            subprocess.run([*FLAGFINDER, "report", "-q", str(graph), "-o", str(page)], check=True)
+            draw_page(page, PICTURES / "report.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
