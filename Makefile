@@ -1,11 +1,14 @@
 # make demo   set up, record both runs of an OpenMP program, name the flag
 # make check  the tests that record no program: three minutes, once the package is built
-# make test   what a change needs before it goes in: lint, every kind of test, two variants of each sample
-# make soak   what a release needs: every variant of every sample five times, the bars of all rounds, long suites, fuzzing (hours)
+# make test   what a change needs before it goes in: lint, every kind of test, two variants of
+#             each sample
+# make soak   what a release needs (hours): every variant of every sample five times, the bars of
+#             all rounds, long suites, fuzzing
 # make fuzz   feed damaged files to every reader for SECONDS (default: 3600), see fuzz/README.md
 # make lint   formatters, linters, types, layering
 # make report render docs/benchmarks.md from bench/results
-# Set-up is part of every target and cheap when there is nothing to do. tests/sizes.py says what is in which size.
+# Set-up is part of every target and cheap when there is nothing to do. tests/sizes.py says what is
+# in which size.
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -15,13 +18,14 @@ CARGO  := cargo
 PACKAGE_SOURCES := $(shell find flagfinder bindings core pintools include bpf frida_agents lldb_scripts -type f \
 	-not -path '*/target/*' -not -path '*/__pycache__/*' -not -name '*.so' -not -name '*.md') \
 	setup.py pyproject.toml Cargo.toml Cargo.lock
-# Each clippy has other opinions: those of this one are errors, those of older and newer ones are shown.
+# Each clippy has other opinions: those of this one are errors, those of others are shown.
 CLIPPY_OF_RECORD := 0.1.95
 STRICT = $(if $(findstring $(CLIPPY_OF_RECORD),$(shell $(CARGO) clippy --version)),-D warnings)
 RUST_TESTS := --workspace --exclude flagfinder-bindings --exclude flagfinder-fuzz --release --locked
 
 PYTEST := FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
-# Each test has a time limit (pyproject.toml); these are for all of them, in seconds, and show what ran until then.
+# Each test has a time limit (pyproject.toml). These are for all of them, in seconds; pytest then
+# shows what ran until then.
 BESIDE_TEST := 1800
 ALONE_TEST := 1800
 
@@ -35,11 +39,13 @@ check: test-rust $(STAMPS)/dev
 
 test: test-static test-live
 
-# Linters of Python need one CPU and nothing that cargo builds: they run beside it. The tests need the machine alone.
+# Linters of Python need one CPU and nothing that cargo builds: they run beside it. The tests need
+# the machine alone.
 test-static: $(STAMPS)/dev $(STAMPS)/packages-lint
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint test-rust tracer
 
-# Most tests wait more than they compute: two files at a time. tests/sizes.py says which need the machine alone.
+# Most tests wait more than they compute: two files at a time. tests/sizes.py says which need the
+# machine alone.
 test-live: $(STAMPS)/dev $(STAMPS)/packages-live
 	$(PYTEST) -n 2 --dist loadfile -m "not alone" --session-timeout=$(BESIDE_TEST); beside=$$?; \
 	$(PYTEST) -m alone --session-timeout=$(ALONE_TEST) && exit $$beside
@@ -48,7 +54,8 @@ soak: $(STAMPS)/dev $(STAMPS)/packages-live tracer test-rust
 	FF_SOAK=1 $(PYTEST)
 	fuzz/run $(SECONDS)
 
-# Some of them step programs that the live tests install, one starts the example. Other examples are for clippy to read.
+# Some of them step programs that the live tests install, one starts the example. Clippy compiles
+# the other examples.
 test-rust: $(STAMPS)/packages-live
 	$(CARGO) build $(RUST_TESTS) --example record
 	$(CARGO) test $(RUST_TESTS) --lib --tests --no-fail-fast

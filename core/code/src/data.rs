@@ -402,7 +402,7 @@ impl Names {
                     }
                     DataKind::Heap => (
                         kind,
-                        format!("[heap]+{within:#x} (its allocation was not recorded)"),
+                        format!("{address:#x} ([heap]+{within:#x})"),
                         DataHome::Address { address },
                     ),
                     DataKind::Code => (
