@@ -91,7 +91,7 @@ class WhyReport:
             raise ValueError(f"expected schema flagfinder.why/1, found {raw.get('schema')!r}")
         return cls(
             pid=raw["pid"],
-            source=raw["source"],
+            source=raw.get("source", "live"),  # older reports have none
             program=raw["program"],
             story=tuple(raw["story"]),
             links=tuple(_link(item) for item in raw["links"]),
