@@ -15,7 +15,7 @@ BIN    := $(VENV)/bin
 STAMPS := build/stamps
 CARGO  := cargo
 
-PACKAGE_SOURCES := $(shell find flagfinder bindings core pintools include bpf frida_agents lldb_scripts -type f \
+PACKAGE_SOURCES := $(shell find flagfinder flagfinder_pytest bindings core pintools include bpf frida_agents lldb_scripts -type f \
 	-not -path '*/target/*' -not -path '*/__pycache__/*' -not -name '*.so' -not -name '*.md') \
 	setup.py pyproject.toml Cargo.toml Cargo.lock
 # Each clippy has other opinions: those of this one are errors, those of others are shown.
@@ -63,8 +63,8 @@ test-rust: $(STAMPS)/packages-live
 lint: lint-others lint-rust
 
 lint-others: $(STAMPS)/dev $(STAMPS)/packages-lint
-	$(BIN)/ruff check flagfinder tests bench lldb_scripts setup.py
-	$(BIN)/ruff format --check flagfinder tests bench lldb_scripts setup.py
+	$(BIN)/ruff check flagfinder flagfinder_pytest tests bench lldb_scripts setup.py
+	$(BIN)/ruff format --check flagfinder flagfinder_pytest tests bench lldb_scripts setup.py
 	$(BIN)/mypy
 	PYTHONPATH=$(CURDIR) $(BIN)/lint-imports --no-cache
 	git ls-files 'pintools/*.[ch]' 'include/*.h' 'bpf/*.[ch]' | xargs $(BIN)/clang-format --dry-run -Werror

@@ -66,7 +66,7 @@ class BuildWithTracerSources(build_py):
 
 setup(
     version=workspace_version(),
-    packages=find_packages(include=["flagfinder", "flagfinder.*"]),
+    packages=find_packages(include=["flagfinder", "flagfinder.*", "flagfinder_pytest"]),
     package_data={"flagfinder": ["_core.pyi", "py.typed"], "flagfinder.report": ["hang_page.html", "why_page.html"]},
     include_package_data=False,
     cmdclass={"build_py": BuildWithTracerSources},

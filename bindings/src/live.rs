@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
-//! `spin`, `why`, `poke` and `resolve`: what is done to a live process.
+//! `spin`, `why`, `poke` and `resolve`: what is done to a live process; and its core file.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
+use flagfinder_files::write_private;
 use flagfinder_live as engine;
 use flagfinder_replica::{CoreFile, Files};
+use flagfinder_step::StepError;
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -63,6 +67,47 @@ pub fn why(
         engine::why(pid, &options, |now| reporter.report(now.clone()))
     })?;
     Ok(to_json(&report.map_err(raise)?))
+}
+
+/// JSON of a `WhyReport` of a core file. `thread` as in `why`.
+#[pyfunction]
+pub fn why_of_core(
+    py: Python<'_>,
+    path: PathBuf,
+    sysroot: Option<PathBuf>,
+    program: Option<PathBuf>,
+    thread: Option<u32>,
+    budget: f64,
+) -> PyResult<String> {
+    let budget = Duration::from_secs_f64(budget);
+    let report = wait(py, move || {
+        let core = Rc::new(CoreFile::open(&path, Files { sysroot, program })?);
+        engine::why_of_core(&core, &path, thread, budget)
+    })?;
+    Ok(to_json(&report.map_err(raise)?))
+}
+
+/// Writes a core file of a live process, which goes on; what could not be put into it.
+#[pyfunction]
+pub fn write_core(py: Python<'_>, pid: u32, path: PathBuf) -> PyResult<Vec<String>> {
+    let notes = wait(py, move || {
+        let mut notes = Ok(Vec::new());
+        let written = write_private(&path, |file| {
+            notes = flagfinder_replica::write_core(pid, file);
+            match &notes {
+                Ok(_) => Ok(()),
+                Err(_) => Err(ErrorKind::Other.into()),
+            }
+        });
+        match written {
+            Err(error) if notes.is_ok() => Err(StepError::system(
+                format!("{} can't be created.", path.display()),
+                &error,
+            )),
+            _ => notes,
+        }
+    })?;
+    notes.map_err(raise)
 }
 
 /// JSON of a `SpinReport` of a core file. `threads` empty: all of them.

@@ -4,18 +4,26 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import secrets
+import time
+from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
+from flagfinder import _core
 from flagfinder.cli.common import SECONDS, Subparsers, add_verb
 from flagfinder.live.guard import Hang, guard
+from flagfinder.live.why import why_text
+from flagfinder.report.junit import Problem, junit_xml
 from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
-from flagfinder.report.why_report import show_why, why_text
-from flagfinder.shared.errors import UsageError
+from flagfinder.report.why_report import show_why
+from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.private_file import create_private
-from flagfinder.shared.visible import quote_command
+from flagfinder.shared.visible import quote_command, visible
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import GuardFields, WhyFields
@@ -23,6 +31,8 @@ if TYPE_CHECKING:
 _EXAMPLES = """\
   flagfinder guard --after 60 -o hang -- make test    at most 60 s; then hang/why.txt, why.json and why.html
   flagfinder guard --idle 30 -- ./server-test         once nothing is read, written or computed for 30 s
+  flagfinder guard --after 60 --core -o hang -- ./app also hang/core.PID of each process, for flagfinder core
+  flagfinder guard --after 60 --junit out.xml -- ./app  a JUnit testcase, which fails if the command does
 
 The command runs as it is: nothing is watched until it hangs. Then `flagfinder why` asks each of its processes, and all
 of them are ended. Under GitHub Actions the story is also an annotation.
@@ -41,6 +51,9 @@ def add_parser(subparsers: Subparsers) -> None:
         help="it hangs when for so long its processes read and write nothing and use no processor",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="write why.txt, why.json and why.html there")
+    parser.add_argument("--core", action="store_true", help="also write a core file of each process there")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write how it ended as JUnit XML")
+    parser.needs("--core", "needs -o DIR to write to", lambda parsed: parsed.output is not None)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -52,25 +65,39 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             "flagfinder guard --after 60 -- COMMAND",
         )
     output: Path | None = options.output
-
+    command = quote_command(*options.command)
     hangs: list[Hang] = []
 
     def hung(hang: Hang) -> None:
         hangs.append(hang)
-        terminal.warning(f"{quote_command(*options.command)} hangs: {hang.because}")
-        for note in hang.notes:
-            terminal.warning(note)
+        for warning in (f"{command} hangs: {hang.because}", *hang.notes):
+            terminal.warning(warning.replace("##[", "## [") if _on_github() else warning)
         if output is not None:
-            _write(output, hang, quote_command(*options.command))
-            terminal.message(f"wrote {output}/why.txt, why.json, why.html")
-        if not hang.reports:
+            try:
+                _write(output, hang, command)
+                terminal.message(f"wrote {output}/why.txt, why.json, why.html")
+            except OSError as error:  # the story is told all the same
+                terminal.warning(f"{output} can't be written: {error.strerror}")
+            else:
+                if options.core:
+                    _write_cores(output, hang, terminal)
+        if options.json:
             return
-        if not options.json:
-            show_why(terminal, hang.reports[0])
-        if os.environ.get("GITHUB_ACTIONS") == "true" and not options.json:
+        if _on_github():
             terminal.raw(_annotation(hang))
+        if hang.reports:
+            with _without_commands(terminal):
+                show_why(terminal, hang.reports[0])
 
-    status = guard(options.command, after=options.after, idle=options.idle, hung=hung)
+    junit = _Junit(options.junit, command) if options.junit is not None else None
+    try:
+        status = guard(options.command, after=options.after, idle=options.idle, hung=hung)
+    except FlagfinderError as error:
+        if junit is not None:
+            junit.failed(error)
+        raise
+    if junit is not None:
+        junit.ended(status, hangs)
     if options.json:
         fields: GuardFields = {
             "schema": "flagfinder.guard/1",
@@ -90,10 +117,61 @@ def _fields(hang: Hang) -> WhyFields:
     return {**first, "others": others}
 
 
+class _Junit:
+    """The file of ``--junit``. It is there before the command starts, and tells of an error until
+    the command has ended.
+    """
+
+    def __init__(self, path: Path, command: str) -> None:
+        self._file: BinaryIO = create_private(path)
+        self._command = command
+        self._begin = time.monotonic()
+        self._tell(("error", "ended", "flagfinder was ended before the command", ""))
+
+    def failed(self, error: FlagfinderError) -> None:
+        """The command could not be started, or not be ended."""
+        self._tell(("error", "flagfinder", str(error), "\n".join((error.what, error.found, error.hint))))
+
+    def ended(self, status: int, hangs: list[Hang]) -> None:
+        """With the story of a hang."""
+        if hangs:
+            self._tell(("failure", "hang", f"it hangs: {hangs[0].because}", _all_text(hangs[0], self._command)))
+        elif status:
+            self._tell(("failure", "status", f"exit code {status}", ""))
+        else:
+            self._tell(None)
+
+    def _tell(self, problem: Problem | None) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(junit_xml(self._command, time.monotonic() - self._begin, problem))
+        self._file.flush()
+
+
+def _write_cores(folder: Path, hang: Hang, terminal: Terminal) -> None:
+    written: list[str] = []
+    for pid in hang.pids:
+        path = folder / f"core.{pid}"
+        try:
+            notes = _core.write_core(pid, os.fspath(path))
+        except FlagfinderError as error:
+            terminal.warning(f"no core file of process {pid}: {error.found}")
+            continue
+        written.append(path.name)
+        for note in notes:
+            terminal.warning(f"{path.name}: {note}")
+    if written:
+        terminal.message(f"wrote {count(len(written), 'core file')}: {', '.join(written)}")
+
+
+def _all_text(hang: Hang, command: str) -> str:
+    parts = [f"{command} hangs: {hang.because}", *hang.notes, *(why_text(report) for report in hang.reports)]
+    return "\n\n".join(parts) + "\n"
+
+
 def _write(folder: Path, hang: Hang, command: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [f"{command} hangs: {hang.because}", *hang.notes, *(why_text(report) for report in hang.reports)]
-    files = {"why.txt": "\n\n".join(parts) + "\n"}
+    files = {"why.txt": _all_text(hang, command)}
     if hang.reports:
         text = Terminal.json_text(_fields(hang))
         files |= {"why.json": text, "why.html": why_page(hang.reports[0])}
@@ -102,9 +180,30 @@ def _write(folder: Path, hang: Hang, command: str) -> None:
             file.write(content.encode("utf-8", "backslashreplace"))
 
 
+def _on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+@contextlib.contextmanager
+def _without_commands(terminal: Terminal) -> Generator[None]:
+    """GitHub takes `##[..]` anywhere in a line for a command of the job's, and names of processes
+    and files may hold it. It stops to do so until it reads a word that nobody else knows.
+    """
+    if not _on_github():
+        yield
+        return
+    word = secrets.token_hex(16)
+    terminal.raw(f"::stop-commands::{word}")
+    try:
+        yield
+    finally:
+        terminal.raw(f"::{word}::")
+
+
 def _annotation(hang: Hang) -> str:
     """One line, as GitHub reads workflow commands: line ends and per cents are written as %XX."""
-    text = "\n".join(hang.reports[0].story)
+    lines = hang.reports[0].story if hang.reports else (hang.because, *hang.notes)
+    text = "\n".join(visible(line) for line in lines)
     for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(character, code)
     return f"::error title=The command hangs::{text}"

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""``flagfinder why``: a live process in, who keeps it and why out."""
+"""``flagfinder why``: a live process or a core file in, who keeps it and why out."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, PID, SECONDS, TID, Subparsers, add_verb
-from flagfinder.live.spin import DEFAULT_BUDGET
-from flagfinder.live.why import why
+from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
+from flagfinder.live.tree import ask, descendants
+from flagfinder.live.why import WhyReport, why, why_of_core
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
 from flagfinder.report.why_report import show_why
+from flagfinder.shared.errors import UsageError
 from flagfinder.shared.private_file import create_private
 
 _EXAMPLES = """\
@@ -20,47 +23,93 @@ _EXAMPLES = """\
   flagfinder why 4711 --thread 4713    begin with this thread
   flagfinder why 4711 --html why.html  a page with a drawing of the threads and processes
   flagfinder why 4711 --json           links, root and evidence for other programs
+  flagfinder why --core core.4711      the same of a dead process, as far as its core file tells
 
 The chain is followed through locks, polled words, pipes, sockets, file locks and children, into other processes. Each
 link says how it is known: [seen] in the kernel or in memory, [proved] in a copy of the thread, [by code] of the
 program, or [assumed]. Only threads that poll are stepped, as `flagfinder spin` does it; root sees more processes.
+A core file holds locks and words, but not who has the other end of a pipe, and no other process.
 
-exit codes: 0 the end of the chain is known; 1 it is not; 69 no such process, or none that can be looked at;
-77 no permission to look at it"""
+exit codes: 0 the end of the chain is known; 1 it is not; 65 no core of a 64-bit program, or files that are not those
+of the process; 69 no such process, or none that can be looked at; 77 no permission to look at it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "why", "Say who keeps a live process from going on, and why.", _EXAMPLES, run)
-    parser.add_argument("pid", type=PID, metavar="PID", help="the process")
+    parser = add_verb(subparsers, "why", "Say who keeps a process from going on, and why.", _EXAMPLES, run)
+    parser.add_argument("pid", type=PID, metavar="PID", nargs="?", help="the process")
+    parser.add_argument("--core", type=Path, metavar="FILE", help="an ELF core of a dead process instead")
+    parser.add_argument("--program", type=Path, metavar="EXE", help="its executable, where it lies elsewhere now")
+    parser.add_argument(
+        "--sysroot", type=Path, metavar="DIR", help="where the files of the process lie (default: this machine's)"
+    )
     parser.add_argument(
         "--thread", type=TID, metavar="TID", help="begin with this thread (default: one that polls, or the first)"
+    )
+    parser.add_argument(
+        "--children", action="store_true", help="also ask the processes that it started and no chain led to"
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page that draws the chain")
     parser.add_argument(
         "--budget",
         type=SECONDS,
-        default=DEFAULT_BUDGET,
         metavar="SECONDS",
-        help=f"hold each stepped thread for about SECONDS (default {DEFAULT_BUDGET})",
+        help=f"hold each stepped thread for about SECONDS (default {DEFAULT_BUDGET}); of a core: let each copy go on "
+        f"for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
     )
+    for option in ("--program", "--sysroot"):
+        parser.needs(option, "goes with --core only", lambda parsed: parsed.core is not None)
+    parser.needs("--children", "goes with a PID only", lambda parsed: parsed.pid is not None)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
+    if (options.pid is None) == (options.core is None):
+        raise UsageError(
+            "It isn't said what to look at" if options.pid is None else "One thing can be looked at, not two",
+            "neither a PID nor --core" if options.pid is None else "a PID and --core",
+            "flagfinder why PID, or flagfinder why --core FILE",
+        )
+    report = _report(options, terminal)
+    if options.html is not None:
+        with create_private(options.html) as file:
+            file.write(why_page(report).encode("utf-8", "backslashreplace"))
+        terminal.message(f"wrote {options.html}")
+    others = _others(options.pid, report, terminal) if options.children else None
+    if options.json:
+        fields = report.raw
+        if others is not None:
+            fields = {**fields, "others": [other.raw for other in others]}
+        terminal.answer(fields)
+        return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND
+    show_why(terminal, report)
+    for other in others or ():
+        terminal.result(f"process {other.pid} ({other.program}):")
+        show_why(terminal, other)
+    return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND
 
+
+def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
     def told(_: int, stepped: list[int]) -> None:
         if stepped:
             listed = ", ".join(str(tid) for tid in stepped)
             terminal.message(f"stepping {count(len(stepped), 'thread')}: {listed}")
 
-    report = why(options.pid, options.thread, budget=options.budget, told=told)
-    if options.html is not None:
-        with create_private(options.html) as file:
-            file.write(why_page(report).encode("utf-8", "backslashreplace"))
-        terminal.message(f"wrote {options.html}")
-    if options.json:
-        terminal.answer(report.raw)
-    else:
-        show_why(terminal, report)
-    return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND
+    if options.core is None:
+        return why(options.pid, options.thread, budget=options.budget or DEFAULT_BUDGET, told=told)
+    return why_of_core(
+        options.core,
+        options.thread,
+        sysroot=options.sysroot,
+        program=options.program,
+        budget=options.budget or DEFAULT_CORE_BUDGET,
+    )
+
+
+def _others(pid: int, report: WhyReport, terminal: Terminal) -> tuple[WhyReport, ...]:
+    """Of the processes that it started, but for this one and its helpers."""
+    ours = {os.getpid(), *descendants(os.getpid())}
+    asked = ask([one for one in descendants(pid) if one not in ours], [report])
+    for note in asked.notes:
+        terminal.warning(note)
+    return asked.reports

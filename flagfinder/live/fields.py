@@ -151,10 +151,12 @@ class RootFields(TypedDict):
 @final
 class WhyFields(TypedDict):
     """Why a process does not go on. ``story`` has at most six lines, the most important first;
-    ``next`` has commands. ``others``: of a command's other processes, by ``guard``.
+    ``next`` has commands. ``others``: of a command's other processes, by ``guard`` and
+    ``--children``.
     """
 
     schema: Literal["flagfinder.why/1"]
+    source: Literal["live", "core"]
     pid: int
     program: str
     story: list[str]

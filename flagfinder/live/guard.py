@@ -14,20 +14,19 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagfinder.live.why import WhyReport, why
-from flagfinder.shared.errors import FlagfinderError, UnavailableError, UsageError
+from flagfinder.live.tree import ask, descendants
+from flagfinder.live.why import WhyReport
+from flagfinder.shared.errors import UnavailableError, UsageError
 
 EXIT_HUNG = 124  # as of timeout(1)
 EXIT_CANNOT_START = 126
 EXIT_NOT_FOUND = 127
 
 _PR_SET_CHILD_SUBREAPER = 36
-_PATIENCE = 8.0  # for all processes together
-_BUDGET = 0.3
 _MERCY = 2.0  # between SIGTERM and SIGKILL
 _LOOKS = 10  # within the time of --idle
 _LITTLE = 0.01  # of a processor: less is none
@@ -37,10 +36,10 @@ _LITTLE = 0.01  # of a processor: less is none
 class Hang:
     """What was found while the processes were still there: the most telling report first.
 
-    ``because`` says how the hang was noticed.
+    ``because`` says how the hang was noticed. ``pids`` are the processes, the command's own first.
     """
 
-    pid: int
+    pids: tuple[int, ...]
     because: str
     reports: tuple[WhyReport, ...]
     notes: tuple[str, ...]
@@ -78,7 +77,10 @@ def guard(
         if because is None:
             status = process.wait()
             return 128 - status if status < 0 else status
-        hung(_ask(process.pid, family, because))
+        # The command's own process is asked first, and also if it is one that waits to be reaped.
+        pids = tuple(dict.fromkeys((process.pid, *family.living())))
+        asked = ask(pids)
+        hung(Hang(pids, because, asked.reports, asked.notes))
     finally:
         if process.returncode is None:
             _end(process, family)
@@ -140,26 +142,6 @@ def _work(pid: int) -> _Work:
     return _Work(frozenset(pids), done, ran)
 
 
-def _parents() -> Iterator[tuple[int, int]]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                stat = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-                if stat[0] not in "ZX":
-                    yield int(entry.name), int(stat[1])
-
-
-def descendants(pid: int) -> list[int]:
-    """Living processes that it started, and those that these started."""
-    parents = list(_parents())
-    found: list[int] = []
-    above = {pid}
-    while above:
-        above = {child for child, parent in parents if parent in above and child not in found}
-        found += sorted(above)
-    return found
-
-
 class _Family:
     """What this process starts from now on, and what that starts."""
 
@@ -170,33 +152,6 @@ class _Family:
     def living(self) -> list[int]:
         """In the order of generations."""
         return [pid for pid in descendants(self._pid) if pid not in self._before]
-
-
-def _ask(pid: int, family: _Family, because: str) -> Hang:
-    """``why`` for the command, then for each of its processes that no chain led to."""
-    begin = time.monotonic()
-    reports: list[WhyReport] = []
-    notes: list[str] = []
-    seen: set[int] = set()
-    for one in [pid, *family.living()]:
-        if one in seen:
-            continue
-        if time.monotonic() - begin > _PATIENCE:
-            notes.append("not every process was asked: there are too many")
-            break
-        try:
-            report = why(one, budget=_BUDGET)
-        except FlagfinderError as error:
-            notes.append(f"process {one}: {error.what}: {error.found}")
-            continue
-        reports.append(report)
-        seen.add(one)
-        for link in report.links:
-            seen.add(link.waiter.pid)
-            if link.owed_by is not None:
-                seen.add(link.owed_by.pid)
-    reports.sort(key=lambda report: not report.found)
-    return Hang(pid, because, tuple(reports), tuple(notes))
 
 
 def _end(process: subprocess.Popen[bytes], family: _Family) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Why a live process does not go on: who owes what it waits for, and what keeps them, across
-processes, to the end of the chain.
+"""Why a process does not go on, or a dead one did not: who owes what it waits for, and what keeps
+them, across processes, to the end of the chain.
 
 The engine owns this (``core/live/src/why``).
 """
@@ -8,14 +8,16 @@ The engine owns this (``core/live/src/why``).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
 from flagfinder.flags.flags import Code
-from flagfinder.live.spin import DEFAULT_BUDGET
+from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
 from flagfinder.shared.machine import require_own_proc
+from flagfinder.shared.visible import visible
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import LinkFields, NodeFields, RootKind, WhyFields, WhyKind, WhyKnown
@@ -66,6 +68,7 @@ class WhyReport:
     """What ``flagfinder why`` found. ``raw`` is the JSON object it was made from."""
 
     pid: int
+    source: Literal["live", "core"]
     program: str
     story: tuple[str, ...]
     links: tuple[WhyLink, ...]
@@ -79,11 +82,16 @@ class WhyReport:
         """Reads the object that ``flagfinder why --json`` prints. Raises ValueError on another
         schema.
         """
-        raw: WhyFields = json.loads(text)
+        return cls.from_raw(json.loads(text))
+
+    @classmethod
+    def from_raw(cls, raw: WhyFields) -> WhyReport:
+        """The same of the object itself."""
         if raw.get("schema") != "flagfinder.why/1":
             raise ValueError(f"expected schema flagfinder.why/1, found {raw.get('schema')!r}")
         return cls(
             pid=raw["pid"],
+            source=raw.get("source", "live"),  # older reports have none
             program=raw["program"],
             story=tuple(raw["story"]),
             links=tuple(_link(item) for item in raw["links"]),
@@ -97,6 +105,12 @@ class WhyReport:
     def found(self) -> bool:
         """Whether the end of the chain is known."""
         return self.root.kind != "unknown"
+
+
+def why_text(report: WhyReport) -> str:
+    """The report as plain text."""
+    lines = [*report.story, *report.notes, *(f"next: {command}" for command in report.next)]
+    return "\n".join(visible(line) for line in [f"process {report.pid} ({report.program})", *lines])
 
 
 def why(
@@ -114,6 +128,29 @@ def why(
     """
     require_own_proc()
     return WhyReport.from_json(_core.why(pid, thread, budget, told))
+
+
+def why_of_core(
+    path: str | os.PathLike[str],
+    thread: int | None = None,
+    *,
+    sysroot: str | os.PathLike[str] | None = None,
+    program: str | os.PathLike[str] | None = None,
+    budget: float = DEFAULT_CORE_BUDGET,
+) -> WhyReport:
+    """The same of a dead process. What a core does not hold, such as the other end of a pipe, ends
+    the chain as unknown.
+
+    Takes and raises what ``look_at_core`` does.
+    """
+    raw = _core.why_of_core(
+        os.fspath(path),
+        None if sysroot is None else os.fspath(sysroot),
+        None if program is None else os.fspath(program),
+        thread,
+        budget,
+    )
+    return WhyReport.from_json(raw)
 
 
 def _node(raw: NodeFields) -> WhyNode:

@@ -9,16 +9,9 @@ from rich.text import Text
 
 from flagfinder.live.why import WhyReport
 from flagfinder.report.terminal import Terminal
-from flagfinder.shared.visible import visible
 
 _MARK = re.compile(r" (\[(?:seen|proved|by code|assumed)\])$")
 _STYLES = {"[seen]": "green", "[proved]": "green", "[by code]": "yellow", "[assumed]": "yellow"}
-
-
-def why_text(report: WhyReport) -> str:
-    """The same as plain text."""
-    lines = [*report.story, *report.notes, *(f"next: {command}" for command in report.next)]
-    return "\n".join(visible(line) for line in [f"process {report.pid} ({report.program})", *lines])
 
 
 def show_why(terminal: Terminal, report: WhyReport) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
+import xml.etree.ElementTree as xml
 from pathlib import Path
 
 import pytest
 import schemas
-from harness import assert_four_parts, flagfinder
+from harness import assert_four_parts, flagfinder, kill_session, wait_until
+
+from flagfinder.report.junit import junit_xml
 
 
 def left_over(mark: str) -> list[int]:
@@ -80,13 +85,102 @@ def test_a_process_whose_parent_ended_is_asked_and_ended() -> None:
     assert not left_over(mark)
 
 
-def test_github_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.live
+def test_github_is_told_in_one_line_and_hostile_names_are_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    ran = flagfinder("guard", "--after", "0.5", "--", "sh", "-c", "sleep 1000; :", timeout=60)
-    lines = [line for line in ran.stdout.splitlines() if line.startswith("::")]
-    assert len(lines) == 1
-    assert lines[0].startswith("::error title=The command hangs::waits for a timer")
-    assert "%0A" in lines[0]
+    # The name that it has from now on, at most 15 bytes, is in the story.
+    name = r"\n::x::##[x]%0A"
+    script = f"exec(open('/proc/self/comm', 'w').write('{name}') and 'import time; time.sleep(1000)')"
+    ran = flagfinder("guard", "--after", "3", "--", sys.executable, "-c", script, "##[y]", timeout=60)
+    assert ran.returncode == 124
+    assert "##[" not in ran.stderr, "wherever it stands in a line"
+    error, stop, *told, go_on = ran.stdout.splitlines()
+    assert error.startswith("::error title=The command hangs::waits for a timer")
+    assert "%0Athread " in error, "the second line of the story"
+    assert r"(\u000a::x::##[x]%250A)" in error, "its own per cents are escaped"
+    assert r"(\u000a::x::##[x]%0A)" in " ".join(told)
+    word = stop.removeprefix("::stop-commands::")
+    assert word != stop
+    assert go_on == f"::{word}::"
+    assert len(word) == 32
+    assert not any(word in line for line in told)
+
+
+@pytest.mark.live
+def test_cores_of_all_processes_are_written_and_read(tmp_path: Path) -> None:
+    output = tmp_path / "hang"
+    script = "sh -c 'sleep 1001; :' & sh -c 'kill -STOP $$; :'; :"
+    ran = flagfinder("guard", "--after", "2", "--core", "-o", output, "--", "sh", "-c", script, timeout=60)
+    assert ran.returncode == 124
+    cores = sorted(output.glob("core.*"))
+    assert len(cores) == 4, ran.stderr  # a stopped one too
+    assert "4 core files" in ran.stderr
+    assert all(core.stat().st_mode & 0o077 == 0 for core in cores)
+    told = [flagfinder("why", "--core", core, timeout=60).stdout.splitlines() for core in cores]
+    assert sum("(sleep) of process" in story[0] and "it sleeps" in story[0] for story in told) == 1
+    assert sum("what keeps " in story[0] for story in told) >= 2  # the shells that wait
+    refused = flagfinder("guard", "--after", "2", "--core", "--", "true", timeout=60)
+    assert refused.returncode == 2
+    assert_four_parts(refused.stderr, "needs -o DIR")
+
+
+@pytest.mark.live
+def test_the_story_is_told_where_it_can_t_be_written() -> None:
+    ran = flagfinder("guard", "--after", "1", "-o", "/dev/null/hang", "--", "sh", "-c", "sleep 1000; :", timeout=60)
+    assert ran.returncode == 124
+    assert ran.stdout.startswith("waits for a timer: ")
+    assert "/dev/null/hang can't be written: Not a directory" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "tag", "kind", "message"),
+    [
+        ("exit 0", None, None, None),
+        ("exit 7", "failure", "status", "exit code 7"),
+        pytest.param("sleep 1000; :", "failure", "hang", "it hangs: it ran for 2 s", marks=pytest.mark.live),
+        (None, "error", "flagfinder", "The command can't be started"),
+    ],
+)
+def test_junit_has_a_testcase(
+    script: str | None, tag: str | None, kind: str | None, message: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "junit.xml"
+    command = ["/does/not/exist"] if script is None else ["sh", "-c", script, "\x1b]<&\ufffe"]
+    flagfinder("guard", "--after", "2", "--junit", file, "--", *command, timeout=60)
+    suite = xml.parse(file).getroot()[0]
+    assert (suite.get("tests"), len(suite)) == ("1", 1)
+    case = suite[0]
+    assert script is None or str(script) in str(case.get("name"))
+    counts = {name: suite.get(f"{name}s") for name in ("failure", "error")}
+    assert counts == {name: str(int(name == tag)) for name in counts}
+    if tag is None:
+        assert len(case) == 0
+        return
+    problem = case[0]
+    assert (problem.tag, problem.get("type")) == (tag, kind)
+    assert str(problem.get("message")).startswith(str(message))
+    if kind == "hang":
+        assert "waits for a timer: thread" in str(problem.text)
+        assert "next: " in str(problem.text)
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_junit_tells_of_an_error_until_the_command_has_ended(tmp_path: Path) -> None:
+    file = tmp_path / "junit.xml"
+    command = ["flagfinder", "guard", "--after", "1000", "--junit", file, "--", "sh", "-c", "sleep 1000; :"]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        wait_until(process, lambda: file.is_file() and file.read_bytes().endswith(b"</testsuites>\n"))
+        assert "flagfinder was ended before the command" in file.read_text()
+    finally:
+        kill_session(process)
+
+
+def test_what_junit_can_t_hold_is_replaced() -> None:
+    written = junit_xml("app \x00\ufffe\u202e", 1.0, ("failure", "hang", "a\nb", "]]>\x1b<x>"))
+    case = xml.fromstring(written)[0][0]
+    assert case.get("name") == "app \\u0000\ufffd\\u202e"
+    assert case[0].text == "]]>\\u001b<x>"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import sys
 import time
 import xml.etree.ElementTree as xml
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,11 @@ from harness import (
     kill_session,
     live_or_skip,
     needs_root,
-    run,
     wait_for_rounds,
     wait_until,
 )
+from planted import Truth, assert_true, built, planted
 
-SOURCES = Path(__file__).parent / "why"
 # Two links and more, unless one is what there is to say.
 SCENARIOS = {
     "lock_of_a_sleeper": 2,
@@ -66,39 +64,9 @@ SCENARIOS = {
 }
 
 
-@dataclass(frozen=True)
-class Truth:
-    """Who is to blame; None where no certain process or thread is."""
-
-    kind: str
-    pid: int | None
-    tid: int | None
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("why") / "hangs"
-    sources = sorted(SOURCES.glob("*.c"))
-    ran = run(["gcc", "-O1", "-g", "-Wall", "-Werror", "-pthread", *sources, "-o", built], timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    return built
-
-
-@contextlib.contextmanager
-def planted(program: Path, name: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Truth]]:
-    """The hang, once all of it stands."""
-    out = folder / "stdout"
-    with out.open("wb") as stdout:
-        process = subprocess.Popen([program, name, folder], stdout=stdout, start_new_session=True)
-    try:
-        wait_until(process, lambda: out.read_text().endswith("\n"))
-        kind, *ids = out.read_text().split()[1:]
-        pid, tid = (int(number) or None for number in ids)
-        time.sleep(0.3)  # it is about to wait itself
-        yield process, Truth(kind, pid, tid)
-        assert process.poll() is None, "the program did not survive"
-    finally:
-        kill_session(process)
+    return built(tmp_path_factory.mktemp("why"))
 
 
 def why(pid: int, *options: str) -> dict[str, Any]:
@@ -110,17 +78,6 @@ def why(pid: int, *options: str) -> dict[str, Any]:
     assert 1 <= len(report["story"]) <= 6, report["story"]
     assert report["next"]
     return report
-
-
-def assert_true(report: dict[str, Any], truth: Truth) -> None:
-    root = report["root"]
-    assert root["kind"] == truth.kind, report["story"]
-    assert truth.pid in (None, root["pid"]), report["story"]
-    assert truth.tid in (None, root["tid"]), report["story"]
-    # Each link leads to the next.
-    for link, following in zip(report["links"], report["links"][1:], strict=False):
-        owed = link["owed_by"]
-        assert (owed["pid"], owed["tid"]) == (following["waiter"]["pid"], following["waiter"]["tid"])
 
 
 @pytest.mark.live

@@ -7,9 +7,8 @@ import json
 import re
 import xml.etree.ElementTree as xml
 
-from flagfinder.live.why import WhyReport
+from flagfinder.live.why import WhyReport, why_text
 from flagfinder.report.why_page import why_page
-from flagfinder.report.why_report import why_text
 
 EVIL = "</svg><script>x</script><!--DATA-->\x1b[31m"
 

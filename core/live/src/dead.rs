@@ -45,10 +45,8 @@ const STEPS: u32 = 200_000;
 /// Four parts: the core has no such thread.
 pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport, CoreError> {
     let names = Names::new(core.names_input());
-    let has = |tid: &u32| core.threads().iter().any(|thread| thread.tid == *tid);
-    if let Some(unknown) = options.threads.iter().find(|tid| !has(tid)) {
-        let threads = core.threads().iter().map(|thread| thread.tid.to_string());
-        return Err(CoreError::no_thread(*unknown, &threads.collect::<Vec<_>>()));
+    for tid in &options.threads {
+        core.thread(*tid)?;
     }
     let mut describer = Describer {
         pid: None,
@@ -110,17 +108,12 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
     Ok(report)
 }
 
-fn tell(
-    core: &CoreFile,
-    thread: &CoreThread,
-    options: &CoreOptions,
-    names: &Names,
-    describer: &mut Describer,
-) -> ThreadReport {
+/// What is known of a thread that is no more.
+pub(crate) fn activity(thread: &CoreThread) -> Activity {
     let registers = &thread.state.registers;
-    let activity = Activity {
+    Activity {
         tid: thread.tid,
-        name: String::new(),
+        name: thread.name.clone(),
         state: '?',
         cpu: 0.0,
         wants: 0.0,
@@ -133,7 +126,17 @@ fn tell(
             pc: registers.rip,
         }),
         sleeps_in: String::new(),
-    };
+    }
+}
+
+fn tell(
+    core: &CoreFile,
+    thread: &CoreThread,
+    options: &CoreOptions,
+    names: &Names,
+    describer: &mut Describer,
+) -> ThreadReport {
+    let activity = activity(thread);
     let limits = Limits {
         steps: STEPS,
         time: options.budget,
@@ -141,7 +144,7 @@ fn tell(
     };
     let name = ThreadName {
         tid: thread.tid,
-        name: String::new(),
+        name: thread.name.clone(),
     };
     let pages = Pages::new(core);
     let looked = Replica::start(&pages, &thread.state).and_then(|mut copy| {
@@ -172,6 +175,7 @@ fn tell(
     if has_assumed {
         drop_assumed(&mut told);
     }
+    told.is_assumed = has_assumed;
     told
 }
 

@@ -44,6 +44,9 @@ pub struct ThreadReport {
     /// time.
     #[serde(skip)]
     pub gets_on: bool,
+    /// An answer that its copy was given is not known to be the true one.
+    #[serde(skip)]
+    pub is_assumed: bool,
     /// Instructions that it was stepped over.
     pub steps: u64,
     /// For how long it was kept from running.
@@ -70,6 +73,7 @@ impl ThreadReport {
             explain: json!([]),
             wait: None,
             gets_on: false,
+            is_assumed: false,
             steps: 0,
             pause_ms: 0.0,
         }

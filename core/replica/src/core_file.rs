@@ -4,12 +4,11 @@
 //! Registers come from NT_PRSTATUS and NT_X86_XSTATE, memory from PT_LOAD. What a core leaves out,
 //! because a file holds it (code, read-only data), is read from the files that NT_FILE names. A
 //! file is believed when its build-id is the one in the dead process's memory. Blind spots:
-//! descriptors, other processes and the kernel's state are gone; cores tell no names of threads;
-//! memory that nobody dumped reads as missing.
+//! descriptors, other processes and the kernel's state are gone; only cores that we wrote tell
+//! names of threads; memory that nobody dumped reads as missing.
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +23,7 @@ use thiserror::Error;
 use crate::core_notes::{maps, program, MappedFile, Notes};
 use crate::descriptors::Descriptors;
 use crate::source::{Region, Source, ThreadState, PAGE};
+use crate::unpacked::unpacked;
 
 /// Why a core file can't be read. Four parts.
 #[derive(Clone, Debug, Error)]
@@ -35,10 +35,14 @@ pub struct CoreError {
     pub still_works: String,
 }
 
-type Result<T> = std::result::Result<T, CoreError>;
+pub(crate) type Result<T> = std::result::Result<T, CoreError>;
 
 impl CoreError {
-    fn new(what: impl Into<String>, found: impl Into<String>, fix: impl Into<String>) -> CoreError {
+    pub(crate) fn new(
+        what: impl Into<String>,
+        found: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> CoreError {
         CoreError {
             what: what.into(),
             found: found.into(),
@@ -48,7 +52,7 @@ impl CoreError {
     }
 
     /// A thread was asked for that the core does not have.
-    pub fn no_thread(tid: u32, threads: &[String]) -> CoreError {
+    fn no_thread(tid: u32, threads: &[String]) -> CoreError {
         CoreError::new(
             format!("The core file has no thread {tid}."),
             format!("Its threads are {}.", threads.join(", ")),
@@ -70,6 +74,8 @@ pub struct Files {
 #[derive(Clone)]
 pub struct CoreThread {
     pub tid: u32,
+    /// Empty: the kernel and `gcore` note none.
+    pub name: String,
     /// Registers before the system call that it was in, if it was in one.
     pub state: ThreadState,
     /// The call that it was in when the core was made: number and arguments.
@@ -87,6 +93,7 @@ pub struct CoreFile {
     content: File,
     files: Files,
     threads: Vec<CoreThread>,
+    left_out: Vec<u32>,
     opened: RefCell<FxHashMap<PathBuf, Option<File>>>,
     /// Files that were wanted and are not here.
     missing: RefCell<Vec<PathBuf>>,
@@ -161,6 +168,7 @@ impl CoreFile {
             content: File::open("/dev/null").map_err(|e| format!("{e}."))?,
             files: Files::default(),
             threads: Vec::new(),
+            left_out: Vec::new(),
             opened: RefCell::default(),
             missing: RefCell::default(),
         };
@@ -216,8 +224,10 @@ impl CoreFile {
         self.threads = notes
             .threads
             .into_iter()
-            .map(|thread| thread.with(identity))
+            .map(|thread| thread.with(identity, &notes.named))
             .collect();
+        let left_out = notes.named.iter().filter(|thread| thread.is_left_out);
+        self.left_out = left_out.map(|thread| thread.tid).collect();
         self.program = program(&notes.files, &notes.name);
         // `gcore` leaves out what is as in its file.
         let held = |file: &&MappedFile| self.regions.iter().any(|r| r.holds(file.start));
@@ -368,6 +378,23 @@ impl CoreFile {
         &self.threads
     }
 
+    /// Threads that did not stop while the core was written.
+    pub fn left_out(&self) -> &[u32] {
+        &self.left_out
+    }
+
+    /// The thread of that id.
+    ///
+    /// # Errors
+    /// Four parts: the core has no such thread.
+    pub fn thread(&self, tid: u32) -> Result<&CoreThread> {
+        let found = self.threads.iter().find(|thread| thread.tid == tid);
+        found.ok_or_else(|| {
+            let all: Vec<String> = self.threads.iter().map(|t| t.tid.to_string()).collect();
+            CoreError::no_thread(tid, &all)
+        })
+    }
+
     /// What naming needs.
     pub fn names_input(&self) -> NamesInput {
         let threads = self.threads.iter().map(|thread| ThreadInput {
@@ -450,43 +477,6 @@ impl Source for CoreFile {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The file itself, or what it holds where it is compressed, in a file without a name.
-fn unpacked(mut file: File, path: &Path) -> Result<File> {
-    let mut magic = [0; 4];
-    let cannot = |e: std::io::Error| {
-        CoreError::new(
-            format!("{} can't be unpacked.", path.display()),
-            format!("The system says: {e}."),
-            "Unpack it yourself (`unzstd`, `unlz4`), and give the result; TMPDIR names where there is room.",
-        )
-    };
-    let read = file.read_at(&mut magic, 0).unwrap_or(0);
-    file.seek(SeekFrom::Start(0)).map_err(cannot)?;
-    let mut packed: Box<dyn Read> = match &magic[..read] {
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::Decoder::new(file).map_err(cannot)?),
-        [0x04, 0x22, 0x4d, 0x18] => Box::new(lz4_flex::frame::FrameDecoder::new(file)),
-        _ => return Ok(file),
-    };
-    let mut whole = tempfile::tempfile().map_err(cannot)?;
-    let mut block = vec![0; 1 << 16];
-    let mut length = 0;
-    loop {
-        let got = packed.read(&mut block).map_err(cannot)?;
-        if got == 0 {
-            break;
-        }
-        // Cores have holes: zeroes are skipped.
-        if block[..got].iter().all(|byte| *byte == 0) {
-            whole.seek(SeekFrom::Current(got as i64)).map_err(cannot)?;
-        } else {
-            whole.write_all(&block[..got]).map_err(cannot)?;
-        }
-        length += got as u64;
-    }
-    whole.set_len(length).map_err(cannot)?;
-    Ok(whole)
 }
 
 #[cfg(test)]

@@ -9,19 +9,13 @@ use object::read::elf::NoteIterator;
 use object::Endianness;
 
 use crate::core_file::CoreThread;
+use crate::core_layout::{
+    read_names, text, Named, FILE_ENTRY, FILE_HEAD, OWN, OWN_THREADS, PROGRAM_GROUP, PROGRAM_ID,
+    PROGRAM_NAME, PROGRAM_PARENT, PROGRAM_USER, REGISTERS, STATUS_ID, STATUS_REGISTERS,
+    STATUS_SIGNAL,
+};
 use crate::source::{Identity, Region, ThreadState};
 
-/// Offsets in `struct elf_prstatus` of x86-64.
-const STATUS_SIGNAL: usize = 12;
-const STATUS_ID: usize = 32;
-const STATUS_REGISTERS: usize = 112;
-const REGISTERS: usize = size_of::<libc::user_regs_struct>();
-/// Offsets in `struct elf_prpsinfo` of x86-64.
-const PROGRAM_USER: usize = 16;
-const PROGRAM_GROUP: usize = 20;
-const PROGRAM_ID: usize = 24;
-const PROGRAM_PARENT: usize = 28;
-const PROGRAM_NAME: std::ops::Range<usize> = 40..56;
 /// Auxiliary vector: where the vDSO lies, and the path of the program.
 const AT_SYSINFO_EHDR: u64 = 33;
 
@@ -51,7 +45,8 @@ pub(crate) struct NotedThread {
 }
 
 impl NotedThread {
-    pub fn with(self, identity: Identity) -> CoreThread {
+    /// `named`: what our note says of it.
+    pub fn with(self, identity: Identity, named: &[Named]) -> CoreThread {
         let r = self.registers;
         // The kernel notes a negative number for threads that were in no call.
         let number = u32::try_from(r.orig_rax as i64).ok();
@@ -61,8 +56,10 @@ impl NotedThread {
             true => before_call(&r),
             false => r,
         };
+        let named = named.iter().find(|named| named.tid == self.tid);
         CoreThread {
             tid: self.tid,
+            name: named.map_or_else(String::new, |named| named.name.clone()),
             state: ThreadState {
                 registers,
                 extended: self.extended,
@@ -84,6 +81,8 @@ pub(crate) struct Notes {
     pub identity: Identity,
     pub name: String,
     pub vdso: Option<u64>,
+    /// Of a core that we wrote.
+    pub named: Vec<Named>,
 }
 
 impl Notes {
@@ -102,6 +101,7 @@ impl Notes {
                         .find(|(key, _)| *key == Some(AT_SYSINFO_EHDR))
                         .and_then(|(_, value)| value);
                 }
+                (OWN, OWN_THREADS) => self.named = read_names(desc),
                 (b"CORE", elf::NT_FILE) => self.files = mapped_files(desc),
                 (b"LINUX", elf::NT_X86_XSTATE) => {
                     if let Some(thread) = self.threads.last_mut() {
@@ -122,9 +122,7 @@ impl Notes {
             user: [number(PROGRAM_USER); 2],
             group: [number(PROGRAM_GROUP); 2],
         };
-        let name = desc.get(PROGRAM_NAME).unwrap_or_default();
-        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        self.name = String::from_utf8_lossy(name).into_owned();
+        self.name = text(desc.get(PROGRAM_NAME).unwrap_or_default());
     }
 }
 
@@ -163,14 +161,14 @@ fn mapped_files(desc: &[u8]) -> Vec<MappedFile> {
     };
     let count = usize::try_from(count).unwrap_or(0);
     let names_at = count
-        .checked_mul(24)
-        .and_then(|bytes| bytes.checked_add(16));
+        .checked_mul(FILE_ENTRY)
+        .and_then(|bytes| bytes.checked_add(FILE_HEAD));
     let Some(names) = names_at.and_then(|at| desc.get(at..)) else {
         return Vec::new();
     };
     let names = names.split(|byte| *byte == 0);
     let entry = |(number, name): (usize, &[u8])| {
-        let at = 16 + number * 24;
+        let at = FILE_HEAD + number * FILE_ENTRY;
         Some(MappedFile {
             start: word(desc, at)?,
             end: word(desc, at + 8)?,

@@ -119,7 +119,7 @@ fn region(mapping: &Mapping) -> Option<Region> {
 }
 
 /// The ids as the thread itself sees them, in the innermost pid namespace.
-fn identity(pid: u32, tid: u32) -> Result<Identity, Error> {
+pub(crate) fn identity(pid: u32, tid: u32) -> Result<Identity, Error> {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
     let numbers = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

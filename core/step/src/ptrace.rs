@@ -90,6 +90,29 @@ impl Tracee {
     /// # Errors
     /// As [`Self::seize`].
     pub fn stop(tid: i32, patience: Duration) -> Result<Tracee> {
+        let (tracee, stop) = Tracee::halted(tid, patience)?;
+        if stop == Stop::Frozen {
+            return Err(StepError::frozen(tid));
+        }
+        restart::undo_interruption(&tracee)?;
+        Ok(tracee)
+    }
+
+    /// The same, of a stopped process too, and its registers at the stop: what call it is in.
+    ///
+    /// # Errors
+    /// As [`Self::stop`].
+    pub fn hold(tid: i32, patience: Duration) -> Result<(Tracee, libc::user_regs_struct)> {
+        let (tracee, stop) = Tracee::halted(tid, patience)?;
+        let registers = tracee.registers()?;
+        // The call of a thread that was stopped before is interrupted by that, not by us.
+        if stop != Stop::Frozen {
+            restart::undo_interruption(&tracee)?;
+        }
+        Ok((tracee, registers))
+    }
+
+    fn halted(tid: i32, patience: Duration) -> Result<(Tracee, Stop)> {
         let options = libc::PTRACE_O_TRACEEXEC as usize;
         request(libc::PTRACE_SEIZE, tid, 0, options)
             .map_err(|e| StepError::system(format!("Thread {tid} cannot be traced."), &e))?;
@@ -102,16 +125,14 @@ impl Tracee {
             signal: 0,
             gone: false,
         };
-        match tracee.halt(patience) {
-            Stop::Interrupted => {}
-            Stop::Frozen => return Err(StepError::frozen(tid)),
-            other => return Err(StepError::does_not_stop(tid, other == Stop::Gone)),
+        let stop = tracee.halt(patience);
+        if !matches!(stop, Stop::Interrupted | Stop::Frozen) {
+            return Err(StepError::does_not_stop(tid, stop == Stop::Gone));
         }
         if tracee.registers()?.cs != LONG_MODE {
             return Err(StepError::not_64_bit(tid));
         }
-        restart::undo_interruption(&tracee)?;
-        Ok(tracee)
+        Ok((tracee, stop))
     }
 
     /// Stops a running thread, wherever it is.

@@ -2,7 +2,6 @@
 //! Which of several ways on is the one to tell.
 
 use super::obstacle::{End, Weight};
-use super::process::name;
 use super::report::{Known, Link, Node, Root, RootKind};
 
 /// What following a thread led to.
@@ -34,9 +33,9 @@ impl Chosen {
     }
 
     /// The chain ends at this thread.
-    pub fn end(end: End, (pid, tid): (u32, u32)) -> Chosen {
+    pub fn end(end: End, last: &Node) -> Chosen {
         let weight = end.weight;
-        Chosen::bare(Outcome::Root(end.root(pid, tid, name), weight))
+        Chosen::bare(Outcome::Root(end.root(last), weight))
     }
 }
 
@@ -193,10 +192,7 @@ fn nobody(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         .filter(|way| place(way).is_some())
         .min_by_key(|way| place(way));
     let Some(way) = first.or(ways.first()).cloned() else {
-        return Chosen::end(
-            End::unknown("nothing is known of its wait"),
-            (node.pid, node.tid),
-        );
+        return Chosen::end(End::unknown("nothing is known of its wait"), node);
     };
     let what = match count {
         1 => format!(
@@ -221,7 +217,7 @@ fn nobody(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
             link.known = Known::Assumed;
             link.reason.clone_from(&what);
             let end = End::new(RootKind::Deadlock, Weight::Circle, what);
-            let found = Chosen::end(end, (node.pid, node.tid));
+            let found = Chosen::end(end, node);
             Chosen {
                 links: vec![link],
                 ..found
@@ -312,7 +308,7 @@ mod tests {
     }
 
     fn ends(tid: u32, end: End) -> Chosen {
-        Chosen::end(end, (1, tid))
+        Chosen::end(end, &node(tid))
     }
 
     fn circle_to(at: usize) -> Chosen {

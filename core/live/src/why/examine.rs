@@ -10,7 +10,7 @@ use flagfinder_linux::syscalls;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{children, is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{files, flags, held, locks, stopped};
+use super::{files, flags, held, in_core, locks, stopped};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -60,7 +60,8 @@ pub fn examine(
     if is_over(activity.state) {
         return over(process, pid, tid);
     }
-    if let Some(end) = stopped::stopped(pid, &activity).or_else(|| stopped::frozen(pid)) {
+    let frozen = || (!process.is_dead).then(|| stopped::frozen(pid)).flatten();
+    if let Some(end) = stopped::stopped(pid, &activity).or_else(frozen) {
         return Examined::end(end);
     }
     if let Some(found) = stepped.filter(|thread| thread.has_flag()) {
@@ -79,11 +80,12 @@ pub fn examine(
     let stack = stack(process, &activity);
     let state = match activity.call {
         // Another's sleep is a heartbeat. This one is said to hang, so it asks something.
-        Some(call) if begins && is_sleep(&call) && activity.sleeps >= POLLS => {
+        Some(call) if begins && is_sleep(&call) && polls(process, &activity, &call) => {
             let what = "it sleeps again and again, and what it asks in between was not found";
             State::End(End::unknown(what))
         }
         Some(call) => in_call(processes, pid, &activity, &call, &stack),
+        None if process.is_dead => State::End(in_core::runs(stepped)),
         None => State::End(End::unknown(format!(
             "thread {tid} is in no system call that could be told"
         ))),
@@ -94,6 +96,17 @@ pub fn examine(
 fn is_sleep(call: &Call) -> bool {
     let number = i64::from(call.number);
     matches!(number, libc::SYS_nanosleep | libc::SYS_clock_nanosleep)
+}
+
+/// It goes to sleep again and again. A core does not tell, but a sleep so short leads to another.
+fn polls(process: &Process, activity: &Activity, call: &Call) -> bool {
+    let inside = process.inside.as_ref().filter(|_| process.is_dead);
+    let timeout = inside.and_then(|inside| call::timeout(call, &*inside.memory));
+    activity.sleeps >= POLLS || timeout.is_some_and(is_short)
+}
+
+fn is_short(timeout: Timeout) -> bool {
+    timeout.time <= Duration::from_millis(1100) && !timeout.absolute
 }
 
 fn stack(process: &Process, activity: &Activity) -> Vec<Code> {
@@ -129,7 +142,7 @@ pub fn is_busy(process: &Process, activity: &Activity) -> bool {
     let Some(inside) = &process.inside else {
         return activity.wants >= pick::HOT;
     };
-    match pick::way(activity, &inside.memory) {
+    match pick::way(activity, &*inside.memory) {
         Way::Hot => true,
         // One short turn is a wake-up; a timeout that comes soon says how it waits.
         Way::Repeats => activity.sleeps >= 2,
@@ -164,22 +177,24 @@ fn in_call(
     let Some(process) = processes.get(pid) else {
         return State::End(End::unknown("its process has ended meanwhile"));
     };
+    let is_dead = process.is_dead;
     let timeout = process
         .inside
         .as_ref()
-        .and_then(|i| call::timeout(call, &i.memory));
+        .and_then(|i| call::timeout(call, &*i.memory));
     let descriptors = process.inside.as_ref();
-    let descriptors = descriptors.map_or_else(Vec::new, |i| call::descriptors(call, &i.memory));
+    let descriptors = descriptors.map_or_else(Vec::new, |i| call::descriptors(call, &*i.memory));
     let mut obstacles: Vec<Obstacle> = match number {
         libc::SYS_futex => held::obstacle(process, tid, call, stack)
             .into_iter()
             .collect(),
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Vec::new(),
+        _ if process.is_dead => vec![in_core::outside(call, &name, &descriptors)],
         libc::SYS_flock => vec![locks::obstacle(pid, call.args[0] as i32)],
         libc::SYS_fcntl if matches!(call.args[1], SETLKW | OFD_SETLKW) => {
             vec![locks::obstacle(pid, call.args[0] as i32)]
         }
         libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork => child(pid, Some(call)),
-        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Vec::new(),
         libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => {
             signal(pid, tid, &name)
         }
@@ -200,7 +215,8 @@ fn in_call(
         .any(|o| !o.debtors.is_empty() && !o.by_elimination);
     if let Some(timeout) = timeout {
         if obstacles.is_empty() || !is_owed {
-            obstacles.push(limit(call, &name, timeout, obstacles.is_empty()));
+            let now = (!is_dead).then(|| clock(call)).flatten();
+            obstacles.push(limit(&name, timeout, now, obstacles.is_empty()));
         }
     }
     if obstacles.is_empty() {
@@ -224,17 +240,17 @@ fn each(
         .collect()
 }
 
-/// The call ends by the clock. `alone`: by nothing else.
-fn limit(call: &Call, name: &str, timeout: Timeout, alone: bool) -> Obstacle {
+/// The call ends by the clock. `now`: what that shows, where it is known. `alone`: by nothing else.
+fn limit(name: &str, timeout: Timeout, now: Option<Duration>, alone: bool) -> Obstacle {
     let when = match timeout.absolute {
-        true => match until(call, timeout.time) {
-            Some(left) => format!("due in {left:.0?}"),
-            None => "due now".into(),
+        true => match now.map(|now| timeout.time.checked_sub(now)) {
+            Some(Some(left)) => format!("due in {left:.0?}"),
+            Some(None) => "due now".into(),
+            None => "until a point in time; how far off that was is not known".into(),
         },
         false => format!("for {:?} in all", timeout.time),
     };
-    let heartbeat = timeout.time <= Duration::from_millis(1100) && !timeout.absolute;
-    let end = match alone && !heartbeat {
+    let end = match alone && !is_short(timeout) {
         true => End::outside(RootKind::Timer, format!("it sleeps, {when}")),
         false => End::idle(
             RootKind::Timer,
@@ -244,8 +260,8 @@ fn limit(call: &Call, name: &str, timeout: Timeout, alone: bool) -> Obstacle {
     Obstacle::ends(Kind::Timer, format!("{name}'s time"), end)
 }
 
-/// What is left until a point in time, of the clock that the call names.
-fn until(call: &Call, point: Duration) -> Option<Duration> {
+/// What the clock shows that the call names.
+fn clock(call: &Call) -> Option<Duration> {
     let clock = match i64::from(call.number) {
         libc::SYS_clock_nanosleep => call.args[0] as i32,
         // FUTEX_CLOCK_REALTIME
@@ -260,8 +276,7 @@ fn until(call: &Call, point: Duration) -> Option<Duration> {
     if unsafe { libc::clock_gettime(clock, &mut now) } != 0 {
         return None;
     }
-    let now = Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
-    point.checked_sub(now)
+    Some(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
 }
 
 /// `call`: none where the thread asks for any child, again and again.
@@ -322,7 +337,7 @@ fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
                 kept.trailing_zeros() + 1
             ),
         )
-        .of(pid, Some(tid)),
+        .of(pid, Some(tid), self::name(pid, tid)),
     };
     vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)]
 }
@@ -334,7 +349,7 @@ fn opening(process: &Process, call: &Call) -> Vec<Obstacle> {
         libc::SYS_openat => call.args[1],
         _ => call.args[0],
     };
-    let Some(path) = process.inside.as_ref().map(|i| path(&i.memory, at)) else {
+    let Some(path) = process.inside.as_ref().map(|i| path(&*i.memory, at)) else {
         return Vec::new();
     };
     let place = match path.starts_with('/') {
@@ -373,7 +388,7 @@ pub fn is_on(processes: &mut Processes, pid: u32, tid: u32, target: &str) -> boo
     };
     let call = process.activity(tid).and_then(|activity| activity.call);
     let call = call.or_else(|| proc::look(pid, tid)?.call);
-    let descriptors = call.map_or_else(Vec::new, |call| call::descriptors(&call, &inside.memory));
+    let descriptors = call.map_or_else(Vec::new, |call| call::descriptors(&call, &*inside.memory));
     let link = |fd: &i32| fs::read_link(format!("/proc/{pid}/fd/{fd}"));
     let is_it = |fd: &i32| link(fd).is_ok_and(|link| link.as_os_str() == target);
     let watches = |fd: &i32| {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::examine::child;
 use super::files;
 use super::held::{others, sharers};
+use super::in_core;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::Processes;
 use super::report::{Kind, Known, RootKind, WaitsFor};
@@ -19,6 +20,9 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
     let name = flag["name"].as_str().unwrap_or("a word").to_owned();
     if flag["kind"] == "syscall" {
         let call = flag["symbol"].as_str();
+        if processes.get(pid).is_some_and(|process| process.is_dead) {
+            return vec![in_core::asks(&name)];
+        }
         let known = ready(&name, call, &flag["descriptors"]);
         return known.map_or_else(
             || asked(processes, pid, thread.tid, &name, call),

@@ -7,11 +7,12 @@
 
 use std::fs;
 
+use super::in_core;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{all, name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
 use crate::futex::{describe, Futex};
-use flagfinder_code::{AddressSpace, Code, Maps};
+use flagfinder_code::{Code, Maps};
 use flagfinder_waits::proc::Call;
 
 /// In the word of a robust lock: there are waiters, and the owner's id below.
@@ -24,7 +25,7 @@ const CONTENDED: u64 = 2;
 /// What the thread waits for in futex(2). `stack`: its open calls.
 pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Option<Obstacle> {
     let inside = process.inside.as_ref()?;
-    let futex = describe(call, &inside.memory, &inside.names, &process.own_ids)?;
+    let futex = describe(call, &*inside.memory, &inside.names, &process.own_ids)?;
     let owed = owner(process, inside, call, &futex);
     let shape = shape(stack, &futex);
     let waits_for = WaitsFor {
@@ -130,7 +131,7 @@ fn owner(process: &Process, inside: &Inside, call: &Call, futex: &Futex) -> Owne
     };
     let value = futex.value.unwrap_or(0);
     if value & WAITERS != 0 && value & OWNER_DIED == 0 && value == futex.expected {
-        return found(process, value & ID, "it is robust");
+        return found(process, call, value & ID, "it is robust");
     }
     if value == CONTENDED && futex.expected == CONTENDED {
         // pthread_mutex_t: lock, count, owner, users, kind.
@@ -138,7 +139,7 @@ fn owner(process: &Process, inside: &Inside, call: &Call, futex: &Futex) -> Owne
         let is_mutex = word(16).is_some_and(|kind| kind & !KINDS == 0)
             && word(12).is_some_and(|users| (1..1 << 20).contains(&users));
         if let Some(id) = word(8).filter(|id| is_mutex && *id != 0) {
-            return found(process, id, "");
+            return found(process, call, id, "");
         }
     }
     // pthread_rwlock_t: readers, writers, the phase's futex, the writers' futex, 2 words, writer.
@@ -156,7 +157,7 @@ fn owner(process: &Process, inside: &Inside, call: &Call, futex: &Futex) -> Owne
 }
 
 /// The thread of that id, as the process itself counts, or what became of it.
-fn found(process: &Process, id: u64, robust: &str) -> Owner {
+fn found(process: &Process, call: &Call, id: u64, robust: &str) -> Owner {
     let Ok(id) = u32::try_from(id) else {
         return Owner::Unknown;
     };
@@ -165,6 +166,9 @@ fn found(process: &Process, id: u64, robust: &str) -> Owner {
     }
     if !sees_our_ids(process) {
         return Owner::Unknown;
+    }
+    if process.is_dead {
+        return Owner::Gone(in_core::owner(process, call, id));
     }
     by_id(process, id).unwrap_or_else(|| {
         let robust = if robust.is_empty() {
@@ -175,7 +179,8 @@ fn found(process: &Process, id: u64, robust: &str) -> Owner {
         let what = format!(
             "the lock is held by thread {id}, which has ended without unlocking it{robust}"
         );
-        Owner::Gone(End::fault(RootKind::Ended, what).of(process.pid, Some(id)))
+        let name = name(process.pid, id);
+        Owner::Gone(End::fault(RootKind::Ended, what).of(process.pid, Some(id), name))
     })
 }
 
@@ -188,6 +193,9 @@ fn by_id(process: &Process, id: u32) -> Option<Owner> {
     if process.own_ids.values().any(|tid| *tid == id) {
         return Some(Owner::Thread(process.pid, id));
     }
+    if process.is_dead {
+        return None;
+    }
     let other = status_number(id, "Tgid:")?;
     if is_ancestor(other, process.pid) && !shares_memory(process, other) {
         let what = format!(
@@ -196,9 +204,11 @@ fn by_id(process: &Process, id: u32) -> Option<Owner> {
             name(other, other),
             process.pid
         );
-        return Some(Owner::Gone(
-            End::fault(RootKind::Ended, what).of(process.pid, Some(id)),
-        ));
+        return Some(Owner::Gone(End::fault(RootKind::Ended, what).of(
+            process.pid,
+            Some(id),
+            name(process.pid, id),
+        )));
     }
     shares_memory(process, other).then_some(Owner::Thread(other, id))
 }
@@ -241,6 +251,9 @@ fn word(
     call: &Call,
     waits_for: WaitsFor,
 ) -> Obstacle {
+    if process.is_dead && in_core::may_be_shared(process, call) {
+        return in_core::shared(waits_for);
+    }
     let is_private = call.args[1] as i32 & libc::FUTEX_PRIVATE_FLAG != 0;
     let sharers = match is_private {
         true => Vec::new(),

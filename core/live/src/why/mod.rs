@@ -2,7 +2,7 @@
 //! Why a process does not go on: who owes what it waits for, and what keeps them, to the end of
 //! the chain, across processes.
 //!
-//! In: a process id. Out: a [`WhyReport`]. Threads of the process that poll are stepped as `spin`
+//! In: a process id, or a core file. Out: a [`WhyReport`]. Threads of the process that poll are stepped as `spin`
 //! does it; those of others are looked at from /proc, and stepped only where the chain comes to one
 //! that polls. Blind spots: of a process of several threads it is not known which one serves a
 //! connection, unless it is in a call on it; words without an owner (condition variables,
@@ -13,6 +13,7 @@ mod examine;
 mod files;
 mod flags;
 mod held;
+mod in_core;
 mod internet;
 mod locks;
 mod obstacle;
@@ -23,8 +24,14 @@ mod story;
 mod unix;
 mod walk;
 
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use flagfinder_replica::{CoreError, CoreFile};
 use flagfinder_step::StepError;
 
+use crate::dead::{look_at_core, CoreOptions};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::spin::{spin, Progress, SpinOptions};
 use obstacle::Weight;
@@ -55,10 +62,60 @@ pub fn why(
     };
     let spun = spin(pid, &spin_options, told)?;
     let mut processes = Processes::default();
-    let begins = begins(&spun, options.thread);
-    let program = spun.program.clone();
+    let mut report = follow(spun, &mut processes, options.thread);
+    report.next = story::next(&report.links, &report.root);
+    if processes.owners.partial {
+        let note = "not every process could be looked at: as root more is seen";
+        report.notes.push(note.into());
+    }
+    Ok(report)
+}
+
+/// The same of a process that left the core file at `path`. `budget` is that of
+/// [`look_at_core`].
+///
+/// # Errors
+/// Those of [`look_at_core`].
+pub fn why_of_core(
+    core: &Rc<CoreFile>,
+    path: &Path,
+    thread: Option<u32>,
+    budget: Duration,
+) -> Result<WhyReport, CoreError> {
+    if let Some(tid) = thread {
+        core.thread(tid)?;
+    }
+    let threads = Vec::new();
+    let spun = look_at_core(core, &CoreOptions { threads, budget })?;
+    let notes = spun.notes.clone();
+    let mut report = follow(spun, &mut Processes::of_core(core), thread);
+    report.next = story::next_of_core(path, &report.program);
+    report.notes = notes;
+    if let Some(fault) = fault(core.signal()) {
+        report.notes.push(format!(
+            "{fault} ended the process: its threads did what they did just then, and may not have hung"
+        ));
+    }
+    Ok(report)
+}
+
+/// Signals that the code of a process earns itself.
+fn fault(signal: i32) -> Option<&'static str> {
+    match signal {
+        libc::SIGSEGV => Some("SIGSEGV"),
+        libc::SIGBUS => Some("SIGBUS"),
+        libc::SIGILL => Some("SIGILL"),
+        libc::SIGFPE => Some("SIGFPE"),
+        _ => None,
+    }
+}
+
+/// The chain from the threads that `spin` or a core told of.
+fn follow(spun: SpinReport, processes: &mut Processes, thread: Option<u32>) -> WhyReport {
+    let begins = begins(&spun, thread);
+    let (pid, source, program) = (spun.pid, spun.source, spun.program.clone());
     let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
-    let mut walk = Walk::new(&mut processes, threads.collect());
+    let mut walk = Walk::new(processes, threads.collect());
     let mut best: Option<(Vec<Link>, Root, Weight)> = None;
     for tid in begins {
         let found = walk.follow(pid, tid);
@@ -73,25 +130,22 @@ pub fn why(
         });
     }
     let (mut links, mut root, weight) = best.unwrap_or_else(|| walk.follow(pid, pid));
-    if options.thread.is_none() && weight < Weight::Circle {
+    if thread.is_none() && weight < Weight::Circle {
         if let Some(circle) = walk.any_circle(pid) {
             (links, root) = circle;
         }
     }
-    let mut notes = Vec::new();
-    if processes.owners.partial {
-        notes.push("not every process could be looked at: as root more is seen".into());
-    }
-    Ok(WhyReport {
+    WhyReport {
         schema: WhyReport::SCHEMA,
+        source,
         pid,
         program,
         story: story::story(&links, &root),
-        next: story::next(&links, &root),
+        next: Vec::new(),
         links,
         root,
-        notes,
-    })
+        notes: Vec::new(),
+    }
 }
 
 /// Threads to begin with, the most telling first.
@@ -99,7 +153,12 @@ fn begins(report: &SpinReport, asked: Option<u32>) -> Vec<u32> {
     if let Some(tid) = asked {
         return vec![tid];
     }
-    let first = report.pid;
+    // The first thread may have ended, which a core does not tell.
+    let all = || report.threads.iter().map(|thread| thread.tid);
+    let first = match report.source {
+        "core" if !all().any(|tid| tid == report.pid) => all().min().unwrap_or(report.pid),
+        _ => report.pid,
+    };
     let is_hot = |t: &ThreadReport| t.class != Class::LongWait && t.wants >= crate::pick::HOT;
     match report.threads.first() {
         Some(polls) if polls.has_flag() && polls.tid != first && is_hot(polls) => vec![polls.tid],

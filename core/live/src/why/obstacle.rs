@@ -3,7 +3,7 @@
 
 use flagfinder_code::Code;
 
-use super::report::{Kind, Known, Root, RootKind, WaitsFor};
+use super::report::{Kind, Known, Node, Root, RootKind, WaitsFor};
 
 /// How much the end of a chain explains; the greatest wins where several are open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,8 +24,8 @@ pub struct End {
     pub kind: RootKind,
     pub what: String,
     pub weight: Weight,
-    /// Another process or thread than the one that waits.
-    pub who: Option<(u32, Option<u32>)>,
+    /// Another process or thread than the one that waits, and its name.
+    pub who: Option<(u32, Option<u32>, String)>,
 }
 
 impl End {
@@ -50,20 +50,21 @@ impl End {
         End::new(kind, Weight::Fault, what)
     }
     #[must_use]
-    pub fn of(self, pid: u32, tid: Option<u32>) -> End {
+    pub fn of(self, pid: u32, tid: Option<u32>, name: impl Into<String>) -> End {
         End {
-            who: Some((pid, tid)),
+            who: Some((pid, tid, name.into())),
             ..self
         }
     }
     /// As the root of a chain whose last thread is this one.
-    pub fn root(self, pid: u32, tid: u32, name: impl Fn(u32, u32) -> String) -> Root {
-        let (pid, tid) = self.who.unwrap_or((pid, Some(tid)));
+    pub fn root(self, last: &Node) -> Root {
+        let own = || (last.pid, Some(last.tid), last.name.clone());
+        let (pid, tid, name) = self.who.unwrap_or_else(own);
         Root {
             kind: self.kind,
             pid: Some(pid),
             tid,
-            name: name(pid, tid.unwrap_or(pid)),
+            name,
             what: self.what,
         }
     }

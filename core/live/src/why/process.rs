@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
-use flagfinder_code::{own_id, Code, Names, NamesInput};
+use flagfinder_code::{own_id, AddressSpace, Code, Names, NamesInput};
+use flagfinder_replica::CoreFile;
 use rustc_hash::FxHashMap;
 
+use crate::dead::activity;
 use crate::memory::Memory;
 use crate::sample::{self, Activity};
 use crate::stack;
@@ -28,11 +32,16 @@ pub struct Process {
     pub inside: Option<Inside>,
     /// The id that the process itself sees, and ours.
     pub own_ids: BTreeMap<u32, u32>,
+    /// Threads that a core file lacks: they did not stop while it was written.
+    pub left_out: Vec<u32>,
+    /// It left a core file: what lies outside of its memory is not known, and its number may be
+    /// another process's by now.
+    pub is_dead: bool,
 }
 
 /// Its memory and what lies there.
 pub struct Inside {
-    pub memory: Memory,
+    pub memory: Rc<dyn AddressSpace>,
     pub names: Names,
 }
 
@@ -44,7 +53,7 @@ impl Process {
         let own_ids = tids.map(|tid| (own_id(pid, tid), tid)).collect();
         let inside = || {
             Some(Inside {
-                memory: Memory::open(pid).ok()?,
+                memory: Rc::new(Memory::open(pid).ok()?),
                 names: Names::new(NamesInput::from_live(pid).ok()?),
             })
         };
@@ -53,7 +62,33 @@ impl Process {
             inside: inside(),
             own_ids,
             activities,
+            left_out: Vec::new(),
+            is_dead: false,
         })
+    }
+
+    /// Where a core has no thread's name, each has the program's.
+    fn of_core(core: &Rc<CoreFile>) -> Process {
+        let path = Path::new(core.program());
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let activities = core.threads().iter().map(|thread| {
+            let mut activity = activity(thread);
+            if activity.name.is_empty() {
+                activity.name = name.clone().into_owned();
+            }
+            activity
+        });
+        Process {
+            pid: core.pid(),
+            left_out: core.left_out().to_vec(),
+            activities: activities.collect(),
+            own_ids: core.threads().iter().map(|t| (t.tid, t.tid)).collect(),
+            inside: Some(Inside {
+                memory: core.clone(),
+                names: Names::new(core.names_input()),
+            }),
+            is_dead: true,
+        }
     }
 
     pub fn activity(&self, tid: u32) -> Option<&Activity> {
@@ -68,7 +103,7 @@ impl Process {
 
     pub fn stack(&self, call: &Call) -> Vec<Code> {
         self.inside.as_ref().map_or_else(Vec::new, |inside| {
-            stack::scan(call, &inside.memory, &inside.names)
+            stack::scan(call, &*inside.memory, &inside.names)
         })
     }
 }
@@ -82,6 +117,8 @@ pub fn is_over(state: char) -> bool {
 pub struct Processes {
     by_pid: FxHashMap<u32, Option<Process>>,
     pub owners: Owners,
+    /// The only one is that of a core file.
+    is_dead: bool,
 }
 
 impl Default for Processes {
@@ -89,14 +126,40 @@ impl Default for Processes {
         Processes {
             by_pid: FxHashMap::default(),
             owners: Owners::within(PATIENCE),
+            is_dead: false,
         }
     }
 }
 
 impl Processes {
+    /// The process of a core file, and no other.
+    pub fn of_core(core: &Rc<CoreFile>) -> Processes {
+        Processes {
+            by_pid: [(core.pid(), Some(Process::of_core(core)))]
+                .into_iter()
+                .collect(),
+            owners: Owners::default(),
+            is_dead: true,
+        }
+    }
+
+    /// Name of a thread, as [`name`].
+    pub fn name(&self, pid: u32, tid: u32) -> String {
+        if !self.is_dead {
+            return name(pid, tid);
+        }
+        let process = self.by_pid.get(&pid).and_then(Option::as_ref);
+        let activities = process.map_or(&[][..], |process| &process.activities);
+        let own = activities.iter().find(|activity| activity.tid == tid);
+        let found = own.or(activities.first());
+        found.map_or_else(String::new, |activity| activity.name.clone())
+    }
+
     /// `None`: there is none of that number.
     pub fn get(&mut self, pid: u32) -> Option<&Process> {
-        let looked = self.by_pid.entry(pid).or_insert_with(|| Process::look(pid));
+        let is_dead = self.is_dead;
+        let look = || if is_dead { None } else { Process::look(pid) };
+        let looked = self.by_pid.entry(pid).or_insert_with(look);
         looked.as_ref()
     }
 }

@@ -109,6 +109,8 @@ impl Root {
 #[derive(Clone, Debug, Serialize)]
 pub struct WhyReport {
     pub schema: &'static str,
+    /// `live`, or `core` for a process that left a core file.
+    pub source: &'static str,
     pub pid: u32,
     pub program: String,
     /// At most six lines, the most important first.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! The chain in words: at most six lines, the root first; and what to do next.
 
+use std::path::Path;
+
 use super::report::{Known, Link, Node, Root, RootKind};
 
 const MOST_LINES: usize = 6;
@@ -86,6 +88,27 @@ pub fn story(links: &[Link], root: &Root) -> Vec<String> {
             .map(|link| line(link, root)),
     );
     story
+}
+
+/// One or two commands, for a process that left this core file.
+pub fn next_of_core(core: &Path, program: &str) -> Vec<String> {
+    let core = quoted(&core.to_string_lossy());
+    vec![
+        format!(
+            "gdb {} {core} -batch -ex 'thread apply all bt'",
+            quoted(program)
+        ),
+        format!("flagfinder core {core} --explain"),
+    ]
+}
+
+/// One word of a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_@%+=:,./-".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 /// One or two commands.

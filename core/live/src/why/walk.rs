@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::choose::{choose, Chosen, Outcome, Way};
 use super::examine::{examine, is_busy, is_on, Examined};
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
-use super::process::{name, Processes};
+use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
@@ -69,9 +69,15 @@ impl<'a> Walk<'a> {
             // Neither can be open at the beginning of a path.
             Outcome::Circle { .. } | Outcome::Idle => {
                 let end = End::unknown("the threads wait for each other");
-                (found.links, end.root(pid, tid, name), Weight::Unknown)
+                let root = end.root(&self.node((pid, tid)));
+                (found.links, root, Weight::Unknown)
             }
         }
+    }
+
+    fn node(&self, (pid, tid): Place) -> Node {
+        let name = self.processes.name(pid, tid);
+        Node { pid, tid, name }
     }
 
     fn look(&mut self, (pid, tid): Place, begins: bool) -> Examined {
@@ -95,7 +101,7 @@ impl<'a> Walk<'a> {
         let polls = process
             .activity(tid)
             .is_some_and(|a| is_busy(process, a) && a.tracer == 0);
-        if !polls || pid == std::process::id() {
+        if !polls || process.is_dead || pid == std::process::id() {
             return;
         }
         self.stepped += 1;
@@ -111,25 +117,21 @@ impl<'a> Walk<'a> {
     }
 
     fn explore(&mut self, place: Place, trail: &mut Trail) -> Chosen {
-        let (pid, tid) = place;
+        let pid = place.0;
         if let Some(at) = trail.path.iter().position(|seen| *seen == place) {
             return Chosen::bare(Outcome::Circle { at, note: None });
         }
         self.looks += 1;
         if trail.path.len() >= DEPTH || self.looks > MOST_LOOKS || self.begin.elapsed() > PATIENCE {
             let end = End::unknown("the chain was not followed further: too many threads");
-            return Chosen::end(end, place);
+            return Chosen::end(end, &self.node(place));
         }
         let examined = self.look(place, trail.path.is_empty());
         let obstacles = match &examined.state {
-            State::End(end) => return Chosen::end(end.clone(), place),
+            State::End(end) => return Chosen::end(end.clone(), &self.node(place)),
             State::Waits(obstacles) => obstacles.clone(),
         };
-        let node = Node {
-            pid,
-            tid,
-            name: name(pid, tid),
-        };
+        let node = self.node(place);
         trail.path.push(place);
         let mut ways = Vec::new();
         for obstacle in &obstacles {
@@ -159,7 +161,7 @@ impl<'a> Walk<'a> {
         if obstacle.debtors.is_empty() {
             let end = obstacle.otherwise.clone();
             let first = link(None, Known::Seen, end.what.clone());
-            let found = Chosen::end(end, (node.pid, node.tid));
+            let found = Chosen::end(end, node);
             return vec![Way::new(first, found, false, true)];
         }
         let fans = obstacle.by_elimination;
@@ -173,24 +175,18 @@ impl<'a> Walk<'a> {
         }
         let mut ways = Vec::new();
         for (place, debtor, direct) in self.threads(&obstacle.debtors) {
+            let owing = self.node(place);
             let found = match obstacle.waits_for.kind {
                 // It ran while it was looked at; what it does a moment later explains nothing.
                 Kind::Cpu => Chosen::end(
                     End::fault(RootKind::Computes, "it uses the processor"),
-                    place,
+                    &owing,
                 ),
                 _ => self.explore(place, trail),
             };
             let code = debtor.code.clone();
             let code = code.or_else(|| self.examined.get(&place.1).and_then(Examined::code));
-            let owed = OwedBy {
-                node: Node {
-                    pid: place.0,
-                    tid: place.1,
-                    name: name(place.0, place.1),
-                },
-                code,
-            };
+            let owed = OwedBy { node: owing, code };
             let first = link(Some(owed), debtor.known, debtor.reason.clone());
             ways.push(Way::new(first, found, fans, direct));
         }

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: MIT
+//! Writes the core file of a living process, as the kernel would: all threads stand still
+//! meanwhile, and go on.
+//!
+//! In: a process id and a file. Out: an ELF core that [`CoreFile`](crate::CoreFile) and debuggers
+//! read, and the threads that it lacks. What of the memory goes into it is told by the process's
+//! own /proc/PID/coredump_filter (core(5)). Blind spot: a thread in an uninterruptible call does
+//! not stop, so it is left out.
+
+use std::fs::{self, File};
+use std::io::{Error, ErrorKind, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use flagfinder_step::{StepError, Tracee};
+use object::elf::{self, FileHeader64, NoteHeader64, ProgramHeader64};
+use object::pod::bytes_of;
+use object::{LittleEndian, U16, U32, U64};
+
+use crate::child::extended;
+use crate::core_layout::{self as layout, Named};
+use crate::live::identity;
+use crate::source::{Identity, PAGE};
+use crate::stretches::{stretches, Stretch};
+
+type Result<T> = std::result::Result<T, StepError>;
+
+/// For a thread to stop.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// More than any process starts while its others are stopped.
+const MOST_ROUNDS: usize = 100;
+/// Bytes that are copied at once.
+const BLOCK: usize = 1 << 20;
+const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+
+/// One thread that stands still.
+struct Held {
+    _tracee: Tracee,
+    registers: libc::user_regs_struct,
+    extended: Vec<u8>,
+    identity: Identity,
+    signals: [u64; 2],
+}
+
+/// Writes the core file of process `pid`; returns what could not be put into it, in words.
+///
+/// # Errors
+/// Four parts: the process is gone, may not be traced, has another debugger, or the file can't be
+/// written.
+pub fn write_core(pid: u32, file: &mut File) -> Result<Vec<String>> {
+    let failed = |e: Error| StepError::system(format!("No core of process {pid} is written."), &e);
+    let mut notes = Vec::new();
+    let (held, named) = hold(pid, &mut notes)?;
+    let memory = File::open(format!("/proc/{pid}/mem")).map_err(failed)?;
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(failed)?;
+    let stretches = stretches(pid).map_err(failed)?;
+    let noted = noted(pid, &held, &named, &stretches).map_err(failed)?;
+    let from = Process { memory, pagemap };
+    from.write(file, &stretches, &noted).map_err(failed)?;
+    Ok(notes)
+}
+
+/// Stops all threads, those that the process starts meanwhile too.
+fn hold(pid: u32, notes: &mut Vec<String>) -> Result<(Vec<Held>, Vec<Named>)> {
+    let gone = |e: Error| StepError::system(format!("Process {pid} is gone."), &e);
+    let mut held: Vec<Held> = Vec::new();
+    let mut named: Vec<Named> = Vec::new();
+    let mut asked: Vec<u32> = Vec::new();
+    let mut failure = None;
+    for _ in 0..MOST_ROUNDS {
+        let entries = fs::read_dir(format!("/proc/{pid}/task")).map_err(gone)?;
+        let tids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let mut new: Vec<u32> = tids.filter(|tid| !asked.contains(tid)).collect();
+        if new.is_empty() {
+            break;
+        }
+        new.sort_unstable();
+        for tid in new {
+            asked.push(tid);
+            match thread(pid, tid) {
+                Ok(thread) => {
+                    named.push(name(pid, tid, thread.identity.tid, false));
+                    held.push(thread);
+                }
+                Err(error) if is_there(pid, tid) => {
+                    let own = identity(pid, tid).map_or(tid, |identity| identity.tid);
+                    named.push(name(pid, tid, own, true));
+                    notes.push(format!("thread {tid} is not in the core: {}", error.found));
+                    failure = Some(error);
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+    }
+    match (held.is_empty(), failure) {
+        (true, Some(error)) => Err(error),
+        (true, None) => Err(gone(Error::from(ErrorKind::NotFound))),
+        _ => Ok((held, named)),
+    }
+}
+
+/// `own`: its id as the process itself sees it.
+fn name(pid: u32, tid: u32, own: u32, is_left_out: bool) -> Named {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    Named {
+        tid: own,
+        is_left_out,
+        name: String::from_utf8_lossy(&name)
+            .trim_end_matches('\n')
+            .to_owned(),
+    }
+}
+
+/// It has not ended.
+fn is_there(pid: u32, tid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
+    state.is_some_and(|state| !state.starts_with(['Z', 'X']))
+}
+
+fn thread(pid: u32, tid: u32) -> Result<Held> {
+    let failed = |e: Error| StepError::system(format!("Thread {tid} of process {pid}."), &e);
+    let identity = identity(pid, tid).map_err(failed)?;
+    let (tracee, registers) = Tracee::hold(tid as i32, PATIENCE)?;
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).map_err(failed)?;
+    let set = |field: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
+    };
+    Ok(Held {
+        extended: extended(tid as i32).map_err(failed)?,
+        signals: ["SigPnd:", "SigBlk:"].map(|field| set(field).unwrap_or(0)),
+        _tracee: tracee,
+        registers,
+        identity,
+    })
+}
+
+/// The content of PT_NOTE, in the kernel's order.
+fn noted(
+    pid: u32,
+    held: &[Held],
+    named: &[Named],
+    stretches: &[Stretch],
+) -> std::io::Result<Vec<u8>> {
+    let mut noted = Vec::new();
+    let first = &held[0].identity;
+    for (number, thread) in held.iter().enumerate() {
+        let status = layout::status(&thread.registers, &thread.identity, thread.signals);
+        note(&mut noted, b"CORE", elf::NT_PRSTATUS, &status);
+        if number == 0 {
+            let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let info = layout::process(first, &program, &words);
+            note(&mut noted, b"CORE", elf::NT_PRPSINFO, &info);
+            let auxiliary = fs::read(format!("/proc/{pid}/auxv"))?;
+            note(&mut noted, b"CORE", elf::NT_AUXV, &auxiliary);
+            note(&mut noted, b"CORE", elf::NT_FILE, &layout::files(stretches));
+        }
+        // The state begins as FXSAVE writes it, which is this note.
+        if let Some(floating) = thread.extended.get(..size_of::<libc::user_fpregs_struct>()) {
+            note(&mut noted, b"CORE", elf::NT_PRFPREG, floating);
+            note(&mut noted, b"LINUX", elf::NT_X86_XSTATE, &thread.extended);
+        }
+    }
+    note(
+        &mut noted,
+        layout::OWN,
+        layout::OWN_THREADS,
+        &layout::names(named),
+    );
+    Ok(noted)
+}
+
+const ALIGN: usize = 4;
+
+fn note(into: &mut Vec<u8>, owner: &[u8], kind: u32, content: &[u8]) {
+    let number = |number: usize| U32::new(LittleEndian, number as u32);
+    let header = NoteHeader64 {
+        n_namesz: number(owner.len() + 1),
+        n_descsz: number(content.len()),
+        n_type: U32::new(LittleEndian, kind),
+    };
+    into.extend(bytes_of(&header));
+    into.extend(owner);
+    into.push(0);
+    into.resize(into.len().next_multiple_of(ALIGN), 0);
+    into.extend(content);
+    into.resize(into.len().next_multiple_of(ALIGN), 0);
+}
+
+struct Process {
+    memory: File,
+    pagemap: File,
+}
+
+impl Process {
+    fn write(&self, file: &mut File, stretches: &[Stretch], noted: &[u8]) -> std::io::Result<()> {
+        let count = stretches.len() + 1;
+        let headers = size_of::<FileHeader64<LittleEndian>>()
+            + count * size_of::<ProgramHeader64<LittleEndian>>();
+        let file_header = header(count).ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, format!("it has {count} mappings"))
+        })?;
+        file.write_all(bytes_of(&file_header))?;
+        let at = headers as u64;
+        let notes = segment(
+            elf::PT_NOTE,
+            0,
+            [0, 0],
+            [at, noted.len() as u64],
+            ALIGN as u64,
+        );
+        file.write_all(bytes_of(&notes))?;
+        let mut at = (at + noted.len() as u64).next_multiple_of(PAGE);
+        let first = at;
+        for stretch in stretches {
+            let (place, size) = (stretch.start, stretch.end - stretch.start);
+            let held = stretch.kept;
+            let load = segment(elf::PT_LOAD, stretch.flags, [place, size], [at, held], PAGE);
+            file.write_all(bytes_of(&load))?;
+            at += held;
+        }
+        file.write_all(noted)?;
+        let mut at = first;
+        for stretch in stretches {
+            self.copy(stretch, file, at)?;
+            at += stretch.kept;
+        }
+        // What nobody touched is a hole.
+        file.set_len(at)
+    }
+
+    fn copy(&self, stretch: &Stretch, file: &mut File, at: u64) -> std::io::Result<()> {
+        let mut block = vec![0; BLOCK];
+        let mut done = 0;
+        while done < stretch.kept {
+            let wanted = (stretch.kept - done).min(BLOCK as u64) as usize;
+            let block = &mut block[..wanted];
+            let address = stretch.start + done;
+            file.seek(SeekFrom::Start(at + done))?;
+            match stretch.is_anonymous {
+                true => self.touched(address, block, file)?,
+                false => {
+                    self.read(address, block);
+                    file.write_all(block)?;
+                }
+            }
+            done += wanted as u64;
+        }
+        Ok(())
+    }
+
+    /// Of anonymous memory only pages that exist: a look at the others would make them.
+    fn touched(&self, address: u64, block: &mut [u8], file: &mut File) -> std::io::Result<()> {
+        let mut entries = vec![0; block.len() / PAGE as usize * 8];
+        self.pagemap
+            .read_exact_at(&mut entries, address / PAGE * 8)?;
+        let mut pages = entries.chunks_exact(8).map(|entry| {
+            let entry = entry.try_into().map_or(0, u64::from_le_bytes);
+            entry & PRESENT_OR_SWAPPED != 0
+        });
+        let mut exists: Vec<bool> = pages.by_ref().collect();
+        exists.push(false);
+        let begin = file.stream_position()?;
+        let mut first = None;
+        for (number, exists) in exists.into_iter().enumerate() {
+            match (exists, first) {
+                (true, None) => first = Some(number),
+                (false, Some(from)) => {
+                    let (from, to) = (from * PAGE as usize, number * PAGE as usize);
+                    self.read(address + from as u64, &mut block[from..to]);
+                    file.seek(SeekFrom::Start(begin + from as u64))?;
+                    file.write_all(&block[from..to])?;
+                    first = None;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Pages that can't be read (beyond the end of a file that was cut) are zeroes, as the kernel
+    /// writes them.
+    fn read(&self, address: u64, block: &mut [u8]) {
+        if self.memory.read_exact_at(block, address).is_ok() {
+            return;
+        }
+        for (number, page) in block.chunks_mut(PAGE as usize).enumerate() {
+            let address = address + number as u64 * PAGE;
+            if self.memory.read_exact_at(page, address).is_err() {
+                page.fill(0);
+            }
+        }
+    }
+}
+
+/// `None`: more program headers than its field counts.
+fn header(count: usize) -> Option<FileHeader64<LittleEndian>> {
+    let e = LittleEndian;
+    let count = u16::try_from(count)
+        .ok()
+        .filter(|count| *count < elf::PN_XNUM)?;
+    Some(FileHeader64 {
+        e_ident: elf::Ident {
+            magic: elf::ELFMAG,
+            class: elf::ELFCLASS64,
+            data: elf::ELFDATA2LSB,
+            version: elf::EV_CURRENT,
+            os_abi: elf::ELFOSABI_NONE,
+            abi_version: 0,
+            padding: [0; 7],
+        },
+        e_type: U16::new(e, elf::ET_CORE),
+        e_machine: U16::new(e, elf::EM_X86_64),
+        e_version: U32::new(e, elf::EV_CURRENT.into()),
+        e_entry: U64::new(e, 0),
+        e_phoff: U64::new(e, size_of::<FileHeader64<LittleEndian>>() as u64),
+        e_shoff: U64::new(e, 0),
+        e_flags: U32::new(e, 0),
+        e_ehsize: U16::new(e, size_of::<FileHeader64<LittleEndian>>() as u16),
+        e_phentsize: U16::new(e, size_of::<ProgramHeader64<LittleEndian>>() as u16),
+        e_phnum: U16::new(e, count),
+        e_shentsize: U16::new(e, 0),
+        e_shnum: U16::new(e, 0),
+        e_shstrndx: U16::new(e, 0),
+    })
+}
+
+/// Address and size in memory, offset and size in the file.
+fn segment(
+    kind: u32,
+    flags: u32,
+    [address, size]: [u64; 2],
+    [offset, held]: [u64; 2],
+    align: u64,
+) -> ProgramHeader64<LittleEndian> {
+    let e = LittleEndian;
+    ProgramHeader64 {
+        p_type: U32::new(e, kind),
+        p_flags: U32::new(e, flags),
+        p_offset: U64::new(e, offset),
+        p_vaddr: U64::new(e, address),
+        p_paddr: U64::new(e, 0),
+        p_filesz: U64::new(e, held),
+        p_memsz: U64::new(e, size),
+        p_align: U64::new(e, align),
+    }
+}

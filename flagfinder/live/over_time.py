@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""The story of a test that is over time, as text.
+
+In: what ``why --children --json`` printed. Out: its root in one line, and all of it. Run as a
+module it prints the story of a run of pytest that can't be told otherwise, and ends what the run
+started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+
+from flagfinder.live.tree import descendants
+from flagfinder.live.why import WhyReport, why_text
+from flagfinder.shared.visible import visible
+
+
+def story(found: bytes) -> tuple[str, str]:
+    """The root in one line, and the whole story, or why there is none."""
+    try:
+        raw = json.loads(found)
+        if raw["schema"] == "flagfinder.error/1":
+            parts = (raw["error"][part] for part in ("what", "found", "fix"))
+            text = "\n".join(visible(part) for part in parts if part)
+            return text.partition("\n")[0], text
+        reports = [WhyReport.from_raw(one) for one in (raw, *raw.get("others", ()))]
+    except (ValueError, KeyError, TypeError):
+        return "why it hangs is not known", "`flagfinder why` of the run gave no answer"
+    root = next((report for report in reports if report.found), reports[0]).story[0]
+    return visible(root), "\n\n".join(why_text(report) for report in reports)
+
+
+def _main() -> None:
+    pid = int(sys.argv[1])
+    test = visible(sys.argv[2])
+    print(f"\nflagfinder: {test} is over time, and the run does not go on: it is ended")
+    print(story(sys.stdin.buffer.read())[1], flush=True)
+    for one in descendants(pid):
+        if one not in (os.getpid(), os.getppid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""Hangs whose cause is known (`why/*.c`), for the tests of `why`."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import kill_session, run, wait_until
+
+SOURCES = Path(__file__).parent / "why"
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Who is to blame; None where no certain process or thread is."""
+
+    kind: str
+    pid: int | None
+    tid: int | None
+
+
+def built(folder: Path) -> Path:
+    """The program of all hangs."""
+    program = folder / "hangs"
+    sources = sorted(SOURCES.glob("*.c"))
+    ran = run(["gcc", "-O1", "-g", "-Wall", "-Werror", "-pthread", *sources, "-o", program], timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return program
+
+
+@contextlib.contextmanager
+def planted(program: Path, name: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Truth]]:
+    """The hang, once all of it stands."""
+    out = folder / "stdout"
+    with out.open("wb") as stdout:
+        process = subprocess.Popen([program, name, folder], stdout=stdout, start_new_session=True)
+    try:
+        wait_until(process, lambda: out.read_text().endswith("\n"))
+        kind, *ids = out.read_text().split()[1:]
+        pid, tid = (int(number) or None for number in ids)
+        time.sleep(0.3)  # it is about to wait itself
+        yield process, Truth(kind, pid, tid)
+        assert process.poll() is None, "the program did not survive"
+    finally:
+        kill_session(process)
+
+
+def assert_true(report: dict[str, Any], truth: Truth) -> None:
+    root = report["root"]
+    assert root["kind"] == truth.kind, report["story"]
+    assert truth.pid in (None, root["pid"]), report["story"]
+    assert truth.tid in (None, root["tid"]), report["story"]
+    # Each link leads to the next.
+    for link, following in zip(report["links"], report["links"][1:], strict=False):
+        owed = link["owed_by"]
+        assert (owed["pid"], owed["tid"]) == (following["waiter"]["pid"], following["waiter"]["tid"])
