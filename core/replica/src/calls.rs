@@ -2,7 +2,8 @@
 //! How each system call of a copy is answered. None is made.
 //!
 //! By rule: clocks, sleeps, ids, futex (by comparing the word), signal masks. In the copy alone:
-//! memory. Asked of the process's descriptors without changing them: poll, select, read, FIONREAD.
+//! memory. Asked of the process's descriptors without changing them: poll, select, read, FIONREAD;
+//! and of the kernel (`asked.rs`): what paths name, whether children have ended.
 //! In an experiment output is said to succeed, and goes nowhere. What remains halts the copy.
 
 use std::io::Result;
@@ -38,7 +39,7 @@ type Arguments = [u64; 6];
 
 const SECOND: i128 = 1_000_000_000;
 
-fn error(number: i32) -> Answer {
+pub(crate) fn error(number: i32) -> Answer {
     Answer::Result(-i64::from(number))
 }
 
@@ -61,7 +62,8 @@ impl Replica<'_> {
             .or_else(|| self.answer_memory(number, arguments).transpose())
             .or_else(|| self.answer_signals(number, arguments).transpose())
             .or_else(|| self.answer_output(number, arguments).transpose())
-            .or_else(|| self.answer_descriptors(number, arguments).transpose());
+            .or_else(|| self.answer_descriptors(number, arguments).transpose())
+            .or_else(|| self.answer_asked(number, arguments).transpose());
         let unknown = Answer::Halt(Halt::Call {
             number,
             arguments: *arguments,

@@ -46,6 +46,10 @@ impl Descriptors {
         })
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// A duplicate of the descriptor.
     ///
     /// # Errors
@@ -151,6 +155,21 @@ impl Descriptors {
             _ if ready & libc::POLLIN == 0 && kind.file_type().is_fifo() => Ok(Read::End),
             _ => Ok(Read::Unknown),
         }
+    }
+
+    /// What reading a regular file at `position` would bring; `None`: it is no regular file.
+    ///
+    /// # Errors
+    /// As [`Self::duplicate`], and those of the read.
+    pub fn read_at(&self, descriptor: i32, most: usize, position: u64) -> Result<Option<Vec<u8>>> {
+        let file = File::from(self.duplicate(descriptor)?);
+        if !file.metadata()?.is_file() {
+            return Ok(None);
+        }
+        let mut buffer = vec![0; most.min(1 << 16)];
+        let got = file.read_at(&mut buffer, position)?;
+        buffer.truncate(got);
+        Ok(Some(buffer))
     }
 
     /// What an epoll descriptor watches.

@@ -147,12 +147,23 @@ fn a_condition_of_two_words_needs_both() {
 }
 
 #[test]
-fn sleeps_clocks_and_polls_are_answered() {
-    for way in ["sleep", "clock", "poll", "read", "futex"] {
+fn what_changes_nothing_is_answered() {
+    for way in ["sleep", "clock", "poll", "read", "futex", "path", "child"] {
         let patient = Patient::start(way);
         assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves, "{way}");
         assert_eq!(patient.outcome(&[(1, 7)]), Outcome::Returns, "{way}");
     }
+}
+
+#[test]
+fn a_child_that_has_ended_is_left_to_its_parent() {
+    let patient = Patient::start("zombie");
+    let proof = patient.with(&[(0, 1)]).expect("it repeats");
+    assert_eq!(proof.outcome, Outcome::Unknown, "{proof:?}");
+    let Some(Halt::Call { number, .. }) = proof.halt else {
+        panic!("{proof:?}");
+    };
+    assert_eq!(i64::from(number), libc::SYS_wait4);
 }
 
 #[test]

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 // A thread that waits for `done` in the way that its argument names. Prints the addresses of its words first.
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,6 +50,46 @@ static void wait_by_clock(void) {
 static void wait_by_poll(void) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     while (!done) poll(&input, 1, 10);
+}
+
+// What a path or a descriptor names is asked; an answer that is not the kernel's ends the process by a fault.
+static void wait_by_path(void) {
+    struct stat found, again;
+    char byte = 0;
+    while (!done) {
+        const int missing = access("/no/such/file", F_OK), there = access("/", R_OK);
+        const int named = stat("/", &found), opened = fstatat(3, "", &again, AT_EMPTY_PATH);
+        const ssize_t got = pread(3, &byte, 1, 0);
+        const int right = missing == -1 && there == 0 && named == 0 && S_ISDIR(found.st_mode) && found.st_ino != 0 &&
+                          opened == 0 && S_ISREG(again.st_mode) && got == 0;
+        if (!right) *(volatile int *)24 = 1;
+    }
+}
+
+// A child that goes on, and one that there is not.
+static void wait_by_child(void) {
+    const pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;) pause();
+    }
+    while (!done) {
+        siginfo_t info = {.si_pid = 1};
+        const int going = waitpid(child, NULL, WNOHANG), any = waitpid(-1, NULL, WNOHANG);
+        const int exited = waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG);
+        const int none = waitpid(getpid(), NULL, WNOHANG), why = errno;
+        if (going || any || exited || info.si_pid || none != -1 || why != ECHILD) *(volatile int *)32 = 1;
+    }
+}
+
+// One that has ended is still there to be taken.
+static void wait_beside_zombie(void) {
+    siginfo_t info;
+    const pid_t child = fork();
+    if (child == 0) _exit(3);
+    waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT);
+    while (!done) sched_yield();
+    while (waitpid(child, NULL, WNOHANG) == child) sched_yield();
 }
 
 // The input is a file at its end.
@@ -136,6 +182,9 @@ int main(int count, char **arguments) {
     if (strcmp(way, "poll") == 0) wait_by_poll();
     if (strcmp(way, "read") == 0) wait_by_read();
     if (strcmp(way, "futex") == 0) wait_by_futex();
+    if (strcmp(way, "path") == 0) wait_by_path();
+    if (strcmp(way, "child") == 0) wait_by_child();
+    if (strcmp(way, "zombie") == 0) wait_beside_zombie();
     if (strcmp(way, "vector") == 0) wait_with_vector();
     if (strcmp(way, "block") == 0) wait_blocked();
     if (strcmp(way, "reads") == 0) write_after_read();
