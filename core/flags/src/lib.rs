@@ -16,6 +16,7 @@ mod finder;
 mod frames;
 mod live_evidence;
 mod naming;
+mod owed;
 mod passes;
 mod rank;
 mod reads;
@@ -41,8 +42,8 @@ pub use flagfinder_analysis::LoopKind;
 pub use live_evidence::LiveMemory;
 pub use rank::{ENOUGH, INTERPRETER};
 pub use report::{
-    Addresses, AskedCall, DivergenceReport, Flag, FlagKind, Found, Group, LoopReport, Report,
-    ThreadName, Threads, Values, Verdict, Writer,
+    Addresses, AskedCall, Debt, DivergenceReport, Flag, FlagKind, Found, Group, Known, LoopReport,
+    Owed, Report, Seen, ThreadName, Threads, Values, Verdict, Writer,
 };
 
 /// Looks for the flag in a window of one thread alone, without other runs.

@@ -60,7 +60,9 @@ fn polls() -> Program {
 fn written(outside: &mut Outside, normal: bool, tid: u32, value: u64) {
     let store = Store {
         normal,
+        run: 0,
         tid,
+        pos: 0,
         pc: CALLED,
         value: Some(value),
         count: 1,
