@@ -19,6 +19,8 @@ pub struct Store {
     pub tid: u32,
     /// Flow position of the block that made it last.
     pub pos: u64,
+    /// The word that was watched there.
+    pub address: u64,
     /// Run-time address of the instruction, in that run.
     pub pc: u64,
     /// As last stored.
@@ -298,6 +300,7 @@ mod tests {
             run: 0,
             tid: 2,
             pos: 0,
+            address: WORD,
             pc: 0x1000,
             value,
             count: 2,

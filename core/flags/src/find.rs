@@ -3,6 +3,7 @@
 
 use flagfinder_analysis::{self as analysis, loop_search, tasks, Analysis};
 use flagfinder_code::Names;
+use flagfinder_diff::input::FlowError;
 use flagfinder_diff::{CodePlace, Divergence, Parting, PartingKind, Verdict as Parted};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_machine::{tail_window, Window};
@@ -48,6 +49,8 @@ impl Default for Options {
 pub enum FindError {
     #[error(transparent)]
     Trace(#[from] TraceError),
+    #[error(transparent)]
+    Flow(#[from] FlowError),
     /// Four parts.
     #[error("The spin trace cannot be searched. It holds no thread. Record again, long enough for the loop to be reached. `flagfinder trace info` shows what it holds.")]
     NoThreads,
@@ -337,7 +340,7 @@ fn is_blocked(thread: &Thread) -> Result<bool, FindError> {
 }
 
 /// Run-time address of a place that the diff named.
-fn run_time(process: &Process, place: &CodePlace) -> Option<u64> {
+pub(crate) fn run_time(process: &Process, place: &CodePlace) -> Option<u64> {
     let modules = process.modules().iter().rev();
     let named = modules.filter(|m| m.path.rsplit('/').next() == Some(place.module.as_str()));
     let module = named.min_by_key(|m| m.unload_ts.is_some())?;

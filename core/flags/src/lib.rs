@@ -15,6 +15,7 @@ mod find;
 mod finder;
 mod frames;
 mod live_evidence;
+mod moments;
 mod naming;
 mod owed;
 mod passes;
@@ -40,6 +41,7 @@ pub use choose_thread::has_flag;
 pub use find::{find_flags, find_flags_in, FindError, Options};
 pub use flagfinder_analysis::LoopKind;
 pub use live_evidence::LiveMemory;
+pub use moments::{Call, Made, Moments, What, Written};
 pub use rank::{ENOUGH, INTERPRETER};
 pub use report::{
     Addresses, AskedCall, Debt, DivergenceReport, Flag, FlagKind, Found, Group, Known, LoopReport,

@@ -73,6 +73,13 @@ impl Compared<'_> {
             store.normal && outside.is_foreign(store) && !store.sets_up(flag.value.spin)
         };
         let mut stores: Vec<&Store> = stores.into_iter().flatten().filter(lets_go).collect();
+        // Others read other words by the same code: theirs count only where this one's is not known.
+        if stores
+            .iter()
+            .any(|s| Some(s.address) == flag.address.normal)
+        {
+            stores.retain(|store| Some(store.address) == flag.address.normal);
+        }
         // What the normal run left with was written by the one that counts.
         stores.sort_by_key(|store| flag.value.exit.is_none() || store.value != flag.value.exit);
         let mut debts: Vec<Debt> = Vec::new();

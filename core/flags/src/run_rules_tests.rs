@@ -63,6 +63,7 @@ fn written(outside: &mut Outside, normal: bool, tid: u32, value: u64) {
         run: 0,
         tid,
         pos: 0,
+        address: WORD,
         pc: CALLED,
         value: Some(value),
         count: 1,

@@ -170,6 +170,7 @@ impl Stores {
                 run: 0,
                 tid: self.tid,
                 pos: self.pos,
+                address: at,
                 pc,
                 value,
                 count: 1,

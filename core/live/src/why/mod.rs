@@ -8,6 +8,7 @@
 //! connection, unless it is in a call on it; words without an owner (condition variables,
 //! semaphores) are owed by whoever is left.
 
+mod causes;
 mod choose;
 mod examine;
 mod files;
@@ -17,6 +18,7 @@ mod internet;
 mod locks;
 mod obstacle;
 mod process;
+mod recorded;
 mod report;
 mod stopped;
 mod story;
@@ -24,11 +26,13 @@ mod unix;
 mod walk;
 
 use flagfinder_step::StepError;
+use serde::Deserialize;
 
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::spin::{spin, Progress, SpinOptions};
 use obstacle::Weight;
 use process::Processes;
+pub use recorded::why_recorded;
 pub use report::{Link, Node, Root, RootKind, WhyReport};
 use walk::Walk;
 
@@ -38,6 +42,28 @@ pub struct WhyOptions {
     /// Begin with this thread, instead of one that polls, or the first.
     pub thread: Option<u32>,
     pub spin: SpinOptions,
+    /// What threads of the process poll in code that is not the machine's.
+    pub asked: Vec<Asked>,
+}
+
+/// What a thread asks again and again, as the source of its program has it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Asked {
+    pub tid: u32,
+    /// The expression, and where it stands.
+    pub name: String,
+    /// Threads whose code gives it another value.
+    pub owed: Vec<AskedOf>,
+    /// Why there are none.
+    pub nobody: String,
+}
+
+/// A thread that gives what is asked another value.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AskedOf {
+    pub tid: u32,
+    /// By which code.
+    pub reason: String,
 }
 
 /// Looks at the process; `told` hears which of its threads are about to be stepped.
@@ -58,7 +84,8 @@ pub fn why(
     let begins = begins(&spun, options.thread);
     let program = spun.program.clone();
     let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
-    let mut walk = Walk::new(&mut processes, threads.collect());
+    let asked = options.asked.iter().map(|one| (one.tid, one.clone()));
+    let mut walk = Walk::new(&mut processes, threads.collect(), asked.collect());
     let mut best: Option<(Vec<Link>, Root, Weight)> = None;
     for tid in begins {
         let found = walk.follow(pid, tid);
