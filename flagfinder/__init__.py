@@ -30,7 +30,7 @@ from flagfinder.graph.events import EventFile, EventImport, EventOptions, EventR
 from flagfinder.graph.graph import EventGraph, build_graph, open_graph
 from flagfinder.live.poke import Poked, plan_poke, poke, try_poke
 from flagfinder.live.spin import SpinReport, SpinThread, Wait, look_at_core, spin
-from flagfinder.live.why import WhyLink, WhyNode, WhyReport, WhyRoot, why, why_of_core
+from flagfinder.live.why import WhyLink, WhyNode, WhyReport, WhyRoot, why, why_of_core, why_recorded
 from flagfinder.record.record import record
 from flagfinder.record.recorder import Recording, RecordOptions
 from flagfinder.record.stepping import StepOptions
@@ -106,4 +106,5 @@ __all__ = [
     "try_poke",
     "why",
     "why_of_core",
+    "why_recorded",
 ]

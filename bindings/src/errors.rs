@@ -99,6 +99,7 @@ impl From<FindError> for Failure {
     fn from(error: FindError) -> Self {
         match error {
             FindError::Trace(error) => error.into(),
+            FindError::Flow(error) => error.into(),
             FindError::NoThreads => Failure {
                 exit_code: 65,
                 parts: [

@@ -56,6 +56,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::why, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_of_core, module)?)?;
     module.add_function(wrap_pyfunction!(live::write_core, module)?)?;
+    module.add_function(wrap_pyfunction!(live::why_recorded, module)?)?;
     module.add_function(wrap_pyfunction!(live::look_at_core, module)?)?;
     module.add_function(wrap_pyfunction!(live::poke, module)?)?;
     module.add_function(wrap_pyfunction!(live::try_word, module)?)?;

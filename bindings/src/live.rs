@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! `spin`, `why`, `poke` and `resolve`: what is done to a live process; and its core file.
+//! `spin`, `why`, `poke` and `resolve`: what is done to a live process; its core file; `why` of
+//! recordings.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use flagfinder_step::StepError;
 use pyo3::prelude::*;
 
 use crate::errors::raise;
-use crate::trace::to_json;
+use crate::trace::{to_json, Trace};
 use crate::wait::{wait, wait_with_progress};
 
 /// JSON of a `SpinReport`. `threads` empty: those that repeat something. `told` is called
@@ -43,17 +44,22 @@ pub fn spin(
 }
 
 /// JSON of a `WhyReport`. `thread` None: the one that polls, or the first. `told` as in `spin`.
+/// `asked` is JSON of a list of `Asked`.
 #[pyfunction]
 pub fn why(
     py: Python<'_>,
     pid: u32,
     thread: Option<u32>,
     budget: f64,
+    asked: &str,
     told: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let budget = Duration::from_secs_f64(budget);
+    let asked = serde_json::from_str(asked)
+        .map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
     let options = engine::WhyOptions {
         thread,
+        asked,
         spin: engine::SpinOptions {
             budget,
             ..engine::SpinOptions::default()
@@ -108,6 +114,19 @@ pub fn write_core(py: Python<'_>, pid: u32, path: PathBuf) -> PyResult<Vec<Strin
         }
     })?;
     notes.map_err(raise)
+}
+
+/// JSON of a `WhyReport` of two recordings. `thread` None: the one that polls, or the first.
+#[pyfunction]
+pub fn why_recorded(
+    py: Python<'_>,
+    normal: PyRef<'_, Trace>,
+    spin: PyRef<'_, Trace>,
+    thread: Option<u32>,
+) -> PyResult<String> {
+    let (normal, spin) = (normal.inner.clone(), spin.inner.clone());
+    let report = wait(py, move || engine::why_recorded(&normal, &spin, thread))?;
+    Ok(to_json(&report.map_err(raise)?))
 }
 
 /// JSON of a `SpinReport` of a core file. `threads` empty: all of them.

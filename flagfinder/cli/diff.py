@@ -83,7 +83,7 @@ def compare(
     with terminal.progress() as progress:
         progress.update("reading the traces")
         spin = open_trace(spin_path)
-        _check_thread(spin, thread)
+        check_thread(spin, thread)
         normals = [open_trace(path) for path in normal_paths]
         for trace in (*normals, spin):
             if not trace.is_complete:
@@ -98,7 +98,7 @@ def compare(
         return find_flags(spin, normals, divergence, thread), spin, divergence
 
 
-def _check_thread(spin: Trace, tid: int | None) -> None:
+def check_thread(spin: Trace, tid: int | None) -> None:
     """Raises UsageError for a thread that the trace doesn't hold."""
     names = {thread.tid: thread.name for thread in spin.threads}
     if tid is None or tid in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``flagfinder why``: a live process or a core file in, who keeps it and why out."""
+"""``flagfinder why``: a live process, a core file or two recordings in; who keeps it and why out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import os
 from pathlib import Path
 
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, PID, SECONDS, TID, Subparsers, add_verb
+from flagfinder.cli.diff import check_thread
 from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
 from flagfinder.live.tree import ask, descendants
-from flagfinder.live.why import WhyReport, why, why_of_core
+from flagfinder.live.why import WhyReport, why, why_of_core, why_recorded
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
 from flagfinder.report.why_report import show_why
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.private_file import create_private
+from flagfinder.trace.trace import open_trace
 
 _EXAMPLES = """\
   flagfinder why 4711                  who owes what the process waits for, to the end of the chain
@@ -24,20 +26,30 @@ _EXAMPLES = """\
   flagfinder why 4711 --html why.html  a page with a drawing of the threads and processes
   flagfinder why 4711 --json           links, root and evidence for other programs
   flagfinder why --core core.4711      the same of a dead process, as far as its core file tells
+  flagfinder why normal.trace spin.trace   the same of a recorded run, compared with one that went well
 
 The chain is followed through locks, polled words, pipes, sockets, file locks and children, into other processes. Each
 link says how it is known: [seen] in the kernel or in memory, [proved] in a copy of the thread, [by code] of the
 program, or [assumed]. Only threads that poll are stepped, as `flagfinder spin` does it; root sees more processes.
-A core file holds locks and words, but not who has the other end of a pipe, and no other process.
+A core file holds locks and words, but not who has the other end of a pipe, and no other process. Of recordings, each
+thread that owes is followed to the branch at which it left the good run's way, and to the value behind that branch.
 
-exit codes: 0 the end of the chain is known; 1 it is not; 65 no core of a 64-bit program, or files that are not those
-of the process; 69 no such process, or none that can be looked at; 77 no permission to look at it"""
+exit codes: 0 the end of the chain is known; 1 it is not; 65 no core of a 64-bit program, files that are not those
+of the process, or an unreadable recording; 69 no such process, or none that can be looked at; 77 no permission to
+look at it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "why", "Say who keeps a process from going on, and why.", _EXAMPLES, run)
-    parser.add_argument("pid", type=PID, metavar="PID", nargs="?", help="the process")
+    parser = add_verb(
+        subparsers, "why", "Say who keeps a process, live or recorded, from going on, and why.", _EXAMPLES, run
+    )
+    parser.add_argument(
+        "target",
+        nargs="*",
+        metavar="PID | NORMAL SPIN",
+        help="the process, or a recording of a good run and one of the bad run",
+    )
     parser.add_argument("--core", type=Path, metavar="FILE", help="an ELF core of a dead process instead")
     parser.add_argument("--program", type=Path, metavar="EXE", help="its executable, where it lies elsewhere now")
     parser.add_argument(
@@ -59,23 +71,27 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     for option in ("--program", "--sysroot"):
         parser.needs(option, "goes with --core only", lambda parsed: parsed.core is not None)
-    parser.needs("--children", "goes with a PID only", lambda parsed: parsed.pid is not None)
+    parser.needs("--children", "goes with a PID only", lambda parsed: len(parsed.target) == 1)
+    parser.needs(
+        "--budget", "is about threads that are stepped, and recordings have none", lambda parsed: len(parsed.target) < 2
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
-    if (options.pid is None) == (options.core is None):
+    given = len(options.target) + (options.core is not None)
+    if not given or given > 1 + (len(options.target) == 2 and options.core is None):
         raise UsageError(
-            "It isn't said what to look at" if options.pid is None else "One thing can be looked at, not two",
-            "neither a PID nor --core" if options.pid is None else "a PID and --core",
-            "flagfinder why PID, or flagfinder why --core FILE",
+            "One thing can be looked at, not more" if given else "It isn't said what to look at",
+            f"{count(len(options.target), 'word')}{'' if options.core is None else ' and --core'}",
+            "flagfinder why PID, flagfinder why NORMAL SPIN (two recordings), or flagfinder why --core FILE",
         )
     report = _report(options, terminal)
     if options.html is not None:
         with create_private(options.html) as file:
             file.write(why_page(report).encode("utf-8", "backslashreplace"))
         terminal.message(f"wrote {options.html}")
-    others = _others(options.pid, report, terminal) if options.children else None
+    others = _others(report.pid, report, terminal) if options.children else None
     if options.json:
         fields = report.raw
         if others is not None:
@@ -95,8 +111,11 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
             listed = ", ".join(str(tid) for tid in stepped)
             terminal.message(f"stepping {count(len(stepped), 'thread')}: {listed}")
 
+    if len(options.target) == 2:
+        return _recorded(options, terminal)
     if options.core is None:
-        return why(options.pid, options.thread, budget=options.budget or DEFAULT_BUDGET, told=told)
+        pid = _pid(options.target[0])
+        return why(pid, options.thread, budget=options.budget or DEFAULT_BUDGET, told=told)
     return why_of_core(
         options.core,
         options.thread,
@@ -104,6 +123,23 @@ def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
         program=options.program,
         budget=options.budget or DEFAULT_CORE_BUDGET,
     )
+
+
+def _pid(word: str) -> int:
+    try:
+        return PID(word) or 0
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(
+            f"{word} is no process", str(error), "Give a process id, or two recordings: `flagfinder why NORMAL SPIN`."
+        ) from error
+
+
+def _recorded(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
+    normal, spin = (open_trace(Path(word)) for word in options.target)
+    check_thread(spin, options.thread)
+    with terminal.progress() as progress:
+        progress.update("following what the run waits for")
+        return why_recorded(normal, spin, options.thread)
 
 
 def _others(pid: int, report: WhyReport, terminal: Terminal) -> tuple[WhyReport, ...]:

@@ -9,7 +9,7 @@ from typing import Literal, NotRequired, TypedDict, final
 
 Verdict = Literal["data-flag", "syscall-loop", "lock", "no-flag", "no-divergence"]
 Outcome = Literal["leaves", "returns", "faults", "unknown"]
-Known = Literal["proved", "by-code"]
+Known = Literal["seen", "proved", "by-code"]
 Because = Literal[
     "not-open",
     "end-of-file",
@@ -114,10 +114,20 @@ ProofFields.__doc__ = """What a copy of the thread did with other values in memo
 them by address."""
 
 
+class OwedNormalFields(TypedDict):
+    """The thread of the normal run that wrote."""
+
+    pid: int
+    tid: int
+    name: str
+
+
 class OwedFields(TypedDict):
     """A thread that would end the wait. ``code`` is its store, ``value`` what it would write.
     ``proved``: a copy of the thread did it, after what ``after`` says. ``by-code``: the store lies
-    ahead of the thread, and ``after`` is what it waits in, null where it runs.
+    ahead of the thread, and ``after`` is what it waits in, null where it runs. ``seen``: the thread
+    ``normal`` of the normal run, to which this one corresponds, did it; ``after`` is what that one
+    waited for last before, null where it made no such call.
     """
 
     pid: int
@@ -127,6 +137,7 @@ class OwedFields(TypedDict):
     value: str | None
     known: Known
     after: str | None
+    normal: NotRequired[OwedNormalFields]
 
 
 class FoundFields(TypedDict):
@@ -180,7 +191,8 @@ class FlagFields(TypedDict):
     """A candidate for what the loop waits for. ``rank`` 1 is the answer. ``confidence`` orders
     candidates, and is no probability. ``size`` is in bytes, 0 for a system call. ``proof`` is null
     where it was not tried out, and missing where that can't be tried; so are ``owed``, the threads
-    that would write it, and ``owed_by_nobody``, the reason where there are none. ``call`` is there
+    that would write it, and ``owed_by_nobody``, the reason where there are none. Of a recording
+    these come from the normal run. ``call`` is there
     for a system call. Of a live process so are ``descriptors``, those that keep it coming back, and
     ``calls_per_second``, null where the kernel does not count such calls.
     """

@@ -142,7 +142,8 @@ class Owed:
 
     ``known`` is ``proved`` where a copy of the thread did it, after what ``after`` says;
     ``by-code`` where the store lies ahead of the thread, which waits in ``after`` or, with None,
-    runs.
+    runs; ``seen`` where the thread ``normal`` of the normal run did it, which this one corresponds
+    to. ``after`` is then what that one waited for last before.
     """
 
     pid: int
@@ -152,6 +153,7 @@ class Owed:
     value: int | None
     known: Known
     after: str | None
+    normal: ThreadName | None = None
 
     @classmethod
     def from_raw(cls, raw: OwedFields) -> Owed:
@@ -164,6 +166,7 @@ class Owed:
             value=parse_hex(raw["value"]),
             known=raw["known"],
             after=raw["after"],
+            normal=ThreadName(raw["normal"]["tid"], raw["normal"]["name"]) if "normal" in raw else None,
         )
 
 
@@ -207,8 +210,8 @@ class Flag:
     Addresses and values are ints; ``value_exit`` is what the normal run left the loop with. The
     symbols of values tell what begins there, where they are addresses. ``reader_stack`` holds the
     calls within the loop that led to the last read, innermost first. ``proof`` is None where
-    nothing was tried out in a copy of the thread. ``owed`` are the threads that would write it, of
-    a live process or a core; ``owed_by_nobody`` says why there are none. ``descriptors`` and
+    nothing was tried out in a copy of the thread. ``owed`` are the threads that would write it;
+    ``owed_by_nobody`` says why there are none. ``descriptors`` and
     ``calls_per_second`` are those of a system call of a live process.
     """
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Why a process does not go on, or a dead one did not: who owes what it waits for, and what keeps
-them, across processes, to the end of the chain.
+"""Why a live process does not go on, or a dead or recorded one did not: who owes what it waits
+for, and what keeps them, across processes, to the end of the chain.
 
 The engine owns this (``core/live/src/why``).
 """
@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
 from flagfinder.flags.flags import Code
+from flagfinder.live.interpreters.python import runs_python
+from flagfinder.live.interpreters.python_owed import asked_in_python
 from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
 from flagfinder.shared.machine import require_own_proc
-from flagfinder.shared.visible import visible
+from flagfinder.shared.visible import quote_command, visible
+from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:
     from flagfinder.live.fields import LinkFields, NodeFields, RootKind, WhyFields, WhyKind, WhyKnown
@@ -127,7 +130,19 @@ def why(
     number of threads and which are about to be stepped. Raises what ``spin`` raises.
     """
     require_own_proc()
-    return WhyReport.from_json(_core.why(pid, thread, budget, told))
+    asked = asked_in_python(pid) if runs_python(pid) else []
+    return WhyReport.from_json(_core.why(pid, thread, budget, json.dumps(asked), told))
+
+
+def why_recorded(normal: Trace, spin: Trace, thread: int | None = None) -> WhyReport:
+    """Follows what ``thread`` of the recording ``spin`` waits for back to what was otherwise in
+    the recording ``normal``, of a good run; by default the thread that polls a word, or the first.
+
+    Raises BadTraceError when a recording is damaged where it is needed.
+    """
+    report = WhyReport.from_json(_core.why_recorded(normal.core, spin.core, thread))
+    report.raw["next"] = [quote_command("flagfinder", "diff", normal.path, spin.path, "--explain")]
+    return replace(report, next=tuple(report.raw["next"]))
 
 
 def why_of_core(

@@ -51,7 +51,7 @@ def show_report(terminal: Terminal, report: Report, explain: bool = False) -> No
         _show_spot(terminal, report)
     flag = report.flag
     if flag is not None:
-        _show_flag(terminal, flag)
+        _show_flag(terminal, flag, explain)
         _show_evidence(terminal, report.flags, explain)
     for chain in report.chains:
         label_line(terminal, "chain", Text(chain))
@@ -169,6 +169,9 @@ def owed_text(owed: Owed) -> Text:
     returns data (proved in a copy)``.
     """
     text = Text(f"thread {owed.tid} ({owed.name})" if owed.name else f"thread {owed.tid}", "bold")
+    if owed.known == "seen":
+        text.append(f"; in the normal run {_thread(owed.normal)} wrote it")
+        return text.append(f" after {owed.after}") if owed.after else text
     if owed.code is not None:
         text.append(" in ").append_text(code_text(owed.code))
     what = f"it would write {owed.value:#x}" if owed.value is not None else "it would write it"
@@ -204,13 +207,14 @@ def proof_text(proof: Proof) -> Text:
     return text
 
 
-def _show_flag(terminal: Terminal, flag: Flag) -> None:
+def _show_flag(terminal: Terminal, flag: Flag, explain: bool) -> None:
     _show_place(terminal, flag)
     ends = Text(flag.exit_when or "not known", "bold")
     if flag.value_exit is not None:
         ends.append(f" (the normal run left with {_value(flag.value_exit, flag.value_exit_symbol)})", "default")
     label_line(terminal, "ends when", ends)
     _show_writers(terminal, flag)
+    _show_owed(terminal, flag, explain)
 
 
 def _show_place(terminal: Terminal, flag: Flag) -> None:

@@ -25,8 +25,13 @@ def test_the_contract(pair: Pair) -> None:
     assert (flag["kind"], flag["symbol"], flag["size"]) == ("global", "ready", 4)
     assert int(flag["value"]["spin"], 16) == 0
     assert int(flag["value"]["exit"], 16) == 7
+    (owed,) = flag["owed"]
+    assert owed["known"] == "seen"
+    assert owed["code"]["symbol"].startswith("prepare")
+    assert owed["tid"] != answer["threads"]["spin"]["tid"]
     writer = flag["writers"][0]
     assert writer["run"] == "normal"
+    assert owed["normal"]["tid"] == writer["tid"]
     assert writer["code"]["symbol"].startswith("prepare")
     assert int(writer["value"], 16) == 7
     for code in (answer["divergence"]["branch"], flag["readers"][0]):

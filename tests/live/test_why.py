@@ -23,12 +23,14 @@ from harness import (
     flagfinder,
     kill_session,
     live_or_skip,
+    need_python_3_11,
     needs_root,
     wait_for_rounds,
     wait_until,
 )
 from planted import Truth, assert_true, built, planted
 
+PYTHON = "/usr/bin/python3"
 # Two links and more, unless one is what there is to say.
 SCENARIOS = {
     "lock_of_a_sleeper": 2,
@@ -116,6 +118,44 @@ def test_a_script_that_polls_does_not_wait_for_its_own_sleep() -> None:
         kill_session(process)
     assert report["root"]["kind"] == "unknown", report["story"]
     assert "sleeps again and again" in report["root"]["what"]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("asked", ["attribute", "global", "list", "event"])
+def test_a_script_waits_for_the_thread_whose_code_answers(asked: str, tmp_path: Path) -> None:
+    with polling(asked, tmp_path) as (process, said):
+        blamed = int(said.split("BLAMED ")[1].split()[0])
+        report = why(process.pid)
+    assert report["root"]["kind"] == "timer", report["story"]
+    assert report["root"]["tid"] == blamed, report["story"]
+    first = report["links"][0]
+    assert "polled.py" in first["waits_for"]["name"]
+    assert (first["owed_by"]["tid"], first["known"]) == (blamed, "by-code")
+
+
+@pytest.mark.live
+def test_a_script_whose_question_nobody_answers(tmp_path: Path) -> None:
+    with polling("nobody", tmp_path) as (process, _):
+        report = why(process.pid)
+    assert report["root"]["kind"] == "unknown", report["story"]
+    assert "never_ready" in report["root"]["what"]
+
+
+@contextlib.contextmanager
+def polling(asked: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The script that polls in Python, and what it said."""
+    need_python_3_11(PYTHON)
+    out = folder / "stdout"
+    with out.open("wb") as stdout:
+        process = subprocess.Popen([PYTHON, SOURCES / "polled.py", asked], stdout=stdout, start_new_session=True)
+    try:
+        wait_until(
+            process, lambda: "STARTED" in out.read_text() and ("BLAMED" in out.read_text()) == (asked != "nobody")
+        )
+        wait_for_rounds(process)
+        yield process, out.read_text()
+    finally:
+        kill_session(process)
 
 
 @pytest.mark.live

@@ -164,6 +164,24 @@ def test_readers_and_writers(pair: Pair) -> None:
         assert named & set(truth["writer_functions"]), writers
 
 
+@positives
+def test_who_owes_it(pair: Pair) -> None:
+    result, flag = pair.result, pair.flag
+    if pair.truth["kind"] == "syscall":
+        assert flag["owed"] == []
+        assert "system call" in flag["owed_by_nobody"]
+        return
+    written = {writer["tid"] for writer in flag["writers"] if writer["run"] == "normal"}
+    for owed in flag["owed"]:
+        assert owed["known"] == "seen"
+        assert owed["tid"] != result["threads"]["spin"]["tid"]
+        assert owed["normal"]["tid"] in written - {result["threads"]["normal"]["tid"]}
+    nobody = flag.get("owed_by_nobody", "")
+    assert bool(flag["owed"]) != bool(nobody)
+    if pair.truth["thread"] is not None and pair.truth["writer_functions"]:
+        assert flag["owed"] or "has ended" in nobody or "no such thread" in nobody, nobody
+
+
 @pytest.mark.parametrize("sample", sample_cases(positive=False), indirect=True)
 def test_negative_has_no_flag(pair: Pair) -> None:
     assert pair.result["verdict"] in pair.truth["verdict"], pair.explain()

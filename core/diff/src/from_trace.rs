@@ -39,6 +39,32 @@ pub struct TraceFlow<'a> {
     thread: &'a trace::Thread,
 }
 
+impl TraceFlow<'_> {
+    /// Which block (from 0) is at this position; `None` where none is, or it cannot be read.
+    pub(crate) fn index(&self, pos: u64) -> Option<u64> {
+        let mut decoder = self.thread.flow_decoder();
+        let mut decoded = trace::DecodedFlow::default();
+        let starts: Vec<u64> = self.thread.flow_section_extents().map(|s| s.0).collect();
+        let section = starts
+            .partition_point(|start| *start <= pos)
+            .checked_sub(1)?;
+        let mut before = 0;
+        for earlier in 0..section {
+            decoder.decode_folded(earlier, &mut decoded).ok()?;
+            before += decoded.block_count();
+        }
+        for item in self.thread.flow_from(pos) {
+            match item.ok()? {
+                trace::Flow::Block { pos: at, .. } if at == pos => return Some(before),
+                item if item.pos() > pos => return None,
+                trace::Flow::Block { .. } => before += 1,
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
 impl Flow for TraceFlow<'_> {
     fn walk<S: Sink>(&self, sink: &mut S) -> Result<(), FlowError> {
         let mut decoder = self.thread.flow_decoder();

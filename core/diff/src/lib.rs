@@ -43,6 +43,7 @@ mod survey;
 mod surveyed;
 mod targets;
 mod unlike;
+mod ways;
 
 pub use diff::{align, Options};
 pub use divergence::{
@@ -53,6 +54,7 @@ pub use divergence::{
 pub use from_trace::{run, ModuleNames, TraceFlow};
 pub use outcomes::BranchTable;
 pub use progress::{Callback, Progress};
+pub use ways::{ways, Leaving, Left, Standing, Ways};
 
 use flagfinder_trace::Trace;
 

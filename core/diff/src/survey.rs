@@ -18,6 +18,8 @@ pub struct Birth {
     pub child: u32,
     /// Call sites open at the clone, innermost first.
     pub stack: Vec<PlaceId>,
+    /// Which block of its creator made it.
+    pub index: u64,
 }
 
 /// What one scan tells of a thread.
@@ -243,7 +245,13 @@ impl Sink for Scan<'_> {
                     let stack = self.clone_stack.take();
                     if let (Some(stack), Ok(child)) = (stack, u32::try_from(result)) {
                         if child != 0 {
-                            self.survey.births.push(Birth { child, stack });
+                            let index = self.stack.index().saturating_sub(1);
+                            let birth = Birth {
+                                child,
+                                stack,
+                                index,
+                            };
+                            self.survey.births.push(birth);
                         }
                     }
                 }

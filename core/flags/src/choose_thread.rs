@@ -202,6 +202,9 @@ mod tests {
             reader_stack: Vec::new(),
             writers: writers.collect(),
             evidence: Vec::new(),
+            owed: None,
+            debts: Vec::new(),
+            owed_by_nobody: None,
             call: None,
         });
         report

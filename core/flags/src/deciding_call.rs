@@ -235,6 +235,9 @@ impl Builder<'_> {
             reader_stack: Vec::new(),
             writers: Vec::new(),
             evidence,
+            owed: None,
+            debts: Vec::new(),
+            owed_by_nobody: None,
             call: call.map(|call| AskedCall {
                 number,
                 args: call.args,

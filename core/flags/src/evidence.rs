@@ -14,7 +14,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub struct Store {
     /// From the normal run; else from the spin run.
     pub normal: bool,
+    /// Which of the normal runs' processes.
+    pub run: usize,
     pub tid: u32,
+    /// Flow position of the block that made it last.
+    pub pos: u64,
+    /// The word that was watched there.
+    pub address: u64,
     /// Run-time address of the instruction, in that run.
     pub pc: u64,
     /// As last stored.
@@ -28,6 +34,14 @@ pub struct Store {
     pub stack: Vec<u64>,
     /// All that it stored would have kept the loop going.
     pub in_vain: bool,
+}
+
+impl Store {
+    /// Did it only ever store what the loop goes on with, or what would keep it going?
+    pub fn sets_up(&self, value: Option<u64>) -> bool {
+        let same = self.value.is_some() && self.value == value;
+        self.in_vain || same && !self.varies
+    }
 }
 
 /// What the normal run says of one candidate.
@@ -169,12 +183,8 @@ impl Outside {
         if made(true) == made(false) {
             return None;
         }
-        let sets_up = |store: &Store| {
-            let same = store.value.is_some() && store.value == candidate.value;
-            store.in_vain || same && !store.varies
-        };
         let mut normal = stores.iter().filter(|store| store.normal);
-        normal.find(|store| self.is_foreign(store) && !sets_up(store))
+        normal.find(|store| self.is_foreign(store) && !store.sets_up(candidate.value))
     }
 
     /// What the writers say about a candidate.
@@ -287,7 +297,10 @@ mod tests {
     fn store(value: Option<u64>, varies: bool) -> Store {
         Store {
             normal: true,
+            run: 0,
             tid: 2,
+            pos: 0,
+            address: WORD,
             pc: 0x1000,
             value,
             count: 2,

@@ -3,6 +3,7 @@
 
 use flagfinder_analysis::{self as analysis, loop_search, tasks, Analysis};
 use flagfinder_code::Names;
+use flagfinder_diff::input::FlowError;
 use flagfinder_diff::{CodePlace, Divergence, Parting, PartingKind, Verdict as Parted};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_machine::{tail_window, Window};
@@ -15,6 +16,7 @@ use crate::evidence::Outside;
 use crate::finder;
 use crate::frames;
 use crate::naming::Naming;
+use crate::owed::Compared;
 use crate::recent_intake::takes_data;
 use crate::report::{DivergenceReport, Report, ThreadName, Verdict};
 use crate::run::Run;
@@ -47,6 +49,8 @@ impl Default for Options {
 pub enum FindError {
     #[error(transparent)]
     Trace(#[from] TraceError),
+    #[error(transparent)]
+    Flow(#[from] FlowError),
     /// Four parts.
     #[error("The spin trace cannot be searched. It holds no thread. Record again, long enough for the loop to be reached. `flagfinder trace info` shows what it holds.")]
     NoThreads,
@@ -193,6 +197,11 @@ pub fn find_flags_in(
             .iter()
             .filter(|normal| normal.process.program() == process.program())
             .collect();
+        let all = Compared {
+            normals: &normals,
+            spin,
+            divergence,
+        };
         let mut schedules = false;
         // Second guesses only about threads that the first ones found no flag for.
         for guess in [false, true] {
@@ -212,7 +221,7 @@ pub fn find_flags_in(
                     }
                 }
             }
-            reports.extend(judge(&run, &cases, &normals, options)?);
+            reports.extend(judge(&run, &cases, &all, options)?);
         }
         if schedules && options.thread.is_none() && !reports.iter().any(has_flag) {
             let mut cases = Vec::new();
@@ -220,7 +229,7 @@ pub fn find_flags_in(
                 cases.extend(analyse(&mut run, thread, None)?.ok());
             }
             cases.retain(|case| case.analysis.of_task);
-            reports.extend(judge(&run, &cases, &normals, options)?);
+            reports.extend(judge(&run, &cases, &all, options)?);
         }
     }
     let mut report = choose_thread::choose(reports).unwrap_or_else(|| {
@@ -331,7 +340,7 @@ fn is_blocked(thread: &Thread) -> Result<bool, FindError> {
 }
 
 /// Run-time address of a place that the diff named.
-fn run_time(process: &Process, place: &CodePlace) -> Option<u64> {
+pub(crate) fn run_time(process: &Process, place: &CodePlace) -> Option<u64> {
     let modules = process.modules().iter().rev();
     let named = modules.filter(|m| m.path.rsplit('/').next() == Some(place.module.as_str()));
     let module = named.min_by_key(|m| m.unload_ts.is_some())?;
@@ -342,22 +351,26 @@ fn run_time(process: &Process, place: &CodePlace) -> Option<u64> {
 fn judge(
     run: &Run,
     cases: &[Case],
-    normals: &[&Run],
+    compared: &Compared,
     options: &Options,
 ) -> Result<Vec<Report>, FindError> {
+    let normals = compared.normals;
     let waiting: Vec<Waiting> = cases.iter().map(Case::waiting).collect();
     let evidence = gather(run, &waiting, normals, options.writers)?;
     let naming = Naming {
         spin: &run.names,
         normal: normals.first().map(|normal| &normal.names),
     };
-    let cases = cases.iter().zip(evidence);
-    Ok(cases
-        .map(|(case, outside)| tell(run, case, outside, &naming))
-        .collect())
+    let mut reports = Vec::new();
+    for (case, mut outside) in cases.iter().zip(evidence) {
+        let mut report = tell(run, case, &mut outside, &naming);
+        compared.tell(&mut report, &outside)?;
+        reports.push(report);
+    }
+    Ok(reports)
 }
 
-fn tell(run: &Run, case: &Case, mut outside: Outside, naming: &Naming) -> Report {
+fn tell(run: &Run, case: &Case, outside: &mut Outside, naming: &Naming) -> Report {
     if let Some(parting) = case.parting {
         let at = |place: &CodePlace| run_time(run.process, place);
         outside.parting = parting.branch.as_ref().and_then(at);
@@ -371,12 +384,12 @@ fn tell(run: &Run, case: &Case, mut outside: Outside, naming: &Naming) -> Report
         tid: case.thread.tid,
         name: case.thread.name.clone(),
     };
-    let mut report = finder::report(&case.window, &case.analysis, naming, thread, &outside);
+    let mut report = finder::report(&case.window, &case.analysis, naming, thread, outside);
     if let Some(parting) = case.parting {
         join(&mut report, run.process, parting, &run.names);
     }
     if report.divergence.is_none() {
-        report.divergence = at_the_test(run, case, &report, &outside);
+        report.divergence = at_the_test(run, case, &report, outside);
     }
     report.stood_still = standstill::seconds(run.process, case.thread);
     if case.window.contradictions > 0 {

@@ -15,7 +15,9 @@ mod find;
 mod finder;
 mod frames;
 mod live_evidence;
+mod moments;
 mod naming;
+mod owed;
 mod passes;
 mod rank;
 mod reads;
@@ -39,10 +41,11 @@ pub use choose_thread::has_flag;
 pub use find::{find_flags, find_flags_in, FindError, Options};
 pub use flagfinder_analysis::LoopKind;
 pub use live_evidence::LiveMemory;
+pub use moments::{Call, Made, Moments, What, Written};
 pub use rank::{ENOUGH, INTERPRETER};
 pub use report::{
-    Addresses, AskedCall, DivergenceReport, Flag, FlagKind, Found, Group, LoopReport, Report,
-    ThreadName, Threads, Values, Verdict, Writer,
+    Addresses, AskedCall, Debt, DivergenceReport, Flag, FlagKind, Found, Group, Known, LoopReport,
+    Owed, Report, Seen, ThreadName, Threads, Values, Verdict, Writer,
 };
 
 /// Looks for the flag in a window of one thread alone, without other runs.

@@ -3,6 +3,7 @@
 
 use flagfinder_analysis::LoopKind;
 use flagfinder_code::Code;
+use flagfinder_diff::ThreadRef;
 use serde::{Serialize, Serializer};
 
 /// The outcome.
@@ -96,6 +97,60 @@ pub struct Writer {
     pub count: u64,
 }
 
+/// How it is known who owes a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Known {
+    /// The thread that corresponds to it wrote the word in the normal run.
+    Seen,
+}
+
+/// The thread of the normal run that wrote, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Seen {
+    pub pid: u32,
+    pub tid: u32,
+    pub name: String,
+    /// The how-manieth image of its process.
+    #[serde(skip)]
+    pub image: u32,
+    /// Flow position of the block that wrote last.
+    #[serde(skip)]
+    pub pos: u64,
+}
+
+/// A thread of the spin run that should write the word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Owed {
+    pub pid: u32,
+    pub tid: u32,
+    pub name: String,
+    /// The store.
+    pub code: Code,
+    /// What it stored in the normal run.
+    #[serde(serialize_with = "hex_option")]
+    pub value: Option<u64>,
+    pub known: Known,
+    /// What the thread of the normal run waited for last before.
+    pub after: Option<String>,
+    /// That thread.
+    pub normal: Seen,
+}
+
+/// A write that let the normal run go on, and who owes it in the spin run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Debt {
+    pub normal: Seen,
+    /// The store.
+    pub code: Code,
+    pub value: Option<u64>,
+    /// See [`Owed::after`].
+    pub after: Option<String>,
+    /// The thread of the spin run that corresponds, and whether it still runs at the end; `None`:
+    /// no such thread was started.
+    pub debtor: Option<(ThreadRef, bool)>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flag {
     pub rank: u32,
@@ -120,6 +175,15 @@ pub struct Flag {
     pub reader_stack: Vec<Code>,
     pub writers: Vec<Writer>,
     pub evidence: Vec<String>,
+    /// Who is to write it, where a normal run was searched; a live process is asked later on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owed: Option<Vec<Owed>>,
+    /// The same, with those that ended or were never started.
+    #[serde(skip)]
+    pub debts: Vec<Debt>,
+    /// Why that is nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owed_by_nobody: Option<String>,
     /// Of a system call only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<AskedCall>,
@@ -189,6 +253,11 @@ pub struct Report {
 
 impl Report {
     pub const SCHEMA: &'static str = "flagfinder.diff/1";
+
+    /// Does it name what is waited for?
+    pub fn names_a_flag(&self) -> bool {
+        !matches!(self.verdict, Verdict::NoFlag | Verdict::NoDivergence) && !self.flags.is_empty()
+    }
 
     /// Nothing found, and why.
     pub fn nothing(verdict: Verdict, reason: impl Into<String>) -> Report {

@@ -60,8 +60,8 @@ pub fn gather(
     if writers {
         from_spin(spin, &loops, waiting, &mut outside)?;
     }
-    for normal in normals {
-        from_normal(spin, &loops, waiting, normal, &mut outside)?;
+    for (number, normal) in normals.iter().enumerate() {
+        from_normal(spin, &loops, waiting, (number, normal), &mut outside)?;
     }
     for (one, outside) in waiting.iter().zip(&mut outside) {
         mark_what_is_in_vain(one.analysis, outside);
@@ -91,7 +91,7 @@ fn from_normal(
     spin: &Run,
     loops: &BlockSet,
     waiting: &[Waiting],
-    normal: &Run,
+    (number, normal): (usize, &Run),
     outside: &mut [Outside],
 ) -> Result<()> {
     let loops = spin.translate_blocks(loops, normal);
@@ -102,10 +102,10 @@ fn from_normal(
     let threads = normal.process.threads();
     let searched = threads.iter().any(|t| !t.value_spans().is_empty());
     let mut questions = stores::Questions::default();
-    for (number, one) in waiting.iter().enumerate() {
-        let outside = &mut outside[number];
+    for (which, one) in waiting.iter().enumerate() {
+        let outside = &mut outside[which];
         outside.normal_searched |= searched;
-        for (candidate, read) in one.analysis.candidates.iter().zip(&reads.found[number]) {
+        for (candidate, read) in one.analysis.candidates.iter().zip(&reads.found[which]) {
             let same = read.seen.iter().find(|seen| {
                 same_home(&spin.names, candidate.address, &normal.names, seen.address)
             });
@@ -125,7 +125,7 @@ fn from_normal(
                 .exit_value
                 .or(same.and_then(|seen| seen.left_with))
                 .or(read.leaving.map(|(_, value)| value));
-            let key = (number, candidate.address);
+            let key = (which, candidate.address);
             // A run in which the flag was set in time never came to the loop's reads.
             if read.seen.is_empty() {
                 let (ours, theirs) = (&spin.names, &normal.names);
@@ -139,7 +139,7 @@ fn from_normal(
             }
         }
     }
-    search(normal, &loops, questions, true, outside)
+    search(normal, &loops, questions, Some(number), outside)
 }
 
 fn ask_what_is_read(
@@ -211,14 +211,14 @@ fn from_spin(
             questions.watch(address, candidate.bytes, (number, address), Some(one.tid));
         }
     }
-    search(spin, loops, questions, false, outside)
+    search(spin, loops, questions, None, outside)
 }
 
 fn search(
     run: &Run,
     loops: &BlockSet,
     questions: stores::Questions,
-    normal: bool,
+    normal: Option<usize>,
     outside: &mut [Outside],
 ) -> Result<()> {
     if questions.is_empty() {

@@ -60,7 +60,10 @@ fn polls() -> Program {
 fn written(outside: &mut Outside, normal: bool, tid: u32, value: u64) {
     let store = Store {
         normal,
+        run: 0,
         tid,
+        pos: 0,
+        address: WORD,
         pc: CALLED,
         value: Some(value),
         count: 1,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 //! Who stores to watched addresses.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use flagfinder_machine::decoded::{Decoded, MemoryReference, Segment, RSP};
 use flagfinder_machine::evaluator::{Access, Evaluator};
 use flagfinder_machine::replayer::Visitor;
 use flagfinder_machine::value::Machine;
+use flagfinder_trace::BlockId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::evidence::{Outside, Store};
@@ -88,6 +90,8 @@ impl Questions {
 pub struct Stores {
     questions: Arc<Questions>,
     tid: u32,
+    /// Where the block begins that runs.
+    pos: u64,
     found: FxHashMap<StoreKey, Store>,
     calls: OpenCalls,
 }
@@ -97,16 +101,19 @@ impl Stores {
         Stores {
             questions: Arc::new(questions),
             tid: 0,
+            pos: 0,
             found: FxHashMap::default(),
             calls: OpenCalls::default(),
         }
     }
 
     /// Puts what was found with the rest of the evidence, which stands by waiting thread.
-    pub fn tell(self, normal: bool, outside: &mut [Outside]) {
+    /// `normal`: the number of the normal run that was searched.
+    pub fn tell(self, normal: Option<usize>, outside: &mut [Outside]) {
         let mut found: Vec<_> = self.sorted().collect();
         for (.., store) in &mut found {
-            store.normal = normal;
+            store.normal = normal.is_some();
+            store.run = normal.unwrap_or(0);
         }
         // Code that many threads run (an interpreter, a lock) reads for each of them: only what is
         // foreign to the one that counts comes first.
@@ -160,7 +167,10 @@ impl Stores {
             let stack = self.calls.returns(rsp).take(STACK).collect();
             let one = Store {
                 normal: false,
+                run: 0,
                 tid: self.tid,
+                pos: self.pos,
+                address: at,
                 pc,
                 value,
                 count: 1,
@@ -197,6 +207,7 @@ impl Pass for Stores {
         Stores {
             questions: Arc::clone(&self.questions),
             tid,
+            pos: 0,
             found: FxHashMap::default(),
             calls: OpenCalls::default(),
         }
@@ -215,6 +226,12 @@ impl Pass for Stores {
 }
 
 impl Visitor for Stores {
+    #[inline]
+    fn enter(&mut self, _id: BlockId, pos: u64, _machine: &Machine) -> ControlFlow<()> {
+        self.pos = pos;
+        ControlFlow::Continue(())
+    }
+
     fn before(&mut self, code: &Decoded, machine: &Machine) {
         self.calls.step(code, machine);
     }

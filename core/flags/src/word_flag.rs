@@ -86,6 +86,9 @@ impl Builder<'_> {
             reader_stack: self.reader_stack(candidate.step),
             writers: self.writers(candidate.address),
             evidence: ranked.evidence.clone(),
+            owed: None,
+            debts: Vec::new(),
+            owed_by_nobody: None,
             call: None,
         }
     }

@@ -19,5 +19,5 @@ mod trace_window;
 pub mod value;
 mod window;
 
-pub use trace_window::tail_window;
+pub use trace_window::{tail_window, window_until};
 pub use window::{Interruption, Syscall, Window, CLOCK_STEPS};

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-//! The end of a recorded thread as a [`Window`].
+//! A stretch of a recorded thread as a [`Window`]: its end, or what led to one block.
+
+use std::ops::ControlFlow;
 
 use flagfinder_linux::syscalls::outputs;
 use flagfinder_trace::protocol::TRANSFER_CALL_OVER;
-use flagfinder_trace::{Event, Result, Thread};
+use flagfinder_trace::{BlockId, Event, Result, Thread, ValueSpan};
 use iced_x86::InstructionInfoFactory;
 use rustc_hash::FxHashMap;
 
@@ -28,9 +30,32 @@ struct Filler {
     codes: FxHashMap<usize, u32>,
     written: u16,
     moved: bool,
+    /// Position of the last block that is wanted.
+    until: u64,
+}
+
+impl Filler {
+    fn new(until: u64) -> Filler {
+        Filler {
+            window: Window::default(),
+            factory: InstructionInfoFactory::new(),
+            codes: FxHashMap::default(),
+            written: 0,
+            moved: false,
+            until,
+        }
+    }
 }
 
 impl Visitor for Filler {
+    #[inline]
+    fn enter(&mut self, _id: BlockId, pos: u64, _machine: &Machine) -> ControlFlow<()> {
+        match pos > self.until {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
     fn before(&mut self, code: &Decoded, machine: &Machine) {
         let key = std::ptr::from_ref(code) as usize;
         let index = match self.codes.get(&key) {
@@ -127,13 +152,7 @@ pub fn tail_window(
         let Some(span) = thread.value_tail(bytes, FLOW_BYTES) else {
             return Ok(Window::default());
         };
-        let mut filler = Filler {
-            window: Window::default(),
-            factory: InstructionInfoFactory::new(),
-            codes: FxHashMap::default(),
-            written: 0,
-            moved: false,
-        };
+        let mut filler = Filler::new(u64::MAX);
         let statistics = replay(blocks, thread, &span, &mut filler)?;
         let mut window = filler.window;
         window.keep_last(STEPS);
@@ -145,4 +164,32 @@ pub fn tail_window(
         }
         bytes *= 4;
     }
+}
+
+/// The thread's instructions up to the end of the block at flow position `pos`, as far back as
+/// `VALUE_BYTES` of values reach; empty where there are no values.
+///
+/// # Errors
+/// When the trace cannot be read.
+pub fn window_until(blocks: &DecodedBlocks, thread: &Thread, pos: u64) -> Result<Window> {
+    let spans = thread.value_spans();
+    let Some(span) = spans.iter().rev().find(|span| span.start_pos <= pos) else {
+        return Ok(Window::default());
+    };
+    let mut pieces = thread.value_pieces(span);
+    pieces.retain(|piece| piece.start_pos <= pos);
+    let Some(mut wanted) = pieces.pop() else {
+        return Ok(Window::default());
+    };
+    let far = pos.saturating_sub(FLOW_BYTES);
+    let is_enough = |span: &ValueSpan| span.bytes >= VALUE_BYTES || span.start_pos <= far;
+    while let Some(piece) = pieces.pop().filter(|_| !is_enough(&wanted)) {
+        wanted = piece.with(&wanted);
+    }
+    let mut filler = Filler::new(pos);
+    let statistics = replay(blocks, thread, &wanted, &mut filler)?;
+    let mut window = filler.window;
+    window.keep_last(STEPS);
+    window.contradictions = statistics.contradictions;
+    Ok(window)
 }

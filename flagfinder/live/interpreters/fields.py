@@ -68,3 +68,19 @@ class PythonFields(TypedDict):
     frames: list[PythonFrameFields]
     loop: PythonLoopFields | None
     note: str | None
+
+
+class AskedOfFields(TypedDict):
+    """A thread whose code gives what is asked another value; ``reason`` says which code."""
+
+    tid: int
+    reason: str
+
+
+class AskedFields(TypedDict):
+    """What a thread asks in its loop; ``nobody`` says why no thread is in ``owed``."""
+
+    tid: int
+    name: str
+    owed: list[AskedOfFields]
+    nobody: str

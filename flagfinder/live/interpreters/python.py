@@ -183,7 +183,7 @@ def read_python(pid: int, repeating: Collection[int]) -> dict[int, PythonCode]:
     succeeds.
     """
     looks = _looks(pid, _LOOKS if repeating else 1)
-    sources = _Sources(pid)
+    sources = Sources(pid)
     codes = {}
     for tid in sorted({tid for seen in looks for tid in seen}, key=lambda tid: (tid not in repeating, tid)):
         stacks = [seen[tid] for seen in looks if tid in seen]
@@ -232,7 +232,7 @@ def _looks(pid: int, most: int) -> list[dict[int, SeenStack]]:
     return looks
 
 
-def _loop(stacks: Sequence[SeenStack], sources: _Sources) -> tuple[PythonLoop | None, str | None]:
+def _loop(stacks: Sequence[SeenStack], sources: Sources) -> tuple[PythonLoop | None, str | None]:
     """The innermost loop that all stacks share, and why there is none."""
     common = _common(stacks)
     first: PythonLoop | None = None
@@ -256,7 +256,7 @@ def _loop(stacks: Sequence[SeenStack], sources: _Sources) -> tuple[PythonLoop | 
     return first, note
 
 
-def _paused(stacks: Sequence[SeenStack], sources: _Sources) -> PythonLoop | None:
+def _paused(stacks: Sequence[SeenStack], sources: Sources) -> PythonLoop | None:
     """The loop that a blocked thread pauses in. That it goes round is not seen, so nothing founds a
     confidence.
     """
@@ -292,7 +292,7 @@ def _is_one_stay(loop: Loop, frames: Sequence[SeenFrame]) -> bool:
     )
 
 
-def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: _Sources) -> PythonLoop:
+def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: Sources) -> PythonLoop:
     kind: PythonLoopKind = loop.kind
     pausing = sum(frame.line in loop.pause_lines for frame in frames)
     if kind == "works" and pausing * 2 > len(frames):
@@ -324,7 +324,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _VALUE_WIDTH else text[: _VALUE_WIDTH - 2] + ".."
 
 
-class _Sources:
+class Sources:
     """The source files of a process, as it sees them, each read once."""
 
     def __init__(self, pid: int) -> None:
@@ -337,15 +337,23 @@ class _Sources:
 
     def loops(self, file: str, function: str, lines: frozenset[int]) -> list[Loop] | str:
         """The loops around ``lines``, innermost first, or why the source does not tell."""
-        if file not in self._trees:
-            self._trees[file] = self._parse(file)
-        tree = self._trees[file]
+        tree = self._tree(file)
         if isinstance(tree, str):
             return tree
         place = (file, function, lines)
         if place not in self._loops:
             self._loops[place] = find_loops(tree, function, lines)
         return self._loops[place]
+
+    def tree(self, file: str) -> ast.Module | None:
+        """The source of ``file``; None where it can't be read."""
+        tree = self._tree(file)
+        return None if isinstance(tree, str) else tree
+
+    def _tree(self, file: str) -> ast.Module | str:
+        if file not in self._trees:
+            self._trees[file] = self._parse(file)
+        return self._trees[file]
 
     def lines(self, file: str, first: int, last: int) -> tuple[str, ...]:
         """The text of some lines, without the indentation that they share."""

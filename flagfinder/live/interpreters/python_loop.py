@@ -90,8 +90,7 @@ def find_loops(tree: ast.Module, function: str, lines: Collection[int]) -> list[
 
     ``function`` as in a code object's name; a class in front of it (``Job.wait``) is passed over.
     """
-    name = function.rsplit(".", 1)[-1]
-    scope = _innermost_scope(tree, name, lines)
+    scope = scope_around(tree, function, lines)
     if scope is None or not lines:
         return []
     around = [loop for loop in _loops(scope) if loop.lineno <= min(lines) and max(lines) <= _last_line(loop)]
@@ -110,7 +109,9 @@ def negated(test: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Not(), test)
 
 
-def _innermost_scope(tree: ast.Module, name: str, lines: Collection[int]) -> Scope | None:
+def scope_around(tree: ast.Module, function: str, lines: Collection[int]) -> Scope | None:
+    """The innermost ``function`` that holds all ``lines``."""
+    name = function.rsplit(".", 1)[-1]
     found: Scope | None = None
     for node in ast.walk(tree):
         if not isinstance(node, Scope) or _name(node) != name:

@@ -10,7 +10,7 @@ use flagfinder_linux::syscalls;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{children, is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{files, flags, held, in_core, locks, stopped};
+use super::{files, flags, held, in_core, locks, stopped, Asked};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -41,12 +41,13 @@ impl Examined {
     }
 }
 
-/// `stepped`: what `spin` saw of it, where that was asked for. `begins`: the chain begins here.
+/// `stepped`: what `spin` saw of it, where that was looked at; `asked`: what its source polls.
+/// `begins`: the chain begins here.
 pub fn examine(
     processes: &mut Processes,
     pid: u32,
     tid: u32,
-    stepped: Option<&ThreadReport>,
+    (stepped, asked): (Option<&ThreadReport>, Option<&Asked>),
     begins: bool,
 ) -> Examined {
     let Some(process) = processes.get(pid) else {
@@ -63,6 +64,14 @@ pub fn examine(
     let frozen = || (!process.is_dead).then(|| stopped::frozen(pid)).flatten();
     if let Some(end) = stopped::stopped(pid, &activity).or_else(frozen) {
         return Examined::end(end);
+    }
+    let polls = stepped.is_some_and(ThreadReport::has_flag)
+        || activity.wants >= pick::HOT
+        || activity.sleeps >= POLLS;
+    if let Some(asked) = asked.filter(|_| polls) {
+        let stack = stack(process, &activity);
+        let state = State::Waits(vec![flags::in_source(pid, asked)]);
+        return Examined { state, stack };
     }
     if let Some(found) = stepped.filter(|thread| thread.has_flag()) {
         let stack = stack(process, &activity);

@@ -10,6 +10,7 @@ use super::in_core;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::Processes;
 use super::report::{Kind, Known, RootKind, WaitsFor};
+use super::{Asked, AskedOf};
 use crate::prove::number;
 use crate::report::ThreadReport;
 
@@ -63,6 +64,22 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
         _ => Vec::new(),
     };
     vec![others(process, thread.tid, sharers, waits_for)]
+}
+
+/// What a thread's source asks.
+pub fn in_source(pid: u32, asked: &Asked) -> Obstacle {
+    let debtor = |of: &AskedOf| Debtor {
+        who: Who::Thread(pid, of.tid),
+        known: Known::ByCode,
+        reason: of.reason.clone(),
+        code: None,
+    };
+    let mut debtors: Vec<Debtor> = asked.owed.iter().map(debtor).collect();
+    doubt(&mut debtors);
+    if debtors.is_empty() {
+        return Obstacle::ends(Kind::Flag, &asked.name, End::unknown(&asked.nobody));
+    }
+    Obstacle::owed(Kind::Flag, &asked.name, debtors)
 }
 
 /// A call that comes back at once, since something is wrong with its file; `None`: it asks for what

@@ -8,6 +8,7 @@
 //! connection, unless it is in a call on it; words without an owner (condition variables,
 //! semaphores) are owed by whoever is left.
 
+mod causes;
 mod choose;
 mod examine;
 mod files;
@@ -18,6 +19,7 @@ mod internet;
 mod locks;
 mod obstacle;
 mod process;
+mod recorded;
 mod report;
 mod stopped;
 mod story;
@@ -30,12 +32,14 @@ use std::time::Duration;
 
 use flagfinder_replica::{CoreError, CoreFile};
 use flagfinder_step::StepError;
+use serde::Deserialize;
 
 use crate::dead::{look_at_core, CoreOptions};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::spin::{spin, Progress, SpinOptions};
 use obstacle::Weight;
 use process::Processes;
+pub use recorded::why_recorded;
 pub use report::{Link, Node, Root, RootKind, WhyReport};
 use walk::Walk;
 
@@ -45,6 +49,28 @@ pub struct WhyOptions {
     /// Begin with this thread, instead of one that polls, or the first.
     pub thread: Option<u32>,
     pub spin: SpinOptions,
+    /// What threads of the process poll in code that is not the machine's.
+    pub asked: Vec<Asked>,
+}
+
+/// What a thread asks again and again, as the source of its program has it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Asked {
+    pub tid: u32,
+    /// The expression, and where it stands.
+    pub name: String,
+    /// Threads whose code gives it another value.
+    pub owed: Vec<AskedOf>,
+    /// Why there are none.
+    pub nobody: String,
+}
+
+/// A thread that gives what is asked another value.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AskedOf {
+    pub tid: u32,
+    /// By which code.
+    pub reason: String,
 }
 
 /// Looks at the process; `told` hears which of its threads are about to be stepped.
@@ -62,7 +88,7 @@ pub fn why(
     };
     let spun = spin(pid, &spin_options, told)?;
     let mut processes = Processes::default();
-    let mut report = follow(spun, &mut processes, options.thread);
+    let mut report = follow(spun, &mut processes, options.thread, &options.asked);
     report.next = story::next(&report.links, &report.root);
     if processes.owners.partial {
         let note = "not every process could be looked at: as root more is seen";
@@ -88,7 +114,7 @@ pub fn why_of_core(
     let threads = Vec::new();
     let spun = look_at_core(core, &CoreOptions { threads, budget })?;
     let notes = spun.notes.clone();
-    let mut report = follow(spun, &mut Processes::of_core(core), thread);
+    let mut report = follow(spun, &mut Processes::of_core(core), thread, &[]);
     report.next = story::next_of_core(path, &report.program);
     report.notes = notes;
     if let Some(fault) = fault(core.signal()) {
@@ -111,11 +137,17 @@ fn fault(signal: i32) -> Option<&'static str> {
 }
 
 /// The chain from the threads that `spin` or a core told of.
-fn follow(spun: SpinReport, processes: &mut Processes, thread: Option<u32>) -> WhyReport {
+fn follow(
+    spun: SpinReport,
+    processes: &mut Processes,
+    thread: Option<u32>,
+    asked: &[Asked],
+) -> WhyReport {
     let begins = begins(&spun, thread);
     let (pid, source, program) = (spun.pid, spun.source, spun.program.clone());
     let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
-    let mut walk = Walk::new(processes, threads.collect());
+    let asked = asked.iter().map(|one| (one.tid, one.clone()));
+    let mut walk = Walk::new(processes, threads.collect(), asked.collect());
     let mut best: Option<(Vec<Link>, Root, Weight)> = None;
     for tid in begins {
         let found = walk.follow(pid, tid);

@@ -13,6 +13,7 @@ use super::examine::{examine, is_busy, is_on, Examined};
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
+use super::Asked;
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
 
@@ -31,6 +32,8 @@ pub struct Walk<'a> {
     pub processes: &'a mut Processes,
     /// What `spin` saw of threads, by thread id.
     pub spun: FxHashMap<u32, ThreadReport>,
+    /// What threads of the first process ask, by thread id.
+    asked: FxHashMap<u32, Asked>,
     pub stepped: usize,
     examined: FxHashMap<u32, Examined>,
     looks: usize,
@@ -49,10 +52,15 @@ struct Trail {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(processes: &'a mut Processes, spun: FxHashMap<u32, ThreadReport>) -> Self {
+    pub fn new(
+        processes: &'a mut Processes,
+        spun: FxHashMap<u32, ThreadReport>,
+        asked: FxHashMap<u32, Asked>,
+    ) -> Self {
         Walk {
             processes,
             spun,
+            asked,
             stepped: 0,
             examined: FxHashMap::default(),
             looks: 0,
@@ -85,7 +93,13 @@ impl<'a> Walk<'a> {
             return known.clone();
         }
         self.step(pid, tid);
-        let found = examine(self.processes, pid, tid, self.spun.get(&tid), begins);
+        let found = examine(
+            self.processes,
+            pid,
+            tid,
+            (self.spun.get(&tid), self.asked.get(&tid)),
+            begins,
+        );
         self.examined.insert(tid, found.clone());
         found
     }

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""What the threads of a Python process ask in their loops, and whose code gives it another value.
+
+In: the Python code of all threads, and the sources. Out: for each thread whose loop only asks and
+pauses, the question and the threads that answer it. A thread answers it if a function on its stack
+assigns to the attribute, the item or the variable that is asked, fills the list or sets the event,
+where it can still come to: behind its line, or in a loop around it. Blind spots: functions that are
+on no stack yet; another object's attribute of the same name.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flagfinder.live.interpreters.py_spy import UnreadableError
+from flagfinder.live.interpreters.python import PythonCode, PythonFrame, PythonLoop, Sources, read_python
+from flagfinder.live.interpreters.python_bindings import within
+from flagfinder.live.interpreters.python_loop import Scope, scope_around
+
+if TYPE_CHECKING:
+    from flagfinder.live.interpreters.fields import AskedFields
+
+# What a question is answered by: `event.is_set()` by `event.set()`.
+_ANSWERS = {"is_set": "set", "isSet": "set", "done": "set_result", "empty": "put"}
+
+
+# Methods that put something into what they are called on.
+_FILLS = {"append", "appendleft", "add", "extend", "insert", "put", "update", "setdefault"}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What is asked. ``kind``: an attribute, an item or a variable of this ``name``, or a method
+    that is to be called. ``file`` is that of a variable, which others see only in their module.
+    """
+
+    kind: str
+    name: str
+    file: str
+
+
+def asked_in_python(pid: int) -> list[AskedFields]:
+    """What threads of process ``pid`` ask. Empty where no Python can be read."""
+    try:
+        tids = {int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()}
+        codes = read_python(pid, tids)
+    except (OSError, UnreadableError):
+        return []
+    return asked_of(codes, Sources(pid))
+
+
+def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFields]:
+    """The same, given the ``codes`` by thread id."""
+    found: list[AskedFields] = []
+    for tid, code in codes.items():
+        loop = code.loop
+        if loop is None or loop.when is None or not loop.is_answer:
+            continue
+        when = ast.parse(loop.when, mode="eval").body
+        places = list(_places(when, loop))
+        others = {other: codes[other].frames for other in codes if other != tid}
+        answers = {other: _answer(frames, when, places, sources) for other, frames in others.items()}
+        found.append(
+            {
+                "tid": tid,
+                "name": f"`{loop.when}` ({loop.function} at {_file(loop.file)}:{loop.line})",
+                "owed": [{"tid": other, "reason": reason} for other, reason in answers.items() if reason],
+                "nobody": f"it asks `{loop.when}` ({loop.function} at {_file(loop.file)}:{loop.line}), and no function "
+                "on another thread's Python stack changes that",
+            }
+        )
+    return found
+
+
+def _file(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _places(when: ast.expr, loop: PythonLoop) -> Iterator[_Place]:
+    local = {value.name for value in loop.values}
+    for node in [when, *within(when)]:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ANSWERS:
+            yield _Place("call", _ANSWERS[node.func.attr], "")
+        elif isinstance(node, ast.Attribute):
+            yield _Place("attribute", node.attr, "")
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            yield _Place("item", repr(node.slice.value), "")
+        elif isinstance(node, ast.Name) and node.id not in local:
+            yield _Place("variable", node.id, loop.file)
+
+
+def _answer(frames: Sequence[PythonFrame], when: ast.expr, places: Sequence[_Place], sources: Sources) -> str | None:
+    """Which function of the stack changes what is asked."""
+    for frame in frames:
+        tree = sources.tree(frame.file)
+        scope = scope_around(tree, frame.function, [frame.line]) if tree is not None else None
+        if scope is None:
+            continue
+        for node in within(scope):
+            line = getattr(node, "lineno", 0)
+            if _changes(node, scope, frame.file, when, places) and _comes_to(scope, frame.line, line):
+                return f"its {frame.function} sets that, at {_file(frame.file)}:{line}"
+    return None
+
+
+def _changes(node: ast.AST, scope: Scope, file: str, when: ast.expr, places: Sequence[_Place]) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if _Place("call", node.func.attr, "") in places:
+            return True
+        return node.func.attr in _FILLS and _named(node.func.value, file) in places
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
+        targets = [node.target]
+    else:
+        return False
+    value = node.value
+    for target in targets:
+        place = _stored(target, scope, file)
+        if place in places and not (isinstance(value, ast.Constant) and _keeps(when, target, value)):
+            return True
+    return False
+
+
+def _named(node: ast.expr, file: str) -> _Place | None:
+    if isinstance(node, ast.Attribute):
+        return _Place("attribute", node.attr, "")
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return _Place("item", repr(node.slice.value), "")
+    return _Place("variable", node.id, file) if isinstance(node, ast.Name) else None
+
+
+def _stored(target: ast.expr, scope: Scope, file: str) -> _Place | None:
+    if not isinstance(target, ast.Name):
+        return _named(target, file)
+    shared = {name for node in within(scope) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
+    return _named(target, file) if isinstance(scope, ast.Module) or target.id in shared else None
+
+
+def _keeps(when: ast.expr, target: ast.expr, value: ast.Constant) -> bool:
+    """Whether the wait goes on with this constant there, where the question is about it alone."""
+    test, negated = when, False
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, negated = test.operand, not negated
+    if type(test) is not type(target) or isinstance(test, (ast.Call, ast.Compare, ast.BoolOp)):
+        return False
+    return bool(value.value) == negated
+
+
+def _comes_to(scope: Scope, at: int, line: int) -> bool:
+    """Whether what stands at ``at`` can still come to ``line``."""
+    loops = [node for node in within(scope) if isinstance(node, (ast.While, ast.For, ast.AsyncFor))]
+    around = [loop for loop in loops if loop.lineno <= min(at, line) and max(at, line) <= (loop.end_lineno or 0)]
+    return line >= at or bool(around)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""Threads that poll in Python: ``polled.py attribute | global | list | event | nobody``. The thread
+that is to blame says so: ``BLAMED tid``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+ready = False
+never_ready = False
+jobs: list[object] = []
+
+
+class Job:
+    """What is waited for."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+
+def blamed() -> None:
+    """Says which thread it is."""
+    print(f"BLAMED {threading.get_native_id()}", flush=True)
+
+
+def work(job: Job) -> None:
+    """Sleeps, then says that it is done."""
+    blamed()
+    time.sleep(100000)
+    job.done = True
+
+
+def prepare() -> None:
+    """Sleeps, then is ready."""
+    global ready  # noqa: PLW0603 - so do programs
+    blamed()
+    time.sleep(100000)
+    ready = True
+
+
+def answer(event: threading.Event) -> None:
+    """Sleeps, then sets the event."""
+    blamed()
+    time.sleep(100000)
+    event.set()
+
+
+def fill(jobs: list[object]) -> None:
+    """Sleeps, then adds one."""
+    blamed()
+    time.sleep(100000)
+    jobs.append(Job())
+
+
+def idle(job: Job) -> None:
+    """Has set what is polled, long ago, to what it still is."""
+    job.done = False
+    while True:
+        time.sleep(1000)
+
+
+def main() -> None:
+    """Polls."""
+    job, event = Job(), threading.Event()
+    start = {
+        "attribute": (work, (job,)),
+        "global": (prepare, ()),
+        "list": (fill, (jobs,)),
+        "event": (answer, (event,)),
+    }
+    threading.Thread(target=idle, args=(job,), daemon=True).start()
+    if sys.argv[1] in start:
+        run, arguments = start[sys.argv[1]]
+        threading.Thread(target=run, args=arguments, daemon=True).start()
+    print("STARTED", flush=True)
+    if sys.argv[1] == "attribute":
+        while not job.done:
+            time.sleep(0.01)
+    elif sys.argv[1] == "global":
+        while not ready:
+            time.sleep(0.01)
+    elif sys.argv[1] == "list":
+        while not jobs:
+            time.sleep(0.01)
+    elif sys.argv[1] == "event":
+        while not event.is_set():
+            time.sleep(0.01)
+    else:
+        while not never_ready:
+            time.sleep(0.01)
+
+
+main()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""Which thread's Python code answers what another one asks."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from flagfinder.live.interpreters.python import PythonCode, PythonExit, PythonFrame, PythonLoop, Sources
+from flagfinder.live.interpreters.python_owed import asked_of
+
+
+class _One(Sources):
+    """One file, whichever is asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def tree(self, file: str) -> ast.Module | None:  # noqa: ARG002
+        return ast.parse(self._text)
+
+
+def _code(function: str, line: int, loop: PythonLoop | None = None) -> PythonCode:
+    frames = (PythonFrame(function, "app.py", line),)
+    return PythonCode(looks=12, seen=12, gil=0, frames=frames, loop=loop, note=None)
+
+
+def _asks(when: str) -> PythonLoop:
+    way = PythonExit(line=1, way="test", when=when, where={}, foreign=True)
+    return PythonLoop("poll", "app.py", 1, 2, (1,), "waits", (), (way,), (), 0.8)
+
+
+def owed(when: str, body: str, at: int = 2) -> bool:
+    """Whether a thread that stands at line ``at`` of this function answers."""
+    text = "def work():\n" + "\n".join(f"    {line}" for line in body.splitlines()) + "\n"
+    codes = {1: _code("poll", 1, _asks(when)), 2: _code("work", at)}
+    (asked,) = asked_of(codes, _One(text))
+    assert asked["tid"] == 1
+    assert f"`{when}`" in asked["name"]
+    return [one["tid"] for one in asked["owed"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("when", "body"),
+    [
+        ("job.done", "read()\njob.done = True"),
+        ("job.state == 2", "read()\nself.state = 2"),
+        ("ready", "global ready\nread()\nready = True"),
+        ("results['a']", "read()\nresults['a'] = compute()"),
+        ("event.is_set()", "read()\nevent.set()"),
+        ("jobs", "read()\njobs.append(1)"),
+        ("job.done", "while True:\n    job.done = True\n    read()"),
+    ],
+)
+def test_what_the_thread_can_still_come_to(when: str, body: str) -> None:
+    assert owed(when, body, at=4 if body.startswith("while") else 2)
+
+
+@pytest.mark.parametrize(
+    ("when", "body", "at"),
+    [
+        ("job.done", "job.done = True\nread()", 3),
+        ("job.done", "read()\njob.done = False", 2),
+        ("ready", "read()\nready = True", 2),
+        ("job.done", "read()\njob.other = True", 2),
+        ("results['a']", "read()\nresults['b'] = 1", 2),
+    ],
+)
+def test_what_is_over_or_is_about_something_else(when: str, body: str, at: int) -> None:
+    assert not owed(when, body, at)
