@@ -24,6 +24,7 @@ from flagfinder.cli.fields import ErrorFields
 from flagfinder.flags import fields as flags
 from flagfinder.graph import fields as graph
 from flagfinder.graph.call_fields import CompareFields
+from flagfinder.graph.top_fields import EventsTopFields
 from flagfinder.live import fields as live
 from flagfinder.record import fields as record
 from flagfinder.trace import fields as trace
@@ -51,6 +52,7 @@ REPORTS: dict[str, Any] = {
     "events-info": graph.EventsInfoFields,
     "events-check": graph.EventsCheckFields,
     "events-dump": graph.EventsDumpFields,
+    "events-top": EventsTopFields,
     "mark": graph.MarkedFields,
     "graph-build": graph.GraphBuildFields,
     "graph-info": graph.GraphInfoFields,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         MemberFields,
         PlaceFields,
         QuestionFields,
+        RanFields,
         SetOffFields,
         Topic,
     )
@@ -45,6 +46,7 @@ class Culprit:
     that computed, where it did in the end); empty without ``--stacks``. ``places``: where these
     are, ``places_before``: where it blocked before that; ``call``: the call that it blocked in.
     ``set_off``: who made it begin, in words: the client that asked, who woke or started it.
+    ``ran``: the functions and calls that it spent its time on, if it ran.
     """
 
     vertex: int
@@ -61,6 +63,7 @@ class Culprit:
     places_before: tuple[Place | None, ...]
     call: str | None
     set_off: str | None
+    ran: RanFields | None = None
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,7 @@ def _culprit(raw: CulpritFields) -> Culprit:
         places_before=_places(raw["places_before"]),
         call=raw["call"],
         set_off=_set_off(raw["set_off"]),
+        ran=raw["ran"],
     )
 
 

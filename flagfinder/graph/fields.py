@@ -120,6 +120,7 @@ class EventsInfoFields(TypedDict):
     syscalls: str
     stacks: str
     stack_budget: int
+    stack_copy: int
     contexts: bool
     cpus: int
     kernel: str
@@ -214,9 +215,37 @@ class CauseFields(TypedDict):
     boosted: bool
 
 
+class RanFunctionFields(TypedDict):
+    """A function in how many samples the thread was found; in the kernel it is the call, as in
+    ``read()``.
+    """
+
+    function: str
+    samples: int
+
+
+class RanCallFields(TypedDict):
+    """System calls that did not block: ``total`` is from entry to return, ``errors`` failed."""
+
+    call: str
+    count: int
+    total: int
+    errors: int
+
+
+class RanFields(TypedDict):
+    """What a thread spent its time on, most first: ``samples`` by the clock, every 4 ms, and calls
+    where all were recorded.
+    """
+
+    samples: int
+    functions: list[RanFunctionFields]
+    calls: list[RanCallFields]
+
+
 class VertexFields(TypedDict):
     """What a thread did from wake to wait; ``ends_in`` is the call that it blocks in at the end, at
-    ``stack``, innermost first.
+    ``stack``, innermost first. ``ran`` is null where it ran too shortly.
     """
 
     vertex: int
@@ -232,6 +261,7 @@ class VertexFields(TypedDict):
     result: int | None
     yields: int
     flags: int
+    ran: RanFields | None
     causes: list[CauseFields]
 
 
@@ -276,7 +306,8 @@ class SetOffFields(TypedDict):
 class CulpritFields(_Class):
     """A thread that did something unusual while others waited for it. ``depth`` is how far from the
     hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that;
-    ``set_off`` who made it begin: sent the message that it works on, woke it, started it.
+    ``set_off`` who made it begin: sent the message that it works on, woke it, started it; ``ran``
+    what it spent its time on, if it ran.
     """
 
     vertex: int
@@ -292,6 +323,7 @@ class CulpritFields(_Class):
     places_before: list[PlaceFields | None]
     call: str | None
     set_off: SetOffFields | None
+    ran: RanFields | None
 
 
 class ChoiceFields(TypedDict):

@@ -11,10 +11,12 @@ from rich.text import Text
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath
 from flagfinder.graph.diagnose import Choice, Diagnosis
 from flagfinder.report.terminal import Terminal
-from flagfinder.report.units import count, duration
+from flagfinder.report.units import count, duration, short_time
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import GraphInfoFields, VertexFields
+    from flagfinder.graph.fields import GraphInfoFields, RanFields, VertexFields
+
+_RAN = 4  # functions and calls shown of what a thread ran
 
 
 def show_summary(terminal: Terminal, summary: GraphInfoFields) -> None:
@@ -63,6 +65,8 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         terminal.result(line)
         if culprit.set_off and culprit.hang_class == "LongRunning":
             terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
+        if culprit.ran and culprit.hang_class != "LongWait":
+            _ran(terminal, culprit.ran)
         _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
     if found.circular:
         alone = len(found.raw["circle"]) == 1
@@ -73,6 +77,18 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         terminal.result(Text("  to go on: ", "dim").append(command, "cyan"))
     if found.raw["lost"]:
         terminal.warning(f"{found.raw['lost']:,} events were lost: causes may be missing")
+
+
+def _ran(terminal: Terminal, ran: RanFields) -> None:
+    """Shares of functions, and the calls that cost most."""
+    shares = [f"{one['function']} {100 * one['samples'] / ran['samples']:.0f}%" for one in ran["functions"][:_RAN]]
+    terminal.result(Text("      ran ", "dim").append(", ".join(shares), "default"))
+    calls = []
+    for call in ran["calls"][:_RAN]:
+        failed = f", {call['errors']:,} failed" if call["errors"] else ""
+        calls.append(f"{call['call']} {count(call['count'], 'time')} in {short_time(call['total'])}{failed}")
+    if calls:
+        terminal.result(Text("      called ", "dim").append("; ".join(calls), "default"))
 
 
 def _compared_line(wait: Choice, since: int) -> Text:

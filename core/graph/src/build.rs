@@ -12,6 +12,8 @@ use crate::flags;
 use crate::graph::{Gap, Graph, Meta, ThreadMeta};
 use crate::items::Item;
 use crate::messages::{Message, Messages, Sender};
+use crate::profile::code_of;
+use crate::ran::{Running, Spot};
 use crate::requests::{Order, Requests};
 use crate::stacks::Stacks;
 use crate::threads::{ByCpu, Numbers, Thread};
@@ -41,6 +43,7 @@ pub(crate) struct Builder<'f> {
     pub(crate) stacks: Stacks,
     messages: Messages,
     requests: Requests,
+    ran: Running,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -363,6 +366,7 @@ impl Builder<'_> {
             };
             let pid = self.meta.threads[thread].pid;
             self.messages.enter(pid, call, sender);
+            self.ran.enter(thread, open, call.number, event.ts);
         }
     }
 
@@ -372,6 +376,9 @@ impl Builder<'_> {
         let Some(end) = event.call_end() else {
             return;
         };
+        if let Some(open) = self.threads[thread].open {
+            self.ran.exit(thread, open, end, event.ts);
+        }
         if let Some(last) = self.threads[thread].last {
             let call = self.vertices[last].call();
             let same = call.is_some_and(|call| call.number == end.number);
@@ -385,6 +392,19 @@ impl Builder<'_> {
         if let Some(message) = self.messages.returned(event.a, end) {
             self.exchanged(thread, event, message);
         }
+    }
+
+    /// The clock finds a thread that runs.
+    fn sample(&mut self, event: &Event) {
+        let thread = self.thread(event.a);
+        let open = self.current(thread, event.ts);
+        let pid = self.meta.threads[thread].pid;
+        let spot = Spot {
+            call: event.call().map(|call| call.number),
+            place: self.stacks.place(pid, event.words[1]),
+            stack: self.stack(event.a, event),
+        };
+        self.ran.sample(open, spot);
     }
 
     fn take(&mut self, event: &Event) {
@@ -411,6 +431,7 @@ impl Builder<'_> {
                 let open = self.current(thread, event.ts);
                 self.vertices.details_mut(open).yields += YIELDS_BY_CLOCK;
             }
+            Kind::Sample => self.sample(event),
             Kind::Exit => self.exit(event),
             Kind::Lost => self.meta.gaps.push(Gap {
                 cpu: event.cpu,
@@ -449,6 +470,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         stacks: Stacks::default(),
         messages: Messages::new(&file.descriptors),
         requests: Requests::default(),
+        ran: Running::default(),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {
@@ -470,6 +492,16 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     builder.take_looks();
     let named = builder.stacks.resolve(file);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
+    let function = |spot: Spot| match spot.call {
+        Some(number) => format!("{}()", Call::name_of(number)),
+        None => {
+            let above = named.stacks[spot.stack as usize].iter().skip(1);
+            let above = above.map(|&site| &builder.meta.sites[site as usize]);
+            let here = std::iter::once(&named.found_at[spot.place as usize]);
+            code_of(here.chain(above))
+        }
+    };
+    builder.meta.ran = std::mem::take(&mut builder.ran).finish(function);
     builder.meta.stacks = named.stacks;
     let mut graph = Graph::new(builder.meta, builder.vertices, builder.others);
     flags::add(&mut graph, watched);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::activity::Class;
 use crate::graph::Place;
 use crate::question::{Asked, Choice, Question};
+use crate::ran::Ran;
 
 /// Which hang is meant; without both, the most unusual one of the main thread.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -57,6 +58,8 @@ pub struct Culprit {
     pub call: Option<String>,
     /// Who made it begin with it: sent the message that it works on, woke it, started it.
     pub set_off: Option<SetOff>,
+    /// What it spent its time on, if it ran.
+    pub ran: Option<Ran>,
 }
 
 /// Who made a thread begin with something, and how.

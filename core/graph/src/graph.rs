@@ -8,6 +8,7 @@ use flagfinder_events::Mark;
 use serde::{Deserialize, Serialize};
 
 use crate::edge::{Edge, EdgeKind};
+use crate::ran::Ran;
 use crate::vertex::{Details, Vertex, Vertices};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,6 +72,9 @@ pub struct Meta {
     pub places: Vec<Option<Place>>,
     #[serde(default)]
     pub stacks: Vec<Vec<u32>>,
+    /// What vertices ran that the clock found running.
+    #[serde(default)]
+    pub ran: BTreeMap<u32, Ran>,
 }
 
 /// A wait: from the end of a vertex to the start of the next of its thread.
@@ -161,6 +165,11 @@ impl Graph {
 
     pub fn vertex(&self, index: u32) -> &Vertex {
         &self.vertices[index]
+    }
+
+    /// What it spent its time on, if it ran long enough.
+    pub fn ran(&self, index: u32) -> Option<&Ran> {
+        self.meta.ran.get(&index)
     }
 
     pub fn details(&self, index: u32) -> &Details {

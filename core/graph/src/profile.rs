@@ -166,13 +166,24 @@ impl Profiler {
 
 /// A call site without its place in the function: `wait_for+0x31 (app+0x1231) at app.c:7` is
 /// `wait_for (app)`.
-fn function(site: &str) -> String {
+pub(crate) fn function(site: &str) -> String {
     let Some((symbol, module)) = site.split_once(" (") else {
         return site.to_owned();
     };
     let symbol = symbol.rsplit_once("+0x").map_or(symbol, |(name, _)| name);
     let module = module.split(['+', ')']).next().unwrap_or(module);
     format!("{symbol} ({module})")
+}
+
+/// The innermost function that is not the C library's, else the innermost; empty for no stack.
+pub(crate) fn code_of<'s>(stack: impl Iterator<Item = &'s String> + Clone) -> String {
+    let is_servant = |site: &str| {
+        let mut all = SERVANTS.iter();
+        all.any(|servant| site.contains(servant) || site.starts_with(&servant[1..]))
+    };
+    let own = stack.clone().find(|site| !is_servant(site));
+    own.or(stack.clone().next())
+        .map_or(String::new(), |site| function(site))
 }
 
 /// The call sites of one recording, by call and user code.
@@ -187,16 +198,8 @@ pub fn profile(file: &EventFile) -> Profile {
     file.events(|event| profiler.see(event));
     let Named { sites, stacks, .. } = profiler.stacks.resolve(file);
     let code = |stack: u32| {
-        let named = stacks[stack as usize]
-            .iter()
-            .map(|&site| &sites[site as usize]);
-        let own = named.clone().find(|site| {
-            !SERVANTS
-                .iter()
-                .any(|servant| site.contains(servant) || site.starts_with(&servant[1..]))
-        });
-        own.or(named.clone().next())
-            .map_or(String::new(), |site| function(site))
+        let stack = stacks[stack as usize].iter();
+        code_of(stack.map(|&site| &sites[site as usize]))
     };
     let mut rows: BTreeMap<(String, String), ProfileRow> = BTreeMap::new();
     for (&(number, stack), found) in &profiler.found {
