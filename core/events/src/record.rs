@@ -18,6 +18,7 @@ use crate::descriptors::Descriptors;
 use crate::drain::Drain;
 use crate::facts::{Mark, Note};
 use crate::hang::HangWatch;
+use crate::hot::Hot;
 use crate::looks::{Looks, LIMIT};
 use crate::options::{check, info, Options, StackMode, Syscalls};
 use crate::outsiders::Outsiders;
@@ -132,6 +133,7 @@ impl Recorder {
             fresh: Vec::new(),
             stacks: stack_words > 0,
             hangs: HangWatch::new(&options.pids, options.mark_on_hang_ns.unwrap_or(u64::MAX)),
+            hot: Hot::default(),
             looks: Looks::default(),
             outsiders: Outsiders::default(),
             maps: BTreeMap::new(),

@@ -9,7 +9,8 @@ use flagfinder_events::Call;
 use flagfinder_linux::futex;
 use serde::{Deserialize, Serialize};
 
-use crate::edge::EdgeKind;
+use crate::activity::is_poll;
+use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::graph::{Graph, Wait};
 use crate::slice::strong_cause;
 use crate::vertex::Vertex;
@@ -30,6 +31,9 @@ pub struct PathRequest {
     /// CLOCK_MONOTONIC, ns; without, as long as the thread was there.
     pub from: Option<u64>,
     pub to: Option<u64>,
+    /// So many segments and waits at most: the longest. Null: all.
+    #[serde(default)]
+    pub most: Option<usize>,
 }
 
 /// A piece of the path: these follow each other without gaps.
@@ -141,10 +145,28 @@ fn owned(stack: Vec<&str>) -> Vec<String> {
 }
 
 impl Walk<'_> {
-    /// Explains `from..to` of a thread.
+    /// Explains `from..to` of a thread. While it polled a flag that another thread then wrote, it
+    /// waited for that one.
     fn explain(&mut self, thread: u32, from: u64, to: u64) {
-        let graph = self.graph;
         self.open.push(thread);
+        let mut since = from;
+        for polled in polled(self.graph, thread, from, to) {
+            let (wait, flag) = polled;
+            let writer = self.graph.vertex(flag.from).thread;
+            if wait.start < since || self.open.contains(&writer) || self.open.len() > DEEPEST {
+                continue;
+            }
+            self.own(thread, since, wait.start);
+            self.through(&wait, &flag, wait.start, wait.end);
+            since = wait.end;
+        }
+        self.own(thread, since, to);
+        self.open.pop();
+    }
+
+    /// The same without regard to flags.
+    fn own(&mut self, thread: u32, from: u64, to: u64) {
+        let graph = self.graph;
         let list = graph.of(thread);
         let first = list.partition_point(|&index| graph.vertex(index).end < from);
         let first = first.saturating_sub(1);
@@ -165,7 +187,6 @@ impl Walk<'_> {
                 self.waited(&wait, from.max(wait.start), to.min(wait.end));
             }
         }
-        self.open.pop();
     }
 
     fn segment(&mut self, vertex: u32, start: u64, end: u64, state: &'static str) -> &mut Segment {
@@ -198,25 +219,13 @@ impl Walk<'_> {
     fn waited(&mut self, wait: &Wait, from: u64, to: u64) {
         let graph = self.graph;
         let waker = wait.next.and_then(|next| strong_cause(graph, next));
-        let by = waker.map(|edge| (edge, graph.vertex(edge.from).thread));
-        let new = by.filter(|(edge, thread)| {
+        let new = waker.filter(|edge| {
             edge.kind() != EdgeKind::Flag
-                && !self.open.contains(thread)
+                && !self.open.contains(&graph.vertex(edge.from).thread)
                 && self.open.len() <= DEEPEST
         });
-        if let Some((edge, thread)) = new {
-            let mark = self.waits.len();
-            self.blocked(wait, edge.kind(), edge.stack, thread);
-            let before = self.segments.len();
-            self.explain(thread, from, to);
-            let covered = self.segments.get(before).map_or(to, |first| first.start);
-            // Before the waker was there, the wait is the waiting thread's own.
-            if covered > from {
-                self.idle(wait, from, covered, "nothing");
-                let own = self.segments.len() - 1;
-                self.segments[before..=own].rotate_right(1);
-            }
-            self.waits[mark].inversion = self.inversion(wait, thread, before, mark);
+        if let Some(edge) = new {
+            self.through(wait, &edge, from, to);
             return;
         }
         let ended_by = wait.next.map_or("nothing", |next| {
@@ -225,6 +234,23 @@ impl Walk<'_> {
             other.map_or("nothing", EdgeKind::name)
         });
         self.idle(wait, from, to, ended_by);
+    }
+
+    /// What a wait's part of the path was up to: the thread from which an edge comes.
+    fn through(&mut self, wait: &Wait, edge: &Edge, from: u64, to: u64) {
+        let thread = self.graph.vertex(edge.from).thread;
+        let mark = self.waits.len();
+        self.blocked(wait, edge.kind(), edge.stack, thread);
+        let before = self.segments.len();
+        self.explain(thread, from, to);
+        let covered = self.segments.get(before).map_or(to, |first| first.start);
+        // Before the waker was there, the wait is the waiting thread's own.
+        if covered > from {
+            self.idle(wait, from, covered, "nothing");
+            let own = self.segments.len() - 1;
+            self.segments[before..=own].rotate_right(1);
+        }
+        self.waits[mark].inversion = self.inversion(wait, thread, before, mark);
     }
 
     fn idle(&mut self, wait: &Wait, from: u64, to: u64, ended_by: &'static str) {
@@ -295,6 +321,65 @@ impl Walk<'_> {
     }
 }
 
+/// Stretches of `from..to` in which a thread looked at a flag in vain, each with the edge from the
+/// write that ended it. Who looks once and finds it written has not waited. It waits from the end
+/// of the vertex in which it first looked, or, if it did not sleep meanwhile, from that one's
+/// begin.
+fn polled(graph: &Graph, thread: u32, from: u64, to: u64) -> Vec<(Wait, Edge)> {
+    let list = graph.of(thread);
+    let first = list.partition_point(|&index| graph.vertex(index).end < from);
+    let mut found = Vec::new();
+    // The vertex in which it first looked at what it now waits for, and how often since.
+    let mut looking: Option<(u32, u32)> = None;
+    for &index in &list[first.saturating_sub(1)..] {
+        let (vertex, looks) = (graph.vertex(index), graph.details(index).flags);
+        if vertex.start >= to {
+            break;
+        }
+        if looks == 0 {
+            // The watch may leave out reads of a hot reader. A sleep in between goes on polling.
+            let before = graph.before(index);
+            let slept = before.is_some_and(|before| {
+                let wait = Wait {
+                    vertex: before,
+                    next: Some(index),
+                    start: graph.vertex(before).end,
+                    end: vertex.start,
+                };
+                is_poll(graph, &wait)
+            });
+            looking = looking.filter(|_| slept);
+            continue;
+        }
+        let (begin, before) = looking.unwrap_or((index, 0));
+        looking = Some((begin, before + looks));
+        let edges = graph.others_into(index).iter();
+        let is_flag = |edge: &&Edge| edge.kind() == EdgeKind::Flag && edge.from != NOBODY;
+        let Some(edge) = edges.copied().rfind(|edge| is_flag(&edge)) else {
+            continue;
+        };
+        let since = if begin == index {
+            vertex.start
+        } else {
+            graph.vertex(begin).end
+        };
+        // It had looked before the look that saw the write.
+        if before + looks > 1 {
+            let wait = Wait {
+                vertex: begin,
+                next: Some(index),
+                start: since.max(from),
+                end: edge.ts.min(to),
+            };
+            if wait.start < wait.end {
+                found.push((wait, edge));
+            }
+        }
+        looking = Some((index, 0));
+    }
+    found
+}
+
 /// ns on a CPU, in proportion, of what a vertex did in `from..to`.
 fn share_of_run(vertex: &Vertex, from: u64, to: u64) -> u64 {
     let (start, end) = (vertex.start.max(from), vertex.end.min(to));
@@ -323,6 +408,18 @@ fn busiest(graph: &Graph, segment: &Segment, except: u32) -> Option<u32> {
     let others = threads.filter(|&thread| thread != except);
     let (most, thread) = others.map(|thread| (run(thread), thread)).max()?;
     (most > 0).then_some(thread)
+}
+
+/// Keeps the longest ones, in their order.
+fn longest<T>(all: &mut Vec<T>, most: usize, dur: impl Fn(&T) -> u64) {
+    if all.len() <= most {
+        return;
+    }
+    let mut durs: Vec<u64> = all.iter().map(&dur).collect();
+    let place = durs.len() - most;
+    let shortest = *durs.select_nth_unstable(place).1;
+    all.retain(|one| dur(one) >= shortest);
+    all.truncate(most);
 }
 
 fn shares(segments: &[Segment]) -> Vec<Share> {
@@ -364,12 +461,17 @@ pub fn critical_path(graph: &Graph, request: &PathRequest) -> Option<CriticalPat
     };
     walk.explain(thread, from, to);
     let meta = &graph.meta.threads[thread as usize];
+    let threads = shares(&walk.segments);
+    if let Some(most) = request.most {
+        longest(&mut walk.segments, most, |segment| segment.dur);
+        longest(&mut walk.waits, most, |wait| wait.dur);
+    }
     Some(CriticalPath {
         tid: meta.tid,
         thread: meta.name.clone(),
         from,
         to,
-        threads: shares(&walk.segments),
+        threads,
         segments: walk.segments,
         waits: walk.waits,
         lost: graph.meta.gaps.iter().map(|gap| gap.count).sum(),

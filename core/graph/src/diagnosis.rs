@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::activity::Class;
 use crate::graph::Place;
+use crate::hot::Hot;
 use crate::question::{Asked, Choice, Question};
 
 /// Which hang is meant; without both, the most unusual one of the main thread.
@@ -19,7 +20,13 @@ pub struct Request {
     /// To the questions in their order, numbers of choices from 1. `None`: all is decided by rule.
     #[serde(default)]
     pub answers: Option<Vec<usize>>,
+    /// By rule so many paths are followed at once; 1: always the best edge. Null: [`BEAM`].
+    #[serde(default)]
+    pub beam: Option<usize>,
 }
+
+/// Paths that are followed at once.
+pub const BEAM: usize = 8;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct PathStep {
@@ -57,6 +64,8 @@ pub struct Culprit {
     pub call: Option<String>,
     /// Who made it begin with it: sent the message that it works on, woke it, started it.
     pub set_off: Option<SetOff>,
+    /// Of HotCalls.
+    pub hot: Option<Hot>,
 }
 
 /// Who made a thread begin with something, and how.
@@ -82,6 +91,8 @@ pub struct Diagnosis {
     pub doing: String,
     pub start: u64,
     pub dur: u64,
+    /// Of HotCalls.
+    pub hot: Option<Hot>,
     /// It was still so when the recording ended.
     pub unfinished: bool,
     /// The wait that went well, or null.

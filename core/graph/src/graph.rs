@@ -8,6 +8,7 @@ use flagfinder_events::Mark;
 use serde::{Deserialize, Serialize};
 
 use crate::edge::{Edge, EdgeKind};
+use crate::hot::HotCall;
 use crate::vertex::{Details, Vertex, Vertices};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,6 +72,9 @@ pub struct Meta {
     pub places: Vec<Option<Place>>,
     #[serde(default)]
     pub stacks: Vec<Vec<u32>>,
+    /// Calls that were made over and over in vain, by vertex.
+    #[serde(default)]
+    pub hot: Vec<HotCall>,
 }
 
 /// A wait: from the end of a vertex to the start of the next of its thread.
