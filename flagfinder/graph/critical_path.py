@@ -88,7 +88,8 @@ def critical_path(
     all of it).
 
     While it waited for another thread, the path is what that one did meanwhile, and so on.
-    ``most``: how many segments and waits are told, the longest. None when there is no such thread.
+    ``most``: how many segments are told at most (short ones are put together), and how many waits,
+    the longest. None when there is no such thread.
     """
     raw = graph.critical_path_json(thread, start, end, most)
     if raw is None:

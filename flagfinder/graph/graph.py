@@ -78,9 +78,7 @@ class EventGraph:
     def critical_path_json(
         self, thread: int, start: int | None, end: int | None, most: int | None = None
     ) -> CriticalPathFields | None:
-        """The engine's critical path; use ``flagfinder.critical_path`` for the typed one. ``most``:
-        how many segments and waits are told, the longest.
-        """
+        """The engine's critical path; use ``flagfinder.critical_path`` for the typed one."""
         found = self._core.critical_path(json.dumps({"thread": thread, "from": start, "to": end, "most": most}))
         fields: CriticalPathFields | None = json.loads(found) if found is not None else None
         return fields

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flagfinder.graph.fields import GraphInfoFields, HangClass, StepFields
 
 _ROWS = 12  # threads shown at most
-_SEGMENTS = 2000  # of what made up the hang; the longest are kept
+_SEGMENTS = 2000  # of what made up the hang
 _MARGIN = 4  # the view around the hang is wider by a part of it: 1 / n on each side
 _BEFORE = 4  # what led to the hang is shown if it is not further back than so many times its length
 _COLORS = {

@@ -9,9 +9,9 @@ use flagfinder_events::Call;
 use flagfinder_linux::futex;
 use serde::{Deserialize, Serialize};
 
-use crate::activity::is_poll;
-use crate::edge::{Edge, EdgeKind, NOBODY};
+use crate::edge::{Edge, EdgeKind};
 use crate::graph::{Graph, Wait};
+use crate::polled::polled;
 use crate::slice::strong_cause;
 use crate::vertex::Vertex;
 
@@ -31,7 +31,8 @@ pub struct PathRequest {
     /// CLOCK_MONOTONIC, ns; without, as long as the thread was there.
     pub from: Option<u64>,
     pub to: Option<u64>,
-    /// So many segments and waits at most: the longest. Null: all.
+    /// So many segments at most: short ones that follow each other become one, which is whose most
+    /// of it is. And so many waits, the longest. Null: all.
     #[serde(default)]
     pub most: Option<usize>,
 }
@@ -321,65 +322,6 @@ impl Walk<'_> {
     }
 }
 
-/// Stretches of `from..to` in which a thread looked at a flag in vain, each with the edge from the
-/// write that ended it. Who looks once and finds it written has not waited. It waits from the end
-/// of the vertex in which it first looked, or, if it did not sleep meanwhile, from that one's
-/// begin.
-fn polled(graph: &Graph, thread: u32, from: u64, to: u64) -> Vec<(Wait, Edge)> {
-    let list = graph.of(thread);
-    let first = list.partition_point(|&index| graph.vertex(index).end < from);
-    let mut found = Vec::new();
-    // The vertex in which it first looked at what it now waits for, and how often since.
-    let mut looking: Option<(u32, u32)> = None;
-    for &index in &list[first.saturating_sub(1)..] {
-        let (vertex, looks) = (graph.vertex(index), graph.details(index).flags);
-        if vertex.start >= to {
-            break;
-        }
-        if looks == 0 {
-            // The watch may leave out reads of a hot reader. A sleep in between goes on polling.
-            let before = graph.before(index);
-            let slept = before.is_some_and(|before| {
-                let wait = Wait {
-                    vertex: before,
-                    next: Some(index),
-                    start: graph.vertex(before).end,
-                    end: vertex.start,
-                };
-                is_poll(graph, &wait)
-            });
-            looking = looking.filter(|_| slept);
-            continue;
-        }
-        let (begin, before) = looking.unwrap_or((index, 0));
-        looking = Some((begin, before + looks));
-        let edges = graph.others_into(index).iter();
-        let is_flag = |edge: &&Edge| edge.kind() == EdgeKind::Flag && edge.from != NOBODY;
-        let Some(edge) = edges.copied().rfind(|edge| is_flag(&edge)) else {
-            continue;
-        };
-        let since = if begin == index {
-            vertex.start
-        } else {
-            graph.vertex(begin).end
-        };
-        // It had looked before the look that saw the write.
-        if before + looks > 1 {
-            let wait = Wait {
-                vertex: begin,
-                next: Some(index),
-                start: since.max(from),
-                end: edge.ts.min(to),
-            };
-            if wait.start < wait.end {
-                found.push((wait, edge));
-            }
-        }
-        looking = Some((index, 0));
-    }
-    found
-}
-
 /// ns on a CPU, in proportion, of what a vertex did in `from..to`.
 fn share_of_run(vertex: &Vertex, from: u64, to: u64) -> u64 {
     let (start, end) = (vertex.start.max(from), vertex.end.min(to));
@@ -411,15 +353,47 @@ fn busiest(graph: &Graph, segment: &Segment, except: u32) -> Option<u32> {
 }
 
 /// Keeps the longest ones, in their order.
-fn longest<T>(all: &mut Vec<T>, most: usize, dur: impl Fn(&T) -> u64) {
+fn longest(all: &mut Vec<Blocked>, most: usize) {
     if all.len() <= most {
         return;
     }
-    let mut durs: Vec<u64> = all.iter().map(&dur).collect();
+    let mut durs: Vec<u64> = all.iter().map(|wait| wait.dur).collect();
     let place = durs.len() - most;
     let shortest = *durs.select_nth_unstable(place).1;
-    all.retain(|one| dur(one) >= shortest);
+    all.retain(|wait| wait.dur >= shortest);
     all.truncate(most);
+}
+
+/// At most so many, without gaps: what is too short goes together with what follows it.
+fn merged(all: Vec<Segment>, most: usize) -> Vec<Segment> {
+    if all.len() <= most {
+        return all;
+    }
+    let whole: u64 = all.iter().map(|segment| segment.dur).sum();
+    let shortest = whole / (most as u64 / 2).max(1);
+    let mut kept: Vec<Segment> = Vec::new();
+    // Of the newest one: whether more may be added, and the longest part of it.
+    let (mut open, mut longest) = (false, 0);
+    for segment in all {
+        let is_short = segment.dur < shortest;
+        match kept.last_mut().filter(|_| open && is_short) {
+            Some(last) => {
+                let (start, dur) = (last.start, last.dur + segment.dur);
+                let run = last.run + segment.run;
+                if segment.dur > longest {
+                    longest = segment.dur;
+                    *last = segment;
+                }
+                (last.start, last.dur, last.run) = (start, dur, run);
+                open = dur < shortest;
+            }
+            None => {
+                (open, longest) = (is_short, segment.dur);
+                kept.push(segment);
+            }
+        }
+    }
+    kept
 }
 
 fn shares(segments: &[Segment]) -> Vec<Share> {
@@ -463,8 +437,8 @@ pub fn critical_path(graph: &Graph, request: &PathRequest) -> Option<CriticalPat
     let meta = &graph.meta.threads[thread as usize];
     let threads = shares(&walk.segments);
     if let Some(most) = request.most {
-        longest(&mut walk.segments, most, |segment| segment.dur);
-        longest(&mut walk.waits, most, |wait| wait.dur);
+        walk.segments = merged(walk.segments, most);
+        longest(&mut walk.waits, most);
     }
     Some(CriticalPath {
         tid: meta.tid,

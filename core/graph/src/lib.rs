@@ -27,6 +27,7 @@ mod lives;
 mod messages;
 mod parallel;
 mod perfetto;
+mod polled;
 mod profile;
 mod query;
 mod question;
