@@ -94,6 +94,16 @@ impl EventGraph {
         Ok(found.map(|path| to_json(&path)))
     }
 
+    /// A `Timeline` as JSON for a `TimelineRequest` as JSON.
+    fn timeline(&self, py: Python<'_>, request: &str) -> PyResult<String> {
+        let request = serde_json::from_str(request);
+        let request: engine::TimelineRequest =
+            request.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let graph = Arc::clone(&self.inner);
+        let found = wait(py, move || engine::timeline(&graph, &request))?;
+        Ok(to_json(&found))
+    }
+
     /// An `Outcome` as JSON for a `Request` as JSON; `None`: nothing that could be a hang.
     fn diagnose(&self, py: Python<'_>, request: &str) -> PyResult<Option<String>> {
         let request = serde_json::from_str(request);

@@ -106,12 +106,13 @@ def _info(options: argparse.Namespace, terminal: Terminal) -> int:
 
 def _query(options: argparse.Namespace, terminal: Terminal) -> int:
     refuse_backwards(options.start, options.end)
-    vertices = open_graph(options.file).query(options.tid, options.start, options.end, options.limit)
+    graph = open_graph(options.file)
+    vertices = graph.query(options.tid, options.start, options.end, options.limit)
     if options.json:
         fields: GraphQueryFields = {"vertices": vertices}
         print_json(terminal, "graph-query", fields)
     else:
-        show_vertices(terminal, vertices)
+        show_vertices(terminal, vertices, graph.span()[0])
     return EXIT_FOUND if vertices else EXIT_NOTHING_FOUND
 
 

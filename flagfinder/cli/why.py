@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``flagfinder why``: a live process, a core file or two recordings in; who keeps it and why out."""
+"""``flagfinder why``: a process, a core file or two recordings in; who keeps it and why out."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""JSON objects about system calls of one or two recordings: what ``compare`` prints. Times are in
-ns. Imported for its types only.
+"""JSON objects about system calls of one or two recordings: what ``compare`` prints, and calls that
+``diagnose`` found to be made in vain. Times are in ns. Imported for its types only.
 """
 
 from __future__ import annotations
 
 from typing import TypedDict
+
+from flagfinder.flags.fields import AskedDescriptorFields
 
 
 class CallsFields(TypedDict):
@@ -37,12 +39,15 @@ class ProfileFields(TypedDict):
 
 
 class CallDifferenceFields(TypedDict):
-    """Calls of one sort by one function, which is empty where no stack was taken."""
+    """Calls of one sort by one function, which is empty where no stack was taken. ``ratio``: how
+    many the bad run made for each of the good one's, null where that made none.
+    """
 
     call: str
     code: str
     good: CallsFields
     bad: CallsFields
+    ratio: float | None
 
 
 class CompareFields(TypedDict):
@@ -53,3 +58,27 @@ class CompareFields(TypedDict):
     rows: list[CallDifferenceFields]
     lost: int
     notes: list[str]
+
+
+class OpenedByFields(TypedDict):
+    """A thread that made a descriptor, by a call at ``ts``."""
+
+    tid: int
+    thread: str
+    call: str
+    vertex: int
+    ts: int
+
+
+class HotFields(TypedDict):
+    """A call that a thread made over and over in vain: how often at least, for a second on a CPU,
+    and with which result in the end. ``descriptors`` keep it coming back, as they were while it
+    went on; ``opened_by`` made the first, null where it was there before or that was not recorded.
+    """
+
+    call: str
+    calls: int
+    per_second: int
+    result: int
+    descriptors: list[AskedDescriptorFields]
+    opened_by: OpenedByFields | None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import importlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,10 @@ from flagfinder.shared.errors import UnavailableError
 
 if TYPE_CHECKING:
     from flagfinder.graph.call_fields import CallsFields, ProfileFields
+
+
+_FEW_CALLS = 10
+_SHORT = 1_000_000  # ns
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,31 @@ class CallDifference:
         """ns that the bad run spent more in them."""
         return self.bad.total - self.good.total
 
+    @property
+    def ratio(self) -> float | None:
+        """How many the bad run made for each of the good one's; None where that made none."""
+        return self.bad.count / self.good.count if self.good.count else None
+
+    @property
+    def unlike(self) -> float:
+        """How far the two runs are apart, in calls, failures or time: the logarithm of the ratio.
+
+        What two runs of one program differ by at any time counts little: a few calls, a
+        millisecond.
+        """
+        failed = [sum(calls.errors.values()) for calls in (self.good, self.bad)]
+        pairs = (
+            (self.good.count, self.bad.count, _FEW_CALLS),
+            (failed[0], failed[1], _FEW_CALLS),
+            (self.good.total, self.bad.total, _SHORT),
+        )
+        return max(abs(math.log((bad + least) / (good + least))) for good, bad, least in pairs)
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """``rows``: what differs most in time first, then in number. Spans in ns; ``lost``: events
-    missing in either.
+    """``rows``: what differs most comes first, by ratio (``CallDifference.unlike``). Spans in ns;
+    ``lost``: events missing in either.
     """
 
     good_span: int
@@ -69,7 +94,7 @@ def compare_events(good: Path | str, bad: Path | str) -> Comparison:
     profiles: list[ProfileFields] = [json.loads(_core.profile(EventFile(path).core)) for path in (good, bad)]
     by_key = [{(row["call"], row["code"]): row for row in profile["rows"]} for profile in profiles]
     rows = [CallDifference(*key, *(_calls(found.get(key, _NONE)) for found in by_key)) for key in by_key[0] | by_key[1]]
-    rows.sort(key=lambda row: (-abs(row.more), -abs(row.bad.count - row.good.count), row.call, row.code))
+    rows.sort(key=lambda row: (-row.unlike, -abs(row.more), row.call, row.code))
     notes = []
     if profiles[0]["syscalls"] != profiles[1]["syscalls"]:
         modes = " and ".join(profile["syscalls"] for profile in profiles)
@@ -84,8 +109,9 @@ def _calls(row: CallsFields) -> Calls:
 
 
 def plot_comparison(rows: Sequence[CallDifference], path: Path) -> None:
-    """Writes a bar chart, its format told by the file's name. Raises UnavailableError without
-    matplotlib.
+    """Draws which user code makes which calls, the good run as circles and the bad one as crosses
+    (Uscope, figure 7); larger ones stand for more calls. The file's name tells the format. Raises
+    UnavailableError without matplotlib.
     """
     try:
         figures = importlib.import_module("matplotlib.figure")
@@ -96,13 +122,37 @@ def plot_comparison(rows: Sequence[CallDifference], path: Path) -> None:
             "Install it: pip install 'flagfinder[plot]'.",
             "The table needs nothing more.",
         ) from None
-    figure = figures.Figure(figsize=(10, 1.5 + 0.4 * len(rows)), layout="constrained")
+    names = [list(dict.fromkeys(row.call for row in rows)), list(dict.fromkeys(code_name(row) for row in rows))]
+    columns, lines = ({name: place for place, name in enumerate(part)} for part in names)
+    figure = figures.Figure(figsize=(4 + 0.5 * len(columns), 1.6 + 0.35 * len(lines)), layout="constrained")
     axes = figure.subplots()
-    shown = list(reversed(rows))
-    for offset, name, color in ((0.2, "good", "#0b7285"), (-0.2, "bad", "#c92a2a")):
-        times = [getattr(row, name).total / 1e6 for row in shown]
-        axes.barh([place + offset for place in range(len(shown))], times, height=0.38, label=name, color=color)
-    axes.set_yticks(range(len(shown)), [f"{row.call}  {row.code}" for row in shown])
-    axes.set_xlabel("ms in system calls")
-    axes.legend()
+    for name, color, style in (
+        ("good", "#0b7285", {"marker": "o", "facecolors": "none", "edgecolors": "#0b7285"}),
+        ("bad", "#c92a2a", {"marker": "x", "color": "#c92a2a"}),
+    ):
+        made = [row for row in rows if getattr(row, name).count]
+        places = [columns[row.call] for row in made], [lines[code_name(row)] for row in made]
+        # A thousand times as many calls are a mark three times as wide.
+        sizes = [40 * (1 + math.log10(getattr(row, name).count)) for row in made]
+        axes.scatter(*places, s=sizes, **style)
+        axes.scatter([], [], s=40, label=f"{name} run", **style)
+        for row, x, y in zip(made, *places, strict=True):
+            offset = (7, 3) if name == "good" else (7, -9)
+            text = f"{getattr(row, name).count:,}"
+            axes.annotate(text, (x, y), xytext=offset, textcoords="offset points", fontsize=7, color=color)
+    axes.set_xticks(range(len(columns)), list(columns), rotation=45, ha="right")
+    # A name may hold what would be taken for a formula.
+    axes.set_yticks(range(len(lines)), [line.replace("$", r"\$") for line in lines])
+    axes.set_xlim(-0.5, len(columns))
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.set_xlabel("system call")
+    axes.set_ylabel("user code")
+    axes.grid(color="#eceff2")
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside upper right", ncols=2, frameon=False)
     figure.savefig(path)
+
+
+def code_name(row: CallDifference) -> str:
+    """The user code of a row, for people."""
+    return row.code or "(not known: the calls did not block)"

@@ -82,15 +82,16 @@ class CriticalPath:
 
 
 def critical_path(
-    graph: EventGraph, thread: int, start: int | None = None, end: int | None = None
+    graph: EventGraph, thread: int, start: int | None = None, end: int | None = None, most: int | None = None
 ) -> CriticalPath | None:
     """What made up the time of ``thread`` from ``start`` to ``end`` (ns, CLOCK_MONOTONIC; default:
     all of it).
 
-    While it waited for another thread, the path is what that one did meanwhile, and so on. None
-    when there is no such thread.
+    While it waited for another thread, the path is what that one did meanwhile, and so on.
+    ``most``: how many segments are told at most (short ones are put together), and how many waits,
+    the longest. None when there is no such thread.
     """
-    raw = graph.critical_path_json(thread, start, end)
+    raw = graph.critical_path_json(thread, start, end, most)
     if raw is None:
         return None
     return CriticalPath(

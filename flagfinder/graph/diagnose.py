@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flagfinder.flags.flags import AskedDescriptor
 from flagfinder.graph.graph import EventGraph
 
 if TYPE_CHECKING:
+    from flagfinder.graph.call_fields import HotFields
     from flagfinder.graph.fields import (
         ChoiceFields,
         CulpritFields,
@@ -38,6 +40,36 @@ class Place:
 
 
 @dataclass(frozen=True)
+class HotCall:
+    """A call that a thread made over and over although it brought nothing: ``calls`` times at
+    least, so often in a second on a CPU. ``descriptors`` keep it coming back. ``opened_by``: who
+    made the first of them, in words; None where it was there before or that was not recorded.
+    """
+
+    call: str
+    calls: int
+    per_second: int
+    result: int
+    descriptors: tuple[AskedDescriptor, ...]
+    opened_by: str | None
+
+    @classmethod
+    def from_raw(cls, raw: HotFields | None) -> HotCall | None:
+        """Reads the engine's JSON; None stays None."""
+        if raw is None:
+            return None
+        by = raw["opened_by"]
+        return cls(
+            raw["call"],
+            raw["calls"],
+            raw["per_second"],
+            raw["result"],
+            tuple(map(AskedDescriptor.from_raw, raw["descriptors"])),
+            None if by is None else f"thread {by['tid']} ({by['thread']}), by {by['call']}",
+        )
+
+
+@dataclass(frozen=True)
 class Culprit:
     """A thread that did something unusual while others waited for it.
 
@@ -46,7 +78,8 @@ class Culprit:
     that computed, where it did in the end); empty without ``--stacks``. ``places``: where these
     are, ``places_before``: where it blocked before that; ``call``: the call that it blocked in.
     ``set_off``: who made it begin, in words: the client that asked, who woke or started it.
-    ``ran``: the functions and calls that it spent its time on, if it ran.
+    ``hot``: the call of HotCalls. ``ran``: the functions and calls that it spent its time on, if it
+    ran.
     """
 
     vertex: int
@@ -63,6 +96,7 @@ class Culprit:
     places_before: tuple[Place | None, ...]
     call: str | None
     set_off: str | None
+    hot: HotCall | None
     ran: RanFields | None = None
 
 
@@ -111,7 +145,7 @@ class Choice:
 @dataclass(frozen=True)
 class Question:
     """Which wait went as it should (``baseline``), or which cause to follow (``link``), for the
-    vertex of a thread.
+    vertex of a thread. ``start``: when the wait began that is compared, or the vertex; ns.
 
     The first choice is the one that the rule would take.
     """
@@ -120,6 +154,7 @@ class Question:
     vertex: int
     tid: int
     thread: str
+    start: int
     choices: tuple[Choice, ...]
 
 
@@ -129,18 +164,20 @@ def diagnose(
     at: int | None = None,
     preceding: int = 0,
     ask: Callable[[Question], int] | None = None,
+    beam: int | None = None,
 ) -> Diagnosis | None:
     """Explains the hang of ``thread`` at the time ``at`` (ns, CLOCK_MONOTONIC).
 
     Without ``thread``, of the main thread of what was recorded; without ``at``, the last mark, else
     the most unusual stretch. ``preceding``: how many stretches before a wait are compared, too, in
     the search for one that went well. ``ask`` answers questions by the number of a choice, from 1;
-    without it all is decided by rule. None when no thread did anything for a millisecond, or there
-    is no such thread.
+    without it all is decided by rule, and ``beam`` paths are followed at once (1: the best edge at
+    each step; None: the engine's own number). None when no thread did anything for a millisecond,
+    or there is no such thread.
     """
     answers: list[int] = []
     while True:
-        outcome = graph.diagnose_json(thread, at, preceding, None if ask is None else answers)
+        outcome = graph.diagnose_json(thread, at, preceding, None if ask is None else answers, beam)
         if outcome is None:
             return None
         if ask is None or "diagnosis" in outcome:
@@ -179,7 +216,8 @@ def _circle(members: Sequence[MemberFields]) -> str:
 
 
 def _question(raw: QuestionFields) -> Question:
-    return Question(raw["topic"], raw["vertex"], raw["tid"], raw["thread"], tuple(map(_choice, raw["choices"])))
+    choices = tuple(map(_choice, raw["choices"]))
+    return Question(raw["topic"], raw["vertex"], raw["tid"], raw["thread"], raw["start"], choices)
 
 
 def _choice(raw: ChoiceFields) -> Choice:
@@ -213,6 +251,7 @@ def _culprit(raw: CulpritFields) -> Culprit:
         call=raw["call"],
         set_off=_set_off(raw["set_off"]),
         ran=raw["ran"],
+        hot=HotCall.from_raw(raw["hot"]),
     )
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
+from flagfinder.graph.call_fields import HotFields
 from flagfinder.shared.fields import NoteFields
 
-HangClass = Literal["LongRunning", "RepeatedYield", "LongWait", "Unknown"]
+HangClass = Literal["LongRunning", "RepeatedYield", "HotCalls", "LongWait", "Unknown"]
 Topic = Literal["baseline", "link"]
 EdgeKind = Literal[
     "wake",
@@ -306,8 +307,8 @@ class SetOffFields(TypedDict):
 class CulpritFields(_Class):
     """A thread that did something unusual while others waited for it. ``depth`` is how far from the
     hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that;
-    ``set_off`` who made it begin: sent the message that it works on, woke it, started it; ``ran``
-    what it spent its time on, if it ran.
+    ``set_off`` who made it begin: sent the message that it works on, woke it, started it; ``hot``
+    the call of HotCalls; ``ran`` what it spent its time on, if it ran.
     """
 
     vertex: int
@@ -324,6 +325,7 @@ class CulpritFields(_Class):
     call: str | None
     set_off: SetOffFields | None
     ran: RanFields | None
+    hot: HotFields | None
 
 
 class ChoiceFields(TypedDict):
@@ -341,12 +343,15 @@ class ChoiceFields(TypedDict):
 
 
 class QuestionFields(TypedDict):
-    """Which wait went as it should, or which cause to follow."""
+    """Which wait went as it should, or which cause to follow. ``start``: of the wait that is
+    compared, or of the vertex that is explained.
+    """
 
     topic: Topic
     vertex: int
     tid: int
     thread: str
+    start: int
     choices: list[ChoiceFields]
 
 
@@ -366,13 +371,15 @@ class MemberFields(TypedDict):
 class DiagnosisFields(_Class):
     """What is known about a hang. ``baseline`` is the vertex of the wait that went well,
     ``compared`` that wait; ``path`` leads from the hang to its causes; ``culprits`` has the root
-    first; in ``circle`` each thread waits for the next, and the last for the first.
+    first; in ``circle`` each thread waits for the next, and the last for the first; ``hot`` is the
+    call of HotCalls.
     """
 
     thread: StepFields
     doing: str
     start: int
     dur: int
+    hot: HotFields | None
     unfinished: bool
     baseline: StepFields | None
     compared: ChoiceFields | None

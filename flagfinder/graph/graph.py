@@ -20,6 +20,7 @@ from flagfinder.shared.errors import BadTraceError
 if TYPE_CHECKING:
     from flagfinder.graph.fields import CriticalPathFields, GraphInfoFields, MetaFields, OutcomeFields, VertexFields
     from flagfinder.graph.tables import GraphTables
+    from flagfinder.graph.timeline_fields import TimelineFields
 
 _FOREVER = 2**63 - 1
 
@@ -66,19 +67,29 @@ class EventGraph:
 
         return graph_tables(self._core)
 
-    def critical_path_json(self, thread: int, start: int | None, end: int | None) -> CriticalPathFields | None:
+    def timeline_json(self, threads: Sequence[int], start: int, end: int) -> TimelineFields:
+        """What a page draws of these threads from ``start`` to ``end`` (ns, CLOCK_MONOTONIC), no
+        more than a screen can show.
+        """
+        request = {"threads": list(threads), "from": start, "to": end}
+        fields: TimelineFields = json.loads(self._core.timeline(json.dumps(request)))
+        return fields
+
+    def critical_path_json(
+        self, thread: int, start: int | None, end: int | None, most: int | None = None
+    ) -> CriticalPathFields | None:
         """The engine's critical path; use ``flagfinder.critical_path`` for the typed one."""
-        found = self._core.critical_path(json.dumps({"thread": thread, "from": start, "to": end}))
+        found = self._core.critical_path(json.dumps({"thread": thread, "from": start, "to": end, "most": most}))
         fields: CriticalPathFields | None = json.loads(found) if found is not None else None
         return fields
 
     def diagnose_json(
-        self, thread: int | None, at: int | None, preceding: int, answers: Sequence[int] | None
+        self, thread: int | None, at: int | None, preceding: int, answers: Sequence[int] | None, beam: int | None
     ) -> OutcomeFields | None:
         """The engine's diagnosis, or its next question; use ``flagfinder.diagnose`` for the typed
         one.
         """
-        request = {"thread": thread, "at": at, "preceding": preceding, "answers": answers}
+        request = {"thread": thread, "at": at, "preceding": preceding, "answers": answers, "beam": beam}
         found = self._core.diagnose(json.dumps(request))
         fields: OutcomeFields | None = json.loads(found) if found is not None else None
         return fields

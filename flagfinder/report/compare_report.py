@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flagfinder.graph.compare import CallDifference, Calls, Comparison
+from flagfinder.graph.compare import CallDifference, Calls, Comparison, code_name
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import bar, duration
 
@@ -21,7 +21,13 @@ def comparison_fields(found: Comparison) -> CompareFields:
         "good_span": found.good_span,
         "bad_span": found.bad_span,
         "rows": [
-            {"call": row.call, "code": row.code, "good": _calls_fields(row.good), "bad": _calls_fields(row.bad)}
+            {
+                "call": row.call,
+                "code": row.code,
+                "good": _calls_fields(row.good),
+                "bad": _calls_fields(row.bad),
+                "ratio": row.ratio,
+            }
             for row in found.rows
         ],
         "lost": found.lost,
@@ -33,8 +39,18 @@ def _calls_fields(calls: Calls) -> CallsFields:
     return {"count": calls.count, "total": calls.total, "longest": calls.longest, "errors": dict(calls.errors)}
 
 
+def _times(row: CallDifference) -> str:
+    """``35 times as many``."""
+    if row.ratio is None:
+        return "only in the bad run"
+    if not row.bad.count:
+        return "only in the good run"
+    return "as many" if row.bad.count == row.good.count else f"{row.ratio:,.3g} times as many"
+
+
 def _show_row(terminal: Terminal, row: CallDifference, most: int) -> None:
-    terminal.result(Text(f"{row.call:<16}", "bold").append(f" {row.code or '(did not block)'}", "default"))
+    head = Text(f"{row.call:<16}", "bold").append(f" {code_name(row)}", "default")
+    terminal.result(head.append(f", {_times(row)}", "dim"))
     for label, calls, style in (("good", row.good, "cyan"), ("bad", row.bad, "red")):
         total, longest = duration(calls.total), duration(calls.longest)
         numbers = f"  {label:<5}{calls.count:>10,} calls {total:>9}, longest {longest:>9} "

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath
-from flagfinder.graph.diagnose import Choice, Diagnosis
+from flagfinder.graph.diagnose import Choice, Diagnosis, HotCall
+from flagfinder.report.diff_report import descriptor_text, holders_text
 from flagfinder.report.terminal import Terminal
-from flagfinder.report.units import count, duration, short_time
+from flagfinder.report.units import count, duration, relative, short_time
 
 if TYPE_CHECKING:
     from flagfinder.graph.fields import GraphInfoFields, RanFields, VertexFields
@@ -36,10 +38,12 @@ def show_summary(terminal: Terminal, summary: GraphInfoFields) -> None:
         terminal.warning(f"{summary['lost']:,} events were lost ({gaps}): edges there are missing")
 
 
-def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields]) -> None:
-    """``graph query``, a line for each."""
+def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields], begun: int) -> None:
+    """``graph query``, a line for each: when, from the recording's begin on and as ``--at`` takes
+    it.
+    """
     for vertex in vertices:
-        text = Text(f"{vertex['start']} ", "dim")
+        text = Text(f"+{(vertex['start'] - begun) / 1e9:.6f} s ", "default").append(f"({vertex['start']}) ", "dim")
         text.append(f"thread {vertex['tid']} ({vertex['thread']})", "bold")
         text.append(f" for {duration(vertex['dur'])}")
         if vertex["ends_in"]:
@@ -63,10 +67,12 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         line = Text("  culprit: ", "bold").append(f"thread {culprit.tid} ({culprit.thread})", "bold cyan")
         line.append(f" of process {culprit.pid}, {culprit.doing}, for {duration(culprit.dur)} ({culprit.hang_class})")
         terminal.result(line)
-        if culprit.set_off and culprit.hang_class == "LongRunning":
+        if culprit.set_off and culprit.hang_class in ("LongRunning", "HotCalls"):
             terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
         if culprit.ran and culprit.hang_class != "LongWait":
             _ran(terminal, culprit.ran)
+        if culprit.hot:
+            _hot(terminal, culprit.hot)
         _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
     if found.circular:
         alone = len(found.raw["circle"]) == 1
@@ -91,11 +97,29 @@ def _ran(terminal: Terminal, ran: RanFields) -> None:
         terminal.result(Text("      called ", "dim").append("; ".join(calls), "default"))
 
 
+def _hot(terminal: Terminal, hot: HotCall) -> None:
+    """What a call that brings nothing is about: the descriptor, why it comes back, who made it."""
+    for line in hot_lines(hot):
+        terminal.result(f"      {line}")
+
+
+def hot_lines(hot: HotCall) -> list[str]:
+    """The same in words."""
+    result = f"{errno.errorcode.get(-hot.result, hot.result)}" if hot.result < 0 else f"{hot.result}"
+    lines = [f"{hot.calls:,} times, {hot.per_second:,} in a second on a CPU; the last result was {result}"]
+    for descriptor in hot.descriptors:
+        lines.append(f"it asks about {descriptor_text(descriptor)}")
+        lines += filter(None, [holders_text(descriptor)])
+    if hot.opened_by:
+        lines.append(f"opened by {hot.opened_by}")
+    return lines
+
+
 def _compared_line(wait: Choice, since: int) -> Text:
     """The wait that went well, with its time before (or after) the hang's begin."""
     assert wait.start is not None
     assert wait.dur is not None
-    when = f"{duration(abs(since - wait.start))} {'before' if wait.start < since else 'later'}"
+    when = relative(wait.start, since)
     line = Text("  compared with: ", "bold").append(f"its wait {when}, which took {duration(wait.dur)}", "default")
     if wait.by_tid is not None:
         line.append(f" and was ended by thread {wait.by_tid} ({wait.by_thread}), {wait.edge}")

@@ -9,19 +9,20 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
 from flagfinder.graph.diagnose import Culprit, Diagnosis
 from flagfinder.graph.graph import EventGraph
+from flagfinder.report.graph_report import hot_lines
 from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import EdgeKind, GraphInfoFields, HangClass, StepFields, VertexFields
+    from flagfinder.graph.fields import GraphInfoFields, HangClass, StepFields
 
 _ROWS = 12  # threads shown at most
-_SLICES = 4000  # of one thread; the longest are kept
+_SEGMENTS = 2000  # of what made up the hang
 _MARGIN = 4  # the view around the hang is wider by a part of it: 1 / n on each side
 _BEFORE = 4  # what led to the hang is shown if it is not further back than so many times its length
 _COLORS = {
@@ -39,13 +40,13 @@ _COLORS = {
 
 def hang_page(graph: EventGraph, found: Diagnosis) -> str:
     """The page, as HTML without references to anything outside."""
-    path = critical_path(graph, found.tid, found.start, found.start + found.dur)
+    path = critical_path(graph, found.tid, found.start, found.start + found.dur, _SEGMENTS)
     data = _Timeline(graph, found, path).data()
     parts = {
         "TITLE": escape(f"{found.hang_class}: thread {found.tid} ({found.thread})"),
         "SUBTITLE": escape(_subtitle(graph.summary())),
         "STORY": "".join(f"<li>{escape(line)}</li>" for line in story(found, path)),
-        "LEGEND": "".join(_key(kind) for kind in _COLORS if any(arrow["kind"] == kind for arrow in data["arrows"])),
+        "LEGEND": "".join(_key(kind) for kind in _COLORS if kind in {data["kinds"][a[3]] for a in data["arrows"]}),
         "EVIDENCE": "".join(_evidence(graph.summary(), found, path)),
         # In a script element, only "<" could end it.
         "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
@@ -73,6 +74,10 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
         lines.append("No other thread is known to be to blame.")
     else:
         lines.append(f"The culprit is {_named(own[0])}.")
+    root = found.culprits[0]
+    why = next((descriptor.why for descriptor in root.hot.descriptors if descriptor.why), None) if root.hot else None
+    if why:
+        lines.append(f"That call comes back at once: {why}.")
     if found.circular:
         lines.append(f"They wait for each other: {found.circle}.")
     elif len(own) > 1:
@@ -130,8 +135,7 @@ def _thread(tid: int, name: str) -> str:
 
 def _evidence(summary: GraphInfoFields, found: Diagnosis, path: CriticalPath | None) -> Iterable[str]:
     culprits = (
-        ("culprit", [_thread(c.tid, c.thread), c.hang_class, escape(c.doing) + _stack(c.stack, True), duration(c.dur)])
-        for c in found.culprits
+        ("culprit", [_thread(c.tid, c.thread), c.hang_class, _did_what(c), duration(c.dur)]) for c in found.culprits
     )
     yield "<h3>Culprits, the root first</h3>"
     yield _table(["thread", "class", "did", "for#"], culprits)
@@ -145,6 +149,12 @@ def _evidence(summary: GraphInfoFields, found: Diagnosis, path: CriticalPath | N
         yield f"<p><strong>{count(summary['lost'], 'event')} were lost: causes may be missing.</strong></p>"
     else:
         yield '<p class="dim">No event was lost.</p>'
+
+
+def _did_what(culprit: Culprit) -> str:
+    """What a culprit did, with its call sites; of calls in vain, what they are about."""
+    about = "".join(f"<br>{escape(line)}" for line in hot_lines(culprit.hot)) if culprit.hot else ""
+    return escape(culprit.doing) + about + _stack(culprit.stack, True)
 
 
 def _wait_cells(wait: BlockedWait) -> list[str]:
@@ -161,47 +171,26 @@ def _wait_cells(wait: BlockedWait) -> list[str]:
 class _Row(TypedDict):
     label: str
     culprit: bool
-
-
-class _Slice(TypedDict):
-    kind: Literal["run", "wait"]
-    name: str
-    start: int
-    dur: int
-    run: int | None
-    row: int
-    stack: list[str]
-
-
-# ``from`` is a word of Python's own, so its field can't stand in a class.
-_From = TypedDict("_From", {"from": int})
-
-
-class _Arrow(_From):
-    to: int
-    ts: int
-    kind: EdgeKind
-    stack: list[str]
-
-
-class _Part(TypedDict):
-    row: int
-    start: int
-    dur: int
+    slices: list[list[int]]
 
 
 class _Data(TypedDict):
-    """What ``hang_page.html`` reads; rows by their numbers in ``threads``."""
+    """What ``hang_page.html`` reads: times are ns from the view's begin on; the rest is described
+    in ``timeline_fields``. Each of ``path`` is a row, a start and ns.
+    """
 
-    origin: int
     view: list[int]
     hang: list[int]
     hangView: list[int]
     colors: dict[str, str]
     threads: list[_Row]
-    slices: list[_Slice]
-    arrows: list[_Arrow]
-    path: list[_Part]
+    arrows: list[list[int]]
+    leftOut: int
+    kinds: list[str]
+    names: list[str]
+    stacks: list[list[int]]
+    sites: list[str]
+    path: list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -220,22 +209,25 @@ class _Timeline:
         begun, ended = self.graph.span()
         start = max(begun, max(first, found.start - _BEFORE * found.dur) - margin)
         end = min(ended, found.start + found.dur + margin)
-        tids = self._threads(steps)
-        rows = {tid: row for row, tid in enumerate(tids)}
-        vertices = {tid: self.graph.query(tid, start, end, _SLICES * 4) for tid in tids}
-        slices = [part for tid in tids for part in self._slices(vertices[tid], rows[tid], end)]
+        drawn = self.graph.timeline_json(self._threads(steps), start, end)
         culprits = {culprit.tid for culprit in found.culprits}
-        names = {tid: vertices[tid][0]["thread"] if vertices[tid] else "" for tid in tids}
+        rows = {row["tid"]: place for place, row in enumerate(drawn["rows"])}
         return {
-            "origin": start,
-            "view": [start, end],
-            "hang": [found.start, found.start + found.dur],
-            "hangView": [max(start, found.start - margin), end],
+            "view": [0, end - start],
+            "hang": [found.start - start, found.start + found.dur - start],
+            "hangView": [max(start, found.start - margin) - start, end - start],
             "colors": _COLORS,
-            "threads": [{"label": f"{tid} {names[tid]}", "culprit": tid in culprits} for tid in tids],
-            "slices": slices,
-            "arrows": list(self._arrows(vertices, rows, start, end)),
-            "path": self._path(rows),
+            "threads": [
+                {"label": f"{r['tid']} {r['thread']}", "culprit": r["tid"] in culprits, "slices": r["slices"]}
+                for r in drawn["rows"]
+            ],
+            "arrows": [arrow for arrow in drawn["arrows"] if drawn["kinds"][arrow[3]] in _COLORS],
+            "leftOut": drawn["left_out"],
+            "kinds": drawn["kinds"],
+            "names": drawn["names"],
+            "stacks": drawn["stacks"],
+            "sites": drawn["sites"],
+            "path": self._path(rows, start),
         }
 
     def _threads(self, steps: Sequence[StepFields]) -> list[int]:
@@ -244,46 +236,6 @@ class _Timeline:
         culprits = [culprit.tid for culprit in self.found.culprits]
         return list(dict.fromkeys([self.found.tid, *culprits, *(step["tid"] for step in steps), *shares]))[:_ROWS]
 
-    def _slices(self, vertices: Sequence[VertexFields], row: int, end: int) -> list[_Slice]:
-        parts: list[_Slice] = []
-        for number, vertex in enumerate(vertices):
-            start, stop = vertex["start"], vertex["start"] + vertex["dur"]
-            stack = vertex["stack"]
-            what: _Slice = {
-                "kind": "run",
-                "name": "runs",
-                "start": start,
-                "dur": vertex["dur"],
-                "run": vertex["run"],
-                "row": row,
-                "stack": stack,
-            }
-            parts.append(what)
-            last = number + 1 == len(vertices)
-            until = end if last else vertices[number + 1]["start"]
-            if vertex["ends_in"] and until > stop and not (last and vertex["ends_in"].startswith("exit")):
-                name = " ".join(filter(None, [vertex["ends_in"], vertex["target"]]))
-                parts.append({**what, "kind": "wait", "name": name, "start": stop, "dur": until - stop, "run": None})
-        kept = sorted(parts, key=lambda part: -part["dur"])[:_SLICES]
-        return sorted(kept, key=lambda part: part["start"])
-
-    def _arrows(
-        self, vertices: dict[int, list[VertexFields]], rows: dict[int, int], start: int, end: int
-    ) -> Iterable[_Arrow]:
-        for tid, row in rows.items():
-            for vertex in vertices[tid]:
-                for cause in vertex["causes"]:
-                    source = rows.get(cause["tid"]) if cause["tid"] else None
-                    known = cause["edge"] in _COLORS and start <= cause["ts"] <= end
-                    if source is not None and source != row and known:
-                        yield {
-                            "from": source,
-                            "to": row,
-                            "ts": cause["ts"],
-                            "kind": cause["edge"],
-                            "stack": cause["stack"],
-                        }
-
-    def _path(self, rows: dict[int, int]) -> list[_Part]:
+    def _path(self, rows: dict[int, int], start: int) -> list[list[int]]:
         segments = self.path.raw["segments"] if self.path else []
-        return [{"row": rows[s["tid"]], "start": s["start"], "dur": s["dur"]} for s in segments if s["tid"] in rows]
+        return [[rows[s["tid"]], s["start"] - start, s["dur"]] for s in segments if s["tid"] in rows]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from flagfinder.graph.diagnose import Choice, Question
 from flagfinder.report.terminal import Terminal
-from flagfinder.report.units import duration
+from flagfinder.report.units import duration, relative
 from flagfinder.shared.errors import UsageError
 
 Ask = Callable[[Question], int]
@@ -112,19 +112,20 @@ def _head(question: Question) -> str:
 
 def _choice(question: Question, choice: Choice) -> list[str]:
     """In words, then the innermost call sites."""
-    words = _baseline(choice) if question.topic == "baseline" else _link(choice)
+    words = _baseline(choice, question.start) if question.topic == "baseline" else _link(choice, question.start)
     return [words, *choice.stack[:3]]
 
 
-def _baseline(choice: Choice) -> str:
+def _baseline(choice: Choice, since: int) -> str:
     by = f"thread {choice.by_tid} ({choice.by_thread})" if choice.by_tid is not None else "another"
-    return f"{duration(choice.dur or 0)} at {choice.start}, ended by {by}: {choice.edge}"
+    return f"{duration(choice.dur or 0)}, {relative(choice.start or 0, since)}, ended by {by}: {choice.edge}"
 
 
-def _link(choice: Choice) -> str:
+def _link(choice: Choice, since: int) -> str:
     if choice.vertex is None:
         return "none of that: stop here"
-    return f"thread {choice.tid} ({choice.thread}), {duration(choice.dur or 0)} from {choice.start}: {choice.edge}"
+    did = f"{duration(choice.dur or 0)}, from {relative(choice.start or 0, since)} on"
+    return f"thread {choice.tid} ({choice.thread}), {did}: {choice.edge}"
 
 
 def _number(words: str, question: Question) -> int | None:

@@ -49,6 +49,11 @@ def bar(value: int, most: int) -> str:
     return "█" * (eighths // 8) + rest
 
 
+def relative(ts: int, since: int) -> str:
+    """When something was, seen from another time: ``320 ms before``, ``1.2 s later``."""
+    return f"{duration(abs(ts - since))} {'before' if ts < since else 'later'}"
+
+
 def hexadecimal(number: int | None) -> str:
     """``0x1f``; ``unknown`` for None."""
     return "unknown" if number is None else f"{number:#x}"

@@ -12,8 +12,8 @@ from flagfinder.live.why import WhyLink, WhyNode, WhyReport
 from flagfinder.report.page import fill_page
 from flagfinder.shared.visible import visible
 
-_WIDTH, _BOX, _ROW, _GAP = 300, 56, 84, 150
-_COLORS = {"seen": "#1a7f37", "proved": "#1a7f37", "by-code": "#9a6700", "assumed": "#8c959f"}
+_WIDTH, _BOX, _ROW, _GAP = 320, 72, 100, 150
+_COLORS = {"seen": "var(--known)", "proved": "var(--known)", "by-code": "var(--code)", "assumed": "var(--assumed)"}
 
 
 def why_page(report: WhyReport) -> str:
@@ -71,14 +71,14 @@ class _Drawing:
             left = 10 + column * (_WIDTH + _GAP)
             name = next((node.name for node in nodes if node.tid == pid), nodes[0].name)
             yield f'<rect class="process" x="{left}" y="4" width="{_WIDTH}" height="{height - 8}" rx="8"/>'
-            yield f'<text class="dim" x="{left + 12}" y="24">process {pid} ({_text(name)})</text>'
+            yield _label(left + 12, 8, _WIDTH - 24, 24, "process", [("line dim", f"process {pid} ({name})")])
             for node in nodes:
                 x, y = self._place(node)
                 is_root = root.kind != "deadlock" and (node.pid, node.tid) == (root.pid, root.tid)
                 kind = "thread root" if is_root else "thread"
                 yield f'<rect class="{kind}" x="{x}" y="{y}" width="{_WIDTH - 40}" height="{_BOX}" rx="5"/>'
-                yield f'<text x="{x + 12}" y="{y + 24}">thread {node.tid} ({_text(node.name)})</text>'
-                yield f'<text class="dim" x="{x + 12}" y="{y + 43}">{_text(self._does(node)[:38])}</text>'
+                words = [("line", f"thread {node.tid} ({node.name})"), ("lines dim", self._does(node))]
+                yield _label(x + 12, y + 6, _WIDTH - 64, _BOX - 12, kind, words)
 
     def _does(self, node: WhyNode) -> str:
         root = self._report.root
@@ -106,8 +106,21 @@ class _Drawing:
         dash = ' stroke-dasharray="6 5"' if link.known == "assumed" else ""
         return (
             f'<g class="arrow" data-link="{number}" tabindex="0"><path class="wide" d="{path}"/>'
-            f'<path d="{path}" stroke="{_COLORS[link.known]}"{dash} marker-end="url(#tip)"/></g>'
+            f'<path d="{path}" style="stroke:{_COLORS[link.known]}"{dash} marker-end="url(#tip)"/></g>'
         )
+
+
+def _label(x: int, y: int, width: int, height: int, kind: str, lines: Iterable[tuple[str, str]]) -> str:
+    """Words that the browser cuts with an ellipsis where they do not fit, and shows whole on hover.
+    ``lines``: class and text.
+    """
+    shown = [(name, _text(text)) for name, text in lines if text]
+    whole = "&#10;".join(text for _, text in shown)
+    words = "".join(f'<div class="{name}">{text}</div>' for name, text in shown)
+    return (
+        f'<foreignObject x="{x}" y="{y}" width="{width}" height="{height}">'
+        f'<div class="label {kind}-label" title="{whole}">{words}</div></foreignObject>'
+    )
 
 
 def _who(node: WhyNode) -> str:

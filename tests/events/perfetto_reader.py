@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 # protos/perfetto/trace/trace_packet.proto, track_event/*.proto
-_PACKETS, _TIMESTAMP, _TRACK_EVENT, _TRACK_DESCRIPTOR = 1, 8, 11, 60
+_PACKETS, _TIMESTAMP, _TRACK_EVENT, _INTERNED, _FLAGS, _TRACK_DESCRIPTOR = 1, 8, 11, 12, 13, 60
 _UUID, _PARENT, _PROCESS, _THREAD = 1, 5, 3, 4
-_TYPE, _TRACK, _CATEGORY, _NAME, _FLOWS, _ENDING_FLOWS, _ANNOTATIONS = 9, 11, 22, 23, 47, 48, 4
+_TYPE, _TRACK, _CATEGORY, _NAME, _FLOWS, _ENDING_FLOWS, _ANNOTATIONS = 9, 11, 3, 10, 47, 48, 4
+# interned_data.proto, and the numbers in debug_annotation.proto that mean its texts
+_CATEGORIES, _NAMES, _FACTS, _TEXTS = 1, 2, 3, 29
+_CLEARED, _NEEDS = 1, 2
 _BEGIN, _END, _INSTANT = 1, 2, 3
 
 Message = dict[int, list[int | bytes]]
@@ -92,11 +95,33 @@ class PerfettoTrace:
     slices: list[Slice] = field(default_factory=list)
 
 
-def _notes(event: Message) -> dict[str, str | int]:
-    notes: dict[str, str | int] = {}
-    for annotation in map(_message, event.get(_ANNOTATIONS, [])):
-        notes[_text(annotation, 10)] = _text(annotation, 6) if 6 in annotation else _number(annotation, 3)
-    return notes
+@dataclass
+class _Interned:
+    """Texts that are written once, by their kinds and numbers."""
+
+    texts: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def take(self, packet: Message) -> None:
+        flags = _number(packet, _FLAGS)
+        assert flags & _NEEDS
+        if flags & _CLEARED:
+            self.texts.clear()
+        for data in map(_message, packet.get(_INTERNED, [])):
+            for kind, entries in data.items():
+                for entry in map(_message, entries):
+                    key = kind, _number(entry, 1)
+                    assert key not in self.texts, "a text that is written twice"
+                    self.texts[key] = _text(entry, 2)
+
+    def notes(self, event: Message) -> dict[str, str | int]:
+        notes: dict[str, str | int] = {}
+        for annotation in map(_message, event.get(_ANNOTATIONS, [])):
+            name = self.texts[_FACTS, _number(annotation, 1)]
+            if 17 in annotation:
+                notes[name] = self.texts[_TEXTS, _number(annotation, 17)]
+            else:
+                notes[name] = _text(annotation, 6) if 6 in annotation else _number(annotation, 3)
+        return notes
 
 
 def read_perfetto(path: Path) -> PerfettoTrace:
@@ -104,7 +129,9 @@ def read_perfetto(path: Path) -> PerfettoTrace:
     trace = PerfettoTrace()
     tracks: dict[int, int] = {}
     open_slices: dict[int, Slice] = {}
+    interned = _Interned()
     for packet in map(_message, _message(path.read_bytes())[_PACKETS]):
+        interned.take(packet)
         if _TRACK_DESCRIPTOR in packet:
             track = _message(packet[_TRACK_DESCRIPTOR][0])
             if _THREAD in track:
@@ -122,7 +149,9 @@ def read_perfetto(path: Path) -> PerfettoTrace:
                 open_slices.pop(tid).end = ts
                 continue
             flows, ending = ([int(flow) for flow in event.get(number, [])] for number in (_FLOWS, _ENDING_FLOWS))
-            made = Slice(tid, _text(event, _NAME), _text(event, _CATEGORY), ts, ts, flows, ending, _notes(event))
+            name = interned.texts[_NAMES, _number(event, _NAME)]
+            category = interned.texts[_CATEGORIES, _number(event, _CATEGORY)]
+            made = Slice(tid, name, category, ts, ts, flows, ending, interned.notes(event))
             trace.slices.append(made)
             if kind == _BEGIN:
                 assert tid not in open_slices, f"slices of thread {tid} overlap"

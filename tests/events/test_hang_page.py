@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import xml.etree.ElementTree as xml
 from pathlib import Path
+from typing import Any
 
 import pytest
 from event_recorder import Recorded, Recorder
 from harness import browse, flagfinder
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+WAITS = 1  # kind of a slice
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +30,11 @@ def page(recorded: Recorded) -> Path:
     ran = flagfinder("report", graph, "-o", path)
     assert ran.returncode == 0, ran.stderr
     return path
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])  # type: ignore[index]
+    return found
 
 
 def test_the_story_names_the_culprit_in_five_lines(recorded: Recorded, page: Path) -> None:
@@ -57,13 +65,57 @@ def test_a_browser_draws_the_threads_their_waits_and_the_arrows(recorded: Record
 
 
 def test_slices_carry_their_call_sites(recorded: Recorded, page: Path) -> None:
-    data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])  # type: ignore[index]
+    data = data_of(page)
     row = [thread["label"].split()[0] for thread in data["threads"]].index(str(recorded.roles["culprit"]))
     (begin, end), hang = data["view"], data["hang"]
     assert begin <= hang[0] < hang[1] <= end
-    assert all(begin <= s["start"] + s["dur"] and s["start"] <= end for s in data["slices"])
-    longest = max((s for s in data["slices"] if s["row"] == row and s["kind"] == "wait"), key=lambda s: s["dur"])
-    assert any(site.startswith("be_late") for site in longest["stack"])
+    assert all(
+        begin <= start + dur and start <= end for thread in data["threads"] for _, start, dur, *_ in thread["slices"]
+    )
+    waits = [part for part in data["threads"][row]["slices"] if part[0] == WAITS]
+    stack = data["stacks"][max(waits, key=lambda part: part[2])[5]]
+    assert any(data["sites"][site].startswith("be_late") for site in stack)
+
+
+def test_every_culprit_s_row_shows_something(page: Path) -> None:
+    """Also where its wait began before the view and ends behind it."""
+    data = data_of(page)
+    begin, end = data["hang"]
+    for thread in data["threads"]:
+        if thread["culprit"]:
+            assert any(start < end and start + dur > begin for _, start, dur, *_ in thread["slices"])
+            assert thread["label"].split()[1:], "it has a name"
+
+
+def test_arrow_keys_go_from_slice_to_slice(page: Path, tmp_path: Path) -> None:
+    """The first is what the hung thread did; further down is what another did then."""
+    keys = ["ArrowDown", "ArrowUp", "ArrowRight"]
+    script = (
+        "<script>svg.focus(); const told = [document.activeElement.id];"
+        f"for (const key of {keys}) {{ svg.dispatchEvent(new KeyboardEvent('keydown', {{key, bubbles: true}}));"
+        "told.push(document.getElementById('detail').textContent); }"
+        "document.title = JSON.stringify(told);</script></body>"
+    )
+    (tmp_path / "keys.html").write_text(page.read_text().replace("</body>", script))
+    dom = browse(tmp_path / "keys.html", "--dump-dom", "--virtual-time-budget=2000")
+    focus, down, up, right = json.loads(html.unescape(re.search("<title>(.*?)</title>", dom)[1]))  # type: ignore[index]
+    labels = [thread["label"] for thread in data_of(page)["threads"]]
+    assert focus == "timeline"
+    assert down.startswith(labels[1])
+    assert up.startswith(labels[0])
+    assert right.startswith(labels[0])
+    assert right != up
+
+
+@pytest.mark.parametrize(("scheme", "dark"), [(0, True), (1, False)])
+def test_the_page_is_dark_where_the_reader_s_screen_is(page: Path, tmp_path: Path, scheme: int, dark: bool) -> None:
+    script = "<script>document.title = getComputedStyle(document.body).backgroundColor</script></body>"
+    (tmp_path / "dark.html").write_text(page.read_text().replace("</body>", script))
+    options = (f"--blink-settings=preferredColorScheme={scheme}", "--dump-dom", "--virtual-time-budget=2000")
+    dom = browse(tmp_path / "dark.html", *options)
+    color = re.search(r"<title>rgb\((\d+),", dom)
+    assert color is not None
+    assert (int(color[1]) < 64) == dark
 
 
 def test_it_prints_on_two_pages_at_most(page: Path, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ pytestmark = [
         ("request", "LongWait", "LongWait"),
         ("connection", "LongWait", "LongWait"),
         ("datagram", "RepeatedYield", "RepeatedYield"),
+        ("kinds", "LongWait", "LongWait"),
+        ("ended", "LongWait", "LongRunning"),
     ],
 )
 def test_the_culprit_is_named(
@@ -42,6 +44,9 @@ def test_the_culprit_is_named(
     assert (found["thread"]["tid"], found["class"]) == (recorded.roles["main"], of_main)
     assert found["dur"] >= HANG
     culprit = found["culprits"][0]
+    assert recorded.roles.get("innocent") not in {culprit["tid"] for culprit in found["culprits"]}
+    greedy = diagnosis(recorded.path.with_suffix(".graph"), "--beam", "1")["culprits"][0]
+    assert greedy["tid"] == culprit["tid"], "the beam is no worse than the best edge at each step"
     assert (culprit["tid"], culprit["class"]) == (recorded.roles["culprit"], of_culprit)
     if scene == "key":
         began = next(step for step in found["path"] if step["tid"] != recorded.roles["main"])

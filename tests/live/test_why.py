@@ -28,7 +28,7 @@ from harness import (
     wait_for_rounds,
     wait_until,
 )
-from planted import Truth, assert_true, built, planted
+from planted import SOURCES, Truth, assert_true, built, planted
 
 PYTHON = "/usr/bin/python3"
 # Two links and more, unless one is what there is to say.
@@ -247,7 +247,7 @@ def test_the_page_draws_threads_and_shows_evidence_on_a_click(program: Path, tmp
     clicks.write_text(text.replace("</body>", click))
     dom = browse(clicks, "--dump-dom", "--virtual-time-budget=2000")
     drawing = xml.fromstring(re.search(r"<svg.*?</svg>", dom, re.DOTALL)[0])  # type: ignore[index]
-    texts = [element.text for element in drawing.iter("text")]
+    texts = [element.text for element in drawing.iter("div")]
     assert f"process {truth.pid} (hangs)" in texts
     assert f"thread {truth.pid} (hangs)" in texts
     arrows = [group for group in drawing.iter("g") if "arrow" in (group.get("class") or "")]

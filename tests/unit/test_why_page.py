@@ -50,6 +50,17 @@ def test_names_are_text() -> None:
     assert "\x1b" not in why_text(report(EVIL))
 
 
+def test_what_is_too_long_for_its_box_is_there_whole() -> None:
+    """The browser cuts it with an ellipsis; on hover it is shown."""
+    name = "a-lock-with-a-very-long-name-" * 8
+    page = why_page(report(name))
+    drawing = xml.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])  # type: ignore[index]
+    titles = [label.get("title") or "" for label in drawing.iter("div") if label.get("title")]
+    assert len(titles) == 5, "two processes, three threads"
+    assert all(name in title for title in titles)
+    assert re.search(r"\.label \.line \{[^}]*text-overflow: ellipsis", page)
+
+
 def test_every_link_has_its_arrow_and_its_evidence() -> None:
     page = why_page(report("app"))
     drawing = xml.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])  # type: ignore[index]

@@ -16,6 +16,7 @@ use crate::drain::Drain;
 use crate::event::Kind;
 use crate::facts::{End, Info, MapsFact, Mark, Note};
 use crate::hang::HangWatch;
+use crate::hot::Hot;
 use crate::looks::Looks;
 use crate::options::Options;
 use crate::outsiders::Outsiders;
@@ -65,6 +66,7 @@ pub(crate) struct Consumer {
     pub stacks: bool,
     pub sites: Sites,
     pub hangs: HangWatch,
+    pub hot: Hot,
     /// As last written, by process.
     pub maps: BTreeMap<u32, MapsFact>,
     /// The first process for which the kernel's table had no room, and who started it; until it is
@@ -185,6 +187,7 @@ impl Consumer {
         let (hangs, threads) = (&mut self.hangs, &mut self.threads);
         let sites = &mut self.sites;
         let (not_followed, outsiders) = (&mut self.not_followed, &mut self.outsiders);
+        let hot = &mut self.hot;
         let now = clock::monotonic();
         let most = self.room.as_ref().map_or(DRAINED, Room::most_records);
         self.ring.drain(most.min(DRAINED), |record| {
@@ -196,6 +199,7 @@ impl Consumer {
             outsiders.see(&event, threads);
             descriptors.see(&event, threads, now);
             hangs.see(&event);
+            hot.see(&event, threads);
             let (pid, other) = event.halves(0);
             match event.kind {
                 Kind::Fork => sites.forked(pid, other),
@@ -285,6 +289,7 @@ impl Consumer {
             let text = format!("thread {tid} is not back at its event wait");
             self.mark(&Mark { ts, text })?;
         }
+        self.looks.begin_hot(self.hot.take());
         self.write_looks(false)?;
         let now = Instant::now();
         let due: Vec<u32> = self

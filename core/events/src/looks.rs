@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT
-//! Looks at what the target's threads are in, and whom they wait for: at marks, and in the end.
+//! Looks at what the target's threads are in, and whom they wait for: at marks, and in the end. And
+//! at what those calls are about that a thread makes over and over.
 //!
 //! They read much of /proc. So each has a thread of its own, and the ring is drained meanwhile.
 
+use std::fs::File;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use flagfinder_bpf::clock;
-use flagfinder_waits::{look, Look};
+use flagfinder_waits::hot_call::{told, HotCall};
+use flagfinder_waits::{look, Look, Looked, Owners};
+
+use crate::processes::thread_name;
 
 /// How long one may take.
 pub(crate) const LIMIT: Duration = Duration::from_millis(800);
@@ -38,6 +43,24 @@ impl Looks {
         self.running.extend(started);
     }
 
+    /// Looks at the descriptors of these calls: process, thread, call.
+    pub fn begin_hot(&mut self, calls: Vec<(u32, u32, HotCall)>) {
+        if calls.is_empty() || self.running.len() >= MOST {
+            return;
+        }
+        let looking = std::thread::Builder::new().name("ff-looks".into());
+        let started = looking.spawn(move || {
+            let mut owners = Owners::default();
+            let calls = calls.iter();
+            let threads = calls.filter_map(|(pid, tid, call)| hot(*pid, *tid, call, &mut owners));
+            Look {
+                threads: threads.collect(),
+                missing: None,
+            }
+        });
+        self.running.extend(started);
+    }
+
     /// What those have found that are done; `all`: waits for the others.
     pub fn take(&mut self, all: bool) -> Vec<Look> {
         let running = std::mem::take(&mut self.running).into_iter();
@@ -46,6 +69,23 @@ impl Looks {
         let done: Vec<JoinHandle<Look>> = done;
         done.into_iter().filter_map(|one| one.join().ok()).collect()
     }
+}
+
+/// `None`: the process's memory may not be read.
+fn hot(pid: u32, tid: u32, call: &HotCall, owners: &mut Owners) -> Option<Looked> {
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    Some(Looked {
+        ts: clock::monotonic(),
+        tid,
+        pid,
+        name: thread_name(pid, tid),
+        state: 'R',
+        call: Some(call.number),
+        first: call.args[0],
+        how: None,
+        by: Vec::new(),
+        descriptors: told(pid, call, &memory, owners),
+    })
 }
 
 #[cfg(test)]

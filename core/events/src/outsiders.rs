@@ -46,6 +46,7 @@ impl Outsiders {
             first: 0,
             how: None,
             by: Vec::new(),
+            descriptors: Vec::new(),
         });
     }
 

@@ -18,6 +18,7 @@ use crate::descriptors::Descriptors;
 use crate::drain::Drain;
 use crate::facts::{Mark, Note};
 use crate::hang::HangWatch;
+use crate::hot::Hot;
 use crate::looks::{Looks, LIMIT};
 use crate::options::{check, info, Options, StackMode, Syscalls};
 use crate::outsiders::Outsiders;
@@ -142,6 +143,7 @@ impl Recorder {
                 (clock::wall() / 1_000_000_000) as i64,
             ),
             hangs: HangWatch::new(&options.pids, options.mark_on_hang_ns.unwrap_or(u64::MAX)),
+            hot: Hot::default(),
             looks: Looks::default(),
             outsiders: Outsiders::default(),
             maps: BTreeMap::new(),

@@ -182,6 +182,7 @@ fn main() -> flagfinder_events::Result<()> {
         thread,
         from: Some(from),
         to: Some(to),
+        most: None,
     };
     timed("critical_path", || critical_path(&graph, &part));
     let _ = std::fs::remove_file(saved);

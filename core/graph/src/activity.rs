@@ -4,6 +4,7 @@
 
 use flagfinder_events::Call;
 use flagfinder_linux::traits;
+use flagfinder_waits::ready::Because;
 use serde::Serialize;
 
 use crate::edge::EdgeKind;
@@ -25,6 +26,8 @@ pub enum Class {
     LongRunning,
     /// It polls, giving way in between.
     RepeatedYield,
+    /// It makes a call over and over that comes back at once and brings nothing.
+    HotCalls,
     /// It is blocked in the kernel.
     LongWait,
     /// Its switches were not recorded.
@@ -55,7 +58,7 @@ fn overlap(a: (u64, u64), b: (u64, u64)) -> u64 {
 
 /// A wait that a timer ended, in a call that serves to poll, after no more than a look. Where the
 /// wake is missing, the call's result may tell that the time was over.
-fn is_poll(graph: &Graph, wait: &Wait) -> bool {
+pub(crate) fn is_poll(graph: &Graph, wait: &Wait) -> bool {
     let (Some(call), Some(next)) = (graph.vertex(wait.vertex).call(), wait.next) else {
         return false;
     };
@@ -137,17 +140,17 @@ fn running(graph: &Graph, items: &[u32], start: u64, end: u64) -> Activity {
             row.end - row.start,
         )
     };
+    let longest = items.iter().max_by_key(stands_out);
+    let vertex = longest.copied().unwrap_or(items[0]);
     Activity {
         class: if repeats {
             Class::RepeatedYield
+        } else if graph.hot_call(vertex).is_some() {
+            Class::HotCalls
         } else {
             Class::LongRunning
         },
-        vertex: items
-            .iter()
-            .max_by_key(stands_out)
-            .copied()
-            .unwrap_or(items[0]),
+        vertex,
         start,
         end,
         wait: None,
@@ -230,6 +233,7 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
     match (activity.class, call) {
         (Class::LongRunning, _) if starved => "ready to run, mostly without a CPU".into(),
         (Class::LongRunning, _) => "computing".into(),
+        (Class::HotCalls, _) => hot(graph, activity.vertex),
         (Class::RepeatedYield, Some(call)) if graph.details(activity.vertex).yields < YIELDS => {
             format!("polling with {}", call.name())
         }
@@ -243,5 +247,27 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
             "" => "not recorded".into(),
             doing => format!("{doing} when it was looked at, not recorded"),
         },
+    }
+}
+
+/// `calling read on /dev/null over and over`.
+fn hot(graph: &Graph, vertex: u32) -> String {
+    let Some(hot) = graph.hot_call(vertex) else {
+        return "calling over and over".into();
+    };
+    let call = Call::name_of(hot.number);
+    let mut named = hot
+        .descriptors
+        .iter()
+        .filter(|told| !told.target.is_empty());
+    match named.next() {
+        Some(told) if told.because == Some(Because::NotOpen) => {
+            format!(
+                "calling {call} on fd {}, which is not open, over and over",
+                told.fd
+            )
+        }
+        Some(told) => format!("calling {call} on {} over and over", told.target),
+        None => format!("calling {call} over and over"),
     }
 }

@@ -76,7 +76,7 @@ impl Builder<'_> {
     }
 
     /// The vertex of a thread at a time, or the last one before it.
-    fn vertex_at(&self, thread: usize, ts: u64) -> Option<u32> {
+    pub(crate) fn vertex_at(&self, thread: usize, ts: u64) -> Option<u32> {
         let list = self.vertices.of(thread as u32);
         let after = list.partition_point(|&index| self.vertices[index].start <= ts);
         after.checked_sub(1).map(|place| list[place])

@@ -206,6 +206,7 @@ pub fn baseline(
         vertex: hang.vertex,
         tid: thread.tid,
         thread: thread.name.clone(),
+        start: hang.start,
         choices: offered.iter().map(|wait| choice(graph, wait)).collect(),
     })?;
     Ok(Some(offered[chosen]))

@@ -10,6 +10,7 @@ use crate::ahead::Ahead;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::flags;
 use crate::graph::{Gap, Graph, Meta, ThreadMeta};
+use crate::hot::HotCalls;
 use crate::items::Item;
 use crate::messages::{Message, Messages, Sender};
 use crate::profile::code_of;
@@ -44,6 +45,7 @@ pub(crate) struct Builder<'f> {
     messages: Messages,
     requests: Requests,
     ran: Running,
+    pub(crate) hot: HotCalls,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -353,6 +355,7 @@ impl Builder<'_> {
         let thread = self.thread(event.a);
         let open = self.current(thread, event.ts);
         if let Some(call) = event.call() {
+            self.counts(thread, open, event);
             let details = self.vertices.details_mut(open);
             details.semantics = mix(details.semantics, u64::from(call.number) + 1);
             if let Some(fd) = call.descriptor().filter(|_| Call::sends(call.number)) {
@@ -379,6 +382,7 @@ impl Builder<'_> {
         if let Some(open) = self.threads[thread].open {
             self.ran.exit(thread, open, end, event.ts);
         }
+        self.returned(thread, event, end);
         if let Some(last) = self.threads[thread].last {
             let call = self.vertices[last].call();
             let same = call.is_some_and(|call| call.number == end.number);
@@ -471,6 +475,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         messages: Messages::new(&file.descriptors),
         requests: Requests::default(),
         ran: Running::default(),
+        hot: HotCalls::default(),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {
@@ -490,6 +495,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     });
     builder.close();
     builder.take_looks();
+    builder.tell_hot();
     let named = builder.stacks.resolve(file);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
     let function = |spot: Spot| match spot.call {

@@ -9,8 +9,9 @@ use flagfinder_events::Call;
 use flagfinder_linux::futex;
 use serde::{Deserialize, Serialize};
 
-use crate::edge::EdgeKind;
+use crate::edge::{Edge, EdgeKind};
 use crate::graph::{Graph, Wait};
+use crate::polled::polled;
 use crate::slice::strong_cause;
 use crate::vertex::Vertex;
 
@@ -30,6 +31,10 @@ pub struct PathRequest {
     /// CLOCK_MONOTONIC, ns; without, as long as the thread was there.
     pub from: Option<u64>,
     pub to: Option<u64>,
+    /// So many segments at most: short ones that follow each other become one, which is whose most
+    /// of it is. And so many waits, the longest. Null: all.
+    #[serde(default)]
+    pub most: Option<usize>,
 }
 
 /// A piece of the path: these follow each other without gaps.
@@ -141,10 +146,28 @@ fn owned(stack: Vec<&str>) -> Vec<String> {
 }
 
 impl Walk<'_> {
-    /// Explains `from..to` of a thread.
+    /// Explains `from..to` of a thread. While it polled a flag that another thread then wrote, it
+    /// waited for that one.
     fn explain(&mut self, thread: u32, from: u64, to: u64) {
-        let graph = self.graph;
         self.open.push(thread);
+        let mut since = from;
+        for polled in polled(self.graph, thread, from, to) {
+            let (wait, flag) = polled;
+            let writer = self.graph.vertex(flag.from).thread;
+            if wait.start < since || self.open.contains(&writer) || self.open.len() > DEEPEST {
+                continue;
+            }
+            self.own(thread, since, wait.start);
+            self.through(&wait, &flag, wait.start, wait.end);
+            since = wait.end;
+        }
+        self.own(thread, since, to);
+        self.open.pop();
+    }
+
+    /// The same without regard to flags.
+    fn own(&mut self, thread: u32, from: u64, to: u64) {
+        let graph = self.graph;
         let list = graph.of(thread);
         let first = list.partition_point(|&index| graph.vertex(index).end < from);
         let first = first.saturating_sub(1);
@@ -165,7 +188,6 @@ impl Walk<'_> {
                 self.waited(&wait, from.max(wait.start), to.min(wait.end));
             }
         }
-        self.open.pop();
     }
 
     fn segment(&mut self, vertex: u32, start: u64, end: u64, state: &'static str) -> &mut Segment {
@@ -198,25 +220,13 @@ impl Walk<'_> {
     fn waited(&mut self, wait: &Wait, from: u64, to: u64) {
         let graph = self.graph;
         let waker = wait.next.and_then(|next| strong_cause(graph, next));
-        let by = waker.map(|edge| (edge, graph.vertex(edge.from).thread));
-        let new = by.filter(|(edge, thread)| {
+        let new = waker.filter(|edge| {
             edge.kind() != EdgeKind::Flag
-                && !self.open.contains(thread)
+                && !self.open.contains(&graph.vertex(edge.from).thread)
                 && self.open.len() <= DEEPEST
         });
-        if let Some((edge, thread)) = new {
-            let mark = self.waits.len();
-            self.blocked(wait, edge.kind(), edge.stack, thread);
-            let before = self.segments.len();
-            self.explain(thread, from, to);
-            let covered = self.segments.get(before).map_or(to, |first| first.start);
-            // Before the waker was there, the wait is the waiting thread's own.
-            if covered > from {
-                self.idle(wait, from, covered, "nothing");
-                let own = self.segments.len() - 1;
-                self.segments[before..=own].rotate_right(1);
-            }
-            self.waits[mark].inversion = self.inversion(wait, thread, before, mark);
+        if let Some(edge) = new {
+            self.through(wait, &edge, from, to);
             return;
         }
         let ended_by = wait.next.map_or("nothing", |next| {
@@ -225,6 +235,23 @@ impl Walk<'_> {
             other.map_or("nothing", EdgeKind::name)
         });
         self.idle(wait, from, to, ended_by);
+    }
+
+    /// What a wait's part of the path was up to: the thread from which an edge comes.
+    fn through(&mut self, wait: &Wait, edge: &Edge, from: u64, to: u64) {
+        let thread = self.graph.vertex(edge.from).thread;
+        let mark = self.waits.len();
+        self.blocked(wait, edge.kind(), edge.stack, thread);
+        let before = self.segments.len();
+        self.explain(thread, from, to);
+        let covered = self.segments.get(before).map_or(to, |first| first.start);
+        // Before the waker was there, the wait is the waiting thread's own.
+        if covered > from {
+            self.idle(wait, from, covered, "nothing");
+            let own = self.segments.len() - 1;
+            self.segments[before..=own].rotate_right(1);
+        }
+        self.waits[mark].inversion = self.inversion(wait, thread, before, mark);
     }
 
     fn idle(&mut self, wait: &Wait, from: u64, to: u64, ended_by: &'static str) {
@@ -325,6 +352,50 @@ fn busiest(graph: &Graph, segment: &Segment, except: u32) -> Option<u32> {
     (most > 0).then_some(thread)
 }
 
+/// Keeps the longest ones, in their order.
+fn longest(all: &mut Vec<Blocked>, most: usize) {
+    if all.len() <= most {
+        return;
+    }
+    let mut durs: Vec<u64> = all.iter().map(|wait| wait.dur).collect();
+    let place = durs.len() - most;
+    let shortest = *durs.select_nth_unstable(place).1;
+    all.retain(|wait| wait.dur >= shortest);
+    all.truncate(most);
+}
+
+/// At most so many, without gaps: what is too short goes together with what follows it.
+fn merged(all: Vec<Segment>, most: usize) -> Vec<Segment> {
+    if all.len() <= most {
+        return all;
+    }
+    let whole: u64 = all.iter().map(|segment| segment.dur).sum();
+    let shortest = whole / (most as u64 / 2).max(1);
+    let mut kept: Vec<Segment> = Vec::new();
+    // Of the newest one: whether more may be added, and the longest part of it.
+    let (mut open, mut longest) = (false, 0);
+    for segment in all {
+        let is_short = segment.dur < shortest;
+        match kept.last_mut().filter(|_| open && is_short) {
+            Some(last) => {
+                let (start, dur) = (last.start, last.dur + segment.dur);
+                let run = last.run + segment.run;
+                if segment.dur > longest {
+                    longest = segment.dur;
+                    *last = segment;
+                }
+                (last.start, last.dur, last.run) = (start, dur, run);
+                open = dur < shortest;
+            }
+            None => {
+                (open, longest) = (is_short, segment.dur);
+                kept.push(segment);
+            }
+        }
+    }
+    kept
+}
+
 fn shares(segments: &[Segment]) -> Vec<Share> {
     let mut by_thread: BTreeMap<u32, Share> = BTreeMap::new();
     for segment in segments {
@@ -364,12 +435,17 @@ pub fn critical_path(graph: &Graph, request: &PathRequest) -> Option<CriticalPat
     };
     walk.explain(thread, from, to);
     let meta = &graph.meta.threads[thread as usize];
+    let threads = shares(&walk.segments);
+    if let Some(most) = request.most {
+        walk.segments = merged(walk.segments, most);
+        longest(&mut walk.waits, most);
+    }
     Some(CriticalPath {
         tid: meta.tid,
         thread: meta.name.clone(),
         from,
         to,
-        threads: shares(&walk.segments),
+        threads,
         segments: walk.segments,
         waits: walk.waits,
         lost: graph.meta.gaps.iter().map(|gap| gap.count).sum(),

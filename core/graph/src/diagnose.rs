@@ -11,7 +11,7 @@ use flagfinder_events::Call;
 
 use crate::activity::{at, describe, during, stretches, Activity, Class};
 use crate::baseline::{asked, asked_others, baseline, choice, ended_by_thread, is_unusual};
-use crate::diagnosis::{Culprit, Diagnosis, Member, Outcome, PathStep, Request, SetOff};
+use crate::diagnosis::{Culprit, Diagnosis, Member, Outcome, PathStep, Request, SetOff, BEAM};
 use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
 use crate::question::{Guide, Question};
@@ -105,6 +105,7 @@ impl Search<'_> {
             call: now.call().map(|call| Call::name_of(call.number)),
             set_off: set_off(self.graph, vertex),
             ran: self.graph.ran(vertex).cloned(),
+            hot: self.graph.hot(vertex),
         });
     }
 
@@ -326,7 +327,7 @@ pub fn diagnose(graph: &Graph, request: &Request) -> Option<Outcome> {
 fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diagnosis> {
     let mut search = Search {
         graph,
-        guide: Guide::new(request.answers.as_deref()),
+        guide: Guide::new(request.answers.as_deref()).with_beam(request.beam.unwrap_or(BEAM)),
         preceding: request.preceding,
         baseline: None,
         path: Vec::new(),
@@ -352,6 +353,7 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
         doing: describe(graph, hang),
         start: hang.start,
         dur: hang.dur(),
+        hot: graph.hot(hang.vertex),
         unfinished: hang.end == graph.meta.last,
         baseline: search.baseline.map(|wait| alone(wait.vertex)),
         compared: search.baseline.map(|wait| choice(graph, &wait)),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::activity::Class;
 use crate::graph::Place;
+use crate::hot::Hot;
 use crate::question::{Asked, Choice, Question};
 use crate::ran::Ran;
 
@@ -20,7 +21,13 @@ pub struct Request {
     /// To the questions in their order, numbers of choices from 1. `None`: all is decided by rule.
     #[serde(default)]
     pub answers: Option<Vec<usize>>,
+    /// By rule so many paths are followed at once; 1: always the best edge. Null: [`BEAM`].
+    #[serde(default)]
+    pub beam: Option<usize>,
 }
+
+/// Paths that are followed at once.
+pub const BEAM: usize = 8;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct PathStep {
@@ -60,6 +67,8 @@ pub struct Culprit {
     pub set_off: Option<SetOff>,
     /// What it spent its time on, if it ran.
     pub ran: Option<Ran>,
+    /// Of HotCalls.
+    pub hot: Option<Hot>,
 }
 
 /// Who made a thread begin with something, and how.
@@ -85,6 +94,8 @@ pub struct Diagnosis {
     pub doing: String,
     pub start: u64,
     pub dur: u64,
+    /// Of HotCalls.
+    pub hot: Option<Hot>,
     /// It was still so when the recording ended.
     pub unfinished: bool,
     /// The wait that went well, or null.

@@ -8,6 +8,7 @@ use flagfinder_events::Mark;
 use serde::{Deserialize, Serialize};
 
 use crate::edge::{Edge, EdgeKind};
+use crate::hot::HotCall;
 use crate::ran::Ran;
 use crate::vertex::{Details, Vertex, Vertices};
 
@@ -75,6 +76,9 @@ pub struct Meta {
     /// What vertices ran that the clock found running.
     #[serde(default)]
     pub ran: BTreeMap<u32, Ran>,
+    /// Calls that were made over and over in vain, by vertex.
+    #[serde(default)]
+    pub hot: Vec<HotCall>,
 }
 
 /// A wait: from the end of a vertex to the start of the next of its thread.

@@ -19,6 +19,7 @@ impl Builder<'_> {
         let child = self.new_thread(event.b);
         let (pid, parent) = event.halves(0);
         self.stacks.forked(pid, parent);
+        self.hot.forked(pid, parent, event.ts);
         self.threads[child].is_followed = event.flags & FORK_NOT_FOLLOWED == 0;
         let meta = &mut self.meta.threads[child];
         (meta.pid, meta.name) = (pid, event.name(1));

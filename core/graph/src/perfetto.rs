@@ -12,9 +12,9 @@ use crate::edge::{Edge, NOBODY};
 use crate::file::failed;
 use crate::graph::Graph;
 
-fn stack(graph: &Graph, name: &str, stack: u32) -> Option<Annotation> {
+fn stack(graph: &Graph, name: &'static str, stack: u32) -> Option<Annotation> {
     let text = graph.stack(stack).join("\n");
-    (!text.is_empty()).then(|| Annotation::text(name, text))
+    (!text.is_empty()).then(|| Annotation::shared(name, text))
 }
 
 /// The edges into a vertex that become arrows, and their numbers from 1. Weak ones do not: the

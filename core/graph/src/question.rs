@@ -39,6 +39,8 @@ pub struct Question {
     pub vertex: u32,
     pub tid: u32,
     pub thread: String,
+    /// When the vertex began, or the wait that is to be compared; ns.
+    pub start: u64,
     pub choices: Vec<Choice>,
 }
 
@@ -55,6 +57,8 @@ pub struct Asked {
 pub struct Guide<'a> {
     /// `None`: by rule. Numbers of choices, from 1, in the order of the questions.
     answers: Option<&'a [usize]>,
+    /// By rule: so many paths are followed at once.
+    pub beam: usize,
     pub asked: Vec<Asked>,
 }
 
@@ -62,8 +66,18 @@ impl<'a> Guide<'a> {
     pub fn new(answers: Option<&'a [usize]>) -> Guide<'a> {
         Guide {
             answers,
+            beam: 1,
             asked: Vec::new(),
         }
+    }
+
+    pub fn with_beam(self, beam: usize) -> Guide<'a> {
+        Guide { beam, ..self }
+    }
+
+    /// Nobody is asked.
+    pub fn by_rule(&self) -> bool {
+        self.answers.is_none()
     }
 
     /// Whether somebody was asked about a vertex, and so has decided.
@@ -104,6 +118,7 @@ mod tests {
             vertex,
             tid: 1,
             thread: String::new(),
+            start: 0,
             choices: vec![Choice::default(); 2],
         }
     }

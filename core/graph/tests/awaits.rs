@@ -25,6 +25,7 @@ fn looked(all: &Recording, tid: u32, call: u16, how: Option<How>, by: &[u32]) ->
         first: 0x1000,
         how,
         by: by.iter().map(holder).collect(),
+        descriptors: Vec::new(),
     }
 }
 

@@ -125,6 +125,7 @@ fn the_peer_of_what_is_waited_on_decides() {
         first: 5,
         how: Some(How::Peer),
         by: vec![Holder { pid: B, tid: None }],
+        descriptors: Vec::new(),
     };
     let file = all.file(|writer| writer.fact(BlockKind::Waits, &[&seen]).unwrap());
     let found = explained(&build(&file, &[]), &of_main());

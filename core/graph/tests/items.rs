@@ -108,6 +108,7 @@ fn items_share_out_the_time_of_their_wake_up() {
         thread: SERVER,
         from: None,
         to: None,
+        most: None,
     };
     let path = critical_path(&graph, &request).unwrap();
     assert!(path.segments.iter().all(|segment| segment.dur > 0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! What a system call does, by its number alone: it waits, sends, receives, gives way, works on a
-//! descriptor.
+//! descriptor, opens one.
 //!
 //! Asked for with every event of a recording, so the answer is one look into a table.
 
@@ -15,11 +15,14 @@ const RECEIVES: u8 = 16;
 const LOOKS: u8 = 32;
 /// It can be given a limit of time by which it ends the wait itself.
 const TIMED: u8 = 64;
+/// Its result is a new descriptor.
+const OPENS: u8 = 128;
 
 /// Only calls that have a trait.
 const TABLE: &[(Sysno, u8)] = &[
     (Sysno::read, FD | WAITS | RECEIVES),
     (Sysno::write, FD | SENDS),
+    (Sysno::open, OPENS),
     (Sysno::close, FD),
     (Sysno::poll, WAITS | LOOKS | TIMED),
     (Sysno::ioctl, FD),
@@ -29,13 +32,14 @@ const TABLE: &[(Sysno, u8)] = &[
     (Sysno::writev, FD | SENDS),
     (Sysno::select, WAITS | LOOKS | TIMED),
     (Sysno::sched_yield, YIELDS),
-    (Sysno::dup, FD),
-    (Sysno::dup2, FD),
+    (Sysno::dup, FD | OPENS),
+    (Sysno::dup2, FD | OPENS),
     (Sysno::pause, WAITS),
     (Sysno::nanosleep, WAITS | TIMED),
     (Sysno::sendfile, FD | SENDS),
+    (Sysno::socket, OPENS),
     (Sysno::connect, FD | SENDS | WAITS),
-    (Sysno::accept, FD | WAITS),
+    (Sysno::accept, FD | WAITS | OPENS),
     (Sysno::sendto, FD | SENDS),
     (Sysno::recvfrom, FD | WAITS | RECEIVES),
     (Sysno::sendmsg, FD | SENDS),
@@ -47,28 +51,41 @@ const TABLE: &[(Sysno, u8)] = &[
     (Sysno::flock, FD | WAITS),
     (Sysno::fsync, FD | WAITS),
     (Sysno::fdatasync, FD | WAITS),
+    (Sysno::creat, OPENS),
     (Sysno::rt_sigtimedwait, WAITS),
     (Sysno::rt_sigsuspend, WAITS),
     (Sysno::futex, WAITS | TIMED),
+    (Sysno::epoll_create, OPENS),
     (Sysno::clock_nanosleep, WAITS | TIMED),
     (Sysno::epoll_wait, FD | WAITS | LOOKS | TIMED),
     (Sysno::epoll_ctl, FD),
     (Sysno::waitid, WAITS),
+    (Sysno::inotify_init, OPENS),
+    (Sysno::openat, OPENS),
     (Sysno::pselect6, WAITS | LOOKS | TIMED),
     (Sysno::ppoll, WAITS | LOOKS | TIMED),
     (Sysno::splice, FD | SENDS | RECEIVES),
     (Sysno::epoll_pwait, FD | WAITS | LOOKS | TIMED),
-    (Sysno::signalfd, FD),
+    (Sysno::signalfd, FD | OPENS),
+    (Sysno::timerfd_create, OPENS),
+    (Sysno::eventfd, OPENS),
     (Sysno::timerfd_settime, FD),
-    (Sysno::accept4, FD | WAITS),
-    (Sysno::signalfd4, FD),
-    (Sysno::dup3, FD),
+    (Sysno::accept4, FD | WAITS | OPENS),
+    (Sysno::signalfd4, FD | OPENS),
+    (Sysno::eventfd2, OPENS),
+    (Sysno::epoll_create1, OPENS),
+    (Sysno::dup3, FD | OPENS),
+    (Sysno::inotify_init1, OPENS),
     (Sysno::preadv, FD),
     (Sysno::pwritev, FD),
     (Sysno::recvmmsg, FD | WAITS | RECEIVES),
     (Sysno::sendmmsg, FD | SENDS),
+    (Sysno::memfd_create, OPENS),
     (Sysno::copy_file_range, FD),
+    (Sysno::io_uring_setup, OPENS),
     (Sysno::io_uring_enter, FD | SENDS | WAITS),
+    (Sysno::pidfd_open, OPENS),
+    (Sysno::openat2, OPENS),
     (Sysno::epoll_pwait2, FD | WAITS | LOOKS),
     (Sysno::futex_waitv, WAITS),
     (Sysno::futex_wait, WAITS),
@@ -138,6 +155,11 @@ pub fn timed_out(number: u32, result: i64) -> bool {
 /// It gives the CPU away and has no other purpose.
 pub fn yields(number: u32) -> bool {
     has(number, YIELDS)
+}
+
+/// Its result is a new descriptor.
+pub fn opens(number: u32) -> bool {
+    has(number, OPENS)
 }
 
 /// Its result counts messages of any length, not bytes: recvmmsg, sendmmsg.

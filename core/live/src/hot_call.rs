@@ -1,55 +1,22 @@
 // SPDX-License-Identifier: MIT
-//! A call that a thread makes again and again: the descriptor, its file, why the call comes back
-//! at once, who else holds the file, and how often it is made.
+//! A call that a thread makes again and again: what it is about, and how often it is made.
 //!
 //! In: a thread's report whose first flag is a system call. Out: the flag's `descriptors` and
-//! `calls_per_second`. Blind spots: the rate of other calls than reads and writes of files; which
-//! descriptor of a poll was ready, if the program rebuilds its array in another place.
+//! `calls_per_second`. Blind spots: the rate of other calls than reads and writes of files.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::AddressSpace;
-use flagfinder_linux::descriptors::{named, watches, Named};
-use flagfinder_linux::syscalls::{self, Role};
-use flagfinder_waits::descriptor::{describe, Descriptor, EPOLL};
-use flagfinder_waits::ready::{because, Asked, Because, Does};
-use flagfinder_waits::{inherited, Inherited, Owners};
-use serde::Serialize;
+use flagfinder_waits::hot_call::{told, HotCall};
+use flagfinder_waits::Owners;
 use serde_json::{json, Value};
 
 use crate::prove::number;
 use crate::report::ThreadReport;
 
-/// Descriptors of one call that are told.
-const TOLD: usize = 4;
-/// Entries of a poll, or descriptors in an epoll descriptor, that are looked at.
-const MOST: u64 = 64;
 /// How long calls are counted.
 const COUNTED: Duration = Duration::from_millis(50);
-
-/// A descriptor that a call is about.
-#[derive(Debug, Serialize)]
-struct Told {
-    fd: i32,
-    target: String,
-    what: String,
-    peers: Vec<String>,
-    /// The epoll descriptor that it is in.
-    via: Option<i32>,
-    /// Null: it is not known why the call comes back.
-    because: Option<Because>,
-    /// The same in words.
-    why: Option<String>,
-    inherited_from: Option<Inherited>,
-}
-
-/// One that the call is about, before it was looked at.
-struct One {
-    fd: i32,
-    via: Option<i32>,
-    asked: Asked,
-}
 
 /// Adds what is known of the call, if the thread's first flag is one.
 pub(crate) fn tell(
@@ -61,131 +28,27 @@ pub(crate) fn tell(
     let Some(flag) = thread.flags.get_mut(0).filter(|f| f["kind"] == "syscall") else {
         return;
     };
-    let Some((call, args)) = call(&flag["call"]) else {
+    let Some(call) = call(&flag["call"]) else {
         return;
     };
-    let result = flag["call"]["result"].as_i64();
-    let mut told: Vec<Told> = Vec::new();
-    for one in ones(pid, call, &args, result, &flag["call"]["found"], memory) {
-        let reason = because(pid, one.fd, &one.asked);
-        let (because, why) = reason.unzip();
-        let Descriptor {
-            target,
-            what,
-            peers,
-            ..
-        } = describe(pid, one.fd, owners);
-        told.push(Told {
-            fd: one.fd,
-            target,
-            what,
-            peers,
-            via: one.via,
-            because,
-            why,
-            inherited_from: inherited(pid, one.fd),
-        });
-    }
-    // What is not ready, or not known to be, tells nothing beside what is.
-    let is_ready = |one: &Told| one.because.is_some_and(|b| b != Because::NotReady);
-    if told.iter().any(is_ready) {
-        told.retain(is_ready);
-    }
-    told.truncate(TOLD);
-    flag["descriptors"] = json!(told);
-    flag["calls_per_second"] = json!(calls_per_second(pid, thread.tid, call));
+    flag["descriptors"] = json!(told(pid, &call, memory, owners));
+    flag["calls_per_second"] = json!(calls_per_second(pid, thread.tid, call.number));
 }
 
-fn call(asked: &Value) -> Option<(u32, [u64; 6])> {
-    let number_of = asked["number"].as_u64()?;
+fn call(asked: &Value) -> Option<HotCall> {
     let mut args = [0; 6];
     for (arg, text) in args.iter_mut().zip(asked["args"].as_array()?) {
         *arg = number(text)?;
     }
-    Some((u32::try_from(number_of).ok()?, args))
-}
-
-fn ones(
-    pid: u32,
-    call: u32,
-    args: &[u64; 6],
-    result: Option<i64>,
-    found: &Value,
-    memory: &dyn AddressSpace,
-) -> Vec<One> {
-    let does = match syscalls::role(call, args) {
-        Role::Poll => Does::Asks,
-        _ if syscalls::consumes(call) && !syscalls::gives(call) => Does::Takes,
-        _ => Does::Other,
-    };
-    let asked = |events, found| Asked {
-        does,
-        result,
-        events,
-        found,
-    };
-    let plain = |fd| One {
-        fd,
-        via: None,
-        asked: asked(libc::POLLIN, None),
-    };
-    match named(call, args) {
-        Some(Named::One(fd)) => {
-            let link = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
-            if !link.is_ok_and(|link| link.as_os_str() == EPOLL) {
-                return vec![plain(fd)];
-            }
-            let path = format!("/proc/{pid}/fdinfo/{fd}");
-            let watched = watches(&fs::read_to_string(path).unwrap_or_default());
-            if watched.is_empty() {
-                return vec![plain(fd)];
-            }
-            let inner = watched.iter().take(MOST as usize).map(|watch| One {
-                fd: watch.descriptor,
-                via: Some(fd),
-                // The first bits of EPOLLIN and so on are those of POLLIN.
-                asked: asked(watch.events as u16 as i16, None),
-            });
-            inner.collect()
-        }
-        Some(Named::Entries { address, count }) => (0..count.min(MOST))
-            .filter_map(|entry| {
-                let seen = found.as_array().into_iter().flatten();
-                let mut seen = seen.filter(|one| one["entry"].as_u64() == Some(entry));
-                let seen = seen.next().unwrap_or(&Value::Null);
-                let place = address.checked_add(entry * 8)?;
-                let now = memory.number(place, 4).map(|fd| fd as u32 as i32);
-                let fd = seen["fd"].as_i64().map(|fd| fd as i32).or(now)?;
-                let events = memory.number(place + 4, 2).unwrap_or(0) as u16 as i16;
-                let bits = seen["events"].as_u64().map(|bits| bits as u16 as i16);
-                // What was seen of one entry says that the others were not ready.
-                let none_seen = found.as_array().is_none_or(Vec::is_empty);
-                (fd >= 0 && (bits.is_some() || none_seen)).then(|| One {
-                    fd,
-                    via: None,
-                    asked: asked(events, bits),
-                })
-            })
+    let found = asked["found"].as_array().into_iter().flatten();
+    Some(HotCall {
+        number: u32::try_from(asked["number"].as_u64()?).ok()?,
+        args,
+        result: asked["result"].as_i64(),
+        found: found
+            .filter_map(|one| serde_json::from_value(one.clone()).ok())
             .collect(),
-        Some(Named::Sets { .. }) => {
-            let list = found.as_array().into_iter().flatten();
-            let one = |found: &Value| {
-                let fd = i32::try_from(found["fd"].as_i64()?).ok()?;
-                let events = match found["set"].as_str() {
-                    Some("write") => libc::POLLOUT,
-                    Some("except") => libc::POLLPRI,
-                    _ => libc::POLLIN,
-                };
-                Some(One {
-                    fd,
-                    via: None,
-                    asked: asked(events, None),
-                })
-            };
-            list.filter_map(one).collect()
-        }
-        None => Vec::new(),
-    }
+    })
 }
 
 /// How often the thread reads, or writes, a second, whatever it reads; `None`: the kernel does not

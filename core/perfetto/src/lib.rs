@@ -2,20 +2,27 @@
 //! Traces for the Perfetto UI (ui.perfetto.dev): tracks of processes and threads, slices, arrows.
 //!
 //! Messages and field numbers are those of perfetto's protos/perfetto/trace; only what is needed is
-//! here. Times are ns.
+//! here. Times are ns. Names, and texts that many slices share, are written once and then meant by
+//! their numbers ("interned").
 
 pub mod ftrace;
+mod interned;
 
 use std::collections::BTreeSet;
 use std::io::{Result, Write};
 
 use prost::Message;
 
+use interned::{Interned, InternedData};
+
 /// All packets are of one writer.
 const SEQUENCE: u32 = 1;
 const SLICE_BEGIN: i32 = 1;
 const SLICE_END: i32 = 2;
 const INSTANT: i32 = 3;
+/// Flags of a packet: what was interned before counts no more; it means interned texts.
+const CLEARED: u32 = 1;
+const NEEDS: u32 = 2;
 /// Ids of tracks are free to choose, but no thread has that of a process.
 const PROCESSES: u64 = 1 << 32;
 
@@ -33,6 +40,10 @@ struct Packet {
     trusted_packet_sequence_id: u32,
     #[prost(message, optional, tag = "11")]
     track_event: Option<TrackEvent>,
+    #[prost(message, optional, tag = "12")]
+    interned_data: Option<InternedData>,
+    #[prost(uint32, optional, tag = "13")]
+    sequence_flags: Option<u32>,
     #[prost(message, optional, tag = "60")]
     track_descriptor: Option<TrackDescriptor>,
 }
@@ -69,48 +80,63 @@ struct ThreadDescriptor {
 
 #[derive(Clone, PartialEq, Message)]
 struct TrackEvent {
+    #[prost(uint64, repeated, packed = "false", tag = "3")]
+    category_iids: Vec<u64>,
     #[prost(message, repeated, tag = "4")]
-    debug_annotations: Vec<Annotation>,
+    debug_annotations: Vec<DebugAnnotation>,
     #[prost(int32, tag = "9")]
     kind: i32,
+    #[prost(uint64, optional, tag = "10")]
+    name_iid: Option<u64>,
     #[prost(uint64, tag = "11")]
     track_uuid: u64,
-    #[prost(string, repeated, tag = "22")]
-    categories: Vec<String>,
-    #[prost(string, optional, tag = "23")]
-    name: Option<String>,
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     flow_ids: Vec<u64>,
     #[prost(fixed64, repeated, packed = "false", tag = "48")]
     terminating_flow_ids: Vec<u64>,
 }
 
-/// A fact shown beside a slice or an instant.
 #[derive(Clone, PartialEq, Message)]
-pub struct Annotation {
+struct DebugAnnotation {
+    #[prost(uint64, tag = "1")]
+    name_iid: u64,
     #[prost(uint64, optional, tag = "3")]
     uint_value: Option<u64>,
     #[prost(string, optional, tag = "6")]
     string_value: Option<String>,
-    #[prost(string, tag = "10")]
-    name: String,
+    #[prost(uint64, optional, tag = "17")]
+    string_value_iid: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Number(u64),
+    Text(String),
+    Shared(String),
+}
+
+/// A fact shown beside a slice or an instant.
+#[derive(Clone, Debug)]
+pub struct Annotation {
+    name: &'static str,
+    value: Value,
 }
 
 impl Annotation {
-    pub fn number(name: &str, value: u64) -> Annotation {
-        Annotation {
-            name: name.into(),
-            uint_value: Some(value),
-            string_value: None,
-        }
+    pub fn number(name: &'static str, value: u64) -> Annotation {
+        let value = Value::Number(value);
+        Annotation { name, value }
     }
 
-    pub fn text(name: &str, value: String) -> Annotation {
-        Annotation {
-            name: name.into(),
-            uint_value: None,
-            string_value: Some(value),
-        }
+    pub fn text(name: &'static str, value: String) -> Annotation {
+        let value = Value::Text(value);
+        Annotation { name, value }
+    }
+
+    /// A text that many have: a stack.
+    pub fn shared(name: &'static str, value: String) -> Annotation {
+        let value = Value::Shared(value);
+        Annotation { name, value }
     }
 }
 
@@ -140,11 +166,17 @@ pub struct Thread {
 /// Writes a trace packet by packet: a list in parts is the same list.
 pub struct Writer<W: Write> {
     output: W,
+    interned: Interned,
+    begun: bool,
 }
 
 impl<W: Write> Writer<W> {
     pub fn new(output: W) -> Self {
-        Writer { output }
+        Writer {
+            output,
+            interned: Interned::default(),
+            begun: false,
+        }
     }
 
     /// Gives each a track; they are numbered from 0 in this order. To be called once, and first.
@@ -206,8 +238,12 @@ impl<W: Write> Writer<W> {
     }
 
     fn packet(&mut self, packet: Packet) -> Result<()> {
+        let flags = if self.begun { NEEDS } else { CLEARED | NEEDS };
+        self.begun = true;
         let packet = Packet {
             trusted_packet_sequence_id: SEQUENCE,
+            sequence_flags: Some(flags),
+            interned_data: self.interned.take(),
             ..packet
         };
         let part = Trace {
@@ -224,12 +260,34 @@ impl<W: Write> Writer<W> {
     }
 
     fn event(&mut self, ts: u64, kind: i32, mark: Mark) -> Result<()> {
+        let interned = &mut self.interned;
+        let facts = mark.facts.into_iter().map(|fact| {
+            let annotation = DebugAnnotation {
+                name_iid: interned.fact(fact.name),
+                ..DebugAnnotation::default()
+            };
+            match fact.value {
+                Value::Number(value) => DebugAnnotation {
+                    uint_value: Some(value),
+                    ..annotation
+                },
+                Value::Text(text) => DebugAnnotation {
+                    string_value: Some(text),
+                    ..annotation
+                },
+                Value::Shared(text) => DebugAnnotation {
+                    string_value_iid: Some(interned.text(&text)),
+                    ..annotation
+                },
+            }
+        });
+        let debug_annotations = facts.collect();
         let event = TrackEvent {
-            debug_annotations: mark.facts,
+            debug_annotations,
             kind,
             track_uuid: u64::from(mark.thread) + 1,
-            categories: vec![mark.category.into()],
-            name: Some(mark.name),
+            category_iids: vec![self.interned.category(mark.category)],
+            name_iid: Some(self.interned.name(&mark.name)),
             flow_ids: mark.arrows_from,
             terminating_flow_ids: mark.arrows_to,
         };

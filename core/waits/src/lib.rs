@@ -10,6 +10,7 @@
 pub mod call;
 pub mod descriptor;
 pub mod futex;
+pub mod hot_call;
 mod inherited;
 mod locks;
 mod look;

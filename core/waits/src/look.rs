@@ -9,6 +9,7 @@ use flagfinder_code::own_id;
 use flagfinder_linux::life;
 use serde::{Deserialize, Serialize};
 
+use crate::hot_call::Told;
 use crate::owners::Owners;
 use crate::proc::Call;
 use crate::{call, descriptor, futex, locks, proc, relatives};
@@ -58,6 +59,9 @@ pub struct Looked {
     /// Null: nobody is known to be waited for.
     pub how: Option<How>,
     pub by: Vec<Holder>,
+    /// Of a call that it makes over and over: those that it is about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub descriptors: Vec<Told>,
 }
 
 impl Looked {
@@ -195,6 +199,7 @@ pub fn look(pids: &[u32], limit: Duration, now: impl Fn() -> u64) -> Look {
                 first: seen.call.map_or(0, |call| call.args[0]),
                 how,
                 by,
+                descriptors: Vec::new(),
             });
         }
     }

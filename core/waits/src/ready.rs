@@ -8,10 +8,10 @@
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// See the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Because {
     NotOpen,
@@ -85,6 +85,18 @@ pub fn because(pid: u32, fd: i32, asked: &Asked) -> Option<(Because, String)> {
         _ => None,
     };
     decide(file, asked, now)
+}
+
+/// The same by what the descriptor linked to and by what the call gave, without asking the kernel.
+pub fn because_of(target: &str, asked: &Asked) -> Option<(Because, String)> {
+    let file = match target {
+        "/dev/null" => File::Null,
+        "/dev/zero" | "/dev/full" | "/dev/random" | "/dev/urandom" => File::Endless,
+        _ if target.starts_with("pipe:[") => File::Pipe,
+        _ if target.starts_with("socket:[") => File::Socket,
+        _ => File::Other,
+    };
+    decide(file, asked, None)
 }
 
 fn file(pid: u32, fd: i32) -> File {

@@ -5,7 +5,9 @@
  * ticks: main's event loop is fed by a timer; for each tick it asks a worker, which once computes.
  * request: main asks another process, which once asks main something before it answers; a time limit ends it.
  * connection: main asks a thread that keeps a connection to a server; the server is silent once, until the thread gives it up.
- * datagram: main yields until a flag is set by a thread that waits for a datagram, which once comes late. */
+ * datagram: main yields until a flag is set by a thread that waits for a datagram, which once comes late.
+ * kinds: main asks one of two threads and waits for either in one place; the other kind than asked before is late once (`innocent TID`).
+ * ended: main asks a process that is late once; a child of it has ended long before (`innocent TID`). */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <poll.h>
@@ -242,6 +244,80 @@ static void datagram(void)
     wait(NULL);
 }
 
+static int to[2][2], from[2][2];
+
+static void *answer(void *role)
+{
+    int kind = role != NULL;
+    tell(kind ? "culprit" : "innocent");
+    for (int round; (round = take(to[kind][0])) >= 0;) {
+        usleep(round == HANG ? HANG_MS * 1000 : WORK_US);
+        give(from[kind][1], round);
+    }
+    return role;
+}
+
+__attribute__((noinline)) static void await_answer(void)
+{
+    struct pollfd wanted[] = {{from[0][0], POLLIN, 0}, {from[1][0], POLLIN, 0}};
+    if (poll(wanted, 2, -1) <= 0)
+        abort();
+    take(wanted[wanted[1].revents != 0].fd);
+}
+
+__attribute__((noinline)) static void ask_one(int round)
+{
+    give(to[0][1], round);
+    await_answer();
+    sink++;
+}
+
+__attribute__((noinline)) static void ask_other(int round)
+{
+    give(to[1][1], round);
+    await_answer();
+    sink++;
+}
+
+/* Both kinds go well at first; just before the hang only the one does. */
+static void kinds(void)
+{
+    pthread_t threads[2];
+    for (int kind = 0; kind < 2; kind++)
+        if (pipe(to[kind]) || pipe(from[kind]) || pthread_create(&threads[kind], NULL, answer, kind ? &to : NULL))
+            abort();
+    for (int round = 0; round < ROUNDS; round++)
+        if (round == HANG || (round < HANG / 2 && round % 2))
+            ask_other(round);
+        else
+            ask_one(round);
+}
+
+static void ended(void)
+{
+    int child[2];
+    if (pipe(asked) || pipe(answered) || pipe(child))
+        abort();
+    if (!fork()) {
+        tell("innocent");
+        give(child[1], 0);
+        _exit(0);
+    }
+    take(child[0]);
+    if (!fork()) {
+        close(asked[1]);
+        work(NULL);
+        _exit(0);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        give(asked[1], round);
+        take(answered[0]);
+    }
+    close(asked[1]);
+    wait(NULL);
+    wait(NULL);
+}
+
 int main(int count, char **words)
 {
     const char *mode = count > 1 ? words[1] : "";
@@ -257,6 +333,10 @@ int main(int count, char **words)
         lose_connection();
     else if (!strcmp(mode, "datagram"))
         datagram();
+    else if (!strcmp(mode, "kinds"))
+        kinds();
+    else if (!strcmp(mode, "ended"))
+        ended();
     else
         return 2;
     fflush(stdout);
