@@ -168,13 +168,14 @@ fn owner(pid: u32) -> Option<u32> {
 }
 
 /// What is needed of /proc/PID/stat.
-struct Stat {
-    parent: u32,
-    started: u64,
+pub struct Stat {
+    pub parent: u32,
+    /// In the kernel's ticks since boot.
+    pub started: u64,
 }
 
 impl Stat {
-    fn read(pid: u32) -> Option<Stat> {
+    pub fn read(pid: u32) -> Option<Stat> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name may hold anything; behind it stand field 3 and those that follow.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();

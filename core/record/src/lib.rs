@@ -9,6 +9,7 @@ mod chunk_writer;
 mod drain;
 mod error;
 mod family;
+mod growth;
 mod machine;
 mod observe;
 mod options;
@@ -20,6 +21,7 @@ mod signals;
 mod sink;
 mod spinning;
 mod target;
+mod unrecorded;
 mod user;
 
 pub use error::{RecordError, RecordErrorKind};

@@ -93,6 +93,16 @@ fn own_id(task: &Path) -> Option<u32> {
     ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
 }
 
+/// For how long a thread has waited for a processor in its life; zero where the kernel does not
+/// tell, or knows it by another number.
+pub fn waited_for_processor(pid: u32, tid: u32) -> Duration {
+    if own_id(Path::new(&format!("/proc/{pid}"))).is_some() {
+        return Duration::ZERO;
+    }
+    let times = flagfinder_waits::proc::times(pid, tid);
+    Duration::from_nanos(times.map_or(0, |(_, queued)| queued))
+}
+
 /// By tid as the threads themselves know it, which is what the tracer writes.
 fn thread_names(pid: u32) -> BTreeMap<u32, String> {
     let mut names = BTreeMap::new();

@@ -28,6 +28,7 @@ use crate::signals::Signals;
 use crate::sink::Sink;
 use crate::spinning::{FullChunks, SpinWatch};
 use crate::target::Target;
+use crate::unrecorded::Unrecorded;
 use crate::user::User;
 
 const TICK: Duration = Duration::from_millis(50);
@@ -99,6 +100,7 @@ pub fn record(
         printed,
         observer: Observer::default(),
         spin: options.stop_when_spinning.map(SpinWatch::new),
+        unrecorded: Unrecorded::default(),
         started: Instant::now(),
         starved: None,
         asked: None,
@@ -131,6 +133,7 @@ struct Session<'a> {
     printed: Option<Printed>,
     observer: Observer,
     spin: Option<SpinWatch>,
+    unrecorded: Unrecorded,
     started: Instant,
     /// Since when tracers have been waiting in vain.
     starved: Option<Instant>,
@@ -167,6 +170,7 @@ impl Session<'_> {
                 continue;
             }
             looked = Instant::now();
+            self.unrecorded.look(self.target.pid(), &running, looked);
             if progress(self.progress()).is_break() {
                 self.end.reason = EndReason::Marked;
                 return Ok(());
@@ -190,16 +194,30 @@ impl Session<'_> {
     /// Says which children the recording ended for.
     fn name_children(&mut self, spinning: BTreeSet<u32>) {
         for &pid in spinning.iter().filter(|&&pid| pid != self.target.pid()) {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let text = format!(
-                "process {pid} ({}), which the program started, is the one that spins",
-                name.trim_end()
-            );
-            lock(self.drain.sink).note(Note {
-                level: NoteLevel::Warning,
-                text,
-            });
+            self.note_child(pid, "is the one that spins");
         }
+    }
+
+    /// Says which children keep a processor busy and are not recorded.
+    fn name_unrecorded(&mut self) {
+        for pid in self.unrecorded.busy() {
+            self.note_child(
+                pid,
+                "keeps a processor busy and is not recorded: --follow-children records it too",
+            );
+        }
+    }
+
+    fn note_child(&self, pid: u32, what: &str) {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let text = format!(
+            "process {pid} ({}), which the program started, {what}",
+            name.trim_end()
+        );
+        lock(self.drain.sink).note(Note {
+            level: NoteLevel::Warning,
+            text,
+        });
     }
 
     /// Counts chunks and lets the pool grow.
@@ -285,6 +303,7 @@ impl Session<'_> {
     fn still_the_target(&mut self) {
         // A process takes its time to die; what it last waited for did not last that much longer.
         self.end.ts = monotonic_ns();
+        self.name_unrecorded();
         let main = self.target.pid();
         let ended = self.drain.family.ended().into_iter();
         self.ended_before = ended.filter(|&pid| pid != main).collect();

@@ -11,17 +11,25 @@
 //!
 //! A worker of a pool spins while there is no work for it. One that is in a loop which it has left
 //! before is taken for such a worker: it does not end the recording while its process comes to ever
-//! new code, since who runs that may still bring it work. Blind spots: the first time that a worker
-//! idles, nothing tells it from one that hangs; work that is done over and over is no new code.
+//! new code or takes data over again and again, since who does that may still bring it work. Blind
+//! spots: the first time that a worker idles, nothing tells it from one that hangs; work that is done
+//! over and over is no new code.
+//!
+//! A thread that waits for a processor does not spin meanwhile: that time does not count, as far as
+//! the kernel tells it (not in another pid namespace).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::syscalls;
 use flagfinder_trace::protocol::{self as p, Chunk};
+use flagfinder_trace::Event;
 
 use crate::drain::lock;
+use crate::growth::Growth;
+use crate::observe::waited_for_processor;
 use crate::pool::Pool;
 
 /// More distinct blocks than this are no spin loop (an interpreter's loop has
@@ -47,10 +55,6 @@ const SAME_LOOP: usize = 80;
 
 /// Blocks a second below which a thread mostly sleeps.
 const BUSY: u64 = 100_000;
-/// A process that has come to so many blocks for the first time, within the time asked, is on its
-/// way.
-const NEW_BLOCKS: u32 = 1000;
-
 /// A thread of an image: pid, the image's time stamp (it changes with exec), tid.
 type ThreadKey = (u32, u64, u32);
 
@@ -88,26 +92,6 @@ pub struct SpinWatch {
     /// By pid and image.
     growth: HashMap<(u32, u64), Growth>,
     blocks: Vec<u32>,
-}
-
-/// How many blocks a process had come to, and when; as far back as the time asked. Ids are given in
-/// order.
-#[derive(Default)]
-struct Growth(VecDeque<(Instant, u32)>);
-
-impl Growth {
-    fn add(&mut self, newest: u32, now: Instant, wanted: Duration) {
-        let most = self.0.back().map_or(newest, |&(_, most)| most.max(newest));
-        self.0.push_back((now, most));
-        while self.0.get(1).is_some_and(|(at, _)| now - *at >= wanted) {
-            self.0.pop_front();
-        }
-    }
-
-    fn is_on_its_way(&self) -> bool {
-        let ends = self.0.front().zip(self.0.back());
-        ends.is_some_and(|((_, first), (_, last))| last - first >= NEW_BLOCKS)
-    }
 }
 
 struct Suspect {
@@ -151,20 +135,28 @@ impl SpinWatch {
             .into_iter()
             .collect();
         samples.extend(pool.span().filter_map(|index| being_written(pool, index)));
-        self.judge(&samples, Instant::now())
+        let waited = |&(pid, _, tid): &ThreadKey| waited_for_processor(pid, tid);
+        self.judge(&samples, Instant::now(), waited)
     }
 
-    fn judge(&mut self, samples: &[(ThreadKey, Sample)], now: Instant) -> Vec<ThreadKey> {
+    /// `waited`: for how long a thread has waited for a processor in its life.
+    fn judge(
+        &mut self,
+        samples: &[(ThreadKey, Sample)],
+        now: Instant,
+        waited: impl Fn(&ThreadKey) -> Duration,
+    ) -> Vec<ThreadKey> {
         let mut spinning = Vec::new();
         for (key, sample) in samples {
             // A thread that changes chunks has two of them.
-            if self.add(*key, sample, now) && !spinning.contains(key) {
+            if self.add(*key, sample, now, waited(key)) && !spinning.contains(key) {
                 spinning.push(*key);
             }
         }
         let waits_for_work = |key: &ThreadKey| {
             let growth = self.growth.get(&(key.0, key.1));
-            self.threads[key].is_back() && growth.is_some_and(Growth::is_on_its_way)
+            let gets_on = |growth: &Growth| growth.is_on_its_way() || growth.is_served();
+            self.threads[key].is_back() && growth.is_some_and(gets_on)
         };
         if spinning.iter().all(waits_for_work) {
             spinning.clear();
@@ -172,20 +164,28 @@ impl SpinWatch {
         spinning
     }
 
-    fn add(&mut self, key: ThreadKey, sample: &Sample, now: Instant) -> bool {
-        let suspect = self.threads.entry(key).or_insert_with(|| Suspect::new(now));
+    fn add(&mut self, key: ThreadKey, sample: &Sample, now: Instant, waited: Duration) -> bool {
+        // The thread's own clock, which stands while it waits for a processor.
+        let its_now = now.checked_sub(waited).unwrap_or(now);
+        let threads = &mut self.threads;
+        let suspect = threads.entry(key).or_insert_with(|| Suspect::new(its_now));
         if sample.position <= suspect.position {
             return false;
         }
         self.blocks.clear();
-        flagfinder_trace::decode_units(&sample.raw, 0, &mut self.blocks, &mut Vec::new());
+        let mut events = Vec::new();
+        flagfinder_trace::decode_units(&sample.raw, 0, &mut self.blocks, &mut events);
         // Only what was executed since the last look, as far as it is still here.
         let fresh = ((sample.position - suspect.position) / 2).min(SAMPLE as u64) as usize;
-        let fresh = &self.blocks[self.blocks.len().saturating_sub(fresh.max(1))..];
+        let seen = self.blocks.len().saturating_sub(fresh.max(1));
+        let fresh = &self.blocks[seen..];
+        let late = events.iter().filter(|(before, ..)| *before >= seen);
+        let taken = late.filter(|(.., event)| takes_data(event)).count();
+        let newest = fresh.iter().copied().max().unwrap_or(0);
         let growth = self.growth.entry((key.0, key.1)).or_default();
-        growth.add(fresh.iter().copied().max().unwrap_or(0), now, self.wanted);
-        suspect.add(fresh, sample.position, now, self.wanted)
-            && (suspect.is_busy(now) || !growth.is_on_its_way())
+        growth.add(newest, taken as u32, now, self.wanted);
+        suspect.add(fresh, sample.position, its_now, self.wanted)
+            && (suspect.is_busy(its_now) || !growth.is_on_its_way())
     }
 }
 
@@ -210,6 +210,13 @@ fn being_written(pool: &Pool, index: u32) -> Option<(ThreadKey, Sample)> {
     raw.truncate(last + 2);
     let position = chunk.start_pos + last as u64;
     Some((key_of(&chunk), Sample { position, raw }))
+}
+
+fn takes_data(event: &Event) -> bool {
+    let &Event::SyscallExit { number, result, .. } = event else {
+        return false;
+    };
+    result > 0 && syscalls::consumes(number) && !syscalls::gives(number)
 }
 
 fn key_of(chunk: &Chunk) -> ThreadKey {
@@ -323,6 +330,8 @@ mod tests {
         watch: SpinWatch,
         now: Instant,
         positions: HashMap<ThreadKey, u64>,
+        /// For how long all of them have waited for a processor.
+        waited: Duration,
     }
 
     impl Looks {
@@ -331,6 +340,7 @@ mod tests {
                 watch: SpinWatch::new(WANTED),
                 now: Instant::now(),
                 positions: HashMap::new(),
+                waited: Duration::ZERO,
             }
         }
 
@@ -354,7 +364,8 @@ mod tests {
                     (key, Sample { position, raw })
                 });
                 let samples: Vec<_> = samples.collect();
-                found.push(self.watch.judge(&samples, self.now));
+                let waited = |_: &ThreadKey| self.waited;
+                found.push(self.watch.judge(&samples, self.now, waited));
             }
             found
         }
@@ -394,6 +405,19 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_a_processor_does_not_spin_meanwhile() {
+        let mut looks = Looks::new();
+        for _ in 0..3 {
+            let found = looks.look(2, |_| vec![(MAIN, 500..510)]);
+            assert!(none(&found), "for half a second of one and a half");
+            looks.now += Duration::from_secs(1);
+            looks.waited += Duration::from_secs(1);
+        }
+        let found = looks.look(12, |_| vec![(MAIN, 500..510)]);
+        assert_eq!(found[11], [MAIN], "it has a processor again");
+    }
+
+    #[test]
     fn who_is_blocked_does_not_get_on() {
         let mut looks = Looks::new();
         looks.look(4, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
@@ -409,22 +433,5 @@ mod tests {
         looks.look(2, |n| vec![(MAIN, works(n + 4)), (WORKER, works(n + 4))]);
         let found = looks.look(14, |n| vec![(MAIN, works(n + 6)), (WORKER, 700..712)]);
         assert_eq!(found[13], [WORKER]);
-    }
-
-    #[test]
-    fn a_process_that_comes_to_new_code_is_on_its_way() {
-        let (begin, wanted) = (Instant::now(), Duration::from_secs(2));
-        let at = |ms| begin + Duration::from_millis(ms);
-        let mut growth = Growth::default();
-        for look in 0..20 {
-            growth.add(100 * look, at(200 * u64::from(look)), wanted);
-        }
-        assert!(growth.is_on_its_way(), "100 a look");
-        for look in 20..29 {
-            growth.add(1900, at(200 * look), wanted);
-        }
-        assert!(!growth.is_on_its_way(), "no longer");
-        growth.add(7, at(5900), wanted);
-        assert!(!growth.is_on_its_way(), "a thread in old code");
     }
 }

@@ -52,6 +52,14 @@ pub fn process_of(tid: u32) -> Option<u32> {
     line.trim().parse().ok()
 }
 
+/// ns on a processor, and ns waiting for one, since the thread's start. `None`: it is gone, or the
+/// kernel does not count them.
+pub fn times(pid: u32, tid: u32) -> Option<(u64, u64)> {
+    let text = read(pid, tid, "schedstat")?;
+    let mut times = text.split_whitespace().map_while(|time| time.parse().ok());
+    Some((times.next()?, times.next()?))
+}
+
 /// `None`: the thread is gone.
 pub fn look(pid: u32, tid: u32) -> Option<Look> {
     let status = read(pid, tid, "status")?;
@@ -60,8 +68,7 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
         Some(line.trim())
     };
     let number = |name: &str| field(name).and_then(|text| text.parse().ok()).unwrap_or(0);
-    let times = read(pid, tid, "schedstat").unwrap_or_default();
-    let mut times = times.split_whitespace().map(|t| t.parse().unwrap_or(0));
+    let (ran, queued) = times(pid, tid).unwrap_or_default();
     let sleeps_in = read(pid, tid, "wchan").unwrap_or_default();
     let line = read(pid, tid, "syscall");
     Some(Look {
@@ -69,8 +76,8 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
         state: field("State:")
             .and_then(|s| s.chars().next())
             .unwrap_or('?'),
-        ran: times.next().unwrap_or(0),
-        queued: times.next().unwrap_or(0),
+        ran,
+        queued,
         switches: number("voluntary_ctxt_switches:"),
         tracer: number("TracerPid:") as u32,
         may_read: line.is_some(),
