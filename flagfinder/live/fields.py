@@ -156,7 +156,7 @@ class WhyFields(TypedDict):
     """
 
     schema: Literal["flagfinder.why/1"]
-    source: Literal["live", "core"]
+    source: Literal["live", "core", "recordings"]
     pid: int
     program: str
     story: list[str]

@@ -65,10 +65,10 @@ pub fn examine(
     if let Some(end) = stopped::stopped(pid, &activity).or_else(frozen) {
         return Examined::end(end);
     }
-    let polls = stepped.is_some_and(ThreadReport::has_flag)
+    let asks = stepped.is_some_and(ThreadReport::has_flag)
         || activity.wants >= pick::HOT
         || activity.sleeps >= POLLS;
-    if let Some(asked) = asked.filter(|_| polls) {
+    if let Some(asked) = asked.filter(|_| asks) {
         let stack = stack(process, &activity);
         let state = State::Waits(vec![flags::in_source(pid, asked)]);
         return Examined { state, stack };

@@ -75,6 +75,7 @@ pub fn why_recorded(normal: &Trace, spin: &Trace, thread: Option<u32>) -> Found<
     let process = begin.unwrap_or_default();
     Ok(WhyReport {
         schema: WhyReport::SCHEMA,
+        source: "recordings",
         pid: process.pid,
         program: process.program,
         story: story::story(&links, &root),
