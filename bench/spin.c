@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* A thread that waits for a flag that nobody sets: spin yield|busy. */
+/* A thread that waits for a flag that nobody sets: spin yield|busy [THREADS [MIB]].
+ * Beside it are so many threads that are blocked, and so much memory that was written. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static atomic_int done;
 
@@ -24,13 +27,30 @@ static void *busy(void *unused)
     return NULL;
 }
 
+static void *blocked(void *unused)
+{
+    for (;;)
+        pause();
+    return unused;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 2 || (strcmp(argv[1], "yield") != 0 && strcmp(argv[1], "busy") != 0)) {
-        fprintf(stderr, "usage: spin yield|busy\n");
+    if (argc < 2 || argc > 4 || (strcmp(argv[1], "yield") != 0 && strcmp(argv[1], "busy") != 0)) {
+        fprintf(stderr, "usage: spin yield|busy [THREADS [MIB]]\n");
         return 2;
     }
     pthread_t waiter;
+    for (long left = argc > 2 ? atol(argv[2]) : 0; left > 0; left--)
+        if (pthread_create(&waiter, NULL, blocked, NULL) != 0)
+            return 1;
+    size_t bytes = argc > 3 ? (size_t)atol(argv[3]) << 20 : 0;
+    if (bytes != 0) {
+        char *memory = malloc(bytes);
+        if (memory == NULL)
+            return 1;
+        memset(memory, 1, bytes);
+    }
     if (pthread_create(&waiter, NULL, argv[1][0] == 'y' ? yielding : busy, NULL) != 0)
         return 1;
     return pthread_join(waiter, NULL);

@@ -140,7 +140,12 @@ def record(
     progress: Callable[[int, int, int], object] | None,
 ) -> Outcome: ...
 def spin(
-    pid: int, threads: Sequence[int], budget: float, most: int, told: Callable[[int, list[int]], object] | None
+    pid: int,
+    threads: Sequence[int],
+    budget: float,
+    most: int,
+    replica: bool,
+    told: Callable[[int, list[int]], object] | None,
 ) -> str: ...
 def why(
     pid: int, thread: int | None, budget: float, asked: str, told: Callable[[int, list[int]], object] | None

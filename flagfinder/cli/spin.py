@@ -15,11 +15,15 @@ _EXAMPLES = """\
   flagfinder spin 4711                 every thread that repeats something, and what the others wait for
   flagfinder spin 4711 --thread 4713   this thread only
   flagfinder spin 4711 --budget 0.2    pause each thread for about 0.2 s
+  flagfinder spin 4711 --replica       look at copies, which pauses threads for milliseconds
   flagfinder spin 4711 --json > spin.json; flagfinder poke 4711 --flag spin.json#1
 
 One thread is single-stepped at a time of its own, the others run on; its signals wait until it is let go. Threads that
 are blocked in the kernel are described. Where a word is named, all threads stop for a moment, one by one, and copies of
 them tell who would write it.
+
+With --replica each thread that repeats something stops for a moment and is copied; what it polls is seen in the copy.
+It is stepped itself only where its copy does not do what it does (others change what it reads, its tasks move).
 
 In a program that CPython runs, the Python code of each thread is shown too, and the expression that ends its loop.
 
@@ -46,7 +50,10 @@ def add_parser(subparsers: Subparsers) -> None:
         type=COUNT,
         default=DEFAULT_THREADS,
         metavar="N",
-        help=f"step at most so many threads (default {DEFAULT_THREADS})",
+        help=f"look at most at so many threads (default {DEFAULT_THREADS})",
+    )
+    parser.add_argument(
+        "--replica", action="store_true", help="look at copies, step a thread only where its copy does not do"
     )
     parser.needs("--most", "chooses among all threads, and --thread names them", lambda o: not o.thread)
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
@@ -59,13 +66,21 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         process = f"process {options.pid}, {count(threads, 'thread')}"
         if stepped:
             listed = ", ".join(str(tid) for tid in stepped)
-            terminal.message(f"{process}: stepping {listed}, each paused for about {options.budget:g} s")
+            how = f"stepping {listed}, each paused for about {options.budget:g} s"
+            terminal.message(f"{process}: {f'looking at copies of {listed}' if options.replica else how}")
         else:
             terminal.message(f"{process}: none repeats anything, none is touched")
 
-    report = spin(options.pid, options.thread, budget=options.budget, most=options.most, told=told)
+    report = spin(
+        options.pid,
+        options.thread,
+        budget=options.budget,
+        most=options.most,
+        replica=options.replica,
+        told=told,
+    )
     if options.json:
         terminal.answer(report.raw)
     else:
-        show_spin(terminal, report, options.explain)
+        show_spin(terminal, report, options.explain, options.replica)
     return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND

@@ -11,6 +11,7 @@ from flagfinder.flags.fields import CodeFields, FlagFields, GroupFields, LoopFie
 from flagfinder.live.interpreters.fields import PythonFields
 
 SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
+Via = Literal["replica", "in-place"]
 
 
 class DescriptorFields(TypedDict):
@@ -58,9 +59,12 @@ _Class = TypedDict("_Class", {"class": SpinClass})
 
 
 class SpinThreadFields(_Class):
-    """One thread. ``verdict`` is null when it was not stepped. ``cpu`` is the share of the sample
-    on a processor, ``wants`` the same with the time it waited for one. ``python`` is missing where
-    no Python runs, null where none of it could be read of this thread.
+    """One thread. ``verdict`` is null when it was not looked at. ``cpu`` is the share of the sample
+    on a processor, ``wants`` the same with the time it waited for one. ``steps`` are instructions
+    seen: in a copy (``via`` is ``replica``) or in the thread itself (``in-place``); ``via_reason``
+    says why there, both are null where none were. ``pause_ms`` is for how long the thread itself
+    stood still. ``python`` is missing where no Python runs, null where none of it could be read of
+    this thread.
     """
 
     tid: int
@@ -79,6 +83,8 @@ class SpinThreadFields(_Class):
     wait: WaitFields | None
     steps: int
     pause_ms: float
+    via: Via | None
+    via_reason: str | None
     python: NotRequired[PythonFields | None]
 
 

@@ -2,9 +2,9 @@
 """What the threads of a live process wait for, with no recording and no good run to compare with.
 
 The engine owns this type (``core/live``). Threads that repeat something are single-stepped for less
-than ``budget`` seconds each, one thread at a time stopped; blocked threads are described without
-being touched. Where CPython runs, its own code is read as well (``interpreters.python``), without
-stopping anything.
+than ``budget`` seconds each, one thread at a time stopped; or copied first, and the copies looked
+at. Blocked threads are described without being touched. Where CPython runs, its own code is read
+as well (``interpreters.python``), without stopping anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flagfinder.live.interpreters.python_word import sort_words
 from flagfinder.shared.machine import require_own_proc
 
 if TYPE_CHECKING:
-    from flagfinder.live.fields import SpinClass, SpinFields, SpinThreadFields, WaitFields
+    from flagfinder.live.fields import SpinClass, SpinFields, SpinThreadFields, Via, WaitFields
 
 DEFAULT_BUDGET = 0.8
 DEFAULT_CORE_BUDGET = 5.0
@@ -48,8 +48,9 @@ class Wait:
 
 @dataclass(frozen=True)
 class SpinThread:
-    """One thread. ``verdict`` is None when it was not stepped; for ``pause_ms`` it was kept from
-    running.
+    """One thread. ``verdict`` is None when it was not looked at; for ``pause_ms`` it was kept from
+    running. ``via`` says where its instructions were seen, in a copy or in place, and
+    ``via_reason`` why there; both are None where none were.
 
     ``python`` is None when it runs no Python, or when that could not be read.
     """
@@ -68,6 +69,8 @@ class SpinThread:
     python: PythonCode | None
     steps: int
     pause_ms: float
+    via: Via | None = None
+    via_reason: str | None = None
 
     @property
     def flag(self) -> Flag | None:
@@ -140,16 +143,18 @@ def spin(
     *,
     budget: float = DEFAULT_BUDGET,
     most: int = DEFAULT_THREADS,
+    replica: bool = False,
     told: Callable[[int, list[int]], object] | None = None,
 ) -> SpinReport:
     """Looks at process ``pid``: at ``threads``, or at up to ``most`` that repeat something.
 
-    ``budget`` is the longest pause of each thread in seconds. ``told`` hears the number of threads
-    and which are about to be stepped. Raises PermissionDeniedError without the right to trace,
+    ``budget`` is the longest pause of each thread in seconds. ``replica``: look at copies, and
+    step a thread only where its copy does not do what it does. ``told`` hears the number of threads
+    and which are about to be looked at. Raises PermissionDeniedError without the right to trace,
     UnavailableError when the process is gone or no 64-bit program.
     """
     require_own_proc()
-    raw: SpinFields = json.loads(_core.spin(pid, list(threads), budget, most, told))
+    raw: SpinFields = json.loads(_core.spin(pid, list(threads), budget, most, replica, told))
     if runs_python(pid):
         _add_python(raw)
     return SpinReport._from_raw(raw)
@@ -237,6 +242,8 @@ def _thread(raw: SpinThreadFields) -> SpinThread:
         python=PythonCode.from_raw(python) if python else None,
         steps=raw["steps"],
         pause_ms=raw["pause_ms"],
+        via=raw.get("via"),
+        via_reason=raw.get("via_reason"),
     )
 
 

@@ -20,7 +20,7 @@ _FEW_STEPS = 10_000  # an idle machine makes 25,000 in the usual budget; fewer m
 _FEW_ROUNDS = 8  # the engine wants some before it calls a way around a loop
 
 
-def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> None:
+def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False, replica: bool = False) -> None:
     """The whole answer; ends in the next command."""
     terminal.names_in_full = explain
     found = [thread for thread in report.threads if thread.flag is not None]
@@ -39,11 +39,7 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> 
     if report.source == "core":
         _end_of_core(terminal, report, explain)
         return
-    pauses = [thread.pause_ms for thread in report.threads if thread.steps]
-    if pauses:
-        terminal.message(
-            f"{count(len(pauses), 'thread')} stepped, paused for {max(pauses):.0f} ms at most; all run on as before"
-        )
+    _show_ways(terminal, report, replica)
     if found and found[0].flag is not None and found[0].flag.size:
         terminal.next_command("flagfinder", "poke", str(report.pid), "--thread", str(found[0].tid))
     elif not found and any(_was_cut(thread, report.budget_ms) for thread in report.threads):
@@ -53,6 +49,23 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> 
         terminal.next_command("flagfinder", "spin", str(report.pid), "--budget", f"{report.budget_ms * 5 / 1000:g}")
     elif not explain:
         terminal.next_command("flagfinder", "spin", str(report.pid), "--explain")
+
+
+def _show_ways(terminal: Terminal, report: SpinReport, replica: bool) -> None:
+    """Says once where the threads' instructions were seen; and why not in copies, where these were
+    asked for.
+    """
+    copied = [thread for thread in report.threads if thread.steps and thread.via == "replica"]
+    stepped = [thread for thread in report.threads if thread.steps and thread.via != "replica"]
+    parts = []
+    for threads, how in (copied, "seen in a copy"), (stepped, "stepped"):
+        if threads:
+            longest = max(thread.pause_ms for thread in threads)
+            pause = f"{longest:.0f}" if longest >= 10 else f"{longest:.1f}"
+            why = f" ({threads[0].via_reason})" if threads is stepped and replica else ""
+            parts.append(f"{count(len(threads), 'thread')} {how}{why}, paused for {pause} ms at most")
+    if parts:
+        terminal.message("; ".join([*parts, "all run on as before"]))
 
 
 def _end_of_core(terminal: Terminal, report: SpinReport, explain: bool) -> None:
@@ -65,8 +78,10 @@ def _end_of_core(terminal: Terminal, report: SpinReport, explain: bool) -> None:
 
 def _was_cut(thread: SpinThread, budget_ms: int) -> bool:
     rounds = thread.loop.iterations if thread.loop is not None else None
-    few = thread.steps < _FEW_STEPS or (rounds is not None and rounds < _FEW_ROUNDS)
-    return thread.steps > 0 and few and thread.pause_ms >= budget_ms
+    few_steps, few_rounds = thread.steps < _FEW_STEPS, rounds is not None and rounds < _FEW_ROUNDS
+    if thread.via == "replica":  # a copy ends before its time only when it has shown enough rounds
+        return thread.steps > 0 and (few_rounds or (rounds is None and few_steps))
+    return thread.steps > 0 and (few_steps or few_rounds) and thread.pause_ms >= budget_ms
 
 
 def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! The helpers that step threads, one for each, and the threads that take over while others are
+//! The helpers that look at copies of threads or step threads in place, one for each, and the threads that take over while others are
 //! held.
 //!
 //! A scheduler in user space hands its tasks to whichever thread runs. Once the threads that were
@@ -9,11 +9,13 @@
 use std::time::{Duration, Instant};
 
 use flagfinder_code::Names;
+use flagfinder_flags::ThreadName;
 use flagfinder_machine::Window;
 use flagfinder_step::{places, Helper, Limits, StepError};
 use rustc_hash::FxHashMap;
 use serde_json::{json, Value};
 
+use crate::copied::look_at_copy_of;
 use crate::look::{look, Finding, WALL};
 use flagfinder_waits::proc;
 
@@ -105,12 +107,79 @@ impl<'a> Helpers<'a> {
     pub fn results(self) -> impl Iterator<Item = (u32, Value, Option<Window>)> {
         let patience = WALL + self.budget + PATIENCE;
         self.started.into_iter().map(move |(tid, helper)| {
-            let (finding, window) = match helper.result(patience) {
-                Ok(bytes) => Finding::from_bytes(&bytes),
-                Err(error) => (json!({ "error": error.to_string() }), None),
-            };
+            let (finding, window) = result(helper, patience);
             (tid, finding, window)
         })
+    }
+}
+
+fn result(helper: Helper, patience: Duration) -> (Value, Option<Window>) {
+    match helper.result(patience) {
+        Ok(bytes) => Finding::from_bytes(&bytes),
+        Err(error) => (json!({ "error": error.to_string() }), None),
+    }
+}
+
+/// What copies of threads showed.
+#[derive(Default)]
+pub struct Copies {
+    /// Of those that stand for their threads.
+    pub fit: Vec<(u32, Value)>,
+    /// The others: for how long they stood still in ms, and why they have to be stepped in place.
+    pub unfit: FxHashMap<u32, (f64, String)>,
+}
+
+impl Copies {
+    /// Looks at a copy of each of these threads, all at the same time.
+    ///
+    /// # Errors
+    /// When the system gives no process.
+    pub fn look(
+        pid: u32,
+        threads: &[(u32, String)],
+        budget: Duration,
+        names: &Names,
+    ) -> Result<Copies, StepError> {
+        let start = |(tid, name): &(u32, String)| {
+            let title = format!("ff-step: looks at a copy of thread {tid} of process {pid}");
+            let (tid, name) = (*tid, name.clone());
+            let helper = Helper::start(&title, || {
+                let found = look_at_copy_of(pid, ThreadName { tid, name }, budget, names);
+                found.unwrap_or_else(Finding::failed).into_bytes()
+            })?;
+            Ok((tid, helper))
+        };
+        let helpers: Vec<(u32, Helper)> = threads.iter().map(start).collect::<Result<_, _>>()?;
+        let patience = WALL + budget * 2 + PATIENCE;
+        let (mut copies, mut moved) = (Copies::default(), None);
+        for (tid, helper) in helpers {
+            let (finding, _) = result(helper, patience);
+            moved = moved.or((finding["moved"] == json!(true)).then_some(tid));
+            if finding["unlike"] == json!(false) {
+                copies.fit.push((tid, finding));
+                continue;
+            }
+            let why = match (&finding["via_reason"], &finding["error"]) {
+                (Value::String(why), _) if !why.is_empty() => why.clone(),
+                (_, Value::String(error)) => format!("it could not be copied: {error}"),
+                _ => "its copy showed nothing".into(),
+            };
+            let held = finding["pause_ms"].as_f64().unwrap_or(0.0);
+            copies.unfit.insert(tid, (held, why));
+        }
+        if let Some(moved) = moved {
+            copies.drop_fit(moved);
+        }
+        Ok(copies)
+    }
+
+    /// Threads that move each other are seen at the same time, or none of them tells enough.
+    fn drop_fit(&mut self, moved: u32) {
+        for (tid, finding) in self.fit.drain(..) {
+            let held = finding["pause_ms"].as_f64().unwrap_or(0.0);
+            let why = format!("others move thread {moved}, so all are seen at the same time");
+            self.unfit.insert(tid, (held, why));
+        }
     }
 }
 

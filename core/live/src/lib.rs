@@ -2,11 +2,13 @@
 //! A live process: which threads wait, for what, and what the repeating ones poll.
 //!
 //! In: a process id. Out: a [`SpinReport`]. Threads that repeat something are
-//! single-stepped for a moment (`core/step`), in helper processes; threads that are blocked
-//! in the kernel are described from /proc alone. Only where a word is named that somebody should
-//! write, the registers of the other threads are read as well (`owed.rs`).
+//! single-stepped for a moment (`core/step`), in helper processes, or copied and looked at in their
+//! copies (`copied.rs`); threads that are blocked in the kernel are described from /proc alone. Only
+//! where a word is named that somebody should write, the registers of the other threads are read as
+//! well (`owed.rs`).
 
 mod chain;
+mod copied;
 mod dead;
 mod futex;
 mod helpers;
@@ -34,7 +36,7 @@ pub use dead::{look_at_core, CoreOptions};
 pub use memory::Memory;
 pub use poke::{poke, resolve, Poked};
 pub use prove::{try_word, Tried};
-pub use report::{Class, SpinReport, ThreadReport};
+pub use report::{Class, SpinReport, ThreadReport, Via};
 pub use spin::{spin, Progress, SpinOptions};
 pub use why::{
     why, why_of_core, why_recorded, Asked, AskedOf, Link, Node, Root, RootKind, WhyOptions,

@@ -13,7 +13,9 @@ use flagfinder_step::{step_thread, Ended, Limits, StepError};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::copied::Unlike;
 use crate::memory::{Memory, NamedMemory};
+use crate::report::Via;
 use crate::spin::refused;
 
 /// Wall time for stepping one thread; mostly its own sleep.
@@ -30,11 +32,39 @@ pub struct Finding {
     steps: u64,
     pause_ms: f64,
     ended: String,
+    via: Via,
+    via_reason: String,
+    /// It is of a copy that does not stand for the thread; `via_reason` tells why.
+    unlike: bool,
+    /// Because other threads move this one, so that all have to be seen at the same time.
+    moved: bool,
     error: Option<String>,
     errno: Option<i32>,
 }
 
 impl Finding {
+    /// Of a copy. Where it is unlike its thread it has no report.
+    pub fn of_copy(seen: Result<(Report, String), Unlike>, steps: u32, pause: Duration) -> Finding {
+        let (report, why, unlike) = match seen {
+            Ok((report, why)) => (Some(report), why, None),
+            Err(unlike) => (None, unlike.why, Some(unlike.moved)),
+        };
+        Finding {
+            gets_on: report.as_ref().is_some_and(|report| report.gets_on),
+            report,
+            window: None,
+            steps: steps.into(),
+            pause_ms: milliseconds(pause),
+            ended: String::new(),
+            via: Via::Replica,
+            via_reason: why,
+            unlike: unlike.is_some(),
+            moved: unlike == Some(true),
+            error: None,
+            errno: None,
+        }
+    }
+
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -47,6 +77,10 @@ impl Finding {
             steps: 0,
             pause_ms: 0.0,
             ended: String::new(),
+            via: Via::InPlace,
+            via_reason: String::new(),
+            unlike: true,
+            moved: false,
             error: Some(format!("{} {}", error.found, error.fix)),
             errno: error.errno,
         }
@@ -91,6 +125,16 @@ fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
     seen.waits_for_others && seen.iterations >= wanted * pieces
 }
 
+/// Does the window show enough, after so much of the time?
+pub fn is_long_enough(window: &Window, waited: Duration, time: Duration) -> bool {
+    seen(window).is_some_and(|seen| is_enough(&seen, waited, time))
+}
+
+/// To a hundredth.
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e5).round() / 100.0
+}
+
 /// Steps the thread and looks for its flag. Runs in the helper.
 pub fn look(
     pid: u32,
@@ -101,7 +145,7 @@ pub fn look(
 ) -> Result<Finding, StepError> {
     let begin = Instant::now();
     let stepped = step_thread(tid, limits, |window| {
-        seen(window).is_some_and(|seen| is_enough(&seen, begin.elapsed(), limits.time))
+        is_long_enough(window, begin.elapsed(), limits.time)
     })?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let live = NamedMemory {
@@ -117,7 +161,7 @@ pub fn look(
         report: Some(report),
         window: is_part.then_some(stepped.window),
         steps,
-        pause_ms: (stepped.pause.as_secs_f64() * 1e4).round() / 10.0,
+        pause_ms: milliseconds(stepped.pause),
         ended: match stepped.ended {
             Ended::Enough | Ended::Limit => String::new(),
             Ended::Blocked => "a system call did not return meanwhile".into(),
@@ -125,6 +169,10 @@ pub fn look(
             Ended::Exec => "the thread executed another program meanwhile".into(),
             Ended::Frozen => "the process was stopped meanwhile".into(),
         },
+        via: Via::InPlace,
+        via_reason: String::new(),
+        unlike: false,
+        moved: false,
         error: None,
         errno: None,
     })
@@ -140,7 +188,7 @@ pub fn look_at_copy(
 ) -> std::io::Result<(Finding, Option<Halt>)> {
     let begin = Instant::now();
     let round = go_round(replica, limits.steps, limits.time, |window| {
-        seen(window).is_some_and(|seen| is_enough(&seen, begin.elapsed(), limits.time))
+        is_long_enough(window, begin.elapsed(), limits.time)
     })?;
     let space = NamedMemory {
         pid: None,
@@ -155,6 +203,10 @@ pub fn look_at_copy(
         steps: u64::from(round.window.len()),
         pause_ms: 0.0,
         ended: String::new(),
+        via: Via::Replica,
+        via_reason: String::new(),
+        unlike: false,
+        moved: false,
         error: None,
         errno: None,
     };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! What `flagfinder spin` hands on: the `flagfinder.spin/1` report.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
 use crate::wait::Wait;
@@ -15,6 +15,16 @@ pub enum Class {
     LongRunning,
     /// It is blocked in the kernel.
     LongWait,
+}
+
+/// Where a thread's instructions were seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Via {
+    /// In a copy of it.
+    Replica,
+    /// In the thread itself, which was single-stepped.
+    InPlace,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -51,6 +61,10 @@ pub struct ThreadReport {
     pub steps: u64,
     /// For how long it was kept from running.
     pub pause_ms: f64,
+    /// Null: none were looked at.
+    pub via: Option<Via>,
+    /// What speaks for the copy; or why the thread was stepped in place.
+    pub via_reason: Option<String>,
 }
 
 impl ThreadReport {
@@ -76,6 +90,8 @@ impl ThreadReport {
             is_assumed: false,
             steps: 0,
             pause_ms: 0.0,
+            via: None,
+            via_reason: None,
         }
     }
 

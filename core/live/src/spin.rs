@@ -13,7 +13,7 @@ use flagfinder_step::{stat_field, StepError};
 use serde_json::{json, Value};
 
 use crate::chain;
-use crate::helpers::{Helpers, Sleepers};
+use crate::helpers::{Copies, Helpers, Sleepers};
 use crate::hot_call;
 use crate::look::look_at_tasks;
 use crate::memory::Memory;
@@ -21,7 +21,7 @@ use crate::order;
 use crate::owed::{self, Other, Others};
 use crate::pick::{self, Way};
 use crate::prove::prove;
-use crate::report::{Class, SpinReport, ThreadReport};
+use crate::report::{Class, SpinReport, ThreadReport, Via};
 use crate::sample::{self, Activity};
 use crate::wait::Describer;
 use flagfinder_waits::Owners;
@@ -35,6 +35,8 @@ pub struct SpinOptions {
     pub budget: Duration,
     /// Most threads that are stepped.
     pub most: usize,
+    /// Look at copies, and step a thread itself only where its copy does not do.
+    pub replica: bool,
 }
 
 impl Default for SpinOptions {
@@ -43,11 +45,12 @@ impl Default for SpinOptions {
             threads: Vec::new(),
             budget: Duration::from_millis(800),
             most: 4,
+            replica: false,
         }
     }
 }
 
-/// Told before threads are stepped.
+/// Told before threads are looked at.
 #[derive(Clone, Debug)]
 pub struct Progress {
     pub threads: usize,
@@ -121,12 +124,21 @@ pub fn spin(
         (*tid, name.map_or_else(String::new, |(a, _)| a.name.clone()))
     };
     let named: Vec<(u32, String)> = chosen.iter().map(named).collect();
+    let copies = match options.replica {
+        true => Copies::look(pid, &named, options.budget, &names)?,
+        false => Copies::default(),
+    };
+    let is_fit = |tid: u32| copies.fit.iter().any(|(fit, _)| *fit == tid);
+    let to_step: Vec<(u32, String)> = named.into_iter().filter(|(t, _)| !is_fit(*t)).collect();
+    if options.replica && !to_step.is_empty() {
+        names.renew(read()?);
+    }
     let sleepers = Sleepers::new(
         pid,
         threads.iter().map(|(a, way)| (a.tid, *way == Way::Waits)),
     );
     let mut helpers = Helpers::new(pid, &names, options.budget);
-    helpers.start(&named)?;
+    helpers.start(&to_step)?;
     let mut describer = Describer {
         pid: Some(pid),
         memory: &memory,
@@ -168,7 +180,7 @@ pub fn spin(
     }
     // A thread that was asked for is looked at alone.
     let late = match options.threads.is_empty() {
-        true => helpers.follow(&sleepers, options.most)?,
+        true => helpers.follow(&sleepers, options.most.saturating_sub(copies.fit.len()))?,
         false => Vec::new(),
     };
     for tid in late {
@@ -184,7 +196,24 @@ pub fn spin(
     let mut denied = None;
     let mut parts = Vec::new();
     let mut seen = Vec::new();
-    for (tid, finding, window) in helpers.results() {
+    let in_place = helpers.results().map(|(tid, mut finding, window)| {
+        let (held, why) = copies.unfit.get(&tid).map_or_else(
+            || match options.replica {
+                true => (0.0, "it began to run while others were held"),
+                false => (0.0, "no copy was asked for"),
+            },
+            |(held, why)| (*held, why.as_str()),
+        );
+        finding["via"] = json!(Via::InPlace);
+        finding["via_reason"] = json!(why);
+        finding["pause_ms"] = json!(held + finding["pause_ms"].as_f64().unwrap_or(0.0));
+        (tid, finding, window)
+    });
+    let in_copies = copies
+        .fit
+        .iter()
+        .map(|(tid, finding)| (*tid, finding.clone(), None));
+    for (tid, finding, window) in in_copies.chain(in_place) {
         let Some((activity, way)) = threads.iter().find(|(a, _)| a.tid == tid) else {
             continue;
         };
@@ -313,6 +342,10 @@ pub(crate) fn stepped(
     let mut report = blank(activity, class(way, found));
     report.steps = finding["steps"].as_u64().unwrap_or(0);
     report.pause_ms = finding["pause_ms"].as_f64().unwrap_or(0.0);
+    if report.steps > 0 {
+        report.via = serde_json::from_value(finding["via"].clone()).ok();
+        report.via_reason = finding["via_reason"].as_str().map(str::to_owned);
+    }
     report.gets_on = finding["gets_on"].as_bool().unwrap_or(false);
     if found.is_object() {
         report.verdict = Some(text(&found["verdict"]));

@@ -76,6 +76,13 @@ impl Replica<'_> {
                     false => error(libc::EFAULT),
                 }))
             }
+            libc::SYS_kill if a[1] == 0 && a[0] as i32 > 0 => {
+                let descriptors = self.descriptors();
+                Ok(descriptors.map(|d| match d.lives(a[0] as i32) {
+                    Some(_) => Answer::Result(0),
+                    None => error(libc::ESRCH),
+                }))
+            }
             libc::SYS_wait4 if a[2] as i32 & libc::WNOHANG != 0 => {
                 let one = a[0] as i32;
                 // Groups of processes are not told apart.

@@ -369,11 +369,6 @@ impl Replica<'_> {
                     _ => return Ok(None),
                 }
             }
-            libc::SYS_kill if a[1] == 0 && fd > 0 => match self.descriptors() {
-                Some(descriptors) if descriptors.lives(fd).is_some() => Answer::Result(0),
-                Some(_) => error(libc::ESRCH),
-                None => return Ok(None),
-            },
             _ => return Ok(None),
         };
         Ok(Some(answer))

@@ -149,7 +149,16 @@ impl Descriptors {
             return empty(&duplicate);
         }
         let ready = poll(&duplicate, libc::POLLIN)?;
+        // Of a named pipe that was opened without waiting, and that nobody has opened for writing
+        // since, poll says the same as of one whose writer is silent; a read would get its end.
+        let is_named = || Ok::<_, Error>(!self.link(descriptor)?.starts_with("pipe:"));
         match ready {
+            0 if kind.file_type().is_fifo()
+                && flags(&duplicate)? & libc::O_NONBLOCK != 0
+                && is_named()? =>
+            {
+                Ok(Read::Unknown)
+            }
             0 => empty(&duplicate),
             // The other end of a pipe is gone, and nothing is left in it.
             _ if ready & libc::POLLIN == 0 && kind.file_type().is_fifo() => Ok(Read::End),
@@ -178,6 +187,11 @@ impl Descriptors {
     /// When the process is gone, or has no such descriptor.
     pub fn watched(&self, descriptor: i32) -> Result<Vec<Watch>> {
         Ok(watches(&self.information(descriptor)?))
+    }
+
+    fn link(&self, descriptor: i32) -> Result<String> {
+        let link = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", self.pid))?;
+        Ok(link.to_string_lossy().into_owned())
     }
 
     fn information(&self, descriptor: i32) -> Result<String> {
@@ -276,6 +290,21 @@ mod tests {
         drop(input);
         let read = own().read(output.as_raw_fd(), 8, 0).expect("asked");
         assert_eq!(read, Read::End);
+    }
+
+    #[test]
+    fn of_a_named_pipe_without_a_writer_nothing_is_known() {
+        let path = std::env::temp_dir().join(format!("ff-replica-fifo-{}", std::process::id()));
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero");
+        // SAFETY: a text of ours.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let mut without_waiting = File::options();
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut without_waiting, libc::O_NONBLOCK);
+        let reader = without_waiting.read(true).open(&path);
+        std::fs::remove_file(&path).expect("its name");
+        let reader = reader.expect("opened");
+        let read = own().read(reader.as_raw_fd(), 8, 0).expect("asked");
+        assert_eq!(read, Read::Unknown);
     }
 
     #[test]

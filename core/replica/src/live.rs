@@ -24,6 +24,8 @@ pub struct Live {
     pid: u32,
     memory: File,
     regions: Vec<Region>,
+    /// Where the kernel's own code for programs lies.
+    vdso: Option<Region>,
     descriptors: Option<Descriptors>,
 }
 
@@ -36,12 +38,20 @@ impl Live {
         let refused = |e: Error| StepError::system(format!("Process {pid} can't be copied."), &e);
         let memory = File::open(format!("/proc/{pid}/mem")).map_err(refused)?;
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(refused)?;
+        let maps = Maps::parse(&maps);
+        let vdso = maps.all().iter().find(|mapping| mapping.path == "[vdso]");
         Ok(Live {
             pid,
             memory,
-            regions: Maps::parse(&maps).all().iter().filter_map(region).collect(),
+            regions: maps.all().iter().filter_map(region).collect(),
+            vdso: vdso.and_then(region),
             descriptors: Descriptors::open(pid).ok(),
         })
+    }
+
+    /// Is it the kernel's own code for programs, which asks clocks that a copy can't read?
+    pub fn is_vdso(&self, address: u64) -> bool {
+        self.vdso.is_some_and(|region| region.holds(address))
     }
 
     /// The registers and the top of the stack of one thread, and for how long it stood still.
@@ -53,6 +63,19 @@ impl Live {
         tid: u32,
         patience: Duration,
     ) -> Result<(ThreadState, Duration), StepError> {
+        self.capture_with(tid, patience, &mut [].iter())
+    }
+
+    /// The same with these pages, as they are at that moment too.
+    ///
+    /// # Errors
+    /// As [`Self::capture`].
+    pub fn capture_with(
+        &self,
+        tid: u32,
+        patience: Duration,
+        pages: &mut dyn Iterator<Item = &u64>,
+    ) -> Result<(ThreadState, Duration), StepError> {
         let identity = identity(self.pid, tid).map_err(|e| {
             StepError::system(format!("Thread {tid} of process {} is gone.", self.pid), &e)
         })?;
@@ -60,7 +83,8 @@ impl Live {
         let tracee = Tracee::stop(tid as i32, patience)?;
         let registers = tracee.registers_before_call()?;
         let extended = extended(tid as i32);
-        let stack = self.stack(registers.rsp);
+        let mut stack = self.stack(registers.rsp);
+        stack.extend(pages.filter_map(|page| self.page(*page)));
         drop(tracee);
         let pause = begin.elapsed();
         let extended = extended
@@ -81,12 +105,13 @@ impl Live {
         let first = (pointer.saturating_sub(RED_ZONE) & !(PAGE - 1)).max(region.start);
         let last = region.end.min(first + STACK_PAGES * PAGE);
         let addresses = (first..last).step_by(PAGE as usize);
-        let read = |address| {
-            let mut page = Box::new([0; PAGE as usize]);
-            self.read_page(address, &mut page)
-                .then_some((address, page))
-        };
-        addresses.filter_map(read).collect()
+        addresses.filter_map(|address| self.page(address)).collect()
+    }
+
+    fn page(&self, address: u64) -> Option<(u64, Page)> {
+        let mut page = Box::new([0; PAGE as usize]);
+        self.read_page(address, &mut page)
+            .then_some((address, page))
     }
 }
 

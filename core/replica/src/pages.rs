@@ -2,6 +2,7 @@
 //! Pages of a source, read once: every copy of a thread sees the same memory.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
@@ -38,6 +39,39 @@ impl<'a> Pages<'a> {
             page
         });
         **page
+    }
+
+    /// Pages that were used and that the process may write, with so many around each of them.
+    pub fn writable(&self, around: u64) -> BTreeSet<u64> {
+        let read = self.read.borrow();
+        let mut pages = BTreeSet::new();
+        for page in read.keys() {
+            let mut regions = self.source.regions().iter();
+            let Some(region) = regions.find(|region| region.holds(*page)) else {
+                continue;
+            };
+            if region.protection & libc::PROT_WRITE == 0 {
+                continue;
+            }
+            let first = page.saturating_sub(around * PAGE).max(region.start);
+            let end = page.saturating_add((around + 1) * PAGE).min(region.end);
+            pages.extend((first..end).step_by(PAGE as usize));
+        }
+        pages
+    }
+
+    /// Does one of the pages that may be executed hold something else by now?
+    pub fn changed_code(&self) -> bool {
+        let is_code = |address: u64| {
+            let mut regions = self.source.regions().iter();
+            let region = regions.find(|region| region.holds(address));
+            region.is_some_and(|region| region.protection & libc::PROT_EXEC != 0)
+        };
+        let read = self.read.borrow();
+        let mut now = Box::new([0; PAGE as usize]);
+        read.iter().any(|(address, page)| {
+            is_code(*address) && self.source.read_page(*address, &mut now) && now[..] != page[..]
+        })
     }
 
     /// Pages that were used, and how many of them hold something else by now.

@@ -43,7 +43,8 @@ pub struct ThreadState {
     pub registers: libc::user_regs_struct,
     /// As NT_X86_XSTATE gives it; empty: the processor's initial state.
     pub extended: Vec<u8>,
-    /// Pages of the stack, as they were at the same moment: the thread overwrites them at once.
+    /// Pages as they were at the same moment: those of the stack, which the thread overwrites at
+    /// once, and others that it is known to use.
     pub stack: Vec<(u64, Page)>,
     pub identity: Identity,
 }

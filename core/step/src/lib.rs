@@ -20,7 +20,7 @@ mod stepper;
 
 pub use builder::{ReadMemory, WindowBuilder};
 pub use error::StepError;
-pub use helper::Helper;
+pub use helper::{is_abandoned, Helper};
 pub use pin::{places, Pin};
 pub use ptrace::Tracee;
 pub use restart::{before_call, is_pending};

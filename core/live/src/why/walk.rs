@@ -123,6 +123,7 @@ impl<'a> Walk<'a> {
             threads: vec![tid],
             budget: BUDGET,
             most: 1,
+            replica: false,
         };
         if let Ok(report) = spin(pid, &options, |_| {}) {
             let found = report.threads.into_iter().find(|thread| thread.tid == tid);

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/* A thread that waits for `never`, so that its copy shows it (alone), or does not: copies WAY. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+volatile int never;
+static volatile unsigned long others;
+static ucontext_t outside, inside;
+static char stack[1 << 20];
+
+static void *move(void *unused)
+{
+    for (;;)
+        others++;
+    return unused;
+}
+
+static void wait_alone(void)
+{
+    while (!never)
+        sched_yield();
+}
+
+static void wait_beside_another(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, move, NULL) != 0)
+        exit(1);
+    while (!never && others != 1)
+        sched_yield();
+}
+
+/* How it is scheduled is nothing that a copy is told. */
+static void wait_and_ask(void)
+{
+    while (!never)
+        if (sched_getscheduler(0) < 0)
+            exit(1);
+}
+
+static void task(void)
+{
+    while (!never)
+        swapcontext(&inside, &outside);
+}
+
+static void wait_in_task(void)
+{
+    getcontext(&inside);
+    inside.uc_stack.ss_sp = stack;
+    inside.uc_stack.ss_size = sizeof stack;
+    inside.uc_link = &outside;
+    makecontext(&inside, task, 0);
+    while (!never)
+        swapcontext(&outside, &inside);
+}
+
+int main(int count, char **arguments)
+{
+    const char *way = count > 1 ? arguments[1] : "";
+    if (strcmp(way, "alone") == 0)
+        wait_alone();
+    if (strcmp(way, "moved") == 0)
+        wait_beside_another();
+    if (strcmp(way, "asks") == 0)
+        wait_and_ask();
+    if (strcmp(way, "switches") == 0)
+        wait_in_task();
+    return 0;
+}

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""`flagfinder spin --replica` looks at copies, and at the threads themselves where a copy does not
+do what its thread does.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import assert_found, flagfinder, kill_session, run, wait_for_rounds
+
+SOURCE = Path(__file__).parent / "programs" / "copies.c"
+# What the copy of its first thread shows; None: it stands for the thread.
+UNLIKE = {
+    "alone": None,
+    "moved": "what it reads at",
+    "asks": "in a copy it comes to sched_getscheduler",
+    "switches": "it changes stacks",
+}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    built = tmp_path_factory.mktemp("copies") / "copies"
+    compiled = run(["cc", "-g", "-O1", "-pthread", SOURCE, "-o", built], timeout=60)
+    assert compiled.returncode == 0, compiled.stderr
+    return built
+
+
+@pytest.fixture
+def process(request: pytest.FixtureRequest, program: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([program, request.param], stdout=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            wait_for_rounds(process)
+            yield process
+            assert process.poll() is None, "the program did not survive"
+        finally:
+            kill_session(process)
+
+
+def first_thread(process: subprocess.Popen[bytes], *options: str) -> dict[str, Any]:
+    ran = flagfinder("spin", "--json", *options, str(process.pid), timeout=60)
+    assert_found(ran)
+    threads = json.loads(ran.stdout)["threads"]
+    return next(thread for thread in threads if thread["tid"] == process.pid)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("process", "why"), UNLIKE.items(), ids=UNLIKE, indirect=["process"])
+def test_a_copy_is_believed_where_it_does_what_its_thread_does(
+    process: subprocess.Popen[bytes], why: str | None
+) -> None:
+    thread = first_thread(process, "--replica")
+    assert any(flag["symbol"] == "never" for flag in thread["flags"]), thread["reason"]
+    if why is None:
+        assert thread["via"] == "replica", thread["via_reason"]
+        assert "found it where its copy goes" in thread["via_reason"]
+    else:
+        assert thread["via"] == "in-place" and why in thread["via_reason"], thread["via_reason"]
+    assert thread["pause_ms"] > 0 and thread["steps"] > 0
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("process", ["alone"], indirect=True)
+def test_without_the_option_no_copy_is_looked_at(process: subprocess.Popen[bytes]) -> None:
+    stepped = first_thread(process)
+    assert (stepped["via"], stepped["flags"][0]["symbol"]) == ("in-place", "never")
+    assert stepped["via_reason"] == "no copy was asked for"
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("process", ["alone", "asks"], indirect=True)
+def test_the_report_says_once_which_way_was_used(process: subprocess.Popen[bytes]) -> None:
+    ran = flagfinder("spin", "--replica", str(process.pid), timeout=60)
+    assert_found(ran)
+    text = " ".join(ran.stderr.split())
+    in_copy = text.count("1 thread seen in a copy, paused for")
+    stepped = text.count("1 thread stepped (in a copy it comes to sched_getscheduler, whose answer is not known)")
+    assert (in_copy, stepped) in [(1, 0), (0, 1)], ran.stderr
+    assert bool(stepped) == (b"asks" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
