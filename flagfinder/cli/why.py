@@ -57,6 +57,9 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="SECONDS",
         help=f"hold each stepped thread for about SECONDS (default {DEFAULT_BUDGET})",
     )
+    parser.needs(
+        "--budget", "is about threads that are stepped, and recordings have none", lambda o: len(o.target) == 1
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
