@@ -48,12 +48,14 @@ IDLE = [
     "poke 1 --flag x#1 --address 0x10 --size 4",
     "poke 1 --dry-run --yes",
     "spin 1 --thread 5 --most 2",
+    "why a b --budget 1",
     "compare a b --limit 5 --json",
     "critical-path g --thread 5 --limit 5 --json",
 ]
 # Nothing here exists, so each fails for that reason.
 USED = [
     "diff a b --emit gdb",
+    "why a b --thread 5",
     "record -o x --level values --values-in=ranges -- /no/such/program",
     "record -o x --then leave -- /no/such/program",
     "trace export t -o x.tenet --instructions 5 --tid 5",

@@ -97,3 +97,74 @@ fn deciders(window: &Window, step: u32) -> Vec<u32> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_machine::evaluator::Access;
+    use flagfinder_machine::value::Value;
+    use flagfinder_machine::Syscall;
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+
+    const WORD: u64 = 0x5000;
+
+    /// These instructions one after the other; one that reads memory reads 1 from [`WORD`].
+    fn window(code: &[&[u8]]) -> Window {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for (number, bytes) in code.iter().enumerate() {
+            let pc = 0x1000 + number as u64 * 16;
+            let code = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+            let index = window.intern(&code, 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+            if window.code(window.len() - 1).memory.iter().any(|m| m.read) {
+                window.push_access(Access {
+                    address: Some(WORD),
+                    bytes: 4,
+                    write: false,
+                    value: Value::of(1),
+                });
+            }
+            if *bytes == SYSCALL {
+                window.syscalls.push(Syscall {
+                    step: number as u32,
+                    number: 0,
+                    args: [0; 6],
+                    result: Some(-2),
+                    written: Vec::new(),
+                });
+            }
+        }
+        window
+    }
+
+    const LOAD: &[u8] = &[0x8b, 0x03]; // mov eax, [rbx]
+    const SYSCALL: &[u8] = &[0x0f, 0x05];
+    const TEST: &[u8] = &[0x85, 0xc0]; // test eax, eax
+    const JNE: &[u8] = &[0x75, 0x10];
+    const CONSTANT: &[u8] = &[0xb8, 1, 0, 0, 0]; // mov eax, 1
+
+    fn word(step: u32) -> Origin {
+        Origin::Word {
+            step,
+            address: WORD,
+            bytes: 4,
+            value: Some(1),
+        }
+    }
+
+    #[test]
+    fn a_branch_goes_back_to_what_was_read() {
+        assert_eq!(origins(&window(&[LOAD, TEST, JNE]), 2, true), [word(0)]);
+        let called = window(&[LOAD, SYSCALL, TEST, JNE]);
+        assert_eq!(origins(&called, 3, true), [Origin::Call { step: 1 }]);
+    }
+
+    #[test]
+    fn a_constant_was_chosen_by_a_branch() {
+        let chosen = window(&[LOAD, TEST, JNE, CONSTANT, TEST, JNE]);
+        assert_eq!(origins(&chosen, 5, true), [word(0)]);
+        assert_eq!(origins(&chosen, 5, false), []);
+    }
+}
