@@ -33,6 +33,7 @@ mod ran;
 mod requests;
 mod slice;
 mod stacks;
+mod targets;
 mod threads;
 mod top;
 mod vertex;
