@@ -12,6 +12,8 @@
 #define PF_IO_WORKER 0x00000010
 #define KERNEL_STACK (4 * PAGE)
 
+char ff_license[] SECTION("license") = "Dual MIT/GPL";
+
 struct stack_record {
     struct ff_event event;
     struct scan scan;

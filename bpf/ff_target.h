@@ -45,8 +45,6 @@ const volatile struct ff_events_config ff_config SECTION(".rodata");
 
 const volatile __u64 ff_names[256] SECTION(".rodata"); /* by letter: the bits that it moves on */
 
-char ff_license[] SECTION("license") = "Dual MIT/GPL";
-
 INLINE struct ff_events_cpu *this_cpu(void)
 {
     __u32 zero = 0;

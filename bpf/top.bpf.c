@@ -5,6 +5,8 @@
  * (ff_top) is not counted. core/events/src/tally.rs does the same with a recording. */
 #include "ff_stack.h"
 
+char ff_license[] SECTION("license") = "Dual MIT/GPL";
+
 /* By the kernel's own id. */
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);

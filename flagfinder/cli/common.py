@@ -73,15 +73,20 @@ class Size:
         return int(value)
 
 
+_TIME = re.compile(r"(.*?)(ns|us|ms|s|)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
+
+
 @dataclass(frozen=True)
 class Seconds:
-    """A number of seconds above zero, up to ``high``, for argparse."""
+    """A number of seconds above zero, up to ``high``, for argparse; also as in 10ms, 250us."""
 
     high: float = 86400 * 365
 
     def __call__(self, text: str) -> float:
+        match = _TIME.fullmatch(text)
         try:
-            value = float(text)
+            value = float(match[1]) * _UNITS[match[2]] if match else math.nan
         except ValueError:
             value = math.nan
         # Less than a nanosecond would be none at all to the engine.

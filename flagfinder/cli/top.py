@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import re
-import reprlib
 from pathlib import Path
 
 from flagfinder.cli.common import (
@@ -38,17 +36,6 @@ _EXAMPLES = """\
 Without a FILE the kernel counts, which needs CAP_BPF and CAP_PERFMON. A thread is blocked until it is woken; from then
 on it is ready until it runs, also where it was preempted. A wait that began before the counting is not known.
 exit codes: 0 counted; the program's own; 1 nothing waited so long; 2, 65, 69, 77 failure; 130 Ctrl-C"""
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)?")
-_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-
-
-def _time(text: str) -> float:
-    """Seconds, from ``10ms``, ``0.5s``, ``2``."""
-    match = _TIME.fullmatch(text)
-    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else -1.0
-    if not 0 <= seconds <= SECONDS.high:
-        raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is no time; write it like 10ms, 250us or 1.5s")
-    return seconds
 
 
 def add_top(actions: Subparsers) -> None:
@@ -67,7 +54,7 @@ def add_top(actions: Subparsers) -> None:
     top.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
     top.add_argument(
         "--min-wait",
-        type=_time,
+        type=SECONDS,
         default=0.0,
         metavar="TIME",
         help="count waits and delays from TIME on, as in 10ms",

@@ -23,7 +23,7 @@ from flagfinder import _core
 from flagfinder.shared.bpf_build import bpf_object
 from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.gated import GatedProgram, gated
-from flagfinder.shared.interruption import interruptible
+from flagfinder.shared.interruption import held_back, interruptible
 from flagfinder.shared.machine import require_own_proc
 from flagfinder.shared.marks import MarkInbox
 from flagfinder.shared.notes import Note
@@ -137,7 +137,7 @@ def record_events(
     if command:
         find_program(command, traced=False)  # a clear error now; the shell finds it as the user wrote it
     words = list(command)
-    with gated(words, stdout, environment) as program, interruptible():
+    with gated(words, stdout, environment) as program, interruptible(), held_back() as let_in:
         targets = [program.process.pid] if program else list(pids)
         beside = list(pids) if program else []
         engine = _core.EventRecorder(_request(output, targets, beside, command, options), bpf_object("events"))
@@ -146,6 +146,7 @@ def record_events(
         reason, status, seconds = "interrupted", None, None
         run = _Run(engine, program, pids, options, progress)
         with suppress(KeyboardInterrupt), MarkInbox() as inbox:
+            let_in()
             reason = run.wait(inbox)
         if beside or reason in {"duration", "interrupted"}:
             engine.look()

@@ -22,7 +22,7 @@ from flagfinder.graph.events import EventFile
 from flagfinder.shared.bpf_build import bpf_object
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.gated import gated
-from flagfinder.shared.interruption import interruptible
+from flagfinder.shared.interruption import held_back, interruptible
 from flagfinder.shared.machine import require_own_proc
 from flagfinder.shared.target import find_program
 
@@ -122,7 +122,7 @@ def count_events(
             raise UsageError("There is no such process", f"pid {pid}", "Check the process id.")
     if command:
         find_program(command, traced=False)
-    with gated(list(command), None, environment) as program, interruptible():
+    with gated(list(command), None, environment) as program, interruptible(), held_back() as let_in:
         targets = [program.process.pid] if program else list(pids)
         asked = _request(question or TopQuestion(), targets, everything)
         engine = _core.EventCounting(asked, bpf_object("top"))
@@ -130,6 +130,7 @@ def count_events(
             program.let_go()
         ended = "interrupted"
         with suppress(KeyboardInterrupt):
+            let_in()
             ended = _wait(engine, bool(targets), duration, "program-ended" if program else "target-ended")
         fields = _named(engine.finish())
         status = None

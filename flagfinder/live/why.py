@@ -71,7 +71,7 @@ class WhyReport:
     """What ``flagfinder why`` found. ``raw`` is the JSON object it was made from."""
 
     pid: int
-    source: Literal["live", "core"]
+    source: Literal["live", "core", "recordings"]
     program: str
     story: tuple[str, ...]
     links: tuple[WhyLink, ...]

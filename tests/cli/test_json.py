@@ -44,7 +44,7 @@ def test_stdout_is_one_object(verb: str, files: Files) -> None:
     if fields["schema"] == "flagfinder.error/1":  # not permitted here, or a word that nobody may write to
         assert fields["exit_code"] == done.returncode
         assert fields["error"]["what"] in done.stderr
-        assert verb in ("poke", "watch", "spin", "why", "events record", "overhead"), fields
+        assert verb in ("poke", "watch", "spin", "why", "events record", "events top", "overhead"), fields
     else:
         assert done.returncode in (0, 1), done.stderr
     if verb in PRINTS and done.returncode == 0:

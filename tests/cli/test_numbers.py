@@ -37,7 +37,12 @@ def numbers() -> Iterator[tuple[str, argparse.Action]]:
 
 # Their extremes are tried apart, as they start what may run on.
 STARTS_PROGRAMS = ("record", "find", "events record", "overhead")
-LONG = {("watch", "duration", "high"), ("spin", "budget", "high"), ("registers", "blocks", "high")}
+LONG = {
+    ("events top", "duration", "high"),
+    ("watch", "duration", "high"),
+    ("spin", "budget", "high"),
+    ("registers", "blocks", "high"),
+}
 
 
 def given(verb: str, action: argparse.Action, text: str, files: Files) -> list[str]:

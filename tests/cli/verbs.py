@@ -90,6 +90,7 @@ def command_line(verb: str, files: Files) -> list[str]:
         "watch": [pid, files.program.name, "ready", "--duration", "0.1"],
         "poke": [pid, "--address", "0x10", "--size", "4", "--value", "1", "--yes"],
         "events record": ["-o", files.new("x.events"), "--", program, "normal"],
+        "events top": ["--pid", str(files.pid), "--duration", "0.1"],
         "events import": [files.perf, "-o", files.new("x.events")],
         "events info": [files.events],
         "events check": [files.events],

@@ -148,7 +148,7 @@ def test_a_recording_is_filtered_by_thread_and_process(recorded: tuple[Path, dic
     [
         (["--call", "snooze", "--all"], "no such system call"),
         (["--errno", "EWHAT", "--all"], "no such error"),
-        (["--min-wait", "soon", "--all"], "is no time"),
+        (["--min-wait", "soon", "--all"], "is no number of seconds"),
         ([], "nothing to count"),
         (["--pid", "4194305"], "no such process"),
     ],

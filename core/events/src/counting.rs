@@ -17,7 +17,7 @@ use crate::protocol::{
     TopWait,
 };
 use crate::switch;
-use crate::tally::{Question, Sums, Tally, WaitKey, Who, MOST_CALLS};
+use crate::tally::{Question, Sums, Tally, WaitKey, Who};
 use crate::{EventsError, Result};
 
 /// A program has mapped its libraries so long after its exec, sooner or later.
@@ -29,11 +29,15 @@ const ALWAYS: [(&str, &str); 3] = [
     ("ff_sched_waking", "sched_waking"),
 ];
 
-/// The code of a process, as it was last read.
+/// Later it seldom loads any.
+const LATER: Duration = Duration::from_secs(1);
+
+/// The code of a process, as it was last read, and since when it runs this program.
 struct Code {
     program: PathBuf,
     since: Instant,
-    fact: Option<MapsFact>,
+    read: Instant,
+    fact: MapsFact,
 }
 
 /// The kernel counts while it lives. Dropping it detaches everything; so does the kernel when this
@@ -52,7 +56,7 @@ fn text(name: &[u8]) -> String {
 }
 
 fn config(question: &Question) -> Result<TopConfig> {
-    let mut calls = [0u64; MOST_CALLS / 64];
+    let mut calls = [0u64; p::TOP_CALLS / 64];
     for &number in &question.calls {
         let Some(word) = calls.get_mut(usize::from(number) / 64) else {
             return Err(EventsError::usage(
@@ -154,22 +158,23 @@ impl Counting {
     }
 
     fn learn(&mut self, pid: u32) {
-        let program = processes::program(pid);
-        let known = self.code.get(&pid);
-        let is_same = known.is_some_and(|code| code.program.as_os_str() == &program[..]);
-        let since = known
-            .filter(|_| is_same)
-            .map_or_else(Instant::now, |code| code.since);
-        if is_same && since.elapsed() > LOADED {
+        let program = PathBuf::from(processes::program(pid));
+        let now = Instant::now();
+        let known = self.code.get(&pid).filter(|code| code.program == program);
+        let since = known.map_or(now, |code| code.since);
+        let is_known = known.is_some_and(|code| {
+            let often = now - since < LOADED;
+            now - code.read < if often { Duration::ZERO } else { LATER }
+        });
+        if is_known {
             return;
         }
-        // One more look when the time is over: `since` goes back then.
         let Some(maps) = processes::code_maps(pid) else {
             return;
         };
         if let Some(member) = self.tree.get(&pid) {
             let keeps = member.keeps;
-            let ranges = processes::code_ranges(&maps, &program);
+            let ranges = processes::code_ranges(&maps, &program.to_string_lossy());
             self.tree.replace(pid, Member { keeps, ..ranges });
         }
         let fact = MapsFact {
@@ -177,16 +182,13 @@ impl Counting {
             pid,
             text: maps,
         };
-        let program = program.into();
-        let fact = Some(fact);
-        self.code.insert(
-            pid,
-            Code {
-                program,
-                since,
-                fact,
-            },
-        );
+        let code = Code {
+            program,
+            since,
+            read: now,
+            fact,
+        };
+        self.code.insert(pid, code);
     }
 
     /// Ends the counting; what was counted.
@@ -262,11 +264,7 @@ impl Counting {
             };
             tally.threads.insert(tid, who);
         }
-        tally.maps = self
-            .code
-            .into_values()
-            .filter_map(|code| code.fact)
-            .collect();
+        tally.maps = self.code.into_values().map(|code| code.fact).collect();
         Ok(tally)
     }
 }

@@ -82,6 +82,7 @@ impl Descriptors {
             fd,
             target: link.to_string_lossy().into_owned(),
             peer: None,
+            remote: None,
             records: false,
         };
         self.looked_at.push((fact, call.number == CONNECT));
@@ -114,12 +115,15 @@ impl Descriptors {
                 }
                 let peer = sockets.as_mut().and_then(|all| all.peer(inode));
                 fact.records = peer.is_some_and(|peer| peer.records);
+                let remote = sockets.as_mut().and_then(|all| all.remote(inode));
+                fact.remote = remote.map(|address| address.to_string());
                 fact.peer = peer.map(|peer| format!("socket:[{}]", peer.inode));
             }
             let key = (fact.pid, fact.fd);
             let until = fact.ts + if is_changing { 0 } else { TRUSTED };
             let before = self.known.get(&key).map(|(_, before)| before);
-            let same = |b: &DescriptorFact| (&b.target, &b.peer) == (&fact.target, &fact.peer);
+            let ends = |fact: &DescriptorFact| (fact.peer.clone(), fact.remote.clone());
+            let same = |b: &DescriptorFact| b.target == fact.target && ends(b) == ends(&fact);
             if !before.is_some_and(same) {
                 found.push(fact.clone());
             }

@@ -88,6 +88,9 @@ pub struct DescriptorFact {
     /// The target of the socket's other end, if it is connected and its other end could be found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
+    /// Address and port of that end of an internet socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
     /// Messages are received one by one, not as a stream of bytes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub records: bool,

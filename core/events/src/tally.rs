@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::event::{Event, Kind, State};
 use crate::facts::MapsFact;
 use crate::names::NamePatterns;
-use crate::protocol::{TOP_CALLS, TOP_SLOTS, TOP_TURNS};
+use crate::protocol::{TOP_SLOTS, TOP_TURNS};
 use crate::reader::EventFile;
 use crate::threads::Threads;
 use crate::{EventsError, Result};
@@ -373,6 +373,3 @@ pub fn tally(file: &EventFile, question: &Question) -> Result<Tally> {
     tally.recorded = (file.info.started_unix_ns / 1_000_000_000) as i64;
     Ok(tally)
 }
-
-/// Call numbers that can be asked for are below this.
-pub(crate) const MOST_CALLS: usize = TOP_CALLS;

@@ -17,6 +17,7 @@ use crate::profile::code_of;
 use crate::ran::{Running, Spot};
 use crate::requests::{Order, Requests};
 use crate::stacks::Stacks;
+use crate::targets::targets;
 use crate::threads::{ByCpu, Numbers, Thread};
 use crate::vertex::{Vertex, Vertices, NO_RESULT};
 use crate::wakes::classify;
@@ -484,8 +485,6 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         let number = builder.thread(known.tid);
         builder.threads[number].is_followed = true;
     }
-    let targets = file.descriptors.iter();
-    builder.meta.targets = targets.map(|d| (d.pid, d.fd, d.target.clone())).collect();
     std::thread::scope(|scope| {
         let mut ahead = Ahead::start(scope);
         file.events(|event| {
@@ -496,6 +495,10 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     builder.close();
     builder.take_looks();
     builder.tell_hot();
+    let threads = builder.meta.threads.iter();
+    let firsts = threads.filter(|thread| thread.tid == thread.pid);
+    let names: FxHashMap<u32, &str> = firsts.map(|t| (t.pid, &t.name[..])).collect();
+    builder.meta.targets = targets(&file.descriptors, |pid| names.get(&pid).copied());
     let named = builder.stacks.resolve(file);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
     let function = |spot: Spot| match spot.call {

@@ -35,6 +35,7 @@ mod ran;
 mod requests;
 mod slice;
 mod stacks;
+mod targets;
 mod threads;
 mod timeline;
 mod top;

@@ -237,6 +237,7 @@ mod tests {
             fd,
             target: "pipe:[7]".into(),
             peer: None,
+            remote: None,
             records: false,
         };
         Messages::new(&[end(1, 4), end(2, 3)])
@@ -279,6 +280,7 @@ mod tests {
             fd,
             target: own.into(),
             peer: Some(peer.into()),
+            remote: None,
             records,
         };
         let ends = [
@@ -354,6 +356,7 @@ mod tests {
             fd,
             target: pipe.into(),
             peer: None,
+            remote: None,
             records: false,
         };
         let (one, two, three) = ("pipe:[1]", "pipe:[2]", "pipe:[3]");

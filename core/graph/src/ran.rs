@@ -196,7 +196,9 @@ mod tests {
     fn functions_have_shares_and_calls_costs() {
         let mut running = Running::default();
         // Two places of one function, and one of another.
-        [1, 2, 1, 3].map(|place| running.sample(7, spot(place)));
+        for place in [1, 2, 1, 3] {
+            running.sample(7, spot(place));
+        }
         running.sample(8, spot(1));
         for (ts, result) in [(100, 5), (200, -11)] {
             running.enter(0, 7, 1, ts);

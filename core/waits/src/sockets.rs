@@ -6,6 +6,7 @@
 
 use std::io;
 use std::mem::size_of;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// linux/sock_diag.h, linux/unix_diag.h, linux/inet_diag.h.
@@ -33,6 +34,14 @@ struct End {
 }
 
 impl End {
+    fn socket_address(self) -> SocketAddr {
+        let mut bytes = [0; 16];
+        for (word, to) in self.address.iter().zip(bytes.chunks_exact_mut(4)) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        SocketAddr::new(Ipv6Addr::from(bytes).to_canonical(), self.port)
+    }
+
     fn is_any(self) -> bool {
         self.address[3] == 0 && self.address[..2] == [0, 0]
     }
@@ -77,10 +86,18 @@ impl Sockets {
         if let Some(peer) = self.unix_peer(inode) {
             return peer;
         }
-        if self.internet.is_none() {
-            self.internet = Some(self.list());
-        }
-        peer_of(self.internet.as_ref()?, inode)
+        peer_of(self.internet(), inode)
+    }
+
+    /// Address and port of the other end of an internet socket, if it is connected: it may be on
+    /// another machine.
+    pub fn remote(&mut self, inode: u32) -> Option<SocketAddr> {
+        let this = self
+            .internet()
+            .iter()
+            .find(|socket| socket.inode == inode)?;
+        let is_connected = this.remote.port != 0 && this.state != TCP_LISTEN;
+        is_connected.then(|| this.remote.socket_address())
     }
 
     /// `None`: it is no Unix socket.
@@ -106,6 +123,11 @@ impl Sockets {
             Some(())
         });
         found
+    }
+
+    fn internet(&mut self) -> &[Internet] {
+        let all = self.internet.take().unwrap_or_else(|| self.list());
+        self.internet.insert(all)
     }
 
     fn list(&self) -> Vec<Internet> {
@@ -286,6 +308,10 @@ mod tests {
                 (stream(&server), stream(&client))
             );
             assert_eq!(peer(&listener), None);
+            let remote = |socket: &dyn AsFd| Sockets::new().unwrap().remote(inode(&socket));
+            assert_eq!(remote(&client), Some(listener.local_addr().unwrap()));
+            assert_eq!(remote(&server), Some(client.local_addr().unwrap()));
+            assert_eq!(remote(&listener), None);
         }
     }
 

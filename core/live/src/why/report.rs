@@ -109,7 +109,7 @@ impl Root {
 #[derive(Clone, Debug, Serialize)]
 pub struct WhyReport {
     pub schema: &'static str,
-    /// `live`, or `core` for a process that left a core file.
+    /// `live`, `core` for a process that left a core file, or `recordings`.
     pub source: &'static str,
     pub pid: u32,
     pub program: String,
