@@ -5,58 +5,16 @@
  * Two things keep it cheap. The call that a thread blocks in is read from its saved registers when it blocks, so
  * nothing runs at the entry of calls that don't ("lazy"). And writing a record wakes nobody: the reader looks by the
  * clock. Which context a wake comes from is in no tracepoint: it is the CPU's __preempt_count, which is found from a
- * run queue's address, as both are per-CPU variables of known offset.
- *
- * Ids of threads and processes are those of the recorder's own pid namespace, in records and in `tree`. */
-#include "ff_events.h"
-#include "ff_task.h"
-
-static long (*const bpf_ringbuf_output)(void *ring, void *data, __u64 size,
-                                        __u64 flags) = (void *)BPF_FUNC_ringbuf_output;
-static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
+ * run queue's address, as both are per-CPU variables of known offset. */
+#include "ff_records.h"
+#include "ff_stack.h"
 
 #define PF_IO_WORKER 0x00000010
-#define PF_KTHREAD 0x00200000
-#define PAGE 4096
 #define KERNEL_STACK (4 * PAGE)
-
-struct pt_regs {
-    unsigned long orig_ax, ax, di, si, dx, ip, sp;
-} KERNEL;
-
-struct {
-    MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
-    MAP_NUMBER(max_entries, 64 << 20);
-} events SECTION(".maps");
-
-struct {
-    MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-    MAP_NUMBER(max_entries, 1);
-    MAP_TYPE(key, __u32);
-    MAP_TYPE(value, struct ff_events_cpu);
-} cpus SECTION(".maps");
-
-/* The processes that are recorded, by id: kept current here by fork and exit. */
-struct {
-    MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
-    MAP_NUMBER(max_entries, 65536);
-    MAP_TYPE(key, __u32);
-    MAP_TYPE(value, struct ff_event_ranges);
-} tree SECTION(".maps");
-
-/* Ids of threads that have ended, and in the high half of their processes, by the kernel's own: a thread has left its
- * namespaces before it gives up its CPU for the last time. Not used in the first pid namespace. */
-struct {
-    MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
-    MAP_NUMBER(max_entries, 16384);
-    MAP_TYPE(key, __u32);
-    MAP_TYPE(value, __u64);
-} ended SECTION(".maps");
 
 struct stack_record {
     struct ff_event event;
-    __u64 words[FF_STACK_MOST];
-    __u64 seen[FF_STACK_WORDS];
+    struct scan scan;
 };
 
 struct {
@@ -65,177 +23,6 @@ struct {
     MAP_TYPE(key, __u32);
     MAP_TYPE(value, struct stack_record);
 } scratch SECTION(".maps");
-
-/* Filled in before loading. */
-const volatile struct ff_events_config ff_config SECTION(".rodata");
-
-const volatile __u64 ff_names[256] SECTION(".rodata"); /* by letter: the bits that it moves on */
-
-char ff_license[] SECTION("license") = "Dual MIT/GPL";
-
-INLINE struct ff_events_cpu *this_cpu(void)
-{
-    __u32 zero = 0;
-    return bpf_map_lookup_elem(&cpus, &zero);
-}
-
-struct record1 {
-    struct ff_event event;
-    __u64 w0;
-};
-struct record2 {
-    struct ff_event event;
-    __u64 w0, w1;
-};
-struct record3 {
-    struct ff_event event;
-    __u64 w0, w1, w2;
-};
-
-INLINE void fill(struct ff_event *event, __u64 sequence, __u8 kind, __u8 flags, __u32 a, __u32 b)
-{
-    event->ts = bpf_ktime_get_ns();
-    event->sequence = sequence;
-    event->cpu = bpf_get_smp_processor_id();
-    event->kind = kind;
-    event->flags = flags;
-    event->a = a;
-    event->b = b;
-}
-
-/* Atomic: an interrupt may record between any two instructions. */
-INLINE __u64 count_record(struct ff_events_cpu *cpu) { return __sync_fetch_and_add(&cpu->sequence, 1); }
-
-INLINE void *reserve(__u64 bytes, __u8 kind, __u8 flags, __u32 a, __u32 b)
-{
-    struct ff_events_cpu *cpu = this_cpu();
-    if (!cpu)
-        return 0;
-    __u64 sequence = count_record(cpu);
-    struct ff_event *event = bpf_ringbuf_reserve(&events, bytes, 0);
-    if (!event) {
-        __sync_fetch_and_add(&cpu->lost, 1);
-        return 0;
-    }
-    fill(event, sequence, kind, flags, a, b);
-    return event;
-}
-
-#define SUBMIT(record) bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP)
-
-INLINE void record0(__u8 kind, __u8 flags, __u32 a, __u32 b)
-{
-    struct ff_event *record = reserve(sizeof *record, kind, flags, a, b);
-    if (record)
-        SUBMIT(record);
-}
-
-INLINE void record1(__u8 kind, __u8 flags, __u32 a, __u32 b, __u64 w0)
-{
-    struct record1 *record = reserve(sizeof *record, kind, flags, a, b);
-    if (!record)
-        return;
-    record->w0 = w0;
-    SUBMIT(record);
-}
-
-INLINE void record2(__u8 kind, __u8 flags, __u32 a, __u32 b, __u64 w0, __u64 w1)
-{
-    struct record2 *record = reserve(sizeof *record, kind, flags, a, b);
-    if (!record)
-        return;
-    record->w0 = w0;
-    record->w1 = w1;
-    SUBMIT(record);
-}
-
-INLINE void record3(__u8 kind, __u8 flags, __u32 a, __u32 b, __u64 w0, __u64 w1, __u64 w2)
-{
-    struct record3 *record = reserve(sizeof *record, kind, flags, a, b);
-    if (!record)
-        return;
-    record->w0 = w0;
-    record->w1 = w1;
-    record->w2 = w2;
-    SUBMIT(record);
-}
-
-/* The asm keeps the compiler from joining loads from a map and from a task: the verifier wants them apart. */
-INLINE __u64 ids_before_end(struct task_struct *task)
-{
-    __u32 kernel = task->pid;
-    __u64 *found = task->thread_pid ? 0 : bpf_map_lookup_elem(&ended, &kernel);
-    __u64 ids = found ? *found : 0;
-    asm volatile("" : "+r"(ids));
-    return ids;
-}
-
-INLINE __u32 elsewhere(__u32 kernel) { return kernel ? kernel | FF_ELSEWHERE : 0; }
-
-INLINE __u32 id_of(struct task_struct *task)
-{
-    if (!ff_here.level)
-        return task->pid;
-    __u32 number = number_here(task->thread_pid);
-    if (number)
-        return number;
-    __u32 before = ids_before_end(task);
-    return before ? before : elsewhere(task->pid);
-}
-
-INLINE __u32 process_of(struct task_struct *task)
-{
-    if (!ff_here.level)
-        return task->tgid;
-    __u32 number = number_here(task->group_leader->thread_pid);
-    if (number)
-        return number;
-    __u32 before = ids_before_end(task) >> 32;
-    return before ? before : elsewhere(task->tgid);
-}
-
-INLINE struct ff_event_ranges *member(__u32 process) { return process ? bpf_map_lookup_elem(&tree, &process) : 0; }
-
-INLINE int is_recorded(__u32 process) { return ff_config.everything || member(process); }
-
-/* Whether the thread's name fits one of the patterns, which are followed at once: core/events/src/names.rs. */
-INLINE int is_named(struct task_struct *task)
-{
-    if (!ff_config.name_ends)
-        return 1;
-    __u64 state = ff_config.name_begins;
-    for (int i = 0; i < FF_NAME_BYTES; i++) {
-        __u8 letter = task->comm[i];
-        if (!letter)
-            break;
-        state = (state & ff_names[letter]) << 1 | (state & ff_config.name_repeats);
-    }
-    return (state & ff_config.name_ends) != 0;
-}
-
-INLINE int concerns(struct task_struct *task) { return is_recorded(process_of(task)) && is_named(task); }
-
-/* The call that a user thread is in and its first argument; 0: none, or it was interrupted in user mode. */
-INLINE __u64 call_of(struct task_struct *task)
-{
-    if (ff_config.syscalls == FF_SYSCALLS_OFF || task->flags & PF_KTHREAD)
-        return 0;
-    struct pt_regs *registers = bpf_task_pt_regs(task);
-    __u64 number = registers->orig_ax;
-    if (number >= 0xffff)
-        return 0;
-    return (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
-}
-
-/* What a call returns or is given, where it fits in a record without words. */
-INLINE void record_call(__u8 kind, __u8 short_kind, __u32 a, __u64 number, __u64 value)
-{
-    __u64 most = 1ULL << (FF_SHORT_SHIFT - 1);
-    if (number < FF_SHORT_NUMBERS && value + most < 2 * most)
-        record0(short_kind, number, a, number >> 8 << FF_SHORT_SHIFT | (value & (2 * most - 1)));
-    else
-        record1(kind, 0, a, 0, (number + 1) << FF_CALL_SHIFT | (value & ((1ULL << FF_CALL_SHIFT) - 1)));
-}
 
 /* Calls that wait for a time have their timer among their own variables, and it is known without a record who armed it.
  */
@@ -258,67 +45,69 @@ INLINE __u8 context_now(struct task_struct *current)
     return count & 0x100 ? FF_CONTEXT_SOFTIRQ : FF_CONTEXT_TASK;
 }
 
-/* 1 when `from` <= value < `from` + bytes. BPF has no instruction for the result of a comparison, and each branch would
- * double the ways that the verifier follows: so it is arithmetic, which the empty asm hides from the compiler. */
-INLINE __u64 is_within(__u64 value, __u64 from, __u64 bytes)
+struct copy_record {
+    struct ff_event event;
+    __u64 ip, sp, bp;
+    char bytes[FF_COPY_MOST];
+};
+
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    MAP_NUMBER(max_entries, 1);
+    MAP_TYPE(key, __u32);
+    MAP_TYPE(value, struct copy_record);
+} copies SECTION(".maps");
+
+/* The reader finds the callers by unwind tables: bpf has no way to read those. Page by page, as the stack's end is not
+ * known: the next page may be no stack. */
+INLINE void copy_stack(struct task_struct *task)
 {
-    __u64 distance = value - from;
-    __u64 sign = ~distance & (distance - bytes);
-    asm volatile("" : "+r"(sign));
-    return sign >> 63;
+    __u32 zero = 0;
+    struct copy_record *record = bpf_map_lookup_elem(&copies, &zero);
+    struct ff_events_cpu *cpu = this_cpu();
+    if (!record || !cpu || !member(process_of(task)))
+        return;
+    struct pt_regs *registers = bpf_task_pt_regs(task);
+    __u64 sp = registers->sp, wanted = ff_config.copy_bytes, count = 0;
+    record->ip = registers->ip;
+    record->sp = sp;
+    record->bp = registers->bp;
+    for (int page = 0; page <= FF_COPY_MOST / PAGE; page++) {
+        __u64 bytes = PAGE - ((sp + count) & (PAGE - 1));
+        if (count >= wanted || count > FF_COPY_MOST - PAGE)
+            break;
+        if (bytes > PAGE || bpf_probe_read_user(record->bytes + count, bytes, (const void *)(sp + count)))
+            break;
+        count += bytes;
+    }
+    if (!count || count > FF_COPY_MOST)
+        return;
+    fill(&record->event, count_record(cpu), FF_EVENT_STACK_COPY, 0, id_of(task), count);
+    __u64 head = sizeof *record - FF_COPY_MOST;
+    if (bpf_ringbuf_output(&events, record, head + count, BPF_RB_NO_WAKEUP))
+        __sync_fetch_and_add(&cpu->lost, 1);
 }
 
-/* Keeps those words of the user stack that lie in code. */
 INLINE void record_stack(struct task_struct *task)
 {
     if (!ff_config.stack_words || task->flags & PF_KTHREAD)
         return;
-    struct ff_event_ranges *ranges = member(process_of(task));
+    if (ff_config.copy_bytes) {
+        copy_stack(task);
+        return;
+    }
+    struct ff_event_process *ranges = member(process_of(task));
     __u32 zero = 0;
     struct stack_record *record = bpf_map_lookup_elem(&scratch, &zero);
     struct ff_events_cpu *cpu = this_cpu();
     if (!ranges || !record || !cpu)
         return;
-    struct pt_regs *registers = bpf_task_pt_regs(task);
-    __u64 sp = registers->sp;
-    if (bpf_probe_read_user(record->seen, sizeof record->seen, (const void *)sp)) {
-        __u64 bytes = PAGE - (sp & (PAGE - 1));
-        for (int i = 0; i < FF_STACK_WORDS; i++)
-            record->seen[i] = 0;
-        if (bytes < sizeof record->seen && bpf_probe_read_user(record->seen, bytes, (const void *)sp))
-            return;
-    }
-    __u64 program = ranges->program, program_bytes = ranges->program_bytes;
-    __u64 libraries = ranges->libraries;
-    __u64 libraries_bytes = ff_config.program_only ? 0 : ranges->libraries_bytes;
-    __u64 most = ff_config.stack_words - 1;
-    record->words[0] = registers->ip;
-    __u64 count = 1;
-    for (int i = 0; i < FF_STACK_WORDS; i++) {
-        __u64 word = record->seen[i];
-        __u64 is_code = is_within(word, program, program_bytes) | is_within(word, libraries, libraries_bytes);
-        record->words[count & (FF_STACK_MOST - 1)] = word;
-        count += is_code & is_within(count, 0, most + 1);
-    }
-    count &= FF_STACK_MOST - 1;
+    __u64 count = scan_stack(task, ranges, &record->scan, ff_config.stack_words - 1);
+    if (!count)
+        return;
     fill(&record->event, count_record(cpu), FF_EVENT_STACK, 0, id_of(task), count);
     if (bpf_ringbuf_output(&events, record, sizeof record->event + count * 8, BPF_RB_NO_WAKEUP))
         __sync_fetch_and_add(&cpu->lost, 1);
-}
-
-INLINE __u8 state_of(int preempted, __u32 state)
-{
-    if (preempted || !state)
-        return FF_STATE_PREEMPTED;
-    if (state & 0x400) /* a kernel thread without work */
-        return FF_STATE_OTHER;
-    if (state & 1)
-        return FF_STATE_SLEEPS;
-    if (state & 2)
-        return FF_STATE_DISK;
-    if (state & (4 | 8))
-        return FF_STATE_STOPPED;
-    return state & (0x10 | 0x20 | 0x80) ? FF_STATE_DEAD : FF_STATE_OTHER;
 }
 
 INLINE int record_switch(int preempted, struct task_struct *prev, struct task_struct *next, __u32 state)
@@ -449,18 +238,11 @@ int ff_sched_process_fork(__u64 *context)
     struct task_struct *parent = (void *)context[0], *child = (void *)context[1];
     __u32 process = process_of(child), parent_process = process_of(parent);
     __u8 flags = 0;
-    struct ff_event_ranges *ranges = member(parent_process);
+    struct ff_event_process *ranges = member(parent_process);
     if (!ranges && !ff_config.everything)
         return 0;
-    if (ranges && process != parent_process) {
-        struct ff_event_ranges copy = *ranges;
-        if (bpf_map_update_elem(&tree, &process, &copy, BPF_ANY)) {
-            struct ff_events_cpu *cpu = this_cpu();
-            if (cpu)
-                __sync_fetch_and_add(&cpu->not_followed, 1);
-            flags = FF_FORK_NOT_FOLLOWED;
-        }
-    }
+    if (ranges && process != parent_process && !follow(ranges, process))
+        flags = FF_FORK_NOT_FOLLOWED;
     record3(FF_EVENT_FORK, flags, id_of(parent), id_of(child), process | (__u64)parent_process << 32, low_name(child),
             high_name(child));
     return 0;
@@ -500,14 +282,9 @@ int ff_sched_process_exit(__u64 *context)
     __u32 process = process_of(task);
     if (!is_recorded(process))
         return 0;
-    if (ff_here.level) {
-        __u32 kernel = task->pid;
-        __u64 ids = id_of(task) | (__u64)process << 32;
-        bpf_map_update_elem(&ended, &kernel, &ids, BPF_ANY); /* the oldest make room */
-    }
-    record1(FF_EVENT_EXIT, 0, id_of(task), 0, process | (__u64)(__u32)task->exit_code << 32);
-    if (task->signal->live.counter == 0)
-        bpf_map_delete_elem(&tree, &process);
+    __u32 id = id_of(task);
+    record1(FF_EVENT_EXIT, 0, id, 0, process | (__u64)(__u32)task->exit_code << 32);
+    leave(task, id, process);
     return 0;
 }
 
@@ -544,15 +321,24 @@ INLINE int is_wide(__u64 number)
     return 0;
 }
 
-/* Where no other thread can run, sched_yield returns without a switch, which would tell of it. A look at what runs, by
- * the clock, finds a thread that does little else, and costs the others nothing. */
+/* A look at what runs, by the clock, costs the others nothing. It tells where a thread that computes spends its time.
+ * And where no other thread can run, sched_yield returns without a switch, which would tell of it: a thread that does
+ * little else is found in it. */
 SECTION("perf_event")
 int ff_clock(void *context)
 {
     enum { SCHED_YIELD = 24 };
     struct task_struct *current = bpf_get_current_task_btf();
-    if (concerns(current) && call_of(current) >> FF_CALL_SHIFT == SCHED_YIELD + 1)
+    if (current->flags & PF_KTHREAD || !current->pid || !concerns(current))
+        return 0;
+    __u64 call = call_of(current);
+    if (ff_config.syscalls == FF_SYSCALLS_LAZY && call >> FF_CALL_SHIFT == SCHED_YIELD + 1)
         record0(FF_EVENT_YIELD, 0, id_of(current), 0);
+    if (!member(process_of(current)))
+        return 0;
+    struct pt_regs *registers = bpf_task_pt_regs(current);
+    record2(FF_EVENT_SAMPLE, 0, id_of(current), 0, call, registers->ip);
+    record_stack(current);
     return 0;
 }
 

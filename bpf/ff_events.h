@@ -7,8 +7,9 @@
 #include <linux/types.h>
 
 #define FF_NAME_BYTES 16
-#define FF_STACK_WORDS 64 /* of the user stack that are looked at */
-#define FF_STACK_MOST 32  /* of those, that are kept at most */
+#define FF_STACK_WORDS 64  /* of the user stack that are looked at */
+#define FF_STACK_MOST 32   /* of those, that are kept at most */
+#define FF_COPY_MOST 16384 /* bytes of the user stack that can be copied */
 
 /* In the id of a thread or process that the recorder's pid namespace does not show; the rest is the kernel's own id. */
 #define FF_ELSEWHERE 0x40000000
@@ -31,6 +32,8 @@
 #define FF_EVENT_COMPLETE 15        /* a finds that it is done */
 #define FF_EVENT_YIELD 16           /* the clock finds a in sched_yield */
 #define FF_EVENT_ENTER_SHORT 17     /* as ENTER, of an argument */
+#define FF_EVENT_SAMPLE 19          /* the clock finds a running; w0: the call it is in, w1: where in user code */
+#define FF_EVENT_STACK_COPY 20      /* as STACK; b: bytes; the words are registers: ip, sp, bp; then what lies at sp */
 #define FF_EVENT_EXIT_CALL_SHORT 18 /* as EXIT_CALL, of a result that fits: struct ff_event.b, flags */
 
 /* struct ff_event.flags of FF_EVENT_FORK */
@@ -80,12 +83,13 @@ struct ff_event_waking {
     __u16 reserved;
 };
 
-/* Where a process has code: its program, and all the rest. Nothing: length 0. */
-struct ff_event_ranges {
+/* A recorded process. Where it has code: its program, and all the rest. Nothing: length 0. */
+struct ff_event_process {
     __u64 program;
     __u64 program_bytes;
     __u64 libraries;
     __u64 libraries_bytes;
+    __u64 keeps; /* 1: the recording lasts while it lives; so for what it starts */
 };
 
 /* struct ff_events_config.syscalls */
@@ -100,6 +104,7 @@ struct ff_events_config {
     __u32 syscalls;
     __u32 stack_words; /* kept at a block or wake; 0: none */
     __u32 program_only;
+    __u64 copy_bytes;  /* of the stack, instead of words that lie in code; 0: none */
     __u64 name_begins; /* patterns of thread names, see core/events/src/names.rs; all 0: every name */
     __u64 name_repeats;
     __u64 name_ends;
@@ -111,6 +116,65 @@ struct ff_events_cpu {
     __u64 lost;         /* of those, found no room */
     __u64 timer;        /* that runs its function now */
     __u64 not_followed; /* new processes for which `tree` had no room */
+    __u64 stacks_dropped;
+};
+
+/* What top.bpf.c adds up. */
+#define FF_TOP_SLOTS 32  /* by powers of two of microseconds; the first is below one */
+#define FF_TOP_TURNS 16  /* of who had a CPU, that are remembered */
+#define FF_TOP_CALLS 512 /* numbers that can be asked for */
+
+struct ff_top_config {
+    __u64 least; /* ns: shorter waits and delays are not counted */
+    __u64 calls[FF_TOP_CALLS / 64];
+    __u32 some_calls; /* only these */
+    __u32 tid;        /* 0: all */
+    __u32 results;    /* waits are counted by what their call returns */
+    __u32 error;      /* and only if that is this errno; 0: all */
+};
+
+/* What a thread does since its last switch or wake. */
+struct ff_top_thread {
+    __u64 since;   /* when it blocked; 0: it does not wait */
+    __u64 ready;   /* when it could run, but had no processor; 0: it runs, or waits */
+    __u64 blocked; /* ns in the call that goes on, when its result is asked for */
+    __u64 stack;
+    __u32 call; /* number + 1 */
+    __u32 tid;
+    __u32 process;
+    char name[FF_NAME_BYTES];
+    __u32 reserved;
+};
+
+struct ff_top_wait {
+    __u64 stack; /* key in `stacks`; 0: none */
+    __u32 tid;
+    __u32 process;
+    __u32 call;  /* number + 1; 0: none */
+    __u32 error; /* errno */
+};
+
+struct ff_top_sums {
+    __u64 count;
+    __u64 total; /* ns */
+    __u64 longest;
+    __u64 slots[FF_TOP_SLOTS];
+};
+
+struct ff_top_pair {
+    __u32 tid;
+    __u32 other;
+};
+
+struct ff_top_name {
+    __u32 process;
+    char name[FF_NAME_BYTES];
+};
+
+struct ff_top_stack {
+    __u64 words[FF_STACK_MOST];
+    __u32 process;
+    __u32 count;
 };
 
 #endif

@@ -60,6 +60,11 @@ impl EventRecorder {
         self.with(engine::Recorder::failed)
     }
 
+    /// Whether the processes that were asked for have ended, and all that they started.
+    fn is_over(&self) -> PyResult<bool> {
+        self.with(engine::Recorder::is_over)
+    }
+
     fn mark(&self, text: &str) -> PyResult<()> {
         self.with(|recorder| recorder.mark(text))
     }
@@ -85,6 +90,49 @@ impl EventRecorder {
 pub fn import_events(py: Python<'_>, input: PathBuf, output: PathBuf) -> PyResult<String> {
     let imported = wait(py, move || engine::import(&input, &output))?;
     Ok(to_json(&imported.map_err(raise)?))
+}
+
+/// The kernel counts waits while it lives.
+#[pyclass(frozen, module = "flagfinder._core")]
+pub struct EventCounting {
+    /// `None` once finished.
+    inner: Mutex<Option<engine::Counting>>,
+}
+
+fn question(text: &str) -> PyResult<engine::Question> {
+    let question = serde_json::from_str(text);
+    question.map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+#[pymethods]
+impl EventCounting {
+    /// Starts counting. `asked` is JSON of `Question`, `object` the compiled BPF programs.
+    #[new]
+    fn new(py: Python<'_>, asked: &str, object: Vec<u8>) -> PyResult<Self> {
+        let question = question(asked)?;
+        let started = py.detach(|| engine::Counting::start(question, &object));
+        Ok(EventCounting {
+            inner: Mutex::new(Some(started.map_err(raise)?)),
+        })
+    }
+
+    /// To be called again and again; whether any process is left.
+    fn look(&self, py: Python<'_>) -> bool {
+        py.detach(|| {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.as_mut().is_some_and(engine::Counting::look)
+        })
+    }
+
+    /// Ends the counting; what it came to, as JSON of `Top`.
+    fn finish(&self, py: Python<'_>) -> PyResult<String> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let counting = inner.take();
+        drop(inner);
+        let counting = counting.ok_or_else(|| PyValueError::new_err("the counting is finished"))?;
+        let tally = py.detach(|| counting.finish()).map_err(raise)?;
+        Ok(to_json(&wait(py, move || flagfinder_graph::top(&tally))?))
+    }
 }
 
 #[pyclass(frozen, module = "flagfinder._core")]
@@ -113,6 +161,22 @@ impl EventFile {
         let file = Arc::clone(&self.inner);
         let findings = wait(py, move || engine::check(&file))?;
         Ok(to_json(&findings))
+    }
+
+    /// Waits and delays summed up, as JSON of `Top`; `asked` is JSON of `Question`.
+    fn top(&self, py: Python<'_>, asked: &str) -> PyResult<String> {
+        let question = question(asked)?;
+        let file = Arc::clone(&self.inner);
+        let tally = wait(py, move || engine::tally(&file, &question))?;
+        let tally = tally.map_err(raise)?;
+        Ok(to_json(&wait(py, move || flagfinder_graph::top(&tally))?))
+    }
+
+    /// Call numbers by name.
+    #[staticmethod]
+    fn calls(names: Vec<String>) -> Vec<Option<u16>> {
+        let number = |name: &String| engine::Call::number_of(name);
+        names.iter().map(number).collect()
     }
 
     /// Events as text, from time `start` on, those of thread `tid` (0: all).

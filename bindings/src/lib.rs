@@ -43,6 +43,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stepping::Stepping>()?;
     module.add_class::<watch::Watch>()?;
     module.add_class::<events::EventRecorder>()?;
+    module.add_class::<events::EventCounting>()?;
     module.add_class::<events::EventFile>()?;
     module.add_function(wrap_pyfunction!(events::import_events, module)?)?;
     module.add_class::<graph::EventGraph>()?;

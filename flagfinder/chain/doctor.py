@@ -92,7 +92,7 @@ def _kernel() -> Check:
 def _bpf_programs() -> Check:
     name, serves = "BPF programs", "watch, events"
     try:
-        for program in ("watch", "events"):
+        for program in ("watch", "events", "top"):
             bpf_object(program)
     except UnavailableError as error:
         return Check(name, False, f"{error.what}: {error.found}", error.fix, serves)

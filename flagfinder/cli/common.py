@@ -23,6 +23,7 @@ FRIDA_HARM = "Frida's way into a running process may kill it, where a thread hol
 
 EXIT_FOUND = 0
 EXIT_NOTHING_FOUND = 1
+EXIT_INTERRUPTED = 130
 
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?$", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""``flagfinder events record|import|info|check|dump``: who runs, who wakes whom, what threads wait
-for.
+"""``flagfinder events record|top|import|info|check|dump``: who runs, who wakes whom, what threads
+wait for.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from flagfinder.cli.common import (
     COUNT,
     EXIT_FOUND,
+    EXIT_INTERRUPTED,
     EXIT_NOTHING_FOUND,
     NS,
     PID,
@@ -26,6 +27,7 @@ from flagfinder.cli.common import (
     add_verb,
     print_json,
 )
+from flagfinder.cli.top import add_top
 from flagfinder.graph.events import (
     STACK_MODES,
     SYSCALLS,
@@ -50,18 +52,19 @@ if TYPE_CHECKING:
     from flagfinder.graph.fields import EventsCheckFields, EventsDumpFields
 
 _SUMMARY = "Record who runs, who wakes whom, and what threads wait for."
-_EXIT_INTERRUPTED = 130
 _RECORD_EXAMPLES = """\
   flagfinder events record -o run.events -- ./app
   flagfinder events record -o run.events --pid 4711 --duration 10
+  flagfinder events record -o run.events --pid 4711 -- ./client
   flagfinder events record -o run.events --all --stacks application-all -- ./app
+  flagfinder events record -o run.events --stacks library --stack-copy 8K -- ./app
   flagfinder events record -o run.events --syscalls target --buffer 256M -- ./server
   flagfinder events record -o run.events --mark-on-hang 2 -- ./editor
   flagfinder events record -o run.events --pid 4711 --threads 'render*' --syscalls target
   flagfinder events record -o always.events --all --size 2G
 
-Needs CAP_BPF and CAP_PERFMON. Under sudo the program runs as the user who called sudo. Ctrl-C ends the recording and
-keeps it.
+Needs CAP_BPF and CAP_PERFMON. Under sudo the program runs as the user who called sudo. The recording ends when the
+program (without one, the processes) and all that it started have ended. Ctrl-C ends it before, and keeps it.
 exit codes: the program's own; 0 without one; 2 can't be recorded, 69 unavailable, 77 no permission, 130 Ctrl-C"""
 
 
@@ -83,6 +86,7 @@ def add_parser(subparsers: Subparsers) -> None:
         usage="flagfinder events record -o FILE [options] [-- PROGRAM [ARGS...]]",
     )
     _add_record_options(record)
+    add_top(actions)
     imports = add_verb(
         actions,
         "import",
@@ -123,7 +127,14 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _add_record_options(parser: Parser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write")
-    parser.add_argument("--pid", type=PID, action="append", default=[], metavar="PID", help="a process (repeatable)")
+    parser.add_argument(
+        "--pid",
+        type=PID,
+        action="append",
+        default=[],
+        metavar="PID",
+        help="a process (repeatable); beside a program also one that it talks to",
+    )
     parser.add_argument("--all", action="store_true", help="scheduling of all processes, not only the target's")
     parser.add_argument(
         "--threads",
@@ -152,6 +163,14 @@ def _add_record_options(parser: Parser) -> None:
         metavar="N",
         help="call sites kept of a stack, at most 31 (default 8)",
     )
+    parser.add_argument(
+        "--stack-copy",
+        type=Size(2**14),
+        default=0,
+        metavar="SIZE",
+        help="copy so much of each stack, at most 16K, and find callers by unwind tables, also across large frames",
+    )
+    parser.needs("--stack-copy", "goes with --stacks only", lambda o: o.stacks != "off")
     parser.needs("--stack-budget", "goes with --stacks only", lambda o: o.stacks != "off")
     nobody = "is about a program or --pid, and there is none"
     parser.needs("--stacks", nobody, _has_target)
@@ -198,14 +217,20 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
         syscalls=options.syscalls,
         stacks=options.stacks,
         stack_budget=options.stack_budget,
+        stack_copy=options.stack_copy,
         buffer=options.buffer,
         duration=options.duration,
         size=options.size,
         mark_on_hang=options.mark_on_hang,
     )
+    told = False
     with terminal.progress() as line:
 
         def show(progress: EventProgress) -> None:
+            nonlocal told
+            if progress.outlives and not told:
+                told = True
+                terminal.message("the program ended; what it started is recorded until it ends, too, or Ctrl-C")
             lost = f", {progress.lost:,} lost" if progress.lost else ""
             line.update(f"{count(progress.events, 'event')}, {size(progress.bytes)}{lost}")
 
@@ -219,7 +244,7 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
         terminal.next_command("flagfinder", "events", "info", options.output)
     if recording.exit_status is not None:
         return recording.exit_status
-    return _EXIT_INTERRUPTED if recording.ended == "interrupted" else EXIT_FOUND
+    return EXIT_INTERRUPTED if recording.ended == "interrupted" else EXIT_FOUND
 
 
 def _import(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from flagfinder.cli.common import (
     ADDRESS,
     EXIT_FOUND,
+    EXIT_INTERRUPTED,
     EXIT_NOTHING_FOUND,
     FRIDA_HARM,
     PID,
@@ -36,7 +37,6 @@ from flagfinder.watch.watch import BACKENDS, Watch, WatchRequest, address_word, 
 if TYPE_CHECKING:
     from flagfinder.watch.fields import SiteRequest, WatchFields, WordRequest
 
-_EXIT_INTERRUPTED = 130
 
 _EXAMPLES = """\
   flagfinder watch 4711 app done
@@ -171,7 +171,7 @@ def _watch(watch: Watch, options: argparse.Namespace, terminal: Terminal, file: 
         live.close()
         show_summary(terminal, summary, options.output)
     if summary["reason"] == "interrupted":
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED
     return EXIT_FOUND if summary["events"] else EXIT_NOTHING_FOUND
 
 

@@ -49,11 +49,14 @@ class EventOptions:
     the named ones. ``threads`` keeps only what concerns threads whose names fit one of these
     patterns (``*`` any letters, ``?`` one). ``syscalls``: ``lazy`` the calls that threads block in
     and wake from, at hardly any cost; ``target`` every call. ``stacks`` takes up to
-    ``stack_budget`` call sites where a thread blocks and where it wakes another. ``buffer`` is the
-    size in bytes of the ring between kernel and recorder, a power of two. ``duration`` ends the
-    recording after so many seconds. ``size`` keeps the file within so many bytes of the disk: the
-    oldest events are let go of. ``mark_on_hang`` marks the moment when a main thread has not been
-    back at its event wait (poll, select, epoll) for so many seconds.
+    ``stack_budget`` call sites where a thread blocks and where it wakes another; with
+    ``stack_copy`` so many bytes of the stack are copied, in which callers are found by unwind
+    tables, however large their frames are. ``buffer`` is the size in bytes of the ring between
+    kernel and recorder, a power of two. ``duration`` ends the recording after so many seconds.
+    ``outlive``: it goes on while anything lives that the program started, as a daemon that has gone
+    into the background. ``size`` keeps the file within so many bytes of the disk: the oldest events
+    are let go of. ``mark_on_hang`` marks the moment when a main thread has not been back at its
+    event wait (poll, select, epoll) for so many seconds.
     """
 
     everything: bool = False
@@ -61,8 +64,10 @@ class EventOptions:
     syscalls: Syscalls = "lazy"
     stacks: StackMode = "off"
     stack_budget: int = 8
+    stack_copy: int = 0
     buffer: int = 64 << 20
     duration: float | None = None
+    outlive: bool = True
     size: int | None = None
     mark_on_hang: float | None = None
 
@@ -94,11 +99,14 @@ class EventRecording:
 
 @dataclass(frozen=True)
 class EventProgress:
-    """How far a recording is: events and bytes written, events lost."""
+    """How far a recording is: events and bytes written, events lost. ``outlives``: the program has
+    ended, and what it started is still recorded.
+    """
 
     events: int
     bytes: int
     lost: int
+    outlives: bool
 
 
 def record_events(
@@ -110,8 +118,9 @@ def record_events(
     stdout: int | None = None,
     environment: Sequence[str] = (),
 ) -> EventRecording:
-    """Records until the program or all processes end, the time is over, or Ctrl-C (SIGINT, SIGTERM,
-    or SIGHUP).
+    """Records until the program, or the processes, and all that they started have ended, the time
+    is over, or Ctrl-C (SIGINT, SIGTERM, or SIGHUP). Beside a program ``pids`` are recorded too, as
+    a server's beside its client, but the recording does not last for them.
 
     ``stdout`` is where the program's output goes, as for subprocess. ``environment`` are settings,
     NAME=VALUE each, for the program alone. Ctrl-C keeps the recording; the program is left running
@@ -122,8 +131,6 @@ def record_events(
     """
     require_own_proc()
     options = options or EventOptions()
-    if command and pids:
-        raise UsageError("There are two targets", "a program and --pid", "Name one of them.")
     [shown] = as_unicode([os.fspath(output)])
     if shown != os.fspath(output):
         raise UsageError("The name of the event file is not UTF-8", shown, "Choose another name for -o.")
@@ -132,17 +139,19 @@ def record_events(
     words = list(command)
     with gated(words, stdout, environment) as program, interruptible():
         targets = [program.process.pid] if program else list(pids)
-        engine = _core.EventRecorder(_request(output, targets, command, options), bpf_object("events"))
+        beside = list(pids) if program else []
+        engine = _core.EventRecorder(_request(output, targets, beside, command, options), bpf_object("events"))
         if program:
             program.let_go()
         reason, status, seconds = "interrupted", None, None
+        run = _Run(engine, program, pids, options, progress)
         with suppress(KeyboardInterrupt), MarkInbox() as inbox:
-            reason = _wait(engine, program, targets, options, progress, inbox)
-        if reason in {"duration", "interrupted"}:
+            reason = run.wait(inbox)
+        if beside or reason in {"duration", "interrupted"}:
             engine.look()
         if program:
-            seconds = time.monotonic() - program.released
             status = program.status(reason)
+            seconds = (run.ended or time.monotonic()) - program.released
         end = _finish(engine, program, reason, status)
     return EventRecording(
         Path(output),
@@ -176,15 +185,19 @@ def _disk_bytes(path: Path) -> int:
     return min(status.st_size, 512 * status.st_blocks)  # without its holes
 
 
-def _request(output: Path | str, targets: Sequence[int], command: Sequence[str], options: EventOptions) -> str:
+def _request(
+    output: Path | str, targets: Sequence[int], beside: Sequence[int], command: Sequence[str], options: EventOptions
+) -> str:
     fields = {
         "output": os.fspath(output),
         "pids": list(targets),
+        "beside": list(beside),
         "everything": options.everything,
         "threads": options.threads,
         "syscalls": options.syscalls,
         "stacks": options.stacks,
         "stack_budget": options.stack_budget,
+        "stack_copy": options.stack_copy,
         "buffer_bytes": options.buffer,
         "size_bytes": options.size,
         "mark_on_hang_ns": None if options.mark_on_hang is None else int(options.mark_on_hang * 1e9),
@@ -193,40 +206,61 @@ def _request(output: Path | str, targets: Sequence[int], command: Sequence[str],
     return json.dumps(fields)
 
 
-def _wait(
-    engine: _core.EventRecorder,
-    program: GatedProgram | None,
-    targets: Sequence[int],
-    options: EventOptions,
-    progress: Callable[[EventProgress], None] | None,
-    inbox: MarkInbox,
-) -> str:
-    deadline = None if options.duration is None else time.monotonic() + options.duration
-    shown = time.monotonic()
-    handles = []
-    for pid in targets:
-        with suppress(ProcessLookupError):  # it has ended already
-            handles.append(os.pidfd_open(pid))
-    try:
-        while not engine.failed():
-            left = _PATIENCE if deadline is None else min(_PATIENCE, deadline - time.monotonic())
-            if left <= 0:
-                return "duration"
-            ready = select.select([*handles, *inbox.handles()], [], [], left)[0]
-            for text in inbox.take():
-                engine.mark(text)
-            for handle in set(ready).intersection(handles):
-                handles.remove(handle)
+class _Run:
+    """A recording while it goes on. ``ended``: when the program did, by the monotonic clock."""
+
+    def __init__(
+        self,
+        engine: _core.EventRecorder,
+        program: GatedProgram | None,
+        pids: Sequence[int],
+        options: EventOptions,
+        progress: Callable[[EventProgress], None] | None,
+    ) -> None:
+        self._engine = engine
+        self._program = program
+        self._has_pids = bool(pids)
+        self._options = options
+        self._progress = progress
+        self.ended: float | None = None
+
+    def wait(self, inbox: MarkInbox) -> str:
+        """Until it is to end; why."""
+        seconds = self._options.duration
+        deadline = None if seconds is None else time.monotonic() + seconds
+        shown = time.monotonic()
+        handle = None
+        if self._program:
+            with suppress(ProcessLookupError):  # it has ended already
+                handle = os.pidfd_open(self._program.process.pid)
+        try:
+            while not self._engine.failed():
+                left = _PATIENCE if deadline is None else min(_PATIENCE, deadline - time.monotonic())
+                if left <= 0:
+                    return "duration"
+                program = [] if handle is None or self.ended else [handle]
+                ready = select.select([*program, *inbox.handles()], [], [], left)[0]
+                for text in inbox.take():
+                    self._engine.mark(text)
+                if self._program and self.ended is None and (handle is None or handle in ready):
+                    self.ended = time.monotonic()
+                if reason := self._over():
+                    return reason
+                if self._progress and time.monotonic() > shown + _SHOWN_EVERY:
+                    shown = time.monotonic()
+                    self._progress(EventProgress(*self._engine.progress(), outlives=self.ended is not None))
+            return "interrupted"
+        finally:
+            if handle is not None:
                 os.close(handle)
-            if targets and not handles:
-                return "program-ended" if program else "target-ended"
-            if progress and time.monotonic() > shown + _SHOWN_EVERY:
-                shown = time.monotonic()
-                progress(EventProgress(*engine.progress()))
-        return "interrupted"
-    finally:
-        for handle in handles:
-            os.close(handle)
+
+    def _over(self) -> str:
+        """Why the recording is to end, if nothing is left to be recorded."""
+        if self._program:
+            # The kernel forgets a process a moment before its parent can see that it has ended.
+            over = self.ended is not None and (not self._options.outlive or self._engine.is_over())
+            return "program-ended" if over else ""
+        return "target-ended" if self._has_pids and self._engine.is_over() else ""
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,7 @@ class EventsInfoFields(TypedDict):
     syscalls: str
     stacks: str
     stack_budget: int
+    stack_copy: int
     contexts: bool
     cpus: int
     kernel: str
@@ -215,9 +216,37 @@ class CauseFields(TypedDict):
     boosted: bool
 
 
+class RanFunctionFields(TypedDict):
+    """A function in how many samples the thread was found; in the kernel it is the call, as in
+    ``read()``.
+    """
+
+    function: str
+    samples: int
+
+
+class RanCallFields(TypedDict):
+    """System calls that did not block: ``total`` is from entry to return, ``errors`` failed."""
+
+    call: str
+    count: int
+    total: int
+    errors: int
+
+
+class RanFields(TypedDict):
+    """What a thread spent its time on, most first: ``samples`` by the clock, every 4 ms, and calls
+    where all were recorded.
+    """
+
+    samples: int
+    functions: list[RanFunctionFields]
+    calls: list[RanCallFields]
+
+
 class VertexFields(TypedDict):
     """What a thread did from wake to wait; ``ends_in`` is the call that it blocks in at the end, at
-    ``stack``, innermost first.
+    ``stack``, innermost first. ``ran`` is null where it ran too shortly.
     """
 
     vertex: int
@@ -233,6 +262,7 @@ class VertexFields(TypedDict):
     result: int | None
     yields: int
     flags: int
+    ran: RanFields | None
     causes: list[CauseFields]
 
 
@@ -278,7 +308,7 @@ class CulpritFields(_Class):
     """A thread that did something unusual while others waited for it. ``depth`` is how far from the
     hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that;
     ``set_off`` who made it begin: sent the message that it works on, woke it, started it; ``hot``
-    the call of HotCalls.
+    the call of HotCalls, ``ran`` what it spent its time on, if it ran.
     """
 
     vertex: int
@@ -295,6 +325,7 @@ class CulpritFields(_Class):
     call: str | None
     set_off: SetOffFields | None
     hot: HotFields | None
+    ran: RanFields | None
 
 
 class ChoiceFields(TypedDict):
@@ -381,84 +412,6 @@ class ReportFields(_MaybeClass):
     """The page written; null where there is no hang."""
 
     file: str | None
-
-
-class SegmentFields(TypedDict):
-    """A part of a critical path: what a thread did, or what it waited for that no thread did."""
-
-    vertex: int
-    tid: int
-    thread: str
-    start: int
-    dur: int
-    state: Literal["runs", "waits"]
-    run: int
-    call: str | None
-    ended_by: str | None
-    depth: int
-
-
-class InversionFields(TypedDict):
-    """A less urgent thread had the lock that a more urgent one waited for."""
-
-    waiter: int
-    holder: int
-    starved: int
-    instead_tid: int | None
-    instead: str | None
-
-
-class BlockedFields(TypedDict):
-    """A wait that another thread ended."""
-
-    tid: int
-    thread: str
-    start: int
-    dur: int
-    call: str | None
-    target: str | None
-    edge: EdgeKind
-    by_tid: int
-    by_thread: str
-    stack: list[str]
-    wake_stack: list[str]
-    kind: Literal["lock", "condition"] | None
-    inversion: InversionFields | None
-    depth: int
-
-
-class ShareFields(TypedDict):
-    """How much of a path is a thread's: ``dur``, of which ``run`` on a CPU."""
-
-    tid: int
-    thread: str
-    dur: int
-    run: int
-
-
-# ``from`` is a word of Python's own, so its field can't stand in a class.
-_From = TypedDict("_From", {"from": int})
-
-
-class CriticalPathFields(_From):
-    """What made up the time of a thread; ``threads`` has the largest part first."""
-
-    tid: int
-    thread: str
-    to: int
-    segments: list[SegmentFields]
-    waits: list[BlockedFields]
-    threads: list[ShareFields]
-    lost: int
-
-
-class NoCriticalPathFields(TypedDict):
-    """There is no such thread."""
-
-    tid: None
-    segments: list[SegmentFields]
-    waits: list[BlockedFields]
-    threads: list[ShareFields]
 
 
 class OverheadFields(TypedDict):

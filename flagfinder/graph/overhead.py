@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flagfinder.graph.events import EventOptions, record_events
@@ -75,6 +75,7 @@ def measure_overhead(
         raise UsageError("The overhead can't be measured", f"{rounds} rounds", f"Give at least {FEWEST}.")
     find_program(command, traced=False)  # a clear error now; the shell finds it as the user wrote it
     words = list(command)
+    options = replace(options or EventOptions(), outlive=False)
     plain, recorded, events, lost = [], [], 0, 0
     with tempfile.TemporaryDirectory(prefix="flagfinder-") as folder:
         for number in range(rounds + 1):

@@ -9,12 +9,10 @@ from rich.text import Text
 
 from flagfinder.graph.compare import CallDifference, Calls, Comparison, code_name
 from flagfinder.report.terminal import Terminal
-from flagfinder.report.units import duration
+from flagfinder.report.units import bar, duration
 
 if TYPE_CHECKING:
     from flagfinder.graph.call_fields import CallsFields, CompareFields
-
-_BAR = 24  # columns of the longest
 
 
 def comparison_fields(found: Comparison) -> CompareFields:
@@ -41,12 +39,6 @@ def _calls_fields(calls: Calls) -> CallsFields:
     return {"count": calls.count, "total": calls.total, "longest": calls.longest, "errors": dict(calls.errors)}
 
 
-def _bar(value: int, most: int) -> str:
-    eighths: int = 8 * _BAR * value // most if most else 0
-    rest = "▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else ""
-    return "█" * (eighths // 8) + rest
-
-
 def _times(row: CallDifference) -> str:
     """``35 times as many``."""
     if row.ratio is None:
@@ -62,7 +54,7 @@ def _show_row(terminal: Terminal, row: CallDifference, most: int) -> None:
     for label, calls, style in (("good", row.good, "cyan"), ("bad", row.bad, "red")):
         total, longest = duration(calls.total), duration(calls.longest)
         numbers = f"  {label:<5}{calls.count:>10,} calls {total:>9}, longest {longest:>9} "
-        terminal.result(Text(numbers).append(_bar(calls.total, most), style))
+        terminal.result(Text(numbers).append(bar(calls.total, most), style))
         if calls.errors:
             failed = ", ".join(f"{name} {number:,}" for name, number in sorted(calls.errors.items()))
             terminal.result(f"       failed: {failed}")

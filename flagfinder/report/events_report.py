@@ -100,7 +100,9 @@ def _lost_processes(end: EventsEndFields | None) -> dict[str, int]:
 def show_summary(terminal: Terminal, summary: EventsInfoFields) -> None:
     """``events info``."""
     end = summary["end"]
-    target = " ".join(summary["command"]) or ", ".join(f"process {pid}" for pid in summary["pids"]) or "all processes"
+    program = [" ".join(summary["command"])] if summary["command"] else []
+    pids = summary["pids"][len(program) :]  # the first is the program's own
+    target = ", ".join([*program, *(f"process {pid}" for pid in pids)]) or "all processes"
     rows = [
         ("target", target + (" and the scheduling of all" if summary["everything"] and summary["pids"] else "")),
         ("threads", ", ".join(summary["thread_names"]) or "all"),

@@ -13,10 +13,12 @@ from flagfinder.graph.critical_path import BlockedWait, CriticalPath
 from flagfinder.graph.diagnose import Choice, Diagnosis, HotCall
 from flagfinder.report.diff_report import descriptor_text, holders_text
 from flagfinder.report.terminal import Terminal
-from flagfinder.report.units import count, duration, relative
+from flagfinder.report.units import count, duration, relative, short_time
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import GraphInfoFields, VertexFields
+    from flagfinder.graph.fields import GraphInfoFields, RanFields, VertexFields
+
+_RAN = 4  # functions and calls shown of what a thread ran
 
 
 def show_summary(terminal: Terminal, summary: GraphInfoFields) -> None:
@@ -69,6 +71,8 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
             terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
         if culprit.hot:
             _hot(terminal, culprit.hot)
+        if culprit.ran and culprit.hang_class != "LongWait":
+            _ran(terminal, culprit.ran)
         _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
     if found.circular:
         alone = len(found.raw["circle"]) == 1
@@ -91,12 +95,26 @@ def hot_lines(hot: HotCall) -> list[str]:
     """The same in words."""
     result = f"{errno.errorcode.get(-hot.result, hot.result)}" if hot.result < 0 else f"{hot.result}"
     lines = [f"{hot.calls:,} times, {hot.per_second:,} in a second on a CPU; the last result was {result}"]
+    if hot.code:
+        lines.append(f"called by {hot.code}")
     for descriptor in hot.descriptors:
         lines.append(f"it asks about {descriptor_text(descriptor)}")
         lines += filter(None, [holders_text(descriptor)])
     if hot.opened_by:
         lines.append(f"opened by {hot.opened_by}")
     return lines
+
+
+def _ran(terminal: Terminal, ran: RanFields) -> None:
+    """Shares of functions, and the calls that cost most."""
+    shares = [f"{one['function']} {100 * one['samples'] / ran['samples']:.0f}%" for one in ran["functions"][:_RAN]]
+    terminal.result(Text("      ran ", "dim").append(", ".join(shares), "default"))
+    calls = []
+    for call in ran["calls"][:_RAN]:
+        failed = f", {call['errors']:,} failed" if call["errors"] else ""
+        calls.append(f"{call['call']} {count(call['count'], 'time')} in {short_time(call['total'])}{failed}")
+    if calls:
+        terminal.result(Text("      called ", "dim").append("; ".join(calls), "default"))
 
 
 def _compared_line(wait: Choice, since: int) -> Text:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+_BAR = 24  # columns of the longest
+
 
 def size(count: int) -> str:
     """Bytes: ``812 B``, ``1.4 MiB``."""
@@ -32,6 +34,24 @@ def duration(nanoseconds: int) -> str:
 def relative(ts: int, since: int) -> str:
     """When something was, seen from another time: ``320 ms before``, ``1.2 s later``."""
     return f"{duration(abs(ts - since))} {'before' if ts < since else 'later'}"
+
+
+def short_time(nanoseconds: int) -> str:
+    """``85 ns``, ``1.2 us``, ``85 ms``, ``3.2 s``, ``2 min 5 s``."""
+    if nanoseconds >= 60_000_000_000:
+        return duration(nanoseconds)
+    for unit, name in ((1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")):
+        if nanoseconds >= unit:
+            value = nanoseconds / unit
+            return f"{value:.1f} {name}" if value < 10 else f"{value:.0f} {name}"
+    return f"{nanoseconds} ns"
+
+
+def bar(value: int, most: int) -> str:
+    """As long as the value is large, up to 24 columns."""
+    eighths = 8 * _BAR * value // most if most else 0
+    rest = "▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else ""
+    return "█" * (eighths // 8) + rest
 
 
 def hexadecimal(number: int | None) -> str:

@@ -51,8 +51,28 @@ impl Object {
         tables: &[(&str, &[u64])],
         sizes: &[(&str, u32)],
     ) -> Result<Object> {
+        // SAFETY: a Pod is plain bytes.
+        let bytes_of = unsafe {
+            let value = std::ptr::from_ref(constant.1).cast();
+            std::slice::from_raw_parts(value, size_of::<T>())
+        };
+        Object::load_with(bytes, &[(constant.0, bytes_of)], tables, sizes)
+    }
+
+    /// The same with several constants, as bytes.
+    ///
+    /// # Errors
+    /// As [`Object::load`].
+    pub fn load_with(
+        bytes: &[u8],
+        constants: &[(&str, &[u8])],
+        tables: &[(&str, &[u64])],
+        sizes: &[(&str, u32)],
+    ) -> Result<Object> {
         let mut loader = EbpfLoader::new();
-        loader.set_global(constant.0, constant.1, true);
+        for (name, value) in constants {
+            loader.set_global(name, *value, true);
+        }
         for (name, table) in tables {
             loader.set_global(name, *table, true);
         }

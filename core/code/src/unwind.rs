@@ -12,6 +12,7 @@ use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
 
 use crate::debug::Slice;
+use crate::memo::Memo;
 use crate::register;
 use crate::unpacked::unpacked;
 
@@ -40,6 +41,7 @@ pub(crate) struct Unwind {
     bases: BaseAddresses,
     /// Extents of functions (or of their parts) and where they are described, by start.
     functions: Vec<(Range<u64>, EhFrameOffset)>,
+    known: Memo<u64, Option<Rules>>,
 }
 
 impl std::fmt::Debug for Unwind {
@@ -68,6 +70,7 @@ impl Unwind {
             frames,
             bases,
             functions,
+            known: Memo::default(),
         })
     }
 
@@ -85,6 +88,10 @@ impl Unwind {
 
     /// How to find the caller's registers at the instruction at `pc`.
     pub fn rules(&self, pc: u64) -> Option<Rules> {
+        self.known.get(pc, || self.find_rules(pc))
+    }
+
+    fn find_rules(&self, pc: u64) -> Option<Rules> {
         let mut context = gimli::UnwindContext::new();
         let (_, place) = self.at(pc)?;
         let entry = self

@@ -88,6 +88,11 @@ impl Call {
         traits::yields(number.into())
     }
 
+    /// The reverse of [`Call::name_of`].
+    pub fn number_of(name: &str) -> Option<u16> {
+        syscalls::number(name).and_then(|number| number.try_into().ok())
+    }
+
     /// The name of the call with this number.
     pub fn name_of(number: u16) -> String {
         syscalls::name(number.into())

@@ -21,8 +21,9 @@ use crate::looks::Looks;
 use crate::options::Options;
 use crate::outsiders::Outsiders;
 use crate::processes;
-use crate::protocol::{Cpu, Ranges, FORK_NOT_FOLLOWED};
+use crate::protocol::{Cpu, Member, FORK_NOT_FOLLOWED};
 use crate::room::Room;
+use crate::sites::{Recorded, Sites};
 use crate::threads::Threads;
 use crate::writer::{failed, EventWriter};
 use crate::{EventsError, Result};
@@ -48,12 +49,14 @@ pub(crate) struct Shared {
     pub events: AtomicU64,
     pub bytes: AtomicU64,
     pub lost: AtomicU64,
+    /// No process is left for which the recording was to last.
+    pub over: AtomicBool,
 }
 
 pub(crate) struct Consumer {
     pub ring: Ring,
     pub counts: Counts<Cpu>,
-    pub tree: Table<u32, Ranges>,
+    pub tree: Table<u32, Member>,
     pub writer: EventWriter<File>,
     pub drain: Drain,
     pub threads: Threads,
@@ -61,6 +64,7 @@ pub(crate) struct Consumer {
     /// Processes whose code is still to be read, and from when on.
     pub fresh: Vec<(Instant, u32)>,
     pub stacks: bool,
+    pub sites: Sites,
     pub hangs: HangWatch,
     pub hot: Hot,
     /// As last written, by process.
@@ -75,6 +79,8 @@ pub(crate) struct Consumer {
     pub outsiders: Outsiders,
     /// Of a file that is to stay within a size.
     pub room: Option<Room>,
+    /// A process for which the recording lasts; 0: another is to be found.
+    pub keeper: u32,
 }
 
 /// What the recorder asks its thread for.
@@ -100,25 +106,41 @@ impl Consumer {
         Ok(())
     }
 
-    /// Has the kernel record these processes and their descendants.
+    /// Has the kernel record these processes and their descendants. `keeps`: the recording lasts
+    /// while any of them lives.
     ///
     /// # Errors
     /// When there are more than it has room for.
-    pub fn follow(&mut self, pids: &[u32]) -> Result<()> {
+    pub fn follow(&mut self, pids: &[u32], keeps: bool) -> Result<()> {
+        let member = Member {
+            keeps: keeps.into(),
+            ..Member::default()
+        };
         for pid in flagfinder_waits::descendants(pids) {
-            if self.tree.get(&pid).is_none() && !self.tree.insert(pid, Ranges::default()) {
+            if self.tree.get(&pid).is_none() && !self.tree.insert(pid, member) {
                 return Err(EventsError::unavailable(
                     "The processes can't be recorded",
                     "the kernel's table of processes is full",
                     "Record fewer processes, or use --all.",
                 ));
             }
-            // Its end may have been before its entry: then nobody would remove that.
-            if !processes::exists(pid) {
-                self.tree.remove(&pid);
-            }
         }
+        // Their ends may have been before their entries, or not been seen yet: then nobody would
+        // remove those.
+        let ended = self.tree.keys().into_iter();
+        let ended = ended.filter(|pid| !processes::lives(*pid));
+        ended.for_each(|pid| self.tree.remove(&pid));
         Ok(())
+    }
+
+    /// Whether any process is left for which the recording was to last.
+    fn is_kept(&mut self) -> bool {
+        let tree = &self.tree;
+        let keeps = |pid: &u32| tree.get(pid).is_some_and(|member| member.keeps != 0);
+        if !keeps(&self.keeper) {
+            self.keeper = tree.keys().into_iter().find(keeps).unwrap_or(0);
+        }
+        self.keeper != 0
     }
 
     pub fn learn_threads(&mut self, options: &Options) -> Result<()> {
@@ -145,10 +167,12 @@ impl Consumer {
         if self.maps.get(&pid).is_some_and(|known| known.text == text) {
             return Ok(());
         }
-        if self.stacks && self.tree.get(&pid).is_some() {
+        if let Some(known) = self.tree.get(&pid).filter(|_| self.stacks) {
             let ranges = processes::code_ranges(&text, &processes::program(pid));
-            self.tree.replace(pid, ranges);
+            let keeps = known.keeps;
+            self.tree.replace(pid, Member { keeps, ..ranges });
         }
+        self.sites.learn(pid, &text, &processes::program(pid));
         let ts = clock::monotonic();
         let fact = MapsFact { ts, pid, text };
         self.writer.fact(BlockKind::Maps, &fact)?;
@@ -161,12 +185,14 @@ impl Consumer {
             (&mut self.drain, &mut self.writer, &mut self.descriptors);
         let (fresh, stacks) = (&mut self.fresh, self.stacks);
         let (hangs, threads) = (&mut self.hangs, &mut self.threads);
+        let sites = &mut self.sites;
         let (not_followed, outsiders) = (&mut self.not_followed, &mut self.outsiders);
         let hot = &mut self.hot;
         let now = clock::monotonic();
         let most = self.room.as_ref().map_or(DRAINED, Room::most_records);
         self.ring.drain(most.min(DRAINED), |record| {
-            let Some(event) = drain.take(record, writer) else {
+            let keep = |tid, stack: &Recorded<'_>| sites.keep(threads.pid(tid), stack);
+            let Some(event) = drain.take(record, writer, keep) else {
                 return;
             };
             threads.see(&event);
@@ -175,6 +201,11 @@ impl Consumer {
             hangs.see(&event);
             hot.see(&event, threads);
             let (pid, other) = event.halves(0);
+            match event.kind {
+                Kind::Fork => sites.forked(pid, other),
+                Kind::Exit if event.a == pid => sites.ended(pid),
+                _ => {}
+            }
             if event.kind == Kind::Fork && event.flags & FORK_NOT_FOLLOWED != 0 {
                 not_followed.get_or_insert((pid, other));
             }
@@ -283,6 +314,9 @@ impl Consumer {
         };
         let lost = self.counts.read().iter().map(|cpu| cpu.lost).sum();
         shared.lost.store(lost, Ordering::Relaxed);
+        if !self.is_kept() {
+            shared.over.store(true, Ordering::Relaxed);
+        }
         shared.events.store(self.drain.events, Ordering::Relaxed);
         let kept = self.writer.bytes() - freed;
         shared.bytes.store(kept, Ordering::Relaxed);

@@ -12,9 +12,9 @@ use crate::error::{bad_file, cant_read, damaged, Result};
 
 pub const FILE_MAGIC: [u8; 8] = *b"FFEVENT\n";
 /// Version that this code writes.
-pub const FILE_VERSION: u32 = 3;
+pub const FILE_VERSION: u32 = 4;
 /// Oldest reader that understands what this code writes.
-pub const FILE_MINIMUM_READER: u32 = 2;
+pub const FILE_MINIMUM_READER: u32 = 4;
 pub const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"FFEB");
 /// A damaged length must not become an allocation.
 pub const MAX_RAW_BYTES: u32 = 64 << 20;

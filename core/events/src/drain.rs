@@ -6,7 +6,10 @@ use std::io::Write;
 use crate::call;
 use crate::error::Result;
 use crate::event::{Event, Kind};
-use crate::protocol::{Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_STACK};
+use crate::protocol::{
+    Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_STACK, EVENT_STACK_COPY,
+};
+use crate::sites::Recorded;
 use crate::writer::EventWriter;
 
 /// Records that a CPU keeps back: an interrupt may record between another record's number and its
@@ -14,6 +17,8 @@ use crate::writer::EventWriter;
 const HELD_BACK: usize = 64;
 /// Events that make a block worth writing.
 const BLOCK: usize = 16_384;
+/// Bytes of those before a copy of a stack: ip, sp, bp.
+const REGISTERS: usize = 24;
 /// The ring puts so much before each record.
 const RING_HEADER: u64 = 8;
 
@@ -54,7 +59,13 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 impl Drain {
     /// Takes one record. Returns the event if it is one of its own (a stack belongs to the event
     /// before).
-    pub fn take<W: Write>(&mut self, bytes: &[u8], writer: &mut EventWriter<W>) -> Option<Event> {
+    /// `keep`: the call sites of a thread's stack that are to be kept.
+    pub fn take<W: Write>(
+        &mut self,
+        bytes: &[u8],
+        writer: &mut EventWriter<W>,
+        keep: impl FnOnce(u32, &Recorded<'_>) -> Vec<u64>,
+    ) -> Option<Event> {
         let (record, rest) = Record::read(bytes)?;
         self.raw_bytes += bytes.len() as u64 + RING_HEADER;
         let index = usize::from(record.cpu);
@@ -62,8 +73,7 @@ impl Drain {
             self.cpus.resize_with(index + 1, Cpu::default);
         }
         let cpu = &mut self.cpus[index];
-        if record.kind == EVENT_STACK {
-            let stack: Vec<u64> = words(rest).take(record.b as usize).collect();
+        if matches!(record.kind, EVENT_STACK | EVENT_STACK_COPY) {
             // Recorded with interrupts off: nothing comes between, but the event itself may have
             // been lost.
             let owner = cpu.pending.last_mut().filter(|last| {
@@ -71,7 +81,17 @@ impl Drain {
             });
             match owner {
                 Some(owner) => {
-                    owner.event.stack = writer.stack(&stack);
+                    let seen: Vec<u64>;
+                    let stack = if record.kind == EVENT_STACK {
+                        seen = words(rest).take(record.b as usize).collect();
+                        Recorded::Words(&seen)
+                    } else {
+                        let (registers, copy) = rest.split_at_checked(REGISTERS)?;
+                        seen = words(registers).collect();
+                        let length = copy.len().min(record.b as usize);
+                        Recorded::Copy([seen[0], seen[1], seen[2]], &copy[..length])
+                    };
+                    owner.event.stack = writer.stack(&keep(record.a, &stack));
                     owner.records = 2;
                 }
                 None => self.orphans += 1,
@@ -238,11 +258,18 @@ mod tests {
         bytes
     }
 
+    fn as_seen(_: u32, stack: &Recorded<'_>) -> Vec<u64> {
+        match stack {
+            Recorded::Words(words) => words.to_vec(),
+            Recorded::Copy(registers, bytes) => vec![registers[0], bytes.len() as u64],
+        }
+    }
+
     fn drained(records: &[Vec<u8>], total: u64) -> Vec<Event> {
         let mut writer = EventWriter::new(Vec::new(), &Info::default()).unwrap();
         let mut drain = Drain::default();
         for bytes in records {
-            drain.take(bytes, &mut writer);
+            drain.take(bytes, &mut writer, as_seen);
         }
         let mut events = drain.cpus[1].complete(0);
         events.extend(drain.cpus[1].missing_at_the_end(1, total, 99));
@@ -288,6 +315,22 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_has_registers_and_what_lies_at_the_stack_pointer() {
+        let mut copy = record(1, 10, EVENT_STACK_COPY, &[0x1000, 0x7000, 0x7010, 5, 6]);
+        copy[20..24].copy_from_slice(&16u32.to_le_bytes());
+        let mut writer = EventWriter::new(Vec::new(), &Info::default()).unwrap();
+        let mut drain = Drain::default();
+        let mut seen = Vec::new();
+        drain.take(&record(0, 10, EVENT_SWITCH, &[1]), &mut writer, as_seen);
+        drain.take(&copy, &mut writer, |tid, stack| {
+            seen = as_seen(tid, stack);
+            seen.clone()
+        });
+        assert_eq!(seen, [0x1000, 16]);
+        assert_eq!(drain.cpus[1].complete(0)[0].stack, 1);
+    }
+
+    #[test]
     fn short_calls_are_like_long_ones() {
         let mut short = record(0, 10, EVENT_EXIT_CALL_SHORT, &[]);
         let number: u32 = 435;
@@ -316,6 +359,6 @@ mod tests {
         let mut writer = EventWriter::new(Vec::new(), &Info::default()).unwrap();
         let mut drain = Drain::default();
         let whole = record(0, 10, EVENT_SWITCH, &[]);
-        assert_eq!(drain.take(&whole[..20], &mut writer), None);
+        assert_eq!(drain.take(&whole[..20], &mut writer, as_seen), None);
     }
 }

@@ -5,6 +5,7 @@ use crate::call::Call;
 use crate::event::{Event, Kind};
 use crate::protocol::FORK_NOT_FOLLOWED;
 use crate::reader::EventFile;
+use crate::sites::WALKED;
 
 fn detail(event: &Event) -> String {
     let call = || {
@@ -73,6 +74,7 @@ fn detail(event: &Event) -> String {
         Kind::Arm => format!("{} timer {:#x}", event.a, event.words[0]),
         Kind::Submit | Kind::Complete => format!("{} request {:#x}", event.a, event.words[0]),
         Kind::Yield => event.a.to_string(),
+        Kind::Sample => format!("{} at {:#x}{}", event.a, event.words[1], call()),
         Kind::Fire => format!("timer {:#x} wakes {}", event.words[0], event.b),
         Kind::Lost => format!("{} events since {}", event.words[0], event.words[1]),
     }
@@ -97,7 +99,7 @@ pub fn dump(
         let stack = file.stack(event.stack);
         let sites: Vec<String> = stack
             .iter()
-            .map(|address| format!("{address:#x}"))
+            .map(|address| format!("{:#x}", address & !WALKED))
             .collect();
         let stack = if sites.is_empty() {
             String::new()

@@ -36,6 +36,8 @@ pub enum Kind {
     Complete = p::EVENT_COMPLETE,
     /// The clock finds `a` in sched_yield.
     Yield = p::EVENT_YIELD,
+    /// The clock finds `a` running.
+    Sample = p::EVENT_SAMPLE,
     /// Events of this CPU are missing here: `words[0]` of them, since `words[1]`.
     Lost = 200,
 }
@@ -58,6 +60,7 @@ impl Kind {
             p::EVENT_SUBMIT => Kind::Submit,
             p::EVENT_COMPLETE => Kind::Complete,
             p::EVENT_YIELD => Kind::Yield,
+            p::EVENT_SAMPLE => Kind::Sample,
             200 => Kind::Lost,
             _ => return None,
         })
@@ -70,7 +73,7 @@ impl Kind {
             Kind::Exit | Kind::Signal | Kind::Arm | Kind::Fire => 1,
             Kind::Submit | Kind::Complete => 1,
             Kind::Yield => 0,
-            Kind::Rename | Kind::Lost => 2,
+            Kind::Rename | Kind::Sample | Kind::Lost => 2,
             Kind::EnterWide | Kind::Fork | Kind::Exec => 3,
         }
     }
@@ -91,6 +94,7 @@ impl Kind {
             Kind::Submit => "submit",
             Kind::Complete => "complete",
             Kind::Yield => "yield",
+            Kind::Sample => "sample",
             Kind::Lost => "lost",
         }
     }

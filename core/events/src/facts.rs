@@ -25,6 +25,8 @@ pub struct Info {
     /// `off`, `application`, `application-all`, `library`, `all`
     pub stacks: String,
     pub stack_budget: u32,
+    #[serde(default)]
+    pub stack_copy: u64,
     /// The interrupt context of wakes is known.
     pub contexts: bool,
     pub cpus: u32,

@@ -47,6 +47,9 @@ pub struct Options {
     /// Their descendants too.
     #[serde(default)]
     pub pids: Vec<u32>,
+    /// The same of these; but the recording does not last for them.
+    #[serde(default)]
+    pub beside: Vec<u32>,
     /// Scheduling of all processes.
     #[serde(default)]
     pub everything: bool,
@@ -61,6 +64,10 @@ pub struct Options {
     /// Call sites kept of one stack, at most [`protocol::STACK_MOST`] - 1.
     #[serde(default)]
     pub stack_budget: u32,
+    /// Bytes of each stack that are copied, in which callers are found by unwind tables; 0: only
+    /// words that lie in code are recorded.
+    #[serde(default)]
+    pub stack_copy: u64,
     /// Of the ring between kernel and recorder.
     pub buffer_bytes: u64,
     /// Of the file on the disk: the oldest events are let go of.
@@ -96,12 +103,13 @@ pub(crate) fn info(options: &Options, contexts: bool) -> Info {
     Info {
         recorder: format!("flagfinder {}", env!("CARGO_PKG_VERSION")),
         command: options.command.clone(),
-        pids: options.pids.clone(),
+        pids: [&options.pids[..], &options.beside[..]].concat(),
         everything: options.everything,
         thread_names: options.threads.clone(),
         syscalls: name_of(options.syscalls),
         stacks: name_of(options.stacks),
         stack_budget: options.stack_budget,
+        stack_copy: options.stack_copy,
         contexts,
         cpus: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
         kernel: kernel.trim().into(),
@@ -147,6 +155,14 @@ pub(crate) fn check(options: &Options) -> Result<NamePatterns> {
             "Give --stack-budget 31 or less.",
         );
     }
+    if options.stack_copy > protocol::COPY_MOST as u64 {
+        let found = format!("{} bytes of each", options.stack_copy);
+        return usage(
+            "Stacks can't be copied that far",
+            found,
+            "Give --stack-copy 16K or less.",
+        );
+    }
     if options.pids.is_empty() && !options.everything {
         return usage(
             "There is nothing to record",
@@ -168,7 +184,7 @@ pub(crate) fn check(options: &Options) -> Result<NamePatterns> {
             "Leave out --syscalls off.",
         );
     }
-    for pid in &options.pids {
+    for pid in options.pids.iter().chain(&options.beside) {
         if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
             return usage(
                 "There is no such process",

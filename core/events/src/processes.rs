@@ -2,10 +2,9 @@
 //! What /proc tells about the threads that are there, and where a process has code.
 
 use std::fs;
-use std::path::Path;
 
 use crate::facts::ThreadFact;
-use crate::protocol::Ranges;
+use crate::protocol::Member;
 
 fn numbers(path: &str) -> Vec<u32> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
@@ -58,7 +57,7 @@ pub(crate) fn code_maps(pid: u32) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-fn span(line: &str) -> Option<(u64, u64, &str)> {
+pub(crate) fn span(line: &str) -> Option<(u64, u64, &str)> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
@@ -67,7 +66,7 @@ fn span(line: &str) -> Option<(u64, u64, &str)> {
 }
 
 /// The program's code, and from the first to the last byte of all other code below the stack.
-pub(crate) fn code_ranges(maps: &str, program: &str) -> Ranges {
+pub(crate) fn code_ranges(maps: &str, program: &str) -> Member {
     let spans: Vec<(u64, u64, &str)> = maps.lines().filter_map(span).collect();
     let extent = |wanted: &dyn Fn(&str) -> bool| {
         let matching = || spans.iter().filter(|(_, _, path)| wanted(path));
@@ -77,16 +76,25 @@ pub(crate) fn code_ranges(maps: &str, program: &str) -> Ranges {
     };
     let (program_start, program_bytes) = extent(&|path| path == program);
     let (libraries, libraries_bytes) = extent(&|path| path != program && !path.starts_with('['));
-    Ranges {
+    Member {
         program: program_start,
         program_bytes,
         libraries,
         libraries_bytes,
+        keeps: 0,
     }
 }
 
-pub(crate) fn exists(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+/// Whether any of its threads can still run. A process that nobody has waited for yet is there
+/// without; so is the first thread of one whose others go on.
+pub(crate) fn lives(pid: u32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    let state = state.and_then(|text| text.rsplit_once(") ")?.1.chars().next());
+    match state {
+        None => false,
+        Some('Z' | 'X') => numbers(&format!("/proc/{pid}/task")).len() > 1,
+        Some(_) => true,
+    }
 }
 
 pub(crate) fn program(pid: u32) -> String {
@@ -100,6 +108,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_has_ended_lives_no_more_though_it_is_there() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        // Waits for its end, and leaves it there.
+        // SAFETY: the buffer is written by the call, which knows its size.
+        let waited = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, pid, &mut info, libc::WEXITED | libc::WNOWAIT)
+        };
+        assert_eq!(waited, 0);
+        assert!(fs::exists(format!("/proc/{pid}")).unwrap());
+        assert!(!lives(pid));
+        child.wait().unwrap();
+        assert!(!lives(pid));
+        assert!(lives(std::process::id()));
+    }
+
+    #[test]
     fn the_program_and_the_rest_are_told_apart() {
         let maps = "1000-2000 r-xp 00001000 08:01 12 /bin/app\n\
                     7000-8000 r-xp 00000000 08:01 13 /lib/a.so\n\
@@ -108,6 +134,6 @@ mod tests {
         let ranges = code_ranges(maps, "/bin/app");
         assert_eq!((ranges.program, ranges.program_bytes), (0x1000, 0x1000));
         assert_eq!((ranges.libraries, ranges.libraries_bytes), (0x7000, 0x3000));
-        assert_eq!(code_ranges("", "/bin/app"), Ranges::default());
+        assert_eq!(code_ranges("", "/bin/app"), Member::default());
     }
 }

@@ -7,6 +7,7 @@ use flagfinder_bpf::Pod;
 pub const NAME_BYTES: usize = 16;
 pub const STACK_WORDS: usize = 64;
 pub const STACK_MOST: usize = 32;
+pub const COPY_MOST: usize = 16384;
 
 pub const EVENT_SWITCH: u8 = 1;
 pub const EVENT_WAKING: u8 = 2;
@@ -24,6 +25,8 @@ pub const EVENT_STACK: u8 = 13;
 pub const EVENT_SUBMIT: u8 = 14;
 pub const EVENT_COMPLETE: u8 = 15;
 pub const EVENT_YIELD: u8 = 16;
+pub const EVENT_SAMPLE: u8 = 19;
+pub const EVENT_STACK_COPY: u8 = 20;
 pub const EVENT_ENTER_SHORT: u8 = 17;
 pub const EVENT_EXIT_CALL_SHORT: u8 = 18;
 
@@ -44,6 +47,10 @@ pub const CONTEXT_HARDIRQ: u8 = 3;
 pub const CONTEXT_TIMER: u8 = 4;
 pub const CONTEXT_NMI: u8 = 5;
 pub const CONTEXT_TIMEOUT: u8 = 6;
+
+pub const TOP_SLOTS: usize = 32;
+pub const TOP_TURNS: usize = 16;
+pub const TOP_CALLS: usize = 512;
 
 pub const CALL_SHIFT: u32 = 48;
 pub const SHORT_SHIFT: u32 = 30;
@@ -87,14 +94,26 @@ shared_struct!(Record = "ff_event" {
 shared_struct!(Waking = "ff_event_waking" {
     call: u16, cpu: u16, priority: u8, waker_priority: u8, reserved: u16,
 });
-shared_struct!(Ranges = "ff_event_ranges" {
-    program: u64, program_bytes: u64, libraries: u64, libraries_bytes: u64,
+shared_struct!(Member = "ff_event_process" {
+    program: u64, program_bytes: u64, libraries: u64, libraries_bytes: u64, keeps: u64,
 });
 shared_struct!(Config = "ff_events_config" {
     runqueues: u64, preempt_count: u64, everything: u32, syscalls: u32, stack_words: u32, program_only: u32,
-    name_begins: u64, name_repeats: u64, name_ends: u64,
+    copy_bytes: u64, name_begins: u64, name_repeats: u64, name_ends: u64,
 });
-shared_struct!(Cpu = "ff_events_cpu" { sequence: u64, lost: u64, timer: u64, not_followed: u64 });
+shared_struct!(Cpu = "ff_events_cpu" { sequence: u64, lost: u64, timer: u64, not_followed: u64, stacks_dropped: u64 });
+shared_struct!(TopConfig = "ff_top_config" {
+    least: u64, calls: [u64; TOP_CALLS / 64], some_calls: u32, tid: u32, results: u32, error: u32,
+});
+shared_struct!(TopWait = "ff_top_wait" { stack: u64, tid: u32, process: u32, call: u32, error: u32 });
+shared_struct!(TopSums = "ff_top_sums" { count: u64, total: u64, longest: u64, slots: [u64; TOP_SLOTS] });
+shared_struct!(TopPair = "ff_top_pair" { tid: u32, other: u32 });
+shared_struct!(TopName = "ff_top_name" { process: u32, name: [u8; NAME_BYTES] });
+shared_struct!(TopThread = "ff_top_thread" {
+    since: u64, ready: u64, blocked: u64, stack: u64, call: u32, tid: u32, process: u32, name: [u8; NAME_BYTES],
+    reserved: u32,
+});
+shared_struct!(TopStack = "ff_top_stack" { words: [u64; STACK_MOST], process: u32, count: u32 });
 
 impl Record {
     /// From a ring record, with the words behind it; `None` when it is too short.
@@ -113,8 +132,15 @@ pub fn layouts() -> Vec<Layout> {
     vec![
         Record::layout(),
         Waking::layout(),
-        Ranges::layout(),
+        Member::layout(),
         Config::layout(),
         Cpu::layout(),
+        TopConfig::layout(),
+        TopWait::layout(),
+        TopSums::layout(),
+        TopPair::layout(),
+        TopName::layout(),
+        TopThread::layout(),
+        TopStack::layout(),
     ]
 }

@@ -23,6 +23,7 @@ use crate::looks::{Looks, LIMIT};
 use crate::options::{check, info, Options, StackMode, Syscalls};
 use crate::outsiders::Outsiders;
 use crate::protocol::{self, Config};
+use crate::sites::Sites;
 use crate::switch;
 use crate::threads::Threads;
 use crate::writer::EventWriter;
@@ -87,6 +88,8 @@ impl Recorder {
         let stack_words = match options.stacks {
             StackMode::Off => 0,
             StackMode::Application => 2,
+            // What is in which library is told apart later (sites.rs).
+            StackMode::Library => protocol::STACK_MOST as u32 - 1,
             _ => options.stack_budget + 1,
         };
         let config = Config {
@@ -104,6 +107,7 @@ impl Recorder {
                 StackMode::Application | StackMode::ApplicationAll
             )
             .into(),
+            copy_bytes: options.stack_copy,
             name_begins: names.begins,
             name_repeats: names.repeats,
             name_ends: names.ends,
@@ -132,6 +136,12 @@ impl Recorder {
             descriptors: Descriptors::default(),
             fresh: Vec::new(),
             stacks: stack_words > 0,
+            sites: Sites::new(
+                options.stacks,
+                options.stack_budget,
+                options.stack_copy > 0,
+                (clock::wall() / 1_000_000_000) as i64,
+            ),
             hangs: HangWatch::new(&options.pids, options.mark_on_hang_ns.unwrap_or(u64::MAX)),
             hot: Hot::default(),
             looks: Looks::default(),
@@ -141,6 +151,7 @@ impl Recorder {
             info,
             notes: Vec::new(),
             room: room.transpose()?,
+            keeper: 0,
         };
         if offsets.is_none() {
             let text = "this kernel does not tell where __preempt_count is: wakes have the context `unknown`";
@@ -149,7 +160,8 @@ impl Recorder {
                 text: text.into(),
             })?;
         }
-        consumer.follow(&options.pids)?;
+        consumer.follow(&options.pids, true)?;
+        consumer.follow(&options.beside, false)?;
         let target = options.syscalls == Syscalls::Target;
         let calls = SYSTEM_CALLS.iter().filter(|_| target);
         for (program, tracepoint) in ALWAYS.iter().chain(calls) {
@@ -162,7 +174,8 @@ impl Recorder {
         };
         object.trace(switched, "sched_switch")?;
         // Those that were started before forks were seen.
-        consumer.follow(&options.pids)?;
+        consumer.follow(&options.pids, true)?;
+        consumer.follow(&options.beside, false)?;
         let missing = IF_THERE.iter().filter_map(|(program, tracepoint)| {
             let refused = object.trace(program, tracepoint).err()?;
             Some(format!("{tracepoint}: {}", refused.found))
@@ -177,14 +190,13 @@ impl Recorder {
                 ),
             })?;
         }
-        let looks = match options.syscalls {
-            Syscalls::Lazy => look(&mut object),
-            _ => Ok(Vec::new()),
-        };
-        let looks = looks.or_else(|refused| {
+        let looks = look(&mut object).or_else(|refused| {
             consumer.announce(Note {
                 level: "fallback".into(),
-                text: format!("threads that call sched_yield are only seen where another one runs then: {refused}"),
+                text: format!(
+                    "it is not recorded which functions threads run, and threads that call sched_yield are only seen \
+                     where another one runs then: {refused}"
+                ),
             })?;
             Ok::<_, EventsError>(Vec::new())
         })?;
@@ -235,6 +247,12 @@ impl Recorder {
             bytes: self.shared.bytes.load(Ordering::Relaxed),
             lost: self.shared.lost.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether the processes that were asked for have ended, and all that they started. Those beside
+    /// them do not count.
+    pub fn is_over(&self) -> bool {
+        self.shared.over.load(Ordering::Relaxed)
     }
 
     /// Whether the recording has ended by itself: it failed, and `finish` tells why.

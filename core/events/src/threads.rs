@@ -49,6 +49,11 @@ impl Threads {
         self.known.get(&tid).map(|thread| thread.pid)
     }
 
+    /// Empty where it is not known.
+    pub fn name(&self, tid: u32) -> &str {
+        self.known.get(&tid).map_or("", |thread| &thread.name)
+    }
+
     /// All processes.
     pub fn pids(&self) -> BTreeSet<u32> {
         self.known.values().map(|thread| thread.pid).collect()

@@ -10,10 +10,12 @@ use crate::ahead::Ahead;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::flags;
 use crate::graph::{Gap, Graph, Meta, ThreadMeta};
-use crate::hot::HotCalls;
+use crate::hot::{self, HotCalls};
 use crate::items::Item;
 use crate::messages::{Message, Messages, Sender};
-use crate::requests::{Order, Requests};
+use crate::profile::code_of;
+use crate::ran::{Running, Spot};
+use crate::requests::Requests;
 use crate::stacks::Stacks;
 use crate::threads::{ByCpu, Numbers, Thread};
 use crate::vertex::{Vertex, Vertices, NO_RESULT};
@@ -41,8 +43,9 @@ pub(crate) struct Builder<'f> {
     running: ByCpu<u32>,
     pub(crate) stacks: Stacks,
     messages: Messages,
-    requests: Requests,
+    pub(crate) requests: Requests,
     pub(crate) hot: HotCalls,
+    ran: Running,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -314,26 +317,6 @@ impl Builder<'_> {
         }
     }
 
-    /// A thread hands a request to io_uring.
-    fn submit(&mut self, event: &Event) {
-        let thread = self.thread(event.a);
-        let vertex = self.current(thread, event.ts);
-        let tid = event.a;
-        self.requests.submit(event.words[0], Order { tid, vertex });
-    }
-
-    /// A thread finds that a request is done: its own, or one of which it is about to tell another.
-    fn complete(&mut self, event: &Event) {
-        let order = self
-            .requests
-            .complete(event.words[0], event.a, event.cpu, event.ts);
-        let thread = self.thread(event.a);
-        let vertex = self.current(thread, event.ts);
-        if let Some(order) = order.filter(|order| order.vertex != vertex) {
-            self.later(order.vertex, vertex, EdgeKind::IoUring, event.ts);
-        }
-    }
-
     /// The kernel tells of a signal just after it has woken the thread for it.
     fn signal(&mut self, event: &Event) {
         let thread = self.thread(event.b);
@@ -366,6 +349,7 @@ impl Builder<'_> {
             };
             let pid = self.meta.threads[thread].pid;
             self.messages.enter(pid, call, sender);
+            self.ran.enter(thread, open, call.number, event.ts);
         }
     }
 
@@ -376,6 +360,9 @@ impl Builder<'_> {
             return;
         };
         self.returned(thread, event, end);
+        if let Some(open) = self.threads[thread].open {
+            self.ran.exit(thread, open, end, event.ts);
+        }
         if let Some(last) = self.threads[thread].last {
             let call = self.vertices[last].call();
             let same = call.is_some_and(|call| call.number == end.number);
@@ -389,6 +376,19 @@ impl Builder<'_> {
         if let Some(message) = self.messages.returned(event.a, end) {
             self.exchanged(thread, event, message);
         }
+    }
+
+    /// The clock finds a thread that runs.
+    fn sample(&mut self, event: &Event) {
+        let thread = self.thread(event.a);
+        let open = self.current(thread, event.ts);
+        let pid = self.meta.threads[thread].pid;
+        let spot = Spot {
+            call: event.call().map(|call| call.number),
+            place: self.stacks.place(pid, event.words[1]),
+            stack: self.stack(event.a, event),
+        };
+        self.ran.sample(open, spot);
     }
 
     fn take(&mut self, event: &Event) {
@@ -415,6 +415,7 @@ impl Builder<'_> {
                 let open = self.current(thread, event.ts);
                 self.vertices.details_mut(open).yields += YIELDS_BY_CLOCK;
             }
+            Kind::Sample => self.sample(event),
             Kind::Exit => self.exit(event),
             Kind::Lost => self.meta.gaps.push(Gap {
                 cpu: event.cpu,
@@ -454,6 +455,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         messages: Messages::new(&file.descriptors),
         requests: Requests::default(),
         hot: HotCalls::default(),
+        ran: Running::default(),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {
@@ -475,7 +477,18 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     builder.take_looks();
     builder.tell_hot();
     let named = builder.stacks.resolve(file);
+    hot::name(&mut builder.meta.hot, &builder.ran, &named);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
+    let function = |spot: Spot| match spot.call {
+        Some(number) => format!("{}()", Call::name_of(number)),
+        None => {
+            let above = named.stacks[spot.stack as usize].iter().skip(1);
+            let above = above.map(|&site| &builder.meta.sites[site as usize]);
+            let here = std::iter::once(&named.found_at[spot.place as usize]);
+            code_of(here.chain(above))
+        }
+    };
+    builder.meta.ran = std::mem::take(&mut builder.ran).finish(function);
     builder.meta.stacks = named.stacks;
     let mut graph = Graph::new(builder.meta, builder.vertices, builder.others);
     flags::add(&mut graph, watched);

@@ -105,6 +105,7 @@ impl Search<'_> {
             call: now.call().map(|call| Call::name_of(call.number)),
             set_off: set_off(self.graph, vertex),
             hot: self.graph.hot(vertex),
+            ran: self.graph.ran(vertex).cloned(),
         });
     }
 

@@ -7,6 +7,7 @@ use crate::activity::Class;
 use crate::graph::Place;
 use crate::hot::Hot;
 use crate::question::{Asked, Choice, Question};
+use crate::ran::Ran;
 
 /// Which hang is meant; without both, the most unusual one of the main thread.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -66,6 +67,8 @@ pub struct Culprit {
     pub set_off: Option<SetOff>,
     /// Of HotCalls.
     pub hot: Option<Hot>,
+    /// What it spent its time on, if it ran.
+    pub ran: Option<Ran>,
 }
 
 /// Who made a thread begin with something, and how.

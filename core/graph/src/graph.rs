@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::edge::{Edge, EdgeKind};
 use crate::hot::HotCall;
+use crate::ran::Ran;
 use crate::vertex::{Details, Vertex, Vertices};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,6 +76,9 @@ pub struct Meta {
     /// Calls that were made over and over in vain, by vertex.
     #[serde(default)]
     pub hot: Vec<HotCall>,
+    /// What vertices ran that the clock found running.
+    #[serde(default)]
+    pub ran: BTreeMap<u32, Ran>,
 }
 
 /// A wait: from the end of a vertex to the start of the next of its thread.
@@ -165,6 +169,11 @@ impl Graph {
 
     pub fn vertex(&self, index: u32) -> &Vertex {
         &self.vertices[index]
+    }
+
+    /// What it spent its time on, if it ran long enough.
+    pub fn ran(&self, index: u32) -> Option<&Ran> {
+        self.meta.ran.get(&index)
     }
 
     pub fn details(&self, index: u32) -> &Details {

@@ -51,6 +51,7 @@ pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> Str
             "result": (details.result != NO_RESULT).then_some(details.result),
             "yields": details.yields,
             "flags": details.flags,
+            "ran": graph.ran(index),
             "causes": cause(graph, index),
         })
     });

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use flagfinder_code::{CallSites, Names, NamesInput};
-use flagfinder_events::EventFile;
+use flagfinder_events::{EventFile, WALKED};
 use rustc_hash::FxHashMap;
 
 use crate::graph::Place;
@@ -18,6 +18,9 @@ pub(crate) struct Stacks {
     /// Process and number of the stack in the recording, to the number in the graph.
     numbers: FxHashMap<(u32, u32), u32>,
     list: Vec<(u32, u32)>,
+    /// Processes and addresses that threads were found at, from 1.
+    places: Vec<(u32, u64)>,
+    place_numbers: FxHashMap<(u32, u64), u32>,
     /// A process that was forked runs its parent's code, until its own is known.
     parents: FxHashMap<u32, u32>,
 }
@@ -27,6 +30,8 @@ pub(crate) struct Named {
     pub sites: Vec<String>,
     pub places: Vec<Option<Place>>,
     pub stacks: Vec<Vec<u32>>,
+    /// Call sites (the first stands for none) that threads were found at.
+    pub found_at: Vec<String>,
 }
 
 /// A process's code.
@@ -52,6 +57,11 @@ impl Code {
         let Some((&ip, above)) = words.split_first() else {
             return Vec::new();
         };
+        if ip & WALKED != 0 {
+            return std::iter::once(ip & !WALKED)
+                .chain(above.iter().copied())
+                .collect();
+        }
         let names = &self.names;
         let mut found = vec![ip];
         let read = |at: u64, count: usize| names.file_code(at, count);
@@ -71,6 +81,14 @@ impl Stacks {
         })
     }
 
+    /// The number of an address that a thread of a process was found at.
+    pub fn place(&mut self, pid: u32, address: u64) -> u32 {
+        *self.place_numbers.entry((pid, address)).or_insert_with(|| {
+            self.places.push((pid, address));
+            self.places.len() as u32
+        })
+    }
+
     pub fn forked(&mut self, pid: u32, parent: u32) {
         if pid != parent {
             self.parents.insert(pid, parent);
@@ -81,21 +99,45 @@ impl Stacks {
     pub fn resolve(self, file: &EventFile) -> Named {
         let recorded = (file.info.started_unix_ns / 1_000_000_000) as i64;
         let maps: HashMap<u32, &str> = file.maps.iter().map(|m| (m.pid, &m.text[..])).collect();
+        self.name(&maps, recorded, |stack| file.stack(stack))
+    }
+
+    /// The same of code `maps` by process, which were so `recorded` seconds after 1970, and of the
+    /// words of each stack.
+    pub fn name<'w>(
+        self,
+        maps: &HashMap<u32, &str>,
+        recorded: i64,
+        words: impl Fn(u32) -> &'w [u64],
+    ) -> Named {
         let mut codes: HashMap<u32, Code> = HashMap::new();
         let mut sites: Vec<String> = Vec::new();
         let mut places = Vec::new();
         let mut numbers: HashMap<String, u32> = HashMap::new();
         let mut stacks = vec![Vec::new()];
-        for (mut pid, stack) in self.list {
+        let parents = &self.parents;
+        let code_of = |codes: &mut HashMap<u32, Code>, mut pid: u32| {
             for _ in 0..GENERATIONS {
-                let parent = self.parents.get(&pid).filter(|_| !maps.contains_key(&pid));
+                let parent = parents.get(&pid).filter(|_| !maps.contains_key(&pid));
                 pid = parent.copied().unwrap_or(pid);
             }
             let text = maps.get(&pid).copied().unwrap_or_default();
-            let code = codes
+            codes
                 .entry(pid)
                 .or_insert_with(|| Code::new(text, recorded));
-            let live = code.live(file.stack(stack));
+            pid
+        };
+        let mut found_at = vec![String::new()];
+        for (pid, address) in self.places {
+            let pid = code_of(&mut codes, pid);
+            found_at.push(codes[&pid].names.code(address).to_string());
+        }
+        for (pid, stack) in self.list {
+            let pid = code_of(&mut codes, pid);
+            let Some(code) = codes.get_mut(&pid) else {
+                continue;
+            };
+            let live = code.live(words(stack));
             let named = live.into_iter().map(|address| {
                 *code.known.entry(address).or_insert_with(|| {
                     let site = code.names.caller(address);
@@ -115,6 +157,7 @@ impl Stacks {
             sites,
             places,
             stacks,
+            found_at,
         }
     }
 }

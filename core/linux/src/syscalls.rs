@@ -141,6 +141,12 @@ pub fn name(number: u32) -> String {
     }
 }
 
+/// The number of the call with this name.
+pub fn number(name: &str) -> Option<u32> {
+    let call: Sysno = name.parse().ok()?;
+    Some(call.id() as u32)
+}
+
 const IPC_STAT: u64 = libc::IPC_STAT as u64;
 /// Requests whose number does not tell how much is written.
 const OF_INT: [u64; 4] = [

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT
+//! Has the kernel count (`bpf/top.bpf.c`), and takes the sums in the end.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use flagfinder_bpf::{
+    clock, require, tracepoint_arguments, Capability, Counts, Object, Pod, Table,
+};
+use rustc_hash::FxHashMap;
+
+use crate::facts::MapsFact;
+use crate::processes;
+use crate::protocol::{
+    self as p, Config, Cpu, Member, TopConfig, TopName, TopPair, TopStack, TopSums, TopThread,
+    TopWait,
+};
+use crate::switch;
+use crate::tally::{Question, Sums, Tally, WaitKey, Who, MOST_CALLS};
+use crate::{EventsError, Result};
+
+/// A program has mapped its libraries so long after its exec, sooner or later.
+const LOADED: Duration = Duration::from_millis(500);
+
+const ALWAYS: [(&str, &str); 3] = [
+    ("ff_sched_process_fork", "sched_process_fork"),
+    ("ff_sched_process_exit", "sched_process_exit"),
+    ("ff_sched_waking", "sched_waking"),
+];
+
+/// The code of a process, as it was last read.
+struct Code {
+    program: PathBuf,
+    since: Instant,
+    fact: Option<MapsFact>,
+}
+
+/// The kernel counts while it lives. Dropping it detaches everything; so does the kernel when this
+/// process dies.
+pub struct Counting {
+    object: Object,
+    question: Question,
+    tree: Table<u32, Member>,
+    code: BTreeMap<u32, Code>,
+    started: u64,
+}
+
+fn text(name: &[u8]) -> String {
+    let end = name.iter().position(|&byte| byte == 0);
+    String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
+}
+
+fn config(question: &Question) -> Result<TopConfig> {
+    let mut calls = [0u64; MOST_CALLS / 64];
+    for &number in &question.calls {
+        let Some(word) = calls.get_mut(usize::from(number) / 64) else {
+            return Err(EventsError::usage(
+                "This call can't be counted",
+                format!("number {number}"),
+                "Choose another with --call.",
+                "Everything else stands.",
+            ));
+        };
+        *word |= 1 << (number % 64);
+    }
+    Ok(TopConfig {
+        least: question.least,
+        calls,
+        some_calls: (!question.calls.is_empty()).into(),
+        tid: question.tid.unwrap_or(0),
+        results: question.by_result().into(),
+        error: question.error.unwrap_or(0),
+    })
+}
+
+impl Counting {
+    /// Starts counting. `object` is the compiled `bpf/top.bpf.c`.
+    ///
+    /// # Errors
+    /// In four parts: privileges, the question, what the kernel refuses.
+    pub fn start(question: Question, object: &[u8]) -> Result<Counting> {
+        let names = question.names()?;
+        let asked = config(&question)?;
+        require("Counting events", &[Capability::Bpf, Capability::Perfmon])?;
+        let general = Config {
+            everything: question.everything.into(),
+            syscalls: p::SYSCALLS_LAZY,
+            stack_words: if question.stacks {
+                p::STACK_MOST as u32 - 1
+            } else {
+                0
+            },
+            name_begins: names.begins,
+            name_repeats: names.repeats,
+            name_ends: names.ends,
+            ..Config::default()
+        };
+        let tables = [("ff_names", &names.next[..])];
+        let constants = [bytes_of("ff_config", &general), bytes_of("ff_top", &asked)];
+        let mut object = Object::load_with(object, &constants, &tables, &[])?;
+        object.find_namespace()?;
+        let mut counting = Counting {
+            tree: object.table("tree")?,
+            object,
+            question,
+            code: BTreeMap::new(),
+            started: 0,
+        };
+        counting.follow()?;
+        let results = counting.question.by_result();
+        let calls = [("ff_sys_exit", "sys_exit")];
+        let calls = calls.iter().filter(|_| results);
+        for (program, tracepoint) in ALWAYS.iter().chain(calls) {
+            counting.object.trace(program, tracepoint)?;
+        }
+        let switched = switch::program_for(&tracepoint_arguments("sched_switch")?)?;
+        counting.object.trace(switched, "sched_switch")?;
+        counting.follow()?;
+        counting.started = clock::monotonic();
+        counting.look();
+        Ok(counting)
+    }
+
+    /// Has the kernel count these processes and their descendants.
+    fn follow(&mut self) -> Result<()> {
+        let keeps = Member {
+            keeps: 1,
+            ..Member::default()
+        };
+        for pid in flagfinder_waits::descendants(&self.question.pids) {
+            if self.tree.get(&pid).is_none() && !self.tree.insert(pid, keeps) {
+                return Err(EventsError::unavailable(
+                    "The processes can't be counted",
+                    "the kernel's table of processes is full",
+                    "Count fewer processes, or use --all.",
+                ));
+            }
+        }
+        let ended = self.tree.keys().into_iter();
+        let ended = ended.filter(|pid| !processes::lives(*pid));
+        ended.for_each(|pid| self.tree.remove(&pid));
+        Ok(())
+    }
+
+    /// Reads where processes have code, if that may be new; whether any is left. To be called again
+    /// and again.
+    pub fn look(&mut self) -> bool {
+        let pids = self.tree.keys();
+        if self.question.stacks {
+            pids.iter().for_each(|&pid| self.learn(pid));
+        }
+        !pids.is_empty()
+    }
+
+    fn learn(&mut self, pid: u32) {
+        let program = processes::program(pid);
+        let known = self.code.get(&pid);
+        let is_same = known.is_some_and(|code| code.program.as_os_str() == &program[..]);
+        let since = known
+            .filter(|_| is_same)
+            .map_or_else(Instant::now, |code| code.since);
+        if is_same && since.elapsed() > LOADED {
+            return;
+        }
+        // One more look when the time is over: `since` goes back then.
+        let Some(maps) = processes::code_maps(pid) else {
+            return;
+        };
+        if let Some(member) = self.tree.get(&pid) {
+            let keeps = member.keeps;
+            let ranges = processes::code_ranges(&maps, &program);
+            self.tree.replace(pid, Member { keeps, ..ranges });
+        }
+        let fact = MapsFact {
+            ts: clock::monotonic(),
+            pid,
+            text: maps,
+        };
+        let program = program.into();
+        let fact = Some(fact);
+        self.code.insert(
+            pid,
+            Code {
+                program,
+                since,
+                fact,
+            },
+        );
+    }
+
+    /// Ends the counting; what was counted.
+    ///
+    /// # Errors
+    /// When a map can't be read.
+    pub fn finish(mut self) -> Result<Tally> {
+        self.look();
+        let now = clock::monotonic();
+        let kinds: Counts<Cpu> = self.object.counts("cpus")?;
+        let waits: Table<TopWait, TopSums> = self.object.table("waits")?;
+        let delays: Table<u32, TopSums> = self.object.table("delays")?;
+        let instead: Table<TopPair, u64> = self.object.table("instead")?;
+        let names: Table<u32, TopName> = self.object.table("names")?;
+        let stacks: Table<u64, TopStack> = self.object.table("stacks")?;
+        let doing: Table<u32, TopThread> = self.object.table("threads")?;
+        let mut tally = Tally {
+            span: now - self.started,
+            recorded: (clock::wall() / 1_000_000_000) as i64,
+            ..Tally::default()
+        };
+        for cpu in kinds.read() {
+            tally.lost += cpu.lost;
+            tally.stacks_dropped += cpu.stacks_dropped;
+        }
+        let mut numbers: FxHashMap<u64, u32> = FxHashMap::default();
+        for (key, stack) in pairs(&stacks) {
+            let words = &stack.words[..(stack.count as usize).min(p::STACK_MOST)];
+            tally.stacks.push((stack.process, words.into()));
+            numbers.insert(key, tally.stacks.len() as u32);
+        }
+        let key_of = |tid, pid, call: u32, error, stack| WaitKey {
+            tid,
+            pid,
+            call: call.checked_sub(1).map(|number| number as u16),
+            error,
+            stack: numbers.get(&stack).copied().unwrap_or(0),
+        };
+        for (key, sums) in pairs(&waits) {
+            let key = key_of(key.tid, key.process, key.call, key.error, key.stack);
+            tally.waits.entry(key).or_default().join(&sums_of(&sums));
+        }
+        for (_, thread) in pairs(&doing) {
+            let since = thread.since;
+            let number = thread.call.checked_sub(1).map(|number| number as u16);
+            let calls = &self.question.calls;
+            let asked = calls.is_empty() || number.is_some_and(|number| calls.contains(&number));
+            let ns = thread.blocked + now.saturating_sub(since);
+            let is_meant = self.question.error.is_none() && asked && ns >= self.question.least;
+            if since == 0 || !is_meant {
+                continue;
+            }
+            let key = key_of(thread.tid, thread.process, thread.call, 0, thread.stack);
+            let sums = tally.waits.entry(key).or_default();
+            sums.add(ns);
+            sums.unfinished += 1;
+            let who = Who {
+                pid: thread.process,
+                name: text(&thread.name),
+            };
+            tally.threads.insert(thread.tid, who);
+        }
+        for (tid, sums) in pairs(&delays) {
+            tally.delays.insert(tid, sums_of(&sums));
+        }
+        for (pair, ns) in pairs(&instead) {
+            tally.instead.insert((pair.tid, pair.other), ns);
+        }
+        for (tid, name) in pairs(&names) {
+            let who = Who {
+                pid: name.process,
+                name: text(&name.name),
+            };
+            tally.threads.insert(tid, who);
+        }
+        tally.maps = self
+            .code
+            .into_values()
+            .filter_map(|code| code.fact)
+            .collect();
+        Ok(tally)
+    }
+}
+
+fn bytes_of<'v, T: Pod>(name: &'v str, value: &'v T) -> (&'v str, &'v [u8]) {
+    // SAFETY: Pod: any value is plain bytes, without padding (protocol.rs asserts it).
+    let bytes =
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) };
+    (name, bytes)
+}
+
+fn pairs<K: Pod, V: Pod>(table: &Table<K, V>) -> impl Iterator<Item = (K, V)> + '_ {
+    let keys = table.keys().into_iter();
+    keys.filter_map(|key| Some((key, table.get(&key)?)))
+}
+
+fn sums_of(sums: &TopSums) -> Sums {
+    Sums {
+        count: sums.count,
+        total: sums.total,
+        longest: sums.longest,
+        slots: sums.slots,
+        unfinished: 0,
+    }
+}

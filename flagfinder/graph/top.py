@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""Waits and delays summed up: counted by the kernel while they happen, or from a recording.
+
+In: a program, processes, the whole machine, or a file of events. Out: how long threads were
+blocked, by thread, call and stack; how long they were ready without a processor, and who had it.
+The kernel's counting needs CAP_BPF and CAP_PERFMON. Nothing runs in the target.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flagfinder import _core
+from flagfinder.graph.events import EventFile
+from flagfinder.shared.bpf_build import bpf_object
+from flagfinder.shared.errors import UsageError
+from flagfinder.shared.gated import gated
+from flagfinder.shared.interruption import interruptible
+from flagfinder.shared.machine import require_own_proc
+from flagfinder.shared.target import find_program
+
+if TYPE_CHECKING:
+    from flagfinder.graph.top_fields import TopFields
+
+# Seconds between two looks at where processes have code; at first a program loads its libraries.
+_LOOKS_EVERY, _FIRST_LOOKS_EVERY, _FIRST = 0.05, 0.01, 0.5
+
+
+@dataclass(frozen=True)
+class TopQuestion:
+    """What is counted: waits and delays of at least ``least`` seconds, of threads whose names fit
+    one of the patterns ``threads`` (``*`` any letters, ``?`` one), of thread ``tid``, in the system
+    calls ``calls``, that failed with ``error`` (a name, as in ``EAGAIN``). What is not given does
+    not restrict. ``results`` tells waits apart by the error that their call returns. ``stacks``
+    takes the call sites of what blocks.
+    """
+
+    least: float = 0.0
+    threads: tuple[str, ...] = ()
+    tid: int | None = None
+    calls: tuple[str, ...] = ()
+    error: str | None = None
+    results: bool = False
+    stacks: bool = True
+
+
+@dataclass(frozen=True)
+class Top:
+    """What was counted, and why the counting ended: ``program-ended``, ``target-ended``,
+    ``duration``, ``interrupted``, or ``recorded`` of a file. ``exit_status`` is the program's, as a
+    shell gives it.
+    """
+
+    fields: TopFields
+    ended: str
+    exit_status: int | None
+
+
+def _request(question: TopQuestion, pids: Sequence[int], everything: bool) -> str:
+    numbers = _core.EventFile.calls(list(question.calls))
+    for name, number in zip(question.calls, numbers, strict=True):
+        if number is None:
+            raise UsageError("There is no such system call", name, "`man 2 syscalls` lists them.")
+    error = None
+    if question.error is not None:
+        error = getattr(errno, question.error, None)
+        if error is None or question.error not in errno.errorcode.values():
+            raise UsageError("There is no such error", question.error, "Give a name of errno(3), as in ETIMEDOUT.")
+    fields = {
+        "least": int(question.least * 1e9),
+        "pids": list(pids),
+        "everything": everything,
+        "threads": question.threads,
+        "tid": question.tid,
+        "calls": numbers,
+        "results": question.results,
+        "error": error,
+        "stacks": question.stacks,
+    }
+    return json.dumps(fields)
+
+
+def top_of_file(path: Path | str, question: TopQuestion | None = None, pids: Sequence[int] = ()) -> Top:
+    """Of a recording, of processes ``pids`` only if there are any.
+
+    Raises BadTraceError for what is none, UsageError where the question can't be answered from it.
+    """
+    asked = _request(question or TopQuestion(), pids, False)
+    return Top(_named(EventFile(path).core.top(asked)), "recorded", None)
+
+
+def count_events(
+    command: Sequence[str] = (),
+    pids: Sequence[int] = (),
+    question: TopQuestion | None = None,
+    *,
+    everything: bool = False,
+    duration: float | None = None,
+    environment: Sequence[str] = (),
+) -> Top:
+    """Counts in the kernel until the program or the processes and all that they started have ended,
+    the time (seconds) is over, or Ctrl-C (SIGINT, SIGTERM or SIGHUP).
+
+    ``everything`` counts all processes; stacks are those of the named ones. Under sudo the program
+    runs as the calling user. Raises UsageError, TargetError, PermissionDeniedError without
+    privileges, UnavailableError where BPF can't be used.
+    """
+    require_own_proc()
+    if command and pids:
+        raise UsageError("There are two targets", "a program and --pid", "Name one of them.")
+    if not (command or pids or everything):
+        raise UsageError("There is nothing to count", "no program, no process, not all", "Name one of them.")
+    for pid in pids:
+        if not Path(f"/proc/{pid}").exists():
+            raise UsageError("There is no such process", f"pid {pid}", "Check the process id.")
+    if command:
+        find_program(command, traced=False)
+    with gated(list(command), None, environment) as program, interruptible():
+        targets = [program.process.pid] if program else list(pids)
+        asked = _request(question or TopQuestion(), targets, everything)
+        engine = _core.EventCounting(asked, bpf_object("top"))
+        if program:
+            program.let_go()
+        ended = "interrupted"
+        with suppress(KeyboardInterrupt):
+            ended = _wait(engine, bool(targets), duration, "program-ended" if program else "target-ended")
+        fields = _named(engine.finish())
+        status = None
+        if program:
+            if ended == "program-ended":
+                program.process.wait()
+            status = program.status(ended)
+    return Top(fields, ended, status)
+
+
+def _wait(engine: _core.EventCounting, has_targets: bool, duration: float | None, over: str) -> str:
+    begun = time.monotonic()
+    deadline = begun + duration if duration is not None else float("inf")
+    while True:
+        now = time.monotonic()
+        left = min(_FIRST_LOOKS_EVERY if now < begun + _FIRST else _LOOKS_EVERY, deadline - now)
+        if left <= 0:
+            return "duration"
+        time.sleep(left)
+        if not engine.look() and has_targets:
+            return over
+
+
+def _named(text: str) -> TopFields:
+    """The engine's answer, with errors by name: ``ETIMEDOUT``, or ``errno 4711``."""
+    fields = json.loads(text)
+    for wait in fields["waits"]:
+        number = wait["errno"]
+        wait["errno"] = None if number is None else errno.errorcode.get(number, f"errno {number}")
+    named: TopFields = fields
+    return named

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""The modes of `--stacks`, and stacks that are too deep to be found by looking for code addresses.
+
+The program sleeps in main > first > [through > again] > back > turns, 8 times > large_frame >
+[sleeps] > nanosleep; brackets are a library's.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from event_recorder import PROGRAMS
+from harness import FLAGFINDER, flagfinder, run
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.usefixtures("recorder")]
+DEEP = 8
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("deep")
+    source = PROGRAMS / "deep.c"
+    options = ["-O1", "-g", "-fno-optimize-sibling-calls", "-Wall", "-Werror"]
+    library = run(["gcc", *options, "-DLIBRARY", "-fPIC", "-shared", "-o", folder / "libdeep.so", source], timeout=60)
+    assert library.returncode == 0, library.stderr
+    linked = ["-L", folder, "-ldeep", f"-Wl,-rpath,{folder}"]
+    built = run(["gcc", *options, "-o", folder / "deep", source, *linked], timeout=60)
+    assert built.returncode == 0, built.stderr
+    return folder / "deep"
+
+
+def functions(program: Path, path: Path, mode: str, *options: str) -> list[str]:
+    """Of the stack in which the program's thread sleeps in large_frame, innermost first."""
+    command = [*FLAGFINDER, "events", "record", "-o", path, "--stacks", mode, *options, "--", program]
+    ran = run(command, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert flagfinder("events", "check", path).returncode == 0
+    graph = path.with_suffix(".graph")
+    assert flagfinder("graph", "build", path, "-o", graph).returncode == 0
+    tid = ran.stdout.split()[1]
+    vertices = json.loads(flagfinder("graph", "query", graph, "--tid", tid, "--json").stdout)["vertices"]
+    sleeps = [vertex["stack"] for vertex in vertices if vertex["ends_in"] == "clock_nanosleep"]
+    return [site.split("+")[0] for site in sleeps[-1]]
+
+
+def test_all_callers_are_found_across_a_large_frame(program: Path, tmp_path: Path) -> None:
+    words = functions(program, tmp_path / "words", "all", "--stack-budget", "31")
+    assert "main" not in words, "64 words do not reach that far"
+    copied = functions(program, tmp_path / "copy", "all", "--stack-budget", "31", "--stack-copy", "8K")
+    own = copied[copied.index("sleeps") :]
+    expected = ["sleeps", "large_frame", *["turns"] * DEEP, "back", "again", "through", "first", "main"]
+    assert own[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "budget", "expected"),
+    [
+        ("application", 8, ["large_frame"]),
+        ("application-all", 4, ["large_frame", "turns", "turns", "turns"]),
+        ("application-all", 31, ["large_frame", *["turns"] * DEEP, "back", "first", "main", "_start"]),
+        ("library", 1, ["sleeps"]),
+        ("library", 8, ["sleeps", "large_frame"]),
+    ],
+)
+def test_a_mode_keeps_its_call_sites_within_the_budget(
+    program: Path, tmp_path: Path, mode: str, budget: int, expected: list[str]
+) -> None:
+    """The first one is where the thread is: in the C library, which is a code range, too."""
+    found = functions(program, tmp_path / "run", mode, "--stack-budget", str(budget), "--stack-copy", "8K")
+    assert found[1:] == expected
+
+
+def test_library_is_less_than_all_without_copies(program: Path, tmp_path: Path) -> None:
+    one_of_each = functions(program, tmp_path / "library", "library", "--stack-budget", "31")
+    everything = functions(program, tmp_path / "all", "all", "--stack-budget", "31")
+    assert one_of_each[1:2] == ["sleeps"]
+    assert len(one_of_each) < len(everything)
+
+
+def test_a_copy_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    command = ["events", "record", "-o", tmp_path / "x", "--stacks", "all", "--stack-copy", "17K", "--", "true"]
+    ran = flagfinder(*command)
+    assert ran.returncode == 2
+    assert "16384" in ran.stderr
