@@ -24,6 +24,7 @@ from flagfinder.cli.fields import ErrorFields
 from flagfinder.flags import fields as flags
 from flagfinder.graph import fields as graph
 from flagfinder.graph.call_fields import CompareFields
+from flagfinder.graph.path_fields import CriticalPathFields, NoCriticalPathFields
 from flagfinder.graph.top_fields import EventsTopFields
 from flagfinder.live import fields as live
 from flagfinder.record import fields as record
@@ -60,7 +61,7 @@ REPORTS: dict[str, Any] = {
     "graph-export": graph.GraphExportFields,
     "diagnose": graph.DiagnosisFields | graph.NoDiagnosisFields,
     "report": graph.ReportFields,
-    "critical-path": graph.CriticalPathFields | graph.NoCriticalPathFields,
+    "critical-path": CriticalPathFields | NoCriticalPathFields,
     "compare": CompareFields,
     "overhead": graph.OverheadFields,
     "doctor": DoctorFields,

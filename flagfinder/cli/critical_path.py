@@ -24,7 +24,7 @@ from flagfinder.report.graph_report import show_critical_path
 from flagfinder.report.terminal import Terminal
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import NoCriticalPathFields
+    from flagfinder.graph.path_fields import NoCriticalPathFields
 
 _EXAMPLES = """\
   flagfinder critical-path run.graph --thread 4711

@@ -22,10 +22,13 @@ class CallsFields(TypedDict):
 
 
 class ProfileRowFields(CallsFields):
-    """Calls of one sort from one place."""
+    """Calls of one sort from one place. ``sampled``: the place is that of samples, and where
+    several were found, numbers are in proportion.
+    """
 
     call: str
     code: str
+    sampled: bool
 
 
 class ProfileFields(TypedDict):
@@ -72,7 +75,8 @@ class OpenedByFields(TypedDict):
 
 class HotFields(TypedDict):
     """A call that a thread made over and over in vain: how often at least, for a second on a CPU,
-    and with which result in the end. ``descriptors`` keep it coming back, as they were while it
+    and with which result in the end. ``code`` is the function that makes it, as samples have it,
+    empty without them. ``descriptors`` keep it coming back, as they were while it
     went on; ``opened_by`` made the first, null where it was there before or that was not recorded.
     """
 
@@ -80,5 +84,6 @@ class HotFields(TypedDict):
     calls: int
     per_second: int
     result: int
+    code: str
     descriptors: list[AskedDescriptorFields]
     opened_by: OpenedByFields | None

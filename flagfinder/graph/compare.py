@@ -39,7 +39,7 @@ class Calls:
 @dataclass(frozen=True)
 class CallDifference:
     """Calls of one sort by one function. ``code`` is "" where no stack was taken: the calls did not
-    block.
+    block, and the clock found none of them.
     """
 
     call: str
@@ -99,6 +99,8 @@ def compare_events(good: Path | str, bad: Path | str) -> Comparison:
     if profiles[0]["syscalls"] != profiles[1]["syscalls"]:
         modes = " and ".join(profile["syscalls"] for profile in profiles)
         notes.append(f"recorded with --syscalls {modes}: numbers of calls can't be compared")
+    if any(row["sampled"] for profile in profiles for row in profile["rows"]):
+        notes.append("the user code of calls that did not block is that of samples, their numbers are in proportion")
     lost = sum(profile["lost"] for profile in profiles)
     return Comparison(profiles[0]["span"], profiles[1]["span"], tuple(rows), lost, tuple(notes))
 
@@ -136,8 +138,8 @@ def plot_comparison(rows: Sequence[CallDifference], path: Path) -> None:
         sizes = [40 * (1 + math.log10(getattr(row, name).count)) for row in made]
         axes.scatter(*places, s=sizes, **style)
         axes.scatter([], [], s=40, label=f"{name} run", **style)
-        for row, x, y in zip(made, *places, strict=True):
-            offset = (7, 3) if name == "good" else (7, -9)
+        for row, x, y, size in zip(made, *places, sizes, strict=True):
+            offset = (math.sqrt(size) / 2 + 2, 3 if name == "good" else -9)
             text = f"{getattr(row, name).count:,}"
             axes.annotate(text, (x, y), xytext=offset, textcoords="offset points", fontsize=7, color=color)
     axes.set_xticks(range(len(columns)), list(columns), rotation=45, ha="right")

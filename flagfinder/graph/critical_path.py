@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from flagfinder.graph.graph import EventGraph
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import BlockedFields, CriticalPathFields
+    from flagfinder.graph.path_fields import BlockedFields, CriticalPathFields
 
 
 @dataclass(frozen=True)

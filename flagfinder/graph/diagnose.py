@@ -42,7 +42,8 @@ class Place:
 @dataclass(frozen=True)
 class HotCall:
     """A call that a thread made over and over although it brought nothing: ``calls`` times at
-    least, so often in a second on a CPU. ``descriptors`` keep it coming back. ``opened_by``: who
+    least, so often in a second on a CPU. ``code``: the function that makes it, "" where that is not
+    known. ``descriptors`` keep it coming back. ``opened_by``: who
     made the first of them, in words; None where it was there before or that was not recorded.
     """
 
@@ -50,6 +51,7 @@ class HotCall:
     calls: int
     per_second: int
     result: int
+    code: str
     descriptors: tuple[AskedDescriptor, ...]
     opened_by: str | None
 
@@ -64,6 +66,7 @@ class HotCall:
             raw["calls"],
             raw["per_second"],
             raw["result"],
+            raw["code"],
             tuple(map(AskedDescriptor.from_raw, raw["descriptors"])),
             None if by is None else f"thread {by['tid']} ({by['thread']}), by {by['call']}",
         )
@@ -78,8 +81,8 @@ class Culprit:
     that computed, where it did in the end); empty without ``--stacks``. ``places``: where these
     are, ``places_before``: where it blocked before that; ``call``: the call that it blocked in.
     ``set_off``: who made it begin, in words: the client that asked, who woke or started it.
-    ``hot``: the call of HotCalls. ``ran``: the functions and calls that it spent its time on, if it
-    ran.
+    ``hot``: the call of HotCalls.
+    ``ran``: the functions and calls that it spent its time on, if it ran.
     """
 
     vertex: int
@@ -250,8 +253,8 @@ def _culprit(raw: CulpritFields) -> Culprit:
         places_before=_places(raw["places_before"]),
         call=raw["call"],
         set_off=_set_off(raw["set_off"]),
-        ran=raw["ran"],
         hot=HotCall.from_raw(raw["hot"]),
+        ran=raw["ran"],
     )
 
 

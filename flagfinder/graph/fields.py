@@ -308,7 +308,7 @@ class CulpritFields(_Class):
     """A thread that did something unusual while others waited for it. ``depth`` is how far from the
     hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that;
     ``set_off`` who made it begin: sent the message that it works on, woke it, started it; ``hot``
-    the call of HotCalls; ``ran`` what it spent its time on, if it ran.
+    the call of HotCalls, ``ran`` what it spent its time on, if it ran.
     """
 
     vertex: int
@@ -324,8 +324,8 @@ class CulpritFields(_Class):
     places_before: list[PlaceFields | None]
     call: str | None
     set_off: SetOffFields | None
-    ran: RanFields | None
     hot: HotFields | None
+    ran: RanFields | None
 
 
 class ChoiceFields(TypedDict):
@@ -412,84 +412,6 @@ class ReportFields(_MaybeClass):
     """The page written; null where there is no hang."""
 
     file: str | None
-
-
-class SegmentFields(TypedDict):
-    """A part of a critical path: what a thread did, or what it waited for that no thread did."""
-
-    vertex: int
-    tid: int
-    thread: str
-    start: int
-    dur: int
-    state: Literal["runs", "waits"]
-    run: int
-    call: str | None
-    ended_by: str | None
-    depth: int
-
-
-class InversionFields(TypedDict):
-    """A less urgent thread had the lock that a more urgent one waited for."""
-
-    waiter: int
-    holder: int
-    starved: int
-    instead_tid: int | None
-    instead: str | None
-
-
-class BlockedFields(TypedDict):
-    """A wait that another thread ended."""
-
-    tid: int
-    thread: str
-    start: int
-    dur: int
-    call: str | None
-    target: str | None
-    edge: EdgeKind
-    by_tid: int
-    by_thread: str
-    stack: list[str]
-    wake_stack: list[str]
-    kind: Literal["lock", "condition"] | None
-    inversion: InversionFields | None
-    depth: int
-
-
-class ShareFields(TypedDict):
-    """How much of a path is a thread's: ``dur``, of which ``run`` on a CPU."""
-
-    tid: int
-    thread: str
-    dur: int
-    run: int
-
-
-# ``from`` is a word of Python's own, so its field can't stand in a class.
-_From = TypedDict("_From", {"from": int})
-
-
-class CriticalPathFields(_From):
-    """What made up the time of a thread; ``threads`` has the largest part first."""
-
-    tid: int
-    thread: str
-    to: int
-    segments: list[SegmentFields]
-    waits: list[BlockedFields]
-    threads: list[ShareFields]
-    lost: int
-
-
-class NoCriticalPathFields(TypedDict):
-    """There is no such thread."""
-
-    tid: None
-    segments: list[SegmentFields]
-    waits: list[BlockedFields]
-    threads: list[ShareFields]
 
 
 class OverheadFields(TypedDict):

@@ -69,10 +69,10 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         terminal.result(line)
         if culprit.set_off and culprit.hang_class in ("LongRunning", "HotCalls"):
             terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
-        if culprit.ran and culprit.hang_class != "LongWait":
-            _ran(terminal, culprit.ran)
         if culprit.hot:
             _hot(terminal, culprit.hot)
+        if culprit.ran and culprit.hang_class != "LongWait":
+            _ran(terminal, culprit.ran)
         _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
     if found.circular:
         alone = len(found.raw["circle"]) == 1
@@ -85,18 +85,6 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         terminal.warning(f"{found.raw['lost']:,} events were lost: causes may be missing")
 
 
-def _ran(terminal: Terminal, ran: RanFields) -> None:
-    """Shares of functions, and the calls that cost most."""
-    shares = [f"{one['function']} {100 * one['samples'] / ran['samples']:.0f}%" for one in ran["functions"][:_RAN]]
-    terminal.result(Text("      ran ", "dim").append(", ".join(shares), "default"))
-    calls = []
-    for call in ran["calls"][:_RAN]:
-        failed = f", {call['errors']:,} failed" if call["errors"] else ""
-        calls.append(f"{call['call']} {count(call['count'], 'time')} in {short_time(call['total'])}{failed}")
-    if calls:
-        terminal.result(Text("      called ", "dim").append("; ".join(calls), "default"))
-
-
 def _hot(terminal: Terminal, hot: HotCall) -> None:
     """What a call that brings nothing is about: the descriptor, why it comes back, who made it."""
     for line in hot_lines(hot):
@@ -107,12 +95,26 @@ def hot_lines(hot: HotCall) -> list[str]:
     """The same in words."""
     result = f"{errno.errorcode.get(-hot.result, hot.result)}" if hot.result < 0 else f"{hot.result}"
     lines = [f"{hot.calls:,} times, {hot.per_second:,} in a second on a CPU; the last result was {result}"]
+    if hot.code:
+        lines.append(f"called by {hot.code}")
     for descriptor in hot.descriptors:
         lines.append(f"it asks about {descriptor_text(descriptor)}")
         lines += filter(None, [holders_text(descriptor)])
     if hot.opened_by:
         lines.append(f"opened by {hot.opened_by}")
     return lines
+
+
+def _ran(terminal: Terminal, ran: RanFields) -> None:
+    """Shares of functions, and the calls that cost most."""
+    shares = [f"{one['function']} {100 * one['samples'] / ran['samples']:.0f}%" for one in ran["functions"][:_RAN]]
+    terminal.result(Text("      ran ", "dim").append(", ".join(shares), "default"))
+    calls = []
+    for call in ran["calls"][:_RAN]:
+        failed = f", {call['errors']:,} failed" if call["errors"] else ""
+        calls.append(f"{call['call']} {count(call['count'], 'time')} in {short_time(call['total'])}{failed}")
+    if calls:
+        terminal.result(Text("      called ", "dim").append("; ".join(calls), "default"))
 
 
 def _compared_line(wait: Choice, since: int) -> Text:

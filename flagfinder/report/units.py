@@ -31,6 +31,11 @@ def duration(nanoseconds: int) -> str:
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
+def relative(ts: int, since: int) -> str:
+    """When something was, seen from another time: ``320 ms before``, ``1.2 s later``."""
+    return f"{duration(abs(ts - since))} {'before' if ts < since else 'later'}"
+
+
 def short_time(nanoseconds: int) -> str:
     """``85 ns``, ``1.2 us``, ``85 ms``, ``3.2 s``, ``2 min 5 s``."""
     if nanoseconds >= 60_000_000_000:
@@ -47,11 +52,6 @@ def bar(value: int, most: int) -> str:
     eighths = 8 * _BAR * value // most if most else 0
     rest = "▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else ""
     return "█" * (eighths // 8) + rest
-
-
-def relative(ts: int, since: int) -> str:
-    """When something was, seen from another time: ``320 ms before``, ``1.2 s later``."""
-    return f"{duration(abs(ts - since))} {'before' if ts < since else 'later'}"
 
 
 def hexadecimal(number: int | None) -> str:

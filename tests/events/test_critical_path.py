@@ -108,7 +108,8 @@ def test_compare_names_the_call_and_its_code(recorder: Recorder, tmp_path: Path)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     assert found["schema"] == "flagfinder.compare/1"
-    assert (found["notes"], found["lost"]) == ([], 0)
+    assert found["lost"] == 0
+    assert not any("can't be compared" in note for note in found["notes"])
     rows = {(row["call"], row["code"]): row for row in found["rows"]}
     late = rows["clock_nanosleep", "be_late (hangs)"]
     assert (late["good"]["count"], late["bad"]["count"]) == (0, 1)

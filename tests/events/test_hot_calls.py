@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ def hot_culprit(recorded: Recorded, found: dict[str, Any]) -> dict[str, Any]:
     culprit: dict[str, Any] = found["culprits"][0]
     assert (culprit["tid"], culprit["class"]) == (recorded.roles["culprit"], "HotCalls")
     assert culprit["hot"]["per_second"] > RATE
+    assert culprit["hot"]["code"] == "repeat (calls)"
     return culprit
 
 
@@ -53,6 +55,20 @@ def test_the_call_its_file_and_the_reason_are_named(
         parent = descriptor["inherited_from"]
         assert (parent["pid"], parent["name"]) == (recorded.roles["main"], "calls")
         assert f"inherited from process {recorded.roles['main']} (calls)" in told
+
+
+def test_compare_names_the_code_of_calls_that_did_not_block(recorder: Recorder) -> None:
+    """By samples: neither program ever waits in these calls."""
+    options = ("--syscalls", "target", "--stacks", "all")
+    good, bad = (recorder.record("calls", mode, options=options).path for mode in ("closed", "null"))
+    found = json.loads(flagfinder("compare", good, bad, "--json").stdout)
+    rows = {(row["call"], row["code"]): row for row in found["rows"]}
+    polls, reads = rows["poll", "repeat (calls)"], rows["read", "repeat (calls)"]
+    assert min(polls["good"]["count"], polls["bad"]["count"]) > 1000
+    assert reads["bad"]["count"] > 1000
+    assert any("samples" in note for note in found["notes"])
+    assert found["rows"][0] == reads, "what only the bad run does is first"
+    assert reads["ratio"] is None
 
 
 def test_who_gets_what_it_asks_for_is_innocent(recorder: Recorder) -> None:

@@ -10,12 +10,12 @@ use crate::ahead::Ahead;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::flags;
 use crate::graph::{Gap, Graph, Meta, ThreadMeta};
-use crate::hot::HotCalls;
+use crate::hot::{self, HotCalls};
 use crate::items::Item;
 use crate::messages::{Message, Messages, Sender};
 use crate::profile::code_of;
 use crate::ran::{Running, Spot};
-use crate::requests::{Order, Requests};
+use crate::requests::Requests;
 use crate::stacks::Stacks;
 use crate::targets::targets;
 use crate::threads::{ByCpu, Numbers, Thread};
@@ -44,9 +44,9 @@ pub(crate) struct Builder<'f> {
     running: ByCpu<u32>,
     pub(crate) stacks: Stacks,
     messages: Messages,
-    requests: Requests,
-    ran: Running,
+    pub(crate) requests: Requests,
     pub(crate) hot: HotCalls,
+    ran: Running,
 }
 
 fn mix(hash: u64, value: u64) -> u64 {
@@ -318,26 +318,6 @@ impl Builder<'_> {
         }
     }
 
-    /// A thread hands a request to io_uring.
-    fn submit(&mut self, event: &Event) {
-        let thread = self.thread(event.a);
-        let vertex = self.current(thread, event.ts);
-        let tid = event.a;
-        self.requests.submit(event.words[0], Order { tid, vertex });
-    }
-
-    /// A thread finds that a request is done: its own, or one of which it is about to tell another.
-    fn complete(&mut self, event: &Event) {
-        let order = self
-            .requests
-            .complete(event.words[0], event.a, event.cpu, event.ts);
-        let thread = self.thread(event.a);
-        let vertex = self.current(thread, event.ts);
-        if let Some(order) = order.filter(|order| order.vertex != vertex) {
-            self.later(order.vertex, vertex, EdgeKind::IoUring, event.ts);
-        }
-    }
-
     /// The kernel tells of a signal just after it has woken the thread for it.
     fn signal(&mut self, event: &Event) {
         let thread = self.thread(event.b);
@@ -380,10 +360,10 @@ impl Builder<'_> {
         let Some(end) = event.call_end() else {
             return;
         };
+        self.returned(thread, event, end);
         if let Some(open) = self.threads[thread].open {
             self.ran.exit(thread, open, end, event.ts);
         }
-        self.returned(thread, event, end);
         if let Some(last) = self.threads[thread].last {
             let call = self.vertices[last].call();
             let same = call.is_some_and(|call| call.number == end.number);
@@ -475,8 +455,8 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
         stacks: Stacks::default(),
         messages: Messages::new(&file.descriptors),
         requests: Requests::default(),
-        ran: Running::default(),
         hot: HotCalls::default(),
+        ran: Running::default(),
     };
     for known in &file.threads {
         builder.describe(known.tid, |meta| {
@@ -500,6 +480,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     let names: FxHashMap<u32, &str> = firsts.map(|t| (t.pid, &t.name[..])).collect();
     builder.meta.targets = targets(&file.descriptors, |pid| names.get(&pid).copied());
     let named = builder.stacks.resolve(file);
+    hot::name(&mut builder.meta.hot, &builder.ran, &named);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
     let function = |spot: Spot| match spot.call {
         Some(number) => format!("{}()", Call::name_of(number)),

@@ -104,8 +104,8 @@ impl Search<'_> {
             places_before: self.graph.before(vertex).map_or_else(Vec::new, places),
             call: now.call().map(|call| Call::name_of(call.number)),
             set_off: set_off(self.graph, vertex),
-            ran: self.graph.ran(vertex).cloned(),
             hot: self.graph.hot(vertex),
+            ran: self.graph.ran(vertex).cloned(),
         });
     }
 

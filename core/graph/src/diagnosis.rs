@@ -65,10 +65,10 @@ pub struct Culprit {
     pub call: Option<String>,
     /// Who made it begin with it: sent the message that it works on, woke it, started it.
     pub set_off: Option<SetOff>,
-    /// What it spent its time on, if it ran.
-    pub ran: Option<Ran>,
     /// Of HotCalls.
     pub hot: Option<Hot>,
+    /// What it spent its time on, if it ran.
+    pub ran: Option<Ran>,
 }
 
 /// Who made a thread begin with something, and how.

@@ -73,12 +73,12 @@ pub struct Meta {
     pub places: Vec<Option<Place>>,
     #[serde(default)]
     pub stacks: Vec<Vec<u32>>,
-    /// What vertices ran that the clock found running.
-    #[serde(default)]
-    pub ran: BTreeMap<u32, Ran>,
     /// Calls that were made over and over in vain, by vertex.
     #[serde(default)]
     pub hot: Vec<HotCall>,
+    /// What vertices ran that the clock found running.
+    #[serde(default)]
+    pub ran: BTreeMap<u32, Ran>,
 }
 
 /// A wait: from the end of a vertex to the start of the next of its thread.

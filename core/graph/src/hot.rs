@@ -6,6 +6,8 @@
 //! spots: descriptors of a poll whose process had ended before it was looked at; calls that are
 //! about no descriptor.
 
+use std::collections::BTreeMap;
+
 use flagfinder_events::{Call, CallEnd, Calls, Event, Looked, Told};
 use flagfinder_linux::traits;
 use flagfinder_waits::hot_call::{recorded, HotCall as Asked};
@@ -14,6 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::build::Builder;
 use crate::graph::Graph;
+use crate::profile::code_of;
+use crate::ran::Running;
+use crate::stacks::Named;
 
 /// A call that a vertex made in vain, all the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +34,27 @@ pub struct HotCall {
     pub descriptors: Vec<Told>,
     /// Who made each of them, where that was recorded.
     pub opened: Vec<Option<Opened>>,
+    /// The function that makes it, as most samples in the call have it; empty: there are none.
+    #[serde(default)]
+    pub code: String,
+}
+
+/// Says which code makes the calls, as most samples in them have it.
+pub(crate) fn name(all: &mut [HotCall], ran: &Running, named: &Named) {
+    let code = |stack: u32| {
+        let sites = named.stacks[stack as usize].iter();
+        code_of(sites.map(|&site| &named.sites[site as usize]))
+    };
+    for one in all {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for (spot, count) in ran.spots(one.vertex) {
+            if spot.call == Some(one.number) && spot.stack != 0 {
+                *counts.entry(code(spot.stack)).or_default() += count;
+            }
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        one.code = most.map_or(String::new(), |(code, _)| code);
+    }
 }
 
 /// A call that made a descriptor.
@@ -161,6 +187,7 @@ impl Builder<'_> {
             result: one.result,
             descriptors: descriptors.collect(),
             opened: Vec::new(),
+            code: String::new(),
         };
         self.meta.hot.push(hot);
     }
@@ -208,6 +235,8 @@ pub struct Hot {
     pub per_second: u64,
     /// Of the newest one.
     pub result: i64,
+    /// The function that makes it; empty: it was not sampled with a stack.
+    pub code: String,
     pub descriptors: Vec<Told>,
     /// Who made the first of them; null: it was there before, or that was not recorded.
     pub opened_by: Option<OpenedBy>,
@@ -242,6 +271,7 @@ impl Graph {
             calls: one.count,
             per_second: (u128::from(one.count) * SECOND / u128::from(run)) as u64,
             result: one.result,
+            code: one.code.clone(),
             descriptors: one.descriptors.clone(),
             opened_by: opened.and_then(|by| {
                 let thread = thread(by.thread)?;

@@ -18,8 +18,10 @@ const SERVANTS: [&str; 4] = ["(libc.so", "(ld-linux", "(libpthread", "([vdso]"];
 pub struct ProfileRow {
     pub call: String,
     /// The innermost function that is not the C library's, by name or module + offset; empty: no
-    /// stack was taken, as the call did not block.
+    /// stack was taken, as the call did not block and the clock did not find it.
     pub code: String,
+    /// The code is that of samples; where several functions were found, numbers are in proportion.
+    pub sampled: bool,
     pub count: u64,
     /// ns from entry to return where all calls were recorded, else ns blocked.
     pub total: u64,
@@ -56,17 +58,46 @@ struct Profiler {
     stacks: Stacks,
     /// By call and stack.
     found: BTreeMap<(u16, u32), Found>,
+    /// The same of samples in calls: how many.
+    sampled: BTreeMap<(u16, u32), u64>,
     lost: u64,
     /// The processes that were asked for, and what they started; empty: all are meant.
     targets: FxHashSet<u32>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Found {
     count: u64,
     total: u64,
     longest: u64,
     errors: BTreeMap<i64, u64>,
+}
+
+impl Found {
+    /// Calls that did not block, among the functions that samples found in them: in proportion, so
+    /// that nothing is lost by rounding.
+    fn divided(&self, codes: &BTreeMap<String, u64>) -> Vec<(String, bool, Found)> {
+        let all: u64 = codes.values().sum();
+        let mut before = 0;
+        let part = |whole: u64, from: u64, to: u64| {
+            let up_to = |n: u64| (u128::from(whole) * u128::from(n) / u128::from(all)) as u64;
+            up_to(to) - up_to(from)
+        };
+        let parts = codes.iter().map(|(code, samples)| {
+            let (from, to) = (before, before + samples);
+            before = to;
+            let errors = self.errors.iter();
+            let errors = errors.map(|(&errno, &count)| (errno, part(count, from, to)));
+            let found = Found {
+                count: part(self.count, from, to),
+                total: part(self.total, from, to),
+                longest: self.longest,
+                errors: errors.filter(|(_, count)| *count > 0).collect(),
+            };
+            (code.clone(), true, found)
+        });
+        parts.collect()
+    }
 }
 
 /// What -4095 to -1 mean as a result.
@@ -141,6 +172,11 @@ impl Profiler {
             (Kind::Switch, Some(call)) if event.state() != State::Preempted => {
                 self.blocks(event, call);
             }
+            (Kind::Sample, Some(call)) if event.stack != 0 && self.is_meant(event.a) => {
+                let pid = self.processes.get(&event.a).copied().unwrap_or(event.a);
+                let stack = self.stacks.number(pid, event.stack);
+                *self.sampled.entry((call.number, stack)).or_default() += 1;
+            }
             (Kind::Waking, _) if self.open.get(&event.b).is_some_and(|open| !open.entered) => {
                 self.close(event.b, event.ts, None);
             }
@@ -202,18 +238,32 @@ pub fn profile(file: &EventFile) -> Profile {
         code_of(stack.map(|&site| &sites[site as usize]))
     };
     let mut rows: BTreeMap<(String, String), ProfileRow> = BTreeMap::new();
+    // Which code a call was sampled in, and how often.
+    let mut sampled: BTreeMap<u16, BTreeMap<String, u64>> = BTreeMap::new();
+    for (&(number, stack), count) in &profiler.sampled {
+        let codes = sampled.entry(number).or_default();
+        *codes.entry(code(stack)).or_default() += count;
+    }
     for (&(number, stack), found) in &profiler.found {
-        let key = (Call::name_of(number), code(stack));
-        let row = rows.entry(key.clone()).or_insert_with(|| ProfileRow {
-            call: key.0,
-            code: key.1,
-            ..ProfileRow::default()
-        });
-        row.count += found.count;
-        row.total += found.total;
-        row.longest = row.longest.max(found.longest);
-        for (errno, count) in &found.errors {
-            *row.errors.entry(*errno).or_default() += count;
+        let known = sampled.get(&number).filter(|_| stack == 0);
+        let parts = match known {
+            Some(codes) => found.divided(codes),
+            None => vec![(code(stack), false, found.clone())],
+        };
+        for (code, sampled, found) in parts {
+            let key = (Call::name_of(number), code);
+            let row = rows.entry(key.clone()).or_insert_with(|| ProfileRow {
+                call: key.0,
+                code: key.1,
+                ..ProfileRow::default()
+            });
+            row.sampled |= sampled;
+            row.count += found.count;
+            row.total += found.total;
+            row.longest = row.longest.max(found.longest);
+            for (errno, count) in &found.errors {
+                *row.errors.entry(*errno).or_default() += count;
+            }
         }
     }
     let (begin, end) = file.time();
@@ -228,7 +278,31 @@ pub fn profile(file: &EventFile) -> Profile {
 
 #[cfg(test)]
 mod tests {
-    use super::function;
+    use std::collections::BTreeMap;
+
+    use super::{function, Found};
+
+    #[test]
+    fn calls_that_did_not_block_are_divided_among_the_code_that_was_sampled() {
+        let found = Found {
+            count: 100,
+            total: 7,
+            longest: 3,
+            errors: BTreeMap::from([(2, 10), (4, 1)]),
+        };
+        let codes = BTreeMap::from([("f (app)".to_owned(), 2), ("g (app)".to_owned(), 1)]);
+        let parts = found.divided(&codes);
+        let counts: Vec<u64> = parts.iter().map(|(.., part)| part.count).collect();
+        assert_eq!(counts, [66, 34]);
+        assert_eq!(parts.iter().map(|(.., part)| part.total).sum::<u64>(), 7);
+        let errors = parts.iter().flat_map(|(.., part)| part.errors.values());
+        assert_eq!(errors.sum::<u64>(), 11);
+        let one = BTreeMap::from([("f (app)".to_owned(), 5)]);
+        assert_eq!(
+            found.divided(&one),
+            [("f (app)".to_owned(), true, found.clone())]
+        );
+    }
 
     #[test]
     fn sites_become_functions() {

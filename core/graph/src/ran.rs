@@ -85,6 +85,11 @@ impl Running {
         }
     }
 
+    /// Where the clock found a vertex, and how often.
+    pub fn spots(&self, vertex: u32) -> &[(Spot, u64)] {
+        self.samples.get(&vertex).map_or(&[], Vec::as_slice)
+    }
+
     fn of(&mut self, thread: usize) -> &mut Calls {
         if thread >= self.calls.len() {
             self.calls.resize_with(thread + 1, Calls::default);
