@@ -3,8 +3,8 @@
 
 Each pool is recorded once as it should be and several times with a worker frozen after some rounds.
 An answer is right if its thread is the one that waits for the frozen one, and its word is the one
-that this one owes. Rules were made for the pools of tests/live/programs/pools.c and for OpenBLAS;
-the others only measure them.
+that this one owes. Rules were made for the pools of tests/live/programs/pools.c;
+these here only measure them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class PoolProgram:
     """A pool: its environment, and what is known of the word that its first thread waits for."""
 
     name: str
-    for_rules: bool
     environment: dict[str, str] = field(default_factory=dict)
     module: str | None = None
     exit_value: str | None = None
@@ -40,11 +39,11 @@ class PoolProgram:
 
 
 POOLS = (
-    PoolProgram("blas", True, {"OPENBLAS_THREAD_TIMEOUT": "30"}, module="libopenblas", exit_value="0x0"),
-    PoolProgram("redis", False, module="redis", exit_value="0x0"),
-    PoolProgram("omp", False, {"OMP_NUM_THREADS": "4", "KMP_BLOCKTIME": "infinite"}),
-    PoolProgram("tbb", False, announced=True),
-    PoolProgram("glib", False, announced=True),
+    PoolProgram("blas", {"OPENBLAS_THREAD_TIMEOUT": "30"}, module="libopenblas", exit_value="0x0"),
+    PoolProgram("redis", module="redis", exit_value="0x0"),
+    PoolProgram("omp", {"OMP_NUM_THREADS": "4", "KMP_BLOCKTIME": "infinite"}),
+    PoolProgram("tbb", announced=True),
+    PoolProgram("glib", announced=True),
 )  # fmt: skip
 
 
@@ -76,7 +75,7 @@ def main() -> None:
             verdict, text = judge(pool, folder / f"{pool.name}.normal", spin)
             right += verdict
             print(f"{pool.name:8}{'right' if verdict else 'WRONG'}  {text}", flush=True)
-        rows.append({"pool": pool.name, "for rules": pool.for_rules, "runs": options.runs, "right": right})
+        rows.append({"pool": pool.name, "runs": options.runs, "right": right})
     for row in rows:
         print(row)
     if options.json:
