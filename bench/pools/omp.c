@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* OpenMP's pool: omp normal|spin ROUNDS. Linked with GCC's library or with LLVM's. */
+/* The pool of LLVM's OpenMP: omp normal|spin ROUNDS. */
 #include "freeze.h"
 
 int main(int argc, char **argv)
@@ -9,7 +9,7 @@ int main(int argc, char **argv)
     for (int round = 0; round <= rounds; round++) {
         usleep(10000);
         if (round == rounds && strcmp(argv[1], "spin") == 0)
-            freeze(argc > 3 ? atoi(argv[3]) : 1);
+            freeze(1);
 #pragma omp parallel for reduction(+ : sum)
         for (int at = 1; at < 20000 + 1000 * (round % 5); at++)
             sum += 1.0 / at;

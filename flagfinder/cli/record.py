@@ -83,7 +83,8 @@ def add_parser(subparsers: Subparsers) -> None:
         nargs="?",
         const=2.0,
         metavar="SECONDS",
-        help="end once a thread has repeated the same few blocks for SECONDS (default 2)",
+        help="end once a thread has repeated the same few blocks for SECONDS (default 2); time in which it waits for a "
+        "processor counts for a quarter",
     )
     parser.add_argument(
         "--until",

@@ -68,7 +68,8 @@ def _headline(report: Report) -> Text:
     thread = _thread(report.spin_thread)
     flag = report.flag
     if report.verdict == "data-flag" and flag is not None:
-        return Text("data flag: ", "bold green").append(f"{thread} polls ").append(flag.name, "bold")
+        does = "sleeps until a change of" if report.loop is None else "polls"
+        return Text("data flag: ", "bold green").append(f"{thread} {does} ").append(flag.name, "bold")
     if report.verdict == "syscall-loop" and flag is not None:
         return Text("syscall loop: ", "bold green").append(f"{thread} repeats ").append(flag.name, "bold")
     if report.verdict == "lock" and flag is not None:

@@ -27,6 +27,7 @@ fuzz_target!(|data: &[u8]| {
             thread: thread.tid,
             from: None,
             to: None,
+            most: Some(100),
         };
         let _ = critical_path(&graph, &request);
         let request = Request {

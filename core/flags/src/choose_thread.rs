@@ -4,7 +4,7 @@
 //! In: a report for each, the most telling parting first. Out: the one to begin with; the others
 //! are named in its reason and notes.
 
-use crate::report::{Report, Verdict};
+use crate::report::{Flag, Report, ThreadName, Verdict, Writer};
 
 /// A thread whose answer is this much less certain than the best is not the one.
 const LESS_CERTAIN: f64 = 0.35;
@@ -133,17 +133,37 @@ fn root(first: usize, clear: &[usize], reports: &[Report]) -> usize {
 }
 
 /// Did `debtor`'s counterpart alone write the word in the normal run?
-fn is_owed_by(report: &Report, debtor: &Report) -> bool {
+pub fn is_owed_by(report: &Report, debtor: &Report) -> bool {
     let (Some(flag), Some(debtor)) = (report.flags.first(), debtor.threads.normal.as_ref()) else {
         return false;
     };
-    let own = report.threads.normal.as_ref().map(|thread| thread.tid);
-    let mut writers = flag
-        .writers
+    let mut writers = foreign_writers(flag, report.threads.normal.as_ref()).peekable();
+    writers.peek().is_some() && writers.all(|tid| tid == debtor.tid)
+}
+
+/// The threads of the normal run that wrote the word, but for the one that reads it there.
+pub fn foreign_writers<'f>(
+    flag: &'f Flag,
+    reader: Option<&ThreadName>,
+) -> impl Iterator<Item = u32> + 'f {
+    let own = reader.map(|thread| thread.tid);
+    let of_others =
+        move |writer: &&Writer| writer.run == "normal" && writer.foreign && Some(writer.tid) != own;
+    flag.writers
         .iter()
-        .filter(|writer| writer.run == "normal" && Some(writer.tid) != own)
-        .peekable();
-    writers.peek().is_some() && writers.all(|writer| writer.tid == debtor.tid)
+        .filter(of_others)
+        .map(|writer| writer.tid)
+}
+
+/// Where no branch of the loop's own function tells the runs apart, a function that it calls may
+/// leave it: by ending the thread, or by a jump to a caller. Then the normal run took the other way
+/// at the test in there, of a word that another thread had written.
+pub fn is_left_below(report: &Report) -> bool {
+    let took = report.divergence.as_ref();
+    let left = took.is_some_and(|parting| parting.normal_target.is_some());
+    let reader = report.threads.normal.as_ref();
+    let mut flag = report.flags.first().into_iter();
+    left && has_flag(report) && flag.any(|flag| foreign_writers(flag, reader).next().is_some())
 }
 
 fn tid(report: &Report) -> Option<u32> {
@@ -161,7 +181,7 @@ fn name(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Addresses, Flag, FlagKind, ThreadName, Values, Writer};
+    use crate::report::{Addresses, DivergenceReport, FlagKind, Values};
     use flagfinder_code::Code;
 
     /// A thread's answer: which thread of the normal run (1000 + its own number) wrote its word.
@@ -183,6 +203,7 @@ mod tests {
             value: None,
             stack: Vec::new(),
             count: 1,
+            foreign: true,
         });
         report.flags.push(Flag {
             rank: 1,
@@ -241,6 +262,39 @@ mod tests {
             ["thread 1 polls word 1, which thread 2 is to write"]
         );
         assert!(found.notes.is_empty());
+    }
+
+    #[test]
+    fn who_writes_what_only_it_reads_owes_nothing() {
+        let mut worker = report(1, 0.9, &[2, 3]);
+        worker.flags[0].writers[1].foreign = false;
+        let found = choose(vec![worker, report(2, 0.8, &[4])]).expect("two reports");
+        assert_eq!(tid(&found), Some(2), "thread 3 has a word of its own");
+    }
+
+    #[test]
+    fn a_called_function_leaves_where_the_normal_run_did() {
+        let mut left = report(1, 0.9, &[2]);
+        assert!(!is_left_below(&left), "no branch");
+        let place = |offset| Code {
+            offset,
+            ..Code::default()
+        };
+        left.divergence = Some(DivergenceReport {
+            branch: place(1),
+            normal_target: Some(place(2)),
+            spin_target: place(3),
+        });
+        assert!(is_left_below(&left));
+        let nobodys = Report {
+            flags: report(1, 0.9, &[]).flags,
+            ..left.clone()
+        };
+        assert!(!is_left_below(&nobodys), "nobody else wrote it");
+        if let Some(parting) = &mut left.divergence {
+            parting.normal_target = None;
+        }
+        assert!(!is_left_below(&left), "the normal run never went there");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::recent_intake::takes_data;
 use crate::report::{DivergenceReport, Report, ThreadName, Verdict};
 use crate::run::Run;
 use crate::run_evidence::{gather, Waiting};
+use crate::sleeper::{self, Worker};
 use crate::standstill;
 
 /// What may be tuned.
@@ -169,13 +170,18 @@ pub fn find_flags_in(
     if spin.processes().iter().all(|p| p.threads().is_empty()) {
         return Err(FindError::NoThreads);
     }
-    if let Some(divergence) = divergence.filter(|d| d.verdict == Parted::NoDivergence) {
+    let none = divergence.filter(|d| d.verdict == Parted::NoDivergence);
+    let nothing = |divergence: &Divergence| {
         let mut report = Report::nothing(Verdict::NoDivergence, divergence.reason.clone());
         report.notes.clone_from(&divergence.unlike);
         report.notes.extend_from_slice(&divergence.notes);
-        return Ok(report);
+        report
+    };
+    if let Some(divergence) = none.filter(|d| d.partings.is_empty()) {
+        return Ok(nothing(divergence));
     }
     let mut reports: Vec<Report> = Vec::new();
+    let mut sleepers: Vec<Report> = Vec::new();
     let mut notes: Vec<String> = Vec::new();
     let suspects = candidates(spin, divergence, options)?;
     let mut good = Vec::new();
@@ -221,7 +227,16 @@ pub fn find_flags_in(
                     }
                 }
             }
-            reports.extend(judge(&run, &cases, &all, options)?);
+            let judged = judge(&run, &cases, &all, options)?;
+            if let Some(divergence) = divergence.filter(|_| options.writers) {
+                let workers = cases.iter().zip(&judged).map(|(case, report)| Worker {
+                    window: &case.window,
+                    loops_from: case.analysis.spin.first_step(),
+                    report,
+                });
+                sleepers.extend(sleeper::find(&run, &all, divergence, workers)?);
+            }
+            reports.extend(judged);
         }
         if schedules && options.thread.is_none() && !reports.iter().any(has_flag) {
             let mut cases = Vec::new();
@@ -232,6 +247,13 @@ pub fn find_flags_in(
             reports.extend(judge(&run, &cases, &all, options)?);
         }
     }
+    if let Some(divergence) = none {
+        reports.retain(choose_thread::is_left_below);
+        if reports.is_empty() {
+            return Ok(nothing(divergence));
+        }
+    }
+    reports.append(&mut sleepers);
     let mut report = choose_thread::choose(reports).unwrap_or_else(|| {
         Report::nothing(
             Verdict::NoFlag,
@@ -283,7 +305,9 @@ fn candidates<'t>(
     let wanted = |tid: u32| options.thread.is_none_or(|only| only == tid);
     let mut list: Vec<Suspect> = Vec::new();
     let partings = divergence.map_or(&[][..], |d| &d.partings);
-    for parting in partings.iter().filter(|p| p.kind != PartingKind::Alike) {
+    let parted = divergence.is_some_and(|d| d.verdict != Parted::NoDivergence);
+    let worth = |p: &&Parting| p.kind != PartingKind::Alike || !parted;
+    for parting in partings.iter().filter(worth) {
         let wanted_image = (parting.thread.pid, parting.thread.image);
         let found = all().find(|(process, thread)| {
             (process.pid, process.image) == wanted_image && thread.tid == parting.thread.tid

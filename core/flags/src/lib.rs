@@ -28,6 +28,7 @@ mod run;
 mod run_evidence;
 #[cfg(test)]
 mod run_rules_tests;
+mod sleeper;
 mod standstill;
 mod stores;
 mod twins;

@@ -95,6 +95,10 @@ pub struct Writer {
     pub stack: Vec<Code>,
     /// How often this instruction wrote there.
     pub count: u64,
+    /// Another thread reads there: one that waits for a word of its own, as each worker of a pool
+    /// does, is told as its writer too.
+    #[serde(skip)]
+    pub foreign: bool,
 }
 
 /// How it is known who owes a write.

@@ -214,7 +214,11 @@ fn from_spin(
     search(spin, loops, questions, None, outside)
 }
 
-fn search(
+/// Looks in one run for stores to the words of `questions`.
+///
+/// # Errors
+/// When a trace cannot be read.
+pub fn search(
     run: &Run,
     loops: &BlockSet,
     questions: stores::Questions,

@@ -28,9 +28,11 @@ pub fn seconds(process: &Process, thread: &Thread) -> Option<u64> {
         .map(|(_, full)| full)
         .max()?;
     let chunks: Vec<(u64, u64)> = times(thread).collect();
-    let idle = idle_ns(&chunks, end)?;
-    let is_steady = thread.ended_open() && !may_wait(thread);
-    is_steady.then_some(idle / 1_000_000_000)
+    // Most threads are told apart without reading their flow.
+    idle_ns(&chunks, 0, end)?;
+    let last_call = last_call_if_steady(thread)?;
+    let idle = idle_ns(&chunks, last_call, end)?;
+    thread.ended_open().then_some(idle / 1_000_000_000)
 }
 
 /// When its chunks were opened and full, oldest first. Sections of one chunk are one.
@@ -40,7 +42,8 @@ fn times(thread: &Thread) -> impl Iterator<Item = (u64, u64)> + '_ {
 }
 
 /// How long the last chunk has been open at `end`, if that is far longer than the ones before took.
-fn idle_ns(chunks: &[(u64, u64)], end: u64) -> Option<u64> {
+/// A thread that made a call since then ran until that one: it yields where it computed before.
+fn idle_ns(chunks: &[(u64, u64)], last_call: u64, end: u64) -> Option<u64> {
     let mut opened: Vec<u64> = chunks.iter().map(|(open, _)| *open).collect();
     opened.dedup();
     let recent = &opened[opened.len().checked_sub(CHUNKS + 1)?..];
@@ -48,24 +51,31 @@ fn idle_ns(chunks: &[(u64, u64)], end: u64) -> Option<u64> {
         .windows(2)
         .map(|pair| pair[1].saturating_sub(pair[0]))
         .max()?;
-    let idle = end.saturating_sub(*recent.last()?);
+    let idle = end.saturating_sub(last_call.max(*recent.last()?));
     (idle >= LEAST_NS && idle >= slowest.saturating_mul(TIMES)).then_some(idle)
 }
 
-/// Did it make a call lately that takes time of its own?
-fn may_wait(thread: &Thread) -> bool {
-    let is_wait = |item: flagfinder_trace::Result<Flow>| match item {
-        Ok(Flow::Event {
-            event: Event::SyscallEnter(call),
-            ..
-        }) => !matches!(
-            syscalls::role(call.number, &call.args),
-            Role::Yield | Role::Neutral
-        ),
-        Ok(_) => false,
-        Err(_) => true,
-    };
-    thread.flow_tail(TAIL).any(is_wait)
+/// When it began or ended its last call, 0 if it made none lately. `None`: it makes calls that take
+/// time of their own.
+fn last_call_if_steady(thread: &Thread) -> Option<u64> {
+    let mut last = 0;
+    for item in thread.flow_tail(TAIL) {
+        let Flow::Event { event, .. } = item.ok()? else {
+            continue;
+        };
+        match event {
+            Event::SyscallEnter(call) => {
+                let role = syscalls::role(call.number, &call.args);
+                if !matches!(role, Role::Yield | Role::Neutral) {
+                    return None;
+                }
+                last = call.ts;
+            }
+            Event::SyscallExit { ts, .. } => last = ts,
+            _ => {}
+        }
+    }
+    Some(last)
 }
 
 #[cfg(test)]
@@ -78,7 +88,7 @@ mod tests {
     /// later.
     fn idle_after(later: u64) -> Option<u64> {
         let chunks: Vec<(u64, u64)> = (1..=20).map(|n| (n * 10 * MS, (n + 1) * 10 * MS)).collect();
-        idle_ns(&chunks, 200 * MS + later)
+        idle_ns(&chunks, 0, 200 * MS + later)
     }
 
     #[test]
@@ -89,11 +99,23 @@ mod tests {
     }
 
     #[test]
+    fn who_yields_now_where_it_computed_before_runs() {
+        let chunks: Vec<(u64, u64)> = (1..=20).map(|n| (n * 10 * MS, (n + 1) * 10 * MS)).collect();
+        let idle = |last_call| idle_ns(&chunks, last_call, 5000 * MS);
+        assert_eq!(idle(4900 * MS), None);
+        assert_eq!(idle(1000 * MS), Some(4000 * MS), "it was stopped then");
+    }
+
+    #[test]
     fn a_slow_thread_may_be_at_its_pace() {
         let chunks: Vec<(u64, u64)> = (1..=20)
             .map(|n| (n * 500 * MS, (n + 1) * 500 * MS))
             .collect();
-        assert_eq!(idle_ns(&chunks, 10_000 * MS + 2000 * MS), None);
-        assert_eq!(idle_ns(&chunks[..3], 60_000 * MS), None, "too few chunks");
+        assert_eq!(idle_ns(&chunks, 0, 10_000 * MS + 2000 * MS), None);
+        assert_eq!(
+            idle_ns(&chunks[..3], 0, 60_000 * MS),
+            None,
+            "too few chunks"
+        );
     }
 }

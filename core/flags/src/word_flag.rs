@@ -5,7 +5,8 @@ use flagfinder_code::{Code, DataKind, Names};
 use iced_x86::FlowControl;
 
 use crate::access_path::Explorer;
-use crate::naming::short_name;
+use crate::evidence::Store;
+use crate::naming::{short_name, Naming};
 use crate::rank::Ranked;
 use crate::report::{Addresses, Flag, FlagKind, Values, Writer};
 use crate::report_builder::Builder;
@@ -115,28 +116,33 @@ impl Builder<'_> {
 
     fn writers(&self, address: u64) -> Vec<Writer> {
         let stores = self.outside.stores.get(&address);
-        let stores = stores.map_or(&[][..], |stores| &stores[..]);
-        let named = stores.iter().filter_map(|store| {
-            let names = if store.normal {
-                self.naming.normal?
-            } else {
-                self.naming.spin
-            };
-            Some(Writer {
-                run: if store.normal { "normal" } else { "spin" }.into(),
-                tid: store.tid,
-                thread: names.thread_label(store.tid),
-                code: names.code(store.pc),
-                value: store.value,
-                stack: store.stack.iter().map(|&pc| names.caller(pc)).collect(),
-                count: store.count,
-            })
-        });
-        named.collect()
+        writers(self.naming, stores.map_or(&[][..], Vec::as_slice))
     }
 }
 
-fn flag_kind(kind: DataKind) -> FlagKind {
+/// The stores as the report tells them.
+pub(crate) fn writers(naming: &Naming, stores: &[Store]) -> Vec<Writer> {
+    let named = stores.iter().filter_map(|store| {
+        let names = if store.normal {
+            naming.normal?
+        } else {
+            naming.spin
+        };
+        Some(Writer {
+            run: if store.normal { "normal" } else { "spin" }.into(),
+            tid: store.tid,
+            thread: names.thread_label(store.tid),
+            code: names.code(store.pc),
+            value: store.value,
+            stack: store.stack.iter().map(|&pc| names.caller(pc)).collect(),
+            count: store.count,
+            foreign: store.foreign,
+        })
+    });
+    named.collect()
+}
+
+pub(crate) fn flag_kind(kind: DataKind) -> FlagKind {
     match kind {
         DataKind::Global | DataKind::ReadOnly | DataKind::Linkage | DataKind::Code => {
             FlagKind::Global

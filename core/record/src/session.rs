@@ -404,6 +404,14 @@ impl Session<'_> {
             });
         }
         let target = self.target.exit().unwrap_or(TargetExit::Running);
+        let failed = !matches!(target, TargetExit::Exited(0) | TargetExit::Running);
+        if failed && self.end.reason == EndReason::TargetEnded && self.target.is_confined() {
+            let text = "the program went into a sandbox of its own (seccomp), which may forbid what its tracer needs: if it does not end like this by itself, let it run and ask `flagfinder spin`, which needs no tracer";
+            last_words.push(Note {
+                level: NoteLevel::Warning,
+                text: text.into(),
+            });
+        }
         let main = self.target.pid();
         self.end.processes = vec![process_end(main, target)];
         let family = self.drain.family;

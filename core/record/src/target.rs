@@ -15,6 +15,8 @@ use crate::user::User;
 pub struct Target {
     child: Child,
     exit: Option<TargetExit>,
+    /// Filters of system calls that it had when it was seen last.
+    filters: u32,
 }
 
 impl Target {
@@ -78,7 +80,11 @@ impl Target {
                 "Build the tracer again, or check that its file may be executed.",
             )
         })?;
-        Ok(Target { child, exit: None })
+        Ok(Target {
+            child,
+            exit: None,
+            filters: 0,
+        })
     }
 
     pub fn pid(&self) -> u32 {
@@ -106,8 +112,21 @@ impl Target {
         }
     }
 
+    /// Has it put itself into a sandbox, beyond what we live in ourselves?
+    pub fn is_confined(&self) -> bool {
+        self.filters > filters_of("self").unwrap_or(0)
+    }
+
     /// Sleeps until the target ends, a signal arrives, or `timeout` passes.
-    pub fn wait(&self, timeout: Duration) {
+    pub fn wait(&mut self, timeout: Duration) {
+        self.sleep(timeout);
+        // Also of one that has just ended and is not reaped yet.
+        if let Some(filters) = filters_of(&self.pid().to_string()) {
+            self.filters = filters;
+        }
+    }
+
+    fn sleep(&self, timeout: Duration) {
         // SAFETY: plain system calls; the descriptor is closed here.
         unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, self.pid(), 0) as i32;
@@ -124,4 +143,12 @@ impl Target {
             libc::close(fd);
         }
     }
+}
+
+/// How many seccomp filters a process has; Linux tells since 5.9.
+fn filters_of(pid: &str) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("Seccomp_filters:"))?;
+    count.trim().parse().ok()
 }

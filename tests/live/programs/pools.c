@@ -4,12 +4,14 @@
  * slots: each worker has a word, which it waits to be set and main waits to be cleared.
  * rounds: workers wait for the number of the round to change, main for all of them to be done.
  * futures: workers take tasks from a queue, main waits for the state of the task that it wants.
+ * asleep: as slots, but main sleeps until each worker has posted a semaphore.
  *
- * In spin mode one worker stops after the rounds: a signal finds it idle (slots, rounds) or at work (futures), and its
- * handler never returns. Main prints "stopped" then and waits for that worker's answer; the others idle. */
+ * In spin mode one worker stops after the rounds: a signal finds it idle (slots, rounds, asleep) or at work (futures),
+ * and its handler never returns. Main prints "stopped" then and waits for that worker's answer; the others idle. */
 #include "../../../samples/announce.h"
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +35,8 @@ static struct slot slots[WORKERS];
 static int round_number, finished;
 static struct task tasks[CAPACITY];
 static unsigned taken, given;
-static int leave, is_stopped;
+static int leave, is_stopped, posts;
+static sem_t answered;
 static volatile double sums[WORKERS + 1];
 static pthread_t threads[WORKERS];
 
@@ -64,6 +67,8 @@ static void *serve_slot(void *argument)
             return NULL;
         work(number, 20000 + 1000 * (job % 5));
         __atomic_store_n(&slots[number].job, 0, __ATOMIC_RELEASE);
+        if (posts)
+            sem_post(&answered);
     }
 }
 
@@ -103,8 +108,11 @@ static void *serve_queue(void *argument)
 __attribute__((noinline)) static void await_slots(void)
 {
     for (int number = 0; number < WORKERS; number++)
-        while (__atomic_load_n(&slots[number].job, __ATOMIC_ACQUIRE) != 0)
-            sched_yield();
+        if (posts)
+            sem_wait(&answered);
+        else
+            while (__atomic_load_n(&slots[number].job, __ATOMIC_ACQUIRE) != 0)
+                sched_yield();
 }
 
 __attribute__((noinline)) static void await_round(void)
@@ -121,7 +129,7 @@ __attribute__((noinline)) static void await_task(struct task *task)
 
 static void give_round(const char *pool, int round)
 {
-    if (strcmp(pool, "slots") == 0) {
+    if (strcmp(pool, "slots") == 0 || strcmp(pool, "asleep") == 0) {
         for (int number = 0; number < WORKERS; number++)
             __atomic_store_n(&slots[number].job, round + 1, __ATOMIC_RELEASE);
         await_slots();
@@ -159,6 +167,11 @@ int main(int argc, char **argv)
     if (strcmp(pool, "slots") == 0) {
         serve = serve_slot;
         announce_flag(&slots[VICTIM].job, sizeof(int));
+    } else if (strcmp(pool, "asleep") == 0) {
+        serve = serve_slot;
+        posts = 1;
+        sem_init(&answered, 0, 0);
+        announce_flag(&answered, sizeof(int));
     } else if (strcmp(pool, "rounds") == 0) {
         serve = serve_round;
         announce_flag(&finished, sizeof finished);
