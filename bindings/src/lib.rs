@@ -54,6 +54,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;
     module.add_function(wrap_pyfunction!(live::spin, module)?)?;
     module.add_function(wrap_pyfunction!(live::why, module)?)?;
+    module.add_function(wrap_pyfunction!(live::why_each, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_of_core, module)?)?;
     module.add_function(wrap_pyfunction!(live::write_core, module)?)?;
     module.add_function(wrap_pyfunction!(live::look_at_core, module)?)?;

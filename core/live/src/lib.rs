@@ -36,4 +36,4 @@ pub use poke::{poke, resolve, Poked};
 pub use prove::{try_word, Tried};
 pub use report::{Class, SpinReport, ThreadReport};
 pub use spin::{spin, Progress, SpinOptions};
-pub use why::{why, why_of_core, Link, Node, Root, RootKind, WhyOptions, WhyReport};
+pub use why::{why, why_each, why_of_core, Link, Node, Root, RootKind, WhyOptions, WhyReport};
