@@ -55,6 +55,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;
     module.add_function(wrap_pyfunction!(live::spin, module)?)?;
     module.add_function(wrap_pyfunction!(live::why, module)?)?;
+    module.add_function(wrap_pyfunction!(live::why_each, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_of_core, module)?)?;
     module.add_function(wrap_pyfunction!(live::write_core, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_recorded, module)?)?;

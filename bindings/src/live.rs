@@ -13,7 +13,7 @@ use flagfinder_replica::{CoreFile, Files};
 use flagfinder_step::StepError;
 use pyo3::prelude::*;
 
-use crate::errors::raise;
+use crate::errors::{raise, Failure};
 use crate::trace::{to_json, Trace};
 use crate::wait::{wait, wait_with_progress};
 
@@ -75,6 +75,29 @@ pub fn why(
         engine::why(pid, &options, |now| reporter.report(now.clone()))
     })?;
     Ok(to_json(&report.map_err(raise)?))
+}
+
+/// For each process that was asked, its number, then the JSON of a `WhyReport` or the four parts of
+/// why there is none; and how many were not asked.
+type Asked = (Vec<(u32, Option<String>, Option<[String; 4]>)>, usize);
+
+/// As `why`, of each process that no chain of one before it passes.
+#[pyfunction]
+pub fn why_each(py: Python<'_>, pids: Vec<u32>, budget: f64, patience: f64) -> PyResult<Asked> {
+    let options = engine::SpinOptions {
+        budget: Duration::from_secs_f64(budget),
+        ..engine::SpinOptions::default()
+    };
+    let patience = Duration::from_secs_f64(patience);
+    let (found, left) = wait(py, move || engine::why_each(&pids, &options, patience))?;
+    let mut asked = Vec::new();
+    for (pid, report) in found {
+        asked.push(match report {
+            Ok(report) => (pid, Some(to_json(&report)), None),
+            Err(error) => (pid, None, Some(Failure::from(error).parts)),
+        });
+    }
+    Ok((asked, left))
 }
 
 /// JSON of a `WhyReport` of a core file. `thread` as in `why`.

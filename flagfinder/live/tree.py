@@ -7,15 +7,15 @@ In: process ids. Out: the reports, the most telling first.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagfinder.live.why import WhyReport, why
-from flagfinder.shared.errors import FlagfinderError
+from flagfinder import _core
+from flagfinder.live.why import WhyReport
+from flagfinder.shared.machine import require_own_proc
 
-_PATIENCE = 8.0  # for all processes together
+_PATIENCE = 6.0  # s, for all processes together: none is begun after that
 _BUDGET = 0.3
 
 
@@ -31,23 +31,13 @@ class Asked:
 
 def ask(pids: Iterable[int], before: Iterable[WhyReport] = ()) -> Asked:
     """``why`` for each process that no chain of those asked before led to."""
-    begin = time.monotonic()
-    reports: list[WhyReport] = []
-    notes: list[str] = []
+    require_own_proc()
     seen = {pid for report in before for pid in _in_chain(report)}
-    for pid in pids:
-        if pid in seen:
-            continue
-        if time.monotonic() - begin > _PATIENCE:
-            notes.append("not every process was asked: there are too many")
-            break
-        try:
-            report = why(pid, budget=_BUDGET)
-        except FlagfinderError as error:
-            notes.append(f"process {pid}: {error.what}: {error.found}")
-            continue
-        reports.append(report)
-        seen |= _in_chain(report)
+    asked, left = _core.why_each([pid for pid in pids if pid not in seen], _BUDGET, _PATIENCE)
+    reports = [WhyReport.from_json(text) for _, text, _ in asked if text is not None]
+    notes = [f"process {pid}: {parts[0]}: {parts[1]}" for pid, _, parts in asked if parts is not None]
+    if left:
+        notes.append(f"{left} of the processes were not asked: there are too many")
     reports.sort(key=lambda report: not report.found)
     return Asked(tuple(reports), tuple(notes))
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use flagfinder_files::open_regular;
 use memmap2::Mmap;
@@ -54,6 +54,18 @@ pub(crate) enum TlsRelocation {
     Distance { address: u64, offset: u64 },
 }
 
+/// Images that are kept for the next process, the one asked for last at the end.
+static SHARED: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+const MOST_SHARED: usize = 16;
+
+/// By what a module is known to have the same content.
+struct Known {
+    build_id: Arc<[u8]>,
+    file: PathBuf,
+    path: String,
+    image: Arc<Image>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     pub loads: Vec<Load>,
@@ -77,6 +89,43 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    /// The image of a module that many processes have is read once. A build-id says that it is the
+    /// same one; a module without is read each time.
+    pub fn shared(module: &ModuleInput) -> Arc<Image> {
+        if module.identity.build_id.is_empty() {
+            return Arc::new(Image::load(module));
+        }
+        let is_it = |known: &Known| {
+            known.build_id == module.identity.build_id
+                && known.file == module.file
+                && known.path == module.path
+        };
+        // A fork of this process may hold the lock for ever: then nothing is shared.
+        if let Ok(mut all) = SHARED.try_lock() {
+            if let Some(at) = all.iter().position(is_it) {
+                let known = all.remove(at);
+                let image = known.image.clone();
+                all.push(known);
+                return image;
+            }
+        }
+        let image = Arc::new(Image::load(module));
+        if image.file.is_some() {
+            if let Ok(mut all) = SHARED.try_lock() {
+                all.push(Known {
+                    build_id: module.identity.build_id.clone(),
+                    file: module.file.clone(),
+                    path: module.path.clone(),
+                    image: image.clone(),
+                });
+                if all.len() > MOST_SHARED {
+                    all.remove(0);
+                }
+            }
+        }
+        image
+    }
+
     /// Opens and checks the module's file; on failure an empty image with a note.
     pub fn load(module: &ModuleInput) -> Image {
         Self::try_load(module).unwrap_or_else(|note| Image {
@@ -378,16 +427,38 @@ mod tests {
     use super::*;
     use crate::ModuleIdentity;
 
-    fn note_of(path: &Path) -> String {
-        let module = ModuleInput {
-            identity: ModuleIdentity::new(&path.to_string_lossy(), &[]),
+    fn module(path: &Path, build_id: &[u8]) -> ModuleInput {
+        ModuleInput {
+            identity: ModuleIdentity::new(&path.to_string_lossy(), build_id),
             path: path.to_string_lossy().into_owned(),
             file: path.to_owned(),
             base: 0,
             segments: Vec::new(),
             samples: Vec::new(),
+        }
+    }
+
+    fn note_of(path: &Path) -> String {
+        Image::load(&module(path, &[])).note.unwrap_or_default()
+    }
+
+    #[test]
+    fn a_module_of_several_processes_is_read_once_if_a_build_id_says_that_it_is_the_same() {
+        let own = std::env::current_exe().expect("a path");
+        let bytes = map(&own).expect("its bytes");
+        let file = object::File::parse(&bytes[..]).expect("an ELF file");
+        let Some(build_id) = file.build_id().ok().flatten() else {
+            return; // this linker writes none
         };
-        Image::load(&module).note.unwrap_or_default()
+        let is_shared = |of: &ModuleInput| Arc::ptr_eq(&Image::shared(of), &Image::shared(of));
+        // Another test's look at the list, at the same moment, makes it read once more.
+        assert!((0..1000).any(|_| is_shared(&module(&own, build_id))));
+        assert!(!is_shared(&module(&own, &[])));
+        let replaced = Image::shared(&module(&own, &[7; 20]));
+        assert!(replaced
+            .note
+            .as_ref()
+            .is_some_and(|note| note.contains("put the old file back")));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use flagfinder_trace::Segment;
@@ -237,17 +238,19 @@ fn first_mapping<'m>(maps: &'m Maps, mapping: &Mapping) -> Option<&'m Mapping> {
     })
 }
 
-/// The file as the process sees it: in its own root, or by its mapping when deleted.
+/// The file as the process sees it: in its own root, or by its mapping when deleted. Where we see
+/// the same one, by its own path: it outlives the process, and others have it too.
 fn readable_file(root: &Path, mapping: &Mapping) -> PathBuf {
     if mapping.path.ends_with(" (deleted)") {
         let range = format!("{:x}-{:x}", mapping.start, mapping.end);
         return root.join("map_files").join(range);
     }
     let inside = root.join("root").join(mapping.path.trim_start_matches('/'));
-    if inside.exists() {
-        inside
-    } else {
-        PathBuf::from(&mapping.path)
+    let plain = PathBuf::from(&mapping.path);
+    let which = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    match which(&inside) {
+        Some(theirs) if which(&plain) != Some(theirs) => inside,
+        _ => plain,
     }
 }
 

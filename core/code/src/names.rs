@@ -59,7 +59,7 @@ fn extents(input: &NamesInput) -> Vec<Extent> {
 #[derive(Debug)]
 pub struct Names {
     pub(crate) input: NamesInput,
-    images: Vec<OnceLock<Image>>,
+    images: Vec<OnceLock<Arc<Image>>>,
     extents: Vec<Extent>,
     layout: OnceLock<Vec<Option<u64>>>,
     /// By allocation's address: callers beyond its site, innermost first.
@@ -148,7 +148,7 @@ impl Names {
     }
 
     pub(crate) fn image(&self, index: usize) -> &Image {
-        self.images[index].get_or_init(|| Image::load(&self.input.modules[index]))
+        self.images[index].get_or_init(|| Image::shared(&self.input.modules[index]))
     }
 
     /// Index of the module that holds the address, and its ELF virtual address there;

@@ -167,18 +167,17 @@ impl Builder<'_> {
             return;
         };
         let call = one.call();
+        let asked = Asked {
+            number: call.number.into(),
+            args: [call.first, 0, 0, 0, 0, 0],
+            result: Some(one.result),
+            found: Vec::new(),
+        };
         let pid = self.meta.threads[thread].pid;
-        let named = call.descriptor().into_iter();
-        let descriptors = named.map(|fd| {
-            let asked = Asked {
-                number: call.number.into(),
-                args: [call.first, 0, 0, 0, 0, 0],
-                result: Some(one.result),
-                found: Vec::new(),
-            };
-            let targets = self.meta.targets.iter().rev();
-            let mut same = targets.filter(|(p, f, _)| (*p, *f) == (pid, fd));
-            recorded(fd, same.next().map_or("", |(.., target)| target), &asked)
+        let links = self.file.descriptors.iter().rev();
+        let descriptors = call.descriptor().into_iter().map(|fd| {
+            let mut same = links.clone().filter(|d| (d.pid, d.fd) == (pid, fd));
+            recorded(fd, same.next().map_or("", |d| &d.target), &asked)
         });
         let hot = HotCall {
             vertex: *vertex,

@@ -46,6 +46,7 @@ fn diagnosis(all: &Recording) -> Diagnosis {
         target: "pipe:[7]".into(),
         peer: None,
         records: false,
+        remote: None,
     }];
     let file = all.file(|writer| writer.fact(BlockKind::Descriptors, &facts).unwrap());
     let request = Request {

@@ -39,6 +39,6 @@ pub use prove::{try_word, Tried};
 pub use report::{Class, SpinReport, ThreadReport, Via};
 pub use spin::{spin, Progress, SpinOptions};
 pub use why::{
-    why, why_of_core, why_recorded, Asked, AskedOf, Link, Node, Root, RootKind, WhyOptions,
-    WhyReport,
+    why, why_each, why_of_core, why_recorded, Asked, AskedOf, Link, Node, Root, RootKind,
+    WhyOptions, WhyReport,
 };

@@ -386,7 +386,7 @@ fn class(way: &Way, found: &Value) -> Class {
     }
 }
 
-fn program(pid: u32) -> String {
+pub(crate) fn program(pid: u32) -> String {
     let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     path.to_string_lossy().into_owned()
 }

@@ -28,15 +28,16 @@ mod walk;
 
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flagfinder_replica::{CoreError, CoreFile};
 use flagfinder_step::StepError;
+use rustc_hash::FxHashSet;
 use serde::Deserialize;
 
 use crate::dead::{look_at_core, CoreOptions};
 use crate::report::{Class, SpinReport, ThreadReport};
-use crate::spin::{spin, Progress, SpinOptions};
+use crate::spin::{program, spin, Progress, SpinOptions};
 use obstacle::Weight;
 use process::Processes;
 pub use recorded::why_recorded;
@@ -89,12 +90,82 @@ pub fn why(
     let spun = spin(pid, &spin_options, told)?;
     let mut processes = Processes::default();
     let mut report = follow(spun, &mut processes, options.thread, &options.asked);
+    finish(&mut report, &processes);
+    Ok(report)
+}
+
+/// For all processes of a tree to be watched, at the same time.
+const SAMPLE: Duration = Duration::from_millis(200);
+/// More are not asked: each is watched by a thread of ours.
+const MOST_PROCESSES: usize = 256;
+
+/// A process that was asked, and what was found.
+pub type Answered = (u32, Result<WhyReport, StepError>);
+
+/// [`why`] for each of these processes that no chain of one before it passes, until `patience` is
+/// over; and how many were not asked.
+pub fn why_each(pids: &[u32], options: &SpinOptions, patience: Duration) -> (Vec<Answered>, usize) {
+    let begin = Instant::now();
+    let asked = &pids[..pids.len().min(MOST_PROCESSES)];
+    let mut left = pids.len() - asked.len();
+    let mut processes = Processes::at_once(asked, SAMPLE);
+    let mut seen: FxHashSet<u32> = FxHashSet::default();
+    let mut found = Vec::new();
+    for pid in asked {
+        if seen.contains(pid) {
+            continue;
+        }
+        if begin.elapsed() > patience {
+            left += 1;
+            continue;
+        }
+        let waits = processes
+            .get(*pid)
+            .is_some_and(|process| !process.wants_stepping());
+        let report = match waits {
+            true => {
+                let mut report = follow(unstepped(*pid), &mut processes, None, &[]);
+                finish(&mut report, &processes);
+                Ok(report)
+            }
+            false => {
+                let options = WhyOptions {
+                    spin: options.clone(),
+                    ..WhyOptions::default()
+                };
+                why(*pid, &options, |_| {})
+            }
+        };
+        for link in report.iter().flat_map(|report| &report.links) {
+            seen.insert(link.waiter.pid);
+            seen.extend(link.owed_by.iter().map(|owed| owed.node.pid));
+        }
+        found.push((*pid, report));
+    }
+    (found, left)
+}
+
+/// A process all of whose threads wait.
+fn unstepped(pid: u32) -> SpinReport {
+    SpinReport {
+        schema: SpinReport::SCHEMA,
+        source: "live",
+        pid,
+        program: program(pid),
+        started: 0,
+        budget_ms: 0,
+        threads: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// What to do next in a living process, and what could not be looked at.
+fn finish(report: &mut WhyReport, processes: &Processes) {
     report.next = story::next(&report.links, &report.root);
     if processes.owners.partial {
         let note = "not every process could be looked at: as root more is seen";
         report.notes.push(note.into());
     }
-    Ok(report)
 }
 
 /// The same of a process that left the core file at `path`. `budget` is that of

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::dead::activity;
 use crate::memory::Memory;
+use crate::pick::{self, Way};
 use crate::sample::{self, Activity};
 use crate::stack;
 use flagfinder_waits::proc::Call;
@@ -48,7 +49,10 @@ pub struct Inside {
 impl Process {
     /// `None`: it is gone.
     fn look(pid: u32) -> Option<Process> {
-        let activities = sample::sample(pid, SAMPLE).ok()?;
+        Some(Process::of(pid, sample::sample(pid, SAMPLE).ok()?))
+    }
+
+    fn of(pid: u32, activities: Vec<Activity>) -> Process {
         let tids = activities.iter().map(|activity| activity.tid);
         let own_ids = tids.map(|tid| (own_id(pid, tid), tid)).collect();
         let inside = || {
@@ -57,14 +61,23 @@ impl Process {
                 names: Names::new(NamesInput::from_live(pid).ok()?),
             })
         };
-        Some(Process {
+        Process {
             pid,
             inside: inside(),
             own_ids,
             activities,
             left_out: Vec::new(),
             is_dead: false,
-        })
+        }
+    }
+
+    /// Is there one that may poll, or that may not be looked at?
+    pub fn wants_stepping(&self) -> bool {
+        let Some(inside) = &self.inside else {
+            return true;
+        };
+        let waits = |activity: &Activity| pick::way(activity, &*inside.memory) == Way::Waits;
+        !self.activities.iter().all(waits)
     }
 
     /// Where a core has no thread's name, each has the program's.
@@ -132,6 +145,28 @@ impl Default for Processes {
 }
 
 impl Processes {
+    /// Watches all of these at the same time.
+    pub fn at_once(pids: &[u32], time: Duration) -> Processes {
+        let sampled: Vec<_> = std::thread::scope(|scope| {
+            let begin = |pid: &u32| {
+                let pid = *pid;
+                (pid, scope.spawn(move || sample::sample(pid, time).ok()))
+            };
+            let watchers: Vec<_> = pids.iter().map(begin).collect();
+            let end = |(pid, watcher): (u32, std::thread::ScopedJoinHandle<_>)| {
+                (pid, watcher.join().ok().flatten())
+            };
+            watchers.into_iter().map(end).collect()
+        });
+        let looked = sampled
+            .into_iter()
+            .map(|(pid, sample)| (pid, sample.map(|activities| Process::of(pid, activities))));
+        Processes {
+            by_pid: looked.collect(),
+            ..Processes::default()
+        }
+    }
+
     /// The process of a core file, and no other.
     pub fn of_core(core: &Rc<CoreFile>) -> Processes {
         Processes {
