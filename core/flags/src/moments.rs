@@ -144,6 +144,10 @@ impl<'t> Moments<'t> {
                     bytes,
                     value,
                 } => {
+                    // It is what it always was: only the place that was read is another one.
+                    if run.names.data(address).kind == DataKind::ReadOnly {
+                        return None;
+                    }
                     let name = match is_from_start(run, address) {
                         true => "a byte of the command line or of the environment".into(),
                         false => run.names.data(address).name,

@@ -152,9 +152,8 @@ pub(crate) fn look<'a>(
         instructions: FOLLOWED.min(*left),
         depth: DEPTH,
     };
-    let before = reader.followed();
+    *left -= limits.instructions;
     let stores = reader.stores_ahead(&frames, Some(r.fs_base), limits);
-    *left = left.saturating_sub(reader.followed() - before);
     let nearest = targets.iter().map(|target| {
         let held = held(&state, target);
         let fits = |store: &Store| match fits(process.names, target, store) {

@@ -240,7 +240,7 @@ pub(super) fn blocked(
     };
     found.there = came.result.map(|result| format!("it returned {result}"));
     if traits::receives(call.number) && came.result > Some(0) {
-        found.debt = sender(normal, ways, &theirs, came)?;
+        found.debt = sender(normal, spin, ways, &theirs, came)?;
     }
     Ok(found)
 }
@@ -256,9 +256,11 @@ fn in_call(name: String, root: RootKind) -> Blocked {
     }
 }
 
-/// The thread that sent what another one received: the last to send before, and no less.
+/// The thread that sent what another one received: the last to send before, and no less, to a
+/// descriptor to which its like of the spin run sent less often.
 fn sender(
     normal: &Moments,
+    spin: &Moments,
     ways: &Ways,
     receiver: &ThreadRef,
     came: &Call,
@@ -268,8 +270,19 @@ fn sender(
         if (thread.pid, thread.tid) == (receiver.pid, receiver.tid) {
             continue;
         }
-        for call in normal.calls(&thread)? {
-            let sends = traits::sends(call.number) && call.result >= came.result;
+        let sent_to = |call: &Call, calls: &[Call]| {
+            let same = |c: &&Call| c.number == call.number && c.args[0] == call.args[0];
+            calls.iter().filter(same).count()
+        };
+        let calls = normal.calls(&thread)?;
+        let ours = match ways.in_spin(&thread) {
+            Some(ours) => spin.calls(&ours)?,
+            None => Vec::new(),
+        };
+        for call in calls.iter().copied() {
+            let sends = traits::sends(call.number)
+                && call.result >= came.result
+                && sent_to(&call, &ours) < sent_to(&call, &calls);
             let early = call.ts <= came.ts && came.ts - call.ts < UNDER_WAY;
             if sends && early && best.as_ref().is_none_or(|(ts, ..)| call.ts > *ts) {
                 best = Some((call.ts, thread.clone(), call));

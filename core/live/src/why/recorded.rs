@@ -379,36 +379,32 @@ impl Walk<'_> {
             address: blocked.address.map(|at| format!("{at:#x}")),
         };
         let since = format!("it has been in `{name}` for {} s", ns / 1_000_000_000);
-        match blocked.debt {
-            Some(causes::Owing {
-                normal,
-                pos,
-                code,
-                did,
-                known,
-            }) => {
-                let did = format!("{did}; {since}");
-                let debt = Debt {
-                    normal: &normal,
-                    pos,
-                    code,
-                    did,
-                    known,
-                };
-                self.owes(ours, waits_for, &debt)
+        if let Some(owing) = blocked.debt {
+            let (links, passed) = (self.links.len(), self.passed.len());
+            let debt = Debt {
+                normal: &owing.normal,
+                pos: owing.pos,
+                code: owing.code,
+                did: format!("{}; {since}", owing.did),
+                known: owing.known,
+            };
+            let found = self.owes(ours, waits_for.clone(), &debt)?;
+            // Nobody is blamed by a circle that goes over what is only assumed.
+            if found.kind != RootKind::Deadlock || owing.known != Known::Assumed {
+                return Ok(found);
             }
-            None => {
-                self.link(ours, waits_for, Known::Seen, since.clone());
-                let there = blocked.there.map_or(String::new(), |there| {
-                    format!(" (in the normal run {there})")
-                });
-                let what = format!(
-                    "it has been waiting for {} for {} s{there}",
-                    blocked.name,
-                    ns / 1_000_000_000
-                );
-                Ok(root(blocked.root, Some(ours), what))
-            }
+            self.links.truncate(links);
+            self.passed.truncate(passed);
         }
+        self.link(ours, waits_for, Known::Seen, since);
+        let there = blocked.there.map_or(String::new(), |there| {
+            format!(" (in the normal run {there})")
+        });
+        let what = format!(
+            "it has been waiting for {} for {} s{there}",
+            blocked.name,
+            ns / 1_000_000_000
+        );
+        Ok(root(blocked.root, Some(ours), what))
     }
 }
