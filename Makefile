@@ -44,10 +44,10 @@ test: test-static test-live
 test-static: $(STAMPS)/dev $(STAMPS)/packages-lint
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint test-rust tracer
 
-# Most tests wait more than they compute: two files at a time. tests/sizes.py says which need the
+# Most tests wait more than they compute: three files at a time. tests/sizes.py says which need the
 # machine alone.
 test-live: $(STAMPS)/dev $(STAMPS)/packages-live
-	$(PYTEST) -n 2 --dist loadfile -m "not alone" --session-timeout=$(BESIDE_TEST); beside=$$?; \
+	$(PYTEST) -n 3 --dist loadfile -m "not alone" --session-timeout=$(BESIDE_TEST); beside=$$?; \
 	$(PYTEST) -m alone --session-timeout=$(ALONE_TEST) && exit $$beside
 
 soak: $(STAMPS)/dev $(STAMPS)/packages-live tracer test-rust

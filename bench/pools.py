@@ -146,7 +146,9 @@ def drive_redis(out: Path, hangs: bool) -> None:
         subprocess.run([*ask, "shutdown", "nosave"], check=False)
         return
     info = subprocess.run([*ask, "info", "server"], capture_output=True, text=True, check=True).stdout
-    pid = int(re.search(r"process_id:(\d+)", info)[1])
+    said = re.search(r"process_id:(\d+)", info)
+    assert said, info
+    pid = int(said[1])
     tasks = Path(f"/proc/{pid}/task").iterdir()
     tid = next(int(task.name) for task in tasks if (task / "comm").read_text().strip() == "io_thd_2")
     more = subprocess.Popen([*load, "1000000"], stdout=subprocess.DEVNULL)
@@ -197,4 +199,4 @@ def first_thread(trace: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,7 +4,7 @@ bars in full.
 
 A test marked `soak` runs under FF_SOAK=1 only. FF_REPEAT and FF_ROUNDS set the numbers by hand.
 A test marked `alone` measures, or asks for an answer within a budget of time: it has the machine to
-itself. Of the others two files at a time are run.
+itself. Of the others three files at a time are run.
 """
 
 from __future__ import annotations

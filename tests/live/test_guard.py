@@ -146,7 +146,7 @@ def test_junit_has_a_testcase(
 ) -> None:
     file = tmp_path / "junit.xml"
     command = ["/does/not/exist"] if script is None else ["sh", "-c", script, "\x1b]<&\ufffe"]
-    flagfinder("guard", "--after", "2", "--junit", file, "--", *command, timeout=60)
+    flagfinder("guard", "--after", "2", "--junit", str(file), "--", *command, timeout=60)
     suite = xml.parse(file).getroot()[0]
     assert (suite.get("tests"), len(suite)) == ("1", 1)
     case = suite[0]
@@ -167,7 +167,7 @@ def test_junit_has_a_testcase(
 
 def test_junit_tells_of_an_error_until_the_command_has_ended(tmp_path: Path) -> None:
     file = tmp_path / "junit.xml"
-    command = ["flagfinder", "guard", "--after", "1000", "--junit", file, "--", "sh", "-c", "sleep 1000; :"]
+    command = ["flagfinder", "guard", "--after", "1000", "--junit", str(file), "--", "sh", "-c", "sleep 1000; :"]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         wait_until(process, lambda: file.is_file() and file.read_bytes().endswith(b"</testsuites>\n"))
