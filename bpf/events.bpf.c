@@ -127,27 +127,7 @@ INLINE int record_switch(int preempted, struct task_struct *prev, struct task_st
     return 0;
 }
 
-/* The tracepoint's arguments differ between kernels; core/events/src/switch.rs loads one of these three. */
-SECTION("tp_btf/sched_switch")
-int ff_sched_switch(__u64 *context)
-{
-    return record_switch(context[0], (void *)context[1], (void *)context[2], context[3]);
-}
-
-SECTION("tp_btf/sched_switch")
-int ff_sched_switch_state_second(__u64 *context)
-{
-    return record_switch(context[0], (void *)context[2], (void *)context[3], context[1]);
-}
-
-/* Without the state it is read where another CPU may just be changing it: a thread that is woken at this very moment
- * seems to have been preempted. */
-SECTION("tp_btf/sched_switch")
-int ff_sched_switch_stateless(__u64 *context)
-{
-    struct task_struct *prev = (void *)context[1];
-    return record_switch(context[0], prev, (void *)context[2], prev->__state);
-}
+#include "ff_switch.h"
 
 SECTION("tp_btf/sched_waking")
 int ff_sched_waking(__u64 *context)

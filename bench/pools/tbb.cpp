@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: MIT */
+// SPDX-License-Identifier: MIT
 /* TBB's pool: tbb normal|spin ROUNDS. Tasks are enqueued; main polls how many are done. */
 #include "freeze.h"
 #include <atomic>

@@ -57,8 +57,7 @@ pub fn why(
     told: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let budget = Duration::from_secs_f64(budget);
-    let asked = serde_json::from_str(asked)
-        .map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
+    let asked = questions(asked)?;
     let options = engine::WhyOptions {
         thread,
         asked,
@@ -79,25 +78,39 @@ pub fn why(
 
 /// For each process that was asked, its number, then the JSON of a `WhyReport` or the four parts of
 /// why there is none; and how many were not asked.
-type Asked = (Vec<(u32, Option<String>, Option<[String; 4]>)>, usize);
+type Answers = (Vec<(u32, Option<String>, Option<[String; 4]>)>, usize);
 
 /// As `why`, of each process that no chain of one before it passes.
 #[pyfunction]
-pub fn why_each(py: Python<'_>, pids: Vec<u32>, budget: f64, patience: f64) -> PyResult<Asked> {
+pub fn why_each(
+    py: Python<'_>,
+    pids: Vec<u32>,
+    asked: &str,
+    budget: f64,
+    patience: f64,
+) -> PyResult<Answers> {
+    let asked = questions(asked)?;
     let options = engine::SpinOptions {
         budget: Duration::from_secs_f64(budget),
         ..engine::SpinOptions::default()
     };
     let patience = Duration::from_secs_f64(patience);
-    let (found, left) = wait(py, move || engine::why_each(&pids, &options, patience))?;
-    let mut asked = Vec::new();
+    let (found, left) = wait(py, move || {
+        engine::why_each(&pids, &asked, &options, patience)
+    })?;
+    let mut answers = Vec::new();
     for (pid, report) in found {
-        asked.push(match report {
+        answers.push(match report {
             Ok(report) => (pid, Some(to_json(&report)), None),
             Err(error) => (pid, None, Some(Failure::from(error).parts)),
         });
     }
-    Ok((asked, left))
+    Ok((answers, left))
+}
+
+fn questions(json: &str) -> PyResult<Vec<engine::Asked>> {
+    let parsed = serde_json::from_str(json);
+    parsed.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))
 }
 
 /// JSON of a `WhyReport` of a core file. `thread` as in `why`.

@@ -52,7 +52,8 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
     """
     parser = Parser(
         prog="flagfinder",
-        description="Names the memory location that a spinning thread waits for, from two recorded runs.",
+        description="Names the memory word that a hung or spinning thread waits for, who owes the write, "
+        "and why it has not come.",
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"flagfinder {_core.VERSION}")

@@ -7,16 +7,25 @@ In: process ids. Out: the reports, the most telling first.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flagfinder import _core
+from flagfinder.live.interpreters.python import runs_python
+from flagfinder.live.interpreters.python_owed import asked_in_python
 from flagfinder.live.why import WhyReport
 from flagfinder.shared.machine import require_own_proc
 
+if TYPE_CHECKING:
+    from flagfinder.live.interpreters.fields import AskedFields
+
 _PATIENCE = 6.0  # s, for all processes together: none is begun after that
 _BUDGET = 0.3
+_PYTHON = 4  # processes whose Python code is read, at the same time
 
 
 @dataclass(frozen=True)
@@ -33,13 +42,20 @@ def ask(pids: Iterable[int], before: Iterable[WhyReport] = ()) -> Asked:
     """``why`` for each process that no chain of those asked before led to."""
     require_own_proc()
     seen = {pid for report in before for pid in _in_chain(report)}
-    asked, left = _core.why_each([pid for pid in pids if pid not in seen], _BUDGET, _PATIENCE)
+    unseen = [pid for pid in pids if pid not in seen]
+    asked, left = _core.why_each(unseen, json.dumps(_asked_in_python(unseen)), _BUDGET, _PATIENCE)
     reports = [WhyReport.from_json(text) for _, text, _ in asked if text is not None]
     notes = [f"process {pid}: {parts[0]}: {parts[1]}" for pid, _, parts in asked if parts is not None]
     if left:
         notes.append(f"{left} of the processes were not asked: there are too many")
     reports.sort(key=lambda report: not report.found)
     return Asked(tuple(reports), tuple(notes))
+
+
+def _asked_in_python(pids: Sequence[int]) -> list[AskedFields]:
+    ours = [pid for pid in pids if runs_python(pid)][:_PYTHON]
+    with ThreadPoolExecutor(_PYTHON) as pool:
+        return [asked for found in pool.map(asked_in_python, ours) for asked in found]
 
 
 def _in_chain(report: WhyReport) -> set[int]:

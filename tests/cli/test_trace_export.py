@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import assert_consistent, assert_four_parts, flagfinder
+from perfetto_reader import read_perfetto
 from pyarrow import parquet
 
 import flagfinder as api
@@ -136,13 +137,14 @@ def test_tables_hold_the_recording(pair: Pair, tmp_path: Path) -> None:
 
 
 def test_perfetto_has_a_slice_for_each_call(pair: Pair, tmp_path: Path) -> None:
-    counts = export(pair.spin, tmp_path / "spin.perfetto-trace")
-    trace = api.open_trace(pair.spin)
+    counts = export(pair.normal, tmp_path / "normal.perfetto-trace")
+    trace = api.open_trace(pair.normal)
     calls = sum(thread.summary().syscalls for thread in trace.threads)
-    data = (tmp_path / "spin.perfetto-trace").read_bytes()
+    found = read_perfetto(tmp_path / "normal.perfetto-trace")
     assert counts["events"] >= calls
-    assert data.count(b"arguments") == calls
-    assert b"sched_yield" in data and trace.processes[0].path.encode() in data
+    assert sum("arguments" in one.notes for one in found.slices) == calls
+    assert "exit_group" in {one.name for one in found.slices}
+    assert trace.processes[0].path in found.processes.values()
 
 
 def test_a_name_that_tells_no_format(pair: Pair, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_two_good_runs_have_no_root(program: Path, tracer: None, tmp_path: Path)
 
 
 def test_what_is_no_process_and_no_pair() -> None:
-    for words, found in ((["no-process"], "no-process"), (["a", "b", "c"], "3 were given")):
+    for words, found in ((["no-process"], "no-process"), (["a", "b", "c"], "3 words")):
         done = flagfinder("why", *words)
         assert done.returncode == 2, done.stderr
         assert_four_parts(done.stderr, found)

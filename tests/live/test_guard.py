@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import schemas
-from harness import assert_four_parts, flagfinder, kill_session, wait_until
+from harness import assert_four_parts, flagfinder, kill_session, need_python_3_11, wait_until
 
 from flagfinder.report.junit import junit_xml
+
+PYTHON = "/usr/bin/python3"
 
 
 def left_over(mark: str) -> list[int]:
@@ -59,6 +61,18 @@ def test_the_story_of_a_hang_is_written_and_the_tree_is_ended(tmp_path: Path) ->
     assert "<svg" in (output / "why.html").read_text()
     assert (output / "why.txt").stat().st_mode & 0o077 == 0
     assert not left_over(mark)
+
+
+@pytest.mark.live
+def test_a_script_that_polls_in_a_child_is_told_by_its_code() -> None:
+    need_python_3_11(PYTHON)
+    script = f"{PYTHON} {Path(__file__).parent / 'why' / 'polled.py'} attribute; :"
+    ran = flagfinder("guard", "--after", "3", "--json", "--", "sh", "-c", script, timeout=60)
+    assert ran.returncode == 124
+    reports = json.loads(ran.stdout)["reports"]
+    waits = {link["waits_for"]["name"]: link["owed_by"] for report in reports for link in report["links"]}
+    (owed,) = (owed for name, owed in waits.items() if "polled.py" in name)
+    assert owed is not None and str(owed["tid"]) in ran.stderr.split("BLAMED ")[1], reports
 
 
 @pytest.mark.live

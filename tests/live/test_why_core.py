@@ -118,8 +118,8 @@ def test_the_executable_may_lie_elsewhere_and_a_wrong_one_is_refused(program: Pa
 @pytest.mark.parametrize(
     ("words", "status", "found"),
     [
-        ([], 2, "neither a PID nor --core"),
-        (["--core", "core", "4711"], 2, "a PID and --core"),
+        ([], 2, "0 words"),
+        (["--core", "core", "4711"], 2, "1 word and --core"),
         (["--sysroot", "/", "4711"], 2, "goes with --core only"),
         (["--children", "--core", "core"], 2, "goes with a PID only"),
         (["--core", "/bin/true"], 65, "another kind of ELF file"),

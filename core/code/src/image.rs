@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -63,7 +63,25 @@ struct Known {
     build_id: Arc<[u8]>,
     file: PathBuf,
     path: String,
+    /// Of the file and of its separate debug information, which a build does not change together.
+    stamps: [Option<Stamp>; 2],
     image: Arc<Image>,
+}
+
+/// Device, number, seconds and ns of the last change, size.
+type Stamp = (u64, u64, i64, i64, u64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = path.metadata().ok()?;
+    let changed = (file.mtime(), file.mtime_nsec());
+    Some((file.dev(), file.ino(), changed.0, changed.1, file.size()))
+}
+
+fn stamps(module: &ModuleInput, image: &Image) -> [Option<Stamp>; 2] {
+    [
+        stamp(&module.file),
+        image.debug_file.as_deref().and_then(stamp),
+    ]
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +117,7 @@ impl Image {
             known.build_id == module.identity.build_id
                 && known.file == module.file
                 && known.path == module.path
+                && known.stamps == stamps(module, &known.image)
         };
         // A fork of this process may hold the lock for ever: then nothing is shared.
         if let Ok(mut all) = SHARED.try_lock() {
@@ -116,6 +135,7 @@ impl Image {
                     build_id: module.identity.build_id.clone(),
                     file: module.file.clone(),
                     path: module.path.clone(),
+                    stamps: stamps(module, &image),
                     image: image.clone(),
                 });
                 if all.len() > MOST_SHARED {

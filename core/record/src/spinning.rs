@@ -215,7 +215,9 @@ impl SpinWatch {
         let taken = late.filter(|(.., event)| takes_data(event)).count();
         let newest = fresh.iter().copied().max().unwrap_or(0);
         let growth = self.growth.entry((key.0, key.1)).or_default();
-        growth.add(newest, taken as u32, now, self.wanted);
+        // For longer than is asked of a loop: the thread that has just come to one ends the recording,
+        // and no other one that sleeps all the time.
+        growth.add(newest, taken as u32, now, self.wanted * 3 / 2);
         suspect.add(fresh, sample.position, now, self.wanted)
             && (suspect.is_busy(now) || !growth.is_on_its_way())
     }

@@ -103,15 +103,20 @@ const MOST_PROCESSES: usize = 256;
 pub type Answered = (u32, Result<WhyReport, StepError>);
 
 /// [`why`] for each of these processes that no chain of one before it passes, until `patience` is
-/// over; and how many were not asked.
-pub fn why_each(pids: &[u32], options: &SpinOptions, patience: Duration) -> (Vec<Answered>, usize) {
+/// over; and how many were not asked. `asked`: of all of them, as in [`WhyOptions`].
+pub fn why_each(
+    pids: &[u32],
+    asked: &[Asked],
+    options: &SpinOptions,
+    patience: Duration,
+) -> (Vec<Answered>, usize) {
     let begin = Instant::now();
-    let asked = &pids[..pids.len().min(MOST_PROCESSES)];
-    let mut left = pids.len() - asked.len();
-    let mut processes = Processes::at_once(asked, SAMPLE);
+    let watched = &pids[..pids.len().min(MOST_PROCESSES)];
+    let mut left = pids.len() - watched.len();
+    let mut processes = Processes::at_once(watched, SAMPLE);
     let mut seen: FxHashSet<u32> = FxHashSet::default();
     let mut found = Vec::new();
-    for pid in asked {
+    for pid in watched {
         if seen.contains(pid) {
             continue;
         }
@@ -124,14 +129,15 @@ pub fn why_each(pids: &[u32], options: &SpinOptions, patience: Duration) -> (Vec
             .is_some_and(|process| !process.wants_stepping());
         let report = match waits {
             true => {
-                let mut report = follow(unstepped(*pid), &mut processes, None, &[]);
+                let mut report = follow(unstepped(*pid), &mut processes, None, asked);
                 finish(&mut report, &processes);
                 Ok(report)
             }
             false => {
                 let options = WhyOptions {
+                    thread: None,
                     spin: options.clone(),
-                    ..WhyOptions::default()
+                    asked: asked.to_vec(),
                 };
                 why(*pid, &options, |_| {})
             }
