@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Draws the pictures of the README from a real run: `.venv/bin/python bench/pictures.py`.
 
-The demo's program hangs; `flagfinder why` is asked in a terminal, `flagfinder report` makes a page
-of a recording of the same hang. Out: docs/pictures/why.svg and docs/pictures/report.png. Needs a C
-compiler with OpenMP, chromium, and the rights of `flagfinder events record`.
+The demo's program hangs, and `flagfinder why` is asked in a terminal. `flagfinder report` makes a
+page of a recording of a pipeline whose first member is late. Out: docs/pictures/why.svg and
+docs/pictures/report.png. Needs a C compiler with OpenMP, chromium, and the rights of `flagfinder
+events record`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ PICTURES = ROOT / "docs" / "pictures"
 FLAGFINDER = [str(Path(sys.executable).with_name("flagfinder"))]
 COLUMNS = 100
 PAGE = (1280, 860)  # pixels
+LATE = "(sleep 3; seq 5) | sort | head -1"
 
 
 @contextmanager
@@ -78,19 +80,18 @@ def main() -> int:
         program = histogram(scratch)
         with silent_producer(scratch) as fifo:
             env = {**os.environ, "OMP_WAIT_POLICY": "active", "OMP_NUM_THREADS": "2"}
-            events, graph, page = (scratch / f"run.{kind}" for kind in ("events", "graph", "html"))
-            with subprocess.Popen([*program, str(fifo)], env=env) as hung:
+            with subprocess.Popen([*program, fifo.name], env=env, cwd=scratch) as hung:
                 try:
                     time.sleep(2)  # until it waits
                     pid = str(hung.pid)
                     draw_terminal([*FLAGFINDER, "why", pid], f"flagfinder why {pid}", PICTURES / "why.svg")
                 finally:
                     hung.kill()
-            limited = ["timeout", "5", *program, str(fifo)]
-            subprocess.run([*FLAGFINDER, "events", "record", "-q", "-o", str(events), "--", *limited], env=env)
-            subprocess.run([*FLAGFINDER, "graph", "build", "-q", str(events), "-o", str(graph)], check=True)
-            subprocess.run([*FLAGFINDER, "report", "-q", str(graph), "-o", str(page)], check=True)
-            draw_page(page, PICTURES / "report.png")
+        events, graph, page = (str(scratch / f"run.{kind}") for kind in ("events", "graph", "html"))
+        subprocess.run([*FLAGFINDER, "events", "record", "-q", "-o", events, "--", "sh", "-c", LATE], check=True)
+        subprocess.run([*FLAGFINDER, "graph", "build", "-q", events, "-o", graph], check=True)
+        subprocess.run([*FLAGFINDER, "report", "-q", graph, "-o", page], check=True)
+        draw_page(Path(page), PICTURES / "report.png")
     return 0
 
 
