@@ -124,7 +124,7 @@ def test_a_script_that_polls_does_not_wait_for_its_own_sleep() -> None:
 @pytest.mark.parametrize("asked", ["attribute", "global", "list", "event"])
 def test_a_script_waits_for_the_thread_whose_code_answers(asked: str, tmp_path: Path) -> None:
     with polling(asked, tmp_path) as (process, said):
-        blamed = int(said.split("BLAMED ")[1].split()[0])
+        blamed = int(re.findall(r"BLAMED (\d+)", said)[0])
         report = why(process.pid)
     assert report["root"]["kind"] == "timer", report["story"]
     assert report["root"]["tid"] == blamed, report["story"]

@@ -4,9 +4,9 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use flagfinder_files::open_regular;
 use memmap2::Mmap;
@@ -54,36 +54,6 @@ pub(crate) enum TlsRelocation {
     Distance { address: u64, offset: u64 },
 }
 
-/// Images that are kept for the next process, the one asked for last at the end.
-static SHARED: Mutex<Vec<Known>> = Mutex::new(Vec::new());
-const MOST_SHARED: usize = 16;
-
-/// By what a module is known to have the same content.
-struct Known {
-    build_id: Arc<[u8]>,
-    file: PathBuf,
-    path: String,
-    /// Of the file and of its separate debug information, which a build does not change together.
-    stamps: [Option<Stamp>; 2],
-    image: Arc<Image>,
-}
-
-/// Device, number, seconds and ns of the last change, size.
-type Stamp = (u64, u64, i64, i64, u64);
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    let file = path.metadata().ok()?;
-    let changed = (file.mtime(), file.mtime_nsec());
-    Some((file.dev(), file.ino(), changed.0, changed.1, file.size()))
-}
-
-fn stamps(module: &ModuleInput, image: &Image) -> [Option<Stamp>; 2] {
-    [
-        stamp(&module.file),
-        image.debug_file.as_deref().and_then(stamp),
-    ]
-}
-
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     pub loads: Vec<Load>,
@@ -99,53 +69,14 @@ pub(crate) struct Image {
     pub go: Option<GoFunctions>,
     /// Why its file is not believed, or not fully.
     pub note: Option<String>,
-    debug_file: Option<PathBuf>,
+    pub debug_file: Option<PathBuf>,
     debug: OnceLock<Option<Debug>>,
     /// The module's own file, as far as it is believed.
-    file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     unwind: OnceLock<Option<Unwind>>,
 }
 
 impl Image {
-    /// The image of a module that many processes have is read once. A build-id says that it is the
-    /// same one; a module without is read each time.
-    pub fn shared(module: &ModuleInput) -> Arc<Image> {
-        if module.identity.build_id.is_empty() {
-            return Arc::new(Image::load(module));
-        }
-        let is_it = |known: &Known| {
-            known.build_id == module.identity.build_id
-                && known.file == module.file
-                && known.path == module.path
-                && known.stamps == stamps(module, &known.image)
-        };
-        // A fork of this process may hold the lock for ever: then nothing is shared.
-        if let Ok(mut all) = SHARED.try_lock() {
-            if let Some(at) = all.iter().position(is_it) {
-                let known = all.remove(at);
-                let image = known.image.clone();
-                all.push(known);
-                return image;
-            }
-        }
-        let image = Arc::new(Image::load(module));
-        if image.file.is_some() {
-            if let Ok(mut all) = SHARED.try_lock() {
-                all.push(Known {
-                    build_id: module.identity.build_id.clone(),
-                    file: module.file.clone(),
-                    path: module.path.clone(),
-                    stamps: stamps(module, &image),
-                    image: image.clone(),
-                });
-                if all.len() > MOST_SHARED {
-                    all.remove(0);
-                }
-            }
-        }
-        image
-    }
-
     /// Opens and checks the module's file; on failure an empty image with a note.
     pub fn load(module: &ModuleInput) -> Image {
         Self::try_load(module).unwrap_or_else(|note| Image {
@@ -447,38 +378,16 @@ mod tests {
     use super::*;
     use crate::ModuleIdentity;
 
-    fn module(path: &Path, build_id: &[u8]) -> ModuleInput {
-        ModuleInput {
-            identity: ModuleIdentity::new(&path.to_string_lossy(), build_id),
+    fn note_of(path: &Path) -> String {
+        let module = ModuleInput {
+            identity: ModuleIdentity::new(&path.to_string_lossy(), &[]),
             path: path.to_string_lossy().into_owned(),
             file: path.to_owned(),
             base: 0,
             segments: Vec::new(),
             samples: Vec::new(),
-        }
-    }
-
-    fn note_of(path: &Path) -> String {
-        Image::load(&module(path, &[])).note.unwrap_or_default()
-    }
-
-    #[test]
-    fn a_module_of_several_processes_is_read_once_if_a_build_id_says_that_it_is_the_same() {
-        let own = std::env::current_exe().expect("a path");
-        let bytes = map(&own).expect("its bytes");
-        let file = object::File::parse(&bytes[..]).expect("an ELF file");
-        let Some(build_id) = file.build_id().ok().flatten() else {
-            return; // this linker writes none
         };
-        let is_shared = |of: &ModuleInput| Arc::ptr_eq(&Image::shared(of), &Image::shared(of));
-        // Another test's look at the list, at the same moment, makes it read once more.
-        assert!((0..1000).any(|_| is_shared(&module(&own, build_id))));
-        assert!(!is_shared(&module(&own, &[])));
-        let replaced = Image::shared(&module(&own, &[7; 20]));
-        assert!(replaced
-            .note
-            .as_ref()
-            .is_some_and(|note| note.contains("put the old file back")));
+        Image::load(&module).note.unwrap_or_default()
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod names;
 mod recorded;
 mod register;
 mod scope;
+mod shared_image;
 mod stack;
 mod symbols;
 mod thread_blocks;

@@ -14,6 +14,7 @@ use crate::maps::Mapping;
 use crate::memo::Memo;
 use crate::module::ModuleIdentity;
 use crate::name::{Code, DataHome, DataKind, DataName};
+use crate::shared_image::shared_image;
 use crate::symbols::{demangle, with_offset};
 use crate::tls::static_layout;
 use crate::typed::Variable;
@@ -148,7 +149,7 @@ impl Names {
     }
 
     pub(crate) fn image(&self, index: usize) -> &Image {
-        self.images[index].get_or_init(|| Image::shared(&self.input.modules[index]))
+        self.images[index].get_or_init(|| shared_image(&self.input.modules[index]))
     }
 
     /// Index of the module that holds the address, and its ELF virtual address there;

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+//! Images that several processes have are read once.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crate::image::Image;
+use crate::ModuleInput;
+
+/// Images that are kept for the next process, the one asked for last at the end.
+static SHARED: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+const MOST_SHARED: usize = 16;
+
+/// By what a module is known to have the same content.
+struct Known {
+    build_id: Arc<[u8]>,
+    file: PathBuf,
+    path: String,
+    /// Of the file and of its separate debug information, which a build does not change together.
+    stamps: [Option<Stamp>; 2],
+    image: Arc<Image>,
+}
+
+/// Device, number, seconds and ns of the last change, size.
+type Stamp = (u64, u64, i64, i64, u64);
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let file = path.metadata().ok()?;
+    let changed = (file.mtime(), file.mtime_nsec());
+    Some((file.dev(), file.ino(), changed.0, changed.1, file.size()))
+}
+
+fn stamps(module: &ModuleInput, image: &Image) -> [Option<Stamp>; 2] {
+    [
+        stamp(&module.file),
+        image.debug_file.as_deref().and_then(stamp),
+    ]
+}
+
+/// The image of a module that many processes have is read once. A build-id says that it is the
+/// same one; a module without is read each time.
+pub(crate) fn shared_image(module: &ModuleInput) -> Arc<Image> {
+    if module.identity.build_id.is_empty() {
+        return Arc::new(Image::load(module));
+    }
+    let is_it = |known: &Known| {
+        known.build_id == module.identity.build_id
+            && known.file == module.file
+            && known.path == module.path
+            && known.stamps == stamps(module, &known.image)
+    };
+    // A fork of this process may hold the lock for ever: then nothing is shared.
+    if let Ok(mut all) = SHARED.try_lock() {
+        if let Some(at) = all.iter().position(is_it) {
+            let known = all.remove(at);
+            let image = known.image.clone();
+            all.push(known);
+            return image;
+        }
+    }
+    let image = Arc::new(Image::load(module));
+    if image.file.is_some() {
+        if let Ok(mut all) = SHARED.try_lock() {
+            all.push(Known {
+                build_id: module.identity.build_id.clone(),
+                file: module.file.clone(),
+                path: module.path.clone(),
+                stamps: stamps(module, &image),
+                image: image.clone(),
+            });
+            if all.len() > MOST_SHARED {
+                all.remove(0);
+            }
+        }
+    }
+    image
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::map;
+    use crate::ModuleIdentity;
+    use object::Object;
+
+    fn module(path: &Path, build_id: &[u8]) -> ModuleInput {
+        ModuleInput {
+            identity: ModuleIdentity::new(&path.to_string_lossy(), build_id),
+            path: path.to_string_lossy().into_owned(),
+            file: path.to_owned(),
+            base: 0,
+            segments: Vec::new(),
+            samples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_module_of_several_processes_is_read_once_if_a_build_id_says_that_it_is_the_same() {
+        let own = std::env::current_exe().expect("a path");
+        let bytes = map(&own).expect("its bytes");
+        let file = object::File::parse(&bytes[..]).expect("an ELF file");
+        let Some(build_id) = file.build_id().ok().flatten() else {
+            return; // this linker writes none
+        };
+        let is_shared = |of: &ModuleInput| Arc::ptr_eq(&shared_image(of), &shared_image(of));
+        // Another test's look at the list, at the same moment, makes it read once more.
+        assert!((0..1000).any(|_| is_shared(&module(&own, build_id))));
+        assert!(!is_shared(&module(&own, &[])));
+        let replaced = shared_image(&module(&own, &[7; 20]));
+        assert!(replaced
+            .note
+            .as_ref()
+            .is_some_and(|note| note.contains("put the old file back")));
+    }
+}
