@@ -33,9 +33,11 @@ _EXAMPLES = """\
   flagfinder events top --pid 4711 --call futex --errno ETIMEDOUT
   flagfinder events top run.events --json | jq '.delays[0]'
 
-Without a FILE the kernel counts, which needs CAP_BPF and CAP_PERFMON. A thread is blocked until it is woken; from then
-on it is ready until it runs, also where it was preempted. A wait that began before the counting is not known.
-exit codes: 0 counted; the program's own; 1 nothing waited so long; 2, 65, 69, 77 failure; 130 Ctrl-C"""
+Without a FILE the kernel counts, which needs CAP_BPF and CAP_PERFMON. A thread is blocked until
+it is woken; from then on it is ready until it runs, also where it was preempted. A wait that
+began before the counting is not known.
+exit codes: 0 counted; the program's own; 1 nothing waited so long; 2, 65, 69, 77 failure; 130
+Ctrl-C"""
 
 
 def add_top(actions: Subparsers) -> None:

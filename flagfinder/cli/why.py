@@ -26,17 +26,18 @@ _EXAMPLES = """\
   flagfinder why 4711 --html why.html  a page with a drawing of the threads and processes
   flagfinder why 4711 --json           links, root and evidence for other programs
   flagfinder why --core core.4711      the same of a dead process, as far as its core file tells
-  flagfinder why normal.trace spin.trace   the same of a recorded run, compared with one that went well
+  flagfinder why normal.trace spin.trace   the same of a recorded run, beside a good one
 
-The chain is followed through locks, polled words, pipes, sockets, file locks and children, into other processes. Each
-link says how it is known: [seen] in the kernel or in memory, [proved] in a copy of the thread, [by code] of the
-program, or [assumed]. Only threads that poll are stepped, as `flagfinder spin` does it; root sees more processes.
-A core file holds locks and words, but not who has the other end of a pipe, and no other process. Of recordings, each
-thread that owes is followed to the branch at which it left the good run's way, and to the value behind that branch.
+The chain is followed through locks, polled words, pipes, sockets, file locks and children, into
+other processes. Each link says how it is known: [seen] in the kernel or in memory, [proved] in a
+copy of the thread, [by code] of the program, or [assumed]. Only threads that poll are stepped, as
+`flagfinder spin` does it; root sees more processes. A core file holds locks and words, but not
+who has the other end of a pipe, and no other process. Of recordings, each thread that owes is
+followed to the branch at which it left the good run's way, and to the value behind that branch.
 
-exit codes: 0 the end of the chain is known; 1 it is not; 65 no core of a 64-bit program, files that are not those
-of the process, or an unreadable recording; 69 no such process, or none that can be looked at; 77 no permission to
-look at it"""
+exit codes: 0 the end of the chain is known; 1 it is not; 65 no core of a 64-bit program, files
+that are not those of the process, or an unreadable recording; 69 no such process, or none that
+can be looked at; 77 no permission to look at it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
