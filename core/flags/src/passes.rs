@@ -9,8 +9,8 @@
 use std::ops::ControlFlow;
 
 use flagfinder_machine::decoded::Decoded;
-use flagfinder_machine::evaluator::Evaluator;
-use flagfinder_machine::replayer::{replay, Visitor};
+use flagfinder_machine::evaluator::{Access, Evaluator};
+use flagfinder_machine::replayer::{replay, Visitor, Wants};
 use flagfinder_machine::value::Machine;
 use flagfinder_trace::{BlockId, Event, Result, Thread, ValueSpan};
 use rayon::prelude::*;
@@ -158,6 +158,14 @@ impl<P: Pass> Visitor for Filter<'_, P> {
     }
 
     #[inline]
+    fn wants(&self) -> Wants {
+        match self.active {
+            true => self.pass.wants(),
+            false => Wants::Nothing,
+        }
+    }
+
+    #[inline]
     fn before(&mut self, code: &Decoded, machine: &Machine) {
         if self.active {
             self.pass.before(code, machine);
@@ -168,6 +176,13 @@ impl<P: Pass> Visitor for Filter<'_, P> {
     fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
         if self.active {
             self.pass.after(code, evaluator);
+        }
+    }
+
+    #[inline]
+    fn stored(&mut self, code: &Decoded, machine: &Machine, store: &Access) {
+        if self.active {
+            self.pass.stored(code, machine, store);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use flagfinder_machine::decoded::{Decoded, MemoryReference, Segment, RSP};
 use flagfinder_machine::evaluator::{Access, Evaluator};
-use flagfinder_machine::replayer::Visitor;
+use flagfinder_machine::replayer::{Visitor, Wants};
 use flagfinder_machine::value::Machine;
 use flagfinder_trace::BlockId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -237,13 +237,20 @@ impl Visitor for Stores {
     }
 
     fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
-        for access in evaluator.accesses() {
-            let Some(address) = access.address.filter(|_| access.write) else {
-                continue;
-            };
-            if self.questions.is_near(address, access.bytes) {
-                self.hit(code.pc(), &evaluator.machine, access, address);
-            }
+        for access in evaluator.accesses().iter().filter(|access| access.write) {
+            self.stored(code, &evaluator.machine, access);
+        }
+    }
+
+    fn wants(&self) -> Wants {
+        Wants::Stores
+    }
+
+    #[inline]
+    fn stored(&mut self, code: &Decoded, machine: &Machine, store: &Access) {
+        let near = |address: &u64| self.questions.is_near(*address, store.bytes);
+        if let Some(address) = store.address.filter(near) {
+            self.hit(code.pc(), machine, store, address);
         }
     }
 }

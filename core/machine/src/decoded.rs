@@ -464,3 +464,14 @@ pub fn hex(value: Value, bits: u32) -> String {
         .get(bits)
         .map_or_else(|| "?".into(), |value| format!("{value:#x}"))
 }
+
+/// An fs- or gs-relative operand that is not simply loaded into a register: a tracer that reads it
+/// before the instruction may do so with its own segment base instead of the program's.
+pub(crate) fn reads_segment_unsafely(code: &Decoded) -> bool {
+    let loads = matches!(
+        code.mnemonic,
+        Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd
+    );
+    let first = code.memory.first();
+    !loads && first.is_some_and(|memory| memory.segment != Segment::Flat)
+}

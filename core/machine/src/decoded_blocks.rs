@@ -8,6 +8,7 @@ use flagfinder_linux::life;
 use flagfinder_trace::{Block, DecodedFlow, Event, Process, Result, Thread};
 use iced_x86::{InstructionInfoFactory, Mnemonic};
 
+use crate::compact::{compile, Operation};
 use crate::decoded::Decoded;
 
 /// A block's instructions.
@@ -15,6 +16,8 @@ use crate::decoded::Decoded;
 pub struct Codes {
     /// Its instructions, in the order of execution.
     pub instructions: Box<[Decoded]>,
+    /// The same for who does not look at each.
+    pub(crate) compact: Box<[Operation]>,
     /// It loads, and the tracer was not asked to record what.
     pub slotless: bool,
 }
@@ -57,6 +60,7 @@ impl<'p> DecodedBlocks<'p> {
                 .map(|instruction| Decoded::new(instruction, &mut factory))
                 .collect();
             Codes {
+                compact: compile(&instructions, &block.slots),
                 slotless: block.slots.is_empty() && instructions.iter().any(wants_slot),
                 instructions,
             }

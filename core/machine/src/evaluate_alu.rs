@@ -5,7 +5,7 @@ use iced_x86::Mnemonic as M;
 
 use crate::decoded::{sign_extend, Decoded, Operand};
 use crate::evaluator::Evaluator;
-use crate::value::{mask, Value, AF, CF, DF, OF, PF, STATUS, ZF};
+use crate::value::{mask, Value, AF, CF, DF, OF, PF, SF, STATUS, ZF};
 
 impl Evaluator {
     /// `false`: none of this group.
@@ -57,34 +57,50 @@ impl Evaluator {
         true
     }
 
-    fn sum(&mut self, a: Value, b: Value, carry: Option<bool>, bits: u32) -> Value {
+    pub(crate) fn sum(&mut self, a: Value, b: Value, carry: Option<bool>, bits: u32) -> Value {
         let (Some(a), Some(b), Some(carry)) = (a.get(bits), b.get(bits), carry) else {
             self.forget_status();
             return Value::UNKNOWN;
         };
-        let wide = u128::from(a) + u128::from(b) + u128::from(carry);
-        let result = wide as u64 & mask(bits);
-        let sign = 1 << (bits - 1);
-        self.set_result_flags(result, bits);
-        self.set_carry_overflow(wide >> bits != 0, (a ^ result) & (b ^ result) & sign != 0);
-        self.machine
-            .set_flags(AF, if (a ^ b ^ result) & 0x10 != 0 { AF } else { 0 });
+        let (sum, over) = a.overflowing_add(b);
+        let (sum, over_by_carry) = sum.overflowing_add(u64::from(carry));
+        let result = sum & mask(bits);
+        let carry = over | over_by_carry | (sum != result);
+        self.set_status(result, carry, (a ^ result) & (b ^ result), a ^ b, bits);
         Value::of(result)
     }
 
-    fn difference(&mut self, a: Value, b: Value, borrow: Option<bool>, bits: u32) -> Value {
+    pub(crate) fn difference(
+        &mut self,
+        a: Value,
+        b: Value,
+        borrow: Option<bool>,
+        bits: u32,
+    ) -> Value {
         let (Some(a), Some(b), Some(borrow)) = (a.get(bits), b.get(bits), borrow) else {
             self.forget_status();
             return Value::UNKNOWN;
         };
         let result = a.wrapping_sub(b).wrapping_sub(u64::from(borrow)) & mask(bits);
-        let sign = 1 << (bits - 1);
-        self.set_result_flags(result, bits);
-        let carry = u128::from(a) < u128::from(b) + u128::from(borrow);
-        self.set_carry_overflow(carry, (a ^ b) & (a ^ result) & sign != 0);
-        self.machine
-            .set_flags(AF, if (a ^ b ^ result) & 0x10 != 0 { AF } else { 0 });
+        let carry = a < b || borrow && a == b;
+        self.set_status(result, carry, (a ^ b) & (a ^ result), a ^ b, bits);
         Value::of(result)
+    }
+
+    /// All status flags; the overflow is the sign of `overflow`, and `operands` differ as it says.
+    fn set_status(&mut self, result: u64, carry: bool, overflow: u64, operands: u64, bits: u32) {
+        let sign = |value: u64| value >> (bits - 1) & 1 == 1;
+        let flags = [
+            (CF, carry),
+            (PF, (result as u8).count_ones() % 2 == 0),
+            (AF, (operands ^ result) & 0x10 != 0),
+            (ZF, result == 0),
+            (SF, sign(result)),
+            (OF, sign(overflow)),
+        ];
+        let set = |all, (flag, on)| all | if on { flag } else { 0 };
+        self.machine
+            .set_flags(STATUS, flags.into_iter().fold(0, set));
     }
 
     fn same_register(code: &Decoded) -> bool {
@@ -134,29 +150,20 @@ impl Evaluator {
     }
 
     fn logic(&mut self, code: &Decoded) {
-        let bits = code.bits(0);
         let (a, b) = (self.read(code, 0), self.read(code, 1));
-        let result = if code.mnemonic == M::Xor && Self::same_register(code) {
-            Value::of(0)
-        } else {
-            match code.mnemonic {
-                M::Or => Value {
-                    bits: a.bits | b.bits,
-                    known: a.known & b.known | a.bits | b.bits,
-                },
-                M::Xor => {
-                    let known = a.known & b.known;
-                    Value {
-                        bits: (a.bits ^ b.bits) & known,
-                        known,
-                    }
-                }
-                _ => Value {
-                    bits: a.bits & b.bits,
-                    known: a.known & b.known | a.known & !a.bits | b.known & !b.bits,
-                },
-            }
+        let result = match code.mnemonic {
+            M::Xor if Self::same_register(code) => Value::of(0),
+            M::Xor => a.xor(b),
+            M::Or => a.or(b),
+            _ => a.and(b),
         };
+        self.flags_of_logic(result, code.bits(0));
+        if code.mnemonic != M::Test {
+            self.write(code, 0, result);
+        }
+    }
+
+    pub(crate) fn flags_of_logic(&mut self, result: Value, bits: u32) {
         match result.get(bits) {
             Some(value) => self.set_result_flags(value, bits),
             None => {
@@ -166,16 +173,13 @@ impl Evaluator {
                     self.machine.set_flag(ZF, Some(false));
                 }
                 let sign = result.shift_right(bits - 1).get(1).map(|bit| bit == 1);
-                self.machine.set_flag(crate::value::SF, sign);
+                self.machine.set_flag(SF, sign);
                 let parity = result.get(8).map(|low| low.count_ones() % 2 == 0);
                 self.machine.set_flag(PF, parity);
             }
         }
         self.set_carry_overflow(false, false);
         self.machine.forget_flags(AF);
-        if code.mnemonic != M::Test {
-            self.write(code, 0, result);
-        }
     }
 
     fn compare_exchange(&mut self, code: &Decoded) {
@@ -275,17 +279,22 @@ impl Evaluator {
             return true;
         }
         let (first, second) = if operands == 2 { (0, 1) } else { (1, 2) };
-        let factors = self
-            .known(code, first, bits)
-            .zip(self.known(code, second, bits));
+        let (a, b) = (self.read(code, first), self.read(code, second));
+        let product = self.product(a, b, bits);
+        self.write(code, 0, product);
+        true
+    }
+
+    /// The low part of a signed product, with its flags.
+    pub(crate) fn product(&mut self, a: Value, b: Value, bits: u32) -> Value {
+        let factors = a.get(bits).zip(b.get(bits));
         let product = factors
             .map(|(a, b)| i128::from(sign_extend(a, bits)) * i128::from(sign_extend(b, bits)));
         let carry = product.map(|p| p != i128::from(sign_extend(p as u64 & mask(bits), bits)));
-        self.write(code, 0, product.map(|p| p as u64 & mask(bits)).into());
         self.forget_status();
         self.machine.set_flag(CF, carry);
         self.machine.set_flag(OF, carry);
-        true
+        product.map(|p| p as u64 & mask(bits)).into()
     }
 
     fn divide(&mut self, code: &Decoded) {

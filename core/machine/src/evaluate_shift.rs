@@ -28,7 +28,6 @@ impl Evaluator {
 
     fn shift(&mut self, code: &Decoded) {
         let bits = code.bits(0);
-        let rotates = matches!(code.mnemonic, M::Rol | M::Ror | M::Rcl | M::Rcr);
         let count = self.count(code, 1, bits);
         if count == Some(0) {
             // Nothing happens, but a 32-bit destination is still written.
@@ -36,23 +35,35 @@ impl Evaluator {
             self.write(code, 0, value);
             return;
         }
-        let through = match code.mnemonic {
+        let value = self.read(code, 0);
+        let result = self.shifted(code.mnemonic, value, count, bits);
+        self.write(code, 0, result);
+    }
+
+    /// The value moved by a count that is not 0, with its flags.
+    pub(crate) fn shifted(
+        &mut self,
+        mnemonic: M,
+        value: Value,
+        count: Option<u32>,
+        bits: u32,
+    ) -> Value {
+        let rotates = matches!(mnemonic, M::Rol | M::Ror | M::Rcl | M::Rcr);
+        let through = match mnemonic {
             M::Rcl | M::Rcr => self.machine.flag(CF).map(u64::from),
             _ => Some(0),
         };
-        let (Some(value), Some(count), Some(carry)) = (self.known(code, 0, bits), count, through)
-        else {
-            self.write(code, 0, Value::UNKNOWN);
+        let (Some(value), Some(count), Some(carry)) = (value.get(bits), count, through) else {
             if rotates {
                 self.machine.forget_flags(CF | OF);
             } else {
                 self.forget_status();
             }
-            return;
+            return Value::UNKNOWN;
         };
         let m = mask(bits);
         let top = |v: u64| v >> (bits - 1) & 1 == 1;
-        let (result, carry, overflow) = match code.mnemonic {
+        let (result, carry, overflow) = match mnemonic {
             M::Shl | M::Sal => {
                 let wide = u128::from(value) << count;
                 let result = wide as u64 & m;
@@ -83,7 +94,7 @@ impl Evaluator {
                 let wide = u128::from(carry) << bits | u128::from(value);
                 let places = bits + 1;
                 let turn = count % places;
-                let left = if code.mnemonic == M::Rcl {
+                let left = if mnemonic == M::Rcl {
                     turn
                 } else {
                     (places - turn) % places
@@ -96,7 +107,7 @@ impl Evaluator {
                 };
                 let result = turned as u64 & m;
                 let carry = turned >> bits & 1 == 1;
-                let overflow = if code.mnemonic == M::Rcl {
+                let overflow = if mnemonic == M::Rcl {
                     top(result) != carry
                 } else {
                     top(result) != (result >> (bits - 2) & 1 == 1)
@@ -111,10 +122,10 @@ impl Evaluator {
         self.machine.set_flag(CF, Some(carry));
         // Defined for single steps only; and carry not beyond the operand's width.
         self.machine.set_flag(OF, (count == 1).then_some(overflow));
-        if !rotates && code.mnemonic != M::Sar && count > bits {
+        if !rotates && mnemonic != M::Sar && count > bits {
             self.machine.forget_flags(CF);
         }
-        self.write(code, 0, Value::of(result));
+        Value::of(result)
     }
 
     fn shift_double(&mut self, code: &Decoded) {

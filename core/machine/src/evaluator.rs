@@ -163,23 +163,32 @@ impl Evaluator {
 
     /// Puts this instruction's stores into the shadow.
     fn store_all(&mut self) {
-        for access in &self.accesses {
-            if !access.write {
-                continue;
+        for at in 0..self.accesses.len() {
+            let access = self.accesses[at];
+            if access.write {
+                self.store(&access);
             }
-            match access.address {
-                None if access.bytes == 0 => {}
-                None => {
-                    // Somewhere: mostly not on this thread's stack, but who knows.
-                    self.machine.shadow.clear();
-                }
-                Some(at) if access.bytes <= 8 => {
-                    self.machine
-                        .shadow
-                        .store(at, access.bytes * 8, access.value)
-                }
-                Some(at) => self.machine.shadow.forget(at, u64::from(access.bytes)),
-            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn store(&mut self, access: &Access) {
+        let shadow = &mut self.machine.shadow;
+        match access.address {
+            None if access.bytes == 0 => {}
+            // Somewhere: mostly not on this thread's stack, but who knows.
+            None => shadow.clear(),
+            Some(at) if access.bytes <= 8 => shadow.store(at, access.bytes * 8, access.value),
+            Some(at) => shadow.forget(at, u64::from(access.bytes)),
+        }
+    }
+
+    /// Where control goes after the last instruction, if that follows from the state.
+    pub(crate) fn next(&self, code: &Decoded) -> Option<u64> {
+        match self.taken {
+            Some(true) => Some(code.instruction.near_branch_target()),
+            Some(false) => Some(code.instruction.next_ip()),
+            None => self.target,
         }
     }
 

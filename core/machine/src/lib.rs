@@ -5,6 +5,8 @@
 //! [`Visitor`](replayer::Visitor) that is shown every instruction of a recording. Nothing here
 //! judges what a program does.
 
+mod compact;
+mod compact_run;
 pub mod decoded;
 pub mod decoded_blocks;
 mod evaluate_alu;

@@ -14,11 +14,10 @@ use flagfinder_linux::syscalls::outputs;
 use flagfinder_trace::{
     protocol, Block, BlockId, Event, ReplayItem, Result, Slot, SlotKind, Thread, ValueSpan,
 };
-use iced_x86::Mnemonic;
 
-use crate::decoded::{Decoded, Segment, RSP};
+use crate::decoded::{reads_segment_unsafely, Decoded, RSP};
 use crate::decoded_blocks::DecodedBlocks;
-use crate::evaluator::{Evaluator, Recorded};
+use crate::evaluator::{Access, Evaluator, Recorded};
 use crate::value::{Machine, Value, DF, STATUS};
 
 /// Signal handlers within signal handlers whose interrupted states are kept.
@@ -26,16 +25,32 @@ const INTERRUPTED: usize = 16;
 /// Number of rflags among a checkpoint's registers.
 const RFLAGS: usize = 17;
 
+/// What of a block's instructions a visitor is shown. The less, the faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// Each, before and after.
+    Everything,
+    /// What they store, and calls and returns before they are made.
+    Stores,
+    Nothing,
+}
+
 /// Takes what a thread executed.
 pub trait Visitor {
     /// Control enters the block at flow position `pos`; breaking ends the replay before it.
     fn enter(&mut self, _id: BlockId, _pos: u64, _machine: &Machine) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
+    /// What it is to be shown of the block that was just entered.
+    fn wants(&self) -> Wants {
+        Wants::Everything
+    }
     /// Before the instruction: the machine is as it found it.
     fn before(&mut self, _code: &Decoded, _machine: &Machine) {}
     /// After it.
     fn after(&mut self, code: &Decoded, evaluator: &Evaluator);
+    /// Instead of `after`, where only stores are wanted.
+    fn stored(&mut self, _code: &Decoded, _machine: &Machine, _store: &Access) {}
     /// Control went from the block's last instruction to `next`.
     fn branch(&mut self, _code: &Decoded, _next: u64) {}
     fn event(&mut self, _event: &Event) {}
@@ -203,6 +218,18 @@ impl<V: Visitor> Replay<'_, '_, V> {
             ..Recorded::default()
         };
         self.statistics.without_values += u64::from(missing.missing);
+        self.statistics.instructions += codes.instructions.len() as u64;
+        let wants = self.visitor.wants();
+        if wants != Wants::Everything && until.is_none() && !missing.missing {
+            let (slots, values) = (&block.slots, values.unwrap_or(&[]));
+            let (evaluator, visitor) = (&mut self.evaluator, &mut *self.visitor);
+            self.next = match wants {
+                Wants::Stores => evaluator.run::<true, V>(codes, slots, values, visitor),
+                _ => evaluator.run::<false, V>(codes, slots, values, visitor),
+            };
+            self.last = codes.instructions.last();
+            return;
+        }
         let mut slots = SlotReader {
             slots: &block.slots,
             values: values.unwrap_or(&[]),
@@ -214,26 +241,16 @@ impl<V: Visitor> Replay<'_, '_, V> {
             }
             self.visitor.before(code, &self.evaluator.machine);
             if slots.has(index) {
-                let mut recorded = slots.take(index);
+                let mut recorded = slots.recorded(code, index);
                 recorded.missing = missing.missing;
-                if reads_segment_unsafely(code) {
-                    // A tracer that reads the operand before the instruction may do so with
-                    // its own segment base instead of the program's.
-                    recorded.loads = [None; 2];
-                }
                 self.evaluator.step(code, &recorded);
             } else {
                 self.evaluator.step(code, &missing);
             }
             self.visitor.after(code, &self.evaluator);
         }
-        self.statistics.instructions += codes.instructions.len() as u64;
         self.last = codes.instructions.last();
-        self.next = self.last.and_then(|code| match self.evaluator.taken() {
-            Some(true) => Some(code.instruction.near_branch_target()),
-            Some(false) => Some(code.instruction.next_ip()),
-            None => self.evaluator.target(),
-        });
+        self.next = self.last.and_then(|code| self.evaluator.next(code));
     }
 
     fn event(&mut self, event: &Event) {
@@ -301,23 +318,10 @@ impl<V: Visitor> Replay<'_, '_, V> {
     }
 }
 
-/// An fs- or gs-relative operand that is not simply loaded into a register.
-fn reads_segment_unsafely(code: &Decoded) -> bool {
-    let loads = matches!(
-        code.mnemonic,
-        Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd
-    );
-    !loads
-        && code
-            .memory
-            .first()
-            .is_some_and(|m| m.segment != Segment::Flat)
-}
-
-struct SlotReader<'b> {
-    slots: &'b [Slot],
-    values: &'b [u8],
-    known: bool,
+pub(crate) struct SlotReader<'b> {
+    pub slots: &'b [Slot],
+    pub values: &'b [u8],
+    pub known: bool,
 }
 
 impl SlotReader<'_> {
@@ -327,6 +331,16 @@ impl SlotReader<'_> {
         self.slots
             .first()
             .is_some_and(|slot| usize::from(slot.instruction) == index)
+    }
+
+    /// What of it can be used.
+    #[inline]
+    pub fn recorded(&mut self, code: &Decoded, index: usize) -> Recorded {
+        let mut recorded = self.take(index);
+        if reads_segment_unsafely(code) {
+            recorded.loads = [None; 2];
+        }
+        recorded
     }
 
     /// What was recorded for instruction `index`; called in order.

@@ -82,6 +82,34 @@ impl Value {
         }
     }
 
+    /// Where either bit is known to be 0, so is the result's.
+    #[inline]
+    pub fn and(self, other: Value) -> Value {
+        Value {
+            bits: self.bits & other.bits,
+            known: self.known & other.known | self.known & !self.bits | other.known & !other.bits,
+        }
+    }
+
+    /// Where either bit is known to be 1, so is the result's.
+    #[inline]
+    pub fn or(self, other: Value) -> Value {
+        Value {
+            bits: self.bits | other.bits,
+            known: self.known & other.known | self.bits | other.bits,
+        }
+    }
+
+    /// Known where both are.
+    #[inline]
+    pub fn xor(self, other: Value) -> Value {
+        let known = self.known & other.known;
+        Value {
+            bits: (self.bits ^ other.bits) & known,
+            known,
+        }
+    }
+
     /// Shifted to the right; the bits that come in are unknown.
     #[inline]
     pub fn shift_right(self, shift: u32) -> Value {
