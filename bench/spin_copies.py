@@ -25,7 +25,7 @@ from workloads import compile_c
 
 # A loop over an attribute that nobody sets.
 _PYTHON = "class S: done = False\ns = S()\nwhile not s.done: pass"
-WAYS: dict[str, list[str]] = {"copies": ["--replica"], "in place": []}
+WAYS: dict[str, list[str]] = {"copies": [], "in place": ["--in-place"]}
 
 
 @dataclass

@@ -144,7 +144,7 @@ def spin(
     threads: Sequence[int],
     budget: float,
     most: int,
-    replica: bool,
+    in_place: bool,
     told: Callable[[int, list[int]], object] | None,
 ) -> str: ...
 def why(

@@ -26,14 +26,14 @@ pub fn spin(
     threads: Vec<u32>,
     budget: f64,
     most: usize,
-    replica: bool,
+    in_place: bool,
     told: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let options = engine::SpinOptions {
         threads,
         budget: Duration::from_secs_f64(budget),
         most,
-        replica,
+        in_place,
     };
     let show = |now: engine::Progress| match &told {
         Some(callback) => callback.call1(py, (now.threads, now.stepped)).map(drop),

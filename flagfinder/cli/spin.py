@@ -14,16 +14,15 @@ from flagfinder.report.units import count
 _EXAMPLES = """\
   flagfinder spin 4711                 every thread that repeats something, and what the others wait for
   flagfinder spin 4711 --thread 4713   this thread only
-  flagfinder spin 4711 --budget 0.2    pause each thread for about 0.2 s
-  flagfinder spin 4711 --replica       look at copies, which pauses threads for milliseconds
+  flagfinder spin 4711 --in-place      step the threads themselves, each for up to 0.8 s
   flagfinder spin 4711 --json > spin.json; flagfinder poke 4711 --flag spin.json#1
 
-One thread is single-stepped at a time of its own, the others run on; its signals wait until it is let go. Threads that
-are blocked in the kernel are described. Where a word is named, all threads stop for a moment, one by one, and copies of
+Each thread that repeats something stops for a moment and is copied; what it polls is seen in the copy. Threads that are
+blocked in the kernel are described. Where a word is named, all threads stop for a moment, one by one, and copies of
 them tell who would write it.
 
-With --replica each thread that repeats something stops for a moment and is copied; what it polls is seen in the copy.
-It is stepped itself only where its copy does not do what it does (others change what it reads, its tasks move).
+A thread itself is single-stepped only where its copy does not do what it does (others change what it reads, its tasks
+move), or with --in-place. The others run on; its signals wait until it is let go.
 
 In a program that CPython runs, the Python code of each thread is shown too, and the expression that ends its loop.
 
@@ -43,7 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
         type=SECONDS,
         default=DEFAULT_BUDGET,
         metavar="SECONDS",
-        help=f"hold each stepped thread for about SECONDS (default {DEFAULT_BUDGET})",
+        help=f"a thread that is stepped is held for about SECONDS (default {DEFAULT_BUDGET})",
     )
     parser.add_argument(
         "--most",
@@ -52,9 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="N",
         help=f"look at most at so many threads (default {DEFAULT_THREADS})",
     )
-    parser.add_argument(
-        "--replica", action="store_true", help="look at copies, step a thread only where its copy does not do"
-    )
+    parser.add_argument("--in-place", action="store_true", help="step the threads themselves, not copies of them")
     parser.needs("--most", "chooses among all threads, and --thread names them", lambda o: not o.thread)
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
 
@@ -67,7 +64,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if stepped:
             listed = ", ".join(str(tid) for tid in stepped)
             how = f"stepping {listed}, each paused for about {options.budget:g} s"
-            terminal.message(f"{process}: {f'looking at copies of {listed}' if options.replica else how}")
+            terminal.message(f"{process}: {how if options.in_place else f'looking at copies of {listed}'}")
         else:
             terminal.message(f"{process}: none repeats anything, none is touched")
 
@@ -76,11 +73,11 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         options.thread,
         budget=options.budget,
         most=options.most,
-        replica=options.replica,
+        in_place=options.in_place,
         told=told,
     )
     if options.json:
         terminal.answer(report.raw)
     else:
-        show_spin(terminal, report, options.explain, options.replica)
+        show_spin(terminal, report, options.explain)
     return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND

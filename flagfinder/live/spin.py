@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What the threads of a live process wait for, with no recording and no good run to compare with.
 
-The engine owns this type (``core/live``). Threads that repeat something are single-stepped for less
-than ``budget`` seconds each, one thread at a time stopped; or copied first, and the copies looked
-at. Blocked threads are described without being touched. Where CPython runs, its own code is read
-as well (``interpreters.python``), without stopping anything.
+The engine owns this type (``core/live``). Threads that repeat something are copied, and the
+copies looked at; where a copy does not do what its thread does, that is single-stepped for less
+than ``budget`` seconds. Blocked threads are described without being touched. Where CPython runs,
+its own code is read as well (``interpreters.python``), without stopping anything.
 """
 
 from __future__ import annotations
@@ -143,18 +143,18 @@ def spin(
     *,
     budget: float = DEFAULT_BUDGET,
     most: int = DEFAULT_THREADS,
-    replica: bool = False,
+    in_place: bool = False,
     told: Callable[[int, list[int]], object] | None = None,
 ) -> SpinReport:
     """Looks at process ``pid``: at ``threads``, or at up to ``most`` that repeat something.
 
-    ``budget`` is the longest pause of each thread in seconds. ``replica``: look at copies, and
-    step a thread only where its copy does not do what it does. ``told`` hears the number of threads
+    Copies are looked at, and a thread is stepped only where its copy does not do what it does, or
+    with ``in_place``; then for ``budget`` seconds at most. ``told`` hears the number of threads
     and which are about to be looked at. Raises PermissionDeniedError without the right to trace,
     UnavailableError when the process is gone or no 64-bit program.
     """
     require_own_proc()
-    raw: SpinFields = json.loads(_core.spin(pid, list(threads), budget, most, replica, told))
+    raw: SpinFields = json.loads(_core.spin(pid, list(threads), budget, most, in_place, told))
     if runs_python(pid):
         _add_python(raw)
     return SpinReport._from_raw(raw)

@@ -20,7 +20,7 @@ _FEW_STEPS = 10_000  # an idle machine makes 25,000 in the usual budget; fewer m
 _FEW_ROUNDS = 8  # the engine wants some before it calls a way around a loop
 
 
-def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False, replica: bool = False) -> None:
+def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> None:
     """The whole answer; ends in the next command."""
     terminal.names_in_full = explain
     found = [thread for thread in report.threads if thread.flag is not None]
@@ -39,7 +39,7 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False, rep
     if report.source == "core":
         _end_of_core(terminal, report, explain)
         return
-    _show_ways(terminal, report, replica)
+    _show_ways(terminal, report)
     if found and found[0].flag is not None and found[0].flag.size:
         terminal.next_command("flagfinder", "poke", str(report.pid), "--thread", str(found[0].tid))
     elif not found and any(_was_cut(thread, report.budget_ms) for thread in report.threads):
@@ -51,10 +51,8 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False, rep
         terminal.next_command("flagfinder", "spin", str(report.pid), "--explain")
 
 
-def _show_ways(terminal: Terminal, report: SpinReport, replica: bool) -> None:
-    """Says once where the threads' instructions were seen; and why not in copies, where these were
-    asked for.
-    """
+def _show_ways(terminal: Terminal, report: SpinReport) -> None:
+    """Says once where the threads' instructions were seen; and why not in copies."""
     copied = [thread for thread in report.threads if thread.steps and thread.via == "replica"]
     stepped = [thread for thread in report.threads if thread.steps and thread.via != "replica"]
     parts = []
@@ -62,7 +60,7 @@ def _show_ways(terminal: Terminal, report: SpinReport, replica: bool) -> None:
         if threads:
             longest = max(thread.pause_ms for thread in threads)
             pause = f"{longest:.0f}" if longest >= 10 else f"{longest:.1f}"
-            why = f" ({threads[0].via_reason})" if threads is stepped and replica else ""
+            why = f" ({threads[0].via_reason})" if threads is stepped else ""
             parts.append(f"{count(len(threads), 'thread')} {how}{why}, paused for {pause} ms at most")
     if parts:
         terminal.message("; ".join([*parts, "all run on as before"]))

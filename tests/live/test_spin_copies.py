@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`flagfinder spin --replica` looks at copies, and at the threads themselves where a copy does not
+"""`flagfinder spin` looks at copies, and at the threads themselves where a copy does not
 do what its thread does.
 """
 
@@ -55,7 +55,7 @@ def first_thread(process: subprocess.Popen[bytes], *options: str) -> dict[str, A
 def test_a_copy_is_believed_where_it_does_what_its_thread_does(
     process: subprocess.Popen[bytes], why: str | None
 ) -> None:
-    thread = first_thread(process, "--replica")
+    thread = first_thread(process)
     assert any(flag["symbol"] == "never" for flag in thread["flags"]), thread["reason"]
     if why is None:
         assert thread["via"] == "replica", thread["via_reason"]
@@ -67,8 +67,8 @@ def test_a_copy_is_believed_where_it_does_what_its_thread_does(
 
 @pytest.mark.live
 @pytest.mark.parametrize("process", ["alone"], indirect=True)
-def test_without_the_option_no_copy_is_looked_at(process: subprocess.Popen[bytes]) -> None:
-    stepped = first_thread(process)
+def test_in_place_no_copy_is_looked_at(process: subprocess.Popen[bytes]) -> None:
+    stepped = first_thread(process, "--in-place")
     assert (stepped["via"], stepped["flags"][0]["symbol"]) == ("in-place", "never")
     assert stepped["via_reason"] == "no copy was asked for"
 
@@ -76,7 +76,7 @@ def test_without_the_option_no_copy_is_looked_at(process: subprocess.Popen[bytes
 @pytest.mark.live
 @pytest.mark.parametrize("process", ["alone", "asks"], indirect=True)
 def test_the_report_says_once_which_way_was_used(process: subprocess.Popen[bytes]) -> None:
-    ran = flagfinder("spin", "--replica", str(process.pid), timeout=60)
+    ran = flagfinder("spin", str(process.pid), timeout=60)
     assert_found(ran)
     text = " ".join(ran.stderr.split())
     in_copy = text.count("1 thread seen in a copy, paused for")

@@ -2,12 +2,12 @@
 //! A look at a copy of a live thread, and whether the copy does what the thread does.
 //!
 //! In: a thread. Out: what its copy shows, and why that is not to be believed, if it is not. The
-//! thread stands still while its registers are read, and for a few looks at its program counter.
-//! A copy stands for its thread where all of this holds: it went on for as long as was wanted; each
-//! look found the thread in code that the copy executed; what the copy read, and did not write
-//! itself, is still the same in the process, the code as well; it did not change stacks. So what
-//! other threads change all the time is never judged by a copy. Blind spot: what changes more
-//! seldom than the copy was looked at.
+//! thread stands still while its registers are read, and once more where its copy writes memory
+//! beside its stack. A copy stands for its thread where all of this holds: it went on for as long
+//! as was wanted; the thread was in code that the copy executed whenever it was looked at; what the
+//! copy read, and did not write itself, is still the same in the process, the code as well; it did
+//! not change stacks. So what other threads change all the time is never judged by a copy. Blind
+//! spot: what changes more seldom than the copy was looked at.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ use flagfinder_code::Names;
 use flagfinder_flags::{find_in_live_window, has_flag, ThreadName};
 use flagfinder_machine::Window;
 use flagfinder_replica::{go_round, Live, Pages, Replica, Round, Source, ThreadState, PAGE};
-use flagfinder_step::{is_abandoned, Pin, StepError, Tracee};
-use flagfinder_waits::proc;
+use flagfinder_step::{is_abandoned, Pin, StepError};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::look::{is_long_enough, Finding};
 use crate::memory::{Memory, NamedMemory};
 use crate::prove::halted;
 use crate::spin::refused;
+use crate::whereabouts::Whereabouts;
 
 /// For how long a copy goes on, at least, where nothing was seen sooner.
 const TIME: Duration = Duration::from_millis(1000);
@@ -32,8 +32,9 @@ const TIME: Duration = Duration::from_millis(1000);
 const STEPS: u32 = 200_000;
 /// How long the thread may take to stop.
 const STOPS: Duration = Duration::from_millis(200);
-/// A first copy goes so far, to learn which pages are used. What the thread changes all the time is
-/// of many moments in it; those pages are read while the thread stands still for the next copy.
+/// So far a first copy goes, to learn which pages are used. What the thread changes itself is of
+/// many moments in it, unless that lies on its stack; such pages are read while the thread stands
+/// still for the next copy.
 const EXPLORED: u32 = 5_000;
 /// A copy that can't go on is made so many times again: the thread may have been at a place where
 /// others had to move, or more pages have to be known, so many at most.
@@ -41,9 +42,6 @@ const AGAIN: u32 = 4;
 const MOST_KNOWN: usize = 512;
 /// What lies around a page that it uses is likely to be used too.
 const AROUND: u64 = 4;
-/// Looks at where the thread is: while its copy goes on, at most, and in all.
-const MEANWHILE: usize = 1;
-const LOOKS: usize = 3;
 /// How often it is asked whether the words are the same, and the time in between. No two are equal,
 /// so that what happens at regular times is not always met at the same point.
 const PAUSES: [Duration; 6] = [
@@ -65,28 +63,22 @@ pub fn look_at_copy_of(
     budget: Duration,
     names: &Names,
 ) -> Result<Finding, StepError> {
-    let mut places = Places {
-        pid,
-        tid: thread.tid,
-        held: Duration::ZERO,
-        seen: Vec::new(),
-    };
+    let mut places = Whereabouts::of(pid, thread.tid, STOPS);
     let mut known: BTreeSet<u64> = BTreeSet::new();
     let (begin, time) = (Instant::now(), TIME.max(budget * 2));
-    let (mut left, mut explored) = (AGAIN, false);
+    let (mut left, mut has_pages) = (AGAIN, false);
     let (round, unlike) = loop {
         let live = Live::open(pid)?;
         let (state, pause) = live.capture_with(thread.tid, STOPS, &mut known.iter())?;
         places.held += pause;
         let pages = Pages::new(&live);
-        let steps = if explored { STEPS } else { EXPLORED };
-        let round = follow(&pages, &state, &mut places, steps, time).map_err(|e| {
+        let (round, mixed) = follow(&pages, &state, &mut places, has_pages, time).map_err(|e| {
             StepError::system(format!("Thread {} can't be copied.", thread.tid), &e)
         })?;
         let again = round.halt.is_some() && left > 0 && begin.elapsed() < time / 2;
-        if (!explored || again) && !is_abandoned() {
-            left -= u32::from(explored);
-            explored = true;
+        if (mixed || again) && !is_abandoned() {
+            left -= u32::from(has_pages);
+            has_pages = true;
             let around = pages.writable(AROUND);
             let room = MOST_KNOWN.saturating_sub(known.len());
             let more: Vec<u64> = around.difference(&known).copied().take(room).collect();
@@ -109,10 +101,9 @@ pub fn look_at_copy_of(
             // Whoever gets on is no hang, and an interpreter's words may be told apart by the code
             // that it runs. Of anything else the thread itself may show more.
             if has_flag(&report) || report.gets_on || !report.considered.is_empty() {
-                let looks = places.seen.len();
+                let looks = places.complete();
                 let fit = format!(
-                    "{looks} of {looks} looks found it where its copy goes; \
-                     what that reads did not change"
+                    "{looks} looks found it where its copy goes; what that reads did not change"
                 );
                 Ok((report, fit))
             } else {
@@ -126,27 +117,41 @@ pub fn look_at_copy_of(
     Ok(Finding::of_copy(seen, round.window.len(), places.held))
 }
 
-/// Makes a copy and lets it go round.
+/// Makes a copy and lets it go round. `true` beside it: memory that the thread changes is of many
+/// moments in it. It never is where the copy `has_pages`: those that it uses.
 fn follow(
     pages: &Pages,
     state: &ThreadState,
-    places: &mut Places,
-    steps: u32,
+    places: &mut Whereabouts,
+    has_pages: bool,
     time: Duration,
-) -> std::io::Result<Round> {
+) -> std::io::Result<(Round, bool)> {
     let mut replica = Replica::start(pages, state)?;
     // Where the scheduler has put this process, the copy is stepped best.
     // SAFETY: cannot fail.
     let here = usize::try_from(unsafe { libc::sched_getcpu() }).ok();
     let _pin = here.and_then(|here| Pin::to(here, replica.process()));
     let begin = Instant::now();
-    go_round(&mut replica, steps, time, |window| {
+    let of_one_moment: FxHashSet<u64> = state.stack.iter().map(|(page, _)| *page).collect();
+    let mut steps = 0..0;
+    let mut is_mixed = |window: &Window| {
+        steps = steps.end..window.len();
+        let mut written = steps.clone().flat_map(|step| window.accesses(step));
+        !has_pages
+            && written.any(|access| {
+                let page = access.address.map(|address| address & !(PAGE - 1));
+                access.write && page.is_some_and(|page| !of_one_moment.contains(&page))
+            })
+    };
+    let mut mixed = false;
+    let round = go_round(&mut replica, STEPS, time, |window| {
+        places.look();
         let enough = is_long_enough(window, begin.elapsed(), time) || is_abandoned();
-        if !enough && places.seen.len() < MEANWHILE {
-            places.look();
-        }
-        enough
-    })
+        mixed |= is_mixed(window);
+        enough || (mixed && window.len() >= EXPLORED)
+    })?;
+    mixed |= is_mixed(&round.window);
+    Ok((round, mixed))
 }
 
 /// Why a copy does not stand for its thread.
@@ -166,7 +171,7 @@ impl Unlike {
 }
 
 /// `None`: it does what the thread does.
-fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Places) -> Option<Unlike> {
+fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -> Option<Unlike> {
     if switches(&round.window) {
         return Some(Unlike {
             why: "it changes stacks: a scheduler hands its tasks to other threads".into(),
@@ -179,9 +184,7 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Places) -> Opt
     let words = Words::of(&round.window, live);
     for pause in PAUSES {
         std::thread::sleep(pause);
-        if places.seen.len() < LOOKS {
-            places.look();
-        }
+        places.look();
         if let Some(address) = words.changed(live) {
             return Some(Unlike {
                 why: format!(
@@ -194,78 +197,13 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Places) -> Opt
             break;
         }
     }
-    let elsewhere = places.elsewhere(&round.window, live);
-    if let Some(why) = elsewhere {
+    places.complete();
+    if let Some(why) = places.elsewhere(&round.window, live) {
         return Some(Unlike::new(why));
     }
     pages
         .changed_code()
         .then(|| Unlike::new("its code changed meanwhile"))
-}
-
-/// Where the thread was.
-struct Places {
-    pid: u32,
-    tid: u32,
-    /// For how long it stood still in all.
-    held: Duration,
-    /// `None`: it could not be asked.
-    seen: Vec<Option<Place>>,
-}
-
-#[derive(Clone, Copy)]
-enum Place {
-    /// Before this instruction.
-    At(u64),
-    /// In a call made by the instruction that ends there.
-    InCall(u64),
-}
-
-impl Places {
-    /// One that sleeps in a call is not stopped.
-    fn look(&mut self) {
-        let call = proc::look(self.pid, self.tid).and_then(|look| look.call);
-        let place = match call {
-            Some(call) => Some(Place::InCall(call.pc)),
-            None => self.stop(),
-        };
-        self.seen.push(place);
-    }
-
-    fn stop(&mut self) -> Option<Place> {
-        let begin = Instant::now();
-        let tracee = Tracee::stop(self.tid as i32, STOPS).ok()?;
-        let registers = tracee.registers_before_call();
-        drop(tracee);
-        self.held += begin.elapsed();
-        registers.ok().map(|r| Place::At(r.rip))
-    }
-
-    /// Why the copy does not go where the thread goes; `None`: it does.
-    fn elsewhere(&self, window: &Window, live: &Live) -> Option<String> {
-        let ends: FxHashMap<u64, u64> = (0..window.code_count() as u32)
-            .map(|index| {
-                let instruction = &window.code_at(index).instruction;
-                (instruction.ip(), instruction.next_ip())
-            })
-            .collect();
-        let behind: FxHashSet<u64> = ends.values().copied().collect();
-        // The clock's page can't be copied, so the copy goes another way through the vDSO.
-        let asks_clock = ends.keys().any(|pc| live.is_vdso(*pc));
-        let is_same = |place: &Option<Place>| match place {
-            Some(Place::At(pc)) => ends.contains_key(pc) || (asks_clock && live.is_vdso(*pc)),
-            Some(Place::InCall(pc)) => behind.contains(pc),
-            None => false,
-        };
-        let same = self.seen.iter().filter(|place| is_same(place)).count();
-        (same < self.seen.len()).then(|| {
-            format!(
-                "{} of {} looks found it where its copy does not go",
-                self.seen.len() - same,
-                self.seen.len()
-            )
-        })
-    }
 }
 
 /// What the copy read and did not write itself, by page.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! A live process: which threads wait, for what, and what the repeating ones poll.
 //!
-//! In: a process id. Out: a [`SpinReport`]. Threads that repeat something are
-//! single-stepped for a moment (`core/step`), in helper processes, or copied and looked at in their
-//! copies (`copied.rs`); threads that are blocked in the kernel are described from /proc alone. Only
-//! where a word is named that somebody should write, the registers of the other threads are read as
+//! In: a process id. Out: a [`SpinReport`]. Threads that repeat something are copied and looked at
+//! in their copies (`copied.rs`), or single-stepped for a moment (`core/step`), in helper processes;
+//! threads that are blocked in the kernel are described from /proc alone. Only where a word is named that somebody should write, the registers of the other threads are read as
 //! well (`owed.rs`).
 
 mod chain;
@@ -30,6 +29,7 @@ mod sharers;
 mod spin;
 mod stack;
 mod wait;
+mod whereabouts;
 mod why;
 
 pub use dead::{look_at_core, CoreOptions};

@@ -35,8 +35,9 @@ pub struct SpinOptions {
     pub budget: Duration,
     /// Most threads that are stepped.
     pub most: usize,
-    /// Look at copies, and step a thread itself only where its copy does not do.
-    pub replica: bool,
+    /// Step the threads themselves; otherwise copies are looked at, and a thread itself is stepped
+    /// only where its copy does not do what it does.
+    pub in_place: bool,
 }
 
 impl Default for SpinOptions {
@@ -45,7 +46,7 @@ impl Default for SpinOptions {
             threads: Vec::new(),
             budget: Duration::from_millis(800),
             most: 4,
-            replica: false,
+            in_place: false,
         }
     }
 }
@@ -124,13 +125,13 @@ pub fn spin(
         (*tid, name.map_or_else(String::new, |(a, _)| a.name.clone()))
     };
     let named: Vec<(u32, String)> = chosen.iter().map(named).collect();
-    let copies = match options.replica {
-        true => Copies::look(pid, &named, options.budget, &names)?,
-        false => Copies::default(),
+    let copies = match options.in_place {
+        true => Copies::default(),
+        false => Copies::look(pid, &named, options.budget, &names)?,
     };
     let is_fit = |tid: u32| copies.fit.iter().any(|(fit, _)| *fit == tid);
     let to_step: Vec<(u32, String)> = named.into_iter().filter(|(t, _)| !is_fit(*t)).collect();
-    if options.replica && !to_step.is_empty() {
+    if !options.in_place && !to_step.is_empty() {
         names.renew(read()?);
     }
     let sleepers = Sleepers::new(
@@ -198,9 +199,9 @@ pub fn spin(
     let mut seen = Vec::new();
     let in_place = helpers.results().map(|(tid, mut finding, window)| {
         let (held, why) = copies.unfit.get(&tid).map_or_else(
-            || match options.replica {
-                true => (0.0, "it began to run while others were held"),
-                false => (0.0, "no copy was asked for"),
+            || match options.in_place {
+                true => (0.0, "no copy was asked for"),
+                false => (0.0, "it began to run while others were held"),
             },
             |(held, why)| (*held, why.as_str()),
         );

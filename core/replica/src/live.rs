@@ -4,10 +4,11 @@
 use std::fs::{self, File};
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::ptr::without_provenance_mut;
+use std::time::Duration;
 
 use flagfinder_code::{Mapping, Maps};
-use flagfinder_step::{StepError, Tracee};
+use flagfinder_step::{Pause, StepError};
 
 use crate::child::extended;
 use crate::descriptors::Descriptors;
@@ -79,39 +80,76 @@ impl Live {
         let identity = identity(self.pid, tid).map_err(|e| {
             StepError::system(format!("Thread {tid} of process {} is gone.", self.pid), &e)
         })?;
-        let begin = Instant::now();
-        let tracee = Tracee::stop(tid as i32, patience)?;
-        let registers = tracee.registers_before_call()?;
+        // What can be done before is not done while it stands still.
+        let mut addresses: Vec<u64> = pages.copied().collect();
+        let room = addresses.len() + STACK_PAGES as usize;
+        let mut contents: Vec<Page> = (0..room).map(|_| Box::new([0; PAGE as usize])).collect();
+        let pause = Pause::of(tid, patience)?;
+        let registers = pause.tracee().registers_before_call()?;
         let extended = extended(tid as i32);
-        let mut stack = self.stack(registers.rsp);
-        stack.extend(pages.filter_map(|page| self.page(*page)));
-        drop(tracee);
-        let pause = begin.elapsed();
+        addresses.extend(self.stack(registers.rsp));
+        let whole = self.read_pages(tid, &addresses, &mut contents);
+        let pause = pause.end();
         let extended = extended
             .map_err(|e| StepError::system(format!("Vector registers of thread {tid}."), &e))?;
+        let read = addresses.into_iter().zip(contents).zip(whole);
         let state = ThreadState {
             registers,
             extended,
-            stack,
+            stack: read
+                .filter_map(|(page, whole)| whole.then_some(page))
+                .collect(),
             identity,
         };
         Ok((state, pause))
     }
 
-    fn stack(&self, pointer: u64) -> Vec<(u64, Page)> {
-        let Some(region) = self.regions.iter().find(|region| region.holds(pointer)) else {
-            return Vec::new();
-        };
-        let first = (pointer.saturating_sub(RED_ZONE) & !(PAGE - 1)).max(region.start);
-        let last = region.end.min(first + STACK_PAGES * PAGE);
-        let addresses = (first..last).step_by(PAGE as usize);
-        addresses.filter_map(|address| self.page(address)).collect()
+    fn stack(&self, pointer: u64) -> impl Iterator<Item = u64> {
+        let mut regions = self.regions.iter();
+        let stack = regions.find(|region| region.holds(pointer)).map(|region| {
+            let first = (pointer.saturating_sub(RED_ZONE) & !(PAGE - 1)).max(region.start);
+            (first..region.end.min(first + STACK_PAGES * PAGE)).step_by(PAGE as usize)
+        });
+        stack.into_iter().flatten()
     }
 
-    fn page(&self, address: u64) -> Option<(u64, Page)> {
-        let mut page = Box::new([0; PAGE as usize]);
-        self.read_page(address, &mut page)
-            .then_some((address, page))
+    /// Many at once; which of them could be read.
+    fn read_pages(&self, tid: u32, addresses: &[u64], pages: &mut [Page]) -> Vec<bool> {
+        /// UIO_MAXIOV.
+        const AT_ONCE: usize = 1024;
+        let vector = |base: usize| libc::iovec {
+            iov_base: without_provenance_mut(base),
+            iov_len: PAGE as usize,
+        };
+        let remote: Vec<_> = addresses.iter().map(|at| vector(*at as usize)).collect();
+        let local: Vec<_> = pages
+            .iter_mut()
+            .map(|page| vector(page.as_mut_ptr().expose_provenance()))
+            .collect();
+        let mut whole = Vec::with_capacity(addresses.len());
+        while whole.len() < remote.len() {
+            let first = whole.len();
+            let count = (remote.len() - first).min(AT_ONCE);
+            // SAFETY: the local vectors are our pages; the remote ones are checked by the kernel.
+            let read = unsafe {
+                libc::process_vm_readv(
+                    tid as i32,
+                    local[first..].as_ptr(),
+                    count as libc::c_ulong,
+                    remote[first..].as_ptr(),
+                    count as libc::c_ulong,
+                    0,
+                )
+            };
+            let read = usize::try_from(read).unwrap_or(0) / PAGE as usize;
+            whole.resize(first + read, true);
+            if read < count {
+                // It ends at one that it can't read; debuggers may all the same.
+                let at = whole.len();
+                whole.push(self.read_page(addresses[at], &mut pages[at]));
+            }
+        }
+        whole
     }
 }
 

@@ -10,19 +10,23 @@
 mod builder;
 mod error;
 mod helper;
+mod pause;
 mod pin;
 mod popped;
 mod ptrace;
 mod registers;
 mod restart;
+mod sampler;
 mod stat;
 mod stepper;
 
 pub use builder::{ReadMemory, WindowBuilder};
 pub use error::StepError;
 pub use helper::{is_abandoned, Helper};
+pub use pause::Pause;
 pub use pin::{places, Pin};
 pub use ptrace::Tracee;
 pub use restart::{before_call, is_pending};
+pub use sampler::Sampler;
 pub use stat::stat_field;
 pub use stepper::{step_thread, Ended, Limits, Stepped};

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+//! Whether a thread is where its copy goes.
+//!
+//! While the copy is looked at, the kernel notes where the thread is, without stopping it. A thread
+//! that sleeps in a call is looked at through /proc. Only where neither tells enough it is stopped
+//! for its registers.
+
+use std::time::Duration;
+
+use flagfinder_machine::decoded::is_syscall;
+use flagfinder_machine::Window;
+use flagfinder_replica::Live;
+use flagfinder_step::{Pause, Sampler};
+use flagfinder_waits::proc;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// How long it runs from one place that is noted to the next.
+const EVERY: Duration = Duration::from_millis(1);
+/// Fewer places tell nothing.
+const LEAST: u32 = 3;
+/// One of so many may lie elsewhere: in a handler of a signal, say.
+const ELSEWHERE: u32 = 20;
+
+/// See the module.
+pub struct Whereabouts {
+    pid: u32,
+    tid: u32,
+    sampler: Option<Sampler>,
+    /// For how long it may take to stop, and how long it stood still in all.
+    patience: Duration,
+    pub held: Duration,
+    /// Program counters, and how often it was there. In a call that is the instruction behind it.
+    seen: FxHashMap<u64, u32>,
+}
+
+impl Whereabouts {
+    pub fn of(pid: u32, tid: u32, patience: Duration) -> Whereabouts {
+        Whereabouts {
+            pid,
+            tid,
+            sampler: Sampler::start(tid, EVERY).ok(),
+            patience,
+            held: Duration::ZERO,
+            seen: FxHashMap::default(),
+        }
+    }
+
+    /// Takes what was noted, and looks whether it sleeps in a call.
+    pub fn look(&mut self) {
+        let sleeps = proc::look(self.pid, self.tid).and_then(|look| look.call);
+        let noted = self.sampler.as_mut().map(Sampler::take).unwrap_or_default();
+        for place in noted.into_iter().chain(sleeps.map(|call| call.pc)) {
+            *self.seen.entry(place).or_default() += 1;
+        }
+    }
+
+    fn count(&self) -> u32 {
+        self.seen.values().sum()
+    }
+
+    /// How many places are known; it is stopped for those that are missing.
+    pub fn complete(&mut self) -> u32 {
+        self.look();
+        for _ in self.count()..LEAST {
+            let Ok(pause) = Pause::of(self.tid, self.patience) else {
+                break;
+            };
+            let registers = pause.tracee().registers_before_call();
+            self.held += pause.end();
+            if let Ok(registers) = registers {
+                *self.seen.entry(registers.rip).or_default() += 1;
+            }
+        }
+        self.count()
+    }
+
+    /// Why the copy does not go where the thread goes; `None`: it does.
+    pub fn elsewhere(&self, window: &Window, live: &Live) -> Option<String> {
+        let mut here: FxHashSet<u64> = FxHashSet::default();
+        for index in 0..window.code_count() as u32 {
+            let instruction = &window.code_at(index).instruction;
+            here.insert(instruction.ip());
+            if is_syscall(instruction) {
+                here.insert(instruction.next_ip());
+            }
+        }
+        // The clock's page can't be copied, so the copy goes another way through the vDSO.
+        let asks_clock = here.iter().any(|pc| live.is_vdso(*pc));
+        let is_same = |pc: u64| here.contains(&pc) || (asks_clock && live.is_vdso(pc));
+        let (all, places) = (self.count(), self.seen.iter());
+        let elsewhere: u32 = places
+            .filter(|(pc, _)| !is_same(**pc))
+            .map(|(_, n)| n)
+            .sum();
+        if all < LEAST {
+            return Some("it could not be seen where it is".into());
+        }
+        (elsewhere * ELSEWHERE > all)
+            .then(|| format!("{elsewhere} of {all} looks found it where its copy does not go"))
+    }
+}
