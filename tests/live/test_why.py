@@ -8,7 +8,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 import xml.etree.ElementTree as xml
 from collections.abc import Iterator
@@ -94,10 +93,11 @@ def test_the_root_is_the_planted_cause(name: str, program: Path, tmp_path: Path)
 
 
 PYTHON_POLLS = """
-import sys, threading, time
+import threading, time
 done = []
 def reader():
-    done.append(sys.stdin.readline())
+    time.sleep(100000)
+    done.append(1)
 threading.Thread(target=reader, daemon=True).start()
 print("polls", flush=True)
 while not done:
@@ -105,17 +105,33 @@ while not done:
 """
 
 
-@pytest.mark.live
-def test_a_script_that_polls_does_not_wait_for_its_own_sleep() -> None:
-    command = [sys.executable, "-c", PYTHON_POLLS]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+def why_of_script(text: str) -> dict[str, Any]:
+    """Of one that the command line holds."""
+    command = [PYTHON, "-Ic", text]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"polls\n"
         wait_for_rounds(process)
-        report = why(process.pid)
+        return why(process.pid)
     finally:
         kill_session(process)
+
+
+@pytest.mark.live
+def test_a_script_on_the_command_line_waits_for_the_thread_whose_code_answers() -> None:
+    need_python_3_11(PYTHON)
+    report = why_of_script(PYTHON_POLLS)
+    assert report["root"]["kind"] == "timer", report["story"]
+    first = report["links"][0]
+    assert first["waits_for"]["name"] == "`done` (<module> at <string>:9)"
+    assert first["owed_by"]["tid"] == report["root"]["tid"] != report["pid"]
+    assert (first["known"], "<string>:6" in first["reason"]) == ("by-code", True)
+
+
+@pytest.mark.live
+def test_a_script_that_polls_does_not_wait_for_its_own_sleep() -> None:
+    report = why_of_script(f"exec({PYTHON_POLLS!r})")
     assert report["root"]["kind"] == "unknown", report["story"]
     assert "sleeps again and again" in report["root"]["what"]
 

@@ -29,6 +29,7 @@ _LOOKS = 12
 _INTERVAL = 0.012  # seconds between looks
 _TIME = 0.4  # seconds for all looks
 _LONGEST = 1.0  # seconds for enough of them, where the machine is busy
+_COMMAND = "<string>"  # the file of a script that the command line holds
 _PARSING = 0.5  # seconds for the sources; repeating threads come first
 _FIRST_TIME = 2.0  # seconds after which a machine is too busy to get even one
 _ENOUGH = 6  # looks from which "in all of them" says something
@@ -364,6 +365,8 @@ class Sources:
     def _parse(self, file: str) -> ast.Module | str:
         if time.monotonic() > self._until:
             return f"no time was left to read {file}"
+        if file == _COMMAND:
+            return self._parse_command()
         inside = self._process / "root" / file.lstrip("/") if file.startswith("/") else self._process / "cwd" / file
         try:
             # The process names the file: it may be a FIFO, or grow while it is read.
@@ -375,12 +378,53 @@ class Sources:
                 return f"{file} is too large to be read"
         except (OSError, ValueError):
             return f"the source {file} can't be read"
+        return self._parse_content(file, content)
+
+    def _parse_command(self) -> ast.Module | str:
+        """What follows ``-c`` on the command line. Code that this makes from text has the same
+        name.
+        """
+        unreadable = f"the source {_COMMAND} can't be read"
+        try:
+            words = (self._process / "cmdline").read_bytes().split(b"\0")[:-1]
+        except OSError:
+            return unreadable
+        text = script_of(words)
+        tree = self._parse_content(_COMMAND, text) if text is not None else unreadable
+        if isinstance(tree, str):
+            return tree
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        return unreadable if names & {"exec", "eval", "compile"} else tree
+
+    def _parse_content(self, file: str, content: bytes) -> ast.Module | str:
         try:
             tree = ast.parse(content)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return f"{file} is not in the Python that flagfinder itself runs in"
         self._content[file] = content
         return tree
+
+
+def script_of(words: Sequence[bytes]) -> bytes | None:
+    """The script that a command line of Python holds; None: it names a file or a module."""
+    rest = iter(words[1:])
+    for word in rest:
+        if not word.startswith(b"-") or word == b"-":
+            return None
+        if word.startswith(b"--"):
+            if word == b"--check-hash-based-pycs":
+                next(rest, None)
+            continue
+        for at, letter in enumerate(word.decode("latin-1")[1:], 2):
+            if letter == "c":
+                return word[at:] or next(rest, None)
+            if letter == "m":
+                return None
+            if letter in "WX":
+                if not word[at:]:
+                    next(rest, None)
+                break
+    return None
 
 
 def _start_time(pid: int) -> float:

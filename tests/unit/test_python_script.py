@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""The script on a command line of Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from flagfinder.live.interpreters import python
+
+
+@pytest.mark.parametrize(
+    ("line", "script"),
+    [
+        ("python3 -c pass", "pass"),
+        ("python3 -cpass", "pass"),
+        ("python3 -Isc pass", "pass"),
+        ("python3 -W ignore -Xdev -X utf8 --check-hash-based-pycs never -c pass more", "pass"),
+        ("python3 -m pass -c x", None),
+        ("python3 program.py -c x", None),
+        ("python3 - -c x", None),
+        ("python3 -c", None),
+        ("python3", None),
+    ],
+)
+def test_what_follows_c(line: str, script: str | None) -> None:
+    found = python.script_of([word.encode() for word in line.split()])
+    assert found == (None if script is None else script.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read"), [("import time\nwhile True: time.sleep(1)", True), ("exec('import time')", False)]
+)
+def test_the_source_of_a_process(text: str, is_read: bool) -> None:
+    process = subprocess.Popen([sys.executable, "-Ic", f"{text}\nopen(0).read()"], stdin=subprocess.PIPE)
+    try:
+        tree = python.Sources(process.pid).tree("<string>")
+    finally:
+        process.kill()
+        process.wait()
+    assert (tree is not None) == is_read
