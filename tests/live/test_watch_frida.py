@@ -74,9 +74,14 @@ def by_perf(program: Path, *words: str) -> Events:
     return events
 
 
+# It is for users without any.
+NO_PRIVILEGE = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+
+
 def by_frida(program: Path, *words: str) -> Events:
     done = run(
-        [*FLAGFINDER, "watch", *words, "--backend", "frida", "--json-lines", "--", program, "normal"], timeout=60
+        [*NO_PRIVILEGE, *FLAGFINDER, "watch", *words, "--backend", "frida", "--json-lines", "--", program, "normal"],
+        timeout=60,
     )
     header, *events, end = map(json.loads, done.stdout.splitlines())
     assert (header["backend"], end["reason"], end["lost"]["total"]) == ("frida", "target-ended", 0), done.stderr
