@@ -87,7 +87,7 @@ def record(pool: PoolProgram, folder: Path, name: str, stop: str, freeze: str) -
     trace = folder / f"{pool.name}.{name}"
     hangs = name != "normal"
     command = ["flagfinder", "record", "-o", str(trace), "--stop-after", "60"]
-    if hangs and pool.name != "redis":
+    if hangs:
         command += ["--stop-when-spinning", stop]
     environment = {"FREEZE": freeze} | pool.environment
     command += [word for pair in environment.items() for word in ("--env", "=".join(pair))]
@@ -105,7 +105,7 @@ def record(pool: PoolProgram, folder: Path, name: str, stop: str, freeze: str) -
         command += ["--io-threads", "4", "--io-threads-do-reads", "yes", "--save", "", "--appendonly", "no"]
         recorder = subprocess.Popen(command, stdout=stdout, stderr=stderr)
         try:
-            drive_redis(out, hangs)
+            drive_redis(out, recorder, hangs)
             recorder.wait(120)
         finally:
             recorder.kill()
@@ -135,8 +135,10 @@ def stop_one(out: Path, recorder: subprocess.Popen[bytes]) -> subprocess.Popen[b
 PORT = "6391"
 
 
-def drive_redis(out: Path, hangs: bool) -> None:
-    """Sends requests by enough clients that the server's I/O threads begin; freezes one of them."""
+def drive_redis(out: Path, recorder: subprocess.Popen[bytes], hangs: bool) -> None:
+    """Sends requests by enough clients that the server's I/O threads begin; freezes one of them,
+    and keeps sending until the recording ends by itself.
+    """
     ask = ["redis-cli", "-p", PORT]
     while b"PONG" not in subprocess.run([*ask, "ping"], capture_output=True, check=False).stdout:
         time.sleep(0.2)
@@ -157,8 +159,7 @@ def drive_redis(out: Path, hangs: bool) -> None:
         ctypes.CDLL(None).syscall(SYS_TGKILL, pid, tid, signal.SIGUSR1)
         with out.open("a") as text:
             text.write(f"frozen {tid}\n")
-        time.sleep(3)
-        subprocess.run(["flagfinder", "mark", "--end"], check=True)
+        recorder.wait(120)
     finally:
         more.kill()
 

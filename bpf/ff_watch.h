@@ -20,6 +20,9 @@
 /* struct ff_watch_hit.cpu of other backends than BPF, who hand over the same records: not known. */
 #define FF_NO_CPU 0xffffffff
 
+/* struct ff_watch_hit.place of a debug register, where it is not known which of them fired. */
+#define FF_NO_PLACE 0xffff
+
 /* struct ff_watch_hit.marks */
 #define FF_MARK_VALUE 1  /* `value` was read from memory in the handler */
 #define FF_MARK_KERNEL 2 /* the kernel accessed it for the thread; the registers are those of its system call */

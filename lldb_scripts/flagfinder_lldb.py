@@ -39,6 +39,7 @@ class _Watching:
     def __init__(self, process: lldb.SBProcess, words: list[Any]) -> None:
         self._traps = ff_trap.Traps(process, [(word.address, word.size, word.reads) for word in words])
         self.notes: list[str] = []
+        self.lost = 0
         self.over = False
 
     def take(self, patience: float) -> bytes:
@@ -111,7 +112,7 @@ def _on_process(
 ) -> tuple[list[str], dict[str, Callable[..., Any]]]:
     pid = str(process.GetProcessID())
     if verb == "watch":
-        return [verb, pid, *words], {"trapper": lambda _pid, wanted: _Watching(process, wanted)}
+        return [verb, pid, *words], {"trapper": lambda _pid, wanted, _config: _Watching(process, wanted)}
 
     def record(_command: Any, _pid: int, path: Path, options: Any, **_progress: Any) -> Any:
         return _record(process, path, options)

@@ -25,6 +25,7 @@ ALONE = (
     "tests/live/test_python_words.py",
     "tests/live/test_spin_",
     "tests/live/test_watch.py",
+    "tests/live/test_watch_frida.py",
     "tests/tracer/test_lldb",
     "tests/tracer/test_stop_when_spinning.py",
 )

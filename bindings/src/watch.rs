@@ -39,7 +39,7 @@ fn lines(events: &[engine::Event]) -> Vec<String> {
 #[pymethods]
 impl Watch {
     /// Starts watching. `request` is JSON of a `Request`, `object` the compiled BPF programs;
-    /// without, `backend` names the debugger that feeds hits.
+    /// without, `backend` names the helper that feeds hits.
     #[new]
     fn new(
         py: Python<'_>,
@@ -53,7 +53,10 @@ impl Watch {
             request.map_err(|error| PyValueError::new_err(error.to_string()))?;
         let backend = match &object {
             Some(object) => engine::Backend::Perf(object),
-            None => engine::Backend::Fed(backend),
+            None => {
+                let helper = engine::Helper::named(backend);
+                engine::Backend::Fed(helper.ok_or_else(|| PyValueError::new_err("no such helper"))?)
+            }
         };
         let watch = py.detach(|| engine::Watch::open(pid, &request, backend));
         Ok(Watch {
@@ -65,14 +68,19 @@ impl Watch {
         self.with(|watch| watch.header())
     }
 
-    /// The debugger that feeds hits has set its watchpoints.
+    /// `struct ff_watch_config`, for a helper inside the process.
+    fn config(&self) -> PyResult<Vec<u8>> {
+        self.with(|watch| watch.config())
+    }
+
+    /// The helper that feeds hits has set its watchpoints.
     fn armed(&self) -> PyResult<()> {
         self.with(engine::Watch::armed)
     }
 
-    /// Takes in records of `struct ff_watch_hit`.
-    fn feed(&self, py: Python<'_>, records: &[u8]) -> PyResult<()> {
-        py.detach(|| self.with(|watch| watch.feed(records)))
+    /// Takes in records of `struct ff_watch_hit`; `lost` had no room so far.
+    fn feed(&self, py: Python<'_>, records: &[u8], lost: u64) -> PyResult<()> {
+        py.detach(|| self.with(|watch| watch.feed(records, lost)))
     }
 
     /// No more records will come.

@@ -118,7 +118,7 @@ def _py_spy() -> Check:
 
 
 def _frida() -> Check:
-    serves = "record --tracer frida"
+    serves = "record --tracer frida, watch --backend frida"
     if importlib.util.find_spec("frida") is None:
         return Check("frida", False, "no Python module frida", "pip install 'flagfinder[frida]'", serves, True)
     return Check("frida", True, "installed", "", serves, True)

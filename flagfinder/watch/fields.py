@@ -9,7 +9,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from flagfinder.flags.fields import CodeFields
 
-Backend = Literal["perf", "lldb"]
+Backend = Literal["perf", "lldb", "frida"]
 Ending = Literal["until", "duration", "target-ended", "interrupted"]
 
 

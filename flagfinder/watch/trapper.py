@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Who traps accesses in place of BPF: a debugger.
+"""Who traps accesses in place of BPF: a debugger, or an agent in the process.
 
 It hands over records of ``struct ff_watch_hit`` (``bpf/ff_watch.h``), and the engine makes the same
 events of them as of BPF's.
@@ -39,6 +39,10 @@ class Trapper(Protocol):
     @property
     def notes(self) -> list[str]:
         """What is not watched, and why, known so far."""
+
+    @property
+    def lost(self) -> int:
+        """How many accesses found no room so far."""
 
     def take(self, patience: float) -> bytes:
         """The records since the last call; waits up to ``patience`` seconds for some."""

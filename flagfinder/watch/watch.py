@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     )
 
 SCHEMA = "flagfinder.watch/1"
-BACKENDS: tuple[Backend, ...] = ("perf", "lldb")
+BACKENDS: tuple[Backend, ...] = ("perf", "lldb", "frida")
 _PATIENCE = 0.05  # seconds that Ctrl-C may go unnoticed
 
 
-_Starter = Callable[[int, list[Word]], Trapper]
+_Starter = Callable[[int, list[Word], bytes], Trapper]
 _STARTERS: dict[Backend, _Starter] = {"lldb": LldbTrapper}
 
 
@@ -109,7 +109,8 @@ class Watch(AbstractContextManager["Watch"]):
     the process.
 
     ``backend`` None means ``perf``, and ``lldb`` where perf can't be used, which ``notes`` say.
-    ``trapper`` is a debugger of one's own. ``header`` is the first line of the output, parsed.
+    ``trapper`` is a debugger of one's own, or the ``trap`` of a ``FridaProgram``. ``header`` is the
+    first line of the output, parsed.
     Raises PermissionDeniedError without CAP_BPF and CAP_PERFMON, UnavailableError when this machine
     can't, FlagfinderError when something can't be found or watched.
     """
@@ -185,13 +186,13 @@ class Watch(AbstractContextManager["Watch"]):
 
     def _feed(self, patience: float) -> None:
         if self._trapper is not None:
-            self._core.feed(self._trapper.take(patience))
+            self._core.feed(self._trapper.take(patience), self._trapper.lost)
             if self._trapper.over:
                 self._core.close_feed()
 
     def _rest(self) -> list[str]:
         if self._trapper is not None:
-            self._core.feed(self._trapper.stop())
+            self._core.feed(self._trapper.stop(), self._trapper.lost)
         return self._core.finish()
 
     def interrupt(self) -> None:
@@ -215,6 +216,6 @@ class Watch(AbstractContextManager["Watch"]):
 def _fed(pid: int, request: WatchRequest, backend: Backend, start: _Starter) -> tuple[_core.Watch, Trapper]:
     """The engine finds the words, then somebody traps them."""
     core = _core.Watch(pid, request.to_json(), backend, None)
-    trapper = start(pid, words_of(json.loads(core.header())))
+    trapper = start(pid, words_of(json.loads(core.header())), core.config())
     core.armed()
     return core, trapper

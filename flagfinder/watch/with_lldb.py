@@ -29,7 +29,9 @@ class LldbTrapper:
     watch.
     """
 
-    def __init__(self, pid: int, words: list[Word]) -> None:
+    lost = 0
+
+    def __init__(self, pid: int, words: list[Word], _config: bytes) -> None:
         self.notes: list[str] = []
         self._records = Records()
         self._stopped = False

@@ -23,7 +23,13 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-@pytest.fixture(params=["perf", "lldb"])
+@pytest.fixture(params=["perf", "lldb", "frida"])
 def backend(request: pytest.FixtureRequest) -> list[str]:
     """Each backend, as words of the command line."""
+    return ["--backend", request.param]
+
+
+@pytest.fixture(params=["perf", "lldb"])
+def attaching(request: pytest.FixtureRequest) -> list[str]:
+    """Each backend that watches a running process."""
     return ["--backend", request.param]

@@ -138,8 +138,8 @@ def test_the_kernel_s_writes_are_seen(writers: Path) -> None:
     assert "main" in callers(events[0])
 
 
-def test_an_access_path_is_followed_through_the_process(writers: Path, backend: list[str]) -> None:
-    header, events, _ = run_watched(writers, ["pool"], "--expr", "pool->current->state", *backend)
+def test_an_access_path_is_followed_through_the_process(writers: Path, attaching: list[str]) -> None:
+    header, events, _ = run_watched(writers, ["pool"], "--expr", "pool->current->state", *attaching)
     data = header["watches"][0]["data"]
     assert (data["symbol"], data["field"]) == ("the_pool", ".workers[2].state")
     assert values(events) == [("w", "0x0", "0x2a")]
@@ -164,14 +164,14 @@ def test_a_fifth_is_refused(writers: Path) -> None:
             assert_four_parts(refused.stderr, "a CPU has none left")
 
 
-def test_thread_local_of_one_thread(writers: Path, backend: list[str]) -> None:
+def test_thread_local_of_one_thread(writers: Path, attaching: list[str]) -> None:
     with target(writers, "own") as running:
         running.until("tid")
         tid = running.printed["tid"]
         unnamed = flagfinder("watch", str(running.pid), "writers", "own")
         assert unnamed.returncode == 2
         assert_four_parts(unnamed.stderr, str(tid))
-        with watching(running.pid, "writers", "own", "--thread", str(tid), *backend) as watcher:
+        with watching(running.pid, "writers", "own", "--thread", str(tid), *attaching) as watcher:
             running.go()
             running.until("done")
             watcher.stop()
@@ -184,11 +184,11 @@ def test_thread_local_of_one_thread(writers: Path, backend: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("until", "last"), [("write", 1), ("3", 3), ("value==5", 5), ("value >= 0x4", 4)])
-def test_until(writers: Path, until: str, last: int, backend: list[str]) -> None:
+def test_until(writers: Path, until: str, last: int, attaching: list[str]) -> None:
     with target(writers, "flags") as running:
         base = running.printed["flags"]
         words = [word for index in range(4) for word in ("--address", hex(base + 8 * index))]
-        with watching(running.pid, *words, "--size", "8", "--until", until, *backend) as watcher:
+        with watching(running.pid, *words, "--size", "8", "--until", until, *attaching) as watcher:
             running.go()
             events, end = watcher.rest()
         assert end["reason"] == "until"
@@ -209,10 +209,10 @@ def test_until_is_checked_before_anything_else(writers: Path) -> None:
         assert_four_parts(wrong.stderr, "--until value=1")
 
 
-def test_duration(writers: Path, backend: list[str]) -> None:
+def test_duration(writers: Path, attaching: list[str]) -> None:
     with (
         target(writers, "sizes") as running,
-        watching(running.pid, "writers", "word32", "--duration", "0.5", *backend) as watcher,
+        watching(running.pid, "writers", "word32", "--duration", "0.5", *attaching) as watcher,
     ):
         events, end = watcher.rest()
     assert (events, end["reason"], watcher.exit_code) == ([], "duration", 1)

@@ -121,6 +121,8 @@ def run_watched(
     program: Path, what: list[str], *words: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
     """Watches while the program does `what` and ends; header, events, totals."""
+    if "frida" in words:
+        return run_started(program, what, *words)
     with target(program, *what) as running, watching(running.pid, *words) as watcher:
         running.go()
         running.until("done")
@@ -129,6 +131,31 @@ def run_watched(
     assert end["reason"] == "target-ended"
     assert watcher.exit_code == 0
     return watcher.header, events, end
+
+
+def run_started(
+    program: Path, what: list[str], *words: str
+) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+    """As `run_watched`, by a watch that starts the program: that prints to stderr."""
+    watch = subprocess.Popen(
+        [*FLAGFINDER, "watch", *words, "--json-lines", "--", program, *what],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        # The program takes a line when it wants one; more than it takes do no harm.
+        out, err = watch.communicate("go\n" * 3, timeout=60)
+    finally:
+        watch.kill()
+    assert out, err
+    header, *events, end = (json.loads(line) for line in out.splitlines())
+    assert (end["event"], end["reason"]) == ("end", "target-ended"), err
+    assert "done 1" in err
+    assert watch.returncode == 0
+    return header, events, end
 
 
 def values(events: list[dict[str, Any]]) -> list[tuple[str, str | None, str | None]]:

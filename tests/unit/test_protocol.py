@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from harness import live_or_skip
 
+from flagfinder.watch.ring import RECORD
+
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT = 600
 
@@ -94,6 +96,10 @@ def test_structs_match(shared: Shared, tmp_path: Path) -> None:
         prints.append(f'printf("{name} %zu\\n", {expression});')
     c_side = dict(line.split() for line in run_c(shared, tmp_path, "\n".join(prints)))
     assert {name: int(number) for name, number in c_side.items()} == rust
+
+
+def test_records_of_a_ring_are_hits() -> None:
+    assert rust_layout(PROTOCOLS[1])["ff_watch_hit"] == RECORD
 
 
 @each_protocol

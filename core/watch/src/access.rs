@@ -126,7 +126,7 @@ pub(crate) fn address_after(
 }
 
 /// Whether an access is one to the word: `None` when its address is not known.
-fn covers(access: &Access, registers: &Registers, word: (u64, u32)) -> Option<bool> {
+pub(crate) fn covers(access: &Access, registers: &Registers, word: (u64, u32)) -> Option<bool> {
     let start = address_after(&access.instruction, &access.memory, registers)?;
     let size = (access.memory.memory_size().size() as u64).max(1);
     Some(start < word.0 + u64::from(word.1) && word.0 < start.wrapping_add(size))

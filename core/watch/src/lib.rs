@@ -33,8 +33,9 @@ mod word;
 pub use event::{Event, EventKind, ValueSource};
 pub use request::{Request, SiteRequest, WordRequest};
 pub use session::{Ending, Watch};
-pub use source::Backend;
+pub use source::{Backend, Helper};
 pub use timeline::THINNING;
 pub use until::Until;
 
+use flagfinder_bpf::Pod;
 pub use flagfinder_bpf::{BpfError as WatchError, Result};

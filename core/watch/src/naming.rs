@@ -13,6 +13,8 @@ use rustc_hash::FxHashMap;
 
 use crate::access::{self, Access, Registers};
 use crate::memory::Memory;
+use crate::place::Place;
+use crate::protocol::Hit;
 
 /// Libraries loaded later are looked for at most this often.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -154,6 +156,24 @@ impl Naming {
         self.stacks.insert(self.key.clone(), Arc::clone(&stack));
         stack
     }
+}
+
+/// Which word a hit accessed; the first of those that its registers don't exclude.
+pub(crate) fn place_of(hit: &Hit, words: &[Place], naming: &Naming) -> u16 {
+    let (names, memory) = (&naming.names, &naming.memory);
+    let function = names.function(hit.ip - 1).map(|(start, _)| start);
+    let mut possible = None;
+    for (word, place) in words.iter().zip(0..) {
+        let word = (word.address, word.size);
+        let read = |at, count| code(names, memory, at, count);
+        let found = access::find(hit.ip, &hit.registers, word, function, read);
+        match found.map(|access| access::covers(&access, &hit.registers, word)) {
+            Some(Some(true)) => return place,
+            Some(None) => possible = possible.or(Some(place)),
+            _ => {}
+        }
+    }
+    possible.unwrap_or(0)
 }
 
 /// Code as it is in memory; in the module's file once the process is gone.

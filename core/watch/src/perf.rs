@@ -124,9 +124,10 @@ impl Perf {
         let counts = self.counts.read();
         let cpus = counts.iter().zip(0..).filter(|(count, _)| count.lost > 0);
         Counted {
+            lost: counts.iter().map(|count| count.lost).sum(),
             hits: counts.iter().map(|count| count.hits).sum(),
             crowded: counts.iter().map(|count| count.crowded).sum(),
-            lost: cpus.map(|(count, cpu)| (cpu, count.lost)).collect(),
+            cpus: cpus.map(|(count, cpu)| (cpu, count.lost)).collect(),
         }
     }
 }
@@ -138,7 +139,8 @@ fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
     })
 }
 
-fn config(pid: u32, words: &[Place], sites: &[Site], reads: bool) -> Config {
+/// What whoever traps must know.
+pub(crate) fn config(pid: u32, words: &[Place], sites: &[Site], reads: bool) -> Config {
     let mut config = Config::zeroed();
     config.tgid = pid;
     config.words = words.len() as u32;

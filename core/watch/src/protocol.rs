@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! The Rust mirror of `bpf/ff_watch.h`, which explains the fields. `tests/unit/test_protocol.py`
-//! compares every offset.
+//! compares every offset. The agent that Frida brings into a program is compiled with it, too.
 
-use flagfinder_bpf::Pod;
+use crate::Pod;
 
 pub const WATCH_MAX: usize = 4;
 pub const SITE_MAX: usize = 32;
@@ -15,6 +15,7 @@ pub const HIT_WATCH: u8 = 0;
 pub const HIT_SITE: u8 = 1;
 
 pub const NO_CPU: u32 = 0xffff_ffff;
+pub const NO_PLACE: u16 = 0xffff;
 
 pub const MARK_VALUE: u8 = 1;
 pub const MARK_KERNEL: u8 = 2;
@@ -43,6 +44,12 @@ macro_rules! shared_struct {
                 // SAFETY: every field is an integer or an array of integers, for which zero is a
                 // value.
                 unsafe { std::mem::zeroed() }
+            }
+
+            pub fn bytes(&self) -> &[u8] {
+                let start = std::ptr::from_ref(self).cast::<u8>();
+                // SAFETY: integers without padding, read as the bytes that they are.
+                unsafe { std::slice::from_raw_parts(start, size_of::<Self>()) }
             }
 
             /// Name in C, size in bytes, then every field's name and offset.
@@ -88,11 +95,7 @@ impl Hit {
     /// Without the unused part of the stack.
     pub fn pack(&self) -> Box<[u8]> {
         let unused = STACK_WORDS.saturating_sub(self.words as usize) * 8;
-        // SAFETY: plain integers without padding, read as the bytes that they are.
-        let bytes = unsafe {
-            std::slice::from_raw_parts(std::ptr::from_ref(self).cast::<u8>(), size_of::<Hit>())
-        };
-        bytes[..size_of::<Hit>() - unused].into()
+        self.bytes()[..size_of::<Hit>() - unused].into()
     }
 
     /// The reverse of `pack`.

@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::attach::check_count;
 use crate::event::Event;
 use crate::interpret::Interpreter;
-use crate::naming::Naming;
+use crate::naming::{place_of, Naming};
 use crate::order::made_before;
-use crate::perf::{check_privileges, Perf};
+use crate::perf::{check_privileges, config, Perf};
 use crate::place::Place;
 use crate::protocol::{Hit, Reader, HIT_WATCH};
 use crate::request::Request;
@@ -35,7 +35,7 @@ const BATCH: usize = 8192;
 const BUSY: usize = 4096;
 /// Events handed out meanwhile.
 const BUSY_BATCH: usize = 256;
-/// Hits that may wait here, of at most 744 bytes: a target may have more of the CPU than we do.
+/// Hits that may wait here, of at most 736 bytes: a target may have more of the CPU than we do.
 /// Then the ring fills, and what it can't take is counted.
 const WAITING: usize = 1 << 19;
 
@@ -170,7 +170,7 @@ impl Watch {
     pub fn open(pid: u32, request: &Request, backend: Backend<'_>) -> Result<Watch> {
         match backend {
             Backend::Perf(_) => check_privileges()?,
-            Backend::Fed(name) => refuse_sites(request, name)?,
+            Backend::Fed(helper) => refuse_sites(request, helper)?,
         }
         check_count(request.words.len())?;
         let until = request.until.as_deref().map(parse_until).transpose()?;
@@ -197,8 +197,8 @@ impl Watch {
                 )?;
                 Source::Perf(Box::new(perf))
             }
-            Backend::Fed(name) => Source::Fed {
-                name: name.to_owned(),
+            Backend::Fed(helper) => Source::Fed {
+                helper,
                 feed: Feed::default(),
             },
         };
@@ -270,11 +270,21 @@ impl Watch {
     }
 
     /// Records of `struct ff_watch_hit` that a helper trapped, in the order in which it did; for a
-    /// fed watch.
-    pub fn feed(&mut self, bytes: &[u8]) {
+    /// fed watch; it had no room for `lost` so far.
+    pub fn feed(&mut self, bytes: &[u8], lost: u64) {
+        let (words, naming) = (&self.words, &self.naming);
         if let Some(feed) = self.source.feed() {
-            feed.add(bytes);
+            feed.add(bytes, lost, |hit| {
+                hit.place = place_of(hit, words, naming);
+                hit.address = words[usize::from(hit.place)].address;
+            });
         }
+    }
+
+    /// `struct ff_watch_config` for a helper inside the process.
+    pub fn config(&self) -> Vec<u8> {
+        let config = config(self.pid, &self.words, &self.sites, self.reads);
+        config.bytes().to_vec()
     }
 
     /// No more will be fed: the process has ended.
@@ -344,15 +354,15 @@ impl Watch {
             reads: self.tally.reads,
             crowded: counted.crowded,
             lost: Lost {
-                total: counted.lost.values().sum(),
-                cpus: counted.lost,
+                total: counted.lost,
+                cpus: counted.cpus,
             },
         })
     }
 
     /// Records lost so far.
     pub fn lost(&self) -> u64 {
-        self.source.counted().lost.values().sum()
+        self.source.counted().lost
     }
 
     fn target_ended(&self) -> bool {

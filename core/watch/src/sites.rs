@@ -5,16 +5,17 @@ use crate::naming::Naming;
 use crate::protocol::SITE_MAX;
 use crate::request::Request;
 use crate::site::Site;
+use crate::source::Helper;
 use crate::{Result, WatchError};
 
 /// For backends that hook none.
-pub fn refuse_sites(request: &Request, backend: &str) -> Result<()> {
-    if request.sites.is_empty() {
+pub fn refuse_sites(request: &Request, helper: Helper) -> Result<()> {
+    if helper.hooks() || request.sites.is_empty() {
         return Ok(());
     }
     Err(WatchError::usage(
         "Instructions can't be hooked",
-        format!("the backend is {backend}, which watches words only"),
+        format!("the backend is {}, which watches words only", helper.name()),
         "Add --backend perf, or name a word instead of --site and --all-objects.",
         "",
     ))

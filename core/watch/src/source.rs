@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-//! Where hits come from: BPF on hardware breakpoints, or a debugger's helper that feeds the same
-//! records.
+//! Where hits come from: BPF on hardware breakpoints, or a helper that feeds the same records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::perf::Perf;
-use crate::protocol::{Held, Hit, ReadSite, Reader};
+use crate::protocol::{Held, Hit, ReadSite, Reader, NO_PLACE};
 use crate::Result;
 
 /// What `Watch::open` sets up.
@@ -14,18 +13,52 @@ use crate::Result;
 pub enum Backend<'a> {
     /// The compiled `bpf/watch.bpf.c`.
     Perf(&'a [u8]),
-    /// A debugger, whose name this is, stops the process at every access, and hands them over with
-    /// `Watch::feed`.
-    Fed(&'a str),
+    /// A helper hands accesses over with `Watch::feed`.
+    Fed(Helper),
 }
 
-/// Accesses that trapped, and records lost by CPU.
+/// Who traps accesses where BPF does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Helper {
+    /// A debugger that stops the process at every access.
+    Lldb,
+    /// An agent inside the process.
+    Frida,
+}
+
+impl Helper {
+    /// By the name that reports show.
+    pub fn named(name: &str) -> Option<Helper> {
+        let mut all = [Helper::Lldb, Helper::Frida].into_iter();
+        all.find(|helper| helper.name() == name)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Helper::Lldb => "lldb",
+            Helper::Frida => "frida",
+        }
+    }
+
+    /// Whether it can hook instructions.
+    pub fn hooks(self) -> bool {
+        self == Helper::Frida
+    }
+
+    /// Whether no hit is late. Threads that hand over their own hits overtake each other.
+    fn in_order(self) -> bool {
+        self == Helper::Lldb
+    }
+}
+
+/// Accesses that trapped, and records lost: in all, and by CPU where that is known.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub hits: u64,
     /// Reads that were not held back: there was no room for another reader.
     pub crowded: u64,
-    pub lost: BTreeMap<u32, u64>,
+    pub lost: u64,
+    pub cpus: BTreeMap<u32, u64>,
 }
 
 /// Hits that a helper handed over, until they are drained.
@@ -35,12 +68,16 @@ pub(crate) struct Feed {
     rest: Vec<u8>,
     waiting: VecDeque<Hit>,
     hits: u64,
+    lost: u64,
     closed: bool,
 }
 
 impl Feed {
-    /// Records in the order in which they were made, cut anywhere.
-    pub fn add(&mut self, bytes: &[u8]) {
+    /// Records in the order in which they were made, cut anywhere; `place` finds the word of one
+    /// that does not tell it. `lost` had no room so far.
+    pub fn add(&mut self, bytes: &[u8], lost: u64, mut place: impl FnMut(&mut Hit)) {
+        self.hits += lost.saturating_sub(self.lost);
+        self.lost = lost.max(self.lost);
         self.rest.extend_from_slice(bytes);
         let whole = self.rest.len() / size_of::<Hit>() * size_of::<Hit>();
         for mut hit in self.rest[..whole]
@@ -48,6 +85,9 @@ impl Feed {
             .filter_map(Hit::read)
         {
             hit.sequence = self.hits;
+            if hit.place == NO_PLACE {
+                place(&mut hit);
+            }
             self.hits += 1;
             self.waiting.push_back(hit);
         }
@@ -57,20 +97,20 @@ impl Feed {
 
 pub(crate) enum Source {
     Perf(Box<Perf>),
-    Fed { name: String, feed: Feed },
+    Fed { helper: Helper, feed: Feed },
 }
 
 impl Source {
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &'static str {
         match self {
             Source::Perf(_) => "perf",
-            Source::Fed { name, .. } => name,
+            Source::Fed { helper, .. } => helper.name(),
         }
     }
 
-    /// Whether no hit is late: those of one stop come together.
+    /// Whether no hit is late.
     pub fn in_order(&self) -> bool {
-        matches!(self, Source::Fed { .. })
+        matches!(self, Source::Fed { helper, .. } if helper.in_order())
     }
 
     pub fn feed(&mut self) -> Option<&mut Feed> {
@@ -150,7 +190,8 @@ impl Source {
             Source::Fed { feed, .. } => Counted {
                 hits: feed.hits,
                 crowded: 0,
-                lost: BTreeMap::new(),
+                lost: feed.lost,
+                cpus: BTreeMap::new(),
             },
         }
     }

@@ -68,7 +68,7 @@ def main() -> int:
     """Runs as the module says."""
     pool, environment, report, library, agent, *program = sys.argv[1:]
     state = Pool(pool)
-    pid, gate = _start(program, _read(int(environment)), library, int(report))
+    pid, gate = start(program, read_environment(int(environment)), library, int(report))
     says = Report(int(report))
     if not gate.recv(1):
         return says.fail(
@@ -80,16 +80,16 @@ def main() -> int:
     return _record(says, state, library, agent, pid, gate)
 
 
-def _read(descriptor: int) -> dict[str, str]:
+def read_environment(descriptor: int) -> dict[str, str]:
     """The program's environment."""
     with open(descriptor, "rb") as file:
         entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0")[:-1]]
     return {name: value for name, _, value in entries}
 
 
-def _start(program: list[str], environment: dict[str, str], library: str, report: int) -> tuple[int, socket.socket]:
+def start(program: list[str], environment: dict[str, str], library: str, report: int) -> tuple[int, socket.socket]:
     """Becomes the program; returns only in a process beside it: the program's id and the socket of
-    its gate.
+    its gate. The program does not get ``report``.
     """
     pid = os.getpid()
     ours, theirs = socket.socketpair()
@@ -155,15 +155,16 @@ def _record(says: Report, state: Pool, library: str, agent: str, pid: int, gate:
     gate.send(b"\0")
     gate.close()
     # A forked child holds Frida's connection open beyond the program's end.
-    while not gone.wait(_LOOK) and not state.is_over() and _runs(pid):
+    while not gone.wait(_LOOK) and not state.is_over() and runs(pid):
         pass
     says.close()
-    while not gone.wait(_LOOK) and _runs(pid):
+    while not gone.wait(_LOOK) and runs(pid):
         pass
     return 0
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
+    """Whether the program has not ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

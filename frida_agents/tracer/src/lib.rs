@@ -5,7 +5,8 @@
 //! Stalker hands each block to [`ff_transform`], which puts machine code in it that writes the
 //! block's number into the shared-memory pool, as the DynamoRIO client does. Of Frida it needs four
 //! functions, whose addresses the agent looks up; no header, so it works with every release that
-//! has them. Blind spots: signal handlers run outside Stalker; what a process does after a fork or
+//! has them. For `flagfinder watch` (`watch.rs`) it handles the traps of watchpoints and hooks.
+//! Blind spots of recordings: signal handlers run outside Stalker; what a process does after a fork or
 //! exec; programs that look at where they were interrupted (JVMs), or whose stacks have no 4 KiB to
 //! spare (Go).
 
@@ -15,17 +16,29 @@ mod memory;
 mod meta;
 mod modules;
 mod pool;
+#[path = "../../../core/watch/src/protocol.rs"]
+#[expect(dead_code, reason = "the engine's side needs the rest")]
+mod protocol;
+mod sites;
 mod slots;
 mod stub;
 mod sys;
 mod thread;
 mod transform;
+mod trap;
+mod watch;
 
 use std::ffi::{c_char, CStr};
 use std::sync::atomic::Ordering;
 
 use handlers::{ARRIVALS, BELL, FOLLOWED, IN_HAND, PATIENCE, WAITS};
 use thread::Thread;
+
+/// What the engine requires of the structs that it shares with BPF.
+///
+/// # Safety
+/// Any bytes are one.
+unsafe trait Pod: Copy {}
 
 #[global_allocator]
 static ALLOCATOR: memory::Allocator = memory::Allocator::new();

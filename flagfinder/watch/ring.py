@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""The records that threads of a watched program hand over themselves.
+
+``frida_agents/tracer/src/watch.rs`` writes and describes it: the configuration, a page of counts,
+then records, each whole once its ``sequence`` is its number from 1.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+
+RECORD = 736  # struct ff_watch_hit
+RECORDS = 1 << 12
+_STATE = 4096
+_FIRST = 2 * _STATE
+_BYTES = _FIRST + (RECORDS * RECORD + _STATE - 1) // _STATE * _STATE
+_NUMBER = struct.Struct("<Q")
+_SEQUENCE = 8
+_TAKEN, _READ, _LOST = _STATE, _STATE + 8, _STATE + 16
+
+
+class Ring:
+    """A ring that begins with ``config``, as a file without a name."""
+
+    def __init__(self, config: bytes) -> None:
+        self._file = os.memfd_create("flagfinder-watch")
+        os.ftruncate(self._file, _BYTES)
+        self._bytes = mmap.mmap(self._file, _BYTES)
+        self._bytes[: len(config)] = config
+        self._read = 0
+
+    @property
+    def path(self) -> str:
+        """As a process of the same user opens it."""
+        return f"/proc/{os.getpid()}/fd/{self._file}"
+
+    @property
+    def lost(self) -> int:
+        """How many records had no room."""
+        return self._word(_LOST)
+
+    def take(self, is_over: bool = False) -> bytes:
+        """The records since the last call. ``is_over``: nobody will finish what is begun."""
+        start = self._read
+        taken = self._word(_TAKEN)
+        parts = []
+        while self._read < taken:
+            place = _FIRST + self._read % RECORDS * RECORD
+            if self._word(place + _SEQUENCE) == self._read + 1:
+                parts.append(self._bytes[place : place + RECORD])
+            elif not is_over:
+                break
+            self._read += 1
+        if self._read != start:
+            _NUMBER.pack_into(self._bytes, _READ, self._read)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """May be called twice."""
+        if not self._bytes.closed:
+            self._bytes.close()
+            os.close(self._file)
+
+    def _word(self, place: int) -> int:
+        number: int = _NUMBER.unpack_from(self._bytes, place)[0]
+        return number
