@@ -113,6 +113,7 @@ def outcomes(part: Part, scratch: Path, recorded: bool) -> Outcomes:
         os.killpg(process.pid, signal.SIGKILL)
         printed = process.communicate()[0].decode(errors="replace")
         found = {"the command itself": "endless"}
+    printed = re.sub(r"\x1b\[[0-9;]*m", "", printed)
     if part.xml and report.exists():
         for case in ET.parse(report).getroot().iter("testcase"):
             bad = case.find("error") is not None or case.find("failure") is not None
