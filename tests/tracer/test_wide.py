@@ -113,3 +113,23 @@ def test_a_sandbox_of_its_own_is_recorded_or_told(
         assert recorded.exit_code != 0
         assert "went into a sandbox of its own (seccomp)" in recorded.stderr, recorded.stderr
     assert_consistent(tmp_path / "trace")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_browser(tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+    """Much code, some of it made as it runs, and two dozen processes."""
+    if shutil.which("chromium") is None:
+        live_or_skip("chromium is not installed")
+    page = tmp_path / "page.html"
+    page.write_text("<p id=a>no</p><script>document.getElementById('a').textContent = 'answer ' + 6 * 7</script>\n")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    trace = tmp_path / "trace"
+    recorded = record(trace, [*command, "--dump-dom", page.as_uri()], "--level", "flow", timeout=600)
+    assert recorded.exit_code == 0, recorded.stderr
+    assert '<p id="a">answer 42</p>' in recorded.stdout
+    assert "; nothing lost" in recorded.stderr, recorded.stderr
+    info = json.loads(flagfinder("trace", "info", "--json", trace).stdout)
+    names = [[thread["name"] for thread in process["threads"]] for process in info["processes"]]
+    assert len(names) > 4
+    assert any("Compositor" in threads for threads in names), "a process that renders"

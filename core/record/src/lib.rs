@@ -20,6 +20,7 @@ mod session;
 mod signals;
 mod sink;
 mod spinning;
+mod suspect;
 mod target;
 mod unrecorded;
 mod user;
