@@ -20,7 +20,7 @@ from flagfinder.cli.common import (
 )
 from flagfinder.flags.flag_file import read_flag
 from flagfinder.graph.diagnose import diagnose
-from flagfinder.graph.graph import open_graph
+from flagfinder.graph.graph import EventGraph, open_graph
 from flagfinder.report.debuggers import DEBUGGERS, hang_script
 from flagfinder.report.graph_report import show_diagnosis
 from flagfinder.report.questions import AnswerFile, Ask, on_terminal
@@ -78,6 +78,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.needs("--beam", "is for what is decided by rule", lambda o: not o.answers)
 
 
+def nothing_found(graph: EventGraph, thread: int | None) -> str:
+    """Why there is no diagnosis."""
+    if thread is not None and not graph.query(thread, limit=1):
+        return f"no hang: the graph has no thread {thread}"
+    return "no hang: no thread ran or waited for a millisecond at that time"
+
+
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     answers = AnswerFile(options.answers) if options.answers else None
@@ -93,7 +100,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             nothing: NoDiagnosisFields = {"class": None, "culprits": [], "path": [], "questions": 0}
             print_json(terminal, "diagnose", nothing)
         else:
-            terminal.result("no hang: no thread ran or waited for a millisecond, or there is no such thread")
+            terminal.result(nothing_found(graph, options.thread))
         return EXIT_NOTHING_FOUND
     if options.emit:
         flag = read_flag(options.flag).flag() if options.flag else None

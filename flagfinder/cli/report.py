@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, NS, TID, Subparsers, add_verb, print_json
+from flagfinder.cli.diagnose import nothing_found
 from flagfinder.graph.diagnose import diagnose
 from flagfinder.graph.graph import open_graph
 from flagfinder.report.hang_page import hang_page
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             nothing: ReportFields = {"file": None, "class": None}
             print_json(terminal, "report", nothing)
             return EXIT_NOTHING_FOUND
-        terminal.warning("no hang: no thread ran or waited for a millisecond, or there is no such thread")
+        terminal.warning(nothing_found(graph, options.thread))
         return EXIT_NOTHING_FOUND
     page = hang_page(graph, found).encode()
     write_private(options.output, page)

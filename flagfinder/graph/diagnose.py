@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         QuestionFields,
         RanFields,
         SetOffFields,
+        StarvedFields,
         Topic,
     )
 
@@ -82,7 +83,8 @@ class Culprit:
     are, ``places_before``: where it blocked before that; ``call``: the call that it blocked in.
     ``set_off``: who made it begin, in words: the client that asked, who woke or started it.
     ``hot``: the call of HotCalls.
-    ``ran``: the functions and calls that it spent its time on, if it ran.
+    ``ran``: the functions and calls that it spent its time on, if it ran. ``starved``: for how long
+    it could run and had no CPU, and who had it, if that was most of the time.
     """
 
     vertex: int
@@ -101,6 +103,7 @@ class Culprit:
     set_off: str | None
     hot: HotCall | None
     ran: RanFields | None = None
+    starved: StarvedFields | None = None
 
 
 @dataclass(frozen=True)
@@ -255,6 +258,7 @@ def _culprit(raw: CulpritFields) -> Culprit:
         set_off=_set_off(raw["set_off"]),
         hot=HotCall.from_raw(raw["hot"]),
         ran=raw["ran"],
+        starved=raw["starved"],
     )
 
 

@@ -304,11 +304,22 @@ class SetOffFields(TypedDict):
     edge: EdgeKind
 
 
+class StarvedFields(TypedDict):
+    """For how long a thread could run and had no CPU, ns, and who had it; null where that was not
+    recorded.
+    """
+
+    dur: int
+    tid: int | None
+    thread: str | None
+
+
 class CulpritFields(_Class):
     """A thread that did something unusual while others waited for it. ``depth`` is how far from the
     hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that;
     ``set_off`` who made it begin: sent the message that it works on, woke it, started it; ``hot``
-    the call of HotCalls, ``ran`` what it spent its time on, if it ran.
+    the call of HotCalls, ``starved`` that it mostly had no CPU, ``ran`` what it spent its time on,
+    if it ran.
     """
 
     vertex: int
@@ -325,6 +336,7 @@ class CulpritFields(_Class):
     call: str | None
     set_off: SetOffFields | None
     hot: HotFields | None
+    starved: StarvedFields | None
     ran: RanFields | None
 
 

@@ -16,7 +16,7 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, relative, short_time
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import GraphInfoFields, RanFields, VertexFields
+    from flagfinder.graph.fields import GraphInfoFields, RanFields, StarvedFields, VertexFields
 
 _RAN = 4  # functions and calls shown of what a thread ran
 
@@ -69,6 +69,8 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         terminal.result(line)
         if culprit.set_off and culprit.hang_class in ("LongRunning", "HotCalls"):
             terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
+        if culprit.starved:
+            terminal.result(f"      {starved_text(culprit.starved)}")
         if culprit.hot:
             _hot(terminal, culprit.hot)
         if culprit.ran and culprit.hang_class != "LongWait":
@@ -83,6 +85,15 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         terminal.result(Text("  to go on: ", "dim").append(command, "cyan"))
     if found.raw["lost"]:
         terminal.warning(f"{found.raw['lost']:,} events were lost: causes may be missing")
+
+
+def starved_text(starved: StarvedFields) -> str:
+    """For how long a thread had no CPU, and who had it."""
+    text = f"had no CPU for {duration(starved['dur'])}"
+    if starved["tid"] is None:
+        return text
+    name = f" ({starved['thread']})" if starved["thread"] else ""
+    return f"{text}, while thread {starved['tid']}{name} had it"
 
 
 def _hot(terminal: Terminal, hot: HotCall) -> None:

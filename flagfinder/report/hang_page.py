@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
 from flagfinder.graph.diagnose import Culprit, Diagnosis
 from flagfinder.graph.graph import EventGraph
-from flagfinder.report.graph_report import hot_lines
+from flagfinder.report.graph_report import hot_lines, starved_text
 from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
 
@@ -152,8 +152,12 @@ def _evidence(summary: GraphInfoFields, found: Diagnosis, path: CriticalPath | N
 
 
 def _did_what(culprit: Culprit) -> str:
-    """What a culprit did, with its call sites; of calls in vain, what they are about."""
-    about = "".join(f"<br>{escape(line)}" for line in hot_lines(culprit.hot)) if culprit.hot else ""
+    """What a culprit did, with its call sites; of calls in vain, what they are about; who had the
+    CPU of one that had none.
+    """
+    lines = hot_lines(culprit.hot) if culprit.hot else []
+    lines += [starved_text(culprit.starved)] if culprit.starved else []
+    about = "".join(f"<br>{escape(line)}" for line in lines)
     return escape(culprit.doing) + about + _stack(culprit.stack, True)
 
 

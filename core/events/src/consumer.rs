@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::container::BlockKind;
 use crate::descriptors::Descriptors;
 use crate::drain::Drain;
+use crate::ends::Ends;
 use crate::event::Kind;
 use crate::facts::{End, Info, MapsFact, Mark, Note};
 use crate::hang::HangWatch;
@@ -76,6 +77,7 @@ pub(crate) struct Consumer {
     pub info: Info,
     pub notes: Vec<Note>,
     pub looks: Looks,
+    pub ends: Ends,
     pub outsiders: Outsiders,
     /// Of a file that is to stay within a size.
     pub room: Option<Room>,
@@ -267,13 +269,26 @@ impl Consumer {
         Ok(())
     }
 
+    /// Writes which processes have the other ends of descriptors; `all`: looks now for those that
+    /// are still asked for.
+    fn write_ends(&mut self, all: bool) -> Result<()> {
+        let found = self.ends.take(all);
+        if !found.is_empty() {
+            found.iter().for_each(|fact| self.descriptors.learn(fact));
+            self.writer.fact(BlockKind::Descriptors, &found)?;
+        }
+        Ok(())
+    }
+
     fn settle(&mut self, shared: &Shared, words: &Receiver<Word>, old: bool) -> Result<()> {
         self.drain.flush(&mut self.writer, old, false)?;
         self.tell_not_followed()?;
         let found = self.descriptors.take();
         if !found.is_empty() {
             self.writer.fact(BlockKind::Descriptors, &found)?;
+            self.ends.ask(&found);
         }
+        self.write_ends(false)?;
         let outsiders = self.outsiders.take();
         if !outsiders.is_empty() {
             self.writer.fact(BlockKind::Waits, &outsiders)?;
@@ -382,6 +397,7 @@ impl Consumer {
             self.learn_code(pid)?;
         }
         self.write_looks(true)?;
+        self.write_ends(true)?;
         let counts = self.counts.read();
         let totals: Vec<u64> = counts.iter().map(|cpu| cpu.sequence).collect();
         self.drain

@@ -81,11 +81,17 @@ impl Descriptors {
             pid,
             fd,
             target: link.to_string_lossy().into_owned(),
-            peer: None,
-            remote: None,
-            records: false,
+            ..DescriptorFact::default()
         };
         self.looked_at.push((fact, call.number == CONNECT));
+    }
+
+    /// What was found later of one of them.
+    pub fn learn(&mut self, found: &DescriptorFact) {
+        let known = self.known.get_mut(&(found.pid, found.fd));
+        if let Some((_, fact)) = known.filter(|(_, fact)| fact.target == found.target) {
+            fact.ends.clone_from(&found.ends);
+        }
     }
 
     /// All, as they were when they were last looked up.
@@ -115,17 +121,19 @@ impl Descriptors {
                 }
                 let peer = sockets.as_mut().and_then(|all| all.peer(inode));
                 fact.records = peer.is_some_and(|peer| peer.records);
-                let remote = sockets.as_mut().and_then(|all| all.remote(inode));
-                fact.remote = remote.map(|address| address.to_string());
+                fact.remote = sockets.as_mut().and_then(|all| all.remote(inode));
+                fact.at = sockets.as_mut().and_then(|all| all.own(inode));
                 fact.peer = peer.map(|peer| format!("socket:[{}]", peer.inode));
             }
             let key = (fact.pid, fact.fd);
             let until = fact.ts + if is_changing { 0 } else { TRUSTED };
             let before = self.known.get(&key).map(|(_, before)| before);
-            let ends = |fact: &DescriptorFact| (fact.peer.clone(), fact.remote.clone());
-            let same = |b: &DescriptorFact| b.target == fact.target && ends(b) == ends(&fact);
-            if !before.is_some_and(same) {
-                found.push(fact.clone());
+            let same = |b: &&DescriptorFact| {
+                b.target == fact.target && b.peer == fact.peer && b.remote == fact.remote
+            };
+            match before.filter(same) {
+                Some(before) => fact.ends.clone_from(&before.ends),
+                None => found.push(fact.clone()),
             }
             self.known.insert(key, (until, fact));
         }

@@ -78,7 +78,7 @@ pub struct MapsFact {
 }
 
 /// What a descriptor was when it was looked up, at `ts`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescriptorFact {
     pub ts: u64,
     pub pid: u32,
@@ -88,12 +88,25 @@ pub struct DescriptorFact {
     /// The target of the socket's other end, if it is connected and its other end could be found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Address and port of that end of an internet socket.
+    /// Address and port of that end of an internet socket; of a Unix socket its path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<String>,
+    /// Where a socket listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// Other processes that have the other end of a pipe or socket open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<EndFact>,
     /// Messages are received one by one, not as a stream of bytes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub records: bool,
+}
+
+/// A process that has an end of a pipe or socket open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndFact {
+    pub pid: u32,
+    pub name: String,
 }
 
 /// "Here it hung."

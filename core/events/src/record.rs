@@ -16,6 +16,7 @@ use flagfinder_bpf::{
 use crate::consumer::{Consumer, Finished, Shared, Word};
 use crate::descriptors::Descriptors;
 use crate::drain::Drain;
+use crate::ends::Ends;
 use crate::facts::{Mark, Note};
 use crate::hang::HangWatch;
 use crate::hot::Hot;
@@ -145,6 +146,7 @@ impl Recorder {
             hangs: HangWatch::new(&options.pids, options.mark_on_hang_ns.unwrap_or(u64::MAX)),
             hot: Hot::default(),
             looks: Looks::default(),
+            ends: Ends::default(),
             outsiders: Outsiders::default(),
             maps: BTreeMap::new(),
             not_followed: None,

@@ -2,6 +2,8 @@
 //! What a thread did in a stretch of time: one of the three classes of hang (Argus, section
 //! 2.2), or nothing unusual.
 
+use std::rc::Rc;
+
 use flagfinder_events::Call;
 use flagfinder_linux::traits;
 use flagfinder_waits::ready::Because;
@@ -9,6 +11,7 @@ use serde::Serialize;
 
 use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
+use crate::starved::is_starved;
 
 /// So many waits of one sort that a timer ended are polling.
 const POLLS: usize = 5;
@@ -94,6 +97,7 @@ struct Stretch {
 fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
     let mut found: Vec<Stretch> = Vec::new();
     let mut goes_on = false;
+    let is_short = |last: Option<&Stretch>| last.is_some_and(|last| last.rounds < POLLS);
     for wait in graph.waits(thread) {
         let number = graph
             .vertex(wait.vertex)
@@ -109,23 +113,26 @@ fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
                 now.rounds += 1;
                 now.last = wait.dur();
             }
-            _ => found.push(Stretch {
-                activity: Activity {
-                    class: Class::RepeatedYield,
-                    vertex: wait.vertex,
-                    start: graph.vertex(graph.first_item(wait.vertex)).start,
-                    end: wait.end,
-                    wait: None,
-                },
-                rounds: 1,
-                call: number,
-                last: wait.dur(),
-            }),
+            _ => {
+                found.truncate(found.len() - usize::from(is_short(found.last())));
+                found.push(Stretch {
+                    activity: Activity {
+                        class: Class::RepeatedYield,
+                        vertex: wait.vertex,
+                        start: graph.vertex(graph.first_item(wait.vertex)).start,
+                        end: wait.end,
+                        wait: None,
+                    },
+                    rounds: 1,
+                    call: number,
+                    last: wait.dur(),
+                });
+            }
         }
         goes_on = true;
     }
-    let enough = found.into_iter().filter(|stretch| stretch.rounds >= POLLS);
-    enough.map(|stretch| stretch.activity).collect()
+    found.truncate(found.len() - usize::from(is_short(found.last())));
+    found.into_iter().map(|stretch| stretch.activity).collect()
 }
 
 /// What a thread did in one wake-up, for which its longest item stands, or that in which it yielded
@@ -159,33 +166,35 @@ fn running(graph: &Graph, items: &[u32], start: u64, end: u64) -> Activity {
 
 /// All stretches of a thread that could be a hang, unsorted. None of a thread of which it is not
 /// known when it ran.
-pub fn stretches(graph: &Graph, thread: u32) -> Vec<Activity> {
-    if !graph.meta.threads[thread as usize].followed {
-        return Vec::new();
-    }
-    let polls = polling(graph, thread);
-    let polled = |start: u64, end: u64| polls.iter().any(|p| p.start <= start && end <= p.end);
-    let mut all = Vec::new();
-    for items in graph.runs(thread) {
+pub fn stretches(graph: &Graph, thread: u32) -> impl Iterator<Item = Activity> + '_ {
+    let is_followed = graph.meta.threads[thread as usize].followed;
+    let polls = if is_followed {
+        polling(graph, thread)
+    } else {
+        Vec::new()
+    };
+    let spans: Rc<[_]> = polls.iter().map(|poll| (poll.start, poll.end)).collect();
+    let polled = move |(start, end): (u64, u64)| {
+        let before = spans.partition_point(|span| span.1 < end);
+        spans.get(before).is_some_and(|span| span.0 <= start)
+    };
+    let also_polled = polled.clone();
+    let runs = graph.runs(thread).filter_map(move |items| {
         let (first, last) = (graph.vertex(items[0]), items[items.len() - 1]);
         let (start, end) = (first.start, graph.vertex(last).end);
-        if !polled(start, end) {
-            all.push(running(graph, items, start, end));
-        }
-    }
-    for wait in graph.waits(thread) {
-        if !polled(wait.start, wait.end) {
-            all.push(Activity {
-                class: Class::LongWait,
-                vertex: wait.vertex,
-                start: wait.start,
-                end: wait.end,
-                wait: Some(wait),
-            });
-        }
-    }
-    all.extend(polls);
-    all
+        (!polled((start, end))).then(|| running(graph, items, start, end))
+    });
+    let waits = graph.waits(thread);
+    let waits = waits.filter(move |wait| !also_polled((wait.start, wait.end)));
+    let waits = waits.map(|wait| Activity {
+        class: Class::LongWait,
+        vertex: wait.vertex,
+        start: wait.start,
+        end: wait.end,
+        wait: Some(wait),
+    });
+    let all = runs.chain(waits).chain(polls);
+    all.filter(move |_| is_followed)
 }
 
 /// What a thread did for at least half of a stretch of time; `None`: nothing that long.
@@ -194,14 +203,14 @@ pub fn during(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity
         return unknown(graph, thread, from, to);
     }
     let share = |activity: &Activity| overlap((activity.start, activity.end), (from, to));
-    let longest = stretches(graph, thread).into_iter().max_by_key(share)?;
+    let longest = stretches(graph, thread).max_by_key(share)?;
     (share(&longest) * 2 >= to - from).then_some(longest)
 }
 
 /// What a thread did at a moment, where that is known.
 pub fn at(graph: &Graph, thread: u32, ts: u64) -> Option<Activity> {
-    let all = stretches(graph, thread).into_iter();
-    let then = all.filter(|activity| activity.start <= ts && ts <= activity.end);
+    let then =
+        stretches(graph, thread).filter(|activity| activity.start <= ts && ts <= activity.end);
     then.max_by_key(Activity::dur)
 }
 
@@ -229,9 +238,10 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
     let call = vertex
         .call()
         .filter(|_| activity.class != Class::LongRunning);
-    let starved = vertex.run < (vertex.end - vertex.start) / 2;
     match (activity.class, call) {
-        (Class::LongRunning, _) if starved => "ready to run, mostly without a CPU".into(),
+        (Class::LongRunning, _) if is_starved(vertex) => {
+            "ready to run, mostly without a CPU".into()
+        }
         (Class::LongRunning, _) => "computing".into(),
         (Class::HotCalls, _) => hot(graph, activity.vertex),
         (Class::RepeatedYield, Some(call)) if graph.details(activity.vertex).yields < YIELDS => {

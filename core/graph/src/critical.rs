@@ -13,7 +13,7 @@ use crate::edge::{Edge, EdgeKind};
 use crate::graph::{Graph, Wait};
 use crate::polled::polled;
 use crate::slice::strong_cause;
-use crate::vertex::Vertex;
+use crate::starved::{busiest, share_of_run};
 
 /// Wakers of wakers.
 const DEEPEST: usize = 32;
@@ -112,10 +112,43 @@ pub struct CriticalPath {
     pub lost: u64,
 }
 
+/// A segment before it is told: there may be one for each vertex.
+#[derive(Clone, Copy)]
+struct Piece {
+    vertex: u32,
+    depth: u32,
+    start: u64,
+    dur: u64,
+    run: u64,
+    /// Of a wait: what ended it.
+    ended_by: Option<&'static str>,
+}
+
+/// A wait before it is told.
+struct Block {
+    vertex: u32,
+    by: u32,
+    start: u64,
+    dur: u64,
+    edge: EdgeKind,
+    wake_stack: u32,
+    depth: u32,
+    inversion: Option<Turned>,
+}
+
+/// Of an inversion; `instead`: a thread's index.
+#[derive(Clone, Copy)]
+struct Turned {
+    waiter: u8,
+    holder: u8,
+    starved: u64,
+    instead: Option<u32>,
+}
+
 struct Walk<'g> {
     graph: &'g Graph,
-    segments: Vec<Segment>,
-    waits: Vec<Blocked>,
+    segments: Vec<Piece>,
+    waits: Vec<Block>,
     /// Threads whose waits are being explained.
     open: Vec<u32>,
 }
@@ -190,19 +223,14 @@ impl Walk<'_> {
         }
     }
 
-    fn segment(&mut self, vertex: u32, start: u64, end: u64, state: &'static str) -> &mut Segment {
-        let thread = self.graph.thread(vertex);
-        self.segments.push(Segment {
+    fn segment(&mut self, vertex: u32, start: u64, end: u64) -> &mut Piece {
+        self.segments.push(Piece {
             vertex,
-            tid: thread.tid,
-            thread: thread.name.clone(),
+            depth: self.open.len() as u32 - 1,
             start,
             dur: end - start,
-            state,
             run: 0,
-            call: None,
             ended_by: None,
-            depth: self.open.len() - 1,
         });
         let last = self.segments.len() - 1;
         &mut self.segments[last]
@@ -212,7 +240,7 @@ impl Walk<'_> {
         let vertex = self.graph.vertex(index);
         let (start, end) = (vertex.start.max(from), vertex.end.min(to));
         if start < end {
-            self.segment(index, start, end, "runs").run = share_of_run(vertex, from, to);
+            self.segment(index, start, end).run = share_of_run(vertex, from, to);
         }
     }
 
@@ -255,105 +283,118 @@ impl Walk<'_> {
     }
 
     fn idle(&mut self, wait: &Wait, from: u64, to: u64, ended_by: &'static str) {
-        let call = self.graph.vertex(wait.vertex).call().map(Call::name);
-        let segment = self.segment(wait.vertex, from, to, "waits");
-        (segment.call, segment.ended_by) = (call, Some(ended_by));
+        self.segment(wait.vertex, from, to).ended_by = Some(ended_by);
     }
 
     fn blocked(&mut self, wait: &Wait, edge: EdgeKind, wake_stack: u32, by: u32) {
-        let graph = self.graph;
-        let vertex = graph.vertex(wait.vertex);
-        let (thread, waker) = (graph.thread(wait.vertex), &graph.meta.threads[by as usize]);
-        let (stack, wake_stack) = (
-            graph.stack(graph.details(wait.vertex).stack),
-            graph.stack(wake_stack),
-        );
-        let futex = vertex
-            .call()
-            .is_some_and(|call| futex::is_futex(call.number.into()));
-        self.waits.push(Blocked {
-            tid: thread.tid,
-            thread: thread.name.clone(),
+        self.waits.push(Block {
+            vertex: wait.vertex,
+            by,
             start: wait.start,
             dur: wait.dur(),
-            call: vertex.call().map(Call::name),
-            target: graph.target(wait.vertex).map(str::to_owned),
-            edge: edge.name(),
-            by_tid: waker.tid,
-            by_thread: waker.name.clone(),
-            kind: futex.then(|| futex_kind(&stack, &wake_stack)).flatten(),
-            stack: owned(stack),
-            wake_stack: owned(wake_stack),
+            edge,
+            wake_stack,
+            depth: self.open.len() as u32 - 1,
             inversion: None,
-            depth: self.open.len() - 1,
         });
     }
 
     /// Whether the lock's holder was less urgent than who waited for it. What it did meanwhile are
     /// the segments from `first` on.
-    fn inversion(&self, wait: &Wait, holder: u32, first: usize, mark: usize) -> Option<Inversion> {
-        let meta = &self.graph.meta.threads[holder as usize];
+    fn inversion(&self, wait: &Wait, holder: u32, first: usize, mark: usize) -> Option<Turned> {
+        let graph = self.graph;
+        let meta = &graph.meta.threads[holder as usize];
         // As it was when it let go of the lock; recordings of others do not tell that.
-        let woken = self.graph.details(wait.next?);
+        let woken = graph.details(wait.next?);
         let (waiter, let_go) = match woken.waker_priority {
-            0 => (self.graph.thread(wait.vertex).priority, meta.priority),
+            0 => (graph.thread(wait.vertex).priority, meta.priority),
             _ => (woken.priority as u8, woken.waker_priority as u8),
         };
         let less_urgent = waiter > 0 && let_go > waiter;
-        if self.waits[mark].kind != Some("lock") || !less_urgent {
+        if !less_urgent || kind(graph, &self.waits[mark]) != Some("lock") {
             return None;
         }
         let own = self.segments[first..]
             .iter()
-            .filter(|s| s.state == "runs" && s.tid == meta.tid);
-        let starved: u64 = own.clone().map(|s| s.dur - s.run.min(s.dur)).sum();
-        let longest = own.max_by_key(|s| s.dur - s.run.min(s.dur));
-        let hog = longest.and_then(|s| busiest(self.graph, s, holder));
-        let instead = hog
-            .filter(|_| starved * STARVED >= wait.dur())
-            .map(|index| &self.graph.meta.threads[index as usize]);
-        Some(Inversion {
+            .filter(|piece| piece.ended_by.is_none() && graph.thread(piece.vertex).tid == meta.tid);
+        let waited = |piece: &Piece| piece.dur - piece.run.min(piece.dur);
+        let starved: u64 = own.clone().map(waited).sum();
+        let longest = own.max_by_key(|piece| waited(piece));
+        let instead = longest.and_then(|piece| {
+            let cpu = graph.vertex(piece.vertex).cpu;
+            busiest(graph, cpu, (piece.start, piece.start + piece.dur), holder)
+        });
+        Some(Turned {
             waiter,
             holder: let_go,
             starved,
-            instead_tid: instead.map(|thread| thread.tid),
-            instead: instead.map(|thread| thread.name.clone()),
+            instead: instead.filter(|_| starved * STARVED >= wait.dur()),
         })
     }
 }
 
-/// ns on a CPU, in proportion, of what a vertex did in `from..to`.
-fn share_of_run(vertex: &Vertex, from: u64, to: u64) -> u64 {
-    let (start, end) = (vertex.start.max(from), vertex.end.min(to));
-    if start >= end {
-        return 0;
-    }
-    let run = u128::from(vertex.run) * u128::from(end - start);
-    (run / u128::from(vertex.end - vertex.start)) as u64
+/// What a futex was that a thread waited for.
+fn kind(graph: &Graph, block: &Block) -> Option<&'static str> {
+    let call = graph.vertex(block.vertex).call()?;
+    let stack = || graph.stack(graph.details(block.vertex).stack);
+    let is_futex = futex::is_futex(call.number.into());
+    is_futex
+        .then(|| futex_kind(&stack(), &graph.stack(block.wake_stack)))
+        .flatten()
 }
 
-/// The other thread that had the CPU for longest on which a segment's thread could have run.
-fn busiest(graph: &Graph, segment: &Segment, except: u32) -> Option<u32> {
-    let (from, to) = (segment.start, segment.start + segment.dur);
-    let cpu = graph.vertex(segment.vertex).cpu;
-    let run = |thread: u32| -> u64 {
-        let list = graph.of(thread);
-        let first = list.partition_point(|&index| graph.vertex(index).end < from);
-        let vertices = list[first..].iter().map(|&index| graph.vertex(index));
-        let inside = vertices.take_while(|vertex| vertex.start < to);
-        inside
-            .filter(|vertex| vertex.cpu == cpu)
-            .map(|vertex| share_of_run(vertex, from, to))
-            .sum()
-    };
-    let threads = 0..graph.meta.threads.len() as u32;
-    let others = threads.filter(|&thread| thread != except);
-    let (most, thread) = others.map(|thread| (run(thread), thread)).max()?;
-    (most > 0).then_some(thread)
+fn tell_piece(graph: &Graph, piece: &Piece) -> Segment {
+    let thread = graph.thread(piece.vertex);
+    let call = graph.vertex(piece.vertex).call().map(Call::name);
+    Segment {
+        vertex: piece.vertex,
+        tid: thread.tid,
+        thread: thread.name.clone(),
+        start: piece.start,
+        dur: piece.dur,
+        state: match piece.ended_by {
+            Some(_) => "waits",
+            None => "runs",
+        },
+        run: piece.run,
+        call: call.filter(|_| piece.ended_by.is_some()),
+        ended_by: piece.ended_by,
+        depth: piece.depth as usize,
+    }
+}
+
+fn tell_block(graph: &Graph, block: &Block) -> Blocked {
+    let threads = &graph.meta.threads;
+    let (thread, waker) = (graph.thread(block.vertex), &threads[block.by as usize]);
+    Blocked {
+        tid: thread.tid,
+        thread: thread.name.clone(),
+        start: block.start,
+        dur: block.dur,
+        call: graph.vertex(block.vertex).call().map(Call::name),
+        target: graph.target(block.vertex).map(str::to_owned),
+        edge: block.edge.name(),
+        by_tid: waker.tid,
+        by_thread: waker.name.clone(),
+        kind: kind(graph, block),
+        stack: owned(graph.stack(graph.details(block.vertex).stack)),
+        wake_stack: owned(graph.stack(block.wake_stack)),
+        inversion: block.inversion.map(|turned| {
+            let instead = turned.instead.map(|thread| &threads[thread as usize]);
+            Inversion {
+                waiter: turned.waiter,
+                holder: turned.holder,
+                starved: turned.starved,
+                instead_tid: instead.map(|thread| thread.tid),
+                instead: instead.map(|thread| thread.name.clone()),
+            }
+        }),
+        depth: block.depth as usize,
+    }
 }
 
 /// Keeps the longest ones, in their order.
-fn longest(all: &mut Vec<Blocked>, most: usize) {
+fn longest(all: &mut Vec<Block>, most: usize) {
     if all.len() <= most {
         return;
     }
@@ -365,13 +406,13 @@ fn longest(all: &mut Vec<Blocked>, most: usize) {
 }
 
 /// At most so many, without gaps: what is too short goes together with what follows it.
-fn merged(all: Vec<Segment>, most: usize) -> Vec<Segment> {
+fn merged(all: Vec<Piece>, most: usize) -> Vec<Piece> {
     if all.len() <= most {
         return all;
     }
     let whole: u64 = all.iter().map(|segment| segment.dur).sum();
     let shortest = whole / (most as u64 / 2).max(1);
-    let mut kept: Vec<Segment> = Vec::new();
+    let mut kept: Vec<Piece> = Vec::new();
     // Of the newest one: whether more may be added, and the longest part of it.
     let (mut open, mut longest) = (false, 0);
     for segment in all {
@@ -396,19 +437,23 @@ fn merged(all: Vec<Segment>, most: usize) -> Vec<Segment> {
     kept
 }
 
-fn shares(segments: &[Segment]) -> Vec<Share> {
-    let mut by_thread: BTreeMap<u32, Share> = BTreeMap::new();
-    for segment in segments {
-        let share = by_thread.entry(segment.tid).or_insert_with(|| Share {
-            tid: segment.tid,
-            thread: segment.thread.clone(),
-            dur: 0,
-            run: 0,
-        });
-        share.dur += segment.dur;
-        share.run += segment.run;
+fn shares(graph: &Graph, segments: &[Piece]) -> Vec<Share> {
+    let mut by_thread: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for piece in segments {
+        let thread = graph.vertex(piece.vertex).thread;
+        let (dur, run) = by_thread.entry(thread).or_default();
+        (*dur, *run) = (*dur + piece.dur, *run + piece.run);
     }
-    let mut shares: Vec<Share> = by_thread.into_values().collect();
+    let shares = by_thread.into_iter().map(|(thread, (dur, run))| {
+        let meta = &graph.meta.threads[thread as usize];
+        Share {
+            tid: meta.tid,
+            thread: meta.name.clone(),
+            dur,
+            run,
+        }
+    });
+    let mut shares: Vec<Share> = shares.collect();
     shares.sort_by_key(|share| std::cmp::Reverse(share.dur));
     shares
 }
@@ -435,7 +480,7 @@ pub fn critical_path(graph: &Graph, request: &PathRequest) -> Option<CriticalPat
     };
     walk.explain(thread, from, to);
     let meta = &graph.meta.threads[thread as usize];
-    let threads = shares(&walk.segments);
+    let threads = shares(graph, &walk.segments);
     if let Some(most) = request.most {
         walk.segments = merged(walk.segments, most);
         longest(&mut walk.waits, most);
@@ -446,8 +491,8 @@ pub fn critical_path(graph: &Graph, request: &PathRequest) -> Option<CriticalPat
         from,
         to,
         threads,
-        segments: walk.segments,
-        waits: walk.waits,
+        segments: walk.segments.iter().map(|p| tell_piece(graph, p)).collect(),
+        waits: walk.waits.iter().map(|w| tell_block(graph, w)).collect(),
         lost: graph.meta.gaps.iter().map(|gap| gap.count).sum(),
     })
 }

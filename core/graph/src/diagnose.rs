@@ -16,6 +16,7 @@ use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
 use crate::question::{Guide, Question};
 use crate::slice::{slice, strong_cause, Step};
+use crate::starved::starved;
 
 const DEEPEST: usize = 16;
 /// An ordinary wait counts less than one of which there are shorter ones.
@@ -105,6 +106,9 @@ impl Search<'_> {
             call: now.call().map(|call| Call::name_of(call.number)),
             set_off: set_off(self.graph, vertex),
             hot: self.graph.hot(vertex),
+            starved: (activity.class == Class::LongRunning)
+                .then(|| starved(self.graph, vertex))
+                .flatten(),
             ran: self.graph.ran(vertex).cloned(),
         });
     }

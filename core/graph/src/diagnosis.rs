@@ -8,6 +8,7 @@ use crate::graph::Place;
 use crate::hot::Hot;
 use crate::question::{Asked, Choice, Question};
 use crate::ran::Ran;
+use crate::starved::Starved;
 
 /// Which hang is meant; without both, the most unusual one of the main thread.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -67,6 +68,8 @@ pub struct Culprit {
     pub set_off: Option<SetOff>,
     /// Of HotCalls.
     pub hot: Option<Hot>,
+    /// Of one that could run, and mostly had no CPU.
+    pub starved: Option<Starved>,
     /// What it spent its time on, if it ran.
     pub ran: Option<Ran>,
 }

@@ -236,9 +236,7 @@ mod tests {
             pid,
             fd,
             target: "pipe:[7]".into(),
-            peer: None,
-            remote: None,
-            records: false,
+            ..DescriptorFact::default()
         };
         Messages::new(&[end(1, 4), end(2, 3)])
     }
@@ -280,8 +278,8 @@ mod tests {
             fd,
             target: own.into(),
             peer: Some(peer.into()),
-            remote: None,
             records,
+            ..DescriptorFact::default()
         };
         let ends = [
             end(1, 4, "socket:[8]", "socket:[9]"),
@@ -355,9 +353,7 @@ mod tests {
             pid,
             fd,
             target: pipe.into(),
-            peer: None,
-            remote: None,
-            records: false,
+            ..DescriptorFact::default()
         };
         let (one, two, three) = ("pipe:[1]", "pipe:[2]", "pipe:[3]");
         let ends = [

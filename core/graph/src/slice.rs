@@ -10,6 +10,10 @@ use crate::question::{Choice, Guide, Question, Topic};
 
 /// A path this long says no more.
 const LONGEST: usize = 64;
+/// Paths of a beam are compared after so many steps, as in Argus: a wrong turn shows only later.
+const STEPS: usize = 5;
+/// But no more are kept for each that a comparison leaves.
+const BRANCHES: usize = 32;
 
 /// A vertex on the way back, and the edge by which it caused the one before (`None`: the first).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,12 +34,13 @@ fn origin(graph: &Graph, edge: Edge) -> Edge {
     Edge { from, ..edge }
 }
 
-/// Edges from other vertices, the best first: strong ones, of those what made it begin, of those
-/// with a boost, of those the newest.
-fn causes(graph: &Graph, vertex: u32) -> Vec<Edge> {
+/// Edges from other vertices that came no later than `until`, when the vertex caused what follows.
+/// The best first: strong ones, of those what made it begin, of those with a boost, of those the
+/// newest.
+fn causes(graph: &Graph, vertex: u32, until: u64) -> Vec<Edge> {
     let edges = graph.into(vertex);
     let mut usable: Vec<Edge> = edges
-        .filter(|edge| edge.from != NOBODY && edge.from != vertex)
+        .filter(|edge| edge.from != NOBODY && edge.from != vertex && edge.ts <= until)
         .map(|edge| origin(graph, edge))
         .collect();
     usable.sort_by_cached_key(|edge| {
@@ -52,7 +57,7 @@ fn causes(graph: &Graph, vertex: u32) -> Vec<Edge> {
 
 /// The strong edge to follow, if there is one.
 pub fn strong_cause(graph: &Graph, vertex: u32) -> Option<Edge> {
-    let best = causes(graph, vertex).into_iter().next();
+    let best = causes(graph, vertex, u64::MAX).into_iter().next();
     best.filter(|edge| edge.kind().is_strong() && !graph.woke_nobody(edge))
 }
 
@@ -74,8 +79,13 @@ fn link(graph: &Graph, edge: &Edge) -> Choice {
 /// The edge to follow. Asks where several threads may be the cause, and where none is known: what
 /// the thread itself did before may have nothing to do with it. A timer or a request to io_uring is
 /// no doubt: whoever ordered it is its cause.
-fn cause(graph: &Graph, vertex: u32, guide: &mut Guide) -> Result<Option<Edge>, Box<Question>> {
-    let all = causes(graph, vertex);
+fn cause(
+    graph: &Graph,
+    vertex: u32,
+    until: u64,
+    guide: &mut Guide,
+) -> Result<Option<Edge>, Box<Question>> {
+    let all = causes(graph, vertex, until);
     let is_strong = |edge: &&Edge| edge.kind().is_strong();
     let mut offered: Vec<Edge> = Vec::new();
     for edge in all.iter().filter(is_strong) {
@@ -115,16 +125,20 @@ fn cause(graph: &Graph, vertex: u32, guide: &mut Guide) -> Result<Option<Edge>, 
     Ok(offered.get(chosen).copied())
 }
 
-/// Whether the waker and the woken thread were in the same rare function: then they surely work on
-/// the same thing.
+/// Whether both ends were in the same rare function: the waker and where the woken thread waited;
+/// of a weak edge, where the thread blocked before and where it blocks now. Then they surely work
+/// on the same thing.
 pub fn is_boosted(graph: &Graph, edge: &Edge) -> bool {
-    if edge.stack == 0 || edge.kind() == EdgeKind::Weak {
+    let blocked = |vertex| graph.details(vertex).stack;
+    let (from, to) = match edge.kind() {
+        EdgeKind::Weak => (blocked(edge.from), blocked(edge.to)),
+        _ => (edge.stack, graph.before(edge.to).map_or(0, blocked)),
+    };
+    if from == 0 || to == 0 {
         return false;
     }
-    let waited = graph.before(edge.to);
-    let stack = waited.map_or(0, |vertex| graph.details(vertex).stack);
-    let woken: Vec<u32> = graph.functions(stack).collect();
-    let waker = graph.functions(edge.stack);
+    let woken: Vec<u32> = graph.functions(to).collect();
+    let waker = graph.functions(from);
     let mut shared = waker.filter(|function| woken.contains(function));
     shared.any(|function| graph.is_rare(function))
 }
@@ -141,9 +155,9 @@ pub fn slice(
         return Ok(beam(graph, vertex, since, guide.beam));
     }
     let mut path = vec![Step { vertex, edge: None }];
-    let mut now = vertex;
+    let (mut now, mut until) = (vertex, u64::MAX);
     while path.len() < LONGEST && graph.vertex(now).start >= since {
-        let Some(edge) = cause(graph, now, guide)? else {
+        let Some(edge) = cause(graph, now, until, guide)? else {
             break;
         };
         // Time goes back; a timer that was armed in the same vertex must not lead round in circles.
@@ -154,7 +168,7 @@ pub fn slice(
             vertex: edge.from,
             edge: Some(edge.kind()),
         });
-        now = edge.from;
+        (now, until) = (edge.from, edge.ts);
     }
     Ok(path)
 }
@@ -163,6 +177,8 @@ pub fn slice(
 #[derive(Clone)]
 struct Path {
     steps: Vec<Step>,
+    /// When its last vertex caused the one before.
+    until: u64,
     /// How much of it may not be causal.
     doubt: u32,
     /// Edges with a boost.
@@ -184,35 +200,36 @@ impl Path {
     }
 }
 
-/// How far an edge is from one that surely is causal. A boosted one surely is; so is what a thread
-/// has ordered.
+/// How far an edge is from one that surely is causal. As in Argus's own program (columbia/
+/// ArgusDebugger, utils/beam_search.cpp) strong edges, boosted weak ones and other weak ones are as
+/// far apart. What is ours: a message that woke nobody is between, and what a thread has ordered is
+/// strong.
 fn doubt(graph: &Graph, edge: &Edge, boosted: bool) -> u32 {
-    const MESSAGE_BEFORE: u32 = 1;
+    const HALF: u32 = 1;
     const MAYBE: u32 = 2;
-    if boosted || edge.kind().was_ordered() {
-        0
-    } else if !edge.kind().is_strong() {
-        MAYBE
-    } else if graph.woke_nobody(edge) {
-        MESSAGE_BEFORE
-    } else {
-        0
+    match edge.kind() {
+        kind if kind.was_ordered() => 0,
+        EdgeKind::Weak if boosted => HALF,
+        kind if kind.is_strong() && (boosted || !graph.woke_nobody(edge)) => 0,
+        kind if kind.is_strong() => HALF,
+        _ => MAYBE,
     }
 }
 
 /// The path back with the least doubt, of the `width` best ones that are followed at once, as the
-/// final version of Argus searches (USENIX ATC 2021): a wrong turn at an ambiguous vertex shows in
-/// the weak edges that follow it. Of two as good ones the better is that with more boosted edges,
-/// then that which keeps to the rule's order. Paths that meet are one.
+/// final version of Argus searches: a wrong turn at an ambiguous vertex shows in the weak edges that
+/// follow it. What is ours: of two as good ones the better is that with more boosted edges, then
+/// that which keeps to the rule's order; paths that meet are one; one path is taken in the end.
 fn beam(graph: &Graph, vertex: u32, since: u64, width: usize) -> Vec<Step> {
     let mut paths = vec![Path {
         steps: vec![Step { vertex, edge: None }],
+        until: u64::MAX,
         doubt: 0,
         boosted: 0,
         order: 0,
         is_whole: false,
     }];
-    for _ in 1..LONGEST {
+    for step in 1..LONGEST {
         let (mut next, open): (Vec<Path>, Vec<Path>) =
             paths.into_iter().partition(|path| path.is_whole);
         if open.is_empty() {
@@ -229,7 +246,12 @@ fn beam(graph: &Graph, vertex: u32, since: u64, width: usize) -> Vec<Step> {
             ends.push(path.end());
             is_new
         });
-        next.truncate(width);
+        let kept = if step % STEPS == 0 {
+            width
+        } else {
+            width * BRANCHES
+        };
+        next.truncate(kept);
         paths = next;
     }
     let best = paths.into_iter().min_by_key(Path::rank);
@@ -243,7 +265,7 @@ fn longer(graph: &Graph, path: Path, since: u64, found: &mut Vec<Path>) {
     let mut causes = if is_far {
         Vec::new()
     } else {
-        causes(graph, end)
+        causes(graph, end, path.until)
     };
     causes.retain(|edge| !path.steps.iter().any(|step| step.vertex == edge.from));
     if causes.is_empty() {
@@ -262,6 +284,7 @@ fn longer(graph: &Graph, path: Path, since: u64, found: &mut Vec<Path>) {
         });
         found.push(Path {
             steps,
+            until: edge.ts,
             doubt: path.doubt + doubt(graph, edge, boosted),
             boosted: path.boosted + u32::from(boosted),
             order: path.order + order,
@@ -404,6 +427,54 @@ mod tests {
             let mut guide = Guide::new(None).with_beam(4);
             let path = slice(&graph, 3, 0, &mut guide).unwrap();
             assert_eq!(path.iter().map(|step| step.vertex).collect::<Vec<_>>(), way);
+        }
+    }
+
+    /// Thread 2 woke thread 0 at 20, and got a message of thread 1 at `received`.
+    fn woken_and_told(received: u64) -> Graph {
+        let mut vertices = Vertices::default();
+        for (thread, start, end) in [(1, 5, 6), (2, 10, 40), (0, 2, 4), (0, 20, 22)] {
+            vertices.push(Vertex {
+                thread,
+                start,
+                end,
+                blocks: 1,
+                ..Vertex::default()
+            });
+        }
+        (vertices[3].cause, vertices[3].from) = (EdgeKind::Wake as u8, 1);
+        let meta = Meta {
+            threads: vec![ThreadMeta::default(); 3],
+            ..Meta::default()
+        };
+        let message = Edge {
+            kind: EdgeKind::Ipc as u32,
+            ..wake(0, 1, 0, received)
+        };
+        Graph::new(meta, vertices, vec![message])
+    }
+
+    #[test]
+    fn what_came_after_a_wake_is_no_cause_of_it() {
+        for (received, way) in [(15, vec![3, 1, 0]), (30, vec![3, 1])] {
+            for beam in [1, 4] {
+                let mut guide = Guide::new(None).with_beam(beam);
+                let path = slice(&woken_and_told(received), 3, 0, &mut guide).unwrap();
+                assert_eq!(path.iter().map(|s| s.vertex).collect::<Vec<_>>(), way);
+            }
+        }
+    }
+
+    #[test]
+    fn a_weak_edge_within_one_rare_function_is_half_a_doubt() {
+        let sites = ["serve+0x1", "serve+0x9", "other+0x1", "main+0x1"];
+        for (after, expected) in [(2, 1), (3, 2)] {
+            let mut graph = graph(sites);
+            graph.vertices.details_mut(3).stack = after;
+            let weak = Graph::into(&graph, 3).next().unwrap();
+            assert_eq!((weak.kind(), weak.from), (EdgeKind::Weak, 0));
+            let doubt = doubt(&graph, &weak, is_boosted(&graph, &weak));
+            assert_eq!(doubt, expected, "{after}");
         }
     }
 }

@@ -1,30 +1,59 @@
 // SPDX-License-Identifier: MIT
-//! What descriptors are, for people: a socket by its other end's address and process.
+//! What descriptors are, for people: a socket by its other end's address and process, a pipe by the
+//! processes at its other end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use flagfinder_events::DescriptorFact;
 
+/// More processes are not named.
+const NAMED: usize = 2;
+
+/// `process 5 (cat)`, `process 5 (cat), process 6 and 2 more`.
+fn processes(all: &BTreeMap<u32, &str>) -> String {
+    let named = all.iter().take(NAMED).map(|(pid, name)| match *name {
+        "" => format!("process {pid}"),
+        name => format!("process {pid} ({name})"),
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
 /// Of each descriptor that was looked up process, number and what it was. `name`: of a process.
 pub(crate) fn targets<'n>(
-    facts: &[DescriptorFact],
+    facts: &'n [DescriptorFact],
     name: impl Fn(u32) -> Option<&'n str>,
 ) -> Vec<(u32, i32, String)> {
-    let mut owners: HashMap<&str, u32> = HashMap::new();
+    let mut owners: HashMap<&str, BTreeMap<u32, &str>> = HashMap::new();
     for fact in facts {
-        owners.entry(&fact.target).or_insert(fact.pid);
+        let own = owners.entry(&fact.target).or_default();
+        own.insert(fact.pid, name(fact.pid).unwrap_or_default());
     }
     let text = |fact: &DescriptorFact| {
-        let owner = fact.peer.as_deref().and_then(|peer| owners.get(peer));
-        let owner = owner.map(|&pid| match name(pid).unwrap_or_default() {
-            "" => format!("process {pid}"),
-            name => format!("process {pid} ({name})"),
-        });
-        match (&fact.remote, owner) {
-            (Some(address), Some(owner)) => format!("a socket to {address}, {owner}"),
-            (Some(address), None) => format!("a socket to {address}"),
-            (None, Some(owner)) => format!("a socket to {owner}"),
+        let is_socket = fact.target.starts_with("socket:[");
+        // A socket that another process has, too, is no other end: it was inherited.
+        let peer = fact.peer.as_ref().or((!is_socket).then_some(&fact.target));
+        let known = peer.and_then(|peer| owners.get(&peer[..]));
+        let mut others = known.cloned().unwrap_or_default();
+        let ends = fact.ends.iter().map(|end| (end.pid, &end.name[..]));
+        if !ends.clone().any(|(pid, _)| others.contains_key(&pid)) {
+            others.extend(ends);
+        }
+        others.remove(&fact.pid);
+        let what = match (&fact.remote, &fact.at) {
+            (Some(address), _) => format!("a socket to {address}"),
+            (None, Some(address)) => format!("a socket that listens at {address}"),
+            (None, None) if is_socket && !others.is_empty() => "a socket to".into(),
             (None, None) => fact.target.clone(),
+        };
+        let between = if what.ends_with(" to") { " " } else { ", " };
+        let has_ends = is_socket || fact.target.starts_with("pipe:[") || !fact.ends.is_empty();
+        match others.is_empty() || !has_ends {
+            true => what,
+            false => format!("{what}{between}{}", processes(&others)),
         }
     };
     facts.iter().map(|f| (f.pid, f.fd, text(f))).collect()
@@ -33,40 +62,80 @@ pub(crate) fn targets<'n>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flagfinder_events::EndFact;
 
     fn fact(pid: u32, target: &str, peer: Option<&str>, remote: Option<&str>) -> DescriptorFact {
         DescriptorFact {
-            ts: 0,
             pid,
             fd: 3,
             target: target.into(),
             peer: peer.map(str::to_owned),
             remote: remote.map(str::to_owned),
-            records: false,
+            ..DescriptorFact::default()
         }
+    }
+
+    fn told(facts: &[DescriptorFact]) -> Vec<String> {
+        let names = HashMap::from([(2, "server")]);
+        let told = targets(facts, |pid| names.get(&pid).copied());
+        told.into_iter().map(|(_, _, text)| text).collect()
     }
 
     #[test]
     fn a_socket_is_told_by_its_other_end() {
+        let listens = DescriptorFact {
+            at: Some("/run/x".into()),
+            ..fact(2, "socket:[4]", None, None)
+        };
         let facts = [
             fact(1, "socket:[8]", Some("socket:[9]"), Some("127.0.0.1:80")),
             fact(2, "socket:[9]", Some("socket:[8]"), None),
             fact(1, "socket:[5]", None, Some("[2001:db8::1]:443")),
             fact(1, "socket:[6]", Some("socket:[7]"), None),
-            fact(1, "pipe:[4]", None, None),
+            fact(2, "socket:[6]", None, None),
+            listens,
+            fact(1, "/dev/null", None, None),
+            fact(2, "/dev/null", None, None),
         ];
-        let names = HashMap::from([(2, "server")]);
-        let told = targets(&facts, |pid| names.get(&pid).copied());
-        let told: Vec<&str> = told.iter().map(|(_, _, text)| &text[..]).collect();
-        assert_eq!(
-            told,
-            [
-                "a socket to 127.0.0.1:80, process 2 (server)",
-                "a socket to process 1",
-                "a socket to [2001:db8::1]:443",
-                "socket:[6]",
-                "pipe:[4]"
-            ]
-        );
+        let expected = [
+            "a socket to 127.0.0.1:80, process 2 (server)",
+            "a socket to process 1",
+            "a socket to [2001:db8::1]:443",
+            "socket:[6]",
+            "socket:[6]",
+            "a socket that listens at /run/x",
+            "/dev/null",
+            "/dev/null",
+        ];
+        assert_eq!(told(&facts), expected);
+    }
+
+    #[test]
+    fn a_pipe_is_told_by_the_processes_at_its_other_end() {
+        let end = |pid: u32| EndFact {
+            pid,
+            name: format!("p{pid}"),
+        };
+        let with = |ends: &[u32], fact: DescriptorFact| DescriptorFact {
+            ends: ends.iter().map(|&pid| end(pid)).collect(),
+            ..fact
+        };
+        let facts = [
+            fact(1, "pipe:[4]", None, None),
+            fact(2, "pipe:[4]", None, None),
+            with(&[7], fact(1, "pipe:[5]", None, None)),
+            with(&[7, 8, 9], fact(1, "/tmp/fifo", None, None)),
+            with(&[6], fact(1, "socket:[6]", Some("socket:[3]"), None)),
+            fact(1, "pipe:[9]", None, None),
+        ];
+        let expected = [
+            "pipe:[4], process 2 (server)",
+            "pipe:[4], process 1",
+            "pipe:[5], process 7 (p7)",
+            "/tmp/fifo, process 7 (p7), process 8 (p8) and 1 more",
+            "a socket to process 6 (p6)",
+            "pipe:[9]",
+        ];
+        assert_eq!(told(&facts), expected);
     }
 }

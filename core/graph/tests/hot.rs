@@ -44,9 +44,7 @@ fn diagnosis(all: &Recording) -> Diagnosis {
         pid: CHILD,
         fd: 5,
         target: "pipe:[7]".into(),
-        peer: None,
-        records: false,
-        remote: None,
+        ..DescriptorFact::default()
     }];
     let file = all.file(|writer| writer.fact(BlockKind::Descriptors, &facts).unwrap());
     let request = Request {

@@ -37,8 +37,7 @@ fn descriptor(pid: u32, fd: i32, own: &str, peer: &str) -> DescriptorFact {
         fd,
         target: format!("socket:[{own}]"),
         peer: Some(format!("socket:[{peer}]")),
-        remote: None,
-        records: false,
+        ..DescriptorFact::default()
     }
 }
 

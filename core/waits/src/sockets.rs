@@ -11,7 +11,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// linux/sock_diag.h, linux/unix_diag.h, linux/inet_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const UDIAG_SHOW_NAME: u32 = 1;
 const UDIAG_SHOW_PEER: u32 = 4;
+const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_PEER: u16 = 2;
 const TCP_LISTEN: u8 = 10;
 const ALL_STATES: u32 = u32::MAX;
@@ -24,6 +26,13 @@ pub struct Peer {
     pub inode: u32,
     /// Each message is received by itself: not a stream.
     pub records: bool,
+}
+
+/// What the kernel tells of a Unix socket.
+struct Unix {
+    peer: Option<Peer>,
+    /// Its path; an abstract one as `@name`.
+    name: Option<String>,
 }
 
 /// Address and port of one end; IPv4 as IPv6 maps it.
@@ -90,23 +99,41 @@ impl Sockets {
     }
 
     /// Address and port of the other end of an internet socket, if it is connected: it may be on
-    /// another machine.
-    pub fn remote(&mut self, inode: u32) -> Option<SocketAddr> {
+    /// another machine. Of a Unix socket the other end's path, where it has one.
+    pub fn remote(&mut self, inode: u32) -> Option<String> {
+        if let Some(this) = self.unix(inode) {
+            return self.unix(this.peer?.inode)?.name;
+        }
         let this = self
             .internet()
             .iter()
             .find(|socket| socket.inode == inode)?;
         let is_connected = this.remote.port != 0 && this.state != TCP_LISTEN;
-        is_connected.then(|| this.remote.socket_address())
+        is_connected.then(|| this.remote.socket_address().to_string())
+    }
+
+    /// The address that a socket without another end has itself: where it listens.
+    pub fn own(&mut self, inode: u32) -> Option<String> {
+        if let Some(this) = self.unix(inode) {
+            return this.name.filter(|_| this.peer.is_none());
+        }
+        let mut all = self.internet().iter();
+        let this = all.find(|socket| socket.inode == inode)?;
+        let is_alone = this.remote.port == 0 && this.local.port != 0;
+        is_alone.then(|| this.local.socket_address().to_string())
     }
 
     /// `None`: it is no Unix socket.
     pub(crate) fn unix_peer(&self, inode: u32) -> Option<Option<Peer>> {
+        self.unix(inode).map(|this| this.peer)
+    }
+
+    fn unix(&self, inode: u32) -> Option<Unix> {
         let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
         for word in [
             ALL_STATES,
             inode,
-            UDIAG_SHOW_PEER,
+            UDIAG_SHOW_NAME | UDIAG_SHOW_PEER,
             NO_COOKIE[0],
             NO_COOKIE[1],
         ] {
@@ -115,11 +142,14 @@ impl Sockets {
         let mut found = None;
         self.ask(&request, 0, |message| {
             let (head, attributes) = message.split_at_checked(16)?;
-            let peer = attribute(attributes, UNIX_DIAG_PEER).filter(|inode| *inode != 0);
-            found = Some(peer.map(|inode| Peer {
-                inode,
-                records: i32::from(head[1]) != libc::SOCK_STREAM,
-            }));
+            let peer = attribute(attributes, UNIX_DIAG_PEER).and_then(|bytes| word(bytes, 0));
+            found = Some(Unix {
+                peer: peer.filter(|inode| *inode != 0).map(|inode| Peer {
+                    inode,
+                    records: i32::from(head[1]) != libc::SOCK_STREAM,
+                }),
+                name: attribute(attributes, UNIX_DIAG_NAME).and_then(path),
+            });
             Some(())
         });
         found
@@ -200,12 +230,22 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<u32> {
+/// Of a Unix socket's address, which may end with zeros; that of an abstract one begins with one.
+fn path(address: &[u8]) -> Option<String> {
+    let (mark, name) = match address.split_first()? {
+        (0, name) => ("@", name),
+        _ => ("", address),
+    };
+    let end = name.iter().rposition(|byte| *byte != 0)? + 1;
+    Some(format!("{mark}{}", String::from_utf8_lossy(&name[..end])))
+}
+
+fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
         let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?);
         if kind == wanted {
-            return word(bytes, 4);
+            return bytes.get(4..length);
         }
         bytes = bytes.get(length.max(4).next_multiple_of(4)..)?;
     }
@@ -309,10 +349,40 @@ mod tests {
             );
             assert_eq!(peer(&listener), None);
             let remote = |socket: &dyn AsFd| Sockets::new().unwrap().remote(inode(&socket));
-            assert_eq!(remote(&client), Some(listener.local_addr().unwrap()));
-            assert_eq!(remote(&server), Some(client.local_addr().unwrap()));
-            assert_eq!(remote(&listener), None);
+            let own = |socket: &dyn AsFd| Sockets::new().unwrap().own(inode(&socket));
+            let at = listener.local_addr().unwrap().to_string();
+            assert_eq!(remote(&client), Some(at.clone()));
+            let back = client.local_addr().unwrap().to_string();
+            assert_eq!(remote(&server), Some(back));
+            assert_eq!((remote(&listener), own(&listener)), (None, Some(at)));
+            assert_eq!(own(&client), None);
         }
+    }
+
+    #[test]
+    fn unix_sockets_are_told_by_the_path_of_their_other_end() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        let id = std::process::id();
+        let file = std::env::temp_dir().join(format!("ff-sockets-{id}"));
+        let name = format!("ff-sockets-{id}");
+        let abstract_one = SocketAddr::from_abstract_name(&name).unwrap();
+        let _ = std::fs::remove_file(&file);
+        let named = UnixListener::bind(&file).unwrap();
+        let listeners = [named, UnixListener::bind_addr(&abstract_one).unwrap()];
+        for (listener, expected) in
+            std::iter::zip(listeners, [file.display().to_string(), format!("@{name}")])
+        {
+            let address = listener.local_addr().unwrap();
+            let client = UnixStream::connect_addr(&address).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            let mut all = Sockets::new().unwrap();
+            assert_eq!(all.remote(inode(&client)).as_deref(), Some(&expected[..]));
+            assert_eq!(all.remote(inode(&server)), None);
+            assert_eq!(all.own(inode(&listener)).as_deref(), Some(&expected[..]));
+            assert_eq!(all.own(inode(&server)), None);
+        }
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@
  * closed: main polls a descriptor that is not open.
  * serves: main polls a pipe and reads what is in it, as fast as a thread writes that: nothing is wrong (there is no culprit). */
 #define _GNU_SOURCE
+#include "crowd.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -63,6 +64,7 @@ int main(int count, char **words)
 {
     const char *mode = count > 1 ? words[1] : "null";
     tell("main");
+    come_together();
     if (!strcmp(mode, "null")) {
         tell("culprit");
         repeat(open("/dev/null", O_RDONLY), 1);

@@ -8,6 +8,7 @@
  * backlog: of one that listens, and never accepts.
  * child: for the end of a process. file: for its lock on a file, whose name is the next word. */
 #define _GNU_SOURCE
+#include "crowd.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -131,6 +132,7 @@ int main(int count, char **words)
 {
     const char *mode = count > 1 ? words[1] : "";
     tell("main");
+    come_together();
     alarm(count > 3 ? atoi(words[3]) : SECONDS);
     if (!strcmp(mode, "deadlock"))
         deadlock();

@@ -7,6 +7,7 @@
  * circle: main waits for a lock that another thread holds, which waits for one that main holds; a time limit ends it.
  * two: main asks two threads in turn, and waits for their answers in one poll; one of them computes, and never answers. */
 #define _GNU_SOURCE
+#include "crowd.h"
 #include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -72,8 +73,7 @@ __attribute__((noinline)) static void chain(const char *what, int has_sockets)
         if (fork())
             continue;
         int last = i == SERVERS - 1;
-        if (last)
-            tell("culprit");
+        tell(last ? "culprit" : i ? "second" : "first");
         uint32_t round;
         for (int n = 0; n < ROUNDS; n++) {
             if (read(pipes[i][0], &round, sizeof round) <= 0)
@@ -96,6 +96,7 @@ __attribute__((noinline)) static void chain(const char *what, int has_sockets)
 static void *hold(void *unused)
 {
     (void)unused;
+    tell("holder");
     for (int round = 0; round < ROUNDS; round++) {
         pthread_mutex_lock(&first);
         pthread_barrier_wait(&together);
@@ -238,6 +239,7 @@ int main(int count, char **words)
 {
     const char *mode = count > 1 ? words[1] : "";
     tell("main");
+    come_together();
     usleep(LOADED_US); /* meanwhile the recorder learns where code is */
     if (!strcmp(mode, "chain") && count > 2)
         chain(words[2], count > 3 && !strcmp(words[3], "sockets"));

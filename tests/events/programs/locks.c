@@ -7,6 +7,7 @@
  * handoff: a condition is signalled by a thread that computes first. */
 #define _GNU_SOURCE
 #include "asleep.h"
+#include "crowd.h"
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -118,6 +119,7 @@ int main(int count, char **words)
     int inverted = late_nice || !strcmp(mode, "inversion"), threads = inverted ? 1 + BACKGROUND : 1;
     pthread_t thread[1 + BACKGROUND];
     tell("main");
+    come_together();
     usleep(LOADED_US); /* meanwhile the recorder learns where code is */
     pthread_barrier_init(&together, NULL, threads + 1);
     if (inverted) {

@@ -7,8 +7,10 @@
  * connection: main asks a thread that keeps a connection to a server; the server is silent once, until the thread gives it up.
  * datagram: main yields until a flag is set by a thread that waits for a datagram, which once comes late.
  * kinds: main asks one of two threads and waits for either in one place; the other kind than asked before is late once (`innocent TID`).
+ * late: main sleeps for long, and once it is done polls for a flag, which a thread (`setter TID`) sets late.
  * ended: main asks a process that is late once; a child of it has ended long before (`innocent TID`). */
 #define _GNU_SOURCE
+#include "crowd.h"
 #include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
@@ -26,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 15, HANG = 12, WORK_US = 2000, HANG_MS = 400, LOADED_US = 200000, TICK_MS = 20 };
+enum { ROUNDS = 15, HANG = 12, WORK_US = 2000, HANG_MS = 400, LOADED_US = 200000, TICK_MS = 20, LATE_US = 900000 };
 
 static volatile uint64_t sink;
 
@@ -171,6 +173,7 @@ static int connection;
 
 static void *keep_connection(void *unused)
 {
+    tell("keeper");
     for (int round; (round = take(asked[0])) >= 0;) {
         give(connection, round);
         if (is_there(connection))
@@ -293,6 +296,23 @@ static void kinds(void)
             ask_one(round);
 }
 
+static void *set_flag(void *unused)
+{
+    tell("setter");
+    usleep(LATE_US + HANG_MS * 1000);
+    arrived = 1;
+    return unused;
+}
+
+static void late(void)
+{
+    tell("culprit");
+    start(set_flag);
+    usleep(LATE_US);
+    while (!arrived)
+        usleep(1000);
+}
+
 static void ended(void)
 {
     int child[2];
@@ -322,6 +342,7 @@ int main(int count, char **words)
 {
     const char *mode = count > 1 ? words[1] : "";
     tell("main");
+    come_together();
     usleep(LOADED_US); /* meanwhile the recorder learns where code is */
     if (!strcmp(mode, "key"))
         key();
@@ -335,6 +356,8 @@ int main(int count, char **words)
         datagram();
     else if (!strcmp(mode, "kinds"))
         kinds();
+    else if (!strcmp(mode, "late"))
+        late();
     else if (!strcmp(mode, "ended"))
         ended();
     else

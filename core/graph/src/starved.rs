@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+//! Threads that could have run and had no CPU: for how long, and who had it.
+
+use serde::Serialize;
+
+use crate::graph::Graph;
+use crate::vertex::Vertex;
+
+/// A thread that could run, and had a CPU for less than a half of the time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Starved {
+    /// ns without a CPU.
+    pub dur: u64,
+    /// Who had that CPU for longest meanwhile, as far as that was recorded.
+    pub tid: Option<u32>,
+    pub thread: Option<String>,
+}
+
+/// Whether a thread had no CPU for most of a vertex.
+pub fn is_starved(vertex: &Vertex) -> bool {
+    vertex.run < (vertex.end - vertex.start) / 2
+}
+
+/// Of the thread of a vertex in which it could run all the time.
+pub fn starved(graph: &Graph, vertex: u32) -> Option<Starved> {
+    let row = graph.vertex(vertex);
+    is_starved(row).then(|| {
+        let by = busiest(graph, row.cpu, (row.start, row.end), row.thread);
+        let by = by.map(|thread| &graph.meta.threads[thread as usize]);
+        Starved {
+            dur: row.end - row.start - row.run,
+            tid: by.map(|thread| thread.tid),
+            thread: by.map(|thread| thread.name.clone()),
+        }
+    })
+}
+
+/// ns on a CPU, in proportion, of what a vertex did in `from..to`.
+pub fn share_of_run(vertex: &Vertex, from: u64, to: u64) -> u64 {
+    let (start, end) = (vertex.start.max(from), vertex.end.min(to));
+    if start >= end {
+        return 0;
+    }
+    let run = u128::from(vertex.run) * u128::from(end - start);
+    (run / u128::from(vertex.end - vertex.start)) as u64
+}
+
+/// The thread, other than `except`, that had a CPU for longest in a stretch of time.
+pub fn busiest(graph: &Graph, cpu: u16, (from, to): (u64, u64), except: u32) -> Option<u32> {
+    let run = |thread: u32| -> u64 {
+        let list = graph.of(thread);
+        let first = list.partition_point(|&index| graph.vertex(index).end < from);
+        let vertices = list[first..].iter().map(|&index| graph.vertex(index));
+        let inside = vertices.take_while(|vertex| vertex.start < to);
+        inside
+            .filter(|vertex| vertex.cpu == cpu)
+            .map(|vertex| share_of_run(vertex, from, to))
+            .sum()
+    };
+    let threads = 0..graph.meta.threads.len() as u32;
+    let others = threads.filter(|&thread| thread != except);
+    let (most, thread) = others.map(|thread| (run(thread), thread)).max()?;
+    (most > 0).then_some(thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Meta, ThreadMeta};
+    use crate::vertex::Vertices;
+
+    /// Thread 0 could run for 100 ns; threads 1 and 2 ran meanwhile, on its CPU and on another.
+    fn graph(run: u64) -> Graph {
+        let mut vertices = Vertices::default();
+        for (thread, cpu, run) in [(0, 3, run), (1, 3, 80), (2, 4, 100)] {
+            vertices.push(Vertex {
+                thread,
+                cpu,
+                run,
+                start: 10,
+                end: 110,
+                ..Vertex::default()
+            });
+        }
+        let thread = |tid: u32| ThreadMeta {
+            tid,
+            name: format!("t{tid}"),
+            ..ThreadMeta::default()
+        };
+        let meta = Meta {
+            threads: [5, 6, 7].map(thread).to_vec(),
+            ..Meta::default()
+        };
+        Graph::new(meta, vertices, Vec::new())
+    }
+
+    #[test]
+    fn who_had_the_cpu_of_a_thread_that_could_run_is_named() {
+        let told = starved(&graph(20), 0).unwrap();
+        assert_eq!((told.dur, told.tid), (80, Some(6)));
+        assert_eq!(told.thread.as_deref(), Some("t6"));
+        assert!(starved(&graph(60), 0).is_none());
+    }
+}
