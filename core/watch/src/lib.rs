@@ -37,4 +37,5 @@ pub use source::Backend;
 pub use timeline::THINNING;
 pub use until::Until;
 
-pub use flagfinder_bpf::{BpfError as WatchError, Result};
+use flagfinder_bpf::unavailable;
+pub use flagfinder_bpf::{Failure, Result};
