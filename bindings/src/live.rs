@@ -13,7 +13,7 @@ use flagfinder_replica::{CoreFile, Files};
 use flagfinder_step::StepError;
 use pyo3::prelude::*;
 
-use crate::errors::{raise, Failure};
+use crate::errors::{parts, raise};
 use crate::trace::{to_json, Trace};
 use crate::wait::{wait, wait_with_progress};
 
@@ -102,7 +102,7 @@ pub fn why_each(
     for (pid, report) in found {
         answers.push(match report {
             Ok(report) => (pid, Some(to_json(&report)), None),
-            Err(error) => (pid, None, Some(Failure::from(error).parts)),
+            Err(error) => (pid, None, Some(parts(error.into()))),
         });
     }
     Ok((answers, left))

@@ -103,7 +103,7 @@ impl Trace {
 
 /// `dump` fails on reading only, once writing has not.
 fn unreadable(error: std::io::Error) -> PyErr {
-    match error.downcast::<engine::TraceError>() {
+    match error.downcast::<engine::Failure>() {
         Ok(error) => raise(error),
         Err(error) => error.into(),
     }

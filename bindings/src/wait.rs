@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use crate::errors::Failure;
+use flagfinder_failure::Failure;
+
+use crate::errors::raise;
 
 /// How long Ctrl-C may go unnoticed.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -55,7 +57,7 @@ pub fn wait_with_progress<P: Send + 'static, T: Send + 'static>(
             Ok(Message::Done(result)) => return Ok(result),
             Ok(Message::Progress(progress)) => show(progress)?,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(engine_failed().into()),
+            Err(RecvTimeoutError::Disconnected) => return Err(raise(engine_failed())),
         }
         py.check_signals()?;
     }
@@ -68,13 +70,10 @@ fn next<M>(receiver: Receiver<M>) -> (Receiver<M>, Result<M, RecvTimeoutError>) 
 
 /// The worker ended without a result: it panicked, and its message is on stderr.
 fn engine_failed() -> Failure {
-    Failure {
-        exit_code: 2,
-        parts: [
-            "The engine failed".into(),
-            "an internal check did not hold; its message is above".into(),
-            "Please report it with the trace. `flagfinder trace check FILE` tells whether the trace is sound.".into(),
-            "Other traces are unaffected.".into(),
-        ],
-    }
+    Failure::usage(
+        "The engine failed",
+        "an internal check did not hold; its message is above",
+        "Please report it with the trace. `flagfinder trace check FILE` tells whether the trace is sound.",
+        "Other traces are unaffected.",
+    )
 }

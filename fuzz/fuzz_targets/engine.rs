@@ -8,15 +8,16 @@
 
 use flagfinder_diff::{diff, Options as DiffOptions};
 use flagfinder_flags::{find_flags, Options};
-use flagfinder_fuzz::{repair, FILE_MAGIC};
+use flagfinder_fuzz::repair;
+use flagfinder_trace::container::FORMAT;
 use flagfinder_trace::Trace;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let second = data
-        .windows(FILE_MAGIC.len())
+        .windows(FORMAT.magic.len())
         .skip(1)
-        .position(|bytes| bytes == FILE_MAGIC)
+        .position(|bytes| bytes == FORMAT.magic)
         .map_or(0, |before| before + 1);
     let (normal, spin) = (
         open(if second == 0 { data } else { &data[..second] }),

@@ -7,7 +7,6 @@ mod limit;
 mod memory_file;
 mod repair;
 
-pub use flagfinder_trace::container::FILE_MAGIC;
 pub use image::{image, CODE_BASE, CODE_BYTES};
 pub use memory_file::MemoryFile;
 pub use repair::{repair, repair_events, repair_graph};

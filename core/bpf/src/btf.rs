@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use crate::error::{BpfError, Result};
+use crate::error::{unavailable, Result};
 
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 const HEADER_BYTES: usize = 24;
@@ -65,12 +65,12 @@ pub fn tracepoint_arguments(name: &str) -> Result<Vec<Argument>> {
     let what = format!("The tracepoint {name} can't be used");
     let fix =
         "Use a kernel with this tracepoint and with type information (CONFIG_DEBUG_INFO_BTF).";
-    let bytes = fs::read(PATH)
-        .map_err(|error| BpfError::unavailable(&*what, format!("{PATH}: {error}"), fix))?;
+    let bytes =
+        fs::read(PATH).map_err(|error| unavailable(&*what, format!("{PATH}: {error}"), fix))?;
     let found = Types::read(&bytes).and_then(|types| types.arguments(name));
     found.ok_or_else(|| {
         let found = format!("{PATH} does not tell what it hands over");
-        BpfError::unavailable(what, found, fix)
+        unavailable(what, found, fix)
     })
 }
 

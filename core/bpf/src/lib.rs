@@ -17,7 +17,7 @@ mod ring;
 
 pub use aya::Pod;
 pub use btf::{per_cpu_offset, tracepoint_arguments, Argument};
-pub use error::{BpfError, Result};
+pub use error::{unavailable, Failure, Result};
 pub use flagfinder_privileges::Capability;
 pub use object::{Counts, Object, Table, MINIMUM_KERNEL};
 pub use perf::{online_cpus, open_breakpoint, open_clock, open_uprobe, Attached};

@@ -8,7 +8,7 @@ use aya::maps::{HashMap, MapData, PerCpuArray};
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 
-use crate::error::{chain, BpfError, Result};
+use crate::error::{chain, unavailable, Failure, Result};
 use crate::ring::Ring;
 
 /// The oldest Linux that has what the programs use: bpf_task_pt_regs() is the newest of it.
@@ -234,19 +234,19 @@ impl<V: Pod> Counts<V> {
     }
 }
 
-fn map_failed(name: &str, error: &aya::maps::MapError) -> BpfError {
+fn map_failed(name: &str, error: &aya::maps::MapError) -> Failure {
     refused(
         "A BPF map can't be used",
         format!("{name}: {}", chain(error)),
     )
 }
 
-fn refused(what: &str, found: String) -> BpfError {
+fn refused(what: &str, found: String) -> Failure {
     let fix = format!(
         "It needs Linux {MINIMUM_KERNEL} or newer with BPF and BTF (/sys/kernel/btf/vmlinux), and CAP_BPF and \
          CAP_PERFMON. `flagfinder doctor` tells what works here."
     );
-    BpfError::unavailable(what, found, fix)
+    unavailable(what, found, fix)
 }
 
 /// The end of the verifier's log says why.

@@ -6,7 +6,7 @@ use std::fs;
 
 use flagfinder_privileges::{how_to_get, is_in_user_namespace, missing, Capability};
 
-use crate::error::{BpfError, Result};
+use flagfinder_failure::{Failure, Result, DENIED};
 
 const STILL_WORKS: &str =
     "`flagfinder record` and `diff` need no privileges; `flagfinder spin` needs only ptrace.";
@@ -29,13 +29,8 @@ pub fn require(what: &str, needed: &[Capability]) -> Result<()> {
         names.join(" and ")
     };
     let refused = |found: String, fix: String| {
-        Err(BpfError {
-            exit_code: 77,
-            what: format!("{what} needs {}", names(needed)),
-            found,
-            fix,
-            still_works: STILL_WORKS.into(),
-        })
+        let what = format!("{what} needs {}", names(needed));
+        Err(Failure::new(DENIED, what, found, fix, STILL_WORKS))
     };
     if is_in_user_namespace() {
         return refused(

@@ -8,7 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use flagfinder_privileges::Capability;
 
-use crate::error::{BpfError, Result};
+use crate::error::{unavailable, Result};
 use crate::object::MINIMUM_KERNEL;
 use crate::perf::{online_cpus, open_unattached_breakpoint};
 use crate::privileges::require;
@@ -62,14 +62,14 @@ pub fn check_programs() -> Result<()> {
         &[Capability::Bpf, Capability::Perfmon],
     )?;
     load().map_err(|error| {
-        BpfError::unavailable(
+        unavailable(
             "BPF programs can't be loaded",
             format!("bpf(BPF_PROG_LOAD): {error}"),
             format!("Use Linux {MINIMUM_KERNEL} or newer, where nothing (lockdown, seccomp of a container) forbids BPF."),
         )
     })?;
     fs::metadata(TYPES).map_err(|error| {
-        BpfError::unavailable(
+        unavailable(
             "BPF programs can't look into the kernel",
             format!("{TYPES}: {error}"),
             "Use a kernel with type information (CONFIG_DEBUG_INFO_BTF).",
@@ -91,7 +91,7 @@ pub fn check_breakpoints() -> Result<()> {
     let cpu = online_cpus().ok().and_then(|cpus| cpus.first().copied());
     let opened = open_unattached_breakpoint(cpu.unwrap_or(0), &raw const word as u64);
     opened.map(drop).map_err(|error| {
-        BpfError::unavailable(
+        unavailable(
             "Breakpoints can't be set",
             format!("perf_event_open: {error}"),
             "They need a CPU with free debug registers: end other tools' watchpoints (`gdb`, `perf record -e mem:..`); \

@@ -3,6 +3,7 @@
 //!
 //! `from_trace.rs` makes these from trace files; tests and the scale example make them by hand.
 
+use flagfinder_trace::Failure;
 use thiserror::Error;
 
 /// How a block hands control on. Addresses are run-time addresses.
@@ -107,10 +108,21 @@ pub trait Sink {
     fn event(&mut self, event: Event);
 }
 
-/// A flow could not be read to its end. `.0` is the four-part text of the layer below.
+/// A flow could not be read to its end. `.0` is the text of the layer below.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct FlowError(pub String);
+
+impl From<FlowError> for Failure {
+    fn from(error: FlowError) -> Failure {
+        Failure::bad_file(
+            "A thread's flow can't be read",
+            error.0,
+            "`flagfinder trace check FILE` shows what is damaged. Record the run again.",
+            "`flagfinder trace info FILE` and other traces work.",
+        )
+    }
+}
 
 /// One thread's flow, which can be walked more than once.
 pub trait Flow: Sync {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use flagfinder_bpf::unavailable;
 use flagfinder_bpf::{clock, Counts, Ring, Table};
 use serde::Serialize;
 
@@ -27,7 +28,7 @@ use crate::room::Room;
 use crate::sites::{Recorded, Sites};
 use crate::threads::Threads;
 use crate::writer::{failed, EventWriter};
-use crate::{EventsError, Result};
+use crate::Result;
 
 /// How long the consumer sleeps when the ring was nearly empty.
 const NAP: Duration = Duration::from_millis(10);
@@ -120,7 +121,7 @@ impl Consumer {
         };
         for pid in flagfinder_waits::descendants(pids) {
             if self.tree.get(&pid).is_none() && !self.tree.insert(pid, member) {
-                return Err(EventsError::unavailable(
+                return Err(unavailable(
                     "The processes can't be recorded",
                     "the kernel's table of processes is full",
                     "Record fewer processes, or use --all.",

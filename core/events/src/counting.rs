@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use flagfinder_bpf::unavailable;
 use flagfinder_bpf::{
     clock, require, tracepoint_arguments, Capability, Counts, Object, Pod, Table,
 };
@@ -18,7 +19,7 @@ use crate::protocol::{
 };
 use crate::switch;
 use crate::tally::{Question, Sums, Tally, WaitKey, Who};
-use crate::{EventsError, Result};
+use crate::{Failure, Result};
 
 /// A program has mapped its libraries so long after its exec, sooner or later.
 const LOADED: Duration = Duration::from_millis(500);
@@ -59,7 +60,7 @@ fn config(question: &Question) -> Result<TopConfig> {
     let mut calls = [0u64; p::TOP_CALLS / 64];
     for &number in &question.calls {
         let Some(word) = calls.get_mut(usize::from(number) / 64) else {
-            return Err(EventsError::usage(
+            return Err(Failure::usage(
                 "This call can't be counted",
                 format!("number {number}"),
                 "Choose another with --call.",
@@ -134,7 +135,7 @@ impl Counting {
         };
         for pid in flagfinder_waits::descendants(&self.question.pids) {
             if self.tree.get(&pid).is_none() && !self.tree.insert(pid, keeps) {
-                return Err(EventsError::unavailable(
+                return Err(unavailable(
                     "The processes can't be counted",
                     "the kernel's table of processes is full",
                     "Count fewer processes, or use --all.",

@@ -54,7 +54,7 @@ pub use check::{check, Findings};
 pub use consumer::Finished;
 pub use counting::Counting;
 pub use dump::dump;
-pub use error::{EventsError, Result};
+pub use error::{Failure, Result};
 pub use event::{Context, Event, Kind, State};
 pub use facts::{Before, DescriptorFact, End, EndFact, Info, MapsFact, Mark, Note, ThreadFact};
 pub use flagfinder_waits::hot_call::Told;

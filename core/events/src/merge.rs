@@ -19,7 +19,7 @@ use std::thread::{scope, Builder};
 use crate::batches::{batches, Reader, Writer};
 use crate::columns;
 use crate::container::{Block, Loader, Storage};
-use crate::error::{damaged, io, EventsError, Result};
+use crate::error::{damaged, io, Failure, Result};
 use crate::event::Event;
 
 /// Batches that wait for who reads them: decoded blocks, by CPU, and pieces of the order.
@@ -50,11 +50,8 @@ fn decode_all(
     blocks: &[Block],
     times: &Writer<u64>,
     events: &Writer<Event>,
-) -> Vec<EventsError> {
-    let mut loader = match Loader::new(storage) {
-        Ok(loader) => loader,
-        Err(error) => return vec![error],
-    };
+) -> Vec<Failure> {
+    let mut loader = Loader::new(storage);
     let mut bad = Vec::new();
     for block in blocks {
         let mut decoded = events.room();
@@ -126,9 +123,9 @@ fn merge(mut streams: Vec<Reader<u64>>, orders: &Writer<u16>) {
     }
 }
 
-fn no_thread(error: &std::io::Error) -> EventsError {
+fn no_thread(error: &std::io::Error) -> Failure {
     io(
-        "The events of a CPU can't be read".into(),
+        "The events of a CPU can't be read",
         error,
         "Allow this user more processes (ulimit -u).",
     )
@@ -140,7 +137,7 @@ pub(crate) fn in_order<'b>(
     storage: &Storage,
     cpus: impl Iterator<Item = &'b [Block]>,
     take: &mut impl FnMut(&Event),
-) -> Vec<EventsError> {
+) -> Vec<Failure> {
     scope(|scope| {
         let (mut decoders, mut unread) = (Vec::new(), Vec::new());
         let (mut events, mut times) = (Vec::new(), Vec::new());

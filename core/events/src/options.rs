@@ -10,7 +10,7 @@ use crate::facts::{Before, Info};
 use crate::names::NamePatterns;
 use crate::protocol;
 use crate::room;
-use crate::{EventsError, Result};
+use crate::{Failure, Result};
 
 const SMALLEST_RING: u64 = 1 << 16;
 const LARGEST_RING: u64 = 1 << 31;
@@ -124,12 +124,7 @@ pub(crate) fn info(options: &Options, contexts: bool) -> Info {
 /// Whether this can be recorded; then, what threads must be called.
 pub(crate) fn check(options: &Options) -> Result<NamePatterns> {
     let usage = |what: &str, found: String, fix: &str| {
-        Err(EventsError::usage(
-            what,
-            found,
-            fix,
-            "Everything else stands.",
-        ))
+        Err(Failure::usage(what, found, fix, "Everything else stands."))
     };
     let bytes = options.buffer_bytes;
     if !bytes.is_power_of_two() || !(SMALLEST_RING..=LARGEST_RING).contains(&bytes) {

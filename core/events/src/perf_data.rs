@@ -16,37 +16,36 @@ use linux_perf_data::linux_perf_event_reader::{
 };
 use linux_perf_data::{Feature, PerfFile, PerfFileReader, PerfFileRecord, PerfRecordIter};
 
-use crate::error::{cant_read, BAD_FILE};
+use crate::error::cant_read;
 use crate::event::Kind;
 use crate::facts::{Info, ThreadFact};
 use crate::formats::{self, Format};
 use crate::import::{context, halves, name_words, At, Import, Imported};
 use crate::protocol as p;
-use crate::{perf_bounds, EventsError, Result};
+use crate::{perf_bounds, Failure, Result};
 
 /// The kernel's thread that starts all its others.
 const KTHREADD: u32 = 2;
 
 type Records = PerfRecordIter<BufReader<File>>;
 
-fn refused(found: impl Into<String>) -> EventsError {
-    EventsError {
-        exit_code: BAD_FILE,
-        what: "This is no perf recording that can be imported".into(),
-        found: found.into(),
-        fix: "Record with `perf record -a -e sched:sched_switch -e sched:sched_waking`.".into(),
-        still_works: "Other recordings are unaffected.".into(),
-    }
+fn refused(found: impl Into<String>) -> Failure {
+    Failure::bad_file(
+        "This is no perf recording that can be imported",
+        found,
+        "Record with `perf record -a -e sched:sched_switch -e sched:sched_waking`.",
+        "Other recordings are unaffected.",
+    )
 }
 
-fn refused_damaged(found: String) -> EventsError {
-    EventsError {
+fn refused_damaged(found: String) -> Failure {
+    Failure {
         fix: "Record again, or copy the file again from where it came.".into(),
         ..refused(found)
     }
 }
 
-fn foreign(error: &linux_perf_data::Error) -> EventsError {
+fn foreign(error: &linux_perf_data::Error) -> Failure {
     refused(error.to_string())
 }
 

@@ -13,26 +13,25 @@ use std::path::Path;
 
 use flagfinder_perfetto::ftrace::{packets, Bundle, CompactSched, Packet, ProcessTree, What};
 
-use crate::error::{cant_read, BAD_FILE};
+use crate::error::cant_read;
 use crate::event::Kind;
 use crate::facts::{Info, ThreadFact};
 use crate::import::{context, halves, name_words, At, Import, Imported};
 use crate::protocol as p;
-use crate::{EventsError, Result};
+use crate::{Failure, Result};
 
 /// The kernel's thread that starts all its others.
 const KTHREADD: i32 = 2;
 const CLONE_THREAD: u64 = 0x10000;
 const MACHINE: &str = "x86_64";
 
-fn refused(found: impl Into<String>) -> EventsError {
-    EventsError {
-        exit_code: BAD_FILE,
-        what: "This is no Perfetto trace that can be imported".into(),
-        found: found.into(),
-        fix: "Record with the data source linux.ftrace and the events sched/sched_switch and sched/sched_waking.".into(),
-        still_works: "Other recordings are unaffected.".into(),
-    }
+fn refused(found: impl Into<String>) -> Failure {
+    Failure::bad_file(
+        "This is no Perfetto trace that can be imported",
+        found,
+        "Record with the data source linux.ftrace and the events sched/sched_switch and sched/sched_waking.",
+        "Other recordings are unaffected.",
+    )
 }
 
 fn text(name: &[u8]) -> String {

@@ -7,7 +7,9 @@ use std::path::Path;
 use flagfinder_waits::Looked;
 use serde::de::DeserializeOwned;
 
-use crate::container::{Block, BlockKind, Damage, Storage, MOST_CPUS};
+use crate::container::{
+    room, scan_blocks, Block, BlockKind, Damage, Loader, Storage, FORMAT, MOST_CPUS,
+};
 use crate::error::{damaged, Result};
 use crate::event::Event;
 use crate::facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, ThreadFact};
@@ -61,8 +63,8 @@ impl EventFile {
     /// # Errors
     /// When the file can't be read, is no event file, or comes from a newer flagfinder.
     pub fn open(path: &Path) -> Result<EventFile> {
-        let storage = Storage::open(path)?;
-        let (blocks, damage) = storage.scan()?;
+        let (storage, _) = FORMAT.open(path)?;
+        let (blocks, damage) = scan_blocks(&storage)?;
         let mut file = EventFile {
             storage,
             info: Info::default(),
@@ -78,7 +80,7 @@ impl EventFile {
             damage,
             has_info: false,
         };
-        let mut room = file.storage.room();
+        let mut room = room(&file.storage);
         for block in &blocks {
             if file.take(block, &mut room).is_err() {
                 file.damage.push(Damage {
@@ -124,26 +126,27 @@ impl EventFile {
                     "blocks that unpack to far more than the file holds",
                 )
             })?;
-        let raw = self.storage.load(block)?;
+        let mut loader = Loader::new(&self.storage);
+        let raw = loader.load(block)?;
         match kind {
-            BlockKind::Info => (self.info, self.has_info) = (parse(&raw, block)?, true),
-            BlockKind::Threads => self.threads = parse(&raw, block)?,
-            BlockKind::Maps => self.maps.push(parse(&raw, block)?),
+            BlockKind::Info => (self.info, self.has_info) = (parse(raw, block)?, true),
+            BlockKind::Threads => self.threads = parse(raw, block)?,
+            BlockKind::Maps => self.maps.push(parse(raw, block)?),
             BlockKind::Descriptors => {
                 self.descriptors
-                    .extend(parse::<Vec<DescriptorFact>>(&raw, block)?);
+                    .extend(parse::<Vec<DescriptorFact>>(raw, block)?);
             }
-            BlockKind::Waits => self.looked.extend(parse::<Vec<Looked>>(&raw, block)?),
-            BlockKind::Mark => self.marks.push(parse(&raw, block)?),
+            BlockKind::Waits => self.looked.extend(parse::<Vec<Looked>>(raw, block)?),
+            BlockKind::Mark => self.marks.push(parse(raw, block)?),
             BlockKind::Note => {
-                let note = parse(&raw, block)?;
+                let note = parse(raw, block)?;
                 if !self.notes.contains(&note) {
                     self.notes.push(note);
                 }
             }
-            BlockKind::End => self.end = Some(parse(&raw, block)?),
+            BlockKind::End => self.end = Some(parse(raw, block)?),
             BlockKind::Stacks => {
-                let parsed = parse_stacks(&raw);
+                let parsed = parse_stacks(raw);
                 let (first, stacks) = parsed.ok_or_else(|| {
                     damaged(block.payload_offset, "a table of stacks that is cut")
                 })?;
@@ -172,7 +175,7 @@ impl EventFile {
 
     /// That it takes on the disk.
     pub fn disk_bytes(&self) -> u64 {
-        self.storage.disk_bytes
+        self.storage.disk_bytes()
     }
 
     /// First and last time; `None` without events.
@@ -211,7 +214,7 @@ impl EventFile {
     /// Hands all events to `take`, in order of time (of equal times: by CPU, then as they were
     /// recorded). Returns the damaged blocks that were left out. Blocks are decoded by a thread for
     /// each CPU of the recording, and merged by another, while events are taken.
-    pub fn events(&self, mut take: impl FnMut(&Event)) -> Vec<crate::EventsError> {
+    pub fn events(&self, mut take: impl FnMut(&Event)) -> Vec<crate::Failure> {
         let cpus = self.cpus.values().map(Vec::as_slice);
         in_order(&self.storage, cpus, &mut take)
     }
@@ -220,7 +223,7 @@ impl EventFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::container::{checksum, BlockHeader};
+    use crate::container::{checksum, BlockHeader, Sealed};
     use crate::event::Kind;
     use crate::writer::EventWriter;
     use bytemuck::Zeroable;

@@ -8,6 +8,7 @@ use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use flagfinder_bpf::unavailable;
 use flagfinder_bpf::{
     clock, online_cpus, open_clock, per_cpu_offset, require, tracepoint_arguments, Attached,
     Capability, Object,
@@ -28,7 +29,7 @@ use crate::sites::Sites;
 use crate::switch;
 use crate::threads::Threads;
 use crate::writer::EventWriter;
-use crate::{EventsError, Result};
+use crate::{Failure, Result};
 
 /// How far a recording is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,7 +201,7 @@ impl Recorder {
                      where another one runs then: {refused}"
                 ),
             })?;
-            Ok::<_, EventsError>(Vec::new())
+            Ok::<_, Failure>(Vec::new())
         })?;
         consumer.learn_threads(options)?;
         let shared = Arc::new(Shared::default());
@@ -210,7 +211,7 @@ impl Recorder {
             .name("ff-events".into())
             .spawn(move || consumer.run(&theirs, &received));
         let worker = worker.map_err(|error| {
-            EventsError::unavailable(
+            unavailable(
                 "The recorder's thread can't be started",
                 error.to_string(),
                 "Free some memory.",
@@ -274,7 +275,7 @@ impl Recorder {
         let consumer = match self.worker.take().map(JoinHandle::join) {
             Some(Ok(consumer)) => consumer?,
             _ => {
-                return Err(EventsError::unavailable(
+                return Err(unavailable(
                     "The recorder failed",
                     "an internal check did not hold; its message is above",
                     "Please report it. What was written before can be read.",

@@ -7,21 +7,20 @@ use std::path::Path;
 
 use flagfinder_perfetto::ftrace::PACKET_KEY;
 
-use crate::error::{cant_read, BAD_FILE};
+use crate::error::cant_read;
 use crate::import::Imported;
-use crate::{perf_data, perfetto, EventsError, Result};
+use crate::{perf_data, perfetto, Failure, Result};
 
 const PERF_MAGIC: &[u8; 8] = b"PERFILE2";
 
-fn unknown(start: &[u8]) -> EventsError {
+fn unknown(start: &[u8]) -> Failure {
     let start = String::from_utf8_lossy(start).escape_debug().to_string();
-    EventsError {
-        exit_code: BAD_FILE,
-        what: "This is no recording that can be imported".into(),
-        found: format!("a file that begins with \"{start}\": neither perf.data nor a Perfetto trace"),
-        fix: "Record with `perf record -a -e sched:sched_switch -e sched:sched_waking`, or with Perfetto's linux.ftrace.".into(),
-        still_works: "Other recordings are unaffected.".into(),
-    }
+    Failure::bad_file(
+        "This is no recording that can be imported",
+        format!("a file that begins with \"{start}\": neither perf.data nor a Perfetto trace"),
+        "Record with `perf record -a -e sched:sched_switch -e sched:sched_waking`, or with Perfetto's linux.ftrace.",
+        "Other recordings are unaffected.",
+    )
 }
 
 /// Writes the events of `input`, a perf.data file or a Perfetto trace, to `output`.

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 
 use bytemuck::Zeroable;
 
-use crate::container::{BlockHeader, BlockKind, BLOCK_HEADER_BYTES, FILE_HEADER_BYTES};
+use crate::container::{BlockHeader, BlockKind, Sealed, BLOCK_HEADER_BYTES, FILE_HEADER_BYTES};
 
 /// Smallest size, of which facts take a part.
 pub const SMALLEST: u64 = 1 << 20;
@@ -130,7 +130,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::container::Storage;
+    use crate::container::{scan_blocks, FORMAT};
     use crate::event::{Event, Kind};
     use crate::facts::Info;
     use crate::reader::EventFile;
@@ -225,7 +225,7 @@ mod tests {
             if number > 0 {
                 room.begun(at, at).unwrap();
             }
-            let (blocks, damage) = Storage::open(&path).unwrap().scan().unwrap();
+            let (blocks, damage) = scan_blocks(&FORMAT.open(&path).unwrap().0).unwrap();
             assert_eq!(damage, []);
             let kinds = blocks.iter().map(|block| block.header.block_kind());
             let dropped = kinds.filter(|kind| *kind == Some(BlockKind::Dropped));

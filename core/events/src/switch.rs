@@ -8,9 +8,10 @@
 //! thread's state second, and some stable kernels have it so; 9c2136be0878 ("sched/tracing: Append
 //! prev_state to tp args instead"), of 5.18, moved it to the end.
 
+use flagfinder_bpf::unavailable;
 use flagfinder_bpf::Argument;
 
-use crate::{EventsError, Result};
+use crate::Result;
 
 pub(crate) const STATE_LAST: &str = "ff_sched_switch";
 pub(crate) const STATE_SECOND: &str = "ff_sched_switch_state_second";
@@ -32,7 +33,7 @@ pub(crate) fn program_for(arguments: &[Argument]) -> Result<&'static str> {
         (4.., true, true, true) if is_number(3) => Ok(STATE_LAST),
         (4.., true, true, true) => Ok(STATELESS),
         (4.., true, false, true) if is_number(1) && is_task(3) => Ok(STATE_SECOND),
-        _ => Err(EventsError::unavailable(
+        _ => Err(unavailable(
             "Switches between threads can't be recorded",
             format!("this kernel's sched_switch has unknown arguments: {arguments:?}"),
             "Please report it with the output of `uname -r`; use another kernel meanwhile.",

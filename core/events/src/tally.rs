@@ -13,7 +13,7 @@ use crate::names::NamePatterns;
 use crate::protocol::{TOP_SLOTS, TOP_TURNS};
 use crate::reader::EventFile;
 use crate::threads::Threads;
-use crate::{EventsError, Result};
+use crate::{Failure, Result};
 
 /// What is counted.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -39,7 +39,7 @@ pub struct Question {
 impl Question {
     pub(crate) fn names(&self) -> Result<NamePatterns> {
         NamePatterns::new(&self.threads).ok_or_else(|| {
-            EventsError::usage(
+            Failure::usage(
                 "The patterns of thread names are too long",
                 format!("{} patterns", self.threads.len()),
                 "Keep to 64 letters in all, where each pattern counts one more; names have at most 15.",
@@ -337,7 +337,7 @@ impl Counter<'_> {
 /// When the question can't be answered from it.
 pub fn tally(file: &EventFile, question: &Question) -> Result<Tally> {
     if question.by_result() && file.info.syscalls != "target" {
-        return Err(EventsError::usage(
+        return Err(Failure::usage(
             "What calls returned is not in this recording",
             format!("it was made with --syscalls {}", file.info.syscalls),
             "Record with --syscalls target, or leave out --errno.",

@@ -9,14 +9,9 @@ use bytemuck::Zeroable;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use flagfinder_bpf::clock;
-
 use crate::columns;
-use crate::container::{
-    checksum, BlockHeader, BlockKind, FileHeader, BLOCK_HEADER_BYTES, FILE_MAGIC,
-    FILE_MINIMUM_READER, FILE_VERSION,
-};
-use crate::error::{io, Result};
+use crate::container::{checksum, BlockHeader, BlockKind, Sealed, BLOCK_HEADER_BYTES, FORMAT};
+use crate::error::{io, Failure, Result};
 use crate::event::{Event, Kind};
 use crate::facts::{Before, Info};
 use crate::room::Room;
@@ -38,14 +33,13 @@ pub struct EventWriter<W: Write> {
     pub stacks_dropped: u64,
 }
 
-pub(crate) fn failed(error: &std::io::Error) -> crate::EventsError {
-    let mut failed = io(
-        "The event file can't be written any further".into(),
+pub(crate) fn failed(error: &std::io::Error) -> Failure {
+    Failure::io(
+        "The event file can't be written any further",
         error,
         "Make room on the disk, or choose another path with -o.",
-    );
-    failed.still_works = "What was written before is a readable event file.".into();
-    failed
+        "What was written before is a readable event file.",
+    )
 }
 
 impl EventWriter<File> {
@@ -70,7 +64,7 @@ impl EventWriter<File> {
         let room = room.and_then(|file| Room::new(file, size, self.bytes));
         room.map_err(|error| {
             io(
-                "The file can't be kept within a size".into(),
+                "The file can't be kept within a size",
                 &error,
                 "Put it on ext4, xfs, btrfs or tmpfs with -o, or leave out --size.",
             )
@@ -95,15 +89,7 @@ impl<W: Write> EventWriter<W> {
             written: Before::default(),
             stacks_dropped: 0,
         };
-        let header = FileHeader {
-            magic: FILE_MAGIC,
-            version: FILE_VERSION,
-            minimum_reader: FILE_MINIMUM_READER,
-            features: 0,
-            created: clock::wall(),
-            reserved: [0; 4],
-        };
-        writer.put(bytemuck::bytes_of(&header))?;
+        writer.put(bytemuck::bytes_of(&FORMAT.header()))?;
         writer.fact(BlockKind::Info, info)?;
         Ok(writer)
     }

@@ -3,16 +3,16 @@
 
 use std::io;
 
-use flagfinder_trace::{TraceError, TraceErrorKind};
+use flagfinder_trace::Failure;
 
 #[derive(Debug)]
 pub enum ExportError {
-    Trace(TraceError),
+    Trace(Failure),
     Write(io::Error),
 }
 
-impl From<TraceError> for ExportError {
-    fn from(error: TraceError) -> Self {
+impl From<Failure> for ExportError {
+    fn from(error: Failure) -> Self {
         ExportError::Trace(error)
     }
 }
@@ -25,5 +25,5 @@ impl From<io::Error> for ExportError {
 
 /// Input that is not what it is said to be.
 pub(crate) fn foreign(what: &str, found: String, fix: &str, still_works: &str) -> ExportError {
-    TraceError::new(TraceErrorKind::BadTrace, what, found, fix, still_works).into()
+    Failure::bad_file(what, found, fix, still_works).into()
 }

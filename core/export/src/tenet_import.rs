@@ -262,7 +262,7 @@ mod tests {
             else {
                 panic!("{text} is taken");
             };
-            let found = refused.found();
+            let found = &refused.found;
             assert!(found.starts_with(&format!("line {line}:")), "{found}");
         }
     }
@@ -273,6 +273,6 @@ mod tests {
         else {
             panic!("it is taken, or said to be unreadable");
         };
-        assert_eq!(refused.found(), "line 2: it is no text");
+        assert_eq!(&refused.found, "line 2: it is no text");
     }
 }

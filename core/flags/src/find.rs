@@ -7,7 +7,7 @@ use flagfinder_diff::input::FlowError;
 use flagfinder_diff::{CodePlace, Divergence, Parting, PartingKind, Verdict as Parted};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_machine::{tail_window, Window};
-use flagfinder_trace::{Event, Flow, Process, Thread, Trace, TraceError};
+use flagfinder_trace::{Event, Failure, Flow, Process, Thread, Trace};
 use rustc_hash::FxHashSet;
 use thiserror::Error;
 
@@ -45,15 +45,29 @@ impl Default for Options {
     }
 }
 
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Failure {
+        match error {
+            FindError::Trace(failure) => failure,
+            FindError::Flow(error) => error.into(),
+            FindError::NoThreads => Failure::bad_file(
+                "The spin trace can't be searched",
+                "it holds no thread",
+                "Record again, long enough for the loop to be reached.",
+                "`flagfinder trace info FILE` shows what it holds.",
+            ),
+        }
+    }
+}
+
 /// Why there is no report.
 #[derive(Debug, Error)]
 pub enum FindError {
     #[error(transparent)]
-    Trace(#[from] TraceError),
+    Trace(#[from] Failure),
     #[error(transparent)]
     Flow(#[from] FlowError),
-    /// Four parts.
-    #[error("The spin trace cannot be searched. It holds no thread. Record again, long enough for the loop to be reached. `flagfinder trace info` shows what it holds.")]
+    #[error("the spin trace holds no thread")]
     NoThreads,
 }
 

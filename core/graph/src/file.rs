@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: MIT
-//! The graph's file: a header, then four zstd frames (JSON of `Meta`, vertices, their details,
-//! edges that made no vertex begin), each with length and checksum.
+//! The graph's file: four parts, each a zstd frame (JSON of `Meta`, vertices, their details, edges
+//! that made no vertex begin).
 
-use std::borrow::Cow;
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use bytemuck::{allocation::try_zeroed_vec, Pod};
-use flagfinder_events::{EventsError, Result};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use bytemuck::{allocation::try_zeroed_vec, Pod, Zeroable};
+use flagfinder_container::{checksum, scan, Format, Loader, Payload, Sealed, Section, Storage};
+use flagfinder_failure::{Failure, Result};
 
 use crate::edge::{edge_records, Edge, NOBODY};
 use crate::graph::{Graph, Meta};
 use crate::parallel::both;
 use crate::vertex::{Details, Vertex, Vertices};
 
-const MAGIC: &[u8; 8] = b"FFGRAPH\n";
-const VERSION: u32 = 4;
+pub const FORMAT: Format = Format {
+    magic: *b"FFGRAPH\n",
+    version: 5,
+    minimum_reader: 5,
+    oldest: 5,
+    name: "a graph",
+    made_by: "flagfinder graph build",
+    still_works: "The event file it was built from is unaffected.",
+};
 const LEVEL: i32 = 1;
 /// A damaged length must not become an allocation: what a part may unpack to, whatever its size,
 /// and for each of its bytes. No real graph comes near that.
@@ -26,28 +31,22 @@ const UNPACKED_PER_BYTE: u64 = 1024;
 /// The same for the JSON, whose lists take ten times as much once they are read.
 const JSON_PER_BYTE: u64 = 64;
 
-fn bad(found: impl Into<String>) -> EventsError {
-    EventsError {
-        exit_code: 65,
-        what: "This is not a graph that can be read".into(),
-        found: found.into(),
-        fix: "Build it again with `flagfinder graph build RUN.events -o FILE`.".into(),
-        still_works: "The event file it was built from is unaffected.".into(),
-    }
+fn bad(found: impl Into<String>) -> Failure {
+    Failure::bad_file(
+        "This is not a graph that can be read",
+        found,
+        "Build it again with `flagfinder graph build RUN.events -o FILE`.",
+        FORMAT.still_works,
+    )
 }
 
-pub(crate) fn failed(what: &str, path: &Path, error: &std::io::Error) -> EventsError {
-    EventsError {
-        exit_code: if error.kind() == std::io::ErrorKind::PermissionDenied {
-            77
-        } else {
-            2
-        },
-        what: format!("The graph {} can't be {what}", path.display()),
-        found: error.to_string(),
-        fix: "Check the path, its permissions and the disk.".into(),
-        still_works: "The event file it was built from is unaffected.".into(),
-    }
+pub(crate) fn failed(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    Failure::io(
+        format!("The graph {} can't be {what}", path.display()),
+        error,
+        "Check the path, its permissions and the disk.",
+        FORMAT.still_works,
+    )
 }
 
 impl Graph {
@@ -61,18 +60,14 @@ impl Graph {
             let (rows, details) = self.vertices.records();
             let others = [&self.others[..], &self.awaits[..]].concat();
             let (rows, rest) = both(
-                || Part::pack(rows),
-                || -> std::io::Result<_> {
-                    Ok((Part::pack(details)?, Part::pack(edge_records(&others))?))
-                },
+                || packed(rows),
+                || -> std::io::Result<_> { Ok((packed(details)?, packed(edge_records(&others))?)) },
             );
             let (details, others) = rest?;
-            let parts = [Part::pack(&meta)?, rows?, details, others];
+            let parts = [packed(&meta)?, rows?, details, others];
             flagfinder_files::write_private(path, |file| {
-                file.write_all(MAGIC)?;
-                file.write_all(&VERSION.to_le_bytes())?;
-                file.write_all(&[0; 4])?;
-                parts.iter().try_for_each(|part| part.write(file))
+                file.write_all(bytemuck::bytes_of(&FORMAT.header()))?;
+                parts.iter().try_for_each(|part| file.write_all(part))
             })
         };
         write().map_err(|error| failed("written", path, &error))
@@ -83,30 +78,20 @@ impl Graph {
     /// # Errors
     /// When the file can't be read, is no graph, is damaged or of another version.
     pub fn open(path: &Path) -> Result<Graph> {
-        let bytes = fs::read(path).map_err(|error| failed("read", path, &error))?;
-        let rest = bytes
-            .strip_prefix(MAGIC)
-            .ok_or_else(|| bad("a file that does not begin with \"FFGRAPH\""))?;
-        let (version, mut rest) = rest
-            .split_at_checked(8)
-            .ok_or_else(|| bad("a file cut inside its header"))?;
-        if version[..4] != VERSION.to_le_bytes() {
-            return Err(bad("another version of the format"));
-        }
-        let mut next = || {
-            Part::take(&mut rest).ok_or_else(|| {
-                bad("a file that is cut, or a part that does not match its checksum")
-            })
+        let (storage, _) = FORMAT.open(path)?;
+        let (parts, damage) = scan(&storage).map_err(|error| failed("read", path, &error))?;
+        let (Ok([meta, rows, details, others]), []) = (<[Part; 4]>::try_from(parts), &damage[..])
+        else {
+            return Err(bad("a file that is cut, or a damaged header"));
         };
-        let (meta, rows, details, others) = (next()?, next()?, next()?, next()?);
-        let meta: Vec<u8> = meta.unpack(JSON_PER_BYTE)?;
+        let meta: Vec<u8> = unpacked(&storage, &meta, JSON_PER_BYTE)?;
         let meta: Meta = serde_json::from_slice(&meta).map_err(|error| bad(error.to_string()))?;
         let (rows, rest) = both(
-            || rows.unpack(UNPACKED_PER_BYTE),
+            || unpacked(&storage, &rows, UNPACKED_PER_BYTE),
             || {
                 Ok((
-                    details.unpack(UNPACKED_PER_BYTE)?,
-                    others.unpack(UNPACKED_PER_BYTE)?,
+                    unpacked(&storage, &details, UNPACKED_PER_BYTE)?,
+                    unpacked(&storage, &others, UNPACKED_PER_BYTE)?,
                 ))
             },
         );
@@ -133,74 +118,84 @@ impl Graph {
     }
 }
 
-/// A zstd frame and how many bytes it holds.
-struct Part<'b> {
-    bytes: u64,
-    packed: Cow<'b, [u8]>,
+/// What stands before a part.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct PartHeader {
+    magic: u32,
+    header_checksum: u32,
+    pub raw_bytes: u64,
+    pub stored_bytes: u64,
+    pub payload_checksum: u64,
 }
 
-impl<'b> Part<'b> {
-    fn pack(raw: &[u8]) -> std::io::Result<Part<'static>> {
-        Ok(Part {
-            bytes: raw.len() as u64,
-            packed: zstd::bulk::compress(raw, LEVEL)?.into(),
-        })
+impl Sealed for PartHeader {
+    const MAGIC: u32 = u32::from_le_bytes(*b"FFGP");
+    /// What a part may unpack to depends on its size, see [`unpacked`].
+    const MOST_RAW: u64 = 1 << 56;
+
+    fn seals(&mut self) -> (&mut u32, &mut u32) {
+        (&mut self.magic, &mut self.header_checksum)
     }
 
-    /// With the length as seed, so that it is covered too.
-    fn checksum(&self) -> u64 {
-        xxh3_64_with_seed(&self.packed, self.bytes)
+    fn payload(&self) -> Payload {
+        Payload {
+            raw_bytes: self.raw_bytes,
+            stored_bytes: self.stored_bytes,
+            checksum: self.payload_checksum,
+        }
     }
+}
 
-    fn write(&self, output: &mut impl Write) -> std::io::Result<()> {
-        for number in [self.bytes, self.packed.len() as u64, self.checksum()] {
-            output.write_all(&number.to_le_bytes())?;
-        }
-        output.write_all(&self.packed)
+type Part = Section<PartHeader>;
+
+/// A part as it stands in the file.
+fn packed(raw: &[u8]) -> std::io::Result<Vec<u8>> {
+    Ok(part(&zstd::bulk::compress(raw, LEVEL)?, raw.len() as u64))
+}
+
+fn part(stored: &[u8], raw_bytes: u64) -> Vec<u8> {
+    let mut header = PartHeader {
+        raw_bytes,
+        stored_bytes: stored.len() as u64,
+        payload_checksum: checksum(stored),
+        ..PartHeader::zeroed()
+    };
+    header.seal();
+    [bytemuck::bytes_of(&header), stored].concat()
+}
+
+/// Unpacks a part into the memory of the values themselves.
+fn unpacked<T: Pod>(storage: &Storage, part: &Part, per_byte: u64) -> Result<Vec<T>> {
+    let Payload {
+        raw_bytes,
+        stored_bytes,
+        ..
+    } = part.header.payload();
+    let most = stored_bytes.saturating_mul(per_byte);
+    if raw_bytes > most.saturating_add(UNPACKED) {
+        return Err(bad("a part that announces far more than it holds"));
     }
-
-    fn take(rest: &mut &'b [u8]) -> Option<Part<'b>> {
-        let mut numbers = [0u64; 3];
-        for number in &mut numbers {
-            let (head, tail) = rest.split_at_checked(8)?;
-            *number = u64::from_le_bytes(head.try_into().ok()?);
-            *rest = tail;
-        }
-        let [bytes, stored, checksum] = numbers;
-        let (packed, tail) = rest.split_at_checked(usize::try_from(stored).ok()?)?;
-        *rest = tail;
-        let part = Part {
-            bytes,
-            packed: packed.into(),
-        };
-        (part.checksum() == checksum).then_some(part)
+    let bytes = raw_bytes as usize;
+    if bytes % size_of::<T>() != 0 {
+        return Err(bad("a part of odd length"));
     }
-
-    /// Unpacks into the memory of the values themselves.
-    fn unpack<T: Pod>(&self, per_byte: u64) -> Result<Vec<T>> {
-        let most = (self.packed.len() as u64).saturating_mul(per_byte);
-        if self.bytes > most.saturating_add(UNPACKED) {
-            return Err(bad("a part that announces far more than it holds"));
-        }
-        let bytes = self.bytes as usize;
-        if bytes % size_of::<T>() != 0 {
-            return Err(bad("a part of odd length"));
-        }
-        let count = bytes / size_of::<T>();
-        let values = try_zeroed_vec(count);
-        let mut values: Vec<T> = values.map_err(|()| bad("more than the memory holds"))?;
-        let room: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
-        let unpacked = zstd::bulk::decompress_to_buffer(&self.packed, room);
-        match unpacked {
-            Ok(found) if found == bytes => Ok(values),
-            Ok(_) => Err(bad("a part that is shorter than announced")),
-            Err(error) => Err(bad(error.to_string())),
-        }
+    let values = try_zeroed_vec(bytes / size_of::<T>());
+    let mut values: Vec<T> = values.map_err(|()| bad("more than the memory holds"))?;
+    let room: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
+    let mut loader = Loader::default();
+    let read = loader.read(storage, part).map(drop);
+    match read.and_then(|()| loader.unpack(room)) {
+        Ok(found) if found == bytes => Ok(values),
+        Ok(_) => Err(bad("a part that is shorter than announced")),
+        Err(error) => Err(bad(error.to_string())),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn meta() -> Vec<u8> {
@@ -222,7 +217,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         let mut file = fs::File::create(&path).unwrap();
         let details = Details::default();
-        file.write_all(&[&MAGIC[..], &VERSION.to_le_bytes(), &[0; 4]].concat())
+        file.write_all(bytemuck::bytes_of(&FORMAT.header()))
             .unwrap();
         for (bytes, raw) in [
             (None, meta),
@@ -230,9 +225,9 @@ mod tests {
             (None, bytemuck::bytes_of(&details)),
             (None, &[]),
         ] {
-            let part = Part::pack(raw).unwrap();
-            let bytes = bytes.unwrap_or(part.bytes);
-            Part { bytes, ..part }.write(&mut file).unwrap();
+            let stored = zstd::bulk::compress(raw, LEVEL).unwrap();
+            let bytes = bytes.unwrap_or(raw.len() as u64);
+            file.write_all(&part(&stored, bytes)).unwrap();
         }
         let graph = Graph::open(&path);
         fs::remove_file(&path).unwrap();
@@ -269,13 +264,13 @@ mod tests {
     /// Each of its lists would take eight bytes of memory for each of its own.
     #[test]
     fn small_json_that_unpacks_to_much_is_refused() {
-        let noise = (0..8000u64).map(|n| format!("{:016x}", xxh3_64_with_seed(&[], n)));
+        let noise = (0..8000u64).map(|n| format!("{:016x}", checksum(&n.to_le_bytes())));
         let stacks = vec!["[]"; 8 << 20].join(",");
         let text = String::from_utf8(meta()).unwrap();
         let text = text.replace("\"stacks\":[]", &format!("\"stacks\":[{stacks}]"));
         let noisy = format!("\"syscalls\":\"{}\"", noise.collect::<String>());
         let text = text.replace("\"syscalls\":\"\"", &noisy);
-        let packed = Part::pack(text.as_bytes()).unwrap().packed.len();
+        let packed = packed(text.as_bytes()).unwrap().len();
         // As dense as the vertices may be.
         assert!(text.len() < packed << 10 && packed < 96 << 10, "{packed}");
         let raw = bytemuck::bytes_of(&Vertex::default()).to_vec();

@@ -18,7 +18,7 @@ mod critical;
 mod diagnose;
 mod diagnosis;
 mod edge;
-mod file;
+pub mod file;
 mod flags;
 mod graph;
 mod hot;

@@ -10,8 +10,9 @@
 use std::time::Duration;
 
 use flagfinder_code::Names;
+use flagfinder_failure::Failure;
 use flagfinder_flags::ThreadName;
-use flagfinder_replica::{CoreError, CoreFile, CoreThread, Halt, Pages, Replica};
+use flagfinder_replica::{CoreFile, CoreThread, Halt, Pages, Replica};
 use flagfinder_step::Limits;
 use serde_json::Value;
 
@@ -43,7 +44,7 @@ const STEPS: u32 = 200_000;
 ///
 /// # Errors
 /// Four parts: the core has no such thread.
-pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport, CoreError> {
+pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport, Failure> {
     let names = Names::new(core.names_input());
     for tid in &options.threads {
         core.thread(*tid)?;

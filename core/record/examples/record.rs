@@ -94,7 +94,7 @@ fn main() {
     match record(&options, &mut |_| ControlFlow::Continue(())) {
         Err(error) => {
             eprintln!("{error}");
-            exit(error.exit_code());
+            exit(error.exit_code);
         }
         Ok(outcome) => {
             for note in &outcome.notes {

@@ -2,7 +2,7 @@
 //! A chunk of the pool as a section of the file.
 
 use flagfinder_trace::protocol::{self as p, Chunk, Record};
-use flagfinder_trace::{EncodedSection, SectionEncoder, SectionKind, SectionMeta, TraceError};
+use flagfinder_trace::{EncodedSection, Failure, SectionEncoder, SectionKind, SectionMeta};
 
 /// Turns chunks into sections.
 pub struct ChunkWriter {
@@ -13,7 +13,7 @@ pub struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    pub fn new() -> Result<Self, TraceError> {
+    pub fn new() -> Result<Self, Failure> {
         Ok(ChunkWriter {
             encoder: SectionEncoder::new()?,
             scratch: Vec::new(),

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use flagfinder_trace::protocol::{self as p, Chunk};
-use flagfinder_trace::{settled_bytes, settled_records, Note, NoteLevel, TraceError};
+use flagfinder_trace::{settled_bytes, settled_records, Failure, Note, NoteLevel};
 
 use crate::chunk_writer::{tracer_notes, ChunkWriter};
 use crate::family::Family;
@@ -85,7 +85,7 @@ impl<'a> Drain<'a> {
 
     /// A worker's whole life: until `stop` and nothing is FULL. Errors: the
     /// compressor could not be had.
-    pub fn work(&self, duty: Duty) -> Result<(), TraceError> {
+    pub fn work(&self, duty: Duty) -> Result<(), Failure> {
         let mut writer = ChunkWriter::new()?;
         let mut stopped: Option<Instant> = None;
         if duty == Duty::Spare {
@@ -338,7 +338,7 @@ impl<'a> Drain<'a> {
     /// Writes the half-filled chunks of the processes that `of` names. `dead`: they
     /// are freed as well. Once the workers have ended, FULL ones are written too: a
     /// tracer that still runs may have filled them meanwhile.
-    pub fn collect(&self, dead: bool, of: impl Fn(u32) -> bool) -> Result<(), TraceError> {
+    pub fn collect(&self, dead: bool, of: impl Fn(u32) -> bool) -> Result<(), Failure> {
         let mut writer = ChunkWriter::new()?;
         let mut buffer = Vec::new();
         for index in 0..self.pool.chunk_count {

@@ -25,7 +25,7 @@ mod target;
 mod unrecorded;
 mod user;
 
-pub use error::{RecordError, RecordErrorKind};
+pub use error::Failure;
 pub use options::{
     Last, Outcome, Progress, RecordOptions, TargetExit, Then, TracerCommand, POOL_PLACEHOLDER,
 };

@@ -18,7 +18,7 @@ use flagfinder_trace::{Level, Note, NoteLevel};
 use memmap2::MmapRaw;
 
 use crate::drain::lock;
-use crate::error::{RecordError, Result};
+use crate::error::{io, Failure, Result};
 use crate::room::{allocate, available_memory, claim, free_bytes, sweep, PREFIX, SUFFIX};
 use crate::user::User;
 
@@ -102,16 +102,15 @@ impl Pool {
         };
         let bytes = (free / 2).min(available_memory() / 2).min(MAXIMUM_BYTES);
         if bytes < MINIMUM_BYTES {
-            return Err(RecordError {
-                kind: crate::error::RecordErrorKind::Unavailable,
-                what: "There is no room for the recording buffers.".into(),
-                found: format!("{} MiB usable in {}", bytes / MIB, directory.display()),
-                fix: format!(
+            return Err(Failure::unavailable(
+                "There is no room for the recording buffers",
+                format!("{} MiB usable in {}", bytes / MIB, directory.display()),
+                format!(
                     "Free {} MiB there, or set TMPDIR to a directory that has it.",
                     2 * MINIMUM_BYTES / MIB
                 ),
-                still_works: "Existing traces can be read.".into(),
-            });
+                "Existing traces can be read.",
+            ));
         }
         // Small pools get small chunks: each thread needs two.
         let chunk_bytes = if bytes >= 256 * MIB { MIB } else { MIB / 4 };
@@ -133,9 +132,9 @@ impl Pool {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!("{PREFIX}{}-{serial}{SUFFIX}", std::process::id()));
         let fail = |e: &std::io::Error| {
-            RecordError::io(
+            io(
                 format!(
-                    "The recording buffers {} could not be created.",
+                    "The recording buffers {} could not be created",
                     path.display()
                 ),
                 e,

@@ -12,12 +12,12 @@ use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use flagfinder_trace::{protocol as p, End, EndReason, Note, NoteLevel, ProcessEnd, TraceError};
+use flagfinder_trace::{protocol as p, End, EndReason, Note, NoteLevel, ProcessEnd};
 
 use crate::alive::Alive;
 use crate::chunk_writer::ChunkWriter;
 use crate::drain::{lock, Drain, Duty};
-use crate::error::{RecordError, RecordErrorKind, Result};
+use crate::error::{io, Failure, Result};
 use crate::family::Family;
 use crate::machine;
 use crate::observe::{monotonic_ns, Observer};
@@ -56,12 +56,13 @@ pub fn record(
     options: &RecordOptions,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Outcome> {
-    let signals = Signals::catch().ok_or_else(|| RecordError {
-        kind: RecordErrorKind::Failed,
-        what: "A second recording cannot run in this process.".into(),
-        found: "one that has not ended".into(),
-        fix: "Wait for it, or record from another process.".into(),
-        still_works: "The first recording goes on.".into(),
+    let signals = Signals::catch().ok_or_else(|| {
+        Failure::usage(
+            "A second recording cannot run in this process",
+            "one that has not ended",
+            "Wait for it, or record from another process.",
+            "The first recording goes on.",
+        )
     })?;
     let user = User::behind_sudo();
     let (pool, pool_notes) = Pool::create(options.level, user.as_ref())?;
@@ -72,8 +73,8 @@ pub fn record(
     }
     let full = options.stop_when_spinning.map(|_| FullChunks::default());
     let _alive = Alive::start(&pool).map_err(|e| {
-        RecordError::io(
-            "The recorder has no thread.",
+        io(
+            "The recorder has no thread",
             &e,
             "Raise the limit (ulimit -u).",
         )
@@ -81,8 +82,8 @@ pub fn record(
     let printed = options.until.as_deref();
     let printed = printed.map(|text| Printed::new(text, user.as_ref()));
     let mut printed = printed.transpose().map_err(|e| {
-        RecordError::io(
-            "What the program prints cannot be passed on.",
+        io(
+            "What the program prints cannot be passed on",
             &e,
             "Raise the limit (ulimit -n, ulimit -u), or record without a text to wait for.",
         )
@@ -145,10 +146,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn supervise(
-        &mut self,
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> std::result::Result<(), TraceError> {
+    fn supervise(&mut self, progress: &mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<()> {
         let mut looked = Instant::now();
         let mut saver = ChunkWriter::new()?;
         loop {
@@ -277,7 +275,7 @@ impl Session<'_> {
     }
 
     /// Takes the half-filled chunks of children that have ended.
-    fn collect_ended(&mut self) -> std::result::Result<(), TraceError> {
+    fn collect_ended(&mut self) -> Result<()> {
         let main = self.target.pid();
         let ended = self.drain.family.ended();
         let left = |pid| pid != main && ended.contains(&pid);
@@ -368,8 +366,7 @@ impl Session<'_> {
         if let Some(error) = &lock(self.drain.sink).failure {
             lost(format!(
                 "{} ({}). Later parts of the run are missing.",
-                error.what(),
-                error.found()
+                error.what, error.found
             ));
         }
         notes
@@ -433,14 +430,12 @@ impl Session<'_> {
         let threads = sink.threads.len();
         drop(sink);
         if nothing && self.end.reason == EndReason::TargetEnded {
-            return Err(RecordError {
-                kind: RecordErrorKind::Failed,
-                what: "Nothing was recorded: the program ended before its tracer began.".into(),
-                found: format!("{target:?}; what the tracer or the program printed stands above"),
-                fix: "Check that the program runs by itself, then `flagfinder record` again."
-                    .into(),
-                still_works: "Existing traces can be read.".into(),
-            });
+            return Err(Failure::usage(
+                "Nothing was recorded: the program ended before its tracer began",
+                format!("{target:?}; what the tracer or the program printed stands above"),
+                "Check that the program runs by itself, then `flagfinder record` again.",
+                "Existing traces can be read.",
+            ));
         }
         let progress = self.progress();
         Ok(Outcome {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use flagfinder_files::create_private;
 use flagfinder_trace::{
-    container::SectionHeader, EncodedSection, End, Info, Note, NoteLevel, SectionKind, SectionMeta,
-    TraceError, TraceWriter,
+    container::SectionHeader, EncodedSection, End, Failure, Info, Note, NoteLevel, SectionKind,
+    SectionMeta, TraceWriter,
 };
 
 use crate::error::Result;
@@ -65,7 +65,7 @@ pub struct Sink {
     /// META that came after the failure.
     rescued: Vec<EncodedSection>,
     /// Set by the first write that failed; nothing is appended after it.
-    pub failure: Option<TraceError>,
+    pub failure: Option<Failure>,
 }
 
 impl Sink {
@@ -187,14 +187,11 @@ impl Sink {
             }
             Err(error) => {
                 let _ = std::fs::remove_file(&part);
-                let what = "The flight recorder's file could not be rewritten.";
-                let found = error.to_string();
+                let what = "The flight recorder's file could not be rewritten";
                 let fix = "Make room on the disk for twice the size given with --last.";
-                let kind = flagfinder_trace::TraceErrorKind::Io;
-                self.failure = Some(TraceError::new(
-                    kind,
+                self.failure = Some(Failure::io(
                     what,
-                    found,
+                    &error,
                     fix,
                     "The trace up to here is readable.",
                 ));

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::error::{RecordError, Result};
+use crate::error::{io, Failure, Result};
 use crate::options::{TargetExit, TracerCommand, POOL_PLACEHOLDER};
 use crate::user::User;
 
@@ -41,13 +41,12 @@ impl Target {
             })
             .collect();
         let Some((program, arguments)) = argv.split_first() else {
-            return Err(RecordError {
-                kind: crate::error::RecordErrorKind::Failed,
-                what: "The tracer could not be started.".into(),
-                found: "an empty command".into(),
-                fix: "Give the tracer's program and arguments.".into(),
-                still_works: "Existing traces can be read.".into(),
-            });
+            return Err(Failure::usage(
+                "The tracer could not be started",
+                "an empty command",
+                "Give the tracer's program and arguments.",
+                "Existing traces can be read.",
+            ));
         };
         let mut command = Command::new(program);
         command.args(arguments);
@@ -71,9 +70,9 @@ impl Target {
             }
         }
         let child = command.spawn().map_err(|e| {
-            RecordError::io(
+            io(
                 format!(
-                    "The tracer {} could not be started.",
+                    "The tracer {} could not be started",
                     Path::new(program).display()
                 ),
                 &e,

@@ -256,7 +256,7 @@ fn a_tracer_that_cannot_start_is_an_error_in_four_parts() {
         &mut |_| ControlFlow::Continue(()),
     )
     .unwrap_err();
-    assert_eq!(error.exit_code(), 69);
+    assert_eq!(error.exit_code, 69);
     assert!(error.what.contains("/nonexistent/tracer") && !error.fix.is_empty());
 }
 

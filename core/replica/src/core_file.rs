@@ -13,52 +13,35 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use flagfinder_code::{build_id_in_memory, AddressSpace, Mapping, Maps, NamesInput, ThreadInput};
+use flagfinder_failure::{Failure, Result};
 use flagfinder_files::open_regular;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object, ReadCache};
 use rustc_hash::FxHashMap;
-use thiserror::Error;
 
 use crate::core_notes::{maps, program, MappedFile, Notes};
 use crate::descriptors::Descriptors;
 use crate::source::{Region, Source, ThreadState, PAGE};
 use crate::unpacked::unpacked;
 
-/// Why a core file can't be read. Four parts.
-#[derive(Clone, Debug, Error)]
-#[error("{what} {found} {fix} {still_works}")]
-pub struct CoreError {
-    pub what: String,
-    pub found: String,
-    pub fix: String,
-    pub still_works: String,
+/// Why a core file can't be read.
+pub(crate) fn unreadable(
+    what: impl Into<String>,
+    found: impl Into<String>,
+    fix: impl Into<String>,
+) -> Failure {
+    let still_works = "`flagfinder spin PID` looks at a process that still runs.";
+    Failure::bad_file(what, found, fix, still_works)
 }
 
-pub(crate) type Result<T> = std::result::Result<T, CoreError>;
-
-impl CoreError {
-    pub(crate) fn new(
-        what: impl Into<String>,
-        found: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> CoreError {
-        CoreError {
-            what: what.into(),
-            found: found.into(),
-            fix: fix.into(),
-            still_works: "`flagfinder spin PID` looks at a process that still runs.".into(),
-        }
-    }
-
-    /// A thread was asked for that the core does not have.
-    fn no_thread(tid: u32, threads: &[String]) -> CoreError {
-        CoreError::new(
-            format!("The core file has no thread {tid}."),
-            format!("Its threads are {}.", threads.join(", ")),
-            "Name one of them with --thread.",
-        )
-    }
+/// A thread was asked for that the core does not have.
+fn no_thread(tid: u32, threads: &[String]) -> Failure {
+    unreadable(
+        format!("The core file has no thread {tid}"),
+        format!("Its threads are {}", threads.join(", ")),
+        "Name one of them with --thread.",
+    )
 }
 
 /// Where the files of the process are now.
@@ -122,17 +105,17 @@ impl CoreFile {
     pub fn open(path: &Path, files: Files) -> Result<CoreFile> {
         let shown = path.display();
         let cannot = |e: std::io::Error| {
-            CoreError::new(
-                format!("The core file {shown} can't be read."),
-                format!("The system says: {e}."),
+            unreadable(
+                format!("The core file {shown} can't be read"),
+                format!("The system says: {e}"),
                 "Check the path; a core of another user needs that user's rights.",
             )
         };
         let content = unpacked(open_regular(path).map_err(cannot)?, path)?;
         let no_core = |found: &str| {
-            CoreError::new(
-                format!("{shown} is no core file of a 64-bit x86 program."),
-                found,
+            unreadable(
+                format!("{shown} is no core file of a 64-bit x86 program"),
+                found.trim_end_matches('.'),
                 "`gcore PID` or `coredumpctl dump` make one; `file` tells what this one is.",
             )
         };
@@ -320,10 +303,10 @@ impl CoreFile {
             let found = object::File::parse(&found);
             let found = found.ok().and_then(|f| Some(f.build_id().ok()??.to_vec()));
             if found.as_deref() != Some(&recorded[..]) {
-                return Err(CoreError::new(
-                    format!("{} is not the file that the process had mapped.", path.display()),
+                return Err(unreadable(
+                    format!("{} is not the file that the process had mapped", path.display()),
                     format!(
-                        "Its build-id is {}, in the core it is {}.",
+                        "Its build-id is {}, in the core it is {}",
                         found.map_or("missing".into(), |id| hex(&id)),
                         hex(&recorded)
                     ),
@@ -391,7 +374,7 @@ impl CoreFile {
         let found = self.threads.iter().find(|thread| thread.tid == tid);
         found.ok_or_else(|| {
             let all: Vec<String> = self.threads.iter().map(|t| t.tid.to_string()).collect();
-            CoreError::no_thread(tid, &all)
+            no_thread(tid, &all)
         })
     }
 

@@ -37,7 +37,7 @@ mod unpacked;
 mod window;
 
 pub use calls::Halt;
-pub use core_file::{CoreError, CoreFile, CoreThread, Files};
+pub use core_file::{CoreFile, CoreThread, Files};
 pub use core_write::write_core;
 pub use experiment::{Experiment, Outcome, Proof, Unfit, Word};
 pub use live::Live;

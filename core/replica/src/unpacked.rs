@@ -6,15 +6,17 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::core_file::{CoreError, Result};
+use flagfinder_failure::Result;
+
+use crate::core_file::unreadable;
 
 /// The file itself, or what it holds where it is compressed, in a file without a name.
 pub fn unpacked(mut file: File, path: &Path) -> Result<File> {
     let mut magic = [0; 4];
     let cannot = |e: std::io::Error| {
-        CoreError::new(
-            format!("{} can't be unpacked.", path.display()),
-            format!("The system says: {e}."),
+        unreadable(
+            format!("{} can't be unpacked", path.display()),
+            format!("The system says: {e}"),
             "Unpack it yourself (`unzstd`, `unlz4`), and give the result; TMPDIR names where there is room.",
         )
     };

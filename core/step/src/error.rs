@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Why a thread cannot be stepped.
 
+use flagfinder_failure::{Failure, DENIED, UNAVAILABLE};
 use flagfinder_privileges::{how_to_get, Capability};
 use thiserror::Error;
 
@@ -77,6 +78,20 @@ impl StepError {
             "It runs 32-bit code.",
             "Only 64-bit programs are understood.",
         )
+    }
+}
+
+/// Its sentences lose their full stops: they stand between colons.
+impl From<StepError> for Failure {
+    fn from(error: StepError) -> Failure {
+        let code = match error.errno {
+            Some(libc::EPERM | libc::EACCES) => DENIED,
+            _ => UNAVAILABLE,
+        };
+        let [what, found, fix, still_works] =
+            [error.what, error.found, error.fix, error.still_works]
+                .map(|part| part.trim_end_matches('.').to_owned());
+        Failure::new(code, what, found, fix, still_works)
     }
 }
 

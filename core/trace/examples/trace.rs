@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::exit;
 
-use flagfinder_trace::{check, dump, DumpKind, DumpOptions, Trace, TraceError};
+use flagfinder_trace::{check, dump, DumpKind, DumpOptions, Failure, Trace};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,12 +24,12 @@ fn main() {
         Ok(code) => exit(code),
         Err(error) => {
             eprintln!("{error}");
-            exit(error.exit_code())
+            exit(error.exit_code)
         }
     }
 }
 
-fn info(file: &str) -> Result<i32, TraceError> {
+fn info(file: &str) -> Result<i32, Failure> {
     let trace = Trace::open(Path::new(file))?;
     println!(
         "{:?}\n{:?}\nnotes {:?}",
@@ -66,7 +66,7 @@ fn info(file: &str) -> Result<i32, TraceError> {
     Ok(0)
 }
 
-fn run_check(file: &str) -> Result<i32, TraceError> {
+fn run_check(file: &str) -> Result<i32, Failure> {
     let violations = check(&Trace::open(Path::new(file))?)?;
     for v in &violations {
         println!(
@@ -77,7 +77,7 @@ fn run_check(file: &str) -> Result<i32, TraceError> {
     Ok(i32::from(!violations.is_empty()))
 }
 
-fn run_dump(file: &str, kind: &str, rest: &[&str]) -> Result<i32, TraceError> {
+fn run_dump(file: &str, kind: &str, rest: &[&str]) -> Result<i32, Failure> {
     let kind = match kind {
         "flow" => DumpKind::Flow,
         "events" => DumpKind::Events,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use crate::block::Block;
-use crate::error::TraceError;
+use crate::error::Failure;
 use crate::event::Event;
 use crate::flow::Flow;
 use crate::process::Process;
@@ -207,7 +207,7 @@ fn dump_values(
     Ok(())
 }
 
-fn failed(error: TraceError) -> io::Error {
+fn failed(error: Failure) -> io::Error {
     io::Error::other(error)
 }
 

@@ -8,7 +8,7 @@
 
 use crate::block::BlockId;
 use crate::container::{Section, SectionLoader, Storage};
-use crate::error::{Result, TraceErrorKind};
+use crate::error::{Failure, Result};
 use crate::event::{decode_record, Event};
 use crate::protocol as p;
 use crate::thread::Thread;
@@ -69,7 +69,7 @@ pub struct FlowCursor<'a> {
     gap: Option<GapReason>,
     /// Position that continues what was walked.
     expected: Option<u64>,
-    failed: Option<crate::TraceError>,
+    failed: Option<Failure>,
 }
 
 impl<'a> FlowCursor<'a> {
@@ -80,7 +80,7 @@ impl<'a> FlowCursor<'a> {
             storage: &thread.storage,
             sections: &thread.flow_sections,
             next: first,
-            loader: SectionLoader::new(),
+            loader: SectionLoader::default(),
             buffer: Vec::new(),
             offset: 0,
             base: 0,
@@ -106,14 +106,11 @@ impl<'a> FlowCursor<'a> {
             }
             if let Err(error) = self.loader.load(self.storage, section, &mut self.buffer) {
                 self.buffer.clear();
-                self.next = if error.kind() == TraceErrorKind::Io {
-                    self.sections.len()
+                if error.is_bad_file() {
+                    self.damaged(section);
                 } else {
-                    self.next
-                };
-                match error.kind() {
-                    TraceErrorKind::Io => self.failed = Some(error),
-                    TraceErrorKind::BadTrace => self.damaged(section),
+                    self.next = self.sections.len();
+                    self.failed = Some(error);
                 }
             }
         }
@@ -252,7 +249,7 @@ impl<'a> FlowDecoder<'a> {
     pub(crate) fn new(thread: &'a Thread) -> Self {
         FlowDecoder {
             thread,
-            loader: SectionLoader::new(),
+            loader: SectionLoader::default(),
         }
     }
 
@@ -297,7 +294,7 @@ impl<'a> FlowDecoder<'a> {
             .load(&self.thread.storage, section, &mut out.raw)
         {
             Ok(()) => Ok(Some(section)),
-            Err(error) if error.kind() == TraceErrorKind::BadTrace => {
+            Err(error) if error.is_bad_file() => {
                 out.gap = Some(GapReason::Damaged);
                 Ok(None)
             }

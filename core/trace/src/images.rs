@@ -80,7 +80,7 @@ mod tests {
             tid,
             name: String::new(),
             start: None,
-            storage: Arc::new(Storage::Memory(Vec::new())),
+            storage: Arc::new(Storage::memory(Vec::new())),
             blocks: Arc::default(),
             flow_sections: Vec::new(),
             values_sections: Vec::new(),

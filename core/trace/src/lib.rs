@@ -30,7 +30,7 @@ pub use builder::{ThreadHandle, TraceBuilder};
 pub use check::{check, Rule, Violation};
 pub use container::{Damage, SectionKind};
 pub use dump::{dump, DumpKind, DumpOptions};
-pub use error::{Result, TraceError, TraceErrorKind};
+pub use error::{Failure, Result};
 pub use event::{Event, Registers, SyscallEnter};
 pub use flow::{
     decode_units, settled_bytes, DecodedFlow, Flow, FlowCursor, FlowDecoder, GapReason,

@@ -7,16 +7,14 @@
 //! not verified here; cursors do that as they reach them, `check` does it at once.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::block::BlockTable;
 use crate::container::{
-    read_file_header, scan_sections, Damage, FileHeader, Section, SectionKind, SectionLoader,
-    Storage,
+    scan_sections, Damage, FileHeader, Section, SectionKind, SectionLoader, Storage, FORMAT,
 };
-use crate::error::{Result, TraceError, TraceErrorKind};
+use crate::error::{Failure, Result, STILL_WORKS};
 use crate::event::Event;
 use crate::flow::{DecodedFlow, Flow, GapReason};
 use crate::images::number_images;
@@ -43,50 +41,35 @@ impl Trace {
     /// Opens a trace file. Errors: the system's, or `BadTrace` (exit status 65) for
     /// an empty, foreign or newer file or one without a single whole section.
     pub fn open(path: &Path) -> Result<Trace> {
-        let what = || format!("The trace {} could not be opened.", path.display());
-        let io = |e| TraceError::io(what(), &e, "Check the path and its permissions.");
-        let file = File::open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
-        if !metadata.is_file() {
-            return Err(TraceError::new(
-                TraceErrorKind::BadTrace,
-                what(),
-                "something that is no regular file",
-                "Give a file that `flagfinder record` wrote.",
-                "Other trace files are unaffected.",
-            ));
-        }
-        Self::from_storage(Storage::File {
-            file,
-            bytes: metadata.len(),
-        })
+        let (storage, header) = FORMAT.open(path)?;
+        Self::from_storage(storage, header)
     }
 
     /// Opens a trace that stands in memory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Trace> {
-        Self::from_storage(Storage::Memory(bytes))
+        let storage = Storage::memory(bytes);
+        let header = FORMAT.check(&storage)?;
+        Self::from_storage(storage, header)
     }
 
-    fn from_storage(storage: Storage) -> Result<Trace> {
-        let header = read_file_header(&storage)?;
+    fn from_storage(storage: Storage, header: FileHeader) -> Result<Trace> {
         let (sections, damage) = scan_sections(&storage)?;
         if sections.is_empty() {
-            return Err(TraceError::new(
-                TraceErrorKind::BadTrace,
-                "The trace holds nothing.",
+            return Err(Failure::bad_file(
+                "The trace holds nothing",
                 format!(
                     "a header, then {} bytes without one whole section",
                     storage.bytes().saturating_sub(64)
                 ),
                 "Record again; was the recorder killed at once, or the disk full?",
-                "Other trace files are unaffected.",
+                STILL_WORKS,
             ));
         }
         let file_bytes = storage.bytes();
         let mut opener = Opener {
             storage: Arc::new(storage),
             room: UNPACKED.saturating_add(file_bytes.saturating_mul(UNPACKED_PER_BYTE)),
-            loader: SectionLoader::new(),
+            loader: SectionLoader::default(),
             buffer: Vec::new(),
             faults: Vec::new(),
             notes: Vec::new(),
@@ -190,8 +173,8 @@ impl Opener {
         self.room = room;
         match self.loader.load(&self.storage, section, &mut self.buffer) {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == TraceErrorKind::BadTrace => {
-                self.fault(format!("{} ({})", error.what(), error.found()));
+            Err(error) if error.is_bad_file() => {
+                self.fault(format!("{} ({})", error.what, error.found));
                 Ok(false)
             }
             Err(error) => Err(error),

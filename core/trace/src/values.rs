@@ -2,7 +2,7 @@
 //! One VALUES section in memory: the checkpoint and the slots behind it.
 
 use crate::container::{Section, SectionLoader, Storage};
-use crate::error::{Result, TraceErrorKind};
+use crate::error::Result;
 use crate::event::Registers;
 use crate::protocol::REG_COUNT;
 
@@ -23,7 +23,7 @@ impl ValuesBuffer {
         self.offset = CHECKPOINT_BYTES;
         match self.loader.load(storage, section, &mut self.raw) {
             Ok(()) if self.raw.len() >= CHECKPOINT_BYTES => {}
-            Err(error) if error.kind() == TraceErrorKind::Io => return Err(error),
+            Err(error) if !error.is_bad_file() => return Err(error),
             _ => {
                 self.raw.clear();
                 return Ok(false);

@@ -5,16 +5,15 @@
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytemuck::Zeroable;
 use flagfinder_files::create_private;
 
 use crate::container::{
-    checksum, FileHeader, SectionHeader, SectionKind, CODEC_RAW, CODEC_ZSTD, CODEC_ZSTD_TIMES,
-    FILE_MAGIC, FILE_MINIMUM_READER, FILE_VERSION, FLAG_PARTIAL, MAX_RAW_BYTES,
+    checksum, Sealed, SectionHeader, SectionKind, CODEC_RAW, CODEC_ZSTD, CODEC_ZSTD_TIMES,
+    FLAG_PARTIAL, FORMAT, MAX_RAW_BYTES,
 };
-use crate::error::{Result, TraceError, TraceErrorKind};
+use crate::error::{io, Failure, Result};
 use crate::info::{End, Info, Note};
 use crate::times;
 
@@ -77,8 +76,8 @@ const COMPRESS_FROM: usize = 128;
 impl SectionEncoder {
     pub fn new() -> Result<Self> {
         let compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(|e| {
-            TraceError::io(
-                "The compressor could not be started.",
+            io(
+                "The compressor could not be started",
                 &e,
                 "Free some memory.",
             )
@@ -90,9 +89,8 @@ impl SectionEncoder {
     /// checkpoint registers.
     pub fn encode(&mut self, meta: &SectionMeta, raw: &[u8]) -> Result<EncodedSection> {
         if raw.len() as u64 > MAX_RAW_BYTES {
-            return Err(TraceError::new(
-                TraceErrorKind::Io,
-                "A section is too large to be written.",
+            return Err(Failure::usage(
+                "A section is too large to be written",
                 format!("{} bytes; at most {MAX_RAW_BYTES} are allowed", raw.len()),
                 "Use smaller chunks.",
                 "Everything written before is kept.",
@@ -123,13 +121,7 @@ impl SectionEncoder {
             let packed = self
                 .compressor
                 .compress(apart.as_deref().unwrap_or(raw))
-                .map_err(|e| {
-                    TraceError::io(
-                        "A section could not be compressed.",
-                        &e,
-                        "Free some memory.",
-                    )
-                })?;
+                .map_err(|e| io("A section could not be compressed", &e, "Free some memory."))?;
             if packed.len() < raw.len() {
                 header.codec = if apart.is_some() {
                     CODEC_ZSTD_TIMES
@@ -145,7 +137,7 @@ impl SectionEncoder {
         header.stored_bytes = (bytes.len() - head) as u64;
         header.payload_checksum = checksum(&bytes[head..]);
         header.seal();
-        bytes[..head].copy_from_slice(header.as_bytes());
+        bytes[..head].copy_from_slice(bytemuck::bytes_of(&header));
         Ok(EncodedSection { header, bytes })
     }
 }
@@ -162,8 +154,8 @@ impl TraceWriter<File> {
     /// Creates (or replaces) the file and writes header and INFO.
     pub fn create(path: &Path, info: &Info) -> Result<Self> {
         let file = create_private(path).map_err(|e| {
-            TraceError::io(
-                format!("The trace {} could not be created.", path.display()),
+            io(
+                format!("The trace {} could not be created", path.display()),
                 &e,
                 "Choose another path with -o, or make room on the disk.",
             )
@@ -206,28 +198,16 @@ impl<W: Write> TraceWriter<W> {
             sections: 0,
             bytes: 0,
         };
-        let created = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_nanos() as u64);
-        let header = FileHeader {
-            magic: FILE_MAGIC,
-            version: FILE_VERSION,
-            minimum_reader: FILE_MINIMUM_READER,
-            features: 0,
-            created,
-            reserved: [0; 4],
-        };
-        writer.put(bytemuck::bytes_of(&header))?;
+        writer.put(bytemuck::bytes_of(&FORMAT.header()))?;
         writer.json(SectionKind::Info, info)?;
         Ok(writer)
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.output.write_all(bytes).map_err(|e| {
-            TraceError::new(
-                TraceErrorKind::Io,
-                "The trace could not be written any further.",
-                e.to_string(),
+            Failure::io(
+                "The trace could not be written any further",
+                &e,
                 "Make room on the disk, or choose another path with -o.",
                 "What was written before is a readable trace.",
             )
@@ -272,8 +252,8 @@ impl<W: Write> TraceWriter<W> {
     pub fn finish(mut self, end: End) -> Result<W> {
         self.end(&end)?;
         self.output.flush().map_err(|e| {
-            TraceError::io(
-                "The trace could not be closed.",
+            io(
+                "The trace could not be closed",
                 &e,
                 "Make room on the disk.",
             )

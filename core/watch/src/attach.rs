@@ -9,7 +9,7 @@ use flagfinder_bpf::{online_cpus, open_breakpoint, open_uprobe, Attached};
 use crate::place::Place;
 use crate::protocol::WATCH_MAX;
 use crate::site::Site;
-use crate::{Result, WatchError};
+use crate::{unavailable, Failure, Result};
 
 /// The breakpoints, by CPU. CPUs that come online later get theirs from `renew`.
 pub(crate) struct Breakpoints {
@@ -66,8 +66,8 @@ pub(crate) fn check_count(words: usize) -> Result<()> {
     Err(full(format!("{words} words were asked for")))
 }
 
-fn full(found: String) -> WatchError {
-    WatchError::usage(
+fn full(found: String) -> Failure {
+    Failure::usage(
         "There are not enough debug registers",
         format!("{found}; an x86 CPU has {WATCH_MAX}, and other tools (gdb, perf) use the same ones"),
         "Watch fewer words at once, or end the other tools' watchpoints (`gdb`, `perf record -e mem:..`, another `flagfinder watch`).",
@@ -75,11 +75,11 @@ fn full(found: String) -> WatchError {
     )
 }
 
-fn failed(error: &io::Error) -> WatchError {
+fn failed(error: &io::Error) -> Failure {
     if error.raw_os_error() == Some(libc::ENOSPC) {
         return full("a CPU has none left".into());
     }
-    WatchError::unavailable(
+    unavailable(
         "The breakpoints can't be set",
         format!("perf_event_open: {error}"),
         "Hardware breakpoints need a CPU with debug registers; some virtual machines hide them.",
@@ -94,7 +94,7 @@ pub(crate) fn hook(pid: u32, sites: &[Site], program: &OwnedFd) -> Result<Vec<At
     let opened = sites.iter().map(|site| {
         let opened = open_uprobe(pid, &site.file, site.file_offset, program.as_fd());
         opened.map_err(|error| {
-            WatchError::unavailable(
+            unavailable(
                 format!("{} can't be hooked", site.code),
                 format!("perf_event_open(uprobe): {error}"),
                 "It needs a kernel with CONFIG_UPROBE_EVENTS and a file system with the file still in place.",

@@ -37,5 +37,5 @@ pub use source::{Backend, Helper};
 pub use timeline::THINNING;
 pub use until::Until;
 
-use flagfinder_bpf::Pod;
-pub use flagfinder_bpf::{BpfError as WatchError, Result};
+use flagfinder_bpf::{unavailable, Pod};
+pub use flagfinder_bpf::{Failure, Result};

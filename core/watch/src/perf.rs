@@ -12,7 +12,7 @@ use crate::place::Place;
 use crate::protocol::{Config, Count, Held, Hit, ReadSite, Reader};
 use crate::site::Site;
 use crate::source::Counted;
-use crate::{Result, WatchError};
+use crate::{unavailable, Result};
 
 /// CPUs that came online are looked for this often.
 const RENEWAL: Duration = Duration::from_secs(1);
@@ -135,7 +135,7 @@ impl Perf {
 fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
     descriptor.try_clone_to_owned().map_err(|error| {
         let fix = "Raise the limit of open files (ulimit -n).";
-        WatchError::unavailable("A descriptor can't be duplicated", error.to_string(), fix)
+        unavailable("A descriptor can't be duplicated", error.to_string(), fix)
     })
 }
 

@@ -6,7 +6,7 @@ use flagfinder_code::{DataName, Names, VariableAt};
 use crate::expression::Path;
 use crate::memory::Memory;
 use crate::request::WordRequest;
-use crate::{Result, WatchError};
+use crate::{Failure, Result};
 
 /// What a debug register can cover.
 const SIZES: [u64; 4] = [1, 2, 4, 8];
@@ -102,8 +102,8 @@ fn check(address: u64, size: u64, name: &DataName) -> Result<()> {
     Ok(())
 }
 
-fn cannot_watch(name: &DataName, found: String, fix: &str) -> WatchError {
-    WatchError::usage(format!("{} can't be watched", name.name), found, fix, "")
+fn cannot_watch(name: &DataName, found: String, fix: &str) -> Failure {
+    Failure::usage(format!("{} can't be watched", name.name), found, fix, "")
 }
 
 fn list<T: AsRef<str>>(all: &[T]) -> String {
@@ -116,7 +116,7 @@ pub(crate) fn module_index(names: &Names, module: &str) -> Result<usize> {
     names.module_named(module).ok_or_else(|| {
         let modules = names.input().modules.iter();
         let all: Vec<String> = modules.map(|m| m.identity.name.to_string()).collect();
-        WatchError::usage(
+        Failure::usage(
             format!("The process has no image {module}"),
             format!("it has {}", list(&all)),
             "Name one of these, by file name or path.",
@@ -134,7 +134,7 @@ fn thread_block(names: &Names, module: usize, tid: u32) -> Result<u64> {
         } else {
             format!("the process has no thread {tid}")
         };
-        WatchError::usage(
+        Failure::usage(
             format!("The thread-local data of {image} in thread {tid} can't be found"),
             found,
             "Give the run-time address instead: --address 0x.. --size N.",
@@ -185,7 +185,7 @@ fn variable(
                     symbol, found.place, module.identity.name
                 )
             });
-            Err(WatchError::usage(
+            Err(Failure::usage(
                 format!("There is more than one {symbol}"),
                 list(&all.collect::<Vec<_>>()),
                 "Name the image, or give --address 0x.. --size N.",
@@ -202,7 +202,7 @@ fn chosen_thread(names: &Names, symbol: &str, tid: Option<u32>) -> Result<u32> {
         (None, [only]) => Ok(only.tid),
         (None, _) => {
             let all = threads.iter().map(|t| format!("{} {}", t.tid, t.name));
-            Err(WatchError::usage(
+            Err(Failure::usage(
                 format!("{symbol} is thread-local, and no thread was named"),
                 format!(
                     "the process has the threads {}",
@@ -215,14 +215,14 @@ fn chosen_thread(names: &Names, symbol: &str, tid: Option<u32>) -> Result<u32> {
     }
 }
 
-fn not_found(names: &Names, module: Option<&str>, symbol: &str) -> WatchError {
+fn not_found(names: &Names, module: Option<&str>, symbol: &str) -> Failure {
     let place = module.map_or("this process".to_owned(), str::to_owned);
     let notes = names.notes().join("\n");
     let found = match &notes[..] {
         "" => "no variable of this name in its symbols and debug information".to_owned(),
         _ => format!("no variable of this name in its symbols and debug information\n{notes}"),
     };
-    WatchError::usage(
+    Failure::usage(
         format!("{place} has no variable {symbol}"),
         found,
         "In a stripped image use --flag FILE#RANK (from diff or spin), --address 0x.. --size N, or --site MODULE+OFFSET.",
@@ -238,7 +238,7 @@ fn expression(
     tid: Option<u32>,
 ) -> Result<(u64, u64)> {
     let failed = |why: String| {
-        WatchError::usage(
+        Failure::usage(
             format!("{text} can't be evaluated"),
             why,
             "Write it like pool->workers[2].state: a global variable, then members and indices.",

@@ -22,7 +22,7 @@ use crate::sites::{find_sites, refuse_sites};
 use crate::source::{Backend, Feed, Source};
 use crate::timeline::{Queue, Thinner, THINNING};
 use crate::until::Until;
-use crate::{Result, WatchError};
+use crate::{Failure, Result};
 
 /// A value that an event did not know is looked for in the next one, if that follows within so
 /// many.
@@ -138,8 +138,8 @@ struct Tally {
     reads: u64,
 }
 
-fn no_process(pid: u32, error: &std::io::Error) -> WatchError {
-    let mut failed = WatchError::usage(
+fn no_process(pid: u32, error: &std::io::Error) -> Failure {
+    let mut failed = Failure::usage(
         format!("Process {pid} can't be watched"),
         error.to_string(),
         "Check the process id; to read another user's process, run it as root (sudo).",
@@ -476,7 +476,7 @@ fn json(value: &impl Serialize) -> String {
 
 fn parse_until(text: &str) -> Result<Until> {
     Until::parse(text).ok_or_else(|| {
-        WatchError::usage(
+        Failure::usage(
             "The condition to stop at isn't understood",
             format!("--until {text}"),
             "Write --until write, --until read, --until 'value==1' (or != < <= > >=), or --until COUNT.",

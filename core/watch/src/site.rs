@@ -14,7 +14,7 @@ use crate::place::module_index;
 use crate::protocol::{self, NO_REGISTER};
 use crate::request::SiteRequest;
 use crate::value::{mask, source, updated};
-use crate::{Result, WatchError};
+use crate::{Failure, Result};
 
 const LONGEST: usize = 15;
 
@@ -36,7 +36,7 @@ impl Site {
         let module = &names.input().modules[index];
         let ip = module.base.wrapping_add(request.offset);
         let failed = |found: String| {
-            WatchError::usage(
+            Failure::usage(
                 format!("{}+{:#x} can't be hooked", request.module, request.offset),
                 found,
                 "Name the offset (ELF virtual address) of an instruction that reads or writes the flag: `code` of an event, \

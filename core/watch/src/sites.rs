@@ -6,14 +6,14 @@ use crate::protocol::SITE_MAX;
 use crate::request::Request;
 use crate::site::Site;
 use crate::source::Helper;
-use crate::{Result, WatchError};
+use crate::{Failure, Result};
 
 /// For backends that hook none.
 pub fn refuse_sites(request: &Request, helper: Helper) -> Result<()> {
     if helper.hooks() || request.sites.is_empty() {
         return Ok(());
     }
-    Err(WatchError::usage(
+    Err(Failure::usage(
         "Instructions can't be hooked",
         format!("the backend is {}, which watches words only", helper.name()),
         "Add --backend perf, or name a word instead of --site and --all-objects.",
@@ -31,7 +31,7 @@ pub fn find_sites(request: &Request, naming: &Naming) -> Result<Vec<Site>> {
         }
     }
     if sites.len() > SITE_MAX {
-        return Err(WatchError::usage(
+        return Err(Failure::usage(
             "There are too many instructions to hook",
             format!("{} were asked for, {SITE_MAX} can be hooked", sites.len()),
             "Name the ones that matter with --site.",

@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use flagfinder_trace::container::{
-    checksum, SectionHeader, CODEC_RAW, CODEC_ZSTD, SECTION_HEADER_BYTES,
+    checksum, Sealed, SectionHeader, CODEC_RAW, CODEC_ZSTD, SECTION_HEADER_BYTES,
 };
 use flagfinder_trace::{
-    Event, Level, Module, Registers, Slot, SlotKind, SyscallEnter, TraceBuilder, TraceError,
+    Event, Failure, Level, Module, Registers, Slot, SlotKind, SyscallEnter, TraceBuilder,
 };
 
 pub fn write(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -49,14 +49,14 @@ fn unpack(trace: &[u8]) -> std::io::Result<Vec<u8>> {
             header.payload_checksum = checksum(&payload);
             header.seal();
         }
-        plain.extend_from_slice(header.as_bytes());
+        plain.extend_from_slice(bytemuck::bytes_of(&header));
         plain.extend_from_slice(&payload);
     }
     Ok(plain)
 }
 
 /// One thread polls a word that another writes, or does not.
-fn poll(rounds: usize, yields: bool, done: bool) -> Result<Vec<u8>, TraceError> {
+fn poll(rounds: usize, yields: bool, done: bool) -> Result<Vec<u8>, Failure> {
     const FLAG: u64 = 0x5000;
     const POLL: u64 = 0x1000;
     let mut b = TraceBuilder::new(Level::Values)?;
@@ -141,7 +141,7 @@ fn poll(rounds: usize, yields: bool, done: bool) -> Result<Vec<u8>, TraceError> 
     b.into_bytes()
 }
 
-fn seed(rounds: u64, killed: bool) -> Result<Vec<u8>, TraceError> {
+fn seed(rounds: u64, killed: bool) -> Result<Vec<u8>, Failure> {
     let mut b = TraceBuilder::new(Level::Values)?;
     b.section_bytes(512);
     for pid in [1, 2] {

@@ -30,7 +30,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use flagfinder_replica::{CoreError, CoreFile};
+use flagfinder_failure::Failure;
+use flagfinder_replica::CoreFile;
 use flagfinder_step::StepError;
 use rustc_hash::FxHashSet;
 use serde::Deserialize;
@@ -184,7 +185,7 @@ pub fn why_of_core(
     path: &Path,
     thread: Option<u32>,
     budget: Duration,
-) -> Result<WhyReport, CoreError> {
+) -> Result<WhyReport, Failure> {
     if let Some(tid) = thread {
         core.thread(tid)?;
     }
