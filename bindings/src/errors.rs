@@ -20,7 +20,9 @@ pub fn raise(error: impl Into<Failure>) -> PyErr {
             let class = py
                 .import("flagfinder")?
                 .getattr(class_name(failure.exit_code))?;
-            Ok(PyErr::from_value(class.call1(<(_, _, _, _)>::from(parts(failure)))?))
+            Ok(PyErr::from_value(
+                class.call1(<(_, _, _, _)>::from(parts(failure)))?,
+            ))
         };
         raise().unwrap_or_else(|error| error)
     })
