@@ -91,7 +91,13 @@ def diff(
     thread: int | None,
     progress: Callable[[str, int, int], object] | None,
 ) -> Divergence: ...
-def find_flags(spin: Trace, normals: Sequence[Trace], divergence: Divergence | None, thread: int | None) -> str: ...
+def find_flags(
+    spin: Trace,
+    normals: Sequence[Trace],
+    divergence: Divergence | None,
+    thread: int | None,
+    progress: Callable[[str, int, int], object] | None,
+) -> str: ...
 def registers_before(spin: Trace, divergence: Divergence, blocks: int) -> str | None: ...
 
 class Outcome:

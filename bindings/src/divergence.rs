@@ -34,13 +34,7 @@ pub fn diff(
 ) -> PyResult<Divergence> {
     let normals: Vec<_> = normals.iter().map(|trace| trace.inner.clone()).collect();
     let spin = spin.inner.clone();
-    let show = |now: engine::Progress| match &progress {
-        Some(callback) => callback
-            .call1(py, (now.stage, now.blocks, now.total))
-            .map(drop),
-        None => Ok(()),
-    };
-    let inner = wait_with_progress(py, show, move |reporter| {
+    let inner = wait_with_progress(py, show(py, progress), move |reporter| {
         let normals: Vec<_> = normals.iter().map(|trace| &**trace).collect();
         let options = engine::Options {
             threads: thread.into_iter().collect(),
@@ -51,4 +45,17 @@ pub fn diff(
     Ok(Divergence {
         inner: Arc::new(inner),
     })
+}
+
+/// Calls `progress`, if there is one.
+pub fn show(
+    py: Python<'_>,
+    progress: Option<Py<PyAny>>,
+) -> impl FnMut(engine::Progress) -> PyResult<()> + '_ {
+    move |now| match &progress {
+        Some(callback) => callback
+            .call1(py, (now.stage, now.blocks, now.total))
+            .map(drop),
+        None => Ok(()),
+    }
 }

@@ -4,12 +4,12 @@
 use flagfinder_flags::{find_flags_in, Options};
 use pyo3::prelude::*;
 
-use crate::divergence::Divergence;
+use crate::divergence::{show, Divergence};
 use crate::errors::raise;
 use crate::trace::{to_json, Trace};
-use crate::wait::wait;
+use crate::wait::wait_with_progress;
 
-/// JSON of a `Report`, about this thread if one is given.
+/// JSON of a `Report`, about this thread if one is given. `progress` as of `diff`.
 #[pyfunction]
 pub fn find_flags(
     py: Python<'_>,
@@ -17,17 +17,20 @@ pub fn find_flags(
     normals: Vec<PyRef<'_, Trace>>,
     divergence: Option<PyRef<'_, Divergence>>,
     thread: Option<u32>,
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let spin = spin.inner.clone();
     let normals: Vec<_> = normals.iter().map(|trace| trace.inner.clone()).collect();
     let divergence = divergence.map(|divergence| divergence.inner.clone());
-    let report = wait(py, move || {
+    let report = wait_with_progress(py, show(py, progress), move |reporter| {
         let normals: Vec<_> = normals.iter().map(|trace| &**trace).collect();
         let options = Options {
             thread,
             ..Options::default()
         };
-        find_flags_in(&spin, &normals, divergence.as_deref(), &options)
+        find_flags_in(&spin, &normals, divergence.as_deref(), &options, &|now| {
+            reporter.report(now);
+        })
     })?;
     Ok(to_json(&report.map_err(raise)?))
 }

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, TID, Subparsers, add_verb
@@ -12,6 +14,7 @@ from flagfinder.flags.flags import Report, find_flags
 from flagfinder.report.debuggers import DEBUGGERS, script
 from flagfinder.report.diff_report import show_report
 from flagfinder.report.terminal import Terminal
+from flagfinder.report.units import duration
 from flagfinder.shared.errors import UsageError
 from flagfinder.trace.trace import Trace, open_trace
 
@@ -89,13 +92,34 @@ def compare(
             if not trace.is_complete:
                 terminal.warning(f"{trace.path} was not closed in order; what was recorded is used")
 
-        def aligning(stage: str, done: int, total: int) -> None:
-            share = f", {100 * done // total} %" if total else f", {done:,} blocks"
-            progress.update(f"aligning the runs: {stage}{share}")
-
-        divergence = diff(normals[0], spin, normals[1:], aligning, thread)
+        steps = Steps(progress.update)
+        divergence = diff(normals[0], spin, normals[1:], steps.show, thread)
         progress.update("looking for the flag")
-        return find_flags(spin, normals, divergence, thread), spin, divergence
+        return find_flags(spin, normals, divergence, thread, steps.show), spin, divergence
+
+
+class Steps:
+    """Tells how far each step is, and how long it still takes at the speed that it had so far."""
+
+    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._began = 0.0
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Called by the engine: blocks done in this step, and about how many it has (0: not
+        known).
+        """
+        if done == 0:
+            self._began = self._clock()
+        if total == 0:
+            self._tell(f"{stage}, {done:,} blocks")
+            return
+        # The number of blocks is an estimate.
+        share = min(done / total, 0.99)
+        passed = self._clock() - self._began
+        left = f", {duration(round(passed * (1 / share - 1) * 1e9))} left" if share > 0.02 and passed > 1 else ""
+        self._tell(f"{stage}, {int(share * 100)} %{left}")
 
 
 def check_thread(spin: Trace, tid: int | None) -> None:

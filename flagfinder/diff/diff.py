@@ -45,7 +45,7 @@ def diff(
     runs.
 
     ``thread`` is the id of the spin run's thread to look at; None: all that spin.
-    ``progress`` is called with the stage, the blocks scanned in it and their number (0 while not
-    known). Raises BadTraceError when a trace is damaged where it is needed.
+    ``progress`` is called with the stage, the blocks scanned in it and about how many there are (0:
+    not known). Raises BadTraceError when a trace is damaged where it is needed.
     """
     return Divergence(_core.diff([trace.core for trace in (normal, *extra_normals)], spin.core, thread, progress))

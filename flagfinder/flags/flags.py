@@ -10,7 +10,7 @@ know.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -297,15 +297,18 @@ def find_flags(
     normals: Sequence[Trace] = (),
     divergence: Divergence | None = None,
     thread: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Report:
     """Finds what the spinning thread of ``spin`` polls, with evidence from good runs.
 
     Works without a normal run too, on less evidence. ``divergence`` saves computing it again.
     ``thread`` is the id of the spin run's thread that the answer is about; None: the one that tells
-    most. Raises BadTraceError when a trace is damaged where it is needed.
+    most. ``progress`` is called as by ``diff``.
+
+    Raises BadTraceError when a trace is damaged where it is needed.
     """
     cores = [normal.core for normal in normals]
-    found = _core.find_flags(spin.core, cores, divergence.core if divergence else None, thread)
+    found = _core.find_flags(spin.core, cores, divergence.core if divergence else None, thread, progress)
     raw: DiffFields = json.loads(found)
     python_objects.prefer_programs_words(raw)
     return Report._from_raw(raw)

@@ -97,6 +97,11 @@ impl Flow for TraceFlow<'_> {
         Ok(())
     }
 
+    fn blocks(&self) -> u64 {
+        // Most ids take two bytes.
+        self.thread.flow_bytes() / 2
+    }
+
     fn position(&self, index: u64) -> Option<u64> {
         let mut decoder = self.thread.flow_decoder();
         let mut decoded = trace::DecodedFlow::default();

@@ -132,6 +132,11 @@ pub trait Flow: Sync {
     /// When it cannot be read; what was fed until then stands.
     fn walk<S: Sink>(&self, sink: &mut S) -> Result<(), FlowError>;
 
+    /// About how many blocks it has; 0: not known.
+    fn blocks(&self) -> u64 {
+        0
+    }
+
     /// Where the `index`th block (from 0) is in the recording, if it has such positions.
     fn position(&self, _index: u64) -> Option<u64> {
         None

@@ -53,7 +53,7 @@ pub use divergence::{
 };
 pub use from_trace::{run, ModuleNames, TraceFlow};
 pub use outcomes::BranchTable;
-pub use progress::{Callback, Progress};
+pub use progress::{Callback, Meter, Progress};
 pub use ways::{ways, Leaving, Left, Standing, Ways};
 
 use flagfinder_trace::Trace;

@@ -10,7 +10,7 @@ pub struct Progress {
     pub stage: &'static str,
     /// Blocks scanned in this stage.
     pub blocks: u64,
-    /// Blocks to scan in this stage; 0 while unknown (the first scan counts them).
+    /// About how many there are to scan in this stage; 0: not known.
     pub total: u64,
 }
 
@@ -46,6 +46,11 @@ impl<'a> Meter<'a> {
         if index % STRIDE == 0 {
             self.report(STRIDE);
         }
+    }
+
+    /// So many blocks more are done.
+    pub fn add(&self, blocks: u64) {
+        self.report(blocks);
     }
 
     /// A scan of `blocks` blocks is over.

@@ -93,7 +93,9 @@ pub(crate) fn survey_all<'a, F: Flow + Send>(
     space: &CodeSpace,
     progress: Callback,
 ) -> Result<Vec<Surveyed<'a, F>>, FlowError> {
-    let meter = Meter::new(progress, "following calls", 0);
+    let threads = runs.iter().flat_map(|run| &run.threads);
+    let total = threads.map(|thread| thread.flow.blocks()).sum();
+    let meter = Meter::new(progress, "following calls", total);
     let mut programs = programs.into_iter();
     let mut all: Vec<Surveyed<F>> = runs
         .iter()

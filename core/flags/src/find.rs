@@ -4,7 +4,7 @@
 use flagfinder_analysis::{self as analysis, loop_search, tasks, Analysis};
 use flagfinder_code::Names;
 use flagfinder_diff::input::FlowError;
-use flagfinder_diff::{CodePlace, Divergence, Parting, PartingKind, Verdict as Parted};
+use flagfinder_diff::{Callback, CodePlace, Divergence, Parting, PartingKind, Verdict as Parted};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_machine::{tail_window, Window};
 use flagfinder_trace::{Event, Failure, Flow, Process, Thread, Trace};
@@ -168,10 +168,10 @@ pub fn find_flags(
     options: &Options,
 ) -> Result<Report, FindError> {
     let refs: Vec<&Trace> = normals.iter().collect();
-    find_flags_in(spin, &refs, divergence, options)
+    find_flags_in(spin, &refs, divergence, options, &|_| {})
 }
 
-/// As [`find_flags`], by reference.
+/// As [`find_flags`], by reference and with progress.
 ///
 /// # Errors
 /// When a trace cannot be read.
@@ -180,6 +180,7 @@ pub fn find_flags_in(
     normals: &[&Trace],
     divergence: Option<&Divergence>,
     options: &Options,
+    progress: Callback,
 ) -> Result<Report, FindError> {
     if spin.processes().iter().all(|p| p.threads().is_empty()) {
         return Err(FindError::NoThreads);
@@ -203,7 +204,7 @@ pub fn find_flags_in(
         let mut programs = suspects.iter().map(|suspect| suspect.0.program());
         let alike = programs.any(|suspect| suspect == process.program());
         if alike && !process.threads().is_empty() {
-            good.push(Run::new(process)?);
+            good.push(Run::new(process)?.telling(progress));
         }
     }
     for process in spin.processes() {
@@ -212,7 +213,7 @@ pub fn find_flags_in(
         if suspects.is_empty() {
             continue;
         }
-        let mut run = Run::new(process)?;
+        let mut run = Run::new(process)?.telling(progress);
         let normals: Vec<&Run> = good
             .iter()
             .filter(|normal| normal.process.program() == process.program())

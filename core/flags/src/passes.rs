@@ -8,6 +8,7 @@
 
 use std::ops::ControlFlow;
 
+use flagfinder_diff::Meter;
 use flagfinder_machine::decoded::Decoded;
 use flagfinder_machine::evaluator::{Access, Evaluator};
 use flagfinder_machine::replayer::{replay, Visitor, Wants};
@@ -66,16 +67,25 @@ fn ask_in_groups<P: Pass>(run: &Run, waiting: &BlockSet, pass: &mut P, group: us
             jobs.extend(spans.into_iter().map(|span| (thread, span)));
         }
     }
+    let flow = |(thread, span): &(&Thread, ValueSpan)| {
+        // Most blocks' ids take two bytes.
+        let end = span.end_pos.min(thread.flow_end());
+        end.saturating_sub(span.start_pos) / 2
+    };
+    let total = jobs.iter().map(flow).sum();
+    let meter = Meter::new(run.progress, "following values", total);
     let asked: &P = pass;
     let found: Vec<Result<P>> = jobs
         .par_iter()
-        .map(|(thread, span)| {
+        .map(|job| {
+            let (thread, span) = job;
             let mut filter = Filter {
                 pass: asked.begin(thread.tid),
                 idle: &idle,
                 active: false,
             };
             replay(&run.blocks, thread, span, &mut filter)?;
+            meter.add(flow(job));
             Ok(filter.pass)
         })
         .collect();

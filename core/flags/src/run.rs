@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use flagfinder_code::{AllocationLog, CodeMap, Names, NamesInput};
+use flagfinder_diff::Callback;
 use flagfinder_machine::decoded_blocks::DecodedBlocks;
 use flagfinder_trace::{Process, Result};
 
@@ -16,6 +17,8 @@ pub struct Run<'t> {
     pub code: CodeMap<'t>,
     pub blocks: DecodedBlocks<'t>,
     pub names: Names,
+    /// Told how far a search in it is.
+    pub progress: Callback<'t>,
     /// By thread.
     contents: Vec<OnceLock<Contents>>,
 }
@@ -32,8 +35,14 @@ impl<'t> Run<'t> {
             code: CodeMap::new(process),
             blocks: DecodedBlocks::new(process),
             names: Names::new(NamesInput::from_process(process, allocations)),
+            progress: &|_| {},
             contents,
         })
+    }
+
+    /// With progress.
+    pub fn telling(self, progress: Callback<'t>) -> Self {
+        Run { progress, ..self }
     }
 
     /// What the sections of one of the process's threads executed; read once.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Who stores to watched addresses.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use flagfinder_machine::evaluator::{Access, Evaluator};
 use flagfinder_machine::replayer::{Visitor, Wants};
 use flagfinder_machine::value::Machine;
 use flagfinder_trace::BlockId;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::evidence::{Outside, Store};
 use crate::frames::OpenCalls;
@@ -37,11 +38,17 @@ struct Watched {
     reader: Option<u32>,
 }
 
+/// Bits of [`Questions::coarse`].
+const COARSE: u64 = 1 << 16;
+
 /// What is asked.
 #[derive(Default)]
 pub struct Questions {
-    /// Aligned 8 bytes that hold watched ones.
-    lines: FxHashSet<u64>,
+    /// By aligned 8 bytes that hold watched ones: which, in order.
+    lines: FxHashMap<u64, Vec<usize>>,
+    /// A bit for each cache line that holds watched bytes, and for others that share it: most
+    /// stores hit none.
+    coarse: Vec<u64>,
     watched: Vec<Watched>,
 }
 
@@ -53,8 +60,14 @@ impl Questions {
         candidate: CandidateKey,
         reader: Option<u32>,
     ) {
-        let end = address.saturating_add(u64::from(bytes.max(1)) - 1);
-        self.lines.extend(address >> 3..=end >> 3);
+        let end = end_of(address, bytes);
+        for line in address >> 3..=end >> 3 {
+            self.lines.entry(line).or_default().push(self.watched.len());
+        }
+        self.coarse.resize((COARSE / 64) as usize, 0);
+        for line in address >> 6..=end >> 6 {
+            self.coarse[(line % COARSE / 64) as usize] |= 1 << (line % 64);
+        }
         self.watched.push(Watched {
             address,
             bytes,
@@ -67,12 +80,33 @@ impl Questions {
         self.watched.is_empty()
     }
 
+    /// May a store there hit something?
     #[inline]
     fn is_near(&self, address: u64, bytes: u32) -> bool {
-        let end = address.saturating_add(u64::from(bytes.max(1)) - 1);
-        // Long ones (vector stores, string instructions) are compared one by one.
-        end >> 3 > (address >> 3) + 8
-            || (address >> 3..=end >> 3).any(|line| self.lines.contains(&line))
+        let end = end_of(address, bytes);
+        let is_watched = |line: u64| {
+            let word = self.coarse.get((line % COARSE / 64) as usize);
+            word.is_some_and(|word| word >> (line % 64) & 1 == 1)
+        };
+        is_long(address, end)
+            || (address >> 6..=end >> 6).any(is_watched)
+                && (address >> 3..=end >> 3).any(|line| self.lines.contains_key(&line))
+    }
+
+    /// Those that a store there may hit, in order.
+    fn near(&self, address: u64, bytes: u32) -> Cow<'_, [usize]> {
+        let end = end_of(address, bytes);
+        let at = |line| self.lines.get(&line).map_or(&[][..], Vec::as_slice);
+        if is_long(address, end) {
+            Cow::Owned((0..self.watched.len()).collect())
+        } else if address >> 3 == end >> 3 {
+            Cow::Borrowed(at(address >> 3))
+        } else {
+            let mut all: Vec<usize> = (address >> 3..=end >> 3).flat_map(at).copied().collect();
+            all.sort_unstable();
+            all.dedup();
+            Cow::Owned(all)
+        }
     }
 
     /// A write that hits nothing, whatever the registers hold.
@@ -84,6 +118,18 @@ impl Questions {
             && memory.bytes > 0;
         fixed && !self.is_near(memory.displacement, u32::from(memory.bytes))
     }
+}
+
+/// The last of so many bytes.
+#[inline]
+fn end_of(address: u64, bytes: u32) -> u64 {
+    address.saturating_add(u64::from(bytes.max(1)) - 1)
+}
+
+/// Long ones (string instructions) are compared one by one.
+#[inline]
+fn is_long(address: u64, end: u64) -> bool {
+    end >> 3 > (address >> 3) + 8
 }
 
 /// See the module.
@@ -152,7 +198,8 @@ impl Stores {
 
     fn hit(&mut self, pc: u64, machine: &Machine, store: &Access, address: u64) {
         let rsp = machine.registers[usize::from(RSP)].get(64).unwrap_or(0);
-        for watched in &self.questions.watched {
+        for &index in self.questions.near(address, store.bytes).iter() {
+            let watched = &self.questions.watched[index];
             let at = watched.address;
             if address >= at + u64::from(watched.bytes) || at >= address + u64::from(store.bytes) {
                 continue;
@@ -164,7 +211,12 @@ impl Stores {
             } else {
                 None
             };
-            let stack = self.calls.returns(rsp).take(STACK).collect();
+            let key = (watched.candidate, self.tid, pc);
+            // What is known of it leaves its stack to what comes now.
+            let known = self.found.get_mut(&key);
+            let mut stack = known.map_or(Vec::new(), |known| std::mem::take(&mut known.stack));
+            stack.clear();
+            stack.extend(self.calls.returns(rsp).take(STACK));
             let one = Store {
                 normal: false,
                 run: 0,
@@ -179,7 +231,7 @@ impl Stores {
                 stack,
                 in_vain: false,
             };
-            put(&mut self.found, (watched.candidate, self.tid, pc), one);
+            put(&mut self.found, key, one);
         }
     }
 }

@@ -61,7 +61,10 @@ impl Evaluator {
                     None => Value::UNKNOWN,
                 },
             };
-            let result = self.compute(code, operation, loaded, &mut next);
+            let result = match operation.kind {
+                Kind::Spill => Value::UNKNOWN,
+                _ => self.compute(code, operation, loaded, &mut next),
+            };
             if operation.store {
                 let store = Access {
                     address,
@@ -79,7 +82,7 @@ impl Evaluator {
     }
 
     /// What goes to memory, if anything does.
-    #[inline]
+    #[inline(always)]
     fn compute(
         &mut self,
         code: &Decoded,

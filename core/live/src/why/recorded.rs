@@ -37,7 +37,7 @@ pub fn why_recorded(normal: &Trace, spin: &Trace, thread: Option<u32>) -> Found<
             thread,
             ..Options::default()
         };
-        find_flags_in(spin, &[normal], Some(&divergence), &options)
+        find_flags_in(spin, &[normal], Some(&divergence), &options, &|_| {})
     };
     let first = report(thread)?;
     let found = flagfinder_diff::ways(normal, spin, &quiet, |ways| {
