@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -52,11 +53,12 @@ class Recorder:
 
 @dataclass
 class Figures:
-    """Of one recorder on one load: seconds of the client; of the last recording its bytes, and what
-    it told.
+    """Of one recorder on one load: seconds of the client; of CPU of the server, which say more on a
+    busy machine; of the last recording its bytes, and what it told.
     """
 
     seconds: list[float] = field(default_factory=list)
+    server: list[float] = field(default_factory=list)
     bytes: int = 0
     told: dict[str, object] = field(default_factory=dict)
     reading: str = ""
@@ -92,6 +94,21 @@ RECORDERS = [
 ]
 
 
+def cpu_of(pid: int | None) -> float:
+    """Seconds of CPU that a process has had, 0 without one."""
+    if not pid:
+        return 0.0
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def run_client(load: Load, figures: Figures) -> None:
+    """One run of the client."""
+    before = cpu_of(load.pid)
+    figures.seconds.append(timed(load.command, timeout=_TIMEOUT).wall)
+    figures.server.append(cpu_of(load.pid) - before)
+
+
 def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) -> None:
     """One run of the client beside the recorder."""
     path = scratch / "recording"
@@ -109,7 +126,7 @@ def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) ->
             if process.poll() is not None:
                 figures.told = {"lost": f"ended at once, with {process.returncode}"}
                 return
-            figures.seconds.append(timed(load.command, timeout=_TIMEOUT).wall)
+            run_client(load, figures)
             process.send_signal(signal.SIGINT)
             process.wait(timeout=_TIMEOUT)
         finally:
@@ -141,14 +158,14 @@ def beside_peers(load: Load, recorders: list[Recorder], runs: int, scratch: Path
     for turn, name in alternate(list(figures), runs):
         print(f"{load.name}: {name}, run {turn + 1} of {runs}", file=sys.stderr)
         if name == "nothing":
-            figures[name].seconds.append(timed(load.command, timeout=_TIMEOUT).wall)
+            run_client(load, figures[name])
         else:
             recorded(by_name[name], load, scratch, figures[name])
-    plain = median(figures["nothing"].seconds)
+    plain, alone = median(figures["nothing"].seconds), median(figures["nothing"].server)
     rows = []
     for name, of in figures.items():
         if not of.seconds:
-            rows.append([name, *[""] * 5, str(of.told.get("lost")), ""])
+            rows.append([name, *[""] * 7, str(of.told.get("lost")), ""])
             continue
         events = int(str(of.told.get("events", 0)))
         raw = int(str(of.told.get("raw_bytes", 0)))
@@ -158,6 +175,8 @@ def beside_peers(load: Load, recorders: list[Recorder], runs: int, scratch: Path
                 name,
                 spread(of.seconds),
                 f"{median(of.seconds) / plain:.3f}",
+                f"{median(of.server):.2f}" if alone else "",
+                f"{median(of.server) / alone:.3f}" if alone else "",
                 f"{events:,}" if events else "",
                 f"{raw / events:.1f}" if raw else "",
                 f"{of.bytes / events:.2f}" if events else "",
@@ -165,7 +184,18 @@ def beside_peers(load: Load, recorders: list[Recorder], runs: int, scratch: Path
                 of.reading,
             ]
         )
-    header = ["recorder", "s", "x nothing", "events", "B/event raw", "on disk", "lost", "read M events/s"]
+    header = [
+        "recorder",
+        "s",
+        "x nothing",
+        "server CPU s",
+        "x alone",
+        "events",
+        "B/event raw",
+        "on disk",
+        "lost",
+        "read M events/s",
+    ]
     return f"### {load.name}\n{table(header, rows)}\n"
 
 

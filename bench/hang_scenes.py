@@ -27,13 +27,13 @@ from scenes import SCENES, Scene  # noqa: E402
 FLAGFINDER = [sys.executable, "-P", "-m", "flagfinder"]
 
 
-def diagnosis(events: Path) -> dict[str, Any]:
-    """By rule."""
+def diagnosis(events: Path) -> dict[str, Any] | None:
+    """By rule; None: no hang was found."""
     graph = events.with_suffix(".graph")
     subprocess.run([*FLAGFINDER, "graph", "build", events, "-o", graph], check=True, capture_output=True)
-    ran = subprocess.run([*FLAGFINDER, "diagnose", graph, "--auto", "--json"], check=True, capture_output=True)
+    ran = subprocess.run([*FLAGFINDER, "diagnose", graph, "--auto", "--json"], check=False, capture_output=True)
     found: dict[str, Any] = json.loads(ran.stdout)
-    return found
+    return found if found["culprits"] else None
 
 
 def row(scene: Scene, mode: str, turns: int, recorder: Recorder, scratch: Path) -> dict[str, Any]:
@@ -42,6 +42,10 @@ def row(scene: Scene, mode: str, turns: int, recorder: Recorder, scratch: Path) 
     for turn in range(turns):
         recorded = scene.record(recorder, mode, scratch / f"{scene.name}-{mode}-{turn}")
         found = diagnosis(recorded.path)
+        if found is None:
+            print(f"{scene.name}, {mode}: no hang", file=sys.stderr)
+            subprocess.run([*FLAGFINDER, "events", "info", recorded.path], check=False, stdout=sys.stderr)
+            continue
         innocents += scene.innocents(recorded, found)
         is_right = scene.told(found) == scene.truth(recorded) and found["dur"] >= scene.least
         right += is_right
@@ -50,6 +54,7 @@ def row(scene: Scene, mode: str, turns: int, recorder: Recorder, scratch: Path) 
         recorded.path.unlink()
     if innocents:
         print(f"{scene.name}, {mode}: innocent are {innocents}", file=sys.stderr)
+    print(f"{scene.name}, {mode}: right in {right} of {turns}", file=sys.stderr)
     return {"scene": scene.name, "calls": mode, "right": right, "of": turns, "innocents": len(innocents)}
 
 
