@@ -10,136 +10,18 @@
  *     None for prefetches, ret, popf, iret, bit tests with a register index, gathers, vectors over 8 bytes, x87.
  *  4. General registers written by an instruction outside the plain integer set below: each
  *     register, whole, after the instruction: rdtsc(p), cpuid, xgetbv, rdrand, rdseed, rdpid,
- *     rdpmc, rdfsbase, rdgsbase, sgdt and kin, vector to general moves (movd, movq, pextr,
+ *     rdpmc, rdfsbase, rdgsbase, sgdt and kin, segment and vector to general moves (movd, movq, pextr,
  *     extractps, kmov), movmsk, pmovmskb, cvt*2si, cmpxchg8b/16b, pcmpestri and all that is new.
  *     Not for syscall: the SYSCALL_EXIT event has its result. */
 #include "ff_slots.h"
 
-/* What an evaluator of the integer instruction set computes itself. When in doubt, not here. */
+/* Nothing of it is to be recorded but what it loads. */
 static bool is_computed(int opcode)
 {
-    if (opcode >= OP_jo && opcode <= OP_jnle)
-        return true;
-    if (opcode >= OP_jo_short && opcode <= OP_jnle_short)
-        return true;
-    if (opcode >= OP_cmovo && opcode <= OP_cmovnle)
-        return true;
-    if (opcode >= OP_seto && opcode <= OP_setnle)
-        return true;
     switch (opcode) {
-    case OP_add:
-    case OP_or:
-    case OP_adc:
-    case OP_sbb:
-    case OP_and:
-    case OP_sub:
-    case OP_xor:
-    case OP_cmp:
-    case OP_inc:
-    case OP_dec:
-    case OP_neg:
-    case OP_not:
-    case OP_test:
-    case OP_lea:
-    case OP_nop:
-    case OP_nop_modrm:
-    case OP_push:
-    case OP_push_imm:
-    case OP_pop:
-    case OP_pushf:
-    case OP_popf:
-    case OP_enter:
-    case OP_leave:
-    case OP_mov_ld:
-    case OP_mov_st:
-    case OP_mov_imm:
-    case OP_mov_seg:
-    case OP_movzx:
-    case OP_movsx:
-    case OP_movsxd:
-    case OP_call:
-    case OP_call_ind:
-    case OP_call_far:
-    case OP_call_far_ind:
-    case OP_ret:
-    case OP_ret_far:
-    case OP_jmp:
-    case OP_jmp_short:
-    case OP_jmp_ind:
-    case OP_jmp_far:
-    case OP_jmp_far_ind:
-    case OP_iret:
-    case OP_jecxz:
-    case OP_loop:
-    case OP_loope:
-    case OP_loopne:
-    case OP_rol:
-    case OP_ror:
-    case OP_rcl:
-    case OP_rcr:
-    case OP_shl:
-    case OP_shr:
-    case OP_sar:
-    case OP_shld:
-    case OP_shrd:
-    case OP_mul:
-    case OP_imul:
-    case OP_div:
-    case OP_idiv:
-    case OP_cwde:
-    case OP_cdq:
-    case OP_bt:
-    case OP_bts:
-    case OP_btr:
-    case OP_btc:
-    case OP_bsf:
-    case OP_bsr:
-    case OP_tzcnt:
-    case OP_lzcnt:
-    case OP_popcnt:
-    case OP_bswap:
-    case OP_movbe:
-    case OP_xchg:
-    case OP_xadd:
-    case OP_cmpxchg:
-    case OP_xlat:
-    case OP_andn:
-    case OP_bextr:
-    case OP_blsr:
-    case OP_blsmsk:
-    case OP_blsi:
-    case OP_bzhi:
-    case OP_pdep:
-    case OP_pext:
-    case OP_mulx:
-    case OP_rorx:
-    case OP_sarx:
-    case OP_shlx:
-    case OP_shrx:
-    case OP_adox:
-    case OP_adcx:
-    case OP_lahf:
-    case OP_sahf:
-    case OP_clc:
-    case OP_stc:
-    case OP_cmc:
-    case OP_cld:
-    case OP_std:
-    case OP_movs:
-    case OP_stos:
-    case OP_lods:
-    case OP_cmps:
-    case OP_scas:
-    case OP_pause:
-    case OP_lfence:
-    case OP_mfence:
-    case OP_sfence:
-    case OP_syscall:
-    case OP_sysenter:
-    case OP_int:
-    case OP_int3:
-    case OP_hlt:
-    case OP_ud2:
+#define FF_COMPUTED(opcode, names) case opcode:
+#define FF_TOLD FF_COMPUTED
+#include "ff_computed.h"
         return true;
     default:
         return false;

@@ -7,7 +7,6 @@
 //! however it dies: nothing is pinned. Blind spot: x86-64 breakpoints only.
 
 mod btf;
-pub mod clock;
 mod error;
 mod object;
 mod perf;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use flagfinder_bpf::unavailable;
-use flagfinder_bpf::{clock, Counts, Ring, Table};
+use flagfinder_bpf::{unavailable, Counts, Ring, Table};
+use flagfinder_linux::{clock, proc};
 use serde::Serialize;
 
 use crate::container::BlockKind;
@@ -171,11 +171,11 @@ impl Consumer {
             return Ok(());
         }
         if let Some(known) = self.tree.get(&pid).filter(|_| self.stacks) {
-            let ranges = processes::code_ranges(&text, &processes::program(pid));
+            let ranges = processes::code_ranges(&text, &proc::program(pid));
             let keeps = known.keeps;
             self.tree.replace(pid, Member { keeps, ..ranges });
         }
-        self.sites.learn(pid, &text, &processes::program(pid));
+        self.sites.learn(pid, &text, &proc::program(pid));
         let ts = clock::monotonic();
         let fact = MapsFact { ts, pid, text };
         self.writer.fact(BlockKind::Maps, &fact)?;

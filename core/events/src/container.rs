@@ -1,21 +1,13 @@
 // SPDX-License-Identifier: MIT
-//! The event file's format and blocks. The layout is described in docs/events-format.md.
+//! The event file's blocks. The layout is described in docs/events-format.md.
 
 use bytemuck::{Pod, Zeroable};
 pub use flagfinder_container::{checksum, Damage, Sealed, Storage, FILE_HEADER_BYTES};
-use flagfinder_container::{scan, Format, Payload, Section};
+use flagfinder_container::{scan, Payload, Section};
 
 use crate::error::{damaged, Result};
+pub use crate::format::FORMAT;
 
-pub const FORMAT: Format = Format {
-    magic: *b"FFEVENT\n",
-    version: 4,
-    minimum_reader: 4,
-    oldest: 1,
-    name: "an event file",
-    made_by: "flagfinder events record",
-    still_works: "Other event files are unaffected.",
-};
 /// A damaged length must not become an allocation.
 pub const MAX_RAW_BYTES: u32 = 64 << 20;
 /// What facts and stacks may unpack to: so much, and so much more for each byte of the file. Real

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use flagfinder_bpf::unavailable;
 use flagfinder_bpf::{
-    clock, require, tracepoint_arguments, Capability, Counts, Object, Pod, Table,
+    require, tracepoint_arguments, unavailable, Capability, Counts, Object, Pod, Table,
 };
+use flagfinder_linux::{clock, proc};
 use rustc_hash::FxHashMap;
 
 use crate::facts::MapsFact;
@@ -159,7 +159,7 @@ impl Counting {
     }
 
     fn learn(&mut self, pid: u32) {
-        let program = PathBuf::from(processes::program(pid));
+        let program = PathBuf::from(proc::program(pid));
         let now = Instant::now();
         let known = self.code.get(&pid).filter(|code| code.program == program);
         let since = known.map_or(now, |code| code.since);

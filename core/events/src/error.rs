@@ -6,7 +6,7 @@ use std::path::Path;
 
 pub use flagfinder_failure::{Failure, Result};
 
-use crate::container::FORMAT;
+use crate::format::FORMAT;
 
 pub(crate) fn damaged(offset: u64, found: impl Into<String>) -> Failure {
     Failure::bad_file(

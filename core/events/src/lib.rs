@@ -24,6 +24,7 @@ mod ends;
 mod error;
 mod event;
 mod facts;
+mod format;
 mod formats;
 mod hang;
 mod hot;

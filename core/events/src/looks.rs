@@ -9,7 +9,7 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use flagfinder_bpf::clock;
+use flagfinder_linux::clock;
 use flagfinder_waits::hot_call::{told, HotCall};
 use flagfinder_waits::{look, Look, Looked, Owners};
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use flagfinder_bpf::clock;
+use flagfinder_linux::clock;
 use serde::Deserialize;
 
 use crate::facts::{Before, Info};

@@ -2,7 +2,7 @@
 //! Who threads outside the target are that wake its threads: looked up in /proc when they first do,
 //! as they may end at any time.
 
-use flagfinder_waits::proc::process_of;
+use flagfinder_linux::proc::Status;
 use flagfinder_waits::Looked;
 use rustc_hash::FxHashSet;
 
@@ -33,7 +33,7 @@ impl Outsiders {
             return;
         }
         self.met.insert(tid);
-        let Some(pid) = process_of(tid) else {
+        let Some(pid) = Status::of(tid).and_then(|status| status.number("Tgid:")) else {
             return;
         };
         self.new.push(Looked {

@@ -3,26 +3,14 @@
 
 use std::fs;
 
+use flagfinder_linux::proc::{self, Stat};
+
 use crate::facts::ThreadFact;
 use crate::protocol::Member;
 
-fn numbers(path: &str) -> Vec<u32> {
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
-}
-
-fn name(path: &str) -> String {
-    fs::read_to_string(path)
-        .unwrap_or_default()
-        .trim_end()
-        .to_owned()
-}
-
 /// Empty when it is gone.
 pub(crate) fn thread_name(pid: u32, tid: u32) -> String {
-    name(&format!("/proc/{pid}/task/{tid}/comm"))
+    proc::name(pid, tid).unwrap_or_default()
 }
 
 /// Its threads, with their names.
@@ -30,8 +18,8 @@ pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
     // Kernel threads have no memory and so no map.
     let kernel = fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.is_empty())
         && fs::read_link(format!("/proc/{pid}/exe")).is_err();
-    numbers(&format!("/proc/{pid}/task"))
-        .into_iter()
+    let tids = proc::threads(pid).unwrap_or_default();
+    tids.into_iter()
         .map(|tid| ThreadFact {
             tid,
             pid,
@@ -42,7 +30,8 @@ pub(crate) fn threads_of(pid: u32) -> Vec<ThreadFact> {
 }
 
 pub(crate) fn all_threads() -> Vec<ThreadFact> {
-    numbers("/proc").into_iter().flat_map(threads_of).collect()
+    let pids = proc::processes().into_iter();
+    pids.flat_map(threads_of).collect()
 }
 
 /// The executable lines of /proc/PID/maps; `None` when it is gone or has none.
@@ -88,19 +77,8 @@ pub(crate) fn code_ranges(maps: &str, program: &str) -> Member {
 /// Whether any of its threads can still run. A process that nobody has waited for yet is there
 /// without; so is the first thread of one whose others go on.
 pub(crate) fn lives(pid: u32) -> bool {
-    let state = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
-    let state = state.and_then(|text| text.rsplit_once(") ")?.1.chars().next());
-    match state {
-        None => false,
-        Some('Z' | 'X') => numbers(&format!("/proc/{pid}/task")).len() > 1,
-        Some(_) => true,
-    }
-}
-
-pub(crate) fn program(pid: u32) -> String {
-    fs::read_link(format!("/proc/{pid}/exe"))
-        .map(|path| path.to_string_lossy().into_owned())
-        .unwrap_or_default()
+    let others = || proc::threads(pid).is_ok_and(|tids| tids.len() > 1);
+    Stat::of(pid).is_some_and(|stat| stat.lives() || others())
 }
 
 #[cfg(test)]

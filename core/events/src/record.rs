@@ -8,11 +8,11 @@ use std::sync::mpsc::{channel, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use flagfinder_bpf::unavailable;
 use flagfinder_bpf::{
-    clock, online_cpus, open_clock, per_cpu_offset, require, tracepoint_arguments, Attached,
+    online_cpus, open_clock, per_cpu_offset, require, tracepoint_arguments, unavailable, Attached,
     Capability, Object,
 };
+use flagfinder_linux::clock;
 
 use crate::consumer::{Consumer, Finished, Shared, Word};
 use crate::descriptors::Descriptors;

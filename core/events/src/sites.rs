@@ -261,7 +261,7 @@ mod tests {
         let (mut words, mut registers) = (Vec::new(), [0; 3]);
         outermost(&mut |here| (registers, words) = here);
         let maps = crate::processes::code_maps(std::process::id()).unwrap();
-        let program = crate::processes::program(std::process::id());
+        let program = flagfinder_linux::proc::program(std::process::id());
         let recorded = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() as i64;
         let mut sites = Sites::new(StackMode::All, 31, true, recorded);
         sites.learn(1, &maps, &program);

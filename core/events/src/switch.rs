@@ -8,8 +8,7 @@
 //! thread's state second, and some stable kernels have it so; 9c2136be0878 ("sched/tracing: Append
 //! prev_state to tp args instead"), of 5.18, moved it to the end.
 
-use flagfinder_bpf::unavailable;
-use flagfinder_bpf::Argument;
+use flagfinder_bpf::{unavailable, Argument};
 
 use crate::Result;
 

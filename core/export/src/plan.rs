@@ -5,7 +5,8 @@
 //! 8 bytes before the instruction, and behind it the registers that an evaluator of integer code
 //! can't compute.
 
-use flagfinder_machine::decoded::{is_syscall, Decoded, Segment};
+use flagfinder_machine::decoded::{self, is_syscall, Decoded, Segment};
+use flagfinder_trace::computed::is_computed;
 use iced_x86::{FlowControl, Mnemonic as M};
 
 /// What an instruction does to the flow.
@@ -68,7 +69,11 @@ impl Plan {
         let silent = matches!(kind, Kind::Repeated | Kind::Return);
         let all = decoded.registers_written;
         let written = (0..16).filter(|number| all >> number & 1 == 1);
-        let computed = kind != Kind::Repeated && is_computed(decoded.mnemonic);
+        // Nobody computes what a segment register holds.
+        let from_segment = decoded.operands[1] == decoded::Operand::Other;
+        let computed = kind != Kind::Repeated
+            && is_computed(&format!("{:?}", decoded.mnemonic))
+            && !(decoded.mnemonic == M::Mov && from_segment);
         Plan {
             kind,
             reads: if silent {
@@ -123,20 +128,6 @@ fn targets(decoded: &Decoded, kind: Kind) -> Vec<u64> {
     }
 }
 
-/// Does the evaluator know what it leaves in registers? When in doubt, no.
-#[rustfmt::skip]
-fn is_computed(mnemonic: M) -> bool {
-    matches!(
-        mnemonic,
-        M::Mov | M::Movzx | M::Movsx | M::Movsxd | M::Lea | M::Push | M::Pop | M::Leave | M::Call | M::Ret | M::Jmp
-            | M::Add | M::Sub | M::And | M::Or | M::Xor | M::Inc | M::Dec | M::Neg | M::Not | M::Cmp | M::Test
-            | M::Shl | M::Shr | M::Sar | M::Xchg | M::Xadd | M::Cmpxchg | M::Nop | M::Endbr64 | M::Pause
-            | M::Cdqe | M::Cwde | M::Cdq | M::Cqo | M::Sete | M::Setne | M::Setb | M::Setae | M::Seta | M::Setbe
-            | M::Setl | M::Setle | M::Setg | M::Setge | M::Sets | M::Setns | M::Cmove | M::Cmovne | M::Cmovb
-            | M::Cmovae | M::Cmova | M::Cmovbe | M::Cmovl | M::Cmovle | M::Cmovg | M::Cmovge | M::Cmovs | M::Cmovns
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +165,8 @@ mod tests {
     fn what_can_not_be_computed_is_read_afterwards() {
         assert_eq!(plan(&[0x0f, 0x31]).after, [0, 2]); // rdtsc
         assert_eq!(plan(&[0x66, 0x0f, 0x7e, 0xc3]).after, [3]); // movd ebx, xmm0
+        assert_eq!(plan(&[0x8c, 0xc3]).after, [3]); // mov ebx, es
+        assert!(plan(&[0x0f, 0xaf, 0xd8]).after.is_empty()); // imul ebx, eax
         let call = plan(&[0x0f, 0x05]); // syscall
         assert_eq!((call.kind, call.after), (Kind::Syscall, vec![0]));
         let copy = plan(&[0xf3, 0xa4]); // rep movsb

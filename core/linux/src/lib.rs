@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
-//! What the engine knows about Linux, kept in one place: the system calls of x86-64.
+//! What the engine knows about Linux, kept in one place: the system calls of x86-64, the files of
+//! /proc that tell of processes and threads, the clocks.
 //!
-//! In: a call's number and arguments. Out: facts about it. No call is made here.
+//! In: a call's number and arguments, a process, a clock. Out: facts. Nothing is changed.
 
+pub mod clock;
 pub mod descriptors;
 pub mod futex;
 pub mod life;
+pub mod proc;
 pub mod syscalls;
 pub mod timeout;
 pub mod tracing;

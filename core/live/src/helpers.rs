@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::Names;
 use flagfinder_flags::ThreadName;
+use flagfinder_linux::proc::threads;
 use flagfinder_machine::Window;
 use flagfinder_step::{places, Helper, Limits, StepError};
 use rustc_hash::FxHashMap;
@@ -204,7 +205,7 @@ impl Sleepers {
     /// Who runs, though it slept: thread and name.
     fn awake(&self, since: Duration) -> Vec<(u32, String)> {
         let takes = TAKES.max(since / TAKES_SHARE).as_nanos() as u64;
-        let tids = proc::threads(self.pid).unwrap_or_default();
+        let tids = threads(self.pid).unwrap_or_default();
         let awake = |tid: u32| {
             let before = self.ran.get(&tid).copied().unwrap_or(Some(0))?;
             let now = proc::look(self.pid, tid)?;

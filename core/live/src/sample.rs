@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::proc::threads;
 use rustc_hash::FxHashMap;
 
 use flagfinder_waits::proc::{self, Call, Look};
@@ -40,13 +41,13 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
             .filter_map(|(tid, look)| Some((tid, look?)))
             .collect()
     };
-    let first = looks(proc::threads(pid)?);
+    let first = looks(threads(pid)?);
     let mut calls: FxHashMap<u32, Call> = FxHashMap::default();
     let mut runnable: FxHashMap<u32, u32> = FxHashMap::default();
     let mut last = Vec::new();
     for _ in 0..LOOKS {
         std::thread::sleep(time / LOOKS);
-        last = looks(proc::threads(pid)?);
+        last = looks(threads(pid)?);
         for (tid, look) in &last {
             if let Some(call) = look.call {
                 calls.insert(*tid, call);

@@ -4,6 +4,7 @@
 use std::fs;
 
 use flagfinder_code::{Maps, Names};
+use flagfinder_linux::proc::processes;
 
 /// More are not told.
 const MOST: usize = 8;
@@ -26,8 +27,7 @@ pub(crate) fn sharers(pid: u32, names: &Names, address: u64) -> Vec<u32> {
         });
         same
     };
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pids = processes().into_iter();
     pids.filter(|other| *other != pid && maps_it(other))
         .take(MOST)
         .collect()

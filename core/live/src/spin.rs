@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use flagfinder_code::{own_id, Names, NamesInput};
 use flagfinder_flags::{LoopKind, ThreadName, Verdict};
+use flagfinder_linux::proc::{program, Stat};
 use flagfinder_linux::syscalls;
-use flagfinder_step::{stat_field, StepError};
+use flagfinder_step::StepError;
 use serde_json::{json, Value};
 
 use crate::chain;
@@ -387,16 +388,9 @@ fn class(way: &Way, found: &Value) -> Class {
     }
 }
 
-pub(crate) fn program(pid: u32) -> String {
-    let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    path.to_string_lossy().into_owned()
-}
-
 /// When the process started, in clock ticks since boot; tells it from a later one of its number.
 pub(crate) fn started(pid: u32) -> Option<u64> {
-    const START_TIME: usize = 22;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat_field(&stat, START_TIME)
+    Stat::of(pid)?.field(Stat::STARTED)
 }
 
 pub(crate) fn refused(pid: u32, error: &std::io::Error) -> StepError {

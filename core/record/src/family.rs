@@ -14,6 +14,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 
+use flagfinder_linux::proc::Stat;
+
 use crate::drain::lock;
 use crate::pool::Pool;
 
@@ -40,7 +42,7 @@ impl Family {
         let root_runs = pidfd_open(root).map_or(Member::Ended, Member::Runs);
         Family {
             root,
-            started: Stat::read(root).map_or(0, |stat| stat.started),
+            started: started(root).unwrap_or(0),
             uid: owner(root).unwrap_or(u32::MAX),
             members: Mutex::new(BTreeMap::from([(root, root_runs)])),
         }
@@ -75,18 +77,18 @@ impl Family {
     fn is_ours(&self, pid: u32, members: &BTreeMap<u32, Member>) -> bool {
         let mut at = pid;
         for _ in 0..DEEPEST {
-            let Some(stat) = Stat::read(at) else {
+            let Some(parent) = Stat::of(at).and_then(|stat| stat.field(Stat::PARENT)) else {
                 return false;
             };
-            if members.get(&stat.parent).is_some_and(Member::runs) {
+            if members.get(&parent).is_some_and(Member::runs) {
                 return true;
             }
-            if stat.parent <= 1 {
+            if parent <= 1 {
                 break;
             }
-            at = stat.parent;
+            at = parent;
         }
-        let young = Stat::read(pid).is_some_and(|stat| stat.started >= self.started);
+        let young = started(pid).is_some_and(|started| started >= self.started);
         young && owner(pid) == Some(self.uid)
     }
 
@@ -167,21 +169,7 @@ fn owner(pid: u32) -> Option<u32> {
     Some(facts.uid())
 }
 
-/// What is needed of /proc/PID/stat.
-pub struct Stat {
-    pub parent: u32,
-    /// In the kernel's ticks since boot.
-    pub started: u64,
-}
-
-impl Stat {
-    pub fn read(pid: u32) -> Option<Stat> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name may hold anything; behind it stand field 3 and those that follow.
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        Some(Stat {
-            parent: fields.get(1)?.parse().ok()?,
-            started: fields.get(19)?.parse().ok()?,
-        })
-    }
+/// In the kernel's ticks since boot.
+pub fn started(pid: u32) -> Option<u64> {
+    Stat::of(pid)?.field(Stat::STARTED)
 }

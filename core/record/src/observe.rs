@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::clock;
 use flagfinder_trace::{SectionKind, SectionMeta};
 
 use crate::drain::lock;
@@ -54,7 +55,7 @@ impl Observer {
 impl Observed {
     fn look(&mut self, pid: u32, sink: &Mutex<Sink>) -> bool {
         let mut changed = false;
-        let ts = monotonic_ns();
+        let ts = clock::monotonic();
         let meta = |kind| SectionMeta {
             pid,
             ts_open: ts,
@@ -126,15 +127,4 @@ fn thread_names(pid: u32) -> BTreeMap<u32, String> {
         }
     }
     names
-}
-
-/// CLOCK_MONOTONIC in ns, the clock of all trace times.
-pub fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: fills the struct it is given.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::{clock, proc};
 use flagfinder_trace::{protocol as p, End, EndReason, Note, NoteLevel, ProcessEnd};
 
 use crate::alive::Alive;
@@ -20,7 +21,7 @@ use crate::drain::{lock, Drain, Duty};
 use crate::error::{io, Failure, Result};
 use crate::family::Family;
 use crate::machine;
-use crate::observe::{monotonic_ns, Observer};
+use crate::observe::Observer;
 use crate::options::{Outcome, Progress, RecordOptions, TargetExit, Then};
 use crate::pool::{Pool, Room};
 use crate::printed::Printed;
@@ -174,7 +175,7 @@ impl Session<'_> {
                 return Ok(());
             }
             self.drain
-                .save_slow(&mut saver, monotonic_ns(), SAVE_AFTER_NS);
+                .save_slow(&mut saver, clock::monotonic(), SAVE_AFTER_NS);
             self.collect_ended()?;
             let looks = self.spin.as_mut().zip(self.drain.full.as_ref());
             let spinning = looks
@@ -207,11 +208,8 @@ impl Session<'_> {
     }
 
     fn note_child(&self, pid: u32, what: &str) {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let text = format!(
-            "process {pid} ({}), which the program started, {what}",
-            name.trim_end()
-        );
+        let name = proc::name(pid, pid).unwrap_or_default();
+        let text = format!("process {pid} ({name}), which the program started, {what}");
         lock(self.drain.sink).note(Note {
             level: NoteLevel::Warning,
             text,
@@ -300,7 +298,7 @@ impl Session<'_> {
     /// fills chunks, the workers are never done.
     fn still_the_target(&mut self) {
         // A process takes its time to die; what it last waited for did not last that much longer.
-        self.end.ts = monotonic_ns();
+        self.end.ts = clock::monotonic();
         self.name_unrecorded();
         let main = self.target.pid();
         let ended = self.drain.family.ended().into_iter();

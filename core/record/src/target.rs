@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use flagfinder_linux::proc::Status;
+
 use crate::error::{io, Failure, Result};
 use crate::options::{TargetExit, TracerCommand, POOL_PLACEHOLDER};
 use crate::user::User;
@@ -113,14 +115,14 @@ impl Target {
 
     /// Has it put itself into a sandbox, beyond what we live in ourselves?
     pub fn is_confined(&self) -> bool {
-        self.filters > filters_of("self").unwrap_or(0)
+        self.filters > filters_of(std::process::id()).unwrap_or(0)
     }
 
     /// Sleeps until the target ends, a signal arrives, or `timeout` passes.
     pub fn wait(&mut self, timeout: Duration) {
         self.sleep(timeout);
         // Also of one that has just ended and is not reaped yet.
-        if let Some(filters) = filters_of(&self.pid().to_string()) {
+        if let Some(filters) = filters_of(self.pid()) {
             self.filters = filters;
         }
     }
@@ -145,9 +147,6 @@ impl Target {
 }
 
 /// How many seccomp filters a process has; Linux tells since 5.9.
-fn filters_of(pid: &str) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let mut lines = status.lines();
-    let count = lines.find_map(|line| line.strip_prefix("Seccomp_filters:"))?;
-    count.trim().parse().ok()
+fn filters_of(pid: u32) -> Option<u32> {
+    Status::of(pid)?.number("Seccomp_filters:")
 }

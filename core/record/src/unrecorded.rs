@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::proc::threads;
 use flagfinder_waits::proc;
 
-use crate::family::Stat;
+use crate::family::started;
 
 /// Between two looks: each reads all of /proc.
 const EVERY: Duration = Duration::from_secs(1);
@@ -68,14 +69,14 @@ impl Unrecorded {
             if pid == root || recorded.contains(&pid) {
                 continue;
             }
-            let Some(stat) = Stat::read(pid) else {
+            let Some(started) = started(pid) else {
                 continue;
             };
             let known = before.remove(&pid);
             let mut process = known
-                .filter(|known| known.started == stat.started)
+                .filter(|known| known.started == started)
                 .unwrap_or_else(|| Process {
-                    started: stat.started,
+                    started,
                     threads: HashMap::new(),
                 });
             process.see(pid, now);
@@ -97,7 +98,7 @@ impl Unrecorded {
 
 impl Process {
     fn see(&mut self, pid: u32, now: Instant) {
-        let tids = proc::threads(pid).unwrap_or_default();
+        let tids = threads(pid).unwrap_or_default();
         let mut before = std::mem::take(&mut self.threads);
         for tid in tids.into_iter().take(THREADS) {
             let Some((ran, queued)) = proc::times(pid, tid) else {

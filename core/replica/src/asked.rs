@@ -15,6 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use flagfinder_linux::proc::Stat;
+
 use crate::calls::{error, Answer};
 use crate::replica::Replica;
 
@@ -204,8 +206,7 @@ impl Replica<'_> {
         };
         children.retain(|child| one == -1 || *child == one.to_string());
         let goes_on = |child: &String| {
-            let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
-            let state = stat.rsplit(") ").next()?.chars().next()?;
+            let state = Stat::of(child.parse().ok()?)?.state();
             Some(matches!(state, 'R' | 'S' | 'D'))
         };
         match children.is_empty() {

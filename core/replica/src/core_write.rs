@@ -12,6 +12,7 @@ use std::io::{Error, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use flagfinder_linux::proc::{self, Stat, Status};
 use flagfinder_step::{StepError, Tracee};
 use object::elf::{self, FileHeader64, NoteHeader64, ProgramHeader64};
 use object::pod::bytes_of;
@@ -68,13 +69,11 @@ fn hold(pid: u32, notes: &mut Vec<String>) -> Result<(Vec<Held>, Vec<Named>)> {
     let mut asked: Vec<u32> = Vec::new();
     let mut failure = None;
     for _ in 0..MOST_ROUNDS {
-        let entries = fs::read_dir(format!("/proc/{pid}/task")).map_err(gone)?;
-        let tids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let mut new: Vec<u32> = tids.filter(|tid| !asked.contains(tid)).collect();
+        let mut new = proc::threads(pid).map_err(gone)?;
+        new.retain(|tid| !asked.contains(tid));
         if new.is_empty() {
             break;
         }
-        new.sort_unstable();
         for tid in new {
             asked.push(tid);
             match thread(pid, tid) {
@@ -101,35 +100,26 @@ fn hold(pid: u32, notes: &mut Vec<String>) -> Result<(Vec<Held>, Vec<Named>)> {
 
 /// `own`: its id as the process itself sees it.
 fn name(pid: u32, tid: u32, own: u32, is_left_out: bool) -> Named {
-    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
     Named {
         tid: own,
         is_left_out,
-        name: String::from_utf8_lossy(&name)
-            .trim_end_matches('\n')
-            .to_owned(),
+        name: proc::name(pid, tid).unwrap_or_default(),
     }
 }
 
 /// It has not ended.
 fn is_there(pid: u32, tid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
-    state.is_some_and(|state| !state.starts_with(['Z', 'X']))
+    Stat::of_thread(pid, tid).is_some_and(|stat| stat.lives())
 }
 
 fn thread(pid: u32, tid: u32) -> Result<Held> {
     let failed = |e: Error| StepError::system(format!("Thread {tid} of process {pid}."), &e);
     let identity = identity(pid, tid).map_err(failed)?;
     let (tracee, registers) = Tracee::hold(tid as i32, PATIENCE)?;
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).map_err(failed)?;
-    let set = |field: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
-    };
+    let status = Status::of_thread(pid, tid).map_err(failed)?;
     Ok(Held {
         extended: extended(tid as i32).map_err(failed)?,
-        signals: ["SigPnd:", "SigBlk:"].map(|field| set(field).unwrap_or(0)),
+        signals: ["SigPnd:", "SigBlk:"].map(|field| status.mask(field)),
         _tracee: tracee,
         registers,
         identity,

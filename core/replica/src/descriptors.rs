@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 
 use flagfinder_linux::descriptors::{watches, Watch};
+use flagfinder_linux::proc::Stat;
 
 /// The character device that is always at its end.
 const NULL_DEVICE: u64 = 1 << 8 | 3;
@@ -208,9 +209,7 @@ impl Descriptors {
 
     /// Does a process live that is not a zombie? `None`: there is no such process.
     pub fn lives(&self, pid: i32) -> Option<bool> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let state = stat.rsplit(") ").next()?.chars().next()?;
-        Some(state != 'Z' && state != 'X')
+        Some(Stat::of(pid as u32)?.lives())
     }
 }
 

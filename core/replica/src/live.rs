@@ -8,6 +8,7 @@ use std::ptr::without_provenance_mut;
 use std::time::Duration;
 
 use flagfinder_code::{Mapping, Maps};
+use flagfinder_linux::proc::Status;
 use flagfinder_step::{Pause, StepError};
 
 use crate::child::extended;
@@ -183,15 +184,9 @@ fn region(mapping: &Mapping) -> Option<Region> {
 
 /// The ids as the thread itself sees them, in the innermost pid namespace.
 pub(crate) fn identity(pid: u32, tid: u32) -> Result<Identity, Error> {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
-    let numbers = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let numbers = line.unwrap_or_default().split_whitespace();
-        let numbers: Vec<u32> = numbers.filter_map(|number| number.parse().ok()).collect();
-        numbers
-    };
-    let last = |name| numbers(name).last().copied();
-    let pair = |name| match numbers(name)[..] {
+    let status = Status::of_thread(pid, tid)?;
+    let last = |name| status.numbers(name).last().copied();
+    let pair = |name| match status.numbers(name)[..] {
         [real, effective, ..] => Some([real, effective]),
         _ => None,
     };

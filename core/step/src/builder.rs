@@ -4,6 +4,7 @@
 
 use std::hash::Hasher;
 
+use flagfinder_linux::clock;
 use flagfinder_linux::syscalls::outputs;
 use flagfinder_machine::evaluator::Access;
 use flagfinder_machine::value::{mask, Machine, Value};
@@ -74,7 +75,7 @@ impl WindowBuilder {
         code: u32,
     ) {
         if self.window.len() % CLOCK_STEPS == 0 {
-            self.window.clock.push(monotonic());
+            self.window.clock.push(clock::monotonic());
         }
         self.window.push(code, Value::of(before.rsp));
         registers::load(&mut self.machine, before);
@@ -164,15 +165,4 @@ impl WindowBuilder {
             written,
         });
     }
-}
-
-/// CLOCK_MONOTONIC, ns: the same for all helpers.
-fn monotonic() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: fills what it is given.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

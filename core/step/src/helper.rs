@@ -13,8 +13,9 @@ use std::os::fd::FromRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::proc::Stat;
+
 use crate::error::{Result, StepError};
-use crate::stat::stat_field;
 
 /// The process whose death ends this helper; 0 in every other process.
 static PARENT: AtomicI32 = AtomicI32::new(0);
@@ -186,12 +187,8 @@ fn become_helper(title: &str, parent: i32) {
 
 /// Overwrites the command line that ps shows and `pkill -f` searches.
 fn retitle(title: &str) {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else {
-        return;
-    };
-    let field = |number| stat_field(&stat, number).map(|value| value as usize);
-    const ARG_START: usize = 48;
-    let (Some(start), Some(end)) = (field(ARG_START), field(ARG_START + 1)) else {
+    let field = |number| Stat::of(std::process::id())?.field::<usize>(number);
+    let (Some(start), Some(end)) = (field(Stat::ARGUMENTS), field(Stat::ARGUMENTS + 1)) else {
         return;
     };
     if start == 0 || end <= start {

@@ -17,7 +17,6 @@ mod ptrace;
 mod registers;
 mod restart;
 mod sampler;
-mod stat;
 mod stepper;
 
 pub use builder::{ReadMemory, WindowBuilder};
@@ -28,5 +27,4 @@ pub use pin::{places, Pin};
 pub use ptrace::Tracee;
 pub use restart::{before_call, is_pending};
 pub use sampler::Sampler;
-pub use stat::stat_field;
 pub use stepper::{step_thread, Ended, Limits, Stepped};

@@ -9,7 +9,7 @@
 
 use std::mem::size_of_val;
 
-use crate::stat::stat_field;
+use flagfinder_linux::proc::Stat;
 
 /// Enough for every Linux (CONFIG_NR_CPUS is at most 8192).
 const WORDS: usize = 8192 / 64;
@@ -110,7 +110,5 @@ pub fn places(tids: &[u32]) -> Vec<Option<usize>> {
 }
 
 fn last_processor(tid: u32) -> Option<usize> {
-    const PROCESSOR: usize = 39;
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    stat_field(&stat, PROCESSOR)?.try_into().ok()
+    Stat::of(tid)?.field(Stat::PROCESSOR)
 }

@@ -8,6 +8,7 @@
 mod block;
 mod builder;
 mod check;
+pub mod computed;
 pub mod container;
 mod dump;
 mod error;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::own_id;
 use flagfinder_linux::life;
+use flagfinder_linux::proc::{threads, Status};
 use serde::{Deserialize, Serialize};
 
 use crate::hot_call::Told;
@@ -86,7 +87,7 @@ struct Process {
 
 impl Process {
     fn open(pid: u32) -> Process {
-        let tids = proc::threads(pid).unwrap_or_default();
+        let tids = threads(pid).unwrap_or_default();
         Process {
             memory: File::open(format!("/proc/{pid}/mem")).ok(),
             threads: tids
@@ -140,7 +141,9 @@ fn whom(
             _ => How::Lock,
         };
         let tid = word.owner?;
-        let pid = proc::process_of(tid).unwrap_or(pid);
+        let pid = Status::of(tid)
+            .and_then(|status| status.number("Tgid:"))
+            .unwrap_or(pid);
         return Some((
             how,
             vec![Holder {

@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use flagfinder_linux::proc::{name, Status};
+
 /// The system call a thread is in, as /proc/PID/task/TID/syscall tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -36,22 +38,6 @@ fn read(pid: u32, tid: u32, file: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/task/{tid}/{file}")).ok()
 }
 
-/// Thread ids, the first thread first.
-pub fn threads(pid: u32) -> std::io::Result<Vec<u32>> {
-    let mut tids: Vec<u32> = fs::read_dir(format!("/proc/{pid}/task"))?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    tids.sort_unstable();
-    Ok(tids)
-}
-
-/// The process of a thread; `None`: the thread is gone.
-pub fn process_of(tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    line.trim().parse().ok()
-}
-
 /// ns on a processor, and ns waiting for one, since the thread's start. `None`: it is gone, or the
 /// kernel does not count them.
 pub fn times(pid: u32, tid: u32) -> Option<(u64, u64)> {
@@ -62,24 +48,23 @@ pub fn times(pid: u32, tid: u32) -> Option<(u64, u64)> {
 
 /// `None`: the thread is gone.
 pub fn look(pid: u32, tid: u32) -> Option<Look> {
-    let status = read(pid, tid, "status")?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim())
-    };
-    let number = |name: &str| field(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let status = Status::of_thread(pid, tid).ok()?;
     let (ran, queued) = times(pid, tid).unwrap_or_default();
     let sleeps_in = read(pid, tid, "wchan").unwrap_or_default();
     let line = read(pid, tid, "syscall");
     Some(Look {
-        name: read(pid, tid, "comm")?.trim_end().to_owned(),
-        state: field("State:")
+        name: name(pid, tid)?,
+        state: status
+            .text("State:")
             .and_then(|s| s.chars().next())
             .unwrap_or('?'),
         ran,
         queued,
-        switches: number("voluntary_ctxt_switches:"),
-        tracer: number("TracerPid:") as u32,
+        switches: status
+            .text("voluntary_ctxt_switches:")
+            .and_then(|count| count.parse().ok())
+            .unwrap_or(0),
+        tracer: status.number("TracerPid:").unwrap_or(0),
         may_read: line.is_some(),
         call: line.and_then(|line| parse_call(&line)),
         sleeps_in: sleeps_in.trim_matches(['0', '\n']).to_owned(),

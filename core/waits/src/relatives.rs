@@ -1,34 +1,31 @@
 // SPDX-License-Identifier: MIT
 //! Which processes descend from others.
 
-use std::fs;
+use flagfinder_linux::proc::{processes, Stat};
 
-/// A process, its parent, and its state as ps shows it.
+/// A process, its parent, and whether it has not ended.
 struct Relation {
     pid: u32,
     parent: u32,
-    state: char,
+    lives: bool,
 }
 
 fn relations() -> Vec<Relation> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let relation = |pid: u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let stat = Stat::of(pid)?;
         Some(Relation {
             pid,
-            state: fields.next()?.chars().next()?,
-            parent: fields.next()?.parse().ok()?,
+            lives: stat.lives(),
+            parent: stat.field(Stat::PARENT)?,
         })
     };
-    pids.filter_map(relation).collect()
+    processes().into_iter().filter_map(relation).collect()
 }
 
 /// The children of a process that have not ended.
 pub fn children(pid: u32) -> Vec<u32> {
     let all = relations().into_iter();
-    let alive = all.filter(|one| one.parent == pid && !matches!(one.state, 'Z' | 'X'));
+    let alive = all.filter(|one| one.parent == pid && one.lives);
     alive.map(|one| one.pid).collect()
 }
 

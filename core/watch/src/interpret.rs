@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! From a hit to an event: what the instruction did, and which values it saw and left.
 
-use flagfinder_bpf::clock;
+use flagfinder_linux::clock;
 
 use crate::access::{failed_exchange, Access, Effect};
 use crate::event::{Event, EventKind, ValueSource};

@@ -4,8 +4,8 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use flagfinder_bpf::clock;
 use flagfinder_code::{Code, DataName};
+use flagfinder_linux::clock;
 use serde::Serialize;
 
 use crate::attach::check_count;

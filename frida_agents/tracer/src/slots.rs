@@ -6,6 +6,7 @@
 //! change the memory in between; other loads from memory before. Registers are recorded whole where
 //! an evaluator cannot compute them.
 
+use flagfinder_trace::computed::is_computed;
 use flagfinder_trace::protocol::{SlotRecord, SLOT_LOAD, SLOT_REGISTER};
 use iced_x86::{
     CodeSize, CpuidFeature, FlowControl, Instruction, InstructionInfoFactory, Mnemonic as M,
@@ -56,7 +57,10 @@ pub fn captures(
             found.push(Capture { slot, source });
         }
     }
-    if is_computed(instruction) && !repeated {
+    let from_segment = instruction.op_count() > 1
+        && instruction.op_kind(1) == OpKind::Register
+        && instruction.op_register(1).is_segment_register();
+    if is_computed(&format!("{:?}", instruction.mnemonic())) && !repeated && !from_segment {
         return found;
     }
     let mut seen = 0u32;
@@ -163,136 +167,4 @@ fn loaded_register(instruction: &Instruction) -> Option<u8> {
     );
     let usable = register.is_gpr() && !high && register.full_register() != Register::RSP;
     usable.then(|| register.full_register().number() as u8)
-}
-
-/// What an evaluator of the integer instruction set computes itself. When in doubt, not here.
-fn is_computed(instruction: &Instruction) -> bool {
-    if instruction.is_jcc_short_or_near()
-        || instruction.is_jcx_short()
-        || instruction.is_loop()
-        || instruction.is_loopcc()
-    {
-        return true;
-    }
-    let name = instruction.mnemonic();
-    let conditional = instruction.condition_code() != iced_x86::ConditionCode::None;
-    conditional
-        || matches!(
-            name,
-            M::Add
-                | M::Or
-                | M::Adc
-                | M::Sbb
-                | M::And
-                | M::Sub
-                | M::Xor
-                | M::Cmp
-                | M::Inc
-                | M::Dec
-                | M::Neg
-                | M::Not
-                | M::Test
-                | M::Lea
-                | M::Nop
-                | M::Push
-                | M::Pop
-                | M::Pushfq
-                | M::Popfq
-                | M::Enter
-                | M::Leave
-                | M::Mov
-                | M::Movzx
-                | M::Movsx
-                | M::Movsxd
-                | M::Call
-                | M::Ret
-                | M::Jmp
-                | M::Rol
-                | M::Ror
-                | M::Rcl
-                | M::Rcr
-                | M::Shl
-                | M::Sal
-                | M::Shr
-                | M::Sar
-                | M::Shld
-                | M::Shrd
-                | M::Mul
-                | M::Imul
-                | M::Div
-                | M::Idiv
-                | M::Cbw
-                | M::Cwde
-                | M::Cdqe
-                | M::Cwd
-                | M::Cdq
-                | M::Cqo
-                | M::Bt
-                | M::Bts
-                | M::Btr
-                | M::Btc
-                | M::Bsf
-                | M::Bsr
-                | M::Tzcnt
-                | M::Lzcnt
-                | M::Popcnt
-                | M::Bswap
-                | M::Movbe
-                | M::Xchg
-                | M::Xadd
-                | M::Cmpxchg
-                | M::Xlatb
-                | M::Andn
-                | M::Bextr
-                | M::Blsr
-                | M::Blsmsk
-                | M::Blsi
-                | M::Bzhi
-                | M::Pdep
-                | M::Pext
-                | M::Mulx
-                | M::Rorx
-                | M::Sarx
-                | M::Shlx
-                | M::Shrx
-                | M::Adox
-                | M::Adcx
-                | M::Lahf
-                | M::Sahf
-                | M::Clc
-                | M::Stc
-                | M::Cmc
-                | M::Cld
-                | M::Std
-                | M::Movsb
-                | M::Movsw
-                | M::Movsd
-                | M::Movsq
-                | M::Stosb
-                | M::Stosw
-                | M::Stosd
-                | M::Stosq
-                | M::Lodsb
-                | M::Lodsw
-                | M::Lodsd
-                | M::Lodsq
-                | M::Cmpsb
-                | M::Cmpsw
-                | M::Cmpsd
-                | M::Cmpsq
-                | M::Scasb
-                | M::Scasw
-                | M::Scasd
-                | M::Scasq
-                | M::Pause
-                | M::Lfence
-                | M::Mfence
-                | M::Sfence
-                | M::Syscall
-                | M::Int
-                | M::Int3
-                | M::Hlt
-                | M::Ud2
-                | M::Endbr64
-        )
 }

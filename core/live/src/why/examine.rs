@@ -5,6 +5,8 @@ use std::fs;
 use std::time::Duration;
 
 use flagfinder_code::Code;
+use flagfinder_linux::clock;
+use flagfinder_linux::proc::Status;
 use flagfinder_linux::syscalls;
 
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
@@ -277,15 +279,7 @@ fn clock(call: &Call) -> Option<Duration> {
         libc::SYS_futex if call.args[1] & 256 == 0 => libc::CLOCK_MONOTONIC,
         _ => libc::CLOCK_REALTIME,
     };
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: a structure of ours.
-    if unsafe { libc::clock_gettime(clock, &mut now) } != 0 {
-        return None;
-    }
-    Some(Duration::new(now.tv_sec as u64, now.tv_nsec as u32))
+    clock::now(clock)
 }
 
 /// `call`: none where the thread asks for any child, again and again.
@@ -330,12 +324,8 @@ pub fn child(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
 
 /// A call that only a signal ends.
 fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    let mask = |field: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
-            .unwrap_or(0)
-    };
+    let status = Status::of_thread(pid, tid).ok();
+    let mask = |field| status.as_ref().map_or(0, |status| status.mask(field));
     let kept = (mask("SigPnd:") | mask("ShdPnd:")) & mask("SigBlk:");
     let end = match kept {
         0 => End::outside(RootKind::Input, "no signal has come"),

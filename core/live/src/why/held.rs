@@ -9,10 +9,11 @@ use std::fs;
 
 use super::in_core;
 use super::obstacle::{Debtor, End, Obstacle, Who};
-use super::process::{all, name, status_number, Inside, Process};
+use super::process::{name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
 use crate::futex::{describe, Futex};
 use flagfinder_code::{Code, Maps};
+use flagfinder_linux::proc::processes;
 use flagfinder_waits::proc::Call;
 
 /// In the word of a robust lock: there are waiters, and the owner's id below.
@@ -304,5 +305,5 @@ pub fn sharers(pid: u32, inside: &Inside, address: u64) -> Vec<u32> {
         m.shared && m.inode == ours.inode && m.path == ours.path && range.contains(&offset)
     };
     let shares = |other: &u32| *other != pid && maps_of(*other).all().iter().any(is_it);
-    all().into_iter().filter(shares).collect()
+    processes().into_iter().filter(shares).collect()
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::process::all;
+use flagfinder_linux::proc::processes;
 use flagfinder_waits::descriptor::{InternetSocket, LISTEN, TCP_STATES};
 
 /// A TCP or UDP socket of a process.
@@ -42,7 +42,7 @@ fn namespace(pid: u32) -> Option<PathBuf> {
 fn namespaces(pid: u32) -> Vec<u32> {
     let mut seen = vec![namespace(pid)];
     let mut holders = vec![pid];
-    for other in all() {
+    for other in processes() {
         let its = namespace(other);
         if its.is_some() && !seen.contains(&its) {
             seen.push(its);

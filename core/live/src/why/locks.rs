@@ -4,8 +4,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use flagfinder_linux::proc::processes;
+
 use super::obstacle::{Debtor, End, Obstacle, Who};
-use super::process::{all, name};
+use super::process::name;
 use super::report::{Kind, RootKind};
 
 /// A line of /proc/locks: `1: -> POSIX  ADVISORY  WRITE 1234 08:02:131 0 EOF`.
@@ -99,7 +101,7 @@ fn holders(line: &Line, inode: &str, waiter: u32) -> Vec<u32> {
             })
         })
     };
-    let found: Vec<u32> = all().into_iter().filter(holds).collect();
+    let found: Vec<u32> = processes().into_iter().filter(holds).collect();
     // Its own descriptor may hold another lock on the file, or the very one.
     let others: Vec<u32> = found.iter().copied().filter(|pid| *pid != waiter).collect();
     match others.is_empty() {

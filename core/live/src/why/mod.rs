@@ -38,7 +38,8 @@ use serde::Deserialize;
 
 use crate::dead::{look_at_core, CoreOptions};
 use crate::report::{Class, SpinReport, ThreadReport};
-use crate::spin::{program, spin, Progress, SpinOptions};
+use crate::spin::{spin, Progress, SpinOptions};
+use flagfinder_linux::proc::program;
 use obstacle::Weight;
 use process::Processes;
 pub use recorded::why_recorded;

@@ -2,12 +2,12 @@
 //! The processes on the way, each looked at once and without stopping anything.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use flagfinder_code::{own_id, AddressSpace, Code, Names, NamesInput};
+use flagfinder_linux::proc;
 use flagfinder_replica::CoreFile;
 use rustc_hash::FxHashMap;
 
@@ -201,28 +201,17 @@ impl Processes {
 
 /// Name of a thread, of its process where it is gone, or nothing.
 pub fn name(pid: u32, tid: u32) -> String {
-    let read = |path: String| fs::read_to_string(path).ok();
-    let name = read(format!("/proc/{pid}/task/{tid}/comm"));
-    let name = name.or_else(|| read(format!("/proc/{pid}/comm")));
-    name.unwrap_or_default().trim_end().to_owned()
+    let name = proc::name(pid, tid).or_else(|| proc::name(pid, pid));
+    name.unwrap_or_default()
 }
 
 /// A number of /proc/PID/status.
 pub fn status_number(pid: u32, field: &str) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
-/// All processes that there are.
-pub fn all() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.collect()
+    proc::Status::of(pid)?.number(field)
 }
 
 /// Those that a process started and that have not been waited for.
 pub fn children(pid: u32) -> Vec<u32> {
     let is_child = |child: &u32| status_number(*child, "PPid:") == Some(pid);
-    all().into_iter().filter(is_child).collect()
+    proc::processes().into_iter().filter(is_child).collect()
 }

@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flagfinder_linux::proc::{processes, threads, Stat, Status};
+use flagfinder_waits::proc::times;
 use rustc_hash::FxHashMap;
 
 use super::obstacle::{Debtor, End, Obstacle, Who};
-use super::process::{all, name};
+use super::process::name;
 use super::report::{Kind, RootKind};
 use crate::sample::Activity;
-use flagfinder_waits::proc;
 
 /// Stopped by job control or a tracer.
 pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {
@@ -173,27 +174,23 @@ fn throttled(pid: u32) -> Option<String> {
 }
 
 fn scheduling(pid: u32, tid: u32) -> String {
-    const NICE: usize = 19;
-    const POLICY: usize = 41;
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let fields: Vec<&str> = behind.split_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
-    match (field(POLICY), field(NICE)) {
-        ("5", _) => ", as one of SCHED_IDLE".into(),
-        ("3", _) => ", as one of SCHED_BATCH".into(),
-        (_, "0" | "") => String::new(),
-        (_, nice) => format!(", at nice {nice}"),
+    let stat = Stat::of_thread(pid, tid);
+    let field = |number| stat.as_ref()?.field::<i32>(number);
+    match (field(Stat::POLICY), field(Stat::NICE)) {
+        (Some(libc::SCHED_IDLE), _) => ", as one of SCHED_IDLE".into(),
+        (Some(libc::SCHED_BATCH), _) => ", as one of SCHED_BATCH".into(),
+        (_, Some(0) | None) => String::new(),
+        (_, Some(nice)) => format!(", at nice {nice}"),
     }
 }
 
 /// Processors that the thread may run on.
 fn allowed(pid: u32, tid: u32) -> Vec<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    let line = status
-        .lines()
-        .find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
-    parse_list(line.unwrap_or_default().trim())
+    let status = Status::of_thread(pid, tid).ok();
+    let list = status
+        .as_ref()
+        .and_then(|status| status.text("Cpus_allowed_list:"));
+    parse_list(list.unwrap_or_default())
 }
 
 /// `0-2,5`
@@ -215,14 +212,11 @@ fn list(processors: &[u32]) -> String {
 fn hog(tid: u32, processors: &[u32]) -> Option<(u32, u32, f64)> {
     let [processor] = processors else { return None };
     let looks = || -> FxHashMap<(u32, u32), u64> {
-        let threads = all().into_iter().flat_map(|pid| {
-            let tids = proc::threads(pid).unwrap_or_default();
+        let threads = processes().into_iter().flat_map(|pid| {
+            let tids = threads(pid).unwrap_or_default();
             tids.into_iter().map(move |tid| (pid, tid))
         });
-        let ran = |(pid, tid): (u32, u32)| {
-            let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-            Some(((pid, tid), text.split_whitespace().next()?.parse().ok()?))
-        };
+        let ran = |(pid, tid): (u32, u32)| Some(((pid, tid), times(pid, tid)?.0));
         threads.filter_map(ran).collect()
     };
     let begin = std::time::Instant::now();
@@ -245,9 +239,7 @@ fn hog(tid: u32, processors: &[u32]) -> Option<(u32, u32, f64)> {
 }
 
 fn last_processor(pid: u32, tid: u32) -> Option<u32> {
-    const PROCESSOR: usize = 39;
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    Some(flagfinder_step::stat_field(&stat, PROCESSOR)? as u32)
+    Stat::of_thread(pid, tid)?.field(Stat::PROCESSOR)
 }
 
 #[cfg(test)]

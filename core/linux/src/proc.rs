@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+//! The files of /proc that tell of processes and threads. What is gone is `None`, or empty.
+
+use std::fs;
+use std::io::Result;
+use std::str::{FromStr, SplitWhitespace};
+
+/// The numbers among the names in a folder.
+fn numbers(folder: &str) -> Result<Vec<u32>> {
+    let entries = fs::read_dir(folder)?;
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(numbers.collect())
+}
+
+/// All processes that there are.
+pub fn processes() -> Vec<u32> {
+    numbers("/proc").unwrap_or_default()
+}
+
+/// Thread ids, the first thread first.
+///
+/// # Errors
+/// When the process is gone, or hidden.
+pub fn threads(pid: u32) -> Result<Vec<u32>> {
+    let mut tids = numbers(&format!("/proc/{pid}/task"))?;
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+/// The name of a thread, as ps shows it.
+pub fn name(pid: u32, tid: u32) -> Option<String> {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    let name = String::from_utf8_lossy(&name);
+    Some(name.trim_end_matches('\n').to_owned())
+}
+
+/// The path of its program.
+pub fn program(pid: u32) -> String {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    path.to_string_lossy().into_owned()
+}
+
+/// /proc/PID/stat.
+pub struct Stat(String);
+
+impl Stat {
+    pub const PARENT: usize = 4;
+    pub const NICE: usize = 19;
+    /// In the kernel's ticks since boot; tells a process from a later one of its number.
+    pub const STARTED: usize = 22;
+    pub const PROCESSOR: usize = 39;
+    pub const POLICY: usize = 41;
+    pub const ARGUMENTS: usize = 48;
+
+    pub fn of(pid: u32) -> Option<Stat> {
+        fs::read_to_string(format!("/proc/{pid}/stat"))
+            .ok()
+            .map(Stat)
+    }
+
+    pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
+        fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"))
+            .ok()
+            .map(Stat)
+    }
+
+    /// What stands behind the name, which may hold anything.
+    fn fields(&self) -> SplitWhitespace<'_> {
+        let behind = self.0.rsplit_once(')').map_or("", |(_, rest)| rest);
+        behind.split_whitespace()
+    }
+
+    /// One of its fields, counted from 1 as proc(5) does.
+    pub fn field<T: FromStr>(&self, number: usize) -> Option<T> {
+        const FIRST_BEHIND_NAME: usize = 3;
+        let mut fields = self.fields();
+        fields.nth(number - FIRST_BEHIND_NAME)?.parse().ok()
+    }
+
+    /// As ps shows it: R, S, D, T, t, Z, ..
+    pub fn state(&self) -> char {
+        let state = self.fields().next().and_then(|text| text.chars().next());
+        state.unwrap_or('?')
+    }
+
+    /// It has not ended.
+    pub fn lives(&self) -> bool {
+        !matches!(self.state(), 'Z' | 'X' | '?')
+    }
+}
+
+/// /proc/PID/status. Fields are named with their colon.
+pub struct Status(String);
+
+impl Status {
+    pub fn of(pid: u32) -> Option<Status> {
+        fs::read_to_string(format!("/proc/{pid}/status"))
+            .ok()
+            .map(Status)
+    }
+
+    /// # Errors
+    /// When the thread is gone.
+    pub fn of_thread(pid: u32, tid: u32) -> Result<Status> {
+        fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).map(Status)
+    }
+
+    /// What stands in a field.
+    pub fn text(&self, field: &str) -> Option<&str> {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(field))?;
+        Some(line.trim())
+    }
+
+    pub fn numbers(&self, field: &str) -> Vec<u32> {
+        let words = self.text(field).unwrap_or_default().split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    }
+
+    pub fn number(&self, field: &str) -> Option<u32> {
+        self.numbers(field).first().copied()
+    }
+
+    /// A set of signals or rights.
+    pub fn mask(&self, field: &str) -> u64 {
+        let set = self.text(field).map(|text| u64::from_str_radix(text, 16));
+        set.and_then(std::result::Result::ok).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_look_like_fields() {
+        let stat = Stat("7 (a) R 1 (b) S 42 9".into());
+        assert_eq!((stat.field(4), stat.state()), (Some(42), 'S'));
+        assert_eq!(Stat("7 (a) S 42".into()).field::<u64>(5), None);
+        assert!(!Stat(String::new()).lives());
+    }
+
+    #[test]
+    fn fields_of_status_are_told_by_their_names() {
+        let status = Status("Name:\tUid:\nUid:\t7\t8\t9\t9\nSigBlk:\t00000000000000ff\n".into());
+        assert_eq!(status.text("Name:"), Some("Uid:"));
+        assert_eq!(status.numbers("Uid:"), [7, 8, 9, 9]);
+        assert_eq!(
+            (status.number("Uid:"), status.mask("SigBlk:")),
+            (Some(7), 255)
+        );
+        assert_eq!((status.number("PPid:"), status.mask("SigPnd:")), (None, 0));
+    }
+
+    #[test]
+    fn this_process_is_seen() {
+        let own = std::process::id();
+        assert!(processes().contains(&own));
+        assert!(threads(own).unwrap().contains(&own));
+        assert!(name(own, own).is_some_and(|name| !name.is_empty()));
+        assert!(Stat::of(own).unwrap().lives() && !program(own).is_empty());
+        let parent = Status::of(own).unwrap().number("PPid:");
+        assert_eq!(Stat::of(own).unwrap().field::<u32>(Stat::PARENT), parent);
+    }
+}
