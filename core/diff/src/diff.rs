@@ -124,9 +124,12 @@ pub fn align<F: Flow + Send>(
             paired: &paired,
         };
         let found = case.part();
-        let here = find_in_spin(&spin, suspect, &targets, &found, &held)?;
-        let there = find_in_normal(&surveyed, &normals, suspect, &targets, &found)?;
-        partings.push(writer.parting(&branches, &case, &found, suspect.thread, here, there));
+        // Each goes through a whole flow.
+        let (here, there) = rayon::join(
+            || find_in_spin(&spin, suspect, &targets, &found, &held),
+            || find_in_normal(&surveyed, &normals, suspect, &targets, &found),
+        );
+        partings.push(writer.parting(&branches, &case, &found, suspect.thread, here?, there?));
     }
     partings.sort_by(|a, b| telling(b).total_cmp(&telling(a)));
     let best = partings.first();

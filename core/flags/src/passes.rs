@@ -190,6 +190,11 @@ impl<P: Pass> Visitor for Filter<'_, P> {
     }
 
     #[inline]
+    fn chooses(&self, code: &Decoded) -> bool {
+        self.pass.chooses(code)
+    }
+
+    #[inline]
     fn stored(&mut self, code: &Decoded, machine: &Machine, store: &Access) {
         if self.active {
             self.pass.stored(code, machine, store);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flagfinder_machine::decoded::Decoded;
 use flagfinder_machine::evaluator::Evaluator;
-use flagfinder_machine::replayer::Visitor;
+use flagfinder_machine::replayer::{Visitor, Wants};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::passes::Pass;
@@ -218,6 +218,15 @@ impl Pass for Reads {
 }
 
 impl Visitor for Reads {
+    fn wants(&self) -> Wants {
+        Wants::Chosen
+    }
+
+    #[inline]
+    fn chooses(&self, code: &Decoded) -> bool {
+        !code.memory.is_empty() && self.questions.loads.contains_key(&code.pc())
+    }
+
     fn after(&mut self, code: &Decoded, evaluator: &Evaluator) {
         let Some(candidates) = self.questions.loads.get(&code.pc()) else {
             return;

@@ -12,8 +12,9 @@ use crate::value::{mask, Value, CF};
 
 impl Evaluator {
     /// Executes a block all of whose slots' values are known. Gives where control goes next, if it
-    /// knows. `STORES`: the visitor is shown calls, returns and stores; else nothing.
-    pub(crate) fn run<const STORES: bool, V: Visitor>(
+    /// knows. `STORES`: the visitor is shown calls, returns and stores; `CHOSEN`: what it chooses;
+    /// else nothing.
+    pub(crate) fn run<const STORES: bool, const CHOSEN: bool, V: Visitor>(
         &mut self,
         codes: &Codes,
         slots: &[Slot],
@@ -26,7 +27,8 @@ impl Evaluator {
             if STORES && operation.calls {
                 visitor.before(code, &self.machine);
             }
-            if operation.kind == Kind::Long {
+            let chosen = CHOSEN && visitor.chooses(code);
+            if chosen || operation.kind == Kind::Long {
                 let (first, count) = operation.slots;
                 let mut reader = SlotReader {
                     slots: &slots[first as usize..(first + count) as usize],
@@ -38,6 +40,9 @@ impl Evaluator {
                     _ => reader.recorded(code, operation.index as usize),
                 };
                 self.step(code, &recorded);
+                if chosen {
+                    visitor.after(code, self);
+                }
                 if STORES {
                     for access in self.accesses().iter().filter(|access| access.write) {
                         visitor.stored(code, &self.machine, access);

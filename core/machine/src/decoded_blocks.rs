@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use flagfinder_code::CodeBlock;
 use flagfinder_linux::life;
-use flagfinder_trace::{Block, DecodedFlow, Event, Process, Result, Thread};
+use flagfinder_trace::{Block, DecodedFlow, Event, Process, Result, Slot, Thread};
 use iced_x86::{InstructionInfoFactory, Mnemonic};
 
 use crate::compact::{compile, Operation};
@@ -18,8 +18,26 @@ pub struct Codes {
     pub instructions: Box<[Decoded]>,
     /// The same for who does not look at each.
     pub(crate) compact: Box<[Operation]>,
+    /// Those that access memory and have no part in `compact`.
+    pub(crate) left_out: Box<[u32]>,
     /// It loads, and the tracer was not asked to record what.
     pub slotless: bool,
+}
+
+impl Codes {
+    pub(crate) fn new(instructions: Box<[Decoded]>, slots: &[Slot]) -> Self {
+        let compact = compile(&instructions, slots);
+        let mut done = compact.iter().map(|one| one.index).peekable();
+        let all = instructions.iter().zip(0..);
+        let left_out =
+            all.filter(|(code, index)| done.next_if_eq(index).is_none() && !code.memory.is_empty());
+        Codes {
+            left_out: left_out.map(|(_, index)| index).collect(),
+            slotless: slots.is_empty() && instructions.iter().any(wants_slot),
+            compact,
+            instructions,
+        }
+    }
 }
 
 /// Blocks of one process, decoded once for all passes and threads.
@@ -59,11 +77,7 @@ impl<'p> DecodedBlocks<'p> {
                 .iter()
                 .map(|instruction| Decoded::new(instruction, &mut factory))
                 .collect();
-            Codes {
-                compact: compile(&instructions, &block.slots),
-                slotless: block.slots.is_empty() && instructions.iter().any(wants_slot),
-                instructions,
-            }
+            Codes::new(instructions, &block.slots)
         }))
     }
 

@@ -32,6 +32,8 @@ pub enum Wants {
     Everything,
     /// What they store, and calls and returns before they are made.
     Stores,
+    /// At least those that it chooses, after.
+    Chosen,
     Nothing,
 }
 
@@ -49,6 +51,10 @@ pub trait Visitor {
     fn before(&mut self, _code: &Decoded, _machine: &Machine) {}
     /// After it.
     fn after(&mut self, code: &Decoded, evaluator: &Evaluator);
+    /// Where only chosen ones are wanted: is this one?
+    fn chooses(&self, _code: &Decoded) -> bool {
+        false
+    }
     /// Instead of `after`, where only stores are wanted.
     fn stored(&mut self, _code: &Decoded, _machine: &Machine, _store: &Access) {}
     /// Control went from the block's last instruction to `next`.
@@ -219,13 +225,18 @@ impl<V: Visitor> Replay<'_, '_, V> {
         };
         self.statistics.without_values += u64::from(missing.missing);
         self.statistics.instructions += codes.instructions.len() as u64;
-        let wants = self.visitor.wants();
+        let mut wants = self.visitor.wants();
+        let chosen = |&index: &u32| self.visitor.chooses(&codes.instructions[index as usize]);
+        if wants == Wants::Chosen && codes.left_out.iter().any(chosen) {
+            wants = Wants::Everything;
+        }
         if wants != Wants::Everything && until.is_none() && !missing.missing {
             let (slots, values) = (&block.slots, values.unwrap_or(&[]));
             let (evaluator, visitor) = (&mut self.evaluator, &mut *self.visitor);
             self.next = match wants {
-                Wants::Stores => evaluator.run::<true, V>(codes, slots, values, visitor),
-                _ => evaluator.run::<false, V>(codes, slots, values, visitor),
+                Wants::Stores => evaluator.run::<true, false, V>(codes, slots, values, visitor),
+                Wants::Chosen => evaluator.run::<false, true, V>(codes, slots, values, visitor),
+                _ => evaluator.run::<false, false, V>(codes, slots, values, visitor),
             };
             self.last = codes.instructions.last();
             return;
