@@ -90,7 +90,7 @@ impl Descriptors {
     pub fn learn(&mut self, found: &DescriptorFact) {
         let known = self.known.get_mut(&(found.pid, found.fd));
         if let Some((_, fact)) = known.filter(|(_, fact)| fact.target == found.target) {
-            fact.ends.clone_from(&found.ends);
+            fact.clone_from(found);
         }
     }
 

@@ -9,8 +9,8 @@ use std::fs;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use flagfinder_waits::descriptor::{describe, is_fifo};
-use flagfinder_waits::Owners;
+use flagfinder_waits::descriptor::{between, describe, is_fifo};
+use flagfinder_waits::{Owners, Sockets};
 
 use crate::facts::{DescriptorFact, EndFact};
 
@@ -18,6 +18,8 @@ use crate::facts::{DescriptorFact, EndFact};
 const REST: Duration = Duration::from_secs(10);
 /// Before the first: processes that start each other open much at first.
 const SETTLES: Duration = Duration::from_millis(200);
+/// How long one may take. Nobody waits for it but a recording's end.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// More descriptors are not asked about at once, nor more processes told of each.
 const MOST: usize = 64;
 const MOST_ENDS: usize = 8;
@@ -73,14 +75,24 @@ impl Ends {
     }
 }
 
-/// Those of which other processes were found. What is at the number by now may be another thing.
+/// Those of which another end was found. What is at the number by now may be another thing.
 fn ends(facts: Vec<DescriptorFact>) -> Vec<DescriptorFact> {
-    let mut owners = Owners::default();
+    let mut owners = Owners::within(PATIENCE);
+    let mut sockets = Sockets::new().ok();
     let mut found = Vec::new();
     for mut fact in facts {
         let link = fs::read_link(format!("/proc/{}/fd/{}", fact.pid, fact.fd));
         if !link.is_ok_and(|link| link.to_string_lossy() == fact.target) {
             continue;
+        }
+        let inode = between(&fact.target, "socket:[").and_then(|inode| inode.parse().ok());
+        let sockets = sockets.as_mut().filter(|_| fact.peer.is_none());
+        if let Some((inode, sockets)) = inode.zip(sockets) {
+            // It may have been looked at before the other side had accepted it.
+            let peer = sockets.peer(inode);
+            fact.records = peer.is_some_and(|peer| peer.records);
+            fact.peer = peer.map(|peer| format!("socket:[{}]", peer.inode));
+            fact.remote = sockets.remote(inode);
         }
         let others = describe(fact.pid, fact.fd, &mut owners).others.into_iter();
         let others = others.filter(|owner| owner.pid != fact.pid);
@@ -92,7 +104,7 @@ fn ends(facts: Vec<DescriptorFact>) -> Vec<DescriptorFact> {
             .collect();
         ends.dedup_by_key(|end| end.pid);
         ends.truncate(MOST_ENDS);
-        if !ends.is_empty() {
+        if !ends.is_empty() || fact.peer.is_some() {
             fact.ends = ends;
             found.push(fact);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! Who threads outside the target are that wake its threads: looked up in /proc when they first do,
-//! as they may end at any time.
+//! Who threads outside the target are that wake its threads, or take their CPU: looked up in /proc
+//! when they first do, as they may end at any time.
 
 use flagfinder_linux::proc::Status;
 use flagfinder_waits::Looked;
@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 
 use crate::event::{Context, Event, Kind};
 use crate::processes::thread_name;
-use crate::protocol::ELSEWHERE;
+use crate::protocol::{ELSEWHERE, STATE_PREEMPTED};
 use crate::threads::Threads;
 
 /// More are not named.
@@ -21,14 +21,16 @@ pub(crate) struct Outsiders {
 }
 
 impl Outsiders {
-    /// Looks up who woke another, or sent it a signal, if it is not known.
+    /// Looks up who woke another, sent it a signal, or runs in the place of one that could go on,
+    /// if it is not known.
     pub fn see(&mut self, event: &Event, threads: &Threads) {
-        let tid = event.a;
-        let is_waker = matches!(event.kind, Kind::Waking | Kind::Signal)
-            && event.context() == Context::Task
-            && tid != 0
-            && tid < ELSEWHERE;
-        let is_new = is_waker && !self.met.contains(&tid) && self.met.len() < MOST;
+        let tid = match event.kind {
+            Kind::Waking | Kind::Signal if event.context() == Context::Task => event.a,
+            Kind::Switch if event.flags == STATE_PREEMPTED => event.b,
+            _ => return,
+        };
+        let is_thread = tid != 0 && tid < ELSEWHERE;
+        let is_new = is_thread && !self.met.contains(&tid) && self.met.len() < MOST;
         if !is_new || threads.pid(tid).is_some() {
             return;
         }
@@ -59,6 +61,7 @@ impl Outsiders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::STATE_SLEEPS;
 
     fn waking(a: u32, flags: u8) -> Event {
         Event {
@@ -88,5 +91,20 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].tid, found[0].pid), (own, own));
         assert!(!found[0].name.is_empty());
+    }
+
+    #[test]
+    fn who_takes_the_cpu_of_another_is_looked_up() {
+        let own = std::process::id();
+        for (state, known) in [(STATE_SLEEPS, 0), (STATE_PREEMPTED, 1)] {
+            let switch = Event {
+                kind: Kind::Switch,
+                b: own,
+                ..waking(1, state)
+            };
+            let mut outsiders = Outsiders::default();
+            outsiders.see(&switch, &Threads::default());
+            assert_eq!(outsiders.take().len(), known);
+        }
     }
 }

@@ -16,7 +16,8 @@ use crate::starved::is_starved;
 /// So many waits of one sort that a timer ended are polling.
 const POLLS: usize = 5;
 const YIELDS: u32 = 20;
-/// Between two polls a thread does not do more than so many times their wait.
+/// Between two polls a thread does not compute for more than so many times their wait. On a busy
+/// machine it may wait for a CPU for much longer.
 const LONGEST_LOOK: u64 = 4;
 /// Waits of one polling loop: the longer is at most so many times the one before or after it, but
 /// for the time that a busy machine may add. (A loop that waits longer and longer doubles it.)
@@ -72,8 +73,8 @@ pub(crate) fn is_poll(graph: &Graph, wait: &Wait) -> bool {
         _ => false,
     };
     traits::is_timed(call.number.into()) && by_timer && {
-        let look = wait.start - graph.vertex(graph.first_item(wait.vertex)).start;
-        look <= wait.dur().saturating_mul(LONGEST_LOOK)
+        let looked: u64 = graph.items(wait.vertex).map(|item| item.run).sum();
+        looked <= wait.dur().saturating_mul(LONGEST_LOOK)
     }
 }
 

@@ -495,5 +495,6 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     builder.meta.stacks = named.stacks;
     let mut graph = Graph::new(builder.meta, builder.vertices, builder.others);
     flags::add(&mut graph, watched);
+    graph.vertices.share_details();
     graph
 }

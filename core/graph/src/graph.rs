@@ -202,6 +202,15 @@ impl Graph {
         items.last().copied().unwrap_or(vertex)
     }
 
+    /// A vertex and those before it in the same wake-up, the last first.
+    pub fn items(&self, vertex: u32) -> impl Iterator<Item = &Vertex> {
+        let list = self.of(self.vertex(vertex).thread);
+        let place = list.partition_point(|&other| other < vertex);
+        let before = list[..place].iter().rev().map(|&other| self.vertex(other));
+        let before = before.take_while(|other| other.blocks == 0);
+        std::iter::once(self.vertex(vertex)).chain(before)
+    }
+
     /// What a thread did in each wake-up: vertices, one where it was not split.
     pub fn runs(&self, thread: u32) -> impl Iterator<Item = &[u32]> {
         self.of(thread)

@@ -4,6 +4,7 @@
 
 use bytemuck::{cast_slice, Pod, Zeroable};
 use flagfinder_events::Call;
+use rustc_hash::FxHashMap;
 
 use crate::edge::{EdgeKind, NOBODY};
 
@@ -59,7 +60,7 @@ impl Vertex {
 /// What is known of a vertex where calls or stacks were recorded, threads yielded or flags were
 /// watched.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct Details {
     /// What the call returned that it blocks in, or [`NO_RESULT`].
     pub result: i64,
@@ -165,6 +166,25 @@ impl Vertices {
         }
         &mut self.details[row.details as usize]
     }
+
+    /// Vertices of which the same is known share it: a thread that waits at one place a million
+    /// times. Nothing may be changed afterwards.
+    pub(crate) fn share_details(&mut self) {
+        let mut places: FxHashMap<Details, u32> = FxHashMap::default();
+        let mut kept = Vec::new();
+        let all = std::mem::take(&mut self.details);
+        let mut place = |details: Details| {
+            *places.entry(details).or_insert_with(|| {
+                kept.push(details);
+                kept.len() as u32 - 1
+            })
+        };
+        place(Details::default());
+        for row in self.rows.iter_mut().filter(|row| row.details != 0) {
+            row.details = place(all[row.details as usize]);
+        }
+        self.details = kept;
+    }
 }
 
 impl std::ops::Index<u32> for Vertices {
@@ -194,6 +214,21 @@ mod tests {
         assert_eq!(all.map(|vertex| vertices.details(vertex).yields), [0, 2, 0]);
         assert_eq!(vertices.details(2).result, NO_RESULT);
         assert_eq!(vertices.details.len(), 2);
+    }
+
+    #[test]
+    fn vertices_of_which_the_same_is_known_share_it() {
+        let mut vertices = Vertices::default();
+        for turn in 0..1000 {
+            let vertex = vertices.push(Vertex::default());
+            if turn % 4 > 0 {
+                vertices.details_mut(vertex).stack = turn % 4;
+            }
+        }
+        vertices.share_details();
+        let stacks: Vec<u32> = (0..8).map(|v| vertices.details(v).stack).collect();
+        assert_eq!(stacks, [0, 1, 2, 3, 0, 1, 2, 3]);
+        assert_eq!(vertices.details.len(), 4);
     }
 
     #[test]

@@ -209,3 +209,20 @@ fn what_was_computed_is_told_with_who_asked_for_it() {
     let set_off = server.set_off.as_ref().unwrap();
     assert_eq!((set_off.tid, set_off.edge), (1, "ipc"));
 }
+
+/// A thread looks every ms, and another has the CPU for long before each of its looks.
+#[test]
+fn who_polls_on_a_busy_machine_polls() {
+    let mut all = Recording::of(&[1, 2]);
+    for _ in 0..30 {
+        all.passes(MS / 100);
+        all.waits(SLEEP, 0, 2);
+        all.passes(MS);
+        all.times_out(1);
+        all.passes(20 * MS);
+        all.preempted(1);
+    }
+    let found = explained(&all.graph(), &of(1));
+    assert_eq!(found.class, Class::RepeatedYield);
+    assert!(found.dur > 500 * MS, "{}", found.dur);
+}
