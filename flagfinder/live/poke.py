@@ -17,6 +17,8 @@ from flagfinder.shared.errors import FlagfinderError, UsageError
 
 _ATOMIC_SIZES = (1, 2, 4, 8)
 
+_EXITING = 0x4  # PF_EXITING of linux/sched.h
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -177,5 +179,6 @@ def _runs(pid: int, tid: int | None = None) -> bool:
         status = Path(f"/proc/{pid}/task/{tid or pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    # A zombie's status is not yet asked for.
-    return status.rpartition(")")[2].split()[0] not in "ZX"
+    state, flags = (status.rpartition(")")[2].split()[number] for number in (0, 6))
+    # A zombie's status is not yet asked for. One that is about to end has no memory any more.
+    return state not in "ZX" and not int(flags) & _EXITING

@@ -18,14 +18,16 @@ const ID_AT: [usize; 2] = [0x2d0, 0x30];
 const ID_WITHIN: usize = 0x2d4;
 /// Blocks are aligned at least so.
 const ALIGNMENT: usize = 16;
-/// Larger mappings are searched at their ends only: thread stacks have their block on top, arenas
-/// have none.
+/// Thread stacks have their block on top, so the ends of all mappings are searched first. To read
+/// hundreds of whole stacks takes seconds.
+const TOP: u64 = 64 << 10;
+/// Larger mappings are searched at their ends only: arenas have no blocks.
 const SEARCHED: u64 = 8 << 20;
 
 /// Fills in `fs_base` of the threads where it is found.
 pub(crate) fn find(threads: &mut [ThreadInput], maps: &Maps, memory: &dyn AddressSpace) {
     let mut bytes = Vec::new();
-    for (start, end) in candidates(maps) {
+    for (start, end) in in_order(&candidates(maps)) {
         if threads.iter().all(|thread| thread.fs_base.is_some()) {
             return;
         }
@@ -49,6 +51,20 @@ fn candidates(maps: &Maps) -> Vec<(u64, u64)> {
     anonymous
         .map(|m| (m.start.max(m.end.saturating_sub(SEARCHED)), m.end))
         .collect()
+}
+
+/// The ends of all, then what is before, small ones first. A block may lie across the border.
+fn in_order(all: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let border = |start: u64, end: u64| start.max(end.saturating_sub(TOP));
+    let mut parts: Vec<(u64, u64)> = all
+        .iter()
+        .map(|&(start, end)| (start, border(start, end)))
+        .filter(|(start, border)| border > start)
+        .map(|(start, border)| (start, border + ID_WITHIN as u64))
+        .collect();
+    parts.sort_by_key(|(start, end)| end - start);
+    let ends = all.iter().map(|&(start, end)| (border(start, end), end));
+    ends.chain(parts).collect()
 }
 
 /// Address and first bytes of what looks like a thread's block.
@@ -82,6 +98,22 @@ mod tests {
         bytes[0x40] = 2;
         assert_eq!(ids(&bytes), [3, 7]);
         assert_eq!(ids(&bytes[..0x100]), [7]);
+    }
+
+    #[test]
+    fn ends_come_first_and_borders_are_in_both_parts() {
+        let (large, small) = ((0x10_0000, 0x20_0000), (0x1000, 0x2000));
+        let middle = (0x30_0000, 0x32_0000);
+        assert_eq!(
+            in_order(&[large, small, middle]),
+            [
+                (0x1f_0000, 0x20_0000),
+                small,
+                (0x31_0000, 0x32_0000),
+                (0x30_0000, 0x31_02d4),
+                (0x10_0000, 0x1f_02d4),
+            ]
+        );
     }
 
     #[test]

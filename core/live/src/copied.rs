@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use flagfinder_analysis::tasks::switches;
 use flagfinder_code::Names;
-use flagfinder_flags::{find_in_live_window, has_flag, ThreadName};
+use flagfinder_flags::{find_in_live_window, has_flag, Report, ThreadName};
+use flagfinder_linux::syscalls;
 use flagfinder_machine::Window;
 use flagfinder_replica::{go_round, Live, Pages, Replica, Round, Source, ThreadState, PAGE};
 use flagfinder_step::{is_abandoned, Pin, StepError};
@@ -88,16 +89,25 @@ pub fn look_at_copy_of(
         let unlike = unlike(&round, &live, &pages, &mut places);
         break (round, unlike);
     };
+    let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
+    let space = NamedMemory {
+        pid: Some(pid),
+        memory: &memory,
+        names,
+    };
+    let report = || find_in_live_window(&round.window, names, thread, &space);
     let seen = match unlike {
-        Some(unlike) => Err(unlike),
+        Some(unlike) => {
+            // What it took was there, whatever others do: it gets on.
+            let seen = takes_input(&round.window).then(report);
+            let gets_on = |report: &Report| report.gets_on && !has_flag(report);
+            let why = "its copy takes what there is to read";
+            seen.filter(gets_on)
+                .map(|report| (report, why.to_owned()))
+                .ok_or(unlike)
+        }
         None => {
-            let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
-            let space = NamedMemory {
-                pid: Some(pid),
-                memory: &memory,
-                names,
-            };
-            let report = find_in_live_window(&round.window, names, thread, &space);
+            let report = report();
             // Whoever gets on is no hang, and an interpreter's words may be told apart by the code
             // that it runs. Of anything else the thread itself may show more.
             if has_flag(&report) || report.gets_on || !report.considered.is_empty() {
@@ -117,6 +127,14 @@ pub fn look_at_copy_of(
     Ok(Finding::of_copy(seen, round.window.len(), places.held))
 }
 
+fn takes_input(window: &Window) -> bool {
+    let mut calls = window.syscalls.iter();
+    calls.any(|call| {
+        let takes = syscalls::consumes(call.number) && !syscalls::gives(call.number);
+        takes && call.result > Some(0)
+    })
+}
+
 /// Makes a copy and lets it go round. `true` beside it: memory that the thread changes is of many
 /// moments in it. It never is where the copy `has_pages`: those that it uses.
 fn follow(
@@ -127,6 +145,8 @@ fn follow(
     time: Duration,
 ) -> std::io::Result<(Round, bool)> {
     let mut replica = Replica::start(pages, state)?;
+    // Where the thread's own output fails, it is found elsewhere.
+    replica.pretend_output();
     // Where the scheduler has put this process, the copy is stepped best.
     // SAFETY: cannot fail.
     let here = usize::try_from(unsafe { libc::sched_getcpu() }).ok();

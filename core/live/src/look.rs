@@ -131,7 +131,7 @@ pub fn is_long_enough(window: &Window, waited: Duration, time: Duration) -> bool
 }
 
 /// To a hundredth.
-fn milliseconds(time: Duration) -> f64 {
+pub fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e5).round() / 100.0
 }
 

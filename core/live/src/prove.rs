@@ -6,6 +6,7 @@
 //! spot: a thread whose copy does not do what the thread does (it needs others to move) has no
 //! proof.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use flagfinder_code::{AddressSpace, Code, Names};
@@ -14,6 +15,7 @@ use flagfinder_step::StepError;
 use serde::Serialize;
 use serde_json::{json, Value};
 
+use crate::look::milliseconds;
 use crate::owed::{self, Others, Process};
 use crate::report::ThreadReport;
 
@@ -104,9 +106,14 @@ pub(crate) fn prove(
                     return not_tried(thread, &error.to_string());
                 }
             };
+            let held = Cell::new(Duration::ZERO);
+            let spins = thread.tid;
             let capture = |tid| {
-                let captured = live.capture(tid, STOPS);
-                captured.map(|(state, _)| state).map_err(|e| e.to_string())
+                let (state, pause) = live.capture(tid, STOPS).map_err(|e| e.to_string())?;
+                if tid == spins {
+                    held.set(held.get() + pause);
+                }
+                Ok(state)
             };
             let process = Process {
                 pid,
@@ -118,6 +125,7 @@ pub(crate) fn prove(
                 time,
             };
             try_out(&live, &process, thread);
+            thread.pause_ms = milliseconds(held.get() + thread.pause());
         });
         // The report then lacks what was not tried.
         let _ = proving.join();

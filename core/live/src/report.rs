@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! What `flagfinder spin` hands on: the `flagfinder.spin/1` report.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
@@ -68,6 +70,10 @@ pub struct ThreadReport {
 }
 
 impl ThreadReport {
+    pub(crate) fn pause(&self) -> Duration {
+        Duration::from_secs_f64(self.pause_ms.max(0.0) / 1000.0)
+    }
+
     /// Of a thread of which nothing is known yet.
     pub fn blank(tid: u32, class: Class) -> ThreadReport {
         ThreadReport {

@@ -208,7 +208,8 @@ pub fn spin(
         );
         finding["via"] = json!(Via::InPlace);
         finding["via_reason"] = json!(why);
-        finding["pause_ms"] = json!(held + finding["pause_ms"].as_f64().unwrap_or(0.0));
+        let held = held + finding["pause_ms"].as_f64().unwrap_or(0.0);
+        finding["pause_ms"] = json!((held * 100.0).round() / 100.0);
         (tid, finding, window)
     });
     let in_copies = copies

@@ -226,6 +226,12 @@ impl Decoded {
         }
     }
 
+    /// Reads or writes more than general registers, flags and memory.
+    pub fn touches_others(&self) -> bool {
+        const GENERAL: Resources = (1 << VECTOR) - 1;
+        (self.reads | self.writes) & !(GENERAL | ALL_FLAGS) != 0
+    }
+
     /// Reads and writes its memory operand in one indivisible step.
     pub fn is_atomic(&self) -> bool {
         let rmw = self.memory.first().is_some_and(|m| m.read && m.write);

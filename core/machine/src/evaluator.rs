@@ -74,8 +74,8 @@ impl Evaluator {
         self.target
     }
 
-    /// Executes one instruction.
-    pub fn step(&mut self, code: &Decoded, recorded: &Recorded) {
+    /// Executes one instruction. `false`: it is not known; what it may write is not either, then.
+    pub fn step(&mut self, code: &Decoded, recorded: &Recorded) -> bool {
         self.accesses.clear();
         self.taken = None;
         self.target = None;
@@ -124,7 +124,8 @@ impl Evaluator {
             }
         }
         self.exchange_from_register(code, recorded);
-        if !self.execute(code) {
+        let executed = self.execute(code);
+        if !executed {
             self.clobber(code);
         }
         self.machine.forget_flags(code.flags_undefined);
@@ -138,6 +139,7 @@ impl Evaluator {
             };
         }
         self.store_all();
+        executed
     }
 
     /// For xchg, xadd and cmpxchg a tracer takes the register afterwards: it holds

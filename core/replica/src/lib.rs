@@ -30,6 +30,7 @@ mod live;
 mod native;
 mod pages;
 mod replica;
+mod software;
 mod source;
 mod stretches;
 mod suppose;

@@ -10,6 +10,7 @@ use crate::child::{Child, Stop};
 use crate::clock::Clock;
 use crate::descriptors::Descriptors;
 use crate::pages::Pages;
+use crate::software::Software;
 use crate::source::{Identity, Page, Region, ThreadState, PAGE};
 use crate::suppose::Supposing;
 
@@ -53,6 +54,7 @@ pub struct Replica<'a> {
     pub(crate) supposing: Option<Supposing>,
     /// The last stop was a call: the next step may end before an instruction.
     behind_call: bool,
+    pub(crate) software: Software,
 }
 
 impl<'a> Replica<'a> {
@@ -93,6 +95,7 @@ impl<'a> Replica<'a> {
             assumed: false,
             supposing: None,
             behind_call: false,
+            software: Software::default(),
         })
     }
 
@@ -109,6 +112,8 @@ impl<'a> Replica<'a> {
                 own.insert(*page, content);
             }
         }
+        let newer = self.software.newer();
+        own.extend(newer.map(|(page, content)| (page, content.clone())));
         let state = ThreadState {
             registers: self.registers,
             extended: self.child.extended()?,
@@ -150,21 +155,13 @@ impl<'a> Replica<'a> {
         self.mapped.len()
     }
 
-    /// Executes one instruction, or answers the call that it makes.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub fn step(&mut self) -> Result<Event> {
-        loop {
-            match self.advance(Child::step)? {
-                // One that was left over.
-                Event::Tick => {}
-                event => return Ok(event),
-            }
-        }
+    pub(crate) fn step_process(&mut self) -> Result<Event> {
+        self.advance(Child::step)
     }
 
     pub(crate) fn advance(&mut self, go: impl Fn(&Child) -> Result<Stop>) -> Result<Event> {
+        self.hand_over()?;
+        self.forget_pages();
         loop {
             let stop = go(&self.child)?;
             let before = self.registers.rip;
@@ -217,23 +214,45 @@ impl<'a> Replica<'a> {
         if self.mapped.contains_key(&page) || region.protection == libc::PROT_NONE {
             return Ok(false);
         }
-        let content = match self.own.get(&page) {
-            Some(own) => **own,
-            None if region.fresh => [0; PAGE as usize],
-            None => self.pages.page(page),
-        };
-        self.child.map(page, &content, region.protection)?;
-        self.mapped.insert(page, region.protection);
+        let protection = region.protection;
+        let content = self.content(page, region.fresh);
+        self.child.map(page, &content, protection)?;
+        self.mapped.insert(page, protection);
         Ok(true)
     }
 
-    /// Reads memory as the copy has it; `false` where part of it isn't there.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub fn read(&mut self, address: u64, buffer: &mut [u8]) -> Result<bool> {
-        self.bring_all(address, buffer.len())?;
-        Ok(self.child.read(address, buffer) == buffer.len())
+    /// What a page holds that the process does not have yet.
+    fn content(&self, page: u64, fresh: bool) -> [u8; PAGE as usize] {
+        match self.own.get(&page) {
+            Some(own) => **own,
+            None if fresh => [0; PAGE as usize],
+            None => self.pages.page(page),
+        }
+    }
+
+    /// A page as the copy has it, and its protection; `None`: nothing can be read there.
+    pub(crate) fn page_now(&self, page: u64) -> Result<Option<(Page, i32)>> {
+        if let Some(protection) = self.mapped.get(&page) {
+            let mut content = Box::new([0; PAGE as usize]);
+            let whole = self.child.read(page, &mut content[..]) == content.len();
+            return Ok(whole.then_some((content, *protection)));
+        }
+        let region = self.regions.iter().find(|region| region.holds(page));
+        let readable = region.filter(|region| region.protection & libc::PROT_READ != 0);
+        Ok(readable.map(|region| {
+            let content = Box::new(self.content(page, region.fresh));
+            (content, region.protection)
+        }))
+    }
+
+    /// The process has this content of the page from now on.
+    pub(crate) fn give_page(&mut self, page: u64, content: &Page) -> Result<()> {
+        if !self.mapped.contains_key(&page) {
+            self.own.insert(page, content.clone());
+        } else if self.child.write(page, &content[..]) != content.len() {
+            return Err(std::io::Error::from_raw_os_error(libc::EFAULT));
+        }
+        Ok(())
     }
 
     /// Writes memory of the copy; `false` where part of it isn't there, or is read-only.
@@ -241,6 +260,8 @@ impl<'a> Replica<'a> {
     /// # Errors
     /// When the process is gone.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<bool> {
+        self.hand_over()?;
+        self.software.forget(address, bytes.len() as u64);
         self.bring_all(address, bytes.len())?;
         Ok(self.child.write(address, bytes) == bytes.len())
     }
@@ -259,6 +280,7 @@ impl<'a> Replica<'a> {
 
     /// Takes a stretch out of the address space.
     pub(crate) fn unmap(&mut self, start: u64, end: u64) -> Result<()> {
+        self.forget_pages();
         let inside = |page: &u64| (start..end).contains(page);
         let pages: Vec<u64> = self.mapped.keys().copied().filter(inside).collect();
         for page in pages {
@@ -291,6 +313,7 @@ impl<'a> Replica<'a> {
 
     /// Changes what may be done with a stretch; `false`: part of it is not there.
     pub(crate) fn protect(&mut self, start: u64, end: u64, protection: i32) -> Result<bool> {
+        self.forget_pages();
         let parts = std::mem::take(&mut self.regions);
         let mut covered = 0;
         for region in parts {

@@ -14,7 +14,7 @@ mod pause;
 mod pin;
 mod popped;
 mod ptrace;
-mod registers;
+pub mod registers;
 mod restart;
 mod sampler;
 mod stepper;

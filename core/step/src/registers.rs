@@ -11,6 +11,17 @@ pub fn general(r: &libc::user_regs_struct) -> [u64; 16] {
     ]
 }
 
+/// The reverse of [`load`], but for flags that the machine does not know.
+pub fn store(machine: &Machine, r: &mut libc::user_regs_struct) {
+    let now = machine.registers.map(|value| value.bits);
+    [
+        r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12,
+        r.r13, r.r14, r.r15,
+    ] = now;
+    let known = machine.flags.known & (STATUS | DF);
+    r.eflags = r.eflags & !known | machine.flags.bits & known;
+}
+
 /// Makes the machine agree with the CPU; its shadow stays.
 pub fn load(machine: &mut Machine, r: &libc::user_regs_struct) {
     machine.registers = general(r).map(Value::of);
