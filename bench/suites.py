@@ -69,7 +69,7 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
     if suite == "cpython" and Path("/usr/lib/python3.11/test/test_threading.py").exists():
         for module in CPYTHON.split():
             report = scratch / "report.xml"
-            command = ["/usr/bin/python3.11", "-m", "test", "--timeout", "300", "--junit-xml", str(report), module]
+            command = ["/usr/bin/python3.11", "-m", "test", "--timeout", "850", "--junit-xml", str(report), module]
             yield Part(module, command, "", xml=True)
     if suite == "go":
         for program in sorted((sources / "go").glob("*.test")):

@@ -56,7 +56,7 @@ def _watch(says: Report, channel: socket.socket, library: str, agent: str, pid: 
         with channel.makefile("r") as lines:
             if asked := lines.readline():
                 wanted = json.loads(asked)
-                script.exports_sync.start(library, wanted["ring"], wanted["words"])
+                script.exports_sync.start(library, wanted["ring"], wanted["words"], pid)
                 _tell(channel, {"armed": True})
                 lines.readline()
     except Exception as error:

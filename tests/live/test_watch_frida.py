@@ -198,3 +198,11 @@ def test_what_it_refuses(writers: Path) -> None:
         refused = flagfinder("watch", *words)
         assert refused.returncode == 2
         assert_four_parts(refused.stderr, found)
+
+
+def test_forked_children_start_threads(tmp_path: Path) -> None:
+    """The agent is not in them: nothing may wait for it."""
+    program = compiled(PROGRAMS / "forks.c", tmp_path)
+    events = by_frida(program, "forks", "word")
+    assert {in_function(event) for event in events} == {"write_word"}
+    assert len({event["tid"] for event in events}) > 3

@@ -20,7 +20,6 @@ mod session;
 mod signals;
 mod sink;
 mod spinning;
-mod suspect;
 mod target;
 mod unrecorded;
 mod user;

@@ -10,6 +10,7 @@
 //! exec; programs that look at where they were interrupted (JVMs), or whose stacks have no 4 KiB to
 //! spare (Go).
 
+mod births;
 mod emit;
 mod handlers;
 mod memory;
