@@ -2,6 +2,7 @@
 //! The lines of /proc that say what a thread is doing.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use flagfinder_linux::proc::{name, Status};
 
@@ -66,7 +67,9 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
             .unwrap_or(0),
         tracer: status.number("TracerPid:").unwrap_or(0),
         may_read: line.is_some(),
-        call: line.and_then(|line| parse_call(&line)),
+        call: line
+            .and_then(|line| parse_call(&line))
+            .map(|call| resumed(call, &|at, buffer| read_memory(pid, at, buffer))),
         sleeps_in: sleeps_in.trim_matches(['0', '\n']).to_owned(),
     })
 }
@@ -88,6 +91,28 @@ fn parse_call(line: &str) -> Option<Call> {
     })
 }
 
+/// A timed call that a stop interrupted goes on as `restart_syscall`, with the registers that it
+/// had. The code in front of it still says which it was: `mov eax, number; syscall`.
+fn resumed(call: Call, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Call {
+    let mut code = [0; 7];
+    let at = call.pc.wrapping_sub(code.len() as u64);
+    if i64::from(call.number) != libc::SYS_restart_syscall || !read(at, &mut code) {
+        return call;
+    }
+    match code {
+        [0xb8, a, b, c, d, 0x0f, 0x05] => Call {
+            number: u32::from_le_bytes([a, b, c, d]),
+            ..call
+        },
+        _ => call,
+    }
+}
+
+fn read_memory(pid: u32, address: u64, buffer: &mut [u8]) -> bool {
+    let memory = fs::File::open(format!("/proc/{pid}/mem"));
+    memory.is_ok_and(|memory| memory.read_exact_at(buffer, address).is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +123,24 @@ mod tests {
         assert_eq!(call.number, 202);
         assert_eq!(call.args, [0x7f10, 0x80, 0, 0, 0, 0xffff_ffff]);
         assert_eq!((call.sp, call.pc), (0x7ffc, 0x7f29));
+    }
+
+    #[test]
+    fn a_call_that_goes_on_after_a_stop_is_the_one_it_was() {
+        let call = parse_call("219 0x0 0x0 0x7ffc 0x7ffc 0x0 0x0 0x7ffc 0x1007\n").unwrap();
+        let number = |code: &[u8]| {
+            let read = |at: u64, buffer: &mut [u8]| {
+                assert_eq!(at, 0x1000);
+                buffer.copy_from_slice(code);
+                true
+            };
+            resumed(call, &read).number
+        };
+        let sleeps = [0xb8, 0xe6, 0, 0, 0, 0x0f, 0x05];
+        assert_eq!(i64::from(number(&sleeps)), libc::SYS_clock_nanosleep);
+        // mov rax, rdi: any call
+        assert_eq!(number(&[0, 0, 0x48, 0x89, 0xf8, 0x0f, 0x05]), 219);
+        assert_eq!(resumed(call, &|_, _| false).number, 219);
     }
 
     #[test]
