@@ -71,6 +71,7 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
     let (ran, queued) = times(pid, tid).unwrap_or_default();
     let sleeps_in = read(pid, tid, "wchan").unwrap_or_default();
     let line = read(pid, tid, "syscall");
+    let call = line.as_deref().and_then(parse_call);
     Some(Look {
         name: read(pid, tid, "comm")?.trim_end().to_owned(),
         state: field("State:")
@@ -81,9 +82,32 @@ pub fn look(pid: u32, tid: u32) -> Option<Look> {
         switches: number("voluntary_ctxt_switches:"),
         tracer: number("TracerPid:") as u32,
         may_read: line.is_some(),
-        call: line.and_then(|line| parse_call(&line)),
+        call: call.map(|call| begun(call, &sleeps_in)),
         sleeps_in: sleeps_in.trim_matches(['0', '\n']).to_owned(),
     })
+}
+
+/// What was stopped in a call with a timeout goes on in restart_syscall, with the registers of the
+/// call that it began. A sleep names its clock and no absolute time first, a poll of nothing has a
+/// number where the sleep has a pointer; of the others the kernel's function may tell.
+fn begun(call: Call, sleeps_in: &str) -> Call {
+    const CLOCKS: u64 = 16;
+    const POINTERS: u64 = 1 << 32;
+    if i64::from(call.number) != libc::SYS_restart_syscall {
+        return call;
+    }
+    let number = match call.args {
+        [clock, 0, at, ..] if clock < CLOCKS && at >= POINTERS => libc::SYS_clock_nanosleep,
+        [0, 0, ..] => libc::SYS_poll,
+        _ if sleeps_in.contains("nanosleep") => libc::SYS_nanosleep,
+        _ if sleeps_in.contains("futex") => libc::SYS_futex,
+        _ if sleeps_in.contains("poll") => libc::SYS_poll,
+        _ => libc::SYS_restart_syscall,
+    };
+    Call {
+        number: number as u32,
+        ..call
+    }
 }
 
 fn parse_call(line: &str) -> Option<Call> {
@@ -113,6 +137,27 @@ mod tests {
         assert_eq!(call.number, 202);
         assert_eq!(call.args, [0x7f10, 0x80, 0, 0, 0, 0xffff_ffff]);
         assert_eq!((call.sp, call.pc), (0x7ffc, 0x7f29));
+    }
+
+    #[test]
+    fn a_call_that_goes_on_after_a_stop_is_the_one_that_was_begun() {
+        let call = |first: &str, third: &str, sleeps_in: &str| {
+            let line = format!("219 {first} 0x0 {third} 0x0 0x0 0x0 0x7ff0 0x7f29");
+            i64::from(begun(parse_call(&line).unwrap(), sleeps_in).number)
+        };
+        let pointer = "0x7ffe37330880";
+        assert_eq!(
+            call("0x1", pointer, "do_syscall_64"),
+            libc::SYS_clock_nanosleep
+        );
+        assert_eq!(call("0x0", "0x186a0", "do_syscall_64"), libc::SYS_poll);
+        let other = |sleeps_in| call(pointer, "0x0", sleeps_in);
+        assert_eq!(other("hrtimer_nanosleep"), libc::SYS_nanosleep);
+        assert_eq!(other("futex_do_wait"), libc::SYS_futex);
+        assert_eq!(other("poll_schedule_timeout"), libc::SYS_poll);
+        assert_eq!(other("do_syscall_64"), libc::SYS_restart_syscall);
+        let other = parse_call("0 0x0 0x7f10 0x1 0x0 0x0 0x0 0x7ff0 0x7f29").unwrap();
+        assert_eq!(begun(other, "pipe_read"), other);
     }
 
     #[test]
