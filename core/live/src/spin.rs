@@ -35,6 +35,8 @@ pub struct SpinOptions {
     pub budget: Duration,
     /// Most threads that are stepped.
     pub most: usize,
+    /// For copies of other threads, of the first that polls a word: who would write it.
+    pub copies: Duration,
     /// Look at copies, and step a thread itself only where its copy does not do.
     pub replica: bool,
 }
@@ -45,6 +47,7 @@ impl Default for SpinOptions {
             threads: Vec::new(),
             budget: Duration::from_millis(800),
             most: 4,
+            copies: owed::TIME,
             replica: false,
         }
     }
@@ -244,10 +247,10 @@ pub fn spin(
             .push(stepped(activity, way, finding, &mut describer));
     }
     let others = others(&report.threads, &all);
-    let mut time = owed::TIME;
+    let mut time = options.copies;
     for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
         prove(pid, thread, &others, &names, &memory, time);
-        time = owed::TIME_OF_OTHERS;
+        time = time.min(owed::TIME_OF_OTHERS);
         hot_call::tell(pid, thread, &memory, &mut describer.owners);
     }
     let any = report.threads.iter().any(|t| t.steps > 0);

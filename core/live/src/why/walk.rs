@@ -124,6 +124,7 @@ impl<'a> Walk<'a> {
             budget: BUDGET,
             most: 1,
             replica: false,
+            ..SpinOptions::default()
         };
         if let Ok(report) = spin(pid, &options, |_| {}) {
             let found = report.threads.into_iter().find(|thread| thread.tid == tid);
