@@ -78,8 +78,9 @@ struct ff_watch_held {
     char thread[FF_NAME_BYTES];
 };
 
+/* By its address. */
 struct ff_watch_word {
-    __u64 address;
+    __u32 place; /* its number */
     __u32 size;
     __u32 reads; /* the breakpoint covers reads too */
 };
@@ -99,10 +100,7 @@ struct ff_watch_site {
 
 struct ff_watch_config {
     __u32 tgid;
-    __u32 words;
     __u32 sites;
-    __u32 reserved;
-    struct ff_watch_word word[FF_WATCH_MAX];
     struct ff_watch_site site[FF_SITE_MAX];
 };
 

@@ -8,6 +8,7 @@
 //! sequence (rseq) never gets through while it is stepped.
 
 mod builder;
+mod entry;
 mod error;
 mod helper;
 mod pin;
@@ -19,6 +20,7 @@ mod stat;
 mod stepper;
 
 pub use builder::{ReadMemory, WindowBuilder};
+pub use entry::Entry;
 pub use error::StepError;
 pub use helper::{is_abandoned, Helper};
 pub use pin::{places, Pin};
