@@ -44,7 +44,8 @@ COMMANDS = {
     "1000 processes": ["sh", "-c", "i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done"],
     "sleeps 10 s": ["sleep", "10"],
 }
-# In three generations; `cat` waits for a pipe that stays open. In the second tree six poll.
+# In three generations; `cat` waits for a pipe that stays open. In the second tree six compute,
+# in the third twelve.
 _TREE = "exec 3<&0; for i in 1 2 3; do ({each}cat <&3 & wait) & done; {more}cat <&3"
 TREES = {
     "20 that wait": _TREE.format(
@@ -54,6 +55,7 @@ TREES = {
         each="sleep 1000 & (while :; do :; done) & (while :; do :; done) & ",
         more="sleep 1003 & sleep 1004 & sleep 1005 & ",
     ),
+    "20, 12 of them busy": _TREE.format(each="(while :; do :; done) & " * 3, more="(while :; do :; done) & " * 3),
 }
 LIMIT = 3.0
 

@@ -81,8 +81,9 @@ struct ff_watch_held {
     char thread[FF_NAME_BYTES];
 };
 
+/* By its address. */
 struct ff_watch_word {
-    __u64 address;
+    __u32 place; /* its number */
     __u32 size;
     __u32 reads; /* the breakpoint covers reads too */
 };
@@ -102,10 +103,11 @@ struct ff_watch_site {
 
 struct ff_watch_config {
     __u32 tgid;
-    __u32 words;
     __u32 sites;
-    __u32 reserved;
-    struct ff_watch_word word[FF_WATCH_MAX];
+    /* The word, if it is the only one, for handlers inside the process; else size is 0. */
+    __u64 address;
+    __u32 size;
+    __u32 reads;
     struct ff_watch_site site[FF_SITE_MAX];
 };
 

@@ -41,6 +41,14 @@ struct {
     MAP_TYPE(value, struct ff_watch_count);
 } counts SECTION(".maps");
 
+/* By address; more may come while it runs. */
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
+    MAP_NUMBER(max_entries, FF_WATCH_MAX);
+    MAP_TYPE(key, __u64);
+    MAP_TYPE(value, struct ff_watch_word);
+} words SECTION(".maps");
+
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
     MAP_NUMBER(max_entries, FF_WATCH_MAX);
@@ -257,13 +265,10 @@ int ff_watch(struct event *context)
         return 0;
     __u32 tid = current_thread();
     __u64 address = context->address;
-    __u32 place = 0;
-    while (place < FF_WATCH_MAX && ff_config.word[place].address != address)
-        place++;
-    if (place >= FF_WATCH_MAX || place >= ff_config.words)
+    struct ff_watch_word *word = bpf_map_lookup_elem(&words, &address);
+    if (!word)
         return 0;
-    /* Now, while the verifier knows that `place` is in bounds. */
-    __u32 reads = ff_config.word[place].reads, size = ff_config.word[place].size;
+    __u32 place = word->place, reads = word->reads, size = word->size;
     count_hit();
 
     /* Whole 8-byte reads of the context only; so it is copied first. */

@@ -5,6 +5,7 @@
 mod check;
 mod divergence;
 mod dump;
+mod entry;
 mod errors;
 mod events;
 mod export;
@@ -42,6 +43,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<recording::Outcome>()?;
     module.add_class::<stepping::Stepping>()?;
     module.add_class::<watch::Watch>()?;
+    module.add_class::<entry::Entry>()?;
     module.add_class::<events::EventRecorder>()?;
     module.add_class::<events::EventCounting>()?;
     module.add_class::<events::EventFile>()?;

@@ -34,6 +34,7 @@ pub fn spin(
         budget: Duration::from_secs_f64(budget),
         most,
         in_place,
+        ..engine::SpinOptions::default()
     };
     let show = |now: engine::Progress| match &told {
         Some(callback) => callback.call1(py, (now.threads, now.stepped)).map(drop),

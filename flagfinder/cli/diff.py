@@ -140,7 +140,7 @@ def show(
     terminal: Terminal,
     report: Report,
     normal_paths: list[Path],
-    spin: Trace,
+    spin: Trace | None,
     as_json: bool,
     explain: bool,
 ) -> int:
@@ -150,7 +150,9 @@ def show(
         terminal.answer(report.raw)
     else:
         show_report(terminal, report, explain)
-        if report.divergence is not None and spin.level == "values":
+        if spin is None:
+            pass  # nothing was recorded that could be looked into
+        elif report.divergence is not None and spin.level == "values":
             terminal.next_command("flagfinder", "registers", spin.path, "--before-divergence", normal_paths[0])
         elif not explain:
             terminal.next_command("flagfinder", "diff", *normal_paths[:1], spin.path, "--explain")

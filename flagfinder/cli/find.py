@@ -9,7 +9,8 @@ import signal
 from pathlib import Path
 
 from flagfinder.chain.find import Found, Observer, find
-from flagfinder.cli.common import SECONDS, Subparsers, add_environment, add_verb
+from flagfinder.chain.native import NativeOptions, find_native
+from flagfinder.cli.common import PID, SECONDS, Subparsers, add_environment, add_verb
 from flagfinder.cli.diff import show
 from flagfinder.record.recorder import Progress, Recording, RecordOptions
 from flagfinder.report.record_report import show_progress, show_recording
@@ -21,8 +22,11 @@ _EXAMPLES = """\
   flagfinder find --normal './app good.conf' --spin './app bad.conf'
   flagfinder find --normal './app' --spin './app --broken' -d traces --level flow
   flagfinder find --normal "sh -c 'exec ./app < in.txt'" --spin './app'
+  flagfinder find --native --normal './app good.conf' --pid 4711
 
-The commands are split into words as a shell does, but no shell runs them. Exit codes as of `flagfinder diff`."""
+The commands are split into words as a shell does, but no shell runs them. With --native nothing
+is recorded: the bad run is asked what it polls, and the good run is watched at its own speed (CAP_BPF and
+CAP_PERFMON). Exit codes as of `flagfinder diff`."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -31,22 +35,26 @@ def add_parser(subparsers: Subparsers) -> None:
         subparsers, "find", "Record a good run and one that spins, and name what it waits for.", _EXAMPLES, run
     )
     parser.add_argument("--normal", required=True, metavar="CMD", help="a command that ends well")
-    parser.add_argument("--spin", required=True, metavar="CMD", help="the command that spins")
+    bad = parser.add_mutually_exclusive_group(required=True)
+    bad.add_argument("--spin", metavar="CMD", help="the command that spins")
+    bad.add_argument("--pid", type=PID, metavar="PID", help="with --native: a process that spins already")
+    parser.add_argument(
+        "--native", action="store_true", help="record nothing: both runs go at their own speed, and hardware watches"
+    )
     parser.add_argument(
         "-d", "--directory", type=Path, default=Path(), metavar="DIR", help="where the traces go (default: here)"
     )
     parser.add_argument(
         "--level",
         choices=("flow", "values"),
-        default="values",
-        help="flow: a light first pass, then again with values where it points",
+        help="flow: a light first pass, then again with values where it points (default: values)",
     )
     parser.add_argument(
         "--stop-when-spinning",
         type=SECONDS,
         default=2.0,
         metavar="SECONDS",
-        help="end the spinning run after so long (default 2)",
+        help="end the spinning run after so long, or ask it then (default 2)",
     )
     add_environment(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the traces of an earlier find in DIR")
@@ -54,14 +62,19 @@ def add_parser(subparsers: Subparsers) -> None:
         "--follow-children", action=argparse.BooleanOptionalAction, help="record child processes too (default)"
     )
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
+    parser.needs("--pid", "is not recorded: add --native", lambda o: o.native)
+    for option in ("--level", "--overwrite", "--follow-children", "--no-follow-children", "-d", "--directory"):
+        parser.needs(option, "is about recordings, and --native makes none", lambda o: not o.native)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
+    if options.native:
+        return _run_native(options, terminal)
     directory: Path = options.directory
     directory.mkdir(parents=True, exist_ok=True)
     chosen = RecordOptions(
-        level=options.level,
+        level=options.level or "values",
         stop_when_spinning=options.stop_when_spinning,
         follow_children=options.follow_children,
         environment=tuple(options.env),
@@ -69,6 +82,13 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     commands = _words("--normal", options.normal), _words("--spin", options.spin)
     found = _find(*commands, directory, chosen, terminal, options.overwrite)
     return show(terminal, found.report, [found.normal], open_trace(found.spin), options.json, options.explain)
+
+
+def _run_native(options: argparse.Namespace, terminal: Terminal) -> int:
+    bad = options.pid if options.spin is None else _words("--spin", options.spin)
+    chosen = NativeOptions(options.stop_when_spinning, tuple(options.env))
+    report = find_native(_words("--normal", options.normal), bad, chosen, terminal.message)
+    return show(terminal, report, [], None, options.json, options.explain)
 
 
 def _find(

@@ -265,10 +265,11 @@ class Report:
         """Reads the object that ``flagfinder diff --json`` prints. Raises ValueError on another
         schema.
         """
-        return cls._from_raw(json.loads(text))
+        return cls.from_raw(json.loads(text))
 
     @classmethod
-    def _from_raw(cls, raw: DiffFields) -> Report:
+    def from_raw(cls, raw: DiffFields) -> Report:
+        """The same of the object itself."""
         if raw.get("schema") != "flagfinder.diff/1":
             raise ValueError(f"expected schema flagfinder.diff/1, found {raw.get('schema')!r}")
         threads = raw.get("threads")
@@ -311,7 +312,7 @@ def find_flags(
     found = _core.find_flags(spin.core, cores, divergence.core if divergence else None, thread, progress)
     raw: DiffFields = json.loads(found)
     python_objects.prefer_programs_words(raw)
-    return Report._from_raw(raw)
+    return Report.from_raw(raw)
 
 
 def parse_hex(text: str | int | None) -> int | None:

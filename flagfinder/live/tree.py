@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -74,6 +76,23 @@ def descendants(pid: int) -> list[int]:
         above = {child for child, parent in parents if parent in above and child not in found}
         found += sorted(above)
     return found
+
+
+def end_tree(pid: int) -> None:
+    """Kills a process of ours and all that it started. They are stopped first: what is killed one
+    by one may start others meanwhile.
+    """
+    tree: list[int] = []
+    while new := [one for one in (pid, *descendants(pid)) if one not in tree]:
+        tree += new
+        _send(new, signal.SIGSTOP)
+    _send(tree, signal.SIGKILL)
+
+
+def _send(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _parents() -> Iterator[tuple[int, int]]:

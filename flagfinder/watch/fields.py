@@ -64,10 +64,11 @@ WordRequest = SymbolRequest | ExpressionRequest | AddressRequest | ModuleRequest
 
 
 class SiteRequest(TypedDict):
-    """An instruction: its ELF virtual address in a module."""
+    """An instruction: its ELF virtual address in a module. ``follow``: its words are watched."""
 
     module: str
     offset: int
+    follow: bool
 
 
 # ``in`` is a word of Python's own, so this can't be written as a class.

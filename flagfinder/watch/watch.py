@@ -99,9 +99,12 @@ def tls_word(module: str, offset: int, size: int, tid: int) -> TlsRequest:
     return {"by": "tls", "module": module, "offset": offset, "size": size, "tid": tid}
 
 
-def site(module: str, offset: int) -> SiteRequest:
-    """An instruction to hook: its ELF virtual address in a module."""
-    return {"module": module, "offset": offset}
+def site(module: str, offset: int, *, follow: bool = False) -> SiteRequest:
+    """An instruction to hook: its ELF virtual address in a module. ``follow``: the words that it
+    reads are watched from then on, as long as there are debug registers; their numbers follow those
+    of the sites.
+    """
+    return {"module": module, "offset": offset, "follow": follow}
 
 
 class Watch(AbstractContextManager["Watch"]):

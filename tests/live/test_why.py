@@ -50,6 +50,7 @@ SCENARIOS = {
     "grandchild_opens_fifo": 3,
     "fork_without_holder": 2,
     "shared_lock": 1,
+    "shared_word": 1,
     "robust_lock": 1,
     "stopped_peer": 2,
     "unsent_message": 2,
@@ -90,6 +91,18 @@ def test_the_root_is_the_planted_cause(name: str, program: Path, tmp_path: Path)
     assert len(report["links"]) >= SCENARIOS[name], report["links"]
     if truth.kind == "unknown":
         assert report["links"][-1]["owed_by"] is None
+
+
+@pytest.mark.live
+def test_code_of_another_process_writes_the_shared_word(program: Path, tmp_path: Path) -> None:
+    with planted(program, "shared_word", tmp_path) as (process, truth):
+        report = why(process.pid)
+    first = report["links"][0]
+    assert (first["waits_for"]["kind"], first["known"]) == ("flag", "by-code"), report["story"]
+    assert (first["owed_by"]["pid"], first["owed_by"]["code"]["symbol"].partition("+")[0]) == (
+        truth.pid,
+        "shared_word",
+    )
 
 
 PYTHON_POLLS = """

@@ -52,6 +52,7 @@ pub struct CodeReader<'a> {
     memory: &'a dyn AddressSpace,
     pages: FxHashMap<u64, Option<Box<[u8; PAGE as usize]>>>,
     factory: InstructionInfoFactory,
+    followed: usize,
 }
 
 /// Where following goes on.
@@ -70,7 +71,13 @@ impl<'a> CodeReader<'a> {
             memory,
             pages: FxHashMap::default(),
             factory: InstructionInfoFactory::new(),
+            followed: 0,
         }
+    }
+
+    /// Instructions that were followed for stores so far.
+    pub fn followed(&self) -> usize {
+        self.followed
     }
 
     fn bytes(&mut self, address: u64, buffer: &mut [u8; LONGEST]) -> usize {
@@ -211,6 +218,7 @@ impl<'a> CodeReader<'a> {
                     Some(left) => left,
                     None => return stores,
                 };
+                self.followed += 1;
                 let Some(code) = self.decode(pc) else {
                     break;
                 };
@@ -331,6 +339,28 @@ mod tests {
         assert_eq!(found, [(0x5000, Some(1)), (0x5004, Some(2))]);
         // Behind its return nothing is ahead.
         assert_eq!(ahead(&[0xc3, 0xc6, 0x03, 0x01], &[], &[(3, 0x5000)]), []);
+    }
+
+    #[test]
+    fn what_was_followed_is_counted_and_no_more() {
+        // nop; jmp -3 (to the nop)
+        let memory = Memory(vec![0x90, 0xeb, 0xfd], Vec::new());
+        let frame = Frame {
+            pc: CODE,
+            registers: [None; 16],
+        };
+        let mut reader = CodeReader::new(&memory);
+        let mut follow = |instructions| {
+            let before = reader.followed();
+            let limits = Limits {
+                instructions,
+                depth: 2,
+            };
+            reader.stores_ahead(std::slice::from_ref(&frame), None, limits);
+            reader.followed() - before
+        };
+        assert_eq!(follow(1000), 2, "a loop is followed once");
+        assert_eq!(follow(1), 1, "no more than the limit");
     }
 
     #[test]

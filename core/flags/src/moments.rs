@@ -59,7 +59,9 @@ pub struct Call {
     pub args: [u64; 6],
     /// `None`: it never came back.
     pub result: Option<i64>,
-    /// When it came back, or else began (ns).
+    /// When it began (ns).
+    pub began: u64,
+    /// When it came back, or else began.
     pub ts: u64,
     /// Flow position of the block that made it.
     pub pos: u64,
@@ -282,6 +284,7 @@ impl<'t> Moments<'t> {
                     number: enter.number,
                     args: enter.args,
                     result: None,
+                    began: enter.ts,
                     ts: enter.ts,
                     pos: block,
                 }),

@@ -20,6 +20,7 @@ use crate::owed_look::{look, order, target, Seen, Target, FOLLOWED_OF_ALL};
 use crate::owed_nobody::nobody;
 use crate::owed_proof::{run_copies, Ends};
 use crate::report::ThreadReport;
+use crate::sharers;
 
 /// Words that are asked about.
 const WORDS: usize = 3;
@@ -27,6 +28,8 @@ const WORDS: usize = 3;
 const THREADS: usize = 64;
 /// Threads that are told of one word, by code.
 const TOLD: usize = 8;
+/// Other processes whose threads are looked at.
+const SHARERS: usize = 4;
 /// For the copies of the others, of the first thread that has a flag, and of each further one.
 pub(crate) const TIME: Duration = Duration::from_secs(2);
 pub(crate) const TIME_OF_OTHERS: Duration = Duration::from_millis(700);
@@ -136,21 +139,7 @@ pub(crate) fn tell(
         .take(THREADS)
         .collect();
     let mut refused = process.others.left_out.clone();
-    let mut left = FOLLOWED_OF_ALL;
-    let mut seen = Vec::new();
-    for other in &others {
-        match (process.capture)(other.tid) {
-            Ok(state) => seen.push(look(
-                process,
-                other,
-                state,
-                &targets,
-                &mut reader,
-                &mut left,
-            )),
-            Err(why) => refused = Some(format!("thread {} can't be copied: {why}", other.tid)),
-        }
-    }
+    let mut seen = ahead(process, &others, &targets, &mut reader, &mut refused);
     order(&mut seen);
     let mut ends = Judge {
         targets: &targets,
@@ -164,10 +153,13 @@ pub(crate) fn tell(
             .filter(|p| p.0 == number)
             .map(|p| p.1.clone())
             .collect();
-        let owed = match proved.is_empty() {
-            true => by_code(process, &seen, number, target, &mut ends),
+        let mut owed = match proved.is_empty() {
+            true => by_code(process, &seen, (number, number), target, &mut ends),
             false => proved,
         };
+        if owed.is_empty() && !process.is_dead {
+            owed = by_others(process, number, target, &mut ends);
+        }
         let flag = &mut flags[target.flag];
         match owed.is_empty() {
             true => none(flag, nobody(process, &seen, target, refused.as_deref())),
@@ -177,6 +169,51 @@ pub(crate) fn tell(
             }
         }
     }
+}
+
+/// The stores ahead of each thread that can be copied. `refused` says of the last one why it can't
+/// be.
+fn ahead<'a>(
+    process: &Process,
+    others: &[&'a Other],
+    targets: &[Target],
+    reader: &mut CodeReader,
+    refused: &mut Option<String>,
+) -> Vec<Seen<'a>> {
+    let mut left = FOLLOWED_OF_ALL;
+    let mut seen = Vec::new();
+    for other in others {
+        match (process.capture)(other.tid) {
+            Ok(state) => seen.push(look(process, other, state, targets, reader, &mut left)),
+            Err(why) => *refused = Some(format!("thread {} can't be copied: {why}", other.tid)),
+        }
+    }
+    seen
+}
+
+/// Threads of other processes that map the word, which only their code tells.
+fn by_others(process: &Process, number: usize, target: &Target, ends: &mut Judge) -> Vec<Owed> {
+    let mut owed = Vec::new();
+    let sharers = sharers::sharers(process.pid, process.names, target.address);
+    for (pid, address) in sharers.into_iter().take(SHARERS) {
+        let target = Target {
+            address,
+            ..target.clone()
+        };
+        // One that may not be looked at, or has ended meanwhile, tells nothing.
+        let found = sharers::within(pid, |process| {
+            let others: Vec<&Other> = process.others.list.iter().take(THREADS).collect();
+            let targets = std::slice::from_ref(&target);
+            let mut reader = CodeReader::new(process.memory);
+            let mut seen = ahead(process, &others, targets, &mut reader, &mut None);
+            order(&mut seen);
+            // Its only word has the number of ours.
+            by_code(process, &seen, (0, number), &target, ends)
+        });
+        owed.extend(found.into_iter().flatten());
+    }
+    owed.truncate(TOLD);
+    owed
 }
 
 /// Nobody was found.
@@ -215,17 +252,18 @@ impl Judge<'_, '_> {
     }
 }
 
-/// The threads ahead of which a store lies; those of which that is certain, if there are any.
+/// The threads ahead of which a store lies; those of which that is certain, if there are any. The
+/// word has a number among those that were looked for, and one among those of the loop.
 fn by_code(
     process: &Process,
     seen: &[Seen],
-    number: usize,
+    (looked, number): (usize, usize),
     target: &Target,
     ends: &mut Judge,
 ) -> Vec<Owed> {
     let ahead: Vec<(&Seen, Store, bool)> = seen
         .iter()
-        .filter_map(|seen| seen.stores[number].map(|(store, exact)| (seen, store, exact)))
+        .filter_map(|seen| seen.stores[looked].map(|(store, exact)| (seen, store, exact)))
         .filter(|(_, store, _)| {
             let value = target.value(store);
             value.is_none_or(|value| ends.ends(number, value) != Ends::No)

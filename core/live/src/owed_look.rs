@@ -21,6 +21,7 @@ pub(crate) const FOLLOWED_OF_ALL: usize = 600_000;
 const DEPTH: u32 = 4;
 
 /// A word that a flag names.
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// The number of the flag.
     pub flag: usize,
@@ -33,6 +34,8 @@ pub(crate) struct Target {
     pub field: Option<(u64, usize)>,
     pub module: Option<String>,
     pub is_global: bool,
+    /// The code that reads it is of a standard library.
+    pub of_library: bool,
 }
 
 /// Another thread at one moment.
@@ -54,7 +57,8 @@ pub(crate) fn target(
 ) -> Option<Target> {
     let bytes = flag["size"].as_u64()? as usize;
     let read = &flag["readers"][0];
-    let field = code_address(names, read).and_then(|pc| reader.field(pc));
+    let pc = code_address(names, read);
+    let field = pc.and_then(|pc| reader.field(pc));
     Some(Target {
         flag: at,
         address: number(&flag["address"]["spin"])?,
@@ -64,6 +68,7 @@ pub(crate) fn target(
         field,
         module: read["module"].as_str().map(str::to_owned),
         is_global: flag["kind"] == "global",
+        of_library: pc.is_some_and(|pc| names.code(pc).is_standard_library()),
     })
 }
 
@@ -91,6 +96,12 @@ impl Target {
             .module_place(store.pc)
             .map(|(module, _)| &*module.name);
         module == self.module.as_deref()
+    }
+
+    /// Of a store whose address is not known: code of a standard library that a program holds a copy
+    /// of has objects of its own, with fields at the same distances.
+    fn may_be_its(&self, names: &Names, store: &Store) -> bool {
+        self.of_library || !names.code(store.pc).is_standard_library()
     }
 
     /// The value that a store leaves in the word; `None`: not known.
@@ -152,17 +163,21 @@ pub(crate) fn look<'a>(
         instructions: FOLLOWED.min(*left),
         depth: DEPTH,
     };
-    *left -= limits.instructions;
+    let before = reader.followed();
     let stores = reader.stores_ahead(&frames, Some(r.fs_base), limits);
+    *left = left.saturating_sub(reader.followed() - before);
     let nearest = targets.iter().map(|target| {
         let held = held(&state, target);
         let fits = |store: &Store| match fits(process.names, target, store) {
             // Code whose frames were guessed may have been left long ago.
             None | Some(false) if !described => None,
             // A pointer that it holds leads there.
-            None | Some(false) if target.is_reached(process.names, store, &held) => {
-                Some((*store, true))
-            }
+            None | Some(false) if target.is_reached(process.names, store, &held) => target
+                .may_be_its(process.names, store)
+                .then_some((*store, true)),
+            Some(false) => target
+                .may_be_its(process.names, store)
+                .then_some((*store, false)),
             other => other.map(|exact| (*store, exact)),
         };
         let found = stores.iter().filter_map(fits);
@@ -304,6 +319,7 @@ mod tests {
             field: Some((0x18, 4)),
             module: None,
             is_global: false,
+            of_library: false,
         }
     }
 

@@ -7,6 +7,9 @@ use crate::owed::Process;
 use crate::owed_look::{Seen, Target};
 use crate::sharers;
 
+/// Other processes that are told.
+const TOLD: usize = 8;
+
 /// Why nobody owes it, as far as that is known.
 pub(crate) fn nobody(
     process: &Process,
@@ -24,7 +27,8 @@ pub(crate) fn nobody(
     if !process.is_dead {
         let pids = sharers::sharers(process.pid, names, target.address);
         if !pids.is_empty() {
-            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            let pids = pids.iter().take(TOLD).map(|(pid, _)| pid.to_string());
+            let pids: Vec<String> = pids.collect();
             reasons.push(format!(
                 "process {} maps this memory, too, and may write it",
                 pids.join(", ")

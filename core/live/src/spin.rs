@@ -39,6 +39,8 @@ pub struct SpinOptions {
     /// Step the threads themselves; otherwise copies are looked at, and a thread itself is stepped
     /// only where its copy does not do what it does.
     pub in_place: bool,
+    /// For copies of other threads, of the first that polls a word: who would write it.
+    pub copies: Duration,
 }
 
 impl Default for SpinOptions {
@@ -48,6 +50,7 @@ impl Default for SpinOptions {
             budget: Duration::from_millis(800),
             most: 4,
             in_place: false,
+            copies: owed::TIME,
         }
     }
 }
@@ -247,10 +250,10 @@ pub fn spin(
             .push(stepped(activity, way, finding, &mut describer));
     }
     let others = others(&report.threads, &all);
-    let mut time = owed::TIME;
+    let mut time = options.copies;
     for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
         prove(pid, thread, &others, &names, &memory, time);
-        time = owed::TIME_OF_OTHERS;
+        time = time.min(owed::TIME_OF_OTHERS);
         hot_call::tell(pid, thread, &memory, &mut describer.owners);
     }
     let any = report.threads.iter().any(|t| t.steps > 0);

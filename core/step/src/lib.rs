@@ -8,6 +8,7 @@
 //! sequence (rseq) never gets through while it is stepped.
 
 mod builder;
+mod entry;
 mod error;
 mod helper;
 mod pause;
@@ -20,6 +21,7 @@ mod sampler;
 mod stepper;
 
 pub use builder::{ReadMemory, WindowBuilder};
+pub use entry::Entry;
 pub use error::StepError;
 pub use helper::{is_abandoned, Helper};
 pub use pause::Pause;

@@ -57,7 +57,12 @@ pub enum Stop {
     Timeout,
 }
 
-fn request(request: libc::c_uint, tid: i32, address: usize, data: usize) -> std::io::Result<()> {
+pub(crate) fn request(
+    request: libc::c_uint,
+    tid: i32,
+    address: usize,
+    data: usize,
+) -> std::io::Result<()> {
     // SAFETY: ptrace checks its arguments; `data` is a number or a live buffer of ours.
     let result = unsafe {
         libc::ptrace(

@@ -2,11 +2,10 @@
 //! Puts the programs in place: a breakpoint for each word on each CPU, a probe for each site.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use flagfinder_bpf::{online_cpus, open_breakpoint, open_uprobe, Attached};
 
-use crate::place::Place;
 use crate::protocol::WATCH_MAX;
 use crate::site::Site;
 use crate::{unavailable, Failure, Result};
@@ -21,15 +20,30 @@ pub(crate) struct Breakpoints {
 impl Breakpoints {
     /// # Errors
     /// When the kernel refuses one.
-    pub fn open(program: OwnedFd, words: &[Place], reads: bool) -> Result<Breakpoints> {
-        let words = words.iter().map(|place| (place.address, place.size, reads));
+    pub fn open(program: OwnedFd, words: Vec<(u64, u32, bool)>) -> Result<Breakpoints> {
         let mut breakpoints = Breakpoints {
             program,
-            words: words.collect(),
+            words,
             cpus: Vec::new(),
         };
         breakpoints.renew()?;
         Ok(breakpoints)
+    }
+
+    /// Covers one more word: address, size, and whether reads trap, too.
+    ///
+    /// # Errors
+    /// When the kernel refuses a breakpoint.
+    pub fn add(&mut self, word: (u64, u32, bool)) -> Result<()> {
+        let program = self.program.as_fd();
+        let cpus = self.cpus.iter();
+        let opened = cpus.map(|(cpu, _)| breakpoint(*cpu, word, program));
+        let opened = opened.collect::<Result<Vec<_>>>()?;
+        for ((_, attached), event) in self.cpus.iter_mut().zip(opened) {
+            attached.extend(event);
+        }
+        self.words.push(word);
+        Ok(())
     }
 
     /// Covers the CPUs that run now and are not covered.
@@ -44,17 +58,27 @@ impl Breakpoints {
             if self.cpus.iter().any(|(known, _)| *known == cpu) {
                 continue;
             }
-            let mut attached = Vec::new();
-            for &(address, size, reads) in &self.words {
-                match open_breakpoint(cpu, address, size, reads, self.program.as_fd()) {
-                    Ok(event) => attached.push(event),
-                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => break,
-                    Err(error) => return Err(failed(&error)),
-                }
-            }
-            self.cpus.push((cpu, attached));
+            let program = self.program.as_fd();
+            let words = self.words.iter();
+            let opened = words.map(|word| breakpoint(cpu, *word, program));
+            let opened = opened.collect::<Result<Vec<_>>>()?;
+            self.cpus
+                .push((cpu, opened.into_iter().flatten().collect()));
         }
         Ok(())
+    }
+}
+
+/// `None`: the CPU is offline.
+fn breakpoint(
+    cpu: u32,
+    (address, size, reads): (u64, u32, bool),
+    program: BorrowedFd<'_>,
+) -> Result<Option<Attached>> {
+    match open_breakpoint(cpu, address, size, reads, program) {
+        Ok(event) => Ok(Some(event)),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        Err(error) => Err(failed(&error)),
     }
 }
 

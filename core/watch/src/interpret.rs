@@ -28,6 +28,9 @@ pub(crate) struct Look {
 #[derive(Debug)]
 pub(crate) struct Interpreter {
     words: Vec<Word>,
+    /// Words that were asked for. In events their numbers come first, then those of the sites, then
+    /// those of words that sites told of.
+    named: usize,
 }
 
 /// What a system call does to memory that it is given.
@@ -48,11 +51,30 @@ impl Interpreter {
     pub fn new(words: &[Place], reads: bool, memory: &Memory) -> Self {
         let words = words.iter().map(|place| {
             let first = memory.number(place.address, place.size);
-            Word::new(place, reads, first)
+            Word::new((place.address, place.size), reads, first)
         });
+        let words: Vec<Word> = words.collect();
         Interpreter {
-            words: words.collect(),
+            named: words.len(),
+            words,
         }
+    }
+
+    /// One more word, whose writes trap already.
+    pub fn add(&mut self, place: (u64, u32), object: Option<u64>, memory: &Memory) {
+        let first = memory.number(place.0, place.1);
+        let mut word = Word::new(place, false, first);
+        word.object = object;
+        self.words.push(word);
+    }
+
+    /// How many words there are.
+    pub fn count(&self) -> usize {
+        self.words.len()
+    }
+
+    pub fn has(&self, address: u64) -> bool {
+        self.words.iter().any(|word| word.address == address)
     }
 
     /// Writes trap now.
@@ -174,14 +196,19 @@ impl Interpreter {
             .filter(|_| hit.kind == HIT_SITE)
         {
             Some(site) => self.site_event(hit, site, &mut event),
-            None => self.word_event(hit, naming, pending, &mut event),
+            None => {
+                if usize::from(hit.place) >= self.named {
+                    event.watch += sites.len();
+                }
+                self.word_event(hit, naming, pending, &mut event);
+            }
         }
         event
     }
 
     fn site_event(&self, hit: &Hit, site: &Site, event: &mut Event) {
         let now = hit.has(MARK_VALUE).then_some(hit.value);
-        event.watch += self.words.len();
+        event.watch += self.named;
         event.object = site.object(&hit.registers);
         let fails = site.exchange_fails(&hit.registers, now);
         if site.access.effect == Effect::Read || fails {
@@ -209,6 +236,7 @@ impl Interpreter {
             return;
         };
         let place = word.place();
+        event.object = word.object;
         word.settle_first(hit.ts);
         let before = match event.kind {
             EventKind::Read => word.at_read(hit),

@@ -12,6 +12,7 @@ mod access;
 mod attach;
 mod event;
 mod expression;
+mod follow;
 mod interpret;
 mod memory;
 mod naming;

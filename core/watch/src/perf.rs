@@ -2,14 +2,14 @@
 //! The backend `perf`: BPF programs on breakpoints of every CPU and on probes. The target is never
 //! stopped.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use flagfinder_bpf::{require, Attached, Capability, Counts, Object, Ring, Table};
 
 use crate::attach::{hook, Breakpoints};
 use crate::place::Place;
-use crate::protocol::{Config, Count, Held, Hit, ReadSite, Reader};
+use crate::protocol::{Config, Count, Held, Hit, ReadSite, Reader, Word};
 use crate::site::Site;
 use crate::source::Counted;
 use crate::{unavailable, Result};
@@ -24,7 +24,10 @@ pub(crate) struct Perf {
     counts: Counts<Count>,
     readers: Table<Reader, Held>,
     read_sites: Table<u64, ReadSite>,
+    words: Table<u64, Word>,
+    watching: Option<OwnedFd>,
     breakpoints: Option<Breakpoints>,
+    hooking: Option<OwnedFd>,
     hooks: Vec<Attached>,
     renewed: Instant,
 }
@@ -58,25 +61,72 @@ impl Perf {
             .collect();
         let mut object = Object::load(object, ("ff_config", &config), &[], &sizes)?;
         object.find_namespace()?;
-        let (mut breakpoints, mut hooks) = (None, Vec::new());
-        if !words.is_empty() {
-            let program = duplicate(object.program("ff_watch")?)?;
-            breakpoints = Some(Breakpoints::open(program, words, reads)?);
-        }
-        if !sites.is_empty() {
-            let program = duplicate(object.program("ff_site")?)?;
-            hooks = hook(pid, sites, &program)?;
-        }
-        Ok(Perf {
+        let watching = duplicate(object.program("ff_watch")?)?;
+        let hooking = match sites.is_empty() {
+            true => None,
+            false => Some(duplicate(object.program("ff_site")?)?),
+        };
+        let mut perf = Perf {
             ring: object.ring("hits")?,
             counts: object.counts("counts")?,
             readers: object.table("readers")?,
             read_sites: object.table("read_sites")?,
+            words: object.table("words")?,
             _object: object,
-            breakpoints,
-            hooks,
+            watching: Some(watching),
+            breakpoints: None,
+            hooking,
+            hooks: Vec::new(),
             renewed: Instant::now(),
-        })
+        };
+        for (word, number) in words.iter().zip(0..) {
+            perf.watch(number, (word.address, word.size), reads)?;
+        }
+        perf.hook(pid, sites)?;
+        Ok(perf)
+    }
+
+    /// Accesses to one more word trap from now on.
+    ///
+    /// # Errors
+    /// When the kernel refuses a breakpoint.
+    pub fn watch(&mut self, number: u32, place: (u64, u32), reads: bool) -> Result<()> {
+        let (address, size) = place;
+        if self.words.get(&address).is_none() {
+            let word = Word {
+                place: number,
+                size,
+                reads: u32::from(reads),
+            };
+            self.words.insert(address, word);
+        }
+        let Some(program) = &self.watching else {
+            return Ok(()); // nothing traps any more
+        };
+        match &mut self.breakpoints {
+            Some(breakpoints) => breakpoints.add((address, size, reads)),
+            none => {
+                let program = duplicate(program.as_fd())?;
+                *none = Some(Breakpoints::open(program, vec![(address, size, reads)])?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Execution of the sites traps from now on.
+    ///
+    /// # Errors
+    /// When the kernel refuses a hook.
+    pub fn hook(&mut self, pid: u32, sites: &[Site]) -> Result<()> {
+        if let Some(program) = &self.hooking {
+            self.hooks = hook(pid, sites, program)?;
+        }
+        Ok(())
+    }
+
+    /// Execution of the sites traps no more.
+    pub fn unhook(&mut self) {
+        self.hooks.clear();
     }
 
     pub fn wait(&mut self, patience: Duration) {
@@ -117,7 +167,8 @@ impl Perf {
 
     pub fn detach(&mut self) {
         self.breakpoints = None;
-        self.hooks.clear();
+        (self.watching, self.hooking) = (None, None);
+        self.unhook();
     }
 
     pub fn counted(&self) -> Counted {
@@ -143,12 +194,10 @@ fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
 pub(crate) fn config(pid: u32, words: &[Place], sites: &[Site], reads: bool) -> Config {
     let mut config = Config::zeroed();
     config.tgid = pid;
-    config.words = words.len() as u32;
     config.sites = sites.len() as u32;
-    for (to, word) in config.word.iter_mut().zip(words) {
-        to.address = word.address;
-        to.size = word.size;
-        to.reads = u32::from(reads);
+    if let [word] = words {
+        (config.address, config.size) = (word.address, word.size);
+        config.reads = u32::from(reads);
     }
     for (to, site) in config.site.iter_mut().zip(sites) {
         *to = site.config();

@@ -75,12 +75,12 @@ shared_struct!(Held = "ff_watch_held" {
     generation: u64, seen: u64, ts: u64, value: u64, reads: u64, rflags: u64, registers: [u64; REGISTERS],
     marks: u32, cpu: u32, thread: [u8; NAME_BYTES],
 });
-shared_struct!(Word = "ff_watch_word" { address: u64, size: u32, reads: u32 });
+shared_struct!(Word = "ff_watch_word" { place: u32, size: u32, reads: u32 });
 shared_struct!(Site = "ff_watch_site" {
     ip: u64, displacement: u64, base: u8, index: u8, scale: u8, size: u8, known: u8, thin: u8, reserved: [u8; 2],
 });
 shared_struct!(Config = "ff_watch_config" {
-    tgid: u32, words: u32, sites: u32, reserved: u32, word: [Word; WATCH_MAX], site: [Site; SITE_MAX],
+    tgid: u32, sites: u32, address: u64, size: u32, reads: u32, site: [Site; SITE_MAX],
 });
 shared_struct!(Count = "ff_watch_count" { sequence: u64, lost: u64, hits: u64, crowded: u64 });
 

@@ -43,6 +43,9 @@ pub enum WordRequest {
 pub struct SiteRequest {
     pub module: String,
     pub offset: u64,
+    /// The words that it reads are watched from then on, as long as there are debug registers.
+    #[serde(default)]
+    pub follow: bool,
 }
 
 /// Everything that was asked for.

@@ -2,7 +2,7 @@
 //! A watch from beginning to end.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flagfinder_code::{Code, DataName};
 use flagfinder_linux::clock;
@@ -10,12 +10,13 @@ use serde::Serialize;
 
 use crate::attach::check_count;
 use crate::event::Event;
+use crate::follow::{Hooks, Pace, Used};
 use crate::interpret::Interpreter;
 use crate::naming::{place_of, Naming};
 use crate::order::made_before;
 use crate::perf::{check_privileges, config, Perf};
 use crate::place::Place;
-use crate::protocol::{Hit, Reader, HIT_WATCH};
+use crate::protocol::{Hit, Reader, HIT_WATCH, WATCH_MAX};
 use crate::request::Request;
 use crate::site::Site;
 use crate::sites::{find_sites, refuse_sites};
@@ -127,6 +128,7 @@ pub struct Watch {
     queue: Queue,
     thinner: Thinner,
     interpreter: Interpreter,
+    pace: Pace,
     tally: Tally,
     ending: Option<Ending>,
 }
@@ -173,7 +175,7 @@ impl Watch {
             Backend::Fed(helper) => refuse_sites(request, helper)?,
         }
         check_count(request.words.len())?;
-        let until = request.until.as_deref().map(parse_until).transpose()?;
+        let until = request.until.as_deref().map(Until::read).transpose()?;
         let alive = open_pid(pid).map_err(|error| no_process(pid, &error))?;
         let naming = Naming::new(pid).map_err(|error| no_process(pid, &error))?;
         let words: Vec<Place> = {
@@ -214,6 +216,7 @@ impl Watch {
             thinner: Thinner::default(),
             interpreter,
             words,
+            pace: Pace::new(&sites),
             sites,
             tally: Tally::default(),
             ending: None,
@@ -303,13 +306,14 @@ impl Watch {
             return Ok((events, self.ending));
         }
         if self.queue.len() < BUSY {
-            self.source.wait(patience);
+            self.source.wait(self.pace.patience(patience));
         }
         self.source.renew()?;
         let ended = self.source.is_over(self.target_ended());
         // Read before draining: what is drained later may be newer than what is still in the ring.
         let now = clock::monotonic();
         let (drained, full) = self.drain();
+        self.pace_hooks();
         let limit = match (ended || self.source.in_order(), full) {
             (true, false) => u64::MAX,
             _ => now,
@@ -381,13 +385,41 @@ impl Watch {
         let (queue, interpreter, naming) =
             (&mut self.queue, &mut self.interpreter, &mut self.naming);
         let reads = self.reads;
+        let (sites, mut used) = (&self.sites, Vec::new());
         let room = WAITING.saturating_sub(queue.len()).min(DRAINED);
         let drained = self.source.drain(room, |hit| {
             queue.add(&hit);
+            used.extend(Used::of(&hit, sites));
             let site = interpreter.read_site(&hit, naming).filter(|_| reads)?;
             Some((hit.ip, site))
         });
+        used.into_iter().for_each(|used| self.follow(used));
         (drained, drained == room)
+    }
+
+    /// Watches a word that a site used, if there is a debug register for it.
+    fn follow(&mut self, used: Used) {
+        let number = self.interpreter.count();
+        let known = self.interpreter.has(used.place.0) || number >= WATCH_MAX;
+        let perf = self.source.perf().filter(|_| !known);
+        // Another tool may have taken the last register: then this one is not watched.
+        if perf.is_some_and(|perf| perf.watch(number as u32, used.place, false).is_ok()) {
+            self.interpreter
+                .add(used.place, used.object, &self.naming.memory);
+        }
+    }
+
+    fn pace_hooks(&mut self) {
+        let words = self.interpreter.count();
+        let Some(perf) = self.source.perf().filter(|_| !self.pace.is_over()) else {
+            return;
+        };
+        match self.pace.next(words, perf.counted().hits, Instant::now()) {
+            Hooks::Stay => {}
+            Hooks::Remove => perf.unhook(),
+            // They were set before: a refusal means that the process is gone.
+            Hooks::Set => drop(perf.hook(self.pid, &self.sites)),
+        }
     }
 
     fn release(&mut self, now: u64, most: usize, events: &mut Vec<Event>) {
@@ -472,15 +504,4 @@ impl Watch {
 fn json(value: &impl Serialize) -> String {
     // Strings and numbers into memory: nothing can fail.
     serde_json::to_string(value).unwrap_or_default()
-}
-
-fn parse_until(text: &str) -> Result<Until> {
-    Until::parse(text).ok_or_else(|| {
-        Failure::usage(
-            "The condition to stop at isn't understood",
-            format!("--until {text}"),
-            "Write --until write, --until read, --until 'value==1' (or != < <= > >=), or --until COUNT.",
-            "",
-        )
-    })
 }

@@ -26,6 +26,7 @@ pub(crate) struct Site {
     pub file_offset: u64,
     pub access: Access,
     pub code: Code,
+    pub follow: bool,
 }
 
 impl Site {
@@ -69,6 +70,7 @@ impl Site {
                 effect,
             },
             code: names.code(ip),
+            follow: request.follow,
         })
     }
 

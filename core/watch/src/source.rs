@@ -163,6 +163,14 @@ impl Source {
         }
     }
 
+    /// What only BPF does: a debugger's words are all known when it begins.
+    pub fn perf(&mut self) -> Option<&mut Perf> {
+        match self {
+            Source::Perf(perf) => Some(perf),
+            Source::Fed { .. } => None,
+        }
+    }
+
     /// Nothing is trapped any more. A feed's own helper does that.
     pub fn detach(&mut self) {
         if let Source::Perf(perf) = self {

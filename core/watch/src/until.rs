@@ -2,6 +2,7 @@
 //! When to stop by itself: `write`, `read`, `value==1`, or a number of events.
 
 use crate::event::{Event, EventKind};
+use crate::{Failure, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comparison {
@@ -31,6 +32,19 @@ pub struct Compare {
 }
 
 impl Until {
+    /// # Errors
+    /// When it is not understood.
+    pub(crate) fn read(text: &str) -> Result<Until> {
+        Until::parse(text).ok_or_else(|| {
+            Failure::usage(
+                "The condition to stop at isn't understood",
+                format!("--until {text}"),
+                "Write --until write, --until read, --until 'value==1' (or != < <= > >=), or --until COUNT.",
+                "",
+            )
+        })
+    }
+
     /// `None`: not understood.
     pub fn parse(text: &str) -> Option<Until> {
         let text: String = text.split_whitespace().collect();

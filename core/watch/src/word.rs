@@ -2,7 +2,6 @@
 //! What is known of a watched word from event to event.
 
 use crate::order::RACE;
-use crate::place::Place;
 use crate::protocol::{Hit, MARK_VALUE};
 
 /// Who wrote last.
@@ -21,6 +20,8 @@ pub(crate) struct Word {
     pub size: u32,
     /// Reads trap, too.
     pub reads: bool,
+    /// The object that it is a part of, where a site told of it.
+    pub object: Option<u64>,
     /// When the watch began.
     pub first: Option<u64>,
     /// It had changed by the time that writes trapped: those before this time tell no previous
@@ -36,11 +37,12 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    pub fn new(place: &Place, reads: bool, first: Option<u64>) -> Word {
+    pub fn new((address, size): (u64, u32), reads: bool, first: Option<u64>) -> Word {
         Word {
-            address: place.address,
-            size: place.size,
+            address,
+            size,
             reads,
+            object: None,
             first,
             unsure_until: 0,
             last: first,
@@ -141,6 +143,7 @@ mod tests {
             address: 0x1000,
             size: 4,
             reads: false,
+            object: None,
             first: Some(0),
             unsure_until: 0,
             last: Some(0),

@@ -117,14 +117,11 @@ extern "C" fn on_trap(signal: c_int, info: *mut c_int, context: *mut c_void) {
 unsafe fn hit(context: *const u64, ip: u64) -> Hit {
     let config = watch::config();
     let mut hit = whole(context, ip);
-    hit.place = if config.words == 1 { 0 } else { NO_PLACE };
-    if config.words == 1 {
-        let word = &config.word[0];
-        hit.address = word.address;
-        // With reads a value that the instruction does not prove comes from the next access.
-        if word.reads == 0 {
-            read(&mut hit, word.size as usize);
-        }
+    hit.place = if config.size == 0 { NO_PLACE } else { 0 };
+    hit.address = config.address;
+    // With reads a value that the instruction does not prove comes from the next access.
+    if config.size != 0 && config.reads == 0 {
+        read(&mut hit, config.size as usize);
     }
     hit
 }

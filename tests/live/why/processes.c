@@ -161,6 +161,30 @@ static void robust_lock(const char *folder)
     hold_shared(1);
 }
 
+/* The first polls a word of shared memory. Of its two children one would set it after a sleep; the
+ * other has the memory, too, and only reads it. */
+static void shared_word(const char *folder)
+{
+    (void)folder;
+    volatile int *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (word == MAP_FAILED)
+        exit(6);
+    pid_t sets = fork();
+    if (sets == 0) {
+        sleep(100000);
+        word[16] = 1;
+        exit(0);
+    }
+    if (fork() == 0) {
+        raise(SIGSTOP);
+        exit(word[16]);
+    }
+    settle();
+    truth("timer", sets, sets);
+    while (!word[16])
+        sched_yield();
+}
+
 const struct scenario in_processes[] = {
     {"file_locks", file_locks},
     {"open_file_lock", open_file_lock},
@@ -169,5 +193,6 @@ const struct scenario in_processes[] = {
     {"fork_without_holder", fork_without_holder},
     {"shared_lock", shared_lock},
     {"robust_lock", robust_lock},
+    {"shared_word", shared_word},
     {NULL, NULL},
 };

@@ -4,16 +4,14 @@
 
 use flagfinder_code::{Code, DataHome};
 use flagfinder_diff::{CodePlace, Leaving, ThreadRef, Ways};
-use flagfinder_flags::{Call, FindError, Made, Moments, What, Written};
+use flagfinder_flags::{FindError, Made, Moments, What, Written};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::{futex, life, traits};
 
 use super::report::{Kind, Known, RootKind};
+use super::sender;
 
 type Found<T> = Result<T, FindError>;
-
-/// How long before a message came it may have been sent, at most, in ns.
-const UNDER_WAY: u64 = 1_000_000_000;
 
 /// What made a thread leave.
 pub(super) enum Cause {
@@ -240,7 +238,7 @@ pub(super) fn blocked(
     };
     found.there = came.result.map(|result| format!("it returned {result}"));
     if traits::receives(call.number) && came.result > Some(0) {
-        found.debt = sender(normal, spin, ways, &theirs, came)?;
+        found.debt = sender::find(normal, spin, ways, &theirs, came)?;
     }
     Ok(found)
 }
@@ -254,51 +252,6 @@ fn in_call(name: String, root: RootKind) -> Blocked {
         root,
         there: None,
     }
-}
-
-/// The thread that sent what another one received: the last to send before, and no less, to a
-/// descriptor to which its like of the spin run sent less often.
-fn sender(
-    normal: &Moments,
-    spin: &Moments,
-    ways: &Ways,
-    receiver: &ThreadRef,
-    came: &Call,
-) -> Found<Option<Owing>> {
-    let mut best: Option<(u64, ThreadRef, Call)> = None;
-    for thread in ways.normal_threads() {
-        if (thread.pid, thread.tid) == (receiver.pid, receiver.tid) {
-            continue;
-        }
-        let sent_to = |call: &Call, calls: &[Call]| {
-            let same = |c: &&Call| c.number == call.number && c.args[0] == call.args[0];
-            calls.iter().filter(same).count()
-        };
-        let calls = normal.calls(&thread)?;
-        let ours = match ways.in_spin(&thread) {
-            Some(ours) => spin.calls(&ours)?,
-            None => Vec::new(),
-        };
-        for call in calls.iter().copied() {
-            let sends = traits::sends(call.number)
-                && call.result >= came.result
-                && sent_to(&call, &ours) < sent_to(&call, &calls);
-            let early = call.ts <= came.ts && came.ts - call.ts < UNDER_WAY;
-            if sends && early && best.as_ref().is_none_or(|(ts, ..)| call.ts > *ts) {
-                best = Some((call.ts, thread.clone(), call));
-            }
-        }
-    }
-    Ok(best.map(|(_, normal, call)| Owing {
-        normal,
-        pos: call.pos,
-        code: None,
-        did: format!(
-            "called `{}` right before that came back",
-            syscalls::name(call.number)
-        ),
-        known: Known::Assumed,
-    }))
 }
 
 /// A wait for a word: a lock, a condition, the end of a thread.

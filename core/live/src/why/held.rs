@@ -13,7 +13,6 @@ use super::process::{name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
 use crate::futex::{describe, Futex};
 use flagfinder_code::{Code, Maps};
-use flagfinder_linux::proc::processes;
 use flagfinder_waits::proc::Call;
 
 /// In the word of a robust lock: there are waiters, and the owner's id below.
@@ -292,18 +291,6 @@ pub fn others(process: &Process, tid: u32, sharers: Vec<u32>, waits_for: WaitsFo
 
 /// Other processes that map the page of a shared word.
 pub fn sharers(pid: u32, inside: &Inside, address: u64) -> Vec<u32> {
-    let maps = inside.names.input().maps.iter();
-    let Some(ours) = maps.filter_map(|maps| maps.at(address)).next() else {
-        return Vec::new();
-    };
-    if !ours.shared || ours.inode == 0 {
-        return Vec::new();
-    }
-    let offset = address - ours.start + ours.file_offset;
-    let is_it = |m: &flagfinder_code::Mapping| {
-        let range = m.file_offset..m.file_offset + (m.end - m.start);
-        m.shared && m.inode == ours.inode && m.path == ours.path && range.contains(&offset)
-    };
-    let shares = |other: &u32| *other != pid && maps_of(*other).all().iter().any(is_it);
-    processes().into_iter().filter(shares).collect()
+    let shared = crate::sharers::sharers(pid, &inside.names, address);
+    shared.into_iter().map(|(other, _)| other).collect()
 }

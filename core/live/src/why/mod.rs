@@ -10,6 +10,7 @@
 
 mod causes;
 mod choose;
+mod each;
 mod examine;
 mod files;
 mod flags;
@@ -21,6 +22,7 @@ mod obstacle;
 mod process;
 mod recorded;
 mod report;
+mod sender;
 mod stopped;
 mod story;
 mod unix;
@@ -28,18 +30,17 @@ mod walk;
 
 use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use flagfinder_failure::Failure;
 use flagfinder_replica::CoreFile;
 use flagfinder_step::StepError;
-use rustc_hash::FxHashSet;
 use serde::Deserialize;
 
 use crate::dead::{look_at_core, CoreOptions};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::spin::{spin, Progress, SpinOptions};
-use flagfinder_linux::proc::program;
+pub use each::why_each;
 use obstacle::Weight;
 use process::Processes;
 pub use recorded::why_recorded;
@@ -94,77 +95,6 @@ pub fn why(
     let mut report = follow(spun, &mut processes, options.thread, &options.asked);
     finish(&mut report, &processes);
     Ok(report)
-}
-
-/// For all processes of a tree to be watched, at the same time.
-const SAMPLE: Duration = Duration::from_millis(200);
-/// More are not asked: each is watched by a thread of ours.
-const MOST_PROCESSES: usize = 256;
-
-/// A process that was asked, and what was found.
-pub type Answered = (u32, Result<WhyReport, StepError>);
-
-/// [`why`] for each of these processes that no chain of one before it passes, until `patience` is
-/// over; and how many were not asked. `asked`: of all of them, as in [`WhyOptions`].
-pub fn why_each(
-    pids: &[u32],
-    asked: &[Asked],
-    options: &SpinOptions,
-    patience: Duration,
-) -> (Vec<Answered>, usize) {
-    let begin = Instant::now();
-    let watched = &pids[..pids.len().min(MOST_PROCESSES)];
-    let mut left = pids.len() - watched.len();
-    let mut processes = Processes::at_once(watched, SAMPLE);
-    let mut seen: FxHashSet<u32> = FxHashSet::default();
-    let mut found = Vec::new();
-    for pid in watched {
-        if seen.contains(pid) {
-            continue;
-        }
-        if begin.elapsed() > patience {
-            left += 1;
-            continue;
-        }
-        let waits = processes
-            .get(*pid)
-            .is_some_and(|process| !process.wants_stepping());
-        let report = match waits {
-            true => {
-                let mut report = follow(unstepped(*pid), &mut processes, None, asked);
-                finish(&mut report, &processes);
-                Ok(report)
-            }
-            false => {
-                let options = WhyOptions {
-                    thread: None,
-                    spin: options.clone(),
-                    asked: asked.to_vec(),
-                };
-                why(*pid, &options, |_| {})
-            }
-        };
-        for link in report.iter().flat_map(|report| &report.links) {
-            seen.insert(link.waiter.pid);
-            seen.extend(link.owed_by.iter().map(|owed| owed.node.pid));
-        }
-        found.push((*pid, report));
-    }
-    (found, left)
-}
-
-/// A process all of whose threads wait.
-fn unstepped(pid: u32) -> SpinReport {
-    SpinReport {
-        schema: SpinReport::SCHEMA,
-        source: "live",
-        pid,
-        program: program(pid),
-        started: 0,
-        budget_ms: 0,
-        threads: Vec::new(),
-        notes: Vec::new(),
-    }
 }
 
 /// What to do next in a living process, and what could not be looked at.

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+//! Why none of several processes goes on: those of a tree.
+//!
+//! Processes that wait are asked here, one after the other. Those that poll are asked by helpers,
+//! some at a time: each is stepped, which takes a second. Blind spot: the more of them there are,
+//! the shorter each is looked at.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use flagfinder_linux::proc::program;
+use flagfinder_step::{Helper, StepError};
+use rustc_hash::FxHashSet;
+use serde_json::{json, Value};
+
+use super::process::Processes;
+use super::{finish, follow, why, Asked, WhyOptions};
+use crate::report::SpinReport;
+use crate::spin::SpinOptions;
+
+/// For all processes of a tree to be watched, at the same time.
+const SAMPLE: Duration = Duration::from_millis(200);
+/// More are not asked: each is watched by a thread of ours.
+const MOST_PROCESSES: usize = 256;
+/// Helpers at work. Stepping waits for the kernel half of the time.
+const AT_ONCE: usize = 8;
+/// What a process that polls is looked at for, at least.
+const LEAST: Duration = Duration::from_millis(100);
+/// How long the last helper may take once no more are begun.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process that was asked, and what was found: the JSON of a [`super::WhyReport`].
+pub type Answered = (u32, Result<Value, StepError>);
+
+/// [`why`] for each of these processes that no chain of one before it passes, and how many were not
+/// asked, as `patience` was over. `asked`: of all of them, as in [`WhyOptions`].
+pub fn why_each(
+    pids: &[u32],
+    asked: &[Asked],
+    options: &SpinOptions,
+    patience: Duration,
+) -> (Vec<Answered>, usize) {
+    let begin = Instant::now();
+    let watched = &pids[..pids.len().min(MOST_PROCESSES)];
+    let mut processes = Processes::at_once(watched, SAMPLE);
+    let (waiting, polling): (Vec<u32>, Vec<u32>) = watched.iter().copied().partition(|pid| {
+        let process = processes.get(*pid);
+        process.is_some_and(|process| !process.wants_stepping())
+    });
+    let mut helpers = Helpers {
+        left: polling.iter().copied().collect(),
+        running: Vec::new(),
+        found: Vec::new(),
+        options: WhyOptions {
+            thread: None,
+            spin: share(options, polling.len(), patience),
+            asked: asked.to_vec(),
+        },
+        until: begin + patience,
+    };
+    let mut seen: FxHashSet<u32> = FxHashSet::default();
+    let mut found: Vec<Answered> = Vec::new();
+    let mut not_asked = pids.len() - watched.len();
+    for pid in waiting {
+        helpers.left.retain(|pid| !seen.contains(pid));
+        helpers.turn();
+        if seen.contains(&pid) {
+            continue;
+        }
+        if begin.elapsed() > patience {
+            not_asked += 1;
+            continue;
+        }
+        let mut report = follow(unstepped(pid), &mut processes, None, asked);
+        finish(&mut report, &processes);
+        for link in &report.links {
+            seen.insert(link.waiter.pid);
+            seen.extend(link.owed_by.iter().map(|owed| owed.node.pid));
+        }
+        found.push((pid, Ok(json!(report))));
+    }
+    while helpers.turn() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    not_asked += helpers.left.len();
+    found.extend(helpers.found);
+    let order = |pid: &u32| pids.iter().position(|one| one == pid);
+    found.sort_by_key(|(pid, _)| order(pid));
+    (found, not_asked)
+}
+
+/// What there is of the time of all processors goes to each process that polls.
+fn share(options: &SpinOptions, polling: usize, patience: Duration) -> SpinOptions {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let each = patience * processors as u32 / polling.max(1) as u32;
+    SpinOptions {
+        budget: options.budget.min((each / 3).max(LEAST)),
+        copies: options.copies.min((each / 3).max(LEAST)),
+        ..options.clone()
+    }
+}
+
+/// A process all of whose threads wait.
+fn unstepped(pid: u32) -> SpinReport {
+    SpinReport {
+        schema: SpinReport::SCHEMA,
+        source: "live",
+        pid,
+        program: program(pid),
+        started: 0,
+        budget_ms: 0,
+        threads: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+/// Those that ask processes that poll.
+struct Helpers {
+    left: VecDeque<u32>,
+    running: Vec<(u32, Helper)>,
+    found: Vec<Answered>,
+    options: WhyOptions,
+    /// None is begun after that.
+    until: Instant,
+}
+
+impl Helpers {
+    /// Takes in what is done, and begins more; whether some are at work.
+    fn turn(&mut self) -> bool {
+        let late = Instant::now() > self.until + PATIENCE;
+        let running = std::mem::take(&mut self.running);
+        for (pid, helper) in running {
+            match late || helper.is_done() {
+                true => self.found.push((pid, answer(helper))),
+                false => self.running.push((pid, helper)),
+            }
+        }
+        while self.running.len() < AT_ONCE && Instant::now() < self.until {
+            let Some(pid) = self.left.pop_front() else {
+                break;
+            };
+            let options = &self.options;
+            let title = format!("ff-why: asks process {pid}");
+            let started = Helper::start(&title, || {
+                let found = match why(pid, options, |_| {}) {
+                    Ok(report) => json!({ "report": report }),
+                    Err(error) => {
+                        let parts = [error.what, error.found, error.fix, error.still_works];
+                        json!({ "error": parts, "errno": error.errno })
+                    }
+                };
+                found.to_string().into_bytes()
+            });
+            match started {
+                Ok(helper) => self.running.push((pid, helper)),
+                Err(error) => self.found.push((pid, Err(error))),
+            }
+        }
+        !self.running.is_empty()
+    }
+}
+
+/// What a helper that is done, or late, has to say.
+fn answer(helper: Helper) -> Result<Value, StepError> {
+    let bytes = helper.result(Duration::from_secs(2))?;
+    let mut value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    if value["report"].is_object() {
+        return Ok(value["report"].take());
+    }
+    let part = |number: usize| value["error"][number].as_str().unwrap_or_default();
+    let mut error = StepError::new(part(0), part(1), part(2));
+    part(3).clone_into(&mut error.still_works);
+    error.errno = value["errno"].as_i64().map(|number| number as i32);
+    Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_processes_poll_the_shorter_each_is_looked_at() {
+        let whole = SpinOptions::default();
+        let patience = Duration::from_secs(6);
+        assert_eq!(share(&whole, 1, patience).budget, whole.budget);
+        let many = share(&whole, 1_000_000, patience);
+        assert_eq!((many.budget, many.copies), (LEAST, LEAST));
+    }
+}

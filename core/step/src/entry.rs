@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+//! A program that is stopped before its own first instruction, when its libraries are loaded.
+//!
+//! In: a process that waits for a sign to start the program, and the program's name. Out: the
+//! process that came to the program's entry point, stopped as by SIGSTOP and not traced any more.
+//! What starts the program may be a script: processes that it starts are followed. All of them run
+//! at full speed, and are let go once the program is found. Should we die meanwhile, they die.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Error;
+use std::mem::offset_of;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::error::{Result, StepError};
+use crate::ptrace::request;
+
+/// Processes that have come to nothing are asked this often.
+const LOOK: Duration = Duration::from_micros(200);
+/// Of an auxiliary vector: where the program begins.
+const AT_ENTRY: u64 = 9;
+/// Debug register 7: register 0 traps execution, in this thread.
+const EXECUTION: usize = 1;
+
+/// The processes on the way to the program.
+pub struct Entry {
+    /// The child of this process.
+    own: i32,
+    traced: BTreeSet<i32>,
+    /// That which runs the program, on its way through the loader.
+    found: Option<i32>,
+}
+
+/// What became of a process.
+enum Change {
+    None,
+    Ended,
+    /// The status as waitpid has it.
+    Stopped(i32),
+}
+
+impl Entry {
+    /// Follows `pid`, a child of this process. All calls have to be made by one thread.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn follow(pid: i32) -> Result<Entry> {
+        let options = libc::PTRACE_O_TRACEEXEC
+            | libc::PTRACE_O_TRACEFORK
+            | libc::PTRACE_O_TRACEVFORK
+            | libc::PTRACE_O_TRACECLONE
+            | libc::PTRACE_O_EXITKILL;
+        request(libc::PTRACE_SEIZE, pid, 0, options as usize)
+            .map_err(|e| StepError::system(format!("Process {pid} cannot be traced."), &e))?;
+        Ok(Entry {
+            own: pid,
+            traced: [pid].into_iter().collect(),
+            found: None,
+        })
+    }
+
+    /// All of them have ended.
+    pub fn is_over(&self) -> bool {
+        self.traced.is_empty()
+    }
+
+    /// Waits until a process is at the entry of a program with this file name; `None`: all ended
+    /// before, or the time is over.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn wait(&mut self, program: &str, patience: Duration) -> Result<Option<u32>> {
+        let end = Instant::now() + patience;
+        while !self.traced.is_empty() && Instant::now() < end {
+            let mut quiet = true;
+            for pid in self.traced.clone() {
+                match self.change(pid) {
+                    Change::None => continue,
+                    Change::Ended => {
+                        self.traced.remove(&pid);
+                    }
+                    Change::Stopped(status) => {
+                        if self.stopped(pid, status, program)? {
+                            return Ok(Some(pid as u32));
+                        }
+                    }
+                }
+                quiet = false;
+            }
+            if quiet {
+                std::thread::sleep(LOOK);
+            }
+        }
+        Ok(None)
+    }
+
+    fn change(&self, pid: i32) -> Change {
+        // SAFETY: all zeros are a siginfo_t.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let any = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+        // SAFETY: `info` is ours.
+        let waited = unsafe { libc::waitid(libc::P_PID, pid as u32, &raw mut info, any) };
+        let over = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED];
+        let has_ended = waited != 0 || over.contains(&info.si_code);
+        if !has_ended && info.si_code == 0 {
+            return Change::None;
+        }
+        // Whoever started our own child waits for it, too; another's parent is told once we were.
+        if has_ended && pid == self.own {
+            return Change::Ended;
+        }
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        let got = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG | libc::__WALL) };
+        if has_ended {
+            return Change::Ended;
+        }
+        match got == pid && libc::WIFSTOPPED(status) {
+            true => Change::Stopped(status),
+            false => Change::None,
+        }
+    }
+
+    /// Lets it go on; is it at the entry: then it stays stopped, and all are let go.
+    fn stopped(&mut self, pid: i32, status: i32, program: &str) -> Result<bool> {
+        let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
+        let mut deliver = 0;
+        match event {
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                let mut child = 0u64;
+                let at = &raw mut child as usize;
+                if request(libc::PTRACE_GETEVENTMSG, pid, 0, at).is_ok() {
+                    self.traced.insert(child as i32);
+                }
+            }
+            libc::PTRACE_EVENT_EXEC => {
+                if self.found == Some(pid) {
+                    self.found = None;
+                }
+                if self.found.is_none() && runs(pid, program) {
+                    set_trap(pid, entry(pid)).map_err(|e| failed(pid, &e))?;
+                    self.found = Some(pid);
+                }
+            }
+            0 if signal == libc::SIGTRAP && self.found == Some(pid) => {
+                set_trap(pid, None).map_err(|e| failed(pid, &e))?;
+                self.traced.remove(&pid);
+                // The signal that it gets on the way out stops it there.
+                request(libc::PTRACE_DETACH, pid, 0, libc::SIGSTOP as usize)
+                    .map_err(|e| failed(pid, &e))?;
+                return Ok(true);
+            }
+            0 => deliver = signal as usize,
+            _ => {}
+        }
+        // One that was killed meanwhile is told of later.
+        let _ = request(libc::PTRACE_CONT, pid, 0, deliver);
+        Ok(false)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        for &pid in &self.traced {
+            let end = Instant::now() + Duration::from_secs(1);
+            let stopped = || loop {
+                match self.change(pid) {
+                    Change::Stopped(status) => return Some(status),
+                    Change::None if Instant::now() < end => std::thread::sleep(LOOK),
+                    _ => return None,
+                }
+            };
+            if request(libc::PTRACE_INTERRUPT, pid, 0, 0).is_ok() {
+                if let Some(status) = stopped() {
+                    let _ = set_trap(pid, None);
+                    let is_signal = status >> 16 == 0;
+                    let signal = if is_signal { libc::WSTOPSIG(status) } else { 0 };
+                    let _ = request(libc::PTRACE_DETACH, pid, 0, signal as usize);
+                }
+            }
+        }
+    }
+}
+
+fn failed(pid: i32, error: &Error) -> StepError {
+    StepError::system(format!("Process {pid} cannot be stopped."), error)
+}
+
+fn runs(pid: i32, program: &str) -> bool {
+    let file = fs::read_link(format!("/proc/{pid}/exe"));
+    file.is_ok_and(|file| file.file_name() == Path::new(program).file_name())
+}
+
+fn entry(pid: i32) -> Option<u64> {
+    let vector = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+    let mut pairs = vector.chunks_exact(16);
+    pairs.find_map(|pair| (number(&pair[..8]) == AT_ENTRY).then(|| number(&pair[8..])))
+}
+
+/// `None`: no trap.
+fn set_trap(pid: i32, address: Option<u64>) -> std::io::Result<()> {
+    let register = |number: usize| offset_of!(libc::user, u_debugreg) + 8 * number;
+    let set = |number, value| request(libc::PTRACE_POKEUSER, pid, register(number), value);
+    set(7, 0)?;
+    match address {
+        Some(address) => {
+            set(0, address as usize)?;
+            set(7, EXECUTION)
+        }
+        None => set(0, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn state(pid: i32) -> Option<char> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    }
+
+    /// Starts a shell that waits until it is followed, then does `script`.
+    fn started(script: &str) -> (std::process::Child, Entry) {
+        let script = format!("kill -STOP $$; {script}");
+        let child = Command::new("sh").args(["-c", &script]).spawn();
+        let child = child.expect("a shell");
+        let pid = child.id() as i32;
+        while state(pid) != Some('T') {
+            std::thread::sleep(LOOK);
+        }
+        let entry = Entry::follow(pid).expect("our own child");
+        // SAFETY: our own child.
+        unsafe { libc::kill(pid, libc::SIGCONT) };
+        (child, entry)
+    }
+
+    #[test]
+    fn a_program_stands_at_its_entry_and_goes_on() {
+        for script in ["exec sleep 0.1", "sleep 0.1; exit 0"] {
+            let (mut child, mut entry) = started(script);
+            let found = entry.wait("/bin/sleep", Duration::from_secs(10));
+            let pid = found.expect("it may be traced").expect("it is started");
+            drop(entry);
+            let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it lives");
+            assert!(maps.contains("libc.so"), "the loader is done:\n{maps}");
+            let end = Instant::now() + Duration::from_secs(10);
+            while state(pid as i32) != Some('T') {
+                assert!(Instant::now() < end, "it is to stop before it runs");
+                std::thread::sleep(LOOK);
+            }
+            // SAFETY: a child of ours, or of that one.
+            unsafe { libc::kill(pid as i32, libc::SIGCONT) };
+            assert!(child.wait().expect("it ends").success(), "{script}");
+        }
+    }
+
+    #[test]
+    fn one_that_never_starts_the_program_just_ends() {
+        let (mut child, mut entry) = started("exit 3");
+        let found = entry.wait("sleep", Duration::from_secs(10));
+        assert_eq!(found.expect("it may be traced"), None);
+        drop(entry);
+        assert_eq!(child.wait().expect("it ends").code(), Some(3));
+    }
+}

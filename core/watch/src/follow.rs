@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+//! Words that have no fixed place: a hooked instruction tells where one is, and it is watched from
+//! then on.
+//!
+//! A hook costs the thread a microsecond or two each time, and the instruction may be a hot one. So
+//! the hooks rest after some hits, and are gone once each debug register has a word. Blind spots:
+//! a write before the first read that was hooked; objects that are used only while the hooks rest.
+
+use std::time::{Duration, Instant};
+
+use crate::protocol::{Hit, HIT_SITE, WATCH_MAX};
+use crate::site::Site;
+
+/// Hits until the hooks rest: less than 10 ms of the threads' time.
+const HITS: u64 = 2_000;
+/// For how long: the hooks then cost less than 3 %.
+const REST: Duration = Duration::from_millis(400);
+/// How often is looked whether they should; once they had to, the sooner.
+const TICK: Duration = Duration::from_millis(20);
+const SHORT_TICK: Duration = Duration::from_millis(2);
+
+/// A word that a site used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub place: (u64, u32),
+    pub object: Option<u64>,
+}
+
+impl Used {
+    /// `None`: no debug register covers it, or the site's words are not to be followed.
+    pub fn of(hit: &Hit, sites: &[Site]) -> Option<Used> {
+        let site = sites.get(usize::from(hit.place))?;
+        let size = site.size();
+        let fits = matches!(size, 1 | 2 | 4 | 8) && hit.address % u64::from(size) == 0;
+        let followed = hit.kind == HIT_SITE && site.follow && hit.address != 0 && fits;
+        followed.then(|| Used {
+            place: (hit.address, size),
+            object: site.object(&hit.registers),
+        })
+    }
+}
+
+/// What to do with the hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hooks {
+    Stay,
+    Remove,
+    Set,
+}
+
+/// When the hooks are set.
+#[derive(Debug)]
+pub(crate) enum Pace {
+    /// Since so many hits.
+    Set {
+        since: u64,
+        tick: Duration,
+    },
+    Rest(Instant),
+    /// There is nothing to follow, or no debug register left.
+    Over,
+}
+
+impl Pace {
+    pub fn new(sites: &[Site]) -> Pace {
+        match sites.iter().any(|site| site.follow) {
+            true => Pace::Set {
+                since: 0,
+                tick: TICK,
+            },
+            false => Pace::Over,
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        matches!(self, Pace::Over)
+    }
+
+    /// `words` are watched, the sites were hit `hits` times so far.
+    pub fn next(&mut self, words: usize, hits: u64, now: Instant) -> Hooks {
+        let (next, hooks) = match *self {
+            Pace::Over => return Hooks::Stay,
+            _ if words >= WATCH_MAX => (Pace::Over, Hooks::Remove),
+            Pace::Set { since, .. } if hits >= since + HITS => (Pace::Rest(now), Hooks::Remove),
+            Pace::Rest(since) if now >= since + REST => {
+                let (since, tick) = (hits, SHORT_TICK);
+                (Pace::Set { since, tick }, Hooks::Set)
+            }
+            _ => return Hooks::Stay,
+        };
+        *self = next;
+        hooks
+    }
+
+    /// How long may be waited for hits at a time.
+    pub fn patience(&self, asked: Duration) -> Duration {
+        match self {
+            Pace::Set { tick, .. } => asked.min(*tick),
+            _ => asked,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hooks_rest_after_many_hits_and_end_with_the_registers() {
+        let now = Instant::now();
+        let mut pace = Pace::Set {
+            since: 0,
+            tick: TICK,
+        };
+        assert_eq!(pace.next(0, HITS - 1, now), Hooks::Stay);
+        assert_eq!(pace.next(1, HITS, now), Hooks::Remove);
+        assert_eq!(pace.next(1, HITS, now), Hooks::Stay);
+        assert_eq!(pace.next(1, HITS, now + REST), Hooks::Set);
+        assert_eq!(pace.next(1, HITS + 1, now + REST), Hooks::Stay);
+        assert_eq!(pace.next(WATCH_MAX, HITS + 1, now), Hooks::Remove);
+        assert_eq!(pace.next(WATCH_MAX, 5 * HITS, now + REST), Hooks::Stay);
+    }
+}
