@@ -15,7 +15,7 @@ BIN    := $(VENV)/bin
 STAMPS := build/stamps
 CARGO  := cargo
 
-PACKAGE_SOURCES := $(shell find flagfinder flagfinder_pytest bindings core pintools include bpf frida_agents lldb_scripts -type f \
+PACKAGE_SOURCES := $(shell find flagfinder flagfinder_pytest bindings core graph pintools include bpf frida_agents lldb_scripts -type f \
 	-not -path '*/target/*' -not -path '*/__pycache__/*' -not -name '*.so' -not -name '*.md') \
 	setup.py pyproject.toml Cargo.toml Cargo.lock
 # Each clippy has other opinions: those of this one are errors, those of others are shown.

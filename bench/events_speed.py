@@ -200,7 +200,7 @@ def beside_peers(load: Load, recorders: list[Recorder], runs: int, scratch: Path
 
 
 def graph_speed(millions: float, scratch: Path) -> str:
-    """Loading, building and asking a made-up recording, by core/graph/examples/graph_speed.rs."""
+    """Loading, building and asking a made-up recording, by graph/graph/examples/graph_speed.rs."""
     build = ["cargo", "build", "--release", "-q", "-p", "flagfinder-graph", "--example", "graph_speed"]
     subprocess.run(build, cwd=ROOT, check=True)
     command = [*build[:1], "run", *build[2:], "--", str(millions), str(scratch / "made-up.events")]

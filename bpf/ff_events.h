@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What the event-recording BPF programs and core/events share. core/events/src/protocol.rs mirrors it;
+/* What the event-recording BPF programs and graph/events share. graph/events/src/protocol.rs mirrors it;
  * tests/unit/test_protocol.py compares the two, field by field. */
 #ifndef FF_EVENTS_H
 #define FF_EVENTS_H
@@ -105,7 +105,7 @@ struct ff_events_config {
     __u32 stack_words; /* kept at a block or wake; 0: none */
     __u32 program_only;
     __u64 copy_bytes;  /* of the stack, instead of words that lie in code; 0: none */
-    __u64 name_begins; /* patterns of thread names, see core/events/src/names.rs; all 0: every name */
+    __u64 name_begins; /* patterns of thread names, see graph/events/src/names.rs; all 0: every name */
     __u64 name_repeats;
     __u64 name_ends;
 };

@@ -5,7 +5,7 @@
 
 #include "ff_task.h"
 
-/* The tracepoint's arguments differ between kernels; core/events/src/switch.rs loads one of these three. */
+/* The tracepoint's arguments differ between kernels; graph/events/src/switch.rs loads one of these three. */
 SECTION("tp_btf/sched_switch")
 int ff_sched_switch(__u64 *context)
 {

@@ -89,7 +89,7 @@ INLINE struct ff_event_process *member(__u32 process) { return process ? bpf_map
 
 INLINE int is_recorded(__u32 process) { return ff_config.everything || member(process); }
 
-/* Whether the thread's name fits one of the patterns, which are followed at once: core/events/src/names.rs. */
+/* Whether the thread's name fits one of the patterns, which are followed at once: graph/events/src/names.rs. */
 INLINE int is_named(struct task_struct *task)
 {
     if (!ff_config.name_ends)

@@ -2,7 +2,7 @@
 /* Adds up, while it happens, how long threads wait, in which calls and where in their code, how long they are ready
  * before they run, and who has their processor meanwhile. In: scheduler, process and system call tracepoints. Out: sums
  * in maps, which the reader takes in the end. Nothing is written for each event, and what does not concern the question
- * (ff_top) is not counted. core/events/src/tally.rs does the same with a recording. */
+ * (ff_top) is not counted. graph/events/src/tally.rs does the same with a recording. */
 #include "ff_stack.h"
 
 char ff_license[] SECTION("license") = "Dual MIT/GPL";

@@ -15,7 +15,7 @@ from flagfinder import _core
 if TYPE_CHECKING:
     from flagfinder.graph.fields import MetaFields
 
-# The layout of Vertex and Details in core/graph/src/vertex.rs, of Edge in edge.rs there.
+# The layout of Vertex and Details in graph/graph/src/vertex.rs, of Edge in edge.rs there.
 _VERTEX = np.dtype(
     [(name, "<u8") for name in ("start", "end", "run", "call")]
     + [(name, "<u4") for name in ("thread", "from", "details")]

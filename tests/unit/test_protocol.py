@@ -45,7 +45,7 @@ PROTOCOLS = [
     ),
     Shared(
         ROOT / "bpf" / "ff_events.h",
-        ROOT / "core" / "events" / "src" / "protocol.rs",
+        ROOT / "graph" / "events" / "src" / "protocol.rs",
         "events_layout",
         30,
     ),
