@@ -3,6 +3,7 @@
  * opcode, and iced's names for it. Include it with both macros defined; Rust reads the names from
  * the text. core/machine tests them against its evaluator. */
 
+/* clang-format off */
 /* The evaluator computes what they leave. When in doubt, not here. */
 FF_COMPUTED(OP_jo ... OP_jnle, Jo Jno Jb Jae Je Jne Jbe Ja Js Jns Jp Jnp Jl Jge Jle Jg)
 FF_COMPUTED(OP_jo_short ... OP_jnle_short, Jo Jno Jb Jae Je Jne Jbe Ja Js Jns Jp Jnp Jl Jge Jle Jg)
@@ -121,3 +122,4 @@ FF_TOLD(OP_int, Int)
 FF_TOLD(OP_int3, Int3)
 FF_TOLD(OP_hlt, Hlt)
 FF_TOLD(OP_ud2, Ud2)
+/* clang-format on */

@@ -407,8 +407,10 @@ fn become_copy(home: u64) -> ! {
             libc::sigdelset(&mut held, fault);
         }
         libc::sigprocmask(libc::SIG_SETMASK, &held, std::ptr::null_mut());
-        libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
-        libc::kill(libc::getpid(), libc::SIGSTOP);
+        // Refused where another tracer has it (strace -f): its stop would then wake nobody.
+        if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 {
+            libc::kill(libc::getpid(), libc::SIGSTOP);
+        }
         libc::_exit(1);
     }
 }
