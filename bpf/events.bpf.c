@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Records who runs, who wakes whom, and what threads wait for. In: scheduler, process, signal, timer and system call
- * tracepoints. Out: struct ff_event records in a ring; per-CPU counts of what found no room.
+/* Records who runs, who wakes whom, and what threads wait for. In: scheduler, process, signal,
+ * timer and system call tracepoints. Out: struct ff_event records in a ring; per-CPU counts of what
+ * found no room.
  *
- * Two things keep it cheap. The call that a thread blocks in is read from its saved registers when it blocks, so
- * nothing runs at the entry of calls that don't ("lazy"). And writing a record wakes nobody: the reader looks by the
- * clock. Which context a wake comes from is in no tracepoint: it is the CPU's __preempt_count, which is found from a
- * run queue's address, as both are per-CPU variables of known offset. */
+ * Two things keep it cheap. The call that a thread blocks in is read from its saved registers when
+ * it blocks, so nothing runs at the entry of calls that don't ("lazy"). And writing a record wakes
+ * nobody: the reader looks by the clock. Which context a wake comes from is in no tracepoint: it is
+ * the CPU's __preempt_count, which is found from a run queue's address, as both are per-CPU
+ * variables of known offset. */
 #include "ff_records.h"
 #include "ff_stack.h"
 
@@ -26,9 +28,13 @@ struct {
     MAP_TYPE(value, struct stack_record);
 } scratch SECTION(".maps");
 
-/* Calls that wait for a time have their timer among their own variables, and it is known without a record who armed it.
+/* Calls that wait for a time have their timer among their own variables, and it is known without a
+ * record who armed it.
  */
-INLINE int is_own_timer(struct task_struct *task, __u64 timer) { return timer - (__u64)task->stack < KERNEL_STACK; }
+INLINE int is_own_timer(struct task_struct *task, __u64 timer)
+{
+    return timer - (__u64)task->stack < KERNEL_STACK;
+}
 
 INLINE __u8 context_now(struct task_struct *current)
 {
@@ -60,8 +66,8 @@ struct {
     MAP_TYPE(value, struct copy_record);
 } copies SECTION(".maps");
 
-/* The reader finds the callers by unwind tables: bpf has no way to read those. Page by page, as the stack's end is not
- * known: the next page may be no stack. */
+/* The reader finds the callers by unwind tables: bpf has no way to read those. Page by page, as the
+ * stack's end is not known: the next page may be no stack. */
 INLINE void copy_stack(struct task_struct *task)
 {
     __u32 zero = 0;
@@ -78,7 +84,8 @@ INLINE void copy_stack(struct task_struct *task)
         __u64 bytes = PAGE - ((sp + count) & (PAGE - 1));
         if (count >= wanted || count > FF_COPY_MOST - PAGE)
             break;
-        if (bytes > PAGE || bpf_probe_read_user(record->bytes + count, bytes, (const void *)(sp + count)))
+        if (bytes > PAGE ||
+            bpf_probe_read_user(record->bytes + count, bytes, (const void *)(sp + count)))
             break;
         count += bytes;
     }
@@ -112,12 +119,14 @@ INLINE void record_stack(struct task_struct *task)
         __sync_fetch_and_add(&cpu->lost, 1);
 }
 
-INLINE int record_switch(int preempted, struct task_struct *prev, struct task_struct *next, __u32 state)
+INLINE int record_switch(int preempted, struct task_struct *prev, struct task_struct *next,
+                         __u32 state)
 {
     if (!concerns(prev) && !concerns(next))
         return 0;
     __u8 flags = state_of(preempted, state);
-    __u64 call = preempted ? 0 : call_of(prev); /* one that could go on and gives way by itself yields */
+    __u64 call =
+        preempted ? 0 : call_of(prev); /* one that could go on and gives way by itself yields */
     if (call)
         record1(FF_EVENT_SWITCH, flags, id_of(prev), id_of(next), call);
     else
@@ -161,7 +170,8 @@ int ff_signal_generate(__u64 *context)
     __u32 result = context[4];
     struct task_struct *current = bpf_get_current_task_btf();
     if (concerns(target) || concerns(current))
-        record1(FF_EVENT_SIGNAL, context_now(current), id_of(current), id_of(target), number | (__u64)result << 32);
+        record1(FF_EVENT_SIGNAL, context_now(current), id_of(current), id_of(target),
+                number | (__u64)result << 32);
     return 0;
 }
 
@@ -225,12 +235,13 @@ int ff_sched_process_fork(__u64 *context)
         return 0;
     if (ranges && process != parent_process && !follow(ranges, process))
         flags = FF_FORK_NOT_FOLLOWED;
-    record3(FF_EVENT_FORK, flags, id_of(parent), id_of(child), process | (__u64)parent_process << 32, low_name(child),
-            high_name(child));
+    record3(FF_EVENT_FORK, flags, id_of(parent), id_of(child),
+            process | (__u64)parent_process << 32, low_name(child), high_name(child));
     return 0;
 }
 
-/* Threads in which io_uring waits are the process's, but it did not start them: the kernel tells of no fork. */
+/* Threads in which io_uring waits are the process's, but it did not start them: the kernel tells of
+ * no fork. */
 SECTION("tp_btf/task_newtask")
 int ff_task_newtask(__u64 *context)
 {
@@ -240,8 +251,8 @@ int ff_task_newtask(__u64 *context)
         return 0;
     __u32 process = process_of(child);
     if (is_recorded(process))
-        record3(FF_EVENT_FORK, 0, id_of(current), id_of(child), process | (__u64)process << 32, low_name(child),
-                high_name(child));
+        record3(FF_EVENT_FORK, 0, id_of(current), id_of(child), process | (__u64)process << 32,
+                low_name(child), high_name(child));
     return 0;
 }
 
@@ -253,7 +264,8 @@ int ff_sched_process_exec(__u64 *context)
     if (ff_here.level) /* the kernel tells its own id only, and the task has the new one by now */
         old = old == task->pid ? id : 0;
     if (is_recorded(process))
-        record3(FF_EVENT_EXEC, 0, id, 0, process | (__u64)old << 32, low_name(task), high_name(task));
+        record3(FF_EVENT_EXEC, 0, id, 0, process | (__u64)old << 32, low_name(task),
+                high_name(task));
     return 0;
 }
 
@@ -284,7 +296,8 @@ int ff_task_rename(__u64 *context)
     return 0;
 }
 
-/* Calls whose second and third arguments tell what is waited for, for how long, or whom it concerns. */
+/* Calls whose second and third arguments tell what is waited for, for how long, or whom it
+ * concerns. */
 INLINE int is_wide(__u64 number)
 {
     switch (number) {
@@ -303,9 +316,9 @@ INLINE int is_wide(__u64 number)
     return 0;
 }
 
-/* A look at what runs, by the clock, costs the others nothing. It tells where a thread that computes spends its time.
- * And where no other thread can run, sched_yield returns without a switch, which would tell of it: a thread that does
- * little else is found in it. */
+/* A look at what runs, by the clock, costs the others nothing. It tells where a thread that
+ * computes spends its time. And where no other thread can run, sched_yield returns without a
+ * switch, which would tell of it: a thread that does little else is found in it. */
 SECTION("perf_event")
 int ff_clock(void *context)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What the event-recording BPF programs and graph/events share. graph/events/src/protocol.rs mirrors it;
- * tests/unit/test_protocol.py compares the two, field by field. */
+/* What the event-recording BPF programs and graph/events share. graph/events/src/protocol.rs
+ * mirrors it; tests/unit/test_protocol.py compares the two, field by field. */
 #ifndef FF_EVENTS_H
 #define FF_EVENTS_H
 
@@ -11,30 +11,34 @@
 #define FF_STACK_MOST 32   /* of those, that are kept at most */
 #define FF_COPY_MOST 16384 /* bytes of the user stack that can be copied */
 
-/* In the id of a thread or process that the recorder's pid namespace does not show; the rest is the kernel's own id. */
+/* In the id of a thread or process that the recorder's pid namespace does not show; the rest is the
+ * kernel's own id. */
 #define FF_ELSEWHERE 0x40000000
 
 /* struct ff_event.kind. `a` is the thread that runs (current), `b` the other one. */
-#define FF_EVENT_SWITCH 1           /* b runs next; flags: FF_STATE_*; w0: the call that a blocks in */
-#define FF_EVENT_WAKING 2           /* b is woken; flags: FF_CONTEXT_*; w0: struct ff_event_waking */
-#define FF_EVENT_ENTER 3            /* a calls; w0: call and first argument */
-#define FF_EVENT_ENTER_WIDE 4       /* the same; b: lower half of the second argument, w1: the third */
-#define FF_EVENT_EXIT_CALL 5        /* a's call returns; w0: call and result */
-#define FF_EVENT_FORK 6             /* b starts; w0: process of b, of a in the high half; w1, w2: name */
-#define FF_EVENT_EXEC 7             /* w0: process, old thread id in the high half; w1, w2: name */
-#define FF_EVENT_EXIT 8             /* a ends; w0: process, exit status in the high half */
-#define FF_EVENT_RENAME 9           /* b's name becomes w0, w1 */
-#define FF_EVENT_SIGNAL 10          /* to b; flags: FF_CONTEXT_*; w0: number, result in the high half */
-#define FF_EVENT_ARM 11             /* a arms the timer w0, which is not its own call's */
-#define FF_EVENT_FIRE 12            /* the timer w0 woke b; just before the FF_EVENT_WAKING */
-#define FF_EVENT_STACK 13           /* of the event before; b: words */
-#define FF_EVENT_SUBMIT 14          /* a hands the io_uring request w0 to the kernel */
-#define FF_EVENT_COMPLETE 15        /* a finds that it is done */
-#define FF_EVENT_YIELD 16           /* the clock finds a in sched_yield */
-#define FF_EVENT_ENTER_SHORT 17     /* as ENTER, of an argument */
-#define FF_EVENT_SAMPLE 19          /* the clock finds a running; w0: the call it is in, w1: where in user code */
-#define FF_EVENT_STACK_COPY 20      /* as STACK; b: bytes; the words are registers: ip, sp, bp; then what lies at sp */
-#define FF_EVENT_EXIT_CALL_SHORT 18 /* as EXIT_CALL, of a result that fits: struct ff_event.b, flags */
+#define FF_EVENT_SWITCH 1     /* b runs next; flags: FF_STATE_*; w0: the call that a blocks in */
+#define FF_EVENT_WAKING 2     /* b is woken; flags: FF_CONTEXT_*; w0: struct ff_event_waking */
+#define FF_EVENT_ENTER 3      /* a calls; w0: call and first argument */
+#define FF_EVENT_ENTER_WIDE 4 /* the same; b: lower half of the second argument, w1: the third */
+#define FF_EVENT_EXIT_CALL 5  /* a's call returns; w0: call and result */
+#define FF_EVENT_FORK 6       /* b starts; w0: process of b, of a in the high half; w1, w2: name */
+#define FF_EVENT_EXEC 7       /* w0: process, old thread id in the high half; w1, w2: name */
+#define FF_EVENT_EXIT 8       /* a ends; w0: process, exit status in the high half */
+#define FF_EVENT_RENAME 9     /* b's name becomes w0, w1 */
+#define FF_EVENT_SIGNAL 10    /* to b; flags: FF_CONTEXT_*; w0: number, result in the high half */
+#define FF_EVENT_ARM 11       /* a arms the timer w0, which is not its own call's */
+#define FF_EVENT_FIRE 12      /* the timer w0 woke b; just before the FF_EVENT_WAKING */
+#define FF_EVENT_STACK 13     /* of the event before; b: words */
+#define FF_EVENT_SUBMIT 14    /* a hands the io_uring request w0 to the kernel */
+#define FF_EVENT_COMPLETE 15  /* a finds that it is done */
+#define FF_EVENT_YIELD 16     /* the clock finds a in sched_yield */
+#define FF_EVENT_ENTER_SHORT 17 /* as ENTER, of an argument */
+#define FF_EVENT_SAMPLE                                                                            \
+    19 /* the clock finds a running; w0: the call it is in, w1: where in user code */
+#define FF_EVENT_STACK_COPY                                                                        \
+    20 /* as STACK; b: bytes; the words are registers: ip, sp, bp; then what lies at sp */
+#define FF_EVENT_EXIT_CALL_SHORT                                                                   \
+    18 /* as EXIT_CALL, of a result that fits: struct ff_event.b, flags */
 
 /* struct ff_event.flags of FF_EVENT_FORK */
 #define FF_FORK_NOT_FOLLOWED 1 /* of the new process nothing more is recorded: `tree` is full */
@@ -47,7 +51,8 @@
 #define FF_STATE_DEAD 4
 #define FF_STATE_OTHER 5
 
-/* struct ff_event.flags of FF_EVENT_WAKING and FF_EVENT_SIGNAL: who does it. But for TASK, `a` only was interrupted. */
+/* struct ff_event.flags of FF_EVENT_WAKING and FF_EVENT_SIGNAL: who does it. But for TASK, `a` only
+ * was interrupted. */
 #define FF_CONTEXT_UNKNOWN 0
 #define FF_CONTEXT_TASK 1
 #define FF_CONTEXT_SOFTIRQ 2
@@ -56,11 +61,12 @@
 #define FF_CONTEXT_NMI 5
 #define FF_CONTEXT_TIMEOUT 6 /* the timer of the call that b waits in */
 
-/* A call and its first argument or result in one word: number + 1 in the upper 16 bits, 0 for none. */
+/* A call and its first argument or result in one word: number + 1 in the upper 16 bits, 0 for none.
+ */
 #define FF_CALL_SHIFT 48
 
-/* The same in the record's own fields, for most calls: the number's lower bits in `flags`, its upper ones at the top of
- * `b`, whose rest is the argument or result, signed. */
+/* The same in the record's own fields, for most calls: the number's lower bits in `flags`, its
+ * upper ones at the top of `b`, whose rest is the argument or result, signed. */
 #define FF_SHORT_SHIFT 30
 #define FF_SHORT_NUMBERS 1024
 
@@ -94,7 +100,8 @@ struct ff_event_process {
 
 /* struct ff_events_config.syscalls */
 #define FF_SYSCALLS_OFF 0
-#define FF_SYSCALLS_LAZY 1   /* the call a thread blocks in, or wakes from; by the clock, whether it yields */
+#define FF_SYSCALLS_LAZY                                                                           \
+    1 /* the call a thread blocks in, or wakes from; by the clock, whether it yields */
 #define FF_SYSCALLS_TARGET 2 /* and every call of the processes in `tree` */
 
 struct ff_events_config {
@@ -105,7 +112,8 @@ struct ff_events_config {
     __u32 stack_words; /* kept at a block or wake; 0: none */
     __u32 program_only;
     __u64 copy_bytes;  /* of the stack, instead of words that lie in code; 0: none */
-    __u64 name_begins; /* patterns of thread names, see graph/events/src/names.rs; all 0: every name */
+    __u64 name_begins; /* patterns of thread names, see graph/events/src/names.rs; all 0: every name
+                        */
     __u64 name_repeats;
     __u64 name_ends;
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Records of events, on their way into the ring. Writing one wakes nobody: the reader looks by the clock. */
+/* Records of events, on their way into the ring. Writing one wakes nobody: the reader looks by the
+ * clock. */
 #ifndef FF_RECORDS_H
 #define FF_RECORDS_H
 
@@ -38,7 +39,10 @@ INLINE void fill(struct ff_event *event, __u64 sequence, __u8 kind, __u8 flags, 
 }
 
 /* Atomic: an interrupt may record between any two instructions. */
-INLINE __u64 count_record(struct ff_events_cpu *cpu) { return __sync_fetch_and_add(&cpu->sequence, 1); }
+INLINE __u64 count_record(struct ff_events_cpu *cpu)
+{
+    return __sync_fetch_and_add(&cpu->sequence, 1);
+}
 
 INLINE void *reserve(__u64 bytes, __u8 kind, __u8 flags, __u32 a, __u32 b)
 {
@@ -101,7 +105,8 @@ INLINE void record_call(__u8 kind, __u8 short_kind, __u32 a, __u64 number, __u64
     if (number < FF_SHORT_NUMBERS && value + most < 2 * most)
         record0(short_kind, number, a, number >> 8 << FF_SHORT_SHIFT | (value & (2 * most - 1)));
     else
-        record1(kind, 0, a, 0, (number + 1) << FF_CALL_SHIFT | (value & ((1ULL << FF_CALL_SHIFT) - 1)));
+        record1(kind, 0, a, 0,
+                (number + 1) << FF_CALL_SHIFT | (value & ((1ULL << FF_CALL_SHIFT) - 1)));
 }
 
 #endif

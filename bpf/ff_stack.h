@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Call sites of a thread that is in a system call: words of its user stack that lie in code. Old ones may be among
- * them. */
+/* Call sites of a thread that is in a system call: words of its user stack that lie in code. Old
+ * ones may be among them. */
 #ifndef FF_STACK_H
 #define FF_STACK_H
 
@@ -11,8 +11,9 @@ struct scan {
     __u64 seen[FF_STACK_WORDS];
 };
 
-/* 1 when `from` <= value < `from` + bytes. BPF has no instruction for the result of a comparison, and each branch would
- * double the ways that the verifier follows: so it is arithmetic, which the empty asm hides from the compiler. */
+/* 1 when `from` <= value < `from` + bytes. BPF has no instruction for the result of a comparison,
+ * and each branch would double the ways that the verifier follows: so it is arithmetic, which the
+ * empty asm hides from the compiler. */
 INLINE __u64 is_within(__u64 value, __u64 from, __u64 bytes)
 {
     __u64 distance = value - from;
@@ -21,9 +22,10 @@ INLINE __u64 is_within(__u64 value, __u64 from, __u64 bytes)
     return sign >> 63;
 }
 
-/* Keeps those words that lie in code, at most `most` and the place in the program itself, which comes first. Returns
- * how many; 0: the stack can't be read. */
-INLINE __u64 scan_stack(struct task_struct *task, struct ff_event_process *ranges, struct scan *scan, __u64 most)
+/* Keeps those words that lie in code, at most `most` and the place in the program itself, which
+ * comes first. Returns how many; 0: the stack can't be read. */
+INLINE __u64 scan_stack(struct task_struct *task, struct ff_event_process *ranges,
+                        struct scan *scan, __u64 most)
 {
     struct pt_regs *registers = bpf_task_pt_regs(task);
     __u64 sp = registers->sp;
@@ -41,7 +43,8 @@ INLINE __u64 scan_stack(struct task_struct *task, struct ff_event_process *range
     __u64 count = 1;
     for (int i = 0; i < FF_STACK_WORDS; i++) {
         __u64 word = scan->seen[i];
-        __u64 is_code = is_within(word, program, program_bytes) | is_within(word, libraries, libraries_bytes);
+        __u64 is_code =
+            is_within(word, program, program_bytes) | is_within(word, libraries, libraries_bytes);
         scan->words[count & (FF_STACK_MOST - 1)] = word;
         count += is_code & is_within(count, 0, most + 1);
     }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Programs that call `record_switch`, which whoever includes this has defined: `(preempted, prev, next, state)`. */
+/* Programs that call `record_switch`, which whoever includes this has defined: `(preempted, prev,
+ * next, state)`. */
 #ifndef FF_SWITCH_H
 #define FF_SWITCH_H
 
 #include "ff_task.h"
 
-/* The tracepoint's arguments differ between kernels; graph/events/src/switch.rs loads one of these three. */
+/* The tracepoint's arguments differ between kernels; graph/events/src/switch.rs loads one of these
+ * three. */
 SECTION("tp_btf/sched_switch")
 int ff_sched_switch(__u64 *context)
 {
@@ -18,8 +20,8 @@ int ff_sched_switch_state_second(__u64 *context)
     return record_switch(context[0], (void *)context[2], (void *)context[3], context[1]);
 }
 
-/* Without the state it is read where another CPU may just be changing it: a thread that is woken at this very moment
- * seems to have been preempted. */
+/* Without the state it is read where another CPU may just be changing it: a thread that is woken at
+ * this very moment seems to have been preempted. */
 SECTION("tp_btf/sched_switch")
 int ff_sched_switch_stateless(__u64 *context)
 {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Who is recorded: the processes that were asked for and what they start, threads with certain names; and the ids of
- * both, which are those of the recorder's own pid namespace, in records and in `tree`. */
+/* Who is recorded: the processes that were asked for and what they start, threads with certain
+ * names; and the ids of both, which are those of the recorder's own pid namespace, in records and
+ * in `tree`. */
 #ifndef FF_TARGET_H
 #define FF_TARGET_H
 
 #include "ff_events.h"
 #include "ff_task.h"
 
-static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
+static long (*const bpf_map_delete_elem)(void *map,
+                                         const void *key) = (void *)BPF_FUNC_map_delete_elem;
 
 #define PF_KTHREAD 0x00200000
 #define PAGE 4096
@@ -31,8 +33,9 @@ struct {
     MAP_TYPE(value, struct ff_event_process);
 } tree SECTION(".maps");
 
-/* Ids of threads that have ended, and in the high half of their processes, by the kernel's own: a thread has left its
- * namespaces before it gives up its CPU for the last time. Not used in the first pid namespace. */
+/* Ids of threads that have ended, and in the high half of their processes, by the kernel's own: a
+ * thread has left its namespaces before it gives up its CPU for the last time. Not used in the
+ * first pid namespace. */
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
     MAP_NUMBER(max_entries, 16384);
@@ -51,7 +54,8 @@ INLINE struct ff_events_cpu *this_cpu(void)
     return bpf_map_lookup_elem(&cpus, &zero);
 }
 
-/* The asm keeps the compiler from joining loads from a map and from a task: the verifier wants them apart. */
+/* The asm keeps the compiler from joining loads from a map and from a task: the verifier wants them
+ * apart. */
 INLINE __u64 ids_before_end(struct task_struct *task)
 {
     __u32 kernel = task->pid;
@@ -85,11 +89,15 @@ INLINE __u32 process_of(struct task_struct *task)
     return before ? before : elsewhere(task->tgid);
 }
 
-INLINE struct ff_event_process *member(__u32 process) { return process ? bpf_map_lookup_elem(&tree, &process) : 0; }
+INLINE struct ff_event_process *member(__u32 process)
+{
+    return process ? bpf_map_lookup_elem(&tree, &process) : 0;
+}
 
 INLINE int is_recorded(__u32 process) { return ff_config.everything || member(process); }
 
-/* Whether the thread's name fits one of the patterns, which are followed at once: graph/events/src/names.rs. */
+/* Whether the thread's name fits one of the patterns, which are followed at once:
+ * graph/events/src/names.rs. */
 INLINE int is_named(struct task_struct *task)
 {
     if (!ff_config.name_ends)
@@ -104,9 +112,13 @@ INLINE int is_named(struct task_struct *task)
     return (state & ff_config.name_ends) != 0;
 }
 
-INLINE int concerns(struct task_struct *task) { return is_recorded(process_of(task)) && is_named(task); }
+INLINE int concerns(struct task_struct *task)
+{
+    return is_recorded(process_of(task)) && is_named(task);
+}
 
-/* The call that a user thread is in and its first argument; 0: none, or it was interrupted in user mode. */
+/* The call that a user thread is in and its first argument; 0: none, or it was interrupted in user
+ * mode. */
 INLINE __u64 call_of(struct task_struct *task)
 {
     if (ff_config.syscalls == FF_SYSCALLS_OFF || task->flags & PF_KTHREAD)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* The kernel's tasks as far as our programs look into them, and their ids as the process that loaded the programs sees
- * them. A task has one id in each pid namespace from its own outwards to the first one; struct pid.numbers holds them
- * by depth. */
+/* The kernel's tasks as far as our programs look into them, and their ids as the process that
+ * loaded the programs sees them. A task has one id in each pid namespace from its own outwards to
+ * the first one; struct pid.numbers holds them by depth. */
 #ifndef FF_TASK_H
 #define FF_TASK_H
 
@@ -62,7 +62,8 @@ int ff_find_namespace(void *context)
     struct pid *pid = current->thread_pid;
     struct upid own = {};
     __u32 level = pid->level;
-    const void *numbers = (const void *)pid + __builtin_preserve_field_info(pid->numbers, FIELD_OFFSET);
+    const void *numbers =
+        (const void *)pid + __builtin_preserve_field_info(pid->numbers, FIELD_OFFSET);
     if (bpf_probe_read_kernel(&own, sizeof own, numbers + level * sizeof own))
         return 1;
     ff_here.ns = own.ns;
@@ -77,7 +78,8 @@ INLINE __u32 number_here(struct pid *pid)
     __u32 level = ff_here.level;
     if (!pid || pid->level < level)
         return 0;
-    const void *numbers = (const void *)pid + __builtin_preserve_field_info(pid->numbers, FIELD_OFFSET);
+    const void *numbers =
+        (const void *)pid + __builtin_preserve_field_info(pid->numbers, FIELD_OFFSET);
     if (bpf_probe_read_kernel(&ours, sizeof ours, numbers + level * sizeof ours))
         return 0;
     return ours.ns == ff_here.ns ? ours.nr : 0;

@@ -24,9 +24,10 @@
 #define FF_NO_PLACE 0xffff
 
 /* struct ff_watch_hit.marks */
-#define FF_MARK_VALUE 1  /* `value` was read from memory in the handler */
-#define FF_MARK_KERNEL 2 /* the kernel accessed it for the thread; the registers are those of its system call */
-#define FF_MARK_LAST 4   /* the newest of `reads` reads that were held back; without a stack */
+#define FF_MARK_VALUE 1 /* `value` was read from memory in the handler */
+#define FF_MARK_KERNEL                                                                             \
+    2 /* the kernel accessed it for the thread; the registers are those of its system call */
+#define FF_MARK_LAST 4 /* the newest of `reads` reads that were held back; without a stack */
 
 /* struct ff_watch_read_site.shows, if it is no register's number */
 #define FF_SHOWS_ZERO_FLAG 16
@@ -53,7 +54,8 @@ struct ff_watch_hit {
     __u64 stack[FF_STACK_WORDS]; /* from the stack pointer upwards */
 };
 
-/* What user space found out about the code before an address: it only reads, and where the value that it read shows. */
+/* What user space found out about the code before an address: it only reads, and where the value
+ * that it read shows. */
 struct ff_watch_read_site {
     __u8 shows; /* a register's number, or FF_SHOWS_.. */
     __u8 bytes; /* of the register */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Adds up, while it happens, how long threads wait, in which calls and where in their code, how long they are ready
- * before they run, and who has their processor meanwhile. In: scheduler, process and system call tracepoints. Out: sums
- * in maps, which the reader takes in the end. Nothing is written for each event, and what does not concern the question
- * (ff_top) is not counted. graph/events/src/tally.rs does the same with a recording. */
+/* Adds up, while it happens, how long threads wait, in which calls and where in their code, how
+ * long they are ready before they run, and who has their processor meanwhile. In: scheduler,
+ * process and system call tracepoints. Out: sums in maps, which the reader takes in the end.
+ * Nothing is written for each event, and what does not concern the question (ff_top) is not
+ * counted. graph/events/src/tally.rs does the same with a recording. */
 #include "ff_stack.h"
 
 char ff_license[] SECTION("license") = "Dual MIT/GPL";
@@ -91,7 +92,10 @@ INLINE struct here *this_place(void)
     return bpf_map_lookup_elem(&here, &zero);
 }
 
-INLINE int is_meant(struct task_struct *task) { return concerns(task) && (!ff_top.tid || ff_top.tid == id_of(task)); }
+INLINE int is_meant(struct task_struct *task)
+{
+    return concerns(task) && (!ff_top.tid || ff_top.tid == id_of(task));
+}
 
 /* The power of two below, of microseconds, plus 1; 0: less than one. */
 INLINE __u32 slot_of(__u64 ns)
@@ -147,15 +151,19 @@ INLINE int is_asked_for(__u32 call)
     if (!ff_top.some_calls)
         return 1;
     __u32 number = call - 1;
-    return call && number < FF_TOP_CALLS && ff_top.calls[number / 64 & (FF_TOP_CALLS / 64 - 1)] >> (number & 63) & 1;
+    return call && number < FF_TOP_CALLS &&
+           ff_top.calls[number / 64 & (FF_TOP_CALLS / 64 - 1)] >> (number & 63) & 1;
 }
 
 INLINE void add_wait(struct task_struct *task, struct ff_top_thread *thread, __u64 ns, __u32 error)
 {
     if (ns < ff_top.least || !is_asked_for(thread->call) || (ff_top.error && ff_top.error != error))
         return;
-    struct ff_top_wait key = {
-        .stack = thread->stack, .tid = thread->tid, .process = thread->process, .call = thread->call, .error = error};
+    struct ff_top_wait key = {.stack = thread->stack,
+                              .tid = thread->tid,
+                              .process = thread->process,
+                              .call = thread->call,
+                              .error = error};
     name(key.tid, key.process, task->comm);
     add_to(&waits, &key, ns);
 }
@@ -276,7 +284,8 @@ INLINE void get(struct task_struct *task, struct here *place, __u64 now)
     attribute(place, tid, ready, now);
 }
 
-INLINE int record_switch(int preempted, struct task_struct *prev, struct task_struct *next, __u32 state)
+INLINE int record_switch(int preempted, struct task_struct *prev, struct task_struct *next,
+                         __u32 state)
 {
     struct here *place = this_place();
     if (!place)

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* Records who touches a few words of one process. In: hardware breakpoints on every CPU (perf events), uprobes on
- * single instructions. Out: struct ff_watch_hit records in a ring; counts of what found no room.
+/* Records who touches a few words of one process. In: hardware breakpoints on every CPU (perf
+ * events), uprobes on single instructions. Out: struct ff_watch_hit records in a ring; counts of
+ * what found no room.
  *
- * Two traps decide its shape. A word that a read-write breakpoint covers must not be read here: that traps again, in
- * the kernel, and costs five times as much; so the registers are saved and core/watch decodes the instruction. And a
- * spinning reader hits 100,000 times a second; so once core/watch has found that the code before an address only reads,
- * its reads are held back here, all but the first and the last before each write. A write becomes known some
- * microseconds after other CPUs saw its value, so a reader that sees another value counts as a write, too: reads that
+ * Two traps decide its shape. A word that a read-write breakpoint covers must not be read here:
+ * that traps again, in the kernel, and costs five times as much; so the registers are saved and
+ * core/watch decodes the instruction. And a spinning reader hits 100,000 times a second; so once
+ * core/watch has found that the code before an address only reads, its reads are held back here,
+ * all but the first and the last before each write. A write becomes known some microseconds after
+ * other CPUs saw its value, so a reader that sees another value counts as a write, too: reads that
  * are held back together saw the same.
  *
  * Ids of threads and processes are those of the watching process's own pid namespace. */
 #include "ff_task.h"
 #include "ff_watch.h"
 
-/* The kernel's struct pt_regs of x86-64, which programs of type perf_event and kprobe see too (asm/ptrace.h). */
+/* The kernel's struct pt_regs of x86-64, which programs of type perf_event and kprobe see too
+ * (asm/ptrace.h). */
 struct registers {
-    __u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip, cs, rflags, rsp, ss;
+    __u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip,
+        cs, rflags, rsp, ss;
 };
 
 /* struct bpf_perf_event_data; its fields must be read whole. */
@@ -171,7 +175,8 @@ INLINE struct ff_watch_hit *reserve(void)
     return hit;
 }
 
-/* The stack's last page ends where the stack ends, so a read up to a page's end never fails for the next mapping. */
+/* The stack's last page ends where the stack ends, so a read up to a page's end never fails for the
+ * next mapping. */
 INLINE __u32 copy_stack(__u64 *to, __u64 sp)
 {
     if (!bpf_probe_read_user(to, FF_STACK_WORDS * 8, (const void *)sp))
@@ -191,7 +196,8 @@ INLINE __u64 read_word(__u64 address, __u32 size, __u32 *marks)
 }
 
 /* What held reads of one reader come to. */
-INLINE void submit_held(const struct ff_watch_reader *reader, const struct ff_watch_held *held, __u8 kind)
+INLINE void submit_held(const struct ff_watch_reader *reader, const struct ff_watch_held *held,
+                        __u8 kind)
 {
     struct ff_watch_hit *hit = reserve();
     if (!hit)
@@ -228,9 +234,10 @@ INLINE __u64 shown(const struct ff_watch_read_site *site, const struct registers
     return site->bytes >= 8 ? value : value & ((1ULL << (site->bytes & 7) * 8) - 1);
 }
 
-/* Whether this read is held back: the same code of the same thread has read the same in this generation before. */
-INLINE int hold_back(const struct ff_watch_reader *reader, const struct registers *registers, __u64 generation,
-                     __u64 seen, __u64 value, __u32 marks, __u8 kind)
+/* Whether this read is held back: the same code of the same thread has read the same in this
+ * generation before. */
+INLINE int hold_back(const struct ff_watch_reader *reader, const struct registers *registers,
+                     __u64 generation, __u64 seen, __u64 value, __u32 marks, __u8 kind)
 {
     __u32 zero = 0;
     struct ff_watch_held *held = bpf_map_lookup_elem(&readers, reader);
@@ -281,7 +288,8 @@ int ff_watch(struct event *context)
             return lose_hit();
     }
 
-    struct ff_watch_reader reader = {.ip = registers.rip, .address = address, .tid = tid, .place = place};
+    struct ff_watch_reader reader = {
+        .ip = registers.rip, .address = address, .tid = tid, .place = place};
     __u64 *generation = bpf_map_lookup_elem(&generations, &place);
     if (!generation)
         return 0;
@@ -359,7 +367,8 @@ int ff_site(struct registers *context)
         value = read_word(address, site->size, &marks);
     }
     if (site->thin && (marks & FF_MARK_VALUE)) {
-        struct ff_watch_reader reader = {.ip = registers.rip, .address = address, .tid = tid, .place = place};
+        struct ff_watch_reader reader = {
+            .ip = registers.rip, .address = address, .tid = tid, .place = place};
         if (hold_back(&reader, &registers, value, value, value, marks, FF_HIT_SITE))
             return 0;
     }

@@ -32,8 +32,9 @@ struct ff_shm_header {
     uint64_t data_offset;
     uint32_t full_doorbell;  /* futex: a tracer bumps it when a chunk is FULL */
     uint32_t free_doorbell;  /* futex: the recorder bumps it when chunks are FREE */
-    uint32_t recorder_alive; /* a robust futex that a thread of the recorder holds: the kernel clears the
-                                bits of FF_ALIVE when that dies. Needs no pid, so it holds in every pid namespace */
+    uint32_t recorder_alive; /* a robust futex that a thread of the recorder holds: the kernel
+                                clears the bits of FF_ALIVE when that dies. Needs no pid, so it
+                                holds in every pid namespace */
     uint32_t recorder_gone;  /* set by the recorder on exit: stop waiting, drop what does not fit */
     uint32_t live_limit;     /* most chunks that may be OWNED or FULL at once */
     uint32_t live_count;
@@ -49,10 +50,11 @@ struct ff_shm_header {
 #define FF_ALIVE 0x3fffffffu
 
 /* ---- who a process is -----------------------------------------------------
- * A process knows its pid in its own pid namespace only. So it takes a number (++introduced), locks the byte
- * FF_LOCK_BASE + number of the pool's file (F_SETLK), writes the number into a free place of the table behind the
- * header and bumps full_doorbell. The recorder asks the kernel who holds the lock (F_GETLK), which answers with the
- * pid in the recorder's namespace, writes that into the place, and wakes it. The process then frees the place. */
+ * A process knows its pid in its own pid namespace only. So it takes a number (++introduced), locks
+ * the byte FF_LOCK_BASE + number of the pool's file (F_SETLK), writes the number into a free place
+ * of the table behind the header and bumps full_doorbell. The recorder asks the kernel who holds
+ * the lock (F_GETLK), which answers with the pid in the recorder's namespace, writes that into the
+ * place, and wakes it. The process then frees the place. */
 #define FF_LOCK_BASE (UINT64_C(1) << 40)
 #define FF_INTRODUCTIONS 256
 #define FF_PID_UNKNOWN UINT32_MAX
@@ -78,7 +80,8 @@ enum ff_stream {
     FF_STREAM_VALUES = 2, /* one per thread: slots, first and newest kept under pressure */
 };
 
-/* x86 numbering: rax rcx rdx rbx rsp rbp rsi rdi r8..r15, then rip (never valid: the block says it), rflags */
+/* x86 numbering: rax rcx rdx rbx rsp rbp rsi rdi r8..r15, then rip (never valid: the block says
+ * it), rflags */
 #define FF_REG_COUNT 18
 
 struct ff_chunk {
@@ -119,8 +122,8 @@ struct ff_record {
     uint32_t bytes; /* payload, without this header and the padding */
 };
 
-/* Times in events are CLOCK_MONOTONIC, rounded down to so many ns. What is below is the tracer's own
- * jitter, and most of what a thread that polls with a system call would take on disk. */
+/* Times in events are CLOCK_MONOTONIC, rounded down to so many ns. What is below is the tracer's
+ * own jitter, and most of what a thread that polls with a system call would take on disk. */
 #define FF_EVENT_GRAIN 64
 
 enum ff_event {
@@ -184,7 +187,12 @@ struct ff_transfer {
     uint32_t reserved;
 };
 enum ff_transfer_cause { FF_TRANSFER_SIGRETURN = 1, FF_TRANSFER_OTHER = 2 };
-enum ff_alloc_kind { FF_ALLOC_MALLOC = 1, FF_ALLOC_CALLOC = 2, FF_ALLOC_REALLOC = 3, FF_ALLOC_ALIGNED = 4 };
+enum ff_alloc_kind {
+    FF_ALLOC_MALLOC = 1,
+    FF_ALLOC_CALLOC = 2,
+    FF_ALLOC_REALLOC = 3,
+    FF_ALLOC_ALIGNED = 4
+};
 struct ff_alloc {
     uint64_t addr;
     uint64_t size;
@@ -267,11 +275,13 @@ struct ff_block {
     /* then code bytes, then slots */
 };
 enum ff_slot_kind {
-    FF_SLOT_LOAD = 1,     /* value read from memory by operand `detail` (0 = the first memory
-                     operand read, in Intel operand order) */
-    FF_SLOT_REGISTER = 2, /* value of general register `detail` (x86 number) after the instruction:
-                             results an evaluator cannot compute (rdtsc, cpuid, movq r64,xmm, rep cmps..) */
-    FF_SLOT_ADDRESS = 3,  /* effective address of memory operand `detail`, where registers do not give it */
+    FF_SLOT_LOAD = 1, /* value read from memory by operand `detail` (0 = the first memory
+                 operand read, in Intel operand order) */
+    FF_SLOT_REGISTER =
+        2, /* value of general register `detail` (x86 number) after the instruction:
+              results an evaluator cannot compute (rdtsc, cpuid, movq r64,xmm, rep cmps..) */
+    FF_SLOT_ADDRESS =
+        3, /* effective address of memory operand `detail`, where registers do not give it */
 };
 struct ff_slot {
     uint8_t instruction; /* index in the block; a block has at most 255 instructions */

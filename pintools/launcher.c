@@ -7,10 +7,10 @@
  *
  * DynamoRIO's library is itself the program that the kernel starts; it loads the target in the
  * same process, so pid, descriptors, terminal, signal mask and exit status are the target's own.
- * With --environment the target's environment is read from there, each entry with a NUL at its end: what
- * is set for the target does not act on this program. DynamoRIO's options travel in the environment, which the client
- * cleans before the target looks; no file is written. Exit status when the target was not started: 127 not found, 126
- * cannot be run, 2 usage. */
+ * With --environment the target's environment is read from there, each entry with a NUL at its end:
+ * what is set for the target does not act on this program. DynamoRIO's options travel in the
+ * environment, which the client cleans before the target looks; no file is written. Exit status
+ * when the target was not started: 127 not found, 126 cannot be run, 2 usage. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -39,16 +39,19 @@ struct options {
     bool follow_children, generates_code;
 };
 
-static void fail(int status, const char *what, const char *found, const char *fix, const char *still)
+static void fail(int status, const char *what, const char *found, const char *fix,
+                 const char *still)
 {
-    fprintf(stderr, "ff_launch: %s\n  found: %s\n  fix: %s\n  still works: %s\n", what, found, fix, still);
+    fprintf(stderr, "ff_launch: %s\n  found: %s\n  fix: %s\n  still works: %s\n", what, found, fix,
+            still);
     exit(status);
 }
 
 static void usage(const char *found)
 {
     fail(FF_EXIT_USAGE, "the command line is not understood.", found,
-         "ff_launch --pool PATH --level flow|values [--dr DIR] [--values-in FILE] [--follow-children] "
+         "ff_launch --pool PATH --level flow|values [--dr DIR] [--values-in FILE] "
+         "[--follow-children] "
          "[--environment DESCRIPTOR] [--generates-code] -- PROGRAM ARGS",
          "nothing was started.");
 }
@@ -58,7 +61,8 @@ static char *find_program(const char *name)
 {
     if (strchr(name, '/') != NULL) {
         if (access(name, F_OK) != 0)
-            fail(FF_EXIT_NOT_FOUND, "the program was not found.", name, "check the path.", "nothing was started.");
+            fail(FF_EXIT_NOT_FOUND, "the program was not found.", name, "check the path.",
+                 "nothing was started.");
         return strdup(name);
     }
     const char *path = getenv("PATH");
@@ -72,8 +76,8 @@ static char *find_program(const char *name)
             return candidate;
         free(candidate);
     }
-    fail(FF_EXIT_NOT_FOUND, "the program was not found.", name, "give its path, or add its directory to PATH.",
-         "nothing was started.");
+    fail(FF_EXIT_NOT_FOUND, "the program was not found.", name,
+         "give its path, or add its directory to PATH.", "nothing was started.");
     return NULL;
 }
 
@@ -92,7 +96,8 @@ static struct script parse_script(char *line)
     size_t length = strcspn(at, " \t");
     char *rest = at + length;
     rest += strspn(rest, " \t");
-    for (size_t end = strlen(rest); end > 0 && (rest[end - 1] == ' ' || rest[end - 1] == '\t'); end--)
+    for (size_t end = strlen(rest); end > 0 && (rest[end - 1] == ' ' || rest[end - 1] == '\t');
+         end--)
         rest[end - 1] = '\0';
     script.interpreter = strndup(at, length);
     script.argument = *rest != '\0' ? strdup(rest) : NULL;
@@ -104,18 +109,21 @@ static bool examine(const char *program, char *head, size_t size)
 {
     struct stat facts;
     if (stat(program, &facts) != 0 || !S_ISREG(facts.st_mode) || access(program, X_OK) != 0)
-        fail(FF_EXIT_CANNOT_RUN, "the program cannot be executed.", program, "it must be a file with x permission.",
-             "nothing was started.");
+        fail(FF_EXIT_CANNOT_RUN, "the program cannot be executed.", program,
+             "it must be a file with x permission.", "nothing was started.");
     if ((facts.st_mode & S_ISUID) != 0 && facts.st_uid != geteuid())
-        fail(FF_EXIT_CANNOT_RUN, "the program is set-uid: traced, it would run without its rights.", program,
-             "record as that user, or record a copy without the bit.", "flagfinder spin PID on the running program.");
-    if ((facts.st_mode & S_ISGID) != 0 && (facts.st_mode & S_IXGRP) != 0 && facts.st_gid != getegid())
-        fail(FF_EXIT_CANNOT_RUN, "the program is set-gid: traced, it would run without its rights.", program,
-             "record with that group, or record a copy without the bit.",
+        fail(FF_EXIT_CANNOT_RUN, "the program is set-uid: traced, it would run without its rights.",
+             program, "record as that user, or record a copy without the bit.",
+             "flagfinder spin PID on the running program.");
+    if ((facts.st_mode & S_ISGID) != 0 && (facts.st_mode & S_IXGRP) != 0 &&
+        facts.st_gid != getegid())
+        fail(FF_EXIT_CANNOT_RUN, "the program is set-gid: traced, it would run without its rights.",
+             program, "record with that group, or record a copy without the bit.",
              "flagfinder spin PID on the running program.");
     int file = open(program, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        fail(FF_EXIT_CANNOT_RUN, "the program can be executed but not read, and the tracer must read it.", program,
+        fail(FF_EXIT_CANNOT_RUN,
+             "the program can be executed but not read, and the tracer must read it.", program,
              "give yourself read permission.", "flagfinder spin PID on the running program.");
     memset(head, 0, size);
     ssize_t got = read(file, head, size - 1);
@@ -127,8 +135,8 @@ static bool examine(const char *program, char *head, size_t size)
              "give a program, or a script that begins with #!.", "nothing was started.");
     const Elf64_Ehdr *elf = (const Elf64_Ehdr *)head;
     if (head[EI_CLASS] != ELFCLASS64 || elf->e_machine != EM_X86_64)
-        fail(FF_EXIT_CANNOT_RUN, "the program is not a 64-bit x86-64 one; the tracer is for those.", program,
-             "record a 64-bit build of it.", "reading and comparing traces works.");
+        fail(FF_EXIT_CANNOT_RUN, "the program is not a 64-bit x86-64 one; the tracer is for those.",
+             program, "record a 64-bit build of it.", "reading and comparing traces works.");
     return false;
 }
 
@@ -139,8 +147,8 @@ static char **resolve(char **arguments, char **program)
     *program = find_program(arguments[0]);
     for (int depth = 0; examine(*program, head, sizeof head); depth++) {
         if (depth == 5)
-            fail(FF_EXIT_CANNOT_RUN, "scripts interpret each other too deeply.", *program, "shorten the chain.",
-                 "nothing was started.");
+            fail(FF_EXIT_CANNOT_RUN, "scripts interpret each other too deeply.", *program,
+                 "shorten the chain.", "nothing was started.");
         struct script script = parse_script(head);
         size_t count = 0;
         while (arguments[count] != NULL)
@@ -176,8 +184,8 @@ static char *own_directory(void)
 static void check_plain(const char *path)
 {
     if (strpbrk(path, "\"'`;\n") != NULL)
-        fail(FF_EXIT_USAGE, "a path holds a quote or a semicolon, which DynamoRIO cannot take.", path,
-             "use a path without.", "nothing was started.");
+        fail(FF_EXIT_USAGE, "a path holds a quote or a semicolon, which DynamoRIO cannot take.",
+             path, "use a path without.", "nothing was started.");
 }
 
 /* All that can be read from a descriptor, which is closed then, with a NUL behind it. */
@@ -220,23 +228,26 @@ static void take_environment(int descriptor)
 static char *make_options(const struct options *options, const char *directory, const char *extra)
 {
     char *text, *client;
-    if (asprintf(&client, "--pool '%s'%s%s%s%s", options->pool, options->follow_children ? " --follow-children" : "",
+    if (asprintf(&client, "--pool '%s'%s%s%s%s", options->pool,
+                 options->follow_children ? " --follow-children" : "",
                  options->values_in != NULL ? " --values-in '" : "",
-                 options->values_in != NULL ? options->values_in : "", options->values_in != NULL ? "'" : "") < 0)
+                 options->values_in != NULL ? options->values_in : "",
+                 options->values_in != NULL ? "'" : "") < 0)
         abort();
     /* A block is straight-line code of at most 255 instructions, at any level. DynamoRIO's traces
      * do not pay: the writes of every block stay in them, and hot code is built twice (measured:
-     * start-up 0.6 times, the rest 0.8 to 1.0 times without). What the program closes is closed: a copy
-     * for DynamoRIO's own messages would keep a pipe open, and its reader waiting. */
-    /* Blocks of code that the program rewrites are no safe targets of indirect branches: now and then
-     * a thread goes on in one that is gone. Without, each such branch returns to DynamoRIO. */
+     * start-up 0.6 times, the rest 0.8 to 1.0 times without). What the program closes is closed: a
+     * copy for DynamoRIO's own messages would keep a pipe open, and its reader waiting. */
+    /* Blocks of code that the program rewrites are no safe targets of indirect branches: now and
+     * then a thread goes on in one that is gone. Without, each such branch returns to DynamoRIO. */
     const char *indirect = options->generates_code ? "-no_bb_ibl_targets" : "";
-    if (asprintf(&text,
-                 "-code_api -stack_size 64K -signal_stack_size 64K -max_elide_jmp 0 -max_elide_call 0 "
-                 "-max_bb_instrs 254 -disable_traces -no_dup_stdin_on_close -no_dup_stdout_on_close "
-                 "-no_dup_stderr_on_close %s %s %s -client_lib \"%s/libflagfinder.so;0;%s\"",
-                 options->follow_children ? "-follow_children" : FF_NO_CHILDREN, indirect, extra != NULL ? extra : "",
-                 directory, client) < 0)
+    if (asprintf(
+            &text,
+            "-code_api -stack_size 64K -signal_stack_size 64K -max_elide_jmp 0 -max_elide_call 0 "
+            "-max_bb_instrs 254 -disable_traces -no_dup_stdin_on_close -no_dup_stdout_on_close "
+            "-no_dup_stderr_on_close %s %s %s -client_lib \"%s/libflagfinder.so;0;%s\"",
+            options->follow_children ? "-follow_children" : FF_NO_CHILDREN, indirect,
+            extra != NULL ? extra : "", directory, client) < 0)
         abort();
     free(client);
     return text;
@@ -273,7 +284,8 @@ int main(int argc, char **argv)
     char **arguments = parse(argc, argv, &options);
     if (options.pool == NULL || *arguments == NULL)
         usage(options.pool == NULL ? "no --pool" : "no program after --");
-    if (options.level != NULL && strcmp(options.level, "flow") != 0 && strcmp(options.level, "values") != 0)
+    if (options.level != NULL && strcmp(options.level, "flow") != 0 &&
+        strcmp(options.level, "values") != 0)
         usage(options.level);
     char *directory = own_directory(), *program, *library;
     check_plain(options.pool);
@@ -284,7 +296,8 @@ int main(int argc, char **argv)
     if (options.environment != NULL)
         take_environment(atoi(options.environment));
     arguments = resolve(arguments, &program);
-    if (asprintf(&library, "%s/libdynamorio.so", options.dynamorio != NULL ? options.dynamorio : directory) < 0)
+    if (asprintf(&library, "%s/libdynamorio.so",
+                 options.dynamorio != NULL ? options.dynamorio : directory) < 0)
         abort();
     setenv("DYNAMORIO_OPTIONS", make_options(&options, directory, extra), 1);
     setenv("DYNAMORIO_RUNUNDER", "3", 1);

@@ -81,19 +81,23 @@ __asm__(".text\n"
 
 #define FF_CLOBBERS "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r11", "memory", "cc"
 /* The asm calls, so it must leave the red zone alone and keep the stack aligned. */
-#define FF_WANDER "mov %%rsp, %%rbx\n sub $256, %%rsp\n and $-64, %%rsp\n call ff_canary_wander\n mov %%rbx, %%rsp\n"
+#define FF_WANDER                                                                                  \
+    "mov %%rsp, %%rbx\n sub $256, %%rsp\n and $-64, %%rsp\n call ff_canary_wander\n mov %%rbx, "   \
+    "%%rsp\n"
 
 __attribute__((noinline)) static uint64_t keep_xmm(const unsigned char *pattern)
 {
     unsigned char seen[16 * 16];
 #define FF_LOAD(n) "movdqu " #n "*16(%0), %%xmm" #n "\n"
 #define FF_STORE(n) "movdqu %%xmm" #n ", " #n "*16(%1)\n"
-#define FF_ALL(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define FF_ALL(X)                                                                                  \
+    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
     __asm__ volatile(FF_ALL(FF_LOAD) FF_WANDER FF_ALL(FF_STORE)
                      :
                      : "r"(pattern), "r"((unsigned char *)seen)
-                     : FF_CLOBBERS, "rbx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+                     : FF_CLOBBERS, "rbx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",
+                       "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
+                       "xmm15");
 #undef FF_LOAD
 #undef FF_STORE
     return hash_bytes(seen, sizeof seen);
@@ -107,37 +111,42 @@ __attribute__((noinline, target("avx"))) static uint64_t keep_ymm(const unsigned
     __asm__ volatile(FF_ALL(FF_LOAD) FF_WANDER FF_ALL(FF_STORE) "vzeroupper\n"
                      :
                      : "r"(pattern), "r"((unsigned char *)seen)
-                     : FF_CLOBBERS, "rbx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+                     : FF_CLOBBERS, "rbx", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",
+                       "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
+                       "xmm15");
 #undef FF_LOAD
 #undef FF_STORE
     return hash_bytes(seen, sizeof seen);
 }
 
 /* The registers that only AVX-512 has, loaded at their full and at their narrow width. */
-__attribute__((noinline, target("avx512f,avx512vl,avx512bw"))) static uint64_t keep_zmm(const unsigned char *pattern)
+__attribute__((noinline, target("avx512f,avx512vl,avx512bw"))) static uint64_t
+keep_zmm(const unsigned char *pattern)
 {
     unsigned char seen[16 * 64];
     uint64_t masks[8] = {0};
-#define FF_HIGH(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+#define FF_HIGH(X)                                                                                 \
+    X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
 #define FF_MASKS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define FF_LOAD(n) "vmovdqu64 (" #n "-16)*64(%0), %%zmm" #n "\n"
 #define FF_STORE(n) "vmovdqu64 %%zmm" #n ", (" #n "-16)*64(%1)\n"
 #define FF_LOAD_MASK(n) "kmovq " #n "*8(%0), %%k" #n "\n"
 #define FF_STORE_MASK(n) "kmovq %%k" #n ", " #n "*8(%2)\n"
-    __asm__ volatile(
-        FF_HIGH(FF_LOAD) FF_MASKS(FF_LOAD_MASK) FF_WANDER FF_HIGH(FF_STORE) FF_MASKS(FF_STORE_MASK) "vzeroupper\n"
-        :
-        : "r"(pattern), "r"((unsigned char *)seen), "r"((uint64_t *)masks)
-        : FF_CLOBBERS, "rbx", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25",
-          "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31", "k1", "k2", "k3", "k4", "k5", "k6", "k7");
+    __asm__ volatile(FF_HIGH(FF_LOAD) FF_MASKS(FF_LOAD_MASK) FF_WANDER FF_HIGH(FF_STORE)
+                         FF_MASKS(FF_STORE_MASK) "vzeroupper\n"
+                     :
+                     : "r"(pattern), "r"((unsigned char *)seen), "r"((uint64_t *)masks)
+                     : FF_CLOBBERS, "rbx", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21",
+                       "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29",
+                       "xmm30", "xmm31", "k1", "k2", "k3", "k4", "k5", "k6", "k7");
     return hash_bytes(seen, sizeof seen) ^ hash_bytes(masks, sizeof masks);
 #undef FF_LOAD
 #undef FF_STORE
 }
 
 /* The narrow form alone: what DynamoRIO 11.90 overlooks. */
-__attribute__((noinline, target("avx512f,avx512vl"))) static uint64_t keep_high_xmm(const unsigned char *pattern)
+__attribute__((noinline, target("avx512f,avx512vl"))) static uint64_t
+keep_high_xmm(const unsigned char *pattern)
 {
     unsigned char seen[16 * 16];
 #define FF_LOAD(n) "vmovdqu64 (" #n "-16)*16(%0), %%xmm" #n "\n"
@@ -145,8 +154,9 @@ __attribute__((noinline, target("avx512f,avx512vl"))) static uint64_t keep_high_
     __asm__ volatile(FF_HIGH(FF_LOAD) FF_WANDER FF_HIGH(FF_STORE)
                      :
                      : "r"(pattern), "r"((unsigned char *)seen)
-                     : FF_CLOBBERS, "rbx", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21", "xmm22", "xmm23",
-                       "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
+                     : FF_CLOBBERS, "rbx", "xmm16", "xmm17", "xmm18", "xmm19", "xmm20", "xmm21",
+                       "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29",
+                       "xmm30", "xmm31");
     return hash_bytes(seen, sizeof seen);
 }
 
@@ -201,7 +211,8 @@ int main(int argc, char **argv)
     sigaction(SIGUSR1, &action, NULL);
 
     const char *name = strrchr(argv[0], '/');
-    fprintf(out, "short name is argv[0]'s %d\n", strcmp(program_invocation_short_name, name ? name + 1 : argv[0]));
+    fprintf(out, "short name is argv[0]'s %d\n",
+            strcmp(program_invocation_short_name, name ? name + 1 : argv[0]));
     uint64_t environment = 0;
     for (char **entry = environ; *entry != NULL; entry++)
         environment = environment * 31 + hash_bytes(*entry, strlen(*entry));

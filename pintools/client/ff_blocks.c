@@ -32,16 +32,16 @@ static uint64_t hash_code(const uint8_t *code, uint32_t bytes)
 
 void ff_blocks_init(void) { hashtable_init(&versions, 16, HASH_INTPTR, false); }
 
-uint32_t ff_block_id(app_pc pc, const uint8_t *code, uint32_t code_bytes, uint32_t instruction_count,
-                     const struct ff_slot *slots, uint32_t slot_count)
+uint32_t ff_block_id(app_pc pc, const uint8_t *code, uint32_t code_bytes,
+                     uint32_t instruction_count, const struct ff_slot *slots, uint32_t slot_count)
 {
     uint64_t hash = hash_code(code, code_bytes);
     ff_lock();
     uint32_t module = ff_module_at(pc);
     struct version *newest = hashtable_lookup(&versions, pc);
     struct version *found = newest;
-    while (found != NULL && !(found->hash == hash && found->code_bytes == code_bytes && found->module == module &&
-                              found->slot_count == slot_count))
+    while (found != NULL && !(found->hash == hash && found->code_bytes == code_bytes &&
+                              found->module == module && found->slot_count == slot_count))
         found = found->older;
     if (found == NULL) {
         found = dr_global_alloc(sizeof *found);
@@ -55,8 +55,9 @@ uint32_t ff_block_id(app_pc pc, const uint8_t *code, uint32_t code_bytes, uint32
             .instruction_count = (uint16_t)instruction_count,
             .slot_count = (uint16_t)slot_count,
         };
-        struct ff_part parts[] = {
-            {&block, sizeof block}, {code, code_bytes}, {slots, slot_count * (uint32_t)sizeof *slots}};
+        struct ff_part parts[] = {{&block, sizeof block},
+                                  {code, code_bytes},
+                                  {slots, slot_count * (uint32_t)sizeof *slots}};
         ff_meta_write(FF_META_BLOCK, parts, 3);
     }
     uint32_t id = found->id;

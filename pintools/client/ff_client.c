@@ -26,7 +26,8 @@ void ff_introduce(void)
 
 static void fail(const char *what, const char *found, const char *fix)
 {
-    dr_fprintf(STDERR, "flagfinder: %s\n  found: %s\n  fix: %s\n  The program was not started.\n", what, found, fix);
+    dr_fprintf(STDERR, "flagfinder: %s\n  found: %s\n  fix: %s\n  The program was not started.\n",
+               what, found, fix);
     dr_abort_with_code(2);
 }
 
@@ -49,7 +50,8 @@ DR_EXPORT void dr_client_main(client_id_t id, int argc, const char *argv[])
     ff_exec_init(pool, dr_get_client_path(id));
     ff_introduce();
     if (values_in != NULL && !ff_ranges_read(values_in))
-        fail("the --values-in file cannot be used.", values_in, "lines must read module+0xSTART-0xEND.");
+        fail("the --values-in file cannot be used.", values_in,
+             "lines must read module+0xSTART-0xEND.");
     if (!drmgr_init() || !ff_thread_init() || !ff_instrument_init())
         fail("the tracer could not start.", "DynamoRIO refused it", "rebuild the tracer.");
     ff_meta_init(ff_follow_children);

@@ -13,8 +13,8 @@
 
 /* ---- ff_client.c: options and the process --------------------------------- */
 extern bool ff_follow_children;
-/* The process whose META stream describes the code that runs: a vfork child's is its parent's. Its pid in the
- * recorder's pid namespace and in its own. */
+/* The process whose META stream describes the code that runs: a vfork child's is its parent's. Its
+ * pid in the recorder's pid namespace and in its own. */
 extern uint32_t ff_process_id;
 extern uint32_t ff_own_pid;
 /* Finds out both, when the process is new. */
@@ -63,9 +63,10 @@ struct ff_thread {
     struct ff_buffer values;
     uint8_t **flow_at; /* raw TLS slots: where the next byte goes */
     uint8_t **values_at;
-    /* Raw TLS slot: 1 from the end of a block that makes a system call until the call is entered. */
+    /* Raw TLS slot: 1 from the end of a block that makes a system call until the call is entered.
+     */
     uint64_t *before_call;
-    int64_t open_call;            /* the system call that was entered and has not returned; -1: none */
+    int64_t open_call; /* the system call that was entered and has not returned; -1: none */
     uint32_t values_retired_used; /* bytes in a chunk of values that is to be replaced */
     bool values_retired;
     int64_t exit_status;
@@ -76,18 +77,23 @@ bool ff_thread_init(void);
 struct ff_thread *ff_thread_of(void *drcontext);
 /* For instrumentation. */
 void ff_thread_insert_read_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t to);
-void ff_thread_insert_write_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from);
+void ff_thread_insert_write_flow(void *drcontext, instrlist_t *ilist, instr_t *where,
+                                 reg_id_t from);
 void ff_thread_insert_read_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t to);
-void ff_thread_insert_write_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from);
+void ff_thread_insert_write_values(void *drcontext, instrlist_t *ilist, instr_t *where,
+                                   reg_id_t from);
 /* In front of the system call that ends a block, and at the top of a block that begins with one. */
 void ff_thread_insert_before_call(void *drcontext, instrlist_t *ilist, instr_t *call);
 void ff_thread_insert_at_call(void *drcontext, instrlist_t *ilist, instr_t *call);
-/* The thread goes on at `pc`. If it was to make a system call, that was put off for a signal: the block was left before
- * the call, which is a FAULT event, or the call that was entered will be again, which is its exit with ERESTARTSYS. */
+/* The thread goes on at `pc`. If it was to make a system call, that was put off for a signal: the
+ * block was left before the call, which is a FAULT event, or the call that was entered will be
+ * again, which is its exit with ERESTARTSYS. */
 void ff_thread_goes_on(struct ff_thread *thread, app_pc pc);
 /* Appends an event to the thread's flow. */
-void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *payload, uint32_t bytes);
-void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_part first, struct ff_part second);
+void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *payload,
+                     uint32_t bytes);
+void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_part first,
+                      struct ff_part second);
 /* Takes the next chunk of FLOW; `flow_at` then points into it. */
 void ff_thread_next_flow(struct ff_thread *thread);
 /* The same for VALUES, at the top of a block whose unit of `unit_bytes` is in FLOW already. The
@@ -124,7 +130,8 @@ void ff_exec_enter(const char *application_path, bool is_execveat);
 void ff_events_init(void);
 void ff_heap_init(void);
 void ff_heap_module(const module_data_t *module, uint64_t base);
-/* Hooks the block at `pc`, if an allocator begins or returns there. Before anything else is inserted. */
+/* Hooks the block at `pc`, if an allocator begins or returns there. Before anything else is
+ * inserted. */
 void ff_heap_insert_top(void *drcontext, instrlist_t *ilist, instr_t *first, app_pc pc);
 /* Does this instruction leave an allocator (or may it)? Then its hook, before it; rax must not
  * be reserved there. */
@@ -134,8 +141,8 @@ void ff_heap_insert_leave(void *drcontext, instrlist_t *ilist, instr_t *where);
 /* ---- ff_blocks.c: identity of blocks --------------------------------------- */
 void ff_blocks_init(void);
 /* The id of the block, new or old; a new one is described in META. 0: no memory. */
-uint32_t ff_block_id(app_pc pc, const uint8_t *code, uint32_t code_bytes, uint32_t instruction_count,
-                     const struct ff_slot *slots, uint32_t slot_count);
+uint32_t ff_block_id(app_pc pc, const uint8_t *code, uint32_t code_bytes,
+                     uint32_t instruction_count, const struct ff_slot *slots, uint32_t slot_count);
 
 /* ---- ff_instrument.c ------------------------------------------------------- */
 bool ff_instrument_init(void);

@@ -28,7 +28,8 @@ static uint32_t highest_open(uint32_t first, uint32_t last)
         if (got <= 0)
             break;
         for (long at = 0; at < got;) {
-            const struct directory_entry *entry = (const struct directory_entry *)((char *)buffer + at);
+            const struct directory_entry *entry =
+                (const struct directory_entry *)((char *)buffer + at);
             uint32_t number = 0;
             for (const char *digit = entry->name; *digit >= '0' && *digit <= '9'; digit++)
                 number = number * 10 + (uint32_t)(*digit - '0');

@@ -24,7 +24,8 @@ static struct clone_request clone_request(void *drcontext, int number)
         flags = dr_syscall_get_param(drcontext, 0);
         request.stack_pointer = dr_syscall_get_param(drcontext, 1);
     } else if (number == SYS_clone3) {
-        uint64_t args[7] = {0}; /* flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size */
+        uint64_t args[7] = {
+            0}; /* flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size */
         dr_safe_read((void *)dr_syscall_get_param(drcontext, 0), sizeof args, args, NULL);
         flags = args[0];
         request.stack_pointer = args[5] == 0 ? 0 : args[5] + args[6];
@@ -92,7 +93,8 @@ static bool on_syscall_enter(void *drcontext, int number)
         write_name(thread, (const char *)enter.args[1]);
     } else if (number == SYS_execve || number == SYS_execveat) {
         write_exec(thread, (const char *)enter.args[number == SYS_execve ? 0 : 1]);
-        ff_exec_enter((const char *)enter.args[number == SYS_execve ? 0 : 1], number == SYS_execveat);
+        ff_exec_enter((const char *)enter.args[number == SYS_execve ? 0 : 1],
+                      number == SYS_execveat);
         /* Nobody comes back to hand these over. */
         ff_meta_flush();
         ff_thread_flush(thread);
@@ -106,8 +108,9 @@ static bool on_syscall_enter(void *drcontext, int number)
                 request.stack_pointer = state.xsp;
             ff_thread_expect(request.stack_pointer, thread->tid);
         }
-        /* A fork's copy finds whole what our lock guards: DynamoRIO first brings all threads to where they
-         * are in no client's code. The lock must not be held for that, they may wait for it. */
+        /* A fork's copy finds whole what our lock guards: DynamoRIO first brings all threads to
+         * where they are in no client's code. The lock must not be held for that, they may wait for
+         * it. */
     }
     return true;
 }
@@ -124,7 +127,8 @@ static void on_syscall_exit(void *drcontext, int number)
     if (number == SYS_close_range)
         ff_descriptors_exit(drcontext, thread);
     ff_thread_event(thread, FF_EVENT_SYSCALL_EXIT, &leave, sizeof leave);
-    if (is_fork_like(number) && leave.result > 0 && !clone_request(drcontext, number).makes_thread) {
+    if (is_fork_like(number) && leave.result > 0 &&
+        !clone_request(drcontext, number).makes_thread) {
         struct ff_fork fork = {.ts = leave.ts, .child_pid = (uint32_t)leave.result};
         ff_thread_event(thread, FF_EVENT_FORK, &fork, sizeof fork);
     }
@@ -144,7 +148,8 @@ static void on_fork_child(void *drcontext)
 
 static bool is_synchronous(int signal)
 {
-    return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL || signal == SIGTRAP;
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL ||
+           signal == SIGTRAP;
 }
 
 static dr_signal_action_t on_signal(void *drcontext, dr_siginfo_t *info)

@@ -29,15 +29,18 @@ static bool can_open(const char *path, int flags)
     return fd >= 0;
 }
 
-/* Would the kernel give the program other rights than this process has? It does not if it starts the tracer instead. */
+/* Would the kernel give the program other rights than this process has? It does not if it starts
+ * the tracer instead. */
 static bool gains_rights(const char *path, const struct stat *facts)
 {
-    uint32_t uid = (uint32_t)ff_syscall3(SYS_geteuid, 0, 0, 0), gid = (uint32_t)ff_syscall3(SYS_getegid, 0, 0, 0);
+    uint32_t uid = (uint32_t)ff_syscall3(SYS_geteuid, 0, 0, 0),
+             gid = (uint32_t)ff_syscall3(SYS_getegid, 0, 0, 0);
     if ((facts->st_mode & S_ISUID) != 0 && facts->st_uid != uid)
         return true;
     if ((facts->st_mode & S_ISGID) != 0 && (facts->st_mode & S_IXGRP) != 0 && facts->st_gid != gid)
         return true;
-    return uid != 0 && ff_syscall6(SYS_getxattr, (long)path, (long)"security.capability", 0, 0, 0, 0) > 0;
+    return uid != 0 &&
+           ff_syscall6(SYS_getxattr, (long)path, (long)"security.capability", 0, 0, 0, 0) > 0;
 }
 
 /* The interpreter that a script names, in place of its path; false: none. */
@@ -80,7 +83,8 @@ static const char *why_not(char *path, size_t size)
         if (gains_rights(path, &facts))
             return "it runs with other rights (set-user-ID, set-group-ID or capabilities)";
         if (!can_open(client_path, O_RDONLY) || !can_open(pool_path, O_RDWR))
-            return "the tracer or its buffers cannot be reached from where it runs (a sandbox, another user)";
+            return "the tracer or its buffers cannot be reached from where it runs (a sandbox, "
+                   "another user)";
         return NULL;
     }
     return NULL;

@@ -3,9 +3,9 @@
  * the address in the next chunk into the store's base register, and the store is done again.
  *
  * This handler stands before DynamoRIO's, which would look the fragment up, instrument it again to
- * translate the state, and read /proc/self/maps: ten times as long. It needs none of that: the store
- * stands at the block's top, where all registers but its own are the application's, and
- * its immediate says where that one's value was put. What is not ours goes on to DynamoRIO.
+ * translate the state, and read /proc/self/maps: ten times as long. It needs none of that: the
+ * store stands at the block's top, where all registers but its own are the application's, and its
+ * immediate says where that one's value was put. What is not ours goes on to DynamoRIO.
  *
  * It runs on DynamoRIO's signal stack with the application's thread pointer: nothing here or
  * below may use thread-local storage or take a lock. */
@@ -71,7 +71,15 @@ struct store {
 static bool decode_store(const uint8_t *start, struct store *store)
 {
     const uint8_t *pc = start;
-    enum { REX_MASK = 0xf0, REX = 0x40, REX_B = 1, MOV_8 = 0xc6, MOV_32 = 0xc7, NEEDS_SIB = 4, RIP_RELATIVE = 5 };
+    enum {
+        REX_MASK = 0xf0,
+        REX = 0x40,
+        REX_B = 1,
+        MOV_8 = 0xc6,
+        MOV_32 = 0xc7,
+        NEEDS_SIB = 4,
+        RIP_RELATIVE = 5
+    };
     uint8_t rex = 0;
     if ((*pc & REX_MASK) == REX)
         rex = *pc++;
@@ -89,8 +97,9 @@ static bool decode_store(const uint8_t *start, struct store *store)
     return true;
 }
 
-static const int context_index[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
-                                      REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+static const int context_index[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
+                                      REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
+                                      REG_R12, REG_R13, REG_R14, REG_R15};
 
 /* The application's registers at the block's entry. A register that the block overwrites before
  * it reads it may not have been kept. */
@@ -108,15 +117,16 @@ static uint32_t registers_at_top(uint64_t *regs, const greg_t *context, const st
     return valid;
 }
 
-/* A program that has the processor check alignment (to find out which one it is, as HotSpot does) meets our ids, which
- * are aligned to 2 bytes only: the store is made here. */
+/* A program that has the processor check alignment (to find out which one it is, as HotSpot does)
+ * meets our ids, which are aligned to 2 bytes only: the store is made here. */
 static bool make_unaligned_store(const siginfo_t *info, greg_t *registers)
 {
     enum { ALIGNMENT_CHECK = 1 << 18 };
     struct ff_thread *thread = ff_thread_here();
     struct store store;
-    if (info->si_code != BUS_ADRALN || (registers[REG_EFL] & ALIGNMENT_CHECK) == 0 || thread == NULL ||
-        !decode_store((const uint8_t *)registers[REG_RIP], &store) || store.is_values)
+    if (info->si_code != BUS_ADRALN || (registers[REG_EFL] & ALIGNMENT_CHECK) == 0 ||
+        thread == NULL || !decode_store((const uint8_t *)registers[REG_RIP], &store) ||
+        store.is_values)
         return false;
     uint8_t *at = (uint8_t *)registers[context_index[store.base]];
     if (at != *thread->flow_at)
@@ -127,7 +137,8 @@ static bool make_unaligned_store(const siginfo_t *info, greg_t *registers)
 }
 
 /* Handles it, if it is ours. */
-__attribute__((used, visibility("hidden"))) bool ff_fault_handle(int signal, const siginfo_t *info, ucontext_t *context)
+__attribute__((used, visibility("hidden"))) bool ff_fault_handle(int signal, const siginfo_t *info,
+                                                                 ucontext_t *context)
 {
     const uint8_t *address = info->si_addr;
     greg_t *registers = context->uc_mcontext.gregs;
@@ -209,7 +220,8 @@ void ff_fault_install(void)
     if (got == 0)
         got = stand_before(SIGBUS);
     if (got != 0) {
-        dr_fprintf(STDERR, "flagfinder: the kernel refused the tracer's fault handler (%d).\n", (int)-got);
+        dr_fprintf(STDERR, "flagfinder: the kernel refused the tracer's fault handler (%d).\n",
+                   (int)-got);
         dr_abort();
     }
 }

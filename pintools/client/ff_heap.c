@@ -6,8 +6,8 @@
  * a hook makes the place where that one will return to a hook as well. Code already in the cache
  * is then thrown out, which costs milliseconds: so not for every call, and once for each place.
  *
- * Programs allocate often, and a clean call that saves vector registers costs more than malloc does.
- * on_entry and on_return run without: what they call is compiled for general registers only
+ * Programs allocate often, and a clean call that saves vector registers costs more than malloc
+ * does. on_entry and on_return run without: what they call is compiled for general registers only
  * (CMakeLists.txt), and they call nothing of DynamoRIO's or libc's. */
 #include <elf.h>
 #include <string.h>
@@ -61,8 +61,8 @@ static void hook_return(void *drcontext, app_pc pc)
         dr_delay_flush_region(pc, 1, 0, NULL);
 }
 
-static void on_entry(const struct allocator *allocator, uint64_t stack_pointer, uint64_t first, uint64_t second,
-                     uint64_t third)
+static void on_entry(const struct allocator *allocator, uint64_t stack_pointer, uint64_t first,
+                     uint64_t second, uint64_t third)
 {
     const struct function *function = allocator->function;
     struct ff_thread *thread = ff_thread_here();
@@ -92,8 +92,8 @@ static void on_entry(const struct allocator *allocator, uint64_t stack_pointer, 
 }
 
 /* For an allocator whose end is not known; saves everything. */
-static void on_entry_unbounded(const struct allocator *allocator, uint64_t stack_pointer, uint64_t first,
-                               uint64_t second, uint64_t third)
+static void on_entry_unbounded(const struct allocator *allocator, uint64_t stack_pointer,
+                               uint64_t first, uint64_t second, uint64_t third)
 {
     on_entry(allocator, stack_pointer, first, second, third);
     const struct ff_call *call = &ff_thread_here()->call;
@@ -128,7 +128,8 @@ static void on_jump_out(uint64_t stack_pointer)
 static void insert_return(void *drcontext, instrlist_t *ilist, instr_t *where, uint32_t popped)
 {
     dr_insert_clean_call_ex(drcontext, ilist, where, (void *)on_return, DR_CLEANCALL_NOSAVE_XMM, 3,
-                            OPND_CREATE_INTPTR(popped), opnd_create_reg(DR_REG_XSP), opnd_create_reg(DR_REG_XAX));
+                            OPND_CREATE_INTPTR(popped), opnd_create_reg(DR_REG_XSP),
+                            opnd_create_reg(DR_REG_XAX));
 }
 
 void ff_heap_insert_top(void *drcontext, instrlist_t *ilist, instr_t *first, app_pc pc)
@@ -142,10 +143,11 @@ void ff_heap_insert_top(void *drcontext, instrlist_t *ilist, instr_t *first, app
     if (allocator == NULL)
         return;
     bool is_bounded = allocator->function->kind == 0 || allocator->start != allocator->end;
-    dr_insert_clean_call_ex(drcontext, ilist, first, is_bounded ? (void *)on_entry : (void *)on_entry_unbounded,
-                            is_bounded ? DR_CLEANCALL_NOSAVE_XMM : 0, 5, OPND_CREATE_INTPTR(allocator),
-                            opnd_create_reg(DR_REG_XSP), opnd_create_reg(DR_REG_XDI), opnd_create_reg(DR_REG_XSI),
-                            opnd_create_reg(DR_REG_XDX));
+    dr_insert_clean_call_ex(
+        drcontext, ilist, first, is_bounded ? (void *)on_entry : (void *)on_entry_unbounded,
+        is_bounded ? DR_CLEANCALL_NOSAVE_XMM : 0, 5, OPND_CREATE_INTPTR(allocator),
+        opnd_create_reg(DR_REG_XSP), opnd_create_reg(DR_REG_XDI), opnd_create_reg(DR_REG_XSI),
+        opnd_create_reg(DR_REG_XDX));
 }
 
 static const struct allocator *allocator_at(app_pc pc)
@@ -176,7 +178,8 @@ void ff_heap_insert_leave(void *drcontext, instrlist_t *ilist, instr_t *where)
         drreg_restore_app_values(drcontext, ilist, where, opnd_create_reg(DR_REG_XAX), NULL);
         insert_return(drcontext, ilist, where, 0);
     } else {
-        dr_insert_clean_call(drcontext, ilist, where, (void *)on_jump_out, false, 1, opnd_create_reg(DR_REG_XSP));
+        dr_insert_clean_call(drcontext, ilist, where, (void *)on_jump_out, false, 1,
+                             opnd_create_reg(DR_REG_XSP));
     }
 }
 
@@ -189,7 +192,8 @@ static uint64_t symbol_size(const module_data_t *module, uint64_t base, app_pc a
     if (!dr_safe_read(module->start, sizeof header, &header, NULL))
         return 0;
     for (int i = 0; i < header.e_phnum; i++) {
-        if (!dr_safe_read(module->start + header.e_phoff + (size_t)i * sizeof segment, sizeof segment, &segment, NULL))
+        if (!dr_safe_read(module->start + header.e_phoff + (size_t)i * sizeof segment,
+                          sizeof segment, &segment, NULL))
             return 0;
         if (segment.p_type == PT_DYNAMIC)
             break;
@@ -205,11 +209,13 @@ static uint64_t symbol_size(const module_data_t *module, uint64_t base, app_pc a
         symbols = entry.d_tag == DT_SYMTAB ? value : symbols;
         strings = entry.d_tag == DT_STRTAB ? value : strings;
     }
-    for (uint64_t at = symbols; at != 0 && at + sizeof(Elf64_Sym) <= strings; at += sizeof(Elf64_Sym)) {
+    for (uint64_t at = symbols; at != 0 && at + sizeof(Elf64_Sym) <= strings;
+         at += sizeof(Elf64_Sym)) {
         Elf64_Sym symbol;
         if (!dr_safe_read((void *)at, sizeof symbol, &symbol, NULL))
             return 0;
-        if (symbol.st_shndx != SHN_UNDEF && symbol.st_value + base == (uint64_t)address && symbol.st_size != 0)
+        if (symbol.st_shndx != SHN_UNDEF && symbol.st_value + base == (uint64_t)address &&
+            symbol.st_size != 0)
             return symbol.st_size;
     }
     return 0;

@@ -42,8 +42,8 @@ static uint32_t registers_of(instr_t *instr)
 {
     uint32_t used = 0;
     for (int i = 0; i < instr_num_srcs(instr) + instr_num_dsts(instr); i++) {
-        opnd_t opnd =
-            i < instr_num_srcs(instr) ? instr_get_src(instr, i) : instr_get_dst(instr, i - instr_num_srcs(instr));
+        opnd_t opnd = i < instr_num_srcs(instr) ? instr_get_src(instr, i)
+                                                : instr_get_dst(instr, i - instr_num_srcs(instr));
         for (int j = 0; j < opnd_num_regs_used(opnd); j++) {
             reg_id_t reg = opnd_get_reg_used(opnd, j);
             if (reg_is_gpr(reg))
@@ -53,7 +53,10 @@ static uint32_t registers_of(instr_t *instr)
     return used;
 }
 
-static size_t block_bytes(uint32_t slots) { return sizeof(struct block) + slots * sizeof(struct ff_capture_plan); }
+static size_t block_bytes(uint32_t slots)
+{
+    return sizeof(struct block) + slots * sizeof(struct ff_capture_plan);
+}
 
 static void destroy(void *drcontext, struct block *block)
 {
@@ -67,7 +70,8 @@ static const reg_id_t preferred[] = {DR_REG_R11, DR_REG_R10, DR_REG_R9,  DR_REG_
                                      DR_REG_RDX, DR_REG_RCX, DR_REG_RSI, DR_REG_RDI, DR_REG_RAX};
 
 /* Reserves a register that none of the block's instructions uses. */
-static reg_id_t reserve_unused(void *drcontext, instrlist_t *ilist, instr_t *where, const struct block *block)
+static reg_id_t reserve_unused(void *drcontext, instrlist_t *ilist, instr_t *where,
+                               const struct block *block)
 {
     reg_id_t reg = DR_REG_NULL;
     drvector_t allowed;
@@ -83,8 +87,8 @@ static reg_id_t reserve_unused(void *drcontext, instrlist_t *ilist, instr_t *whe
     return reg;
 }
 
-static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilist, bool for_trace, bool translating,
-                                   void **user_data)
+static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilist, bool for_trace,
+                                   bool translating, void **user_data)
 {
     (void)tag;
     (void)for_trace;
@@ -98,7 +102,8 @@ static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilis
         return DR_EMIT_DEFAULT;
     app_pc start = instr_get_app_pc(first), end = start;
     instr_t *last = first;
-    /* It may set the alignment check, which our stores of values would not pass (ff_fault.c makes those of ids). */
+    /* It may set the alignment check, which our stores of values would not pass (ff_fault.c makes
+     * those of ids). */
     bool sets_flags = false;
     for (instr_t *instr = first; instr != NULL; instr = instr_get_next_app(instr)) {
         if (instr_get_app_pc(instr) != end || count == INSTRUCTIONS_MOST)
@@ -114,8 +119,9 @@ static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilis
         for (instr_t *instr = first;; instr = instr_get_next_app(instr)) {
             struct ff_capture_plan *plan = plans + slot_count;
             uint32_t more = ff_slots_of(instr, index++, instr == last, plan);
-            for (uint32_t i = 0;
-                 i < more && total + plan[i].slot.size <= VALUES_MOST && slot_count < INSTRUCTIONS_MOST * 2; i++) {
+            for (uint32_t i = 0; i < more && total + plan[i].slot.size <= VALUES_MOST &&
+                                 slot_count < INSTRUCTIONS_MOST * 2;
+                 i++) {
                 total += plan[i].slot.size;
                 slot_count++;
             }
@@ -144,7 +150,10 @@ static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilis
     return DR_EMIT_DEFAULT;
 }
 
-static void put(instrlist_t *ilist, instr_t *where, instr_t *instr) { instrlist_meta_preinsert(ilist, where, instr); }
+static void put(instrlist_t *ilist, instr_t *where, instr_t *instr)
+{
+    instrlist_meta_preinsert(ilist, where, instr);
+}
 
 /* A fault here is translated to the application's state before `where`. */
 static void put_may_fault(instrlist_t *ilist, instr_t *where, instr_t *instr)
@@ -152,20 +161,25 @@ static void put_may_fault(instrlist_t *ilist, instr_t *where, instr_t *instr)
     put(ilist, where, INSTR_XL8(instr, instr_get_app_pc(where)));
 }
 
-static void advance(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t reg, uint32_t bytes)
+static void advance(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t reg,
+                    uint32_t bytes)
 {
     put(ilist, where,
-        INSTR_CREATE_lea(drcontext, opnd_create_reg(reg), OPND_CREATE_MEM_lea(reg, DR_REG_NULL, 0, (int)bytes)));
+        INSTR_CREATE_lea(drcontext, opnd_create_reg(reg),
+                         OPND_CREATE_MEM_lea(reg, DR_REG_NULL, 0, (int)bytes)));
 }
 
-static void insert_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t reg, uint32_t id)
+static void insert_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t reg,
+                        uint32_t id)
 {
     bool is_short = id < SHORT_IDS;
     uint32_t unit = is_short ? id : (FF_FLOW_LONG + (id >> 16)) | id << 16;
     ff_thread_insert_read_flow(drcontext, ilist, where, reg);
-    /* Always 32 bits: a 16-bit immediate would stall the decoder, and what follows is zero anyway. */
-    put_may_fault(ilist, where,
-                  INSTR_CREATE_mov_st(drcontext, OPND_CREATE_MEM32(reg, 0), OPND_CREATE_INT32((int)unit)));
+    /* Always 32 bits: a 16-bit immediate would stall the decoder, and what follows is zero anyway.
+     */
+    put_may_fault(
+        ilist, where,
+        INSTR_CREATE_mov_st(drcontext, OPND_CREATE_MEM32(reg, 0), OPND_CREATE_INT32((int)unit)));
     advance(drcontext, ilist, where, reg, is_short ? 2 : 4);
     ff_thread_insert_write_flow(drcontext, ilist, where, reg);
 }
@@ -174,8 +188,8 @@ static void insert_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg
 static int spilled_at(void *drcontext, reg_id_t reg)
 {
     drreg_reserve_info_t info = {.size = sizeof info};
-    bool kept = drreg_reservation_info_ex(drcontext, reg, &info) == DRREG_SUCCESS && info.app_value_retained &&
-                !info.is_dr_slot;
+    bool kept = drreg_reservation_info_ex(drcontext, reg, &info) == DRREG_SUCCESS &&
+                info.app_value_retained && !info.is_dr_slot;
     return kept ? info.tls_offs : -1;
 }
 
@@ -184,9 +198,9 @@ static void insert_values_top(void *drcontext, instrlist_t *ilist, instr_t *wher
 {
     uint8_t tag = ff_fault_tag(block->id < SHORT_IDS ? 2 : 4, spilled_at(drcontext, reg));
     ff_thread_insert_read_values(drcontext, ilist, where, reg);
-    put_may_fault(
-        ilist, where,
-        INSTR_CREATE_mov_st(drcontext, OPND_CREATE_MEM8(reg, (int)block->total - 1), OPND_CREATE_INT8((char)tag)));
+    put_may_fault(ilist, where,
+                  INSTR_CREATE_mov_st(drcontext, OPND_CREATE_MEM8(reg, (int)block->total - 1),
+                                      OPND_CREATE_INT8((char)tag)));
     advance(drcontext, ilist, where, reg, block->total);
     ff_thread_insert_write_values(drcontext, ilist, where, reg);
 }
@@ -195,10 +209,12 @@ static void insert_top(void *drcontext, instrlist_t *ilist, instr_t *where, stru
 {
     reg_id_t reg = DR_REG_NULL;
     /* At level flow one that the block overwrites is best: it need not be put away. */
-    if (block->slot_count != 0 || drreg_reserve_dead_register(drcontext, ilist, where, NULL, &reg) != DRREG_SUCCESS)
+    if (block->slot_count != 0 ||
+        drreg_reserve_dead_register(drcontext, ilist, where, NULL, &reg) != DRREG_SUCCESS)
         reg = reserve_unused(drcontext, ilist, where, block);
     bool pinned = block->slot_count != 0 && reg != DR_REG_NULL;
-    if (reg == DR_REG_NULL && drreg_reserve_register(drcontext, ilist, where, NULL, &reg) != DRREG_SUCCESS)
+    if (reg == DR_REG_NULL &&
+        drreg_reserve_register(drcontext, ilist, where, NULL, &reg) != DRREG_SUCCESS)
         return;
     insert_flow(drcontext, ilist, where, reg, block->id);
     if (block->slot_count != 0)
@@ -210,7 +226,8 @@ static void insert_top(void *drcontext, instrlist_t *ilist, instr_t *where, stru
 }
 
 /* A register for one use, none of those that `busy` uses. */
-static reg_id_t borrow(void *drcontext, instrlist_t *ilist, instr_t *where, struct block *block, opnd_t busy)
+static reg_id_t borrow(void *drcontext, instrlist_t *ilist, instr_t *where, struct block *block,
+                       opnd_t busy)
 {
     reg_id_t reg = DR_REG_NULL;
     if (block->pointer != DR_REG_NULL)
@@ -221,7 +238,8 @@ static reg_id_t borrow(void *drcontext, instrlist_t *ilist, instr_t *where, stru
     drreg_init_and_fill_vector(&allowed, true);
     for (int i = 0; i < opnd_num_regs_used(busy); i++) {
         if (reg_is_gpr(opnd_get_reg_used(busy, i)))
-            drreg_set_vector_entry(&allowed, reg_to_pointer_sized(opnd_get_reg_used(busy, i)), false);
+            drreg_set_vector_entry(&allowed, reg_to_pointer_sized(opnd_get_reg_used(busy, i)),
+                                   false);
     }
     if (drreg_reserve_register(drcontext, ilist, where, &allowed, &reg) != DRREG_SUCCESS)
         reg = DR_REG_NULL;
@@ -230,27 +248,31 @@ static reg_id_t borrow(void *drcontext, instrlist_t *ilist, instr_t *where, stru
 }
 
 /* The segments are not the application's in the code cache: its base goes into `value`. */
-static opnd_t flatten_segment(void *drcontext, instrlist_t *ilist, instr_t *where, opnd_t from, reg_id_t value)
+static opnd_t flatten_segment(void *drcontext, instrlist_t *ilist, instr_t *where, opnd_t from,
+                              reg_id_t value)
 {
     reg_id_t base = opnd_get_base(from), index = opnd_get_index(from);
     int scale = opnd_get_scale(from);
     dr_insert_get_seg_base(drcontext, ilist, where, opnd_get_segment(from), value);
     if (base != DR_REG_NULL && index != DR_REG_NULL)
-        put(ilist, where, INSTR_CREATE_lea(drcontext, opnd_create_reg(value), OPND_CREATE_MEM_lea(value, base, 1, 0)));
+        put(ilist, where,
+            INSTR_CREATE_lea(drcontext, opnd_create_reg(value),
+                             OPND_CREATE_MEM_lea(value, base, 1, 0)));
     else if (base != DR_REG_NULL) {
         index = base;
         scale = 1;
     }
-    return opnd_create_base_disp(value, index, index == DR_REG_NULL ? 0 : scale, opnd_get_disp(from),
-                                 opnd_get_size(from));
+    return opnd_create_base_disp(value, index, index == DR_REG_NULL ? 0 : scale,
+                                 opnd_get_disp(from), opnd_get_size(from));
 }
 
-static void insert_load(void *drcontext, instrlist_t *ilist, instr_t *where, const struct ff_capture_plan *plan,
-                        reg_id_t value)
+static void insert_load(void *drcontext, instrlist_t *ilist, instr_t *where,
+                        const struct ff_capture_plan *plan, reg_id_t value)
 {
     reg_id_t sized = reg_resize_to_opsz(value, opnd_size_from_bytes(plan->slot.size));
     opnd_t from = plan->source;
-    if (opnd_is_far_base_disp(from) && (opnd_get_segment(from) == DR_SEG_FS || opnd_get_segment(from) == DR_SEG_GS)) {
+    if (opnd_is_far_base_disp(from) &&
+        (opnd_get_segment(from) == DR_SEG_FS || opnd_get_segment(from) == DR_SEG_GS)) {
         from = flatten_segment(drcontext, ilist, where, from, value);
     } else if (opnd_is_rel_addr(from) || opnd_is_abs_addr(from)) {
         /* Our copy may be out of a displacement's reach. */
@@ -276,14 +298,16 @@ static void insert_slot(void *drcontext, instrlist_t *ilist, instr_t *where, str
             return;
         ff_thread_insert_read_values(drcontext, ilist, where, pointer);
     }
-    opnd_t to = opnd_create_base_disp(pointer, DR_REG_NULL, 0, displacement, opnd_size_from_bytes(plan->slot.size));
+    opnd_t to = opnd_create_base_disp(pointer, DR_REG_NULL, 0, displacement,
+                                      opnd_size_from_bytes(plan->slot.size));
     if (plan->capture == FF_CAPTURE_MEMORY) {
         value = borrow(drcontext, ilist, where, block, plan->source);
         if (value != DR_REG_NULL) {
             drreg_restore_app_values(drcontext, ilist, where, plan->source, NULL);
             insert_load(drcontext, ilist, where, plan, value);
             put(ilist, where,
-                INSTR_CREATE_mov_st(drcontext, to, opnd_create_reg(reg_resize_to_opsz(value, opnd_get_size(to)))));
+                INSTR_CREATE_mov_st(drcontext, to,
+                                    opnd_create_reg(reg_resize_to_opsz(value, opnd_get_size(to)))));
             drreg_unreserve_register(drcontext, ilist, where, value);
         }
     } else {
@@ -294,8 +318,8 @@ static void insert_slot(void *drcontext, instrlist_t *ilist, instr_t *where, str
         drreg_unreserve_register(drcontext, ilist, where, pointer);
 }
 
-static dr_emit_flags_t on_insert(void *drcontext, void *tag, instrlist_t *ilist, instr_t *instr, bool for_trace,
-                                 bool translating, void *user_data)
+static dr_emit_flags_t on_insert(void *drcontext, void *tag, instrlist_t *ilist, instr_t *instr,
+                                 bool for_trace, bool translating, void *user_data)
 {
     (void)tag;
     (void)for_trace;
@@ -314,7 +338,8 @@ static dr_emit_flags_t on_insert(void *drcontext, void *tag, instrlist_t *ilist,
         /* Registers that the instructions before wrote, then memory that this one will read. */
         for (; block->slot_next < block->slot_count; block->slot_next++) {
             const struct ff_capture_plan *plan = &block->plans[block->slot_next];
-            if (plan->slot.instruction >= block->index + (plan->capture == FF_CAPTURE_MEMORY ? 1u : 0u))
+            if (plan->slot.instruction >=
+                block->index + (plan->capture == FF_CAPTURE_MEMORY ? 1u : 0u))
                 break;
             insert_slot(drcontext, ilist, instr, block, plan);
         }

@@ -37,8 +37,8 @@ static void read_build_id(struct elf_facts *facts, app_pc notes, size_t bytes)
         size_t next = content + ((note.n_descsz + 3u) & ~3u);
         if (next > got || next <= at)
             return;
-        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && memcmp(text + name, "GNU", 4) == 0 &&
-            note.n_descsz <= BUILD_ID_MOST) {
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+            memcmp(text + name, "GNU", 4) == 0 && note.n_descsz <= BUILD_ID_MOST) {
             memcpy(facts->build_id, text + content, note.n_descsz);
             facts->build_id_bytes = note.n_descsz;
             return;
@@ -53,7 +53,8 @@ static struct elf_facts read_elf(const module_data_t *info)
     Elf64_Ehdr header;
     Elf64_Phdr segments[HEADERS_MOST];
     size_t got = 0;
-    if (!dr_safe_read(info->start, sizeof header, &header, NULL) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
+    if (!dr_safe_read(info->start, sizeof header, &header, NULL) ||
+        memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
         return facts;
     uint32_t count = header.e_phnum < HEADERS_MOST ? header.e_phnum : HEADERS_MOST;
     dr_safe_read(info->start + header.e_phoff, count * sizeof *segments, segments, &got);

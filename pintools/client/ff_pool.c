@@ -37,7 +37,8 @@ static size_t stride(void) { return (size_t)chunk_bytes + FF_GUARD_BYTES; }
 bool ff_pool_open(const char *path, const char **why)
 {
     image_ts = ff_now();
-    nowhere = map(NULL, 2 * FF_GUARD_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    nowhere = map(NULL, 2 * FF_GUARD_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                  -1, 0);
     *why = "no address space is left";
     if (nowhere == NULL)
         return false;
@@ -59,9 +60,10 @@ bool ff_pool_open(const char *path, const char **why)
         return false;
     chunks = (struct ff_chunk *)((uint8_t *)header + header->descriptor_offset);
     chunk_bytes = header->chunk_bytes;
-    data_area =
-        map(NULL, stride() * header->chunk_count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    chunk_mapped = map(NULL, header->chunk_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    data_area = map(NULL, stride() * header->chunk_count, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    chunk_mapped =
+        map(NULL, header->chunk_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return data_area != NULL && chunk_mapped != NULL;
 }
 
@@ -118,7 +120,8 @@ static struct ff_introduction *free_place(uint32_t number)
     for (uint32_t i = 0; i < FF_INTRODUCTIONS; i++) {
         struct ff_introduction *place = &table[(number + i) % FF_INTRODUCTIONS];
         uint32_t expected = 0;
-        if (__atomic_compare_exchange_n(&place->number, &expected, number, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(&place->number, &expected, number, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED))
             return place;
     }
     return NULL;
@@ -130,8 +133,10 @@ uint32_t ff_pool_introduce(uint32_t own_pid)
     if (header == NULL || FF_LOAD(header->answers) == 0)
         return own_pid;
     uint32_t number = __atomic_add_fetch(&header->introduced, 1, __ATOMIC_ACQ_REL), pid = 0;
-    struct flock lock = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(FF_LOCK_BASE + number), .l_len = 1};
+    struct flock lock = {.l_type = F_WRLCK,
+                         .l_whence = SEEK_SET,
+                         .l_start = (off_t)(FF_LOCK_BASE + number),
+                         .l_len = 1};
     if (ff_syscall3(SYS_fcntl, pool_file, F_SETLK, (long)&lock) != 0)
         return own_pid;
     struct ff_introduction *place = free_place(number);
@@ -155,8 +160,8 @@ static bool enter_live(bool spare)
     if (spare)
         limit -= limit / FF_FLOW_SHARE;
     while (live < limit) {
-        if (__atomic_compare_exchange_n(&header->live_count, &live, live + 1, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_ACQUIRE))
+        if (__atomic_compare_exchange_n(&header->live_count, &live, live + 1, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             return true;
     }
     return false;
@@ -167,8 +172,8 @@ static int64_t take_free_chunk(void)
     for (uint32_t i = 0; i < header->chunk_count; i++) {
         uint32_t expected = FF_CHUNK_FREE;
         if (FF_LOAD(chunks[i].state) == FF_CHUNK_FREE &&
-            __atomic_compare_exchange_n(&chunks[i].state, &expected, FF_CHUNK_OWNED, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_RELAXED))
+            __atomic_compare_exchange_n(&chunks[i].state, &expected, FF_CHUNK_OWNED, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
             return i;
     }
     return -1;
@@ -179,7 +184,8 @@ static uint8_t *chunk_address(uint32_t index)
     uint8_t *at = data_area + stride() * index;
     if (!__atomic_load_n(&chunk_mapped[index], __ATOMIC_ACQUIRE)) {
         uint64_t offset = header->data_offset + (uint64_t)index * chunk_bytes;
-        if (map(at, chunk_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pool_file, offset) == NULL)
+        if (map(at, chunk_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, pool_file,
+                offset) == NULL)
             return NULL;
         __atomic_store_n(&chunk_mapped[index], 1, __ATOMIC_RELEASE);
     }
@@ -225,9 +231,10 @@ static void use_scratch(struct ff_buffer *buffer)
 {
     if (buffer->chunk == NULL && buffer->base != nowhere)
         return;
-    uint8_t *at = map(NULL, stride(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == NULL ||
-        map(at, chunk_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == NULL) {
+    uint8_t *at =
+        map(NULL, stride(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == NULL || map(at, chunk_bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == NULL) {
         dr_fprintf(STDERR, "flagfinder: out of memory in the traced program.\n");
         dr_abort();
     }
@@ -251,7 +258,8 @@ void ff_buffer_publish(struct ff_buffer *buffer, uint32_t used)
     ring();
 }
 
-void ff_buffer_claim(struct ff_buffer *buffer, enum ff_stream stream, uint32_t pid, uint32_t tid, uint32_t used)
+void ff_buffer_claim(struct ff_buffer *buffer, enum ff_stream stream, uint32_t pid, uint32_t tid,
+                     uint32_t used)
 {
     while (is_anyone_reading()) {
         uint32_t bell = FF_LOAD(header->free_doorbell);
@@ -260,7 +268,8 @@ void ff_buffer_claim(struct ff_buffer *buffer, enum ff_stream stream, uint32_t p
             return;
         }
         struct timespec patience = {0, 100000000};
-        ff_syscall6(SYS_futex, (long)&header->free_doorbell, FUTEX_WAIT, bell, (long)&patience, 0, 0);
+        ff_syscall6(SYS_futex, (long)&header->free_doorbell, FUTEX_WAIT, bell, (long)&patience, 0,
+                    0);
     }
     if (header != NULL && buffer->chunk == NULL && buffer->base != nowhere)
         __atomic_add_fetch(&header->dropped_flow_bytes, used, __ATOMIC_RELAXED);
@@ -268,7 +277,8 @@ void ff_buffer_claim(struct ff_buffer *buffer, enum ff_stream stream, uint32_t p
     use_scratch(buffer);
 }
 
-void ff_buffer_renew(struct ff_buffer *buffer, enum ff_stream stream, uint32_t pid, uint32_t tid, uint32_t used)
+void ff_buffer_renew(struct ff_buffer *buffer, enum ff_stream stream, uint32_t pid, uint32_t tid,
+                     uint32_t used)
 {
     struct ff_buffer fresh = *buffer;
     if (!is_anyone_reading()) {

@@ -32,8 +32,8 @@ bool ff_pool_is_open(void);
 
 enum ff_level ff_pool_level(void);
 
-/* The pid of this process, which calls itself `own_pid`, in the recorder's pid namespace. Asks the recorder; `own_pid`
- * if that does not answer. */
+/* The pid of this process, which calls itself `own_pid`, in the recorder's pid namespace. Asks the
+ * recorder; `own_pid` if that does not answer. */
 uint32_t ff_pool_introduce(uint32_t own_pid);
 
 /* When this image of the process began: the key of its streams. `ff_pool_fork`: begins anew. */
@@ -52,10 +52,12 @@ void ff_buffer_publish(struct ff_buffer *buffer, uint32_t used);
 
 /* Takes a new chunk, waiting for the recorder; when nobody reads, scratch memory, and
  * `used` bytes count as lost. */
-void ff_buffer_claim(struct ff_buffer *buffer, enum ff_stream stream, uint32_t pid, uint32_t tid, uint32_t used);
+void ff_buffer_claim(struct ff_buffer *buffer, enum ff_stream stream, uint32_t pid, uint32_t tid,
+                     uint32_t used);
 
 /* For VALUES: hands the chunk over and takes a new one if there is one at once; else its
  * content is lost and it is begun again. */
-void ff_buffer_renew(struct ff_buffer *buffer, enum ff_stream stream, uint32_t pid, uint32_t tid, uint32_t used);
+void ff_buffer_renew(struct ff_buffer *buffer, enum ff_stream stream, uint32_t pid, uint32_t tid,
+                     uint32_t used);
 
 #endif

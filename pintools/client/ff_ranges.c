@@ -103,7 +103,8 @@ void ff_ranges_module(const char *path, uint64_t base)
             active = more;
             active_capacity = capacity;
         }
-        active[active_count++] = (struct active){(app_pc)(base + ranges[i].start), (app_pc)(base + ranges[i].end)};
+        active[active_count++] =
+            (struct active){(app_pc)(base + ranges[i].start), (app_pc)(base + ranges[i].end)};
     }
 }
 

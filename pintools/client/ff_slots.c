@@ -7,11 +7,12 @@
  *     leave, lods, xchg, xadd, cmpxchg): that register, after the instruction.
  *  3. Other loads of 1, 2, 4 or 8 bytes (ALU, cmp, test, cmov, push, jmp, call, shifts, mul, movs,
  *     cmps, scas, narrow vector loads): the memory, before the instruction.
- *     None for prefetches, ret, popf, iret, bit tests with a register index, gathers, vectors over 8 bytes, x87.
+ *     None for prefetches, ret, popf, iret, bit tests with a register index, gathers, vectors over
+ * 8 bytes, x87.
  *  4. General registers written by an instruction outside the plain integer set below: each
  *     register, whole, after the instruction: rdtsc(p), cpuid, xgetbv, rdrand, rdseed, rdpid,
- *     rdpmc, rdfsbase, rdgsbase, sgdt and kin, segment and vector to general moves (movd, movq, pextr,
- *     extractps, kmov), movmsk, pmovmskb, cvt*2si, cmpxchg8b/16b, pcmpestri and all that is new.
+ *     rdpmc, rdfsbase, rdgsbase, sgdt and kin, segment and vector to general moves (movd, movq,
+ * pextr, extractps, kmov), movmsk, pmovmskb, cvt*2si, cmpxchg8b/16b, pcmpestri and all that is new.
  *     Not for syscall: the SYSCALL_EXIT event has its result. */
 #include "ff_slots.h"
 
@@ -47,12 +48,16 @@ static bool is_rep(int opcode)
 }
 
 /* x86's number of a general register, as rules and the engine count them. */
-static uint8_t x86_number(reg_id_t reg) { return (uint8_t)(reg_to_pointer_sized(reg) - DR_REG_START_64); }
+static uint8_t x86_number(reg_id_t reg)
+{
+    return (uint8_t)(reg_to_pointer_sized(reg) - DR_REG_START_64);
+}
 
 static struct ff_capture_plan register_plan(uint8_t index, reg_id_t reg)
 {
-    return (struct ff_capture_plan){
-        {index, FF_SLOT_REGISTER, 8, x86_number(reg)}, FF_CAPTURE_REGISTER, opnd_create_reg(reg_to_pointer_sized(reg))};
+    return (struct ff_capture_plan){{index, FF_SLOT_REGISTER, 8, x86_number(reg)},
+                                    FF_CAPTURE_REGISTER,
+                                    opnd_create_reg(reg_to_pointer_sized(reg))};
 }
 
 static bool is_slot_size(uint size) { return size == 1 || size == 2 || size == 4 || size == 8; }
@@ -79,7 +84,8 @@ static reg_id_t loaded_register(instr_t *instr, uint size)
             opnd_t to = instr_get_dst(instr, i);
             if (opnd_is_reg(to) && opnd_get_reg(to) != DR_REG_XSP && opnd_get_reg(to) != DR_REG_XSI)
                 reg = opnd_get_reg(to);
-            else if (opnd_is_reg(to) && opnd_get_reg(to) == DR_REG_XSI && instr_get_opcode(instr) != OP_lods)
+            else if (opnd_is_reg(to) && opnd_get_reg(to) == DR_REG_XSI &&
+                     instr_get_opcode(instr) != OP_lods)
                 reg = opnd_get_reg(to);
         }
         break;
@@ -131,7 +137,8 @@ static bool has_no_load_slot(instr_t *instr)
     }
 }
 
-static uint32_t load_slots(instr_t *instr, uint8_t index, bool is_last, struct ff_capture_plan *plans)
+static uint32_t load_slots(instr_t *instr, uint8_t index, bool is_last,
+                           struct ff_capture_plan *plans)
 {
     uint32_t count = 0;
     uint8_t detail = 0;
@@ -142,7 +149,8 @@ static uint32_t load_slots(instr_t *instr, uint8_t index, bool is_last, struct f
         if (!opnd_is_memory_reference(from))
             continue;
         uint size = opnd_size_in_bytes(opnd_get_size(from));
-        struct ff_capture_plan plan = {{index, FF_SLOT_LOAD, (uint8_t)size, detail++}, FF_CAPTURE_MEMORY, from};
+        struct ff_capture_plan plan = {
+            {index, FF_SLOT_LOAD, (uint8_t)size, detail++}, FF_CAPTURE_MEMORY, from};
         if (!is_slot_size(size))
             continue;
         reg_id_t reg = is_last ? DR_REG_NULL : loaded_register(instr, size);
@@ -159,7 +167,8 @@ static uint32_t load_slots(instr_t *instr, uint8_t index, bool is_last, struct f
     return count;
 }
 
-uint32_t ff_slots_of(instr_t *instr, uint8_t index, bool is_last, struct ff_capture_plan plans[FF_CAPTURES_MOST])
+uint32_t ff_slots_of(instr_t *instr, uint8_t index, bool is_last,
+                     struct ff_capture_plan plans[FF_CAPTURES_MOST])
 {
     int opcode = instr_get_opcode(instr);
     uint32_t count = 0;

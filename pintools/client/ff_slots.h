@@ -21,6 +21,7 @@ struct ff_capture_plan {
 #define FF_CAPTURES_MOST 6
 
 /* Fills `plans`; returns how many. `is_last`: nothing can be put after the instruction. */
-uint32_t ff_slots_of(instr_t *instr, uint8_t index, bool is_last, struct ff_capture_plan plans[FF_CAPTURES_MOST]);
+uint32_t ff_slots_of(instr_t *instr, uint8_t index, bool is_last,
+                     struct ff_capture_plan plans[FF_CAPTURES_MOST]);
 
 #endif

@@ -55,8 +55,9 @@ static uintptr_t *entry_stack(void)
 static bool is_ours(const char *entry)
 {
     static const char *const names[] = {
-        "DYNAMORIO_OPTIONS=",     "DYNAMORIO_RUNUNDER=",   "DYNAMORIO_EXE_PATH=",  "DYNAMORIO_CONFIGDIR=",
-        "DYNAMORIO_POST_EXECVE=", "DYNAMORIO_AUTOINJECT=", "DYNAMORIO_ALTINJECT=", "DYNAMORIO_EXECVE_LOGDIR=",
+        "DYNAMORIO_OPTIONS=",   "DYNAMORIO_RUNUNDER=",      "DYNAMORIO_EXE_PATH=",
+        "DYNAMORIO_CONFIGDIR=", "DYNAMORIO_POST_EXECVE=",   "DYNAMORIO_AUTOINJECT=",
+        "DYNAMORIO_ALTINJECT=", "DYNAMORIO_EXECVE_LOGDIR=",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strncmp(entry, names[i], strlen(names[i])) == 0)

@@ -23,7 +23,10 @@ static inline long ff_syscall6(long number, long a, long b, long c, long d, long
     return result;
 }
 
-static inline long ff_syscall3(long number, long a, long b, long c) { return ff_syscall6(number, a, b, c, 0, 0, 0); }
+static inline long ff_syscall3(long number, long a, long b, long c)
+{
+    return ff_syscall6(number, a, b, c, 0, 0, 0);
+}
 
 /* CLOCK_MONOTONIC in ns, through the vdso when it is there. */
 uint64_t ff_now(void);

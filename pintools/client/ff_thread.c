@@ -24,7 +24,8 @@ static uint32_t expected_next;
 
 void ff_thread_expect(uint64_t stack_pointer, uint32_t creator)
 {
-    uint32_t i = __atomic_fetch_add(&expected_next, 1, __ATOMIC_RELAXED) % (sizeof expected / sizeof *expected);
+    uint32_t i = __atomic_fetch_add(&expected_next, 1, __ATOMIC_RELAXED) %
+                 (sizeof expected / sizeof *expected);
     expected[i].creator = creator;
     __atomic_store_n(&expected[i].stack_pointer, stack_pointer, __ATOMIC_RELEASE);
 }
@@ -32,7 +33,8 @@ void ff_thread_expect(uint64_t stack_pointer, uint32_t creator)
 static uint32_t creator_of(uint64_t stack_pointer)
 {
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
-        if (__atomic_load_n(&expected[i].stack_pointer, __ATOMIC_ACQUIRE) == stack_pointer && stack_pointer != 0) {
+        if (__atomic_load_n(&expected[i].stack_pointer, __ATOMIC_ACQUIRE) == stack_pointer &&
+            stack_pointer != 0) {
             expected[i].stack_pointer = 0;
             return expected[i].creator;
         }
@@ -43,42 +45,57 @@ static uint32_t creator_of(uint64_t stack_pointer)
 struct ff_thread *ff_thread_here(void)
 {
     struct ff_thread *thread;
-    __asm__ volatile("movq %%gs:(%1), %0" : "=r"(thread) : "r"(tls_offset + THREAD_SLOT * sizeof(void *)));
+    __asm__ volatile("movq %%gs:(%1), %0"
+                     : "=r"(thread)
+                     : "r"(tls_offset + THREAD_SLOT * sizeof(void *)));
     return thread;
 }
 
 static struct ff_thread **here(void)
 {
-    return (struct ff_thread **)((uint8_t *)dr_get_dr_segment_base(tls_segment) + tls_offset) + THREAD_SLOT;
+    return (struct ff_thread **)((uint8_t *)dr_get_dr_segment_base(tls_segment) + tls_offset) +
+           THREAD_SLOT;
 }
 
-struct ff_thread *ff_thread_of(void *drcontext) { return drmgr_get_tls_field(drcontext, tls_index); }
+struct ff_thread *ff_thread_of(void *drcontext)
+{
+    return drmgr_get_tls_field(drcontext, tls_index);
+}
 
 void ff_thread_insert_read_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t to)
 {
-    dr_insert_read_raw_tls(drcontext, ilist, where, tls_segment, tls_offset + FLOW_SLOT * sizeof(void *), to);
+    dr_insert_read_raw_tls(drcontext, ilist, where, tls_segment,
+                           tls_offset + FLOW_SLOT * sizeof(void *), to);
 }
 
 void ff_thread_insert_write_flow(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from)
 {
-    dr_insert_write_raw_tls(drcontext, ilist, where, tls_segment, tls_offset + FLOW_SLOT * sizeof(void *), from);
+    dr_insert_write_raw_tls(drcontext, ilist, where, tls_segment,
+                            tls_offset + FLOW_SLOT * sizeof(void *), from);
 }
 
 void ff_thread_insert_read_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t to)
 {
-    dr_insert_read_raw_tls(drcontext, ilist, where, tls_segment, tls_offset + VALUES_SLOT * sizeof(void *), to);
+    dr_insert_read_raw_tls(drcontext, ilist, where, tls_segment,
+                           tls_offset + VALUES_SLOT * sizeof(void *), to);
 }
 
-void ff_thread_insert_write_values(void *drcontext, instrlist_t *ilist, instr_t *where, reg_id_t from)
+void ff_thread_insert_write_values(void *drcontext, instrlist_t *ilist, instr_t *where,
+                                   reg_id_t from)
 {
-    dr_insert_write_raw_tls(drcontext, ilist, where, tls_segment, tls_offset + VALUES_SLOT * sizeof(void *), from);
+    dr_insert_write_raw_tls(drcontext, ilist, where, tls_segment,
+                            tls_offset + VALUES_SLOT * sizeof(void *), from);
 }
 
-static uint32_t flow_used(const struct ff_thread *thread) { return (uint32_t)(*thread->flow_at - thread->flow.base); }
+static uint32_t flow_used(const struct ff_thread *thread)
+{
+    return (uint32_t)(*thread->flow_at - thread->flow.base);
+}
 
 static uint32_t values_used(const struct ff_thread *thread)
 {
-    return thread->values_retired ? thread->values_retired_used : (uint32_t)(*thread->values_at - thread->values.base);
+    return thread->values_retired ? thread->values_retired_used
+                                  : (uint32_t)(*thread->values_at - thread->values.base);
 }
 
 /* A chunk of values ends with the chunk of flow: each is then a checkpoint, so a reader can
@@ -101,7 +118,8 @@ void ff_thread_next_flow(struct ff_thread *thread)
     *thread->flow_at = thread->flow.base;
 }
 
-/* Events are short, and libc's memcpy uses vector registers, which ff_heap.c's hooks do not save. */
+/* Events are short, and libc's memcpy uses vector registers, which ff_heap.c's hooks do not save.
+ */
 static void copy(uint8_t *to, const uint8_t *from, size_t bytes)
 {
     for (; bytes >= sizeof(uint64_t); bytes -= sizeof(uint64_t)) {
@@ -115,7 +133,8 @@ static void copy(uint8_t *to, const uint8_t *from, size_t bytes)
         *to++ = *from++;
 }
 
-void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_part first, struct ff_part second)
+void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_part first,
+                      struct ff_part second)
 {
     struct ff_record record = {FF_FLOW_EVENT, (uint16_t)kind, first.bytes + second.bytes};
     size_t whole = sizeof record + record.bytes + record.bytes % 2;
@@ -130,7 +149,8 @@ void ff_thread_event2(struct ff_thread *thread, enum ff_event kind, struct ff_pa
     *thread->flow_at = at + whole;
 }
 
-void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *payload, uint32_t bytes)
+void ff_thread_event(struct ff_thread *thread, enum ff_event kind, const void *payload,
+                     uint32_t bytes)
 {
     ff_thread_event2(thread, kind, (struct ff_part){payload, bytes}, (struct ff_part){NULL, 0});
 }
@@ -152,14 +172,17 @@ void ff_thread_goes_on(struct ff_thread *thread, app_pc pc)
 
 void ff_thread_insert_before_call(void *drcontext, instrlist_t *ilist, instr_t *call)
 {
-    opnd_t slot = dr_raw_tls_opnd(drcontext, tls_segment, tls_offset + BEFORE_CALL_SLOT * sizeof(void *));
-    instrlist_meta_preinsert(ilist, call, INSTR_CREATE_mov_st(drcontext, slot, OPND_CREATE_INT32(1)));
+    opnd_t slot =
+        dr_raw_tls_opnd(drcontext, tls_segment, tls_offset + BEFORE_CALL_SLOT * sizeof(void *));
+    instrlist_meta_preinsert(ilist, call,
+                             INSTR_CREATE_mov_st(drcontext, slot, OPND_CREATE_INT32(1)));
 }
 
 static void at_call(app_pc pc) { ff_thread_goes_on(ff_thread_here(), pc); }
 
-/* The block may be what is left of one that was to make the call. DynamoRIO cuts it so when a signal is pending, and
- * does not always deliver that: the program may ignore it, or another thread gets it. */
+/* The block may be what is left of one that was to make the call. DynamoRIO cuts it so when a
+ * signal is pending, and does not always deliver that: the program may ignore it, or another thread
+ * gets it. */
 void ff_thread_insert_at_call(void *drcontext, instrlist_t *ilist, instr_t *call)
 {
     dr_insert_clean_call_ex(drcontext, ilist, call, (void *)at_call, DR_CLEANCALL_NOSAVE_XMM, 1,
@@ -168,8 +191,9 @@ void ff_thread_insert_at_call(void *drcontext, instrlist_t *ilist, instr_t *call
 
 uint32_t ff_registers(uint64_t *regs, const dr_mcontext_t *state)
 {
-    const reg_t general[16] = {state->xax, state->xcx, state->xdx, state->xbx, state->xsp, state->xbp,
-                               state->xsi, state->xdi, state->r8,  state->r9,  state->r10, state->r11,
+    const reg_t general[16] = {state->xax, state->xcx, state->xdx, state->xbx,
+                               state->xsp, state->xbp, state->xsi, state->xdi,
+                               state->r8,  state->r9,  state->r10, state->r11,
                                state->r12, state->r13, state->r14, state->r15};
     memcpy(regs, general, sizeof general);
     regs[16] = 0;
@@ -179,7 +203,8 @@ uint32_t ff_registers(uint64_t *regs, const dr_mcontext_t *state)
 
 bool ff_thread_is_full(const struct ff_thread *thread, const uint8_t *address)
 {
-    return ff_buffer_is_guard(&thread->flow, address) || ff_buffer_is_guard(&thread->values, address);
+    return ff_buffer_is_guard(&thread->flow, address) ||
+           ff_buffer_is_guard(&thread->values, address);
 }
 
 struct ff_chunk *ff_thread_next_values(struct ff_thread *thread, uint32_t unit_bytes)
@@ -254,8 +279,9 @@ static void on_thread_init(void *drcontext)
     write_start(thread, drcontext);
 }
 
-/* In a fork's child DynamoRIO first clears away all threads but the one that forked. They live on in the parent,
- * which writes to their chunks. (A vfork child that ends is another process too, but itself.) */
+/* In a fork's child DynamoRIO first clears away all threads but the one that forked. They live on
+ * in the parent, which writes to their chunks. (A vfork child that ends is another process too, but
+ * itself.) */
 static bool is_of_another_process(const struct ff_thread *thread)
 {
     return (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0) != ff_own_pid &&
@@ -287,6 +313,7 @@ bool ff_thread_init(void)
 {
     tls_index = drmgr_register_tls_field();
     /* ff_fault.c reads through gs. */
-    return tls_index >= 0 && dr_raw_tls_calloc(&tls_segment, &tls_offset, SLOT_COUNT, 0) && tls_segment == DR_SEG_GS &&
-           drmgr_register_thread_init_event(on_thread_init) && drmgr_register_thread_exit_event(on_thread_exit);
+    return tls_index >= 0 && dr_raw_tls_calloc(&tls_segment, &tls_offset, SLOT_COUNT, 0) &&
+           tls_segment == DR_SEG_GS && drmgr_register_thread_init_event(on_thread_init) &&
+           drmgr_register_thread_exit_event(on_thread_exit);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! The helpers that look at copies of threads or step threads in place, one for each, and the threads that take over while others are
-//! held.
+//! The helpers that look at copies of threads or step threads in place, one for each, and the
+//! threads that take over while others are held.
 //!
 //! A scheduler in user space hands its tasks to whichever thread runs. Once the threads that were
 //! busy are stepped, which slows them down a thousand times, one that slept when threads were

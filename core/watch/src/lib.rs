@@ -26,6 +26,7 @@ mod session;
 mod site;
 mod sites;
 mod source;
+mod target;
 mod timeline;
 mod until;
 mod value;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! A watch from beginning to end.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{Code, DataName};
@@ -21,9 +21,10 @@ use crate::request::Request;
 use crate::site::Site;
 use crate::sites::{find_sites, refuse_sites};
 use crate::source::{Backend, Feed, Source};
+use crate::target::{has_ended, no_process, open_pid};
 use crate::timeline::{Queue, Thinner, THINNING};
 use crate::until::Until;
-use crate::{Failure, Result};
+use crate::Result;
 
 /// A value that an event did not know is looked for in the next one, if that follows within so
 /// many.
@@ -138,29 +139,6 @@ struct Tally {
     events: u64,
     writes: u64,
     reads: u64,
-}
-
-fn no_process(pid: u32, error: &std::io::Error) -> Failure {
-    let mut failed = Failure::usage(
-        format!("Process {pid} can't be watched"),
-        error.to_string(),
-        "Check the process id; to read another user's process, run it as root (sudo).",
-        "",
-    );
-    if error.kind() == std::io::ErrorKind::PermissionDenied {
-        failed.exit_code = 77;
-    }
-    failed
-}
-
-fn open_pid(pid: u32) -> std::io::Result<OwnedFd> {
-    // SAFETY: takes integers, returns a descriptor.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if descriptor < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
 }
 
 impl Watch {
@@ -309,7 +287,7 @@ impl Watch {
             self.source.wait(self.pace.patience(patience));
         }
         self.source.renew()?;
-        let ended = self.source.is_over(self.target_ended());
+        let ended = self.source.is_over(has_ended(&self.alive));
         // Read before draining: what is drained later may be newer than what is still in the ring.
         let now = clock::monotonic();
         let (drained, full) = self.drain();
@@ -367,16 +345,6 @@ impl Watch {
     /// Records lost so far.
     pub fn lost(&self) -> u64 {
         self.source.counted().lost
-    }
-
-    fn target_ended(&self) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.alive.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid pollfd.
-        unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
     /// Takes hits from the source, and tells it at once which code only reads. Returns how many,

@@ -2,9 +2,9 @@
 //! Why a process does not go on: who owes what it waits for, and what keeps them, to the end of
 //! the chain, across processes.
 //!
-//! In: a process id, or a core file. Out: a [`WhyReport`]. Threads of the process that poll are stepped as `spin`
-//! does it; those of others are looked at from /proc, and stepped only where the chain comes to one
-//! that polls. Blind spots: of a process of several threads it is not known which one serves a
+//! In: a process id, or a core file. Out: a [`WhyReport`]. Threads of the process that poll are
+//! looked at as `spin` does it; those of others are read from /proc, and looked at only where the
+//! chain comes to one that polls. Blind spots: of a process of several threads it is not known which one serves a
 //! connection, unless it is in a call on it; words without an owner (condition variables,
 //! semaphores) are owed by whoever is left.
 
