@@ -25,8 +25,8 @@ _EXAMPLES = """\
   flagfinder find --native --normal './app good.conf' --pid 4711
 
 The commands are split into words as a shell does, but no shell runs them. With --native nothing
-is recorded: the bad run is asked what it polls, and the good run is watched at its own speed (CAP_BPF and
-CAP_PERFMON). Exit codes as of `flagfinder diff`."""
+is recorded: the bad run is asked what it polls, and the good run is watched at its own speed
+(CAP_BPF and CAP_PERFMON). Exit codes as of `flagfinder diff`."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
