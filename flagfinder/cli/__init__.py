@@ -33,14 +33,15 @@ examples:
   flagfinder record -o normal.trace -- ./app --good
   flagfinder record -o spin.trace --stop-when-spinning -- ./app --bad
   flagfinder diff normal.trace spin.trace
-  flagfinder why 4711                         a live process: what it waits for, and why that has not come
+  flagfinder why 4711                         what a live process waits for, and why in vain
   flagfinder spin 4711                        the word that its threads poll
 
 exit codes: 0 found, 1 nothing found, 2 usage or failure, 65 bad trace, 69 unavailable,
 77 no permission, 130 Ctrl-C. `record` and `guard` pass on the exit status of their program.
 
-With --json stdout holds one JSON object, its `schema` in front. That of a failure is flagfinder.error/1: `error` with
-`what` failed, what was `found`, the `fix` and what `still_works`; and `exit_code`.
+With --json stdout holds one JSON object, its `schema` in front. That of a failure is
+flagfinder.error/1: `error` with `what` failed, what was `found`, the `fix` and what
+`still_works`; and `exit_code`.
 """
 
 
@@ -52,7 +53,7 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
     """
     parser = Parser(
         prog="flagfinder",
-        description="Names the memory word that a hung or spinning thread waits for, who owes the write, "
+        description="Names the memory word that a hung or spinning thread waits for, who owes the write,\n"
         "and why it has not come.",
         epilog=_EPILOG,
     )

@@ -15,8 +15,9 @@ _EXAMPLES = """\
   flagfinder compare good.events bad.events
   flagfinder compare good.events bad.events --plot calls.svg
 
-Record both alike: --syscalls target counts all calls, --stacks application names the code that makes them.
-exit codes: 0 compared, 1 no calls in either, 2 failure, 65 no recording, 69 --plot without matplotlib"""
+Record both alike: --syscalls target counts all calls, --stacks application names the code that
+makes them. exit codes: 0 compared, 1 no calls in either, 2 failure, 65 no recording, 69 --plot
+without matplotlib"""
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """\
   flagfinder diagnose run.graph                        asks where the graph can't decide
-  flagfinder diagnose run.graph --answers answers.txt  the same, by the number of a choice on each line
+  flagfinder diagnose run.graph --answers answers.txt  the same, a choice on each line
   flagfinder diagnose run.graph --auto
   flagfinder diagnose run.graph --auto --thread 4711 --at 123456789012 --json
   flagfinder diagnose run.graph --auto --emit gdb > stop.py; gdb -x stop.py --args ./app

@@ -28,7 +28,8 @@ _EXAMPLES = """\
   flagfinder diff --json normal.trace spin.trace | jq '.flags[0].name'
   flagfinder diff normal.trace spin.trace --emit gdb > stop.py; gdb -x stop.py --args ./app spin
 
-exit codes: 0 a flag, syscall or lock is named; 1 no flag or no divergence; 65 a trace is unreadable"""
+exit codes: 0 a flag, syscall or lock is named; 1 no flag or no divergence; 65 a trace is
+unreadable"""
 
 
 def add_parser(subparsers: Subparsers) -> None:

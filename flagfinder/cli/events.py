@@ -63,9 +63,10 @@ _RECORD_EXAMPLES = """\
   flagfinder events record -o run.events --pid 4711 --threads 'render*' --syscalls target
   flagfinder events record -o always.events --all --size 2G
 
-Needs CAP_BPF and CAP_PERFMON. Under sudo the program runs as the user who called sudo. The recording ends when the
-program (without one, the processes) and all that it started have ended. Ctrl-C ends it before, and keeps it.
-exit codes: the program's own; 0 without one; 2 can't be recorded, 69 unavailable, 77 no permission, 130 Ctrl-C"""
+Needs CAP_BPF and CAP_PERFMON. Under sudo the program runs as the user who called sudo. The
+recording ends when the program (without one, the processes) and all that it started have ended.
+Ctrl-C ends it before, and keeps it. exit codes: the program's own; 0 without one; 2 can't be
+recorded, 69 unavailable, 77 no permission, 130 Ctrl-C"""
 
 
 def add_parser(subparsers: Subparsers) -> None:

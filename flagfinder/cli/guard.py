@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from flagfinder.live.fields import GuardFields, WhyFields
 
 _EXAMPLES = """\
-  flagfinder guard --after 60 -o hang -- make test    at most 60 s; then hang/why.txt, why.json and why.html
-  flagfinder guard --idle 30 -- ./server-test         once nothing is read, written or computed for 30 s
-  flagfinder guard --after 60 --core -o hang -- ./app also hang/core.PID of each process, for flagfinder core
-  flagfinder guard --after 60 --junit out.xml -- ./app  a JUnit testcase, which fails if the command does
+  flagfinder guard --after 60 -o hang -- make test      then hang/why.txt, why.json, why.html
+  flagfinder guard --idle 30 -- ./server-test           30 s without input, output, CPU
+  flagfinder guard --after 60 --core -o hang -- ./app   also hang/core.PID of each process
+  flagfinder guard --after 60 --junit out.xml -- ./app  a JUnit testcase
 
-The command runs as it is: nothing is watched until it hangs. Then `flagfinder why` asks each of its processes, and all
-of them are ended. Under GitHub Actions the story is also an annotation.
+The command runs as it is: nothing is watched until it hangs. Then `flagfinder why` asks each of
+its processes, and all of them are ended. Under GitHub Actions the story is also an annotation.
 
 exit codes: that of the command (128 + N for signal N); 124 it hung; 126 or 127 it can't be started"""
 

@@ -20,7 +20,7 @@ _EXAMPLES = """\
   flagfinder mark --end "now it hangs"
 
 `diagnose` explains what the main thread did at the last mark.
-exit codes: 0 marked or ended, 1 no recording goes on, 2 failure, 77 the recorder is another user's"""
+exit codes: 0 marked or ended, 1 no recording goes on, 2 failure, 77 another user's recorder"""
 
 
 def add_parser(subparsers: Subparsers) -> None:

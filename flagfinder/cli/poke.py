@@ -30,16 +30,17 @@ if TYPE_CHECKING:
     from flagfinder.live.fields import PokeFields, TriedFields
 
 _EXAMPLES = """\
-  flagfinder poke 4711                            what spin names, with the value that ends the loop
-  flagfinder poke 4711 --dry-run                  tries it in a copy of the thread; nothing is changed
+  flagfinder poke 4711            what spin names, with the value that ends the loop
+  flagfinder poke 4711 --dry-run  tries it in a copy of the thread; nothing is changed
   flagfinder poke 4711 --flag spin.json#1 --yes
   flagfinder poke 4711 --address 0x55d0c0de4010 --size 4 --value 1
 
-The value is written in one copy, so that no reader sees half of it where one byte changes or the processor copies
-words whole. The program goes on with a state that it would not have reached by itself.
+The value is written in one copy, so that no reader sees half of it where one byte changes or the
+processor copies words whole. The program goes on with a state that it would not have reached by
+itself.
 
-exit codes: 0 the thread left the loop (--dry-run: its copy did); 1 it did not, or nothing was written; 2 usage;
-77 no permission"""
+exit codes: 0 the thread left the loop (--dry-run: its copy did); 1 it did not, or nothing was
+written; 2 usage; 77 no permission"""
 
 _VALUE = Number("value", 0, 2**64 - 1, base=0, none="auto")
 

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 _EXAMPLES = """\
   flagfinder registers spin.trace --before-divergence normal.trace
   flagfinder registers spin.trace --before-divergence normal.trace -n 20
-  flagfinder registers --json spin.trace --before-divergence normal.trace | jq '.blocks[-1].registers'
+  flagfinder registers --json spin.trace --before-divergence normal.trace | jq '.blocks[-1]'
 
-A trace without values there has no registers. --record-again runs its program once more, with values, by the command
-line that the trace holds and in its directory, until it spins. Only do that with a trace that you trust, of a program
-that may run twice. Exit code 1: the runs don't part, or nothing is known; 69: SPIN has no values there."""
+A trace without values there has no registers. --record-again runs its program once more, with
+values, by the command line that the trace holds and in its directory, until it spins. Only do that
+with a trace that you trust, of a program that may run twice. Exit code 1: the runs don't part, or
+nothing is known; 69: SPIN has no values there."""
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -22,8 +22,8 @@ _EXAMPLES = """\
   flagfinder report run.graph -o report.html
   flagfinder report run.graph -o report.html --thread 4711 --at 123456789012
 
-The page needs nothing else and can be mailed. Call sites are in it when they were recorded (--stacks all).
-exit codes: 0 written, 1 there is no hang, 2 failure, 65 no graph"""
+The page needs nothing else and can be mailed. Call sites are in it when they were recorded
+(--stacks all). exit codes: 0 written, 1 there is no hang, 2 failure, 65 no graph"""
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -12,22 +12,24 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 
 _EXAMPLES = """\
-  flagfinder spin 4711                 every thread that repeats something, and what the others wait for
-  flagfinder spin 4711 --thread 4713   this thread only
-  flagfinder spin 4711 --in-place      step the threads themselves, each for up to 0.8 s
+  flagfinder spin 4711                all threads: what they poll or wait for
+  flagfinder spin 4711 --thread 4713  this thread only
+  flagfinder spin 4711 --in-place     step the threads themselves, each for up to 0.8 s
   flagfinder spin 4711 --json > spin.json; flagfinder poke 4711 --flag spin.json#1
 
-Each thread that repeats something stops for a moment and is copied; what it polls is seen in the copy. Threads that are
-blocked in the kernel are described. Where a word is named, all threads stop for a moment, one by one, and copies of
-them tell who would write it.
+Each thread that repeats something stops for a moment and is copied; what it polls is seen in the
+copy. Threads that are blocked in the kernel are described. Where a word is named, all threads stop
+for a moment, one by one, and copies of them tell who would write it.
 
-A thread itself is single-stepped only where its copy does not do what it does (others change what it reads, its tasks
-move), or with --in-place. The others run on; its signals wait until it is let go.
+A thread itself is single-stepped only where its copy does not do what it does (others change what
+it reads, its tasks move), or with --in-place. The others run on; its signals wait until it is let
+go.
 
-In a program that CPython runs, the Python code of each thread is shown too, and the expression that ends its loop.
+In a program that CPython runs, the Python code of each thread is shown too, and the expression
+that ends its loop.
 
-exit codes: 0 a flag, syscall, lock or Python expression is named; 1 no thread polls anything; 69 no such process, or
-none that can be stepped; 77 no permission to trace it"""
+exit codes: 0 a flag, syscall, lock or Python expression is named; 1 no thread polls anything; 69
+no such process, or none that can be stepped; 77 no permission to trace it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -66,7 +66,7 @@ def add_parser(subparsers: Subparsers) -> None:
         actions,
         "export",
         "Write a recording in another tool's format.",
-        "  flagfinder trace export spin.trace -o spin.drcov             which blocks ran: Lighthouse and others\n"
+        "  flagfinder trace export spin.trace -o spin.drcov             which blocks ran: Lighthouse\n"
         "  flagfinder trace export spin.trace -o spin.tenet --tid 4711  each instruction's effect: Tenet\n"
         "  flagfinder trace export spin.trace -o spin.perfetto-trace    calls over time: ui.perfetto.dev\n"
         "  flagfinder trace export spin.trace -o spin.parquet           a folder of tables; needs pyarrow",

@@ -50,17 +50,17 @@ _EXAMPLES = """\
   flagfinder watch 4711 --site app+0x12f4
   flagfinder watch 4711 --flag spin.flags.json#1 --all-objects
   flagfinder watch app done --backend frida -- ./app --bad
-  flagfinder watch --flag spin.flags.json#1 --all-objects --backend frida -o events.jsonl -- ./app --bad
+  flagfinder watch --flag spin.json#1 --all-objects --backend frida -o events.jsonl -- ./app --bad
 
-Only writes are trapped unless --reads is given: trapping reads slows a spinning reader down ten thousand times.
-Each trap costs the thread that made the access about 10 microseconds. Up to four words at once; sites need no debug
-register.
-Without the right to use BPF, --backend frida starts the program and watches it from before its main on. It goes on
-unwatched once the watch ends.
-With --json-lines and in FILE: a header, one line for each event, a line of totals with the losses. With --json, when
-the watch ends: one object, the header with `events` and `end`.
+Only writes are trapped unless --reads is given: trapping reads slows a spinning reader down ten
+thousand times. Each trap costs the thread that made the access about 10 microseconds. Up to four
+words at once; sites need no debug register. Without the right to use BPF, --backend frida starts
+the program and watches it from before its main on. It goes on unwatched once the watch ends. With
+--json-lines and in FILE: a header, one line for each event, a line of totals with the losses. With
+--json, when the watch ends: one object, the header with `events` and `end`.
 
-exit codes: 0 events were seen, 1 none, 2 not found or can't be watched, 69 unavailable, 77 no permission, 130 Ctrl-C"""
+exit codes: 0 events were seen, 1 none, 2 not found or can't be watched, 69 unavailable, 77 no
+permission, 130 Ctrl-C"""
 
 _MOST = 2  # names that are no PID
 

@@ -12,7 +12,8 @@ from harness import FLAGFINDER, flagfinder
 
 VERBS = """
 record, trace, trace info, trace check, trace dump, trace export, diff, registers, find, spin, why, guard, watch, poke,
-events, events record, events info, mark, graph, diagnose, report, critical-path, compare, overhead, doctor
+core, events, events record, events info, events top, mark, graph, diagnose, report,
+critical-path, compare, overhead, doctor
 """
 
 
@@ -21,6 +22,7 @@ def test_every_help_has_examples(verb: str) -> None:
     done = flagfinder(*verb.split(), "--help")
     assert done.returncode == 0
     assert f"flagfinder {verb}" in done.stdout.split("examples:")[1]
+    assert [line for line in done.stdout.splitlines() if len(line) > 100] == []
 
 
 @pytest.mark.parametrize("verb", ["record", "events record", "overhead"])
