@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /* Computes in threads, then polls a word that another thread sets, or in the spin run does not:
  * computes ROUNDS THREADS normal|spin. What it computes is chosen at compile time. */
 #include <pthread.h>

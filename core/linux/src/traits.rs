@@ -167,6 +167,23 @@ pub fn counts_messages(number: u32) -> bool {
     matches!(i64::from(number), libc::SYS_recvmmsg | libc::SYS_sendmmsg)
 }
 
+/// It fails on whatever is no socket.
+pub fn needs_socket(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_connect
+            | libc::SYS_accept
+            | libc::SYS_accept4
+            | libc::SYS_sendto
+            | libc::SYS_recvfrom
+            | libc::SYS_sendmsg
+            | libc::SYS_recvmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_recvmmsg
+            | libc::SYS_shutdown
+    )
+}
+
 /// One of its first two arguments is another file from now on: close, dup2, dup3.
 pub fn replaces_descriptor(number: u32) -> bool {
     matches!(

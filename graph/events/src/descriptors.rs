@@ -3,8 +3,8 @@
 //! they were used; of sockets also the other end.
 //!
 //! A number may be closed and opened again meanwhile: so a descriptor is looked up again after a
-//! second, and at once when a call is seen that may have changed it. What is written says when it
-//! was looked up.
+//! second, and at once when a call is seen that may have changed it, or that the file does not fit.
+//! What is written says when it was looked up.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -68,7 +68,10 @@ impl Descriptors {
             return;
         }
         let known = self.known.get(&(pid, fd));
-        let is_known = known.is_some_and(|(until, _)| now < *until);
+        let needs_socket = traits::needs_socket(call.number.into());
+        // A call on sockets says that the number was closed, and opened again, unseen.
+        let fits = |fact: &DescriptorFact| !needs_socket || socket(&fact.target).is_some();
+        let is_known = known.is_some_and(|(until, fact)| now < *until && fits(fact));
         if is_known || self.looked_up >= MOST || self.is_looked_at(pid, fd) {
             return;
         }
@@ -145,4 +148,37 @@ impl Descriptors {
 fn socket(target: &str) -> Option<u32> {
     let number = target.strip_prefix("socket:[")?.strip_suffix(']')?;
     number.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_call_on_sockets_looks_again_at_what_was_a_file() {
+        let mut descriptors = Descriptors::default();
+        let file: OwnedFd = File::open("/dev/null").expect("opened").into();
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        let pid = Some(std::process::id());
+        let mut look = |number: libc::c_long, now| {
+            let argument = file.as_raw_fd() as u64;
+            let (number, first) = (number as u16, argument);
+            descriptors.see_call(pid, Call { number, first }, now);
+            let found = descriptors.take();
+            found
+                .into_iter()
+                .map(|fact| fact.target)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(look(libc::SYS_read, 1), ["/dev/null"]);
+        // SAFETY: both are descriptors of ours.
+        assert!(unsafe { libc::dup2(one.as_raw_fd(), file.as_raw_fd()) } >= 0);
+        assert_eq!(look(libc::SYS_read, 2), [""; 0]);
+        assert!(look(libc::SYS_recvfrom, 3)[0].starts_with("socket:["));
+        assert_eq!(look(libc::SYS_recvfrom, 4), [""; 0]);
+    }
 }

@@ -65,9 +65,15 @@ pub(super) fn find(
 ) -> Result<Option<Owing>, FindError> {
     let mut received: Vec<Call> = Vec::new();
     let mut sent: FxHashMap<End, Vec<(ThreadRef, Call)>> = FxHashMap::default();
+    // Before that the number was another file's.
+    let mut closed: FxHashMap<End, u64> = FxHashMap::default();
     for thread in ways.normal_threads() {
         for call in normal.calls(&thread)? {
             let to = (thread.pid, call.args[0]);
+            if i64::from(call.number) == libc::SYS_close && call.ts <= came.ts {
+                let last = closed.entry(to).or_default();
+                *last = call.ts.max(*last);
+            }
             if bytes(&call) == 0 {
                 continue;
             }
@@ -78,11 +84,14 @@ pub(super) fn find(
             }
         }
     }
-    received.retain(|call| call.ts <= came.ts);
+    let since = |end: &End| closed.get(end).copied().unwrap_or(0);
+    let opened = since(&(receiver.pid, came.args[0]));
+    received.retain(|call| (opened..=came.ts).contains(&call.ts));
     received.sort_by_key(|call| call.ts);
     let received: Vec<u64> = received.iter().map(bytes).collect();
     let mut best: Option<((Fit, u64), ThreadRef, Call)> = None;
-    for calls in sent.values_mut() {
+    for (end, calls) in &mut sent {
+        calls.retain(|(_, call)| call.began >= since(end));
         calls.sort_by_key(|(_, call)| call.began);
         let sizes: Vec<u64> = calls.iter().map(|(_, call)| bytes(call)).collect();
         let Some(fit) = fit(&sizes, &received) else {
