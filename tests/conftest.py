@@ -13,7 +13,7 @@ from pathlib import Path
 import expectations
 import pytest
 from harness import ROOT, flagfinder, live_or_skip, run
-from sizes import ALONE, SOAK
+from sizes import ALONE, BESIDE, SOAK
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
         expectations.expect(item)
-        if item.nodeid.startswith(ALONE):
+        if item.nodeid.startswith(ALONE) and not item.nodeid.startswith(BESIDE):
             item.add_marker(pytest.mark.alone)
 
 

@@ -20,7 +20,7 @@ from sizes import rounds
 
 import flagfinder as api
 
-ROUNDS = rounds(usual=15, bar=200)
+ROUNDS = rounds(usual=8, bar=200)
 KILLS = rounds(usual=5, bar=50)
 
 PROGRAM = r"""

@@ -8,19 +8,10 @@
 //!                 list_del(entry);           // never seen; stores to `pending`
 //! ```
 //!
-//! Or it comes back to another test of the loop with something else in a register:
-//!
-//! ```c
-//!     while (entry != end)                   // ends at the last entry
-//!         if (entry->epoch != before)        // the flag: another thread's
-//!             entry++;                       // never seen
-//! ```
-//!
-//! The other way is run forward on what the window knows of the registers and the memory there,
-//! and else on the process's memory as it is. Nothing is written. It ends at a system call, and
-//! where it is not known how it goes on; the stores end where it comes back to code that the loop
-//! executes. Blind spots: memory that has changed since the window; what lies behind a second
-//! condition that is not known.
+//! The other way is run forward on what the window knows of the registers there, and on the
+//! process's memory as it is. Nothing is written. It ends where it comes back to code that the loop
+//! executes, at a system call, and where it is not known how it goes on. Blind spots: memory that
+//! has changed since the window; what lies behind a second condition that is not known.
 
 use flagfinder_machine::decoded::{is_syscall, Decoded, RSP};
 use flagfinder_machine::evaluator::{Evaluator, Recorded};
@@ -30,7 +21,6 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::analysis::Analysis;
-use crate::exit::Transfer;
 use crate::other_way::OtherWay;
 use crate::read_code::{self, ReadCode};
 
@@ -44,12 +34,11 @@ pub struct Change {
     pub word: u64,
 }
 
-/// Instructions that are run on the other way, and from where it comes back to the loop.
+/// Instructions that are run on the other way.
 const LONGEST_WAY: usize = 256;
-const LONGEST_ROUND: usize = 512;
 
-/// All such changes, by branches whose other way stays in the loop, or leads to another test (on
-/// one that leaves it, a change is what comes after).
+/// All such changes, by branches whose other way stays in the loop (on one that leaves it, a change
+/// is what comes after).
 pub fn changes(
     window: &Window,
     analysis: &Analysis,
@@ -57,50 +46,30 @@ pub fn changes(
     read: &ReadCode,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
-    let round = analysis.spin.first_step()..analysis.spin.end;
-    let executed: FxHashSet<u64> = round.map(|step| window.pc(step)).collect();
-    let seen = Seen::of(window);
-    let branches = analysis.exits.iter().enumerate();
-    let branches = branches.filter(|(_, exit)| exit.transfer == Transfer::Branch);
-    let tests: Tests = branches
-        .map(|(index, exit)| {
-            let place = (window.pc(exit.step), window.rsp(exit.step));
-            (place, (index, exit.taken))
-        })
+    let executed: FxHashSet<u64> = (analysis.spin.first_step()..analysis.spin.end)
+        .map(|step| window.pc(step))
         .collect();
     for (index, exit) in analysis.exits.iter().enumerate() {
-        let branch = window.pc(exit.step);
-        let stays = match other_ways.get(&branch) {
-            Some(OtherWay::Stays | OtherWay::Decides) => true,
-            Some(OtherWay::Tests) => false,
-            _ => continue,
+        let way = other_ways.get(&window.pc(exit.step));
+        let stays = matches!(way, Some(OtherWay::Stays | OtherWay::Decides));
+        let Some(other) = exit.other.filter(|_| stays) else {
+            continue;
         };
-        let Some(other) = exit.other else { continue };
         let mut registers = [Value::UNKNOWN; 16];
         for (number, value) in registers.iter_mut().enumerate() {
             *value = window.register_before(exit.step, number as u8).into();
         }
         registers[usize::from(RSP)] = Value::of(window.rsp(exit.step));
-        let memory = |address: u64, bytes: u8| seen.before(exit.step, address, bytes);
-        let way = Way {
-            executed: &executed,
-            tests: &tests,
-            branch,
-            memory: &memory,
-            read,
-        };
-        let (stores, let_go) = way.run(other, registers);
+        let stores = stores(other, registers, &executed, read);
         for candidate in &analysis.candidates {
             let is_changed = |store: &Store| {
                 let within = (candidate.address..candidate.address + u64::from(candidate.bytes))
                     .contains(&store.address);
                 within && (store.value.is_none() || store.value != candidate.value)
             };
-            let changed = stays && stores.iter().any(is_changed)
-                || let_go.is_some_and(|exit| candidate.exits == [exit]);
-            if !candidate.exits.contains(&index) && changed {
+            if !candidate.exits.contains(&index) && stores.iter().any(is_changed) {
                 changes.push(Change {
-                    branch,
+                    branch: window.pc(exit.step),
                     word: candidate.address,
                 });
             }
@@ -109,121 +78,61 @@ pub fn changes(
     changes
 }
 
-/// Exits that are branches: by address and stack pointer, their index and the way that was seen.
-type Tests = FxHashMap<(u64, u64), (usize, bool)>;
-
-/// What the window knows of memory.
-struct Seen(Vec<(u64, u32, u8, u64)>);
-
-impl Seen {
-    fn of(window: &Window) -> Seen {
-        let steps = 0..window.len();
-        let all = steps.flat_map(|step| window.accesses(step).iter().map(move |one| (step, one)));
-        let known = all.filter(|(_, one)| one.bytes <= 8);
-        let mut seen: Vec<_> = known
-            .filter_map(|(step, one)| {
-                let value = one.value.get(one.bytes * 8)?;
-                Some((one.address?, step, one.bytes as u8, value))
-            })
-            .collect();
-        seen.sort_by_key(|(address, step, ..)| (*address, *step));
-        Seen(seen)
-    }
-
-    /// What was read or written there last before a step, if it was of that size.
-    fn before(&self, step: u32, address: u64, bytes: u8) -> Option<u64> {
-        let behind = self
-            .0
-            .partition_point(|one| (one.0, one.1) < (address, step));
-        let last = self.0[..behind].last();
-        last.filter(|one| (one.0, one.2) == (address, bytes))
-            .map(|one| one.3)
-    }
-}
-
 struct Store {
     address: u64,
     value: Option<u64>,
 }
 
-struct Way<'a> {
-    /// Code of the loop.
-    executed: &'a FxHashSet<u64>,
-    tests: &'a Tests,
-    /// Where the way begins: coming back to it ends a round.
-    branch: u64,
-    memory: &'a dyn Fn(u64, u8) -> Option<u64>,
-    read: &'a ReadCode<'a>,
+/// What is stored on the way from `pc`, with these registers.
+fn stores(
+    mut pc: u64,
+    registers: [Value; 16],
+    executed: &FxHashSet<u64>,
+    read: &ReadCode,
+) -> Vec<Store> {
+    let mut stores = Vec::new();
+    let mut factory = InstructionInfoFactory::new();
+    let mut evaluator = Evaluator::default();
+    evaluator.machine.registers = registers;
+    for _ in 0..LONGEST_WAY {
+        let instruction = read_code::instruction(pc, read);
+        if executed.contains(&pc) || instruction.is_invalid() || is_syscall(&instruction) {
+            break;
+        }
+        let code = Decoded::new(&instruction, &mut factory);
+        let recorded = memory_now(&code, &mut evaluator, read);
+        evaluator.step(&code, &recorded);
+        let written = evaluator.accesses().iter().filter(|access| access.write);
+        stores.extend(written.filter_map(|access| {
+            let value = access.value.get((access.bytes * 8).min(64));
+            access.address.map(|address| Store { address, value })
+        }));
+        match next(&instruction, &evaluator) {
+            Some(next) => pc = next,
+            None => break,
+        }
+    }
+    stores
 }
 
-impl Way<'_> {
-    /// What is stored on the way from `pc`, with these registers, until it comes back to the loop;
-    /// and the exit by which the loop would then be left.
-    fn run(&self, mut pc: u64, registers: [Value; 16]) -> (Vec<Store>, Option<usize>) {
-        let mut stores = Vec::new();
-        let mut factory = InstructionInfoFactory::new();
-        let mut evaluator = Evaluator::default();
-        evaluator.machine.registers = registers;
-        let mut left = LONGEST_WAY;
-        let mut is_back = false;
-        while left > 0 {
-            left -= 1;
-            if !is_back && self.executed.contains(&pc) {
-                (is_back, left) = (true, LONGEST_ROUND);
-            }
-            let instruction = read_code::instruction(pc, self.read);
-            if instruction.is_invalid() || is_syscall(&instruction) || is_back && pc == self.branch
-            {
-                break;
-            }
-            let code = Decoded::new(&instruction, &mut factory);
-            let rsp = evaluator.machine.registers[usize::from(RSP)].get(64);
-            let recorded = self.loads(&code, &mut evaluator);
-            evaluator.step(&code, &recorded);
-            if !is_back {
-                let written = evaluator.accesses().iter().filter(|access| access.write);
-                stores.extend(written.filter_map(|access| {
-                    let value = access.value.get((access.bytes * 8).min(64));
-                    access.address.map(|address| Store { address, value })
-                }));
-            }
-            if let Some((exit, seen)) = rsp.and_then(|rsp| self.tests.get(&(pc, rsp))) {
-                if evaluator.taken().is_some_and(|taken| taken != *seen) {
-                    return (stores, Some(*exit));
-                }
-            }
-            match next(&instruction, &evaluator) {
-                Some(next) => pc = next,
-                None => break,
-            }
+/// What the instruction loads: as stored on the way, else as it is in the process.
+fn memory_now(code: &Decoded, evaluator: &mut Evaluator, read: &ReadCode) -> Recorded {
+    let mut recorded = Recorded::default();
+    let loads = code.memory.iter().filter(|memory| memory.read);
+    for (slot, memory) in recorded.loads.iter_mut().zip(loads) {
+        let bytes = usize::from(memory.bytes);
+        let address = memory.address(&evaluator.machine);
+        let Some(address) = address.filter(|_| (1..=8).contains(&bytes)) else {
+            continue;
+        };
+        let bits = 8 * bytes as u32;
+        let mut word = [0u8; 8];
+        let stored = evaluator.machine.shadow.load(address, bits);
+        if stored.known == 0 && read(address, &mut word[..bytes]) == bytes {
+            *slot = Some(u64::from_le_bytes(word));
         }
-        (stores, None)
     }
-
-    /// What the instruction loads: as stored on the way, as the window has it, or as it is in the
-    /// process.
-    fn loads(&self, code: &Decoded, evaluator: &mut Evaluator) -> Recorded {
-        let mut recorded = Recorded::default();
-        let loads = code.memory.iter().filter(|memory| memory.read);
-        for (slot, memory) in recorded.loads.iter_mut().zip(loads) {
-            let bytes = usize::from(memory.bytes);
-            let address = memory.address(&evaluator.machine);
-            let Some(address) = address.filter(|_| (1..=8).contains(&bytes)) else {
-                continue;
-            };
-            let bits = 8 * bytes as u32;
-            if evaluator.machine.shadow.load(address, bits).known != 0 {
-                continue;
-            }
-            let now = || {
-                let mut word = [0u8; 8];
-                let whole = (self.read)(address, &mut word[..bytes]) == bytes;
-                whole.then(|| u64::from_le_bytes(word))
-            };
-            *slot = (self.memory)(address, bytes as u8).or_else(now);
-        }
-        recorded
-    }
+    recorded
 }
 
 fn next(instruction: &Instruction, evaluator: &Evaluator) -> Option<u64> {
@@ -272,47 +181,8 @@ mod tests {
         let mut registers = [Value::UNKNOWN; 16];
         registers[RDI] = Value::of(ENTRY);
         let executed = executed.iter().copied().collect();
-        let way = Way {
-            executed: &executed,
-            tests: &Tests::default(),
-            branch: 0,
-            memory: &|_, _| None,
-            read: &read,
-        };
-        let (stores, _) = way.run(CODE, registers);
+        let stores = stores(CODE, registers, &executed, &read);
         stores.iter().map(|s| (s.address, s.value)).collect()
-    }
-
-    /// add rdi, 16; cmp rdi, [rsp]; jne CODE + 20; with this end of the entries.
-    fn ends_with(end: u64) -> Option<usize> {
-        let code = [
-            0x48, 0x83, 0xc7, 0x10, 0x48, 0x3b, 0x3c, 0x24, 0x75, 0x0a, 0xcc,
-        ];
-        let read = |address: u64, buffer: &mut [u8]| {
-            let at = (address - CODE) as usize;
-            let source = code.get(at..).unwrap_or(&[]);
-            let got = source.len().min(buffer.len());
-            buffer[..got].copy_from_slice(&source[..got]);
-            got
-        };
-        const STACK: u64 = 0x9000;
-        let mut registers = [Value::UNKNOWN; 16];
-        registers[RDI] = Value::of(ENTRY);
-        registers[usize::from(RSP)] = Value::of(STACK);
-        let way = Way {
-            executed: &[CODE + 4, CODE + 8].into_iter().collect(),
-            tests: &[((CODE + 8, STACK), (3, true))].into_iter().collect(),
-            branch: 0,
-            memory: &|address, bytes| ((address, bytes) == (STACK, 8)).then_some(end),
-            read: &read,
-        };
-        way.run(CODE, registers).1
-    }
-
-    #[test]
-    fn the_way_back_to_the_loops_own_test_lets_it_go() {
-        assert_eq!(ends_with(ENTRY + 16), Some(3));
-        assert_eq!(ends_with(ENTRY + 32), None, "one entry more");
     }
 
     /// `next->prev = prev; prev->next = next`.

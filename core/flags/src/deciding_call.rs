@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! The system call that keeps a loop going, as a flag: `poll` that finds a dead descriptor ready.
 
-use flagfinder_analysis::exit::Exit;
 use flagfinder_analysis::runtime::{is_runtime_module, is_runtime_symbol};
-use flagfinder_analysis::{idle_call, OtherWay};
+use flagfinder_analysis::OtherWay;
 use flagfinder_code::Code;
 use flagfinder_linux::descriptors::{named, Named};
 use flagfinder_linux::syscalls::{self, Role};
@@ -44,7 +43,7 @@ impl Builder<'_> {
                 let pc = self.window.pc(exit.step);
                 // What ends a walk through the answer, or the program, lets nobody go.
                 let dies = self.outside.other_ways.get(&pc) == Some(&OtherWay::Dies);
-                if exit.induction || exit.ends_scan || dies || self.is_passed(exit) {
+                if exit.induction || exit.ends_scan || dies {
                     continue;
                 }
                 let code = self.code(pc);
@@ -94,29 +93,6 @@ impl Builder<'_> {
         } else {
             None
         }
-    }
-
-    /// Does the loop go on whatever the branch does? Interpreters take every answer so: what their
-    /// programs make of it lies in data.
-    fn is_passed(&self, exit: &Exit) -> bool {
-        let (window, analysis) = (self.window, self.analysis);
-        let way = self.outside.other_ways.get(&window.pc(exit.step));
-        self.outside.live
-            && !analysis.interprets
-            && (matches!(way, Some(OtherWay::Stays | OtherWay::Skips))
-                || idle_call::is_within(window, &analysis.spin, &analysis.generated, exit))
-    }
-
-    /// Is all that the answer decides decided in passing? A program looks so for a file that asks
-    /// it for a report, beside what it waits for.
-    pub(crate) fn is_asked_aside(&self, step: u32) -> bool {
-        let pc = self.window.pc(step);
-        let calls = self.analysis.calls.iter();
-        let same = calls.filter(|(step, _)| self.window.pc(*step) == pc);
-        let exits: Vec<&Exit> = same
-            .flat_map(|(_, exits)| exits.iter().map(|exit| &self.analysis.exits[*exit]))
-            .collect();
-        !exits.is_empty() && exits.iter().all(|exit| self.is_passed(exit))
     }
 
     /// How often the loop makes the call, and how often it then gives the same kind of answer about
@@ -371,5 +347,100 @@ fn found_text(found: &Found) -> String {
 }
 
 #[cfg(test)]
-#[path = "deciding_call_tests.rs"]
-mod tests;
+mod tests {
+    use flagfinder_code::{Names, NamesInput};
+    use flagfinder_machine::evaluator::Access;
+    use flagfinder_machine::value::Value;
+    use flagfinder_machine::{Syscall, Window};
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::{LEAST, SELDOM};
+    use crate::report::{Flag, FlagKind, ThreadName};
+
+    const DISPATCH: (u64, &[u8]) = (0x1000, &[0xff, 0xd0]);
+    /// cmp dword [rbx], 0; jne; ret
+    const TEST: [(u64, &[u8]); 3] = [
+        (0x2000, &[0x83, 0x3b, 0x00]),
+        (0x2003, &[0x75, 0x20]),
+        (0x2005, &[0xc3]),
+    ];
+    /// syscall; test eax, eax; jns; ret
+    const ASK: [(u64, &[u8]); 4] = [
+        (0x3000, &[0x0f, 0x05]),
+        (0x3002, &[0x85, 0xc0]),
+        (0x3004, &[0x79, 0x20]),
+        (0x3006, &[0xc3]),
+    ];
+    /// nop; ret
+    const WORK: [(u64, &[u8]); 2] = [(0x4000, &[0x90]), (0x4001, &[0xc3])];
+
+    /// What comes first in the loop of an interpreter whose program tests a word in each of its
+    /// rounds of `pieces`, and asks for a file that is not there in those in which `asks` says so.
+    fn first(pieces: u64, asks: impl Fn(u64) -> bool) -> FlagKind {
+        first_of(12, pieces, asks).kind
+    }
+
+    fn first_of(rounds: u64, pieces: u64, asks: impl Fn(u64) -> bool) -> Flag {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        for round in 0..rounds {
+            for piece in 0..pieces {
+                let routine: Vec<(u64, &[u8])> = match piece {
+                    0 if pieces == 1 && asks(round) => [&TEST[..], &ASK].concat(),
+                    0 => TEST.to_vec(),
+                    1 if asks(round) => ASK.to_vec(),
+                    _ => WORK.to_vec(),
+                };
+                for &(pc, bytes) in [DISPATCH].iter().chain(&routine) {
+                    let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
+                    let index = window.intern(&decoder.decode(), 0, &mut factory);
+                    let rsp = if pc == DISPATCH.0 { 0x7000 } else { 0x6ff8 };
+                    window.push(index, Value::of(rsp));
+                    match pc {
+                        0x2000 => window.push_access(Access {
+                            address: Some(0x5000),
+                            bytes: 4,
+                            write: false,
+                            value: Value::of(0),
+                        }),
+                        0x3000 => window.syscalls.push(Syscall {
+                            step: window.len() - 1,
+                            number: libc::SYS_newfstatat as u32,
+                            args: [3; 6],
+                            result: Some(-i64::from(libc::ENOENT)),
+                            written: Vec::new(),
+                        }),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let names = Names::new(NamesInput::from_code_maps("", 0));
+        let thread = ThreadName {
+            tid: 1,
+            name: String::new(),
+        };
+        let report = crate::find_in_window(&window, &names, thread);
+        report.flags.into_iter().next().expect("a flag")
+    }
+
+    #[test]
+    fn a_call_made_as_often_as_the_word_is_read_is_not_rare() {
+        assert_eq!(first(2, |_| true), FlagKind::Syscall);
+        assert_eq!(first(4, |_| true), FlagKind::Syscall);
+        assert_ne!(first(4, |round| round % 3 == 0), FlagKind::Syscall);
+    }
+
+    /// Who looks once a second is seen to look a few times only.
+    #[test]
+    fn a_call_of_every_round_counts_however_few_there_were() {
+        let rounds = LEAST as u64;
+        let flag = first_of(rounds, 1, |round| round > 0);
+        assert_eq!((flag.kind, flag.confidence), (FlagKind::Syscall, SELDOM));
+        let call = flag.call.expect("what was asked");
+        assert_eq!(i64::from(call.number), libc::SYS_newfstatat);
+        assert_eq!(call.result, Some(-i64::from(libc::ENOENT)));
+        let flag = first_of(rounds, 1, |round| round == 1);
+        assert_ne!(flag.kind, FlagKind::Syscall, "once");
+    }
+}

@@ -45,10 +45,8 @@ pub fn report(
     // `consumes` includes a thread that took data shortly before (`recent_intake.rs`).
     let is_served = analysis.progress.is_woken || analysis.progress.consumes;
     let vain = (!sure && unclear && !is_served).then(in_vain).flatten();
-    let vain = vain.filter(|&call| {
-        let aside = builder.is_schedulers_poll(call) || builder.is_asked_aside(call);
-        !aside && !outside.own_wakeups.contains(&call)
-    });
+    let vain = vain
+        .filter(|call| !builder.is_schedulers_poll(*call) && !outside.own_wakeups.contains(call));
     let call = vain.or(call.filter(|call| !(outside.live && builder.is_schedulers_poll(*call))));
     let proven = ranked.first().is_some_and(|r| builder.is_proven(r));
     let mut flags: Vec<Flag> = Vec::new();
