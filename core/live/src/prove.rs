@@ -222,7 +222,11 @@ fn try_candidates<'p>(
             }
         }
     }
-    rank(flags);
+    let is_mapped = |address: u64| process.memory.word(address).is_some();
+    rank(flags, |flag| {
+        let leads = number(&flag["value"]["spin"]).is_some_and(is_mapped);
+        leads && word(flag).is_some_and(|word| word.bytes == 8 && word.value == 0)
+    });
     if let (Some(flag), Value::Array(explain)) = (flags.first(), &mut thread.explain) {
         explain.push(json!(told(&flag["proof"])));
     }
@@ -231,8 +235,9 @@ fn try_candidates<'p>(
 
 /// Of the candidates that were tried, what ends the loop comes first and what was tried in vain
 /// comes last, if anything ends it. What could not be tried (a call's result) keeps its place: that
-/// another word ends the loop says nothing about it.
-fn rank(flags: &mut [Value]) {
+/// another word ends the loop says nothing about it. Nor does it say anything that a loop ends by
+/// null where it follows a pointer (`is_nulled`): then a check fails.
+fn rank(flags: &mut [Value], is_nulled: impl Fn(&Value) -> bool) {
     let outcome = |flag: &Value| flag["proof"]["outcome"].as_str().map(str::to_owned);
     let places: Vec<usize> = (0..flags.len())
         .filter(|&at| outcome(&flags[at]).is_some())
@@ -243,7 +248,7 @@ fn rank(flags: &mut [Value]) {
         .any(|flag| outcome(flag).as_deref() == Some("leaves"))
     {
         tried.sort_by_key(|flag| match outcome(flag).as_deref() {
-            Some("leaves") => 0,
+            Some("leaves") if !is_nulled(flag) => 0,
             // What did something else and came back waits for more than this word.
             Some("returns") if flag["proof"]["instructions"].is_null() => 2,
             _ => 1,
@@ -369,7 +374,7 @@ mod tests {
 
     fn order(flags: &[(&str, Option<&str>)]) -> Vec<String> {
         let mut flags: Vec<Value> = flags.iter().map(|(n, o)| flag(n, *o)).collect();
-        rank(&mut flags);
+        rank(&mut flags, |flag| flag["name"] == "pointer");
         let names = flags.iter().map(|f| f["name"].as_str().unwrap_or_default());
         names.map(str::to_owned).collect()
     }
@@ -382,6 +387,14 @@ mod tests {
             ("flag", Some("leaves")),
         ];
         assert_eq!(order(&tried), ["flag", "untried", "bound"]);
+    }
+
+    #[test]
+    fn a_loop_that_ends_by_null_for_a_pointer_proves_nothing() {
+        let tried = [("count", Some("unknown")), ("pointer", Some("leaves"))];
+        assert_eq!(order(&tried), ["count", "pointer"]);
+        let tried = [("pointer", Some("leaves")), ("flag", Some("leaves"))];
+        assert_eq!(order(&tried), ["flag", "pointer"]);
     }
 
     #[test]
