@@ -57,7 +57,7 @@ fn stack(copy: &mut Replica) -> Vec<u8> {
 /// Lets both kinds of copies make the same steps; how many they made before they halted.
 fn together(pid: u32) -> u32 {
     let live = Live::open(pid).expect("readable");
-    // One that reads its files from a disk stops later.
+    // One that is about to become its program can't be stopped yet.
     let captured = (0..100).find_map(|_| {
         let captured = live.capture(pid, TIME).ok();
         captured.or_else(|| {
