@@ -57,15 +57,7 @@ fn stack(copy: &mut Replica) -> Vec<u8> {
 /// Lets both kinds of copies make the same steps; how many they made before they halted.
 fn together(pid: u32) -> u32 {
     let live = Live::open(pid).expect("readable");
-    // One that is about to become its program can't be stopped yet.
-    let captured = (0..100).find_map(|_| {
-        let captured = live.capture(pid, TIME).ok();
-        captured.or_else(|| {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            None
-        })
-    });
-    let (state, _) = captured.expect("stops");
+    let (state, _) = live.capture(pid, TIME).expect("stops");
     let pages = Pages::new(&live);
     let mut fast = Replica::start(&pages, &state).expect("a process");
     let mut slow = Replica::start(&pages, &state).expect("a process");

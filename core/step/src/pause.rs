@@ -120,15 +120,7 @@ mod tests {
             .spawn()
             .expect("sleep");
         let begin = Instant::now();
-        // One that is about to become its program can't be stopped yet.
-        let pause = (0..100).find_map(|_| {
-            let pause = Pause::of(child.id(), Duration::from_secs(10)).ok();
-            pause.or_else(|| {
-                std::thread::sleep(Duration::from_millis(20));
-                None
-            })
-        });
-        let pause = pause.expect("stops");
+        let pause = Pause::of(child.id(), Duration::from_secs(10)).expect("stops");
         let held = Duration::from_millis(30);
         std::thread::sleep(held);
         let paused = pause.end();

@@ -159,6 +159,16 @@ impl Tracee {
                     }
                     self.stopped = false;
                 }
+                Stop::Exec if !self.stepped => {
+                    // It was on its way to another program, and stops at the beginning of that. Any
+                    // trap takes an interrupt that has not arrived.
+                    let goes_on = request(libc::PTRACE_CONT, self.tid, 0, 0)
+                        .and_then(|()| request(libc::PTRACE_INTERRUPT, self.tid, 0, 0));
+                    if goes_on.is_err() {
+                        return Stop::Gone;
+                    }
+                    self.stopped = false;
+                }
                 Stop::Signal(number) => {
                     // Deliver it: the handler begins, and the interrupt comes before its
                     // first instruction.
