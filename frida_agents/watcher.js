@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The agent of `flagfinder watch --backend frida`: sets watchpoints on every thread, and has the native half handle what traps. No JavaScript runs in a thread of the program.
+// The agent of `flagfinder watch --backend frida`: sets watchpoints on every thread, and has the
+// native half handle what traps. No JavaScript runs in a thread of the program.
 'use strict';
 
 const NAMES = ['gum_invocation_context_get_nth_argument', 'gum_invocation_context_replace_nth_argument'];

@@ -30,7 +30,7 @@ _EXAMPLES = """\
 
 The chain is followed through locks, polled words, pipes, sockets, file locks and children, into
 other processes. Each link says how it is known: [seen] in the kernel or in memory, [proved] in a
-copy of the thread, [by code] of the program, or [assumed]. Only threads that poll are stepped, as
+copy of the thread, [by code] of the program, or [assumed]. Threads that poll are looked at as
 `flagfinder spin` does it; root sees more processes. A core file holds locks and words, but not
 who has the other end of a pipe, and no other process. Of recordings, each thread that owes is
 followed to the branch at which it left the good run's way, and to the value behind that branch.
@@ -110,10 +110,10 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _report(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
-    def told(_: int, stepped: list[int]) -> None:
-        if stepped:
-            listed = ", ".join(str(tid) for tid in stepped)
-            terminal.message(f"stepping {count(len(stepped), 'thread')}: {listed}")
+    def told(_: int, polling: list[int]) -> None:
+        if polling:
+            listed = ", ".join(str(tid) for tid in polling)
+            terminal.message(f"looking at {count(len(polling), 'thread')}: {listed}")
 
     if len(options.target) == 2:
         return _recorded(options, terminal)

@@ -8,6 +8,7 @@
 
 mod btf;
 mod error;
+mod layout;
 mod object;
 mod perf;
 mod privileges;
@@ -18,6 +19,7 @@ pub use aya::Pod;
 pub use btf::{per_cpu_offset, tracepoint_arguments, Argument};
 pub use error::{unavailable, Failure, Result};
 pub use flagfinder_privileges::Capability;
+pub use layout::Layout;
 pub use object::{Counts, Object, Table, MINIMUM_KERNEL};
 pub use perf::{online_cpus, open_breakpoint, open_clock, open_uprobe, Attached};
 pub use privileges::require;

@@ -4,36 +4,14 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// perf_event_open(2), PERF_ATTR_SIZE_VER7 of linux/perf_event.h. libc has no struct for it.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_kind: u32,
-    /// Breakpoint: address. Probe: pointer to the path.
-    config1: u64,
-    /// Breakpoint: bytes. Probe: offset in the file.
-    config2: u64,
-    rest: [u64; 7],
-}
+use flagfinder_linux::perf_event::{self, Attributes, BREAKPOINT, CPU_CLOCK, SOFTWARE};
 
-const PERF_TYPE_SOFTWARE: u32 = 1;
-const COUNT_CPU_CLOCK: u64 = 0;
-const PERF_TYPE_BREAKPOINT: u32 = 5;
 const BREAKPOINT_WRITE: u32 = 2;
 const BREAKPOINT_READ_WRITE: u32 = 3;
 const DISABLED: u64 = 1;
-const CLOSE_ON_EXEC: u64 = 8;
 const IOC_ENABLE: u64 = 0x2400;
 const IOC_SET_BPF: u64 = 0x4004_2408;
 const UPROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
@@ -44,27 +22,14 @@ pub struct Attached {
     _event: OwnedFd,
 }
 
-fn open(attributes: &mut Attributes, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
-    attributes.size = size_of::<Attributes>() as u32;
-    attributes.flags = DISABLED;
-    attributes.sample_period = attributes.sample_period.max(1);
-    attributes.wakeup_events = 1;
-    // SAFETY: the attributes live through the call and carry their own size.
-    let descriptor = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const *attributes,
-            pid,
-            cpu,
-            -1,
-            CLOSE_ON_EXEC,
-        )
+fn open(attributes: Attributes, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
+    let attributes = Attributes {
+        flags: DISABLED,
+        sample_period: attributes.sample_period.max(1),
+        wakeup_events: 1,
+        ..attributes
     };
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
+    perf_event::open(attributes, pid, cpu)
 }
 
 fn attach(event: OwnedFd, program: BorrowedFd<'_>) -> io::Result<Attached> {
@@ -103,14 +68,14 @@ pub(crate) fn open_unattached_breakpoint(cpu: u32, address: u64) -> io::Result<O
 }
 
 fn breakpoint(cpu: u32, address: u64, size: u32, kind: u32) -> io::Result<OwnedFd> {
-    let mut attributes = Attributes {
-        kind: PERF_TYPE_BREAKPOINT,
+    let attributes = Attributes {
+        kind: BREAKPOINT,
         breakpoint_kind: kind,
         config1: address,
         config2: u64::from(size),
         ..Attributes::default()
     };
-    open(&mut attributes, -1, cpu as i32)
+    open(attributes, -1, cpu as i32)
 }
 
 /// Runs `program` on a CPU every `period` ns, in whatever it does.
@@ -118,13 +83,13 @@ fn breakpoint(cpu: u32, address: u64, size: u32, kind: u32) -> io::Result<OwnedF
 /// # Errors
 /// ENODEV: the CPU is offline. EACCES, EPERM: not for this user.
 pub fn open_clock(cpu: u32, period: u64, program: BorrowedFd<'_>) -> io::Result<Attached> {
-    let mut attributes = Attributes {
-        kind: PERF_TYPE_SOFTWARE,
-        config: COUNT_CPU_CLOCK,
+    let attributes = Attributes {
+        kind: SOFTWARE,
+        config: CPU_CLOCK,
         sample_period: period,
         ..Attributes::default()
     };
-    attach(open(&mut attributes, -1, cpu as i32)?, program)
+    attach(open(attributes, -1, cpu as i32)?, program)
 }
 
 /// Runs `program` before the instruction at `offset` in a file, in every thread of a process.
@@ -140,13 +105,13 @@ pub fn open_uprobe(
 ) -> io::Result<Attached> {
     let kind = fs::read_to_string(UPROBE_TYPE)?;
     let path = std::ffi::CString::new(file.as_os_str().as_encoded_bytes())?;
-    let mut attributes = Attributes {
+    let attributes = Attributes {
         kind: kind.trim().parse().map_err(io::Error::other)?,
         config1: path.as_ptr() as u64,
         config2: offset,
         ..Attributes::default()
     };
-    attach(open(&mut attributes, pid as i32, -1)?, program)
+    attach(open(attributes, pid as i32, -1)?, program)
 }
 
 /// Numbers of the CPUs that run now.

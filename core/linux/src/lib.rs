@@ -8,6 +8,7 @@ pub mod clock;
 pub mod descriptors;
 pub mod futex;
 pub mod life;
+pub mod perf_event;
 pub mod proc;
 pub mod syscalls;
 pub mod timeout;

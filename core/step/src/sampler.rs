@@ -6,38 +6,17 @@
 //! may ask only for what runs outside the kernel. Blind spot: a thread that does not run.
 
 use std::io::{Error, Result};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// `struct perf_event_attr`, PERF_ATTR_SIZE_VER3. libc has no struct for it.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: [u32; 2],
-    config1: u64,
-    config2: u64,
-    branches: u64,
-    user_registers: u64,
-    user_stack: u32,
-    clock: i32,
-}
+use flagfinder_linux::perf_event::{self, Attributes, CPU_CLOCK, SOFTWARE};
 
-const SOFTWARE: u32 = 1;
-const CPU_CLOCK: u64 = 0;
 const USER_REGISTERS: u64 = 1 << 12;
 /// Bit of the program counter in a mask of registers.
 const PROGRAM_COUNTER: u64 = 1 << 8;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
-const CLOSE_ON_EXEC: u64 = 8;
 /// A record of a sample: its header, the kind of program, and the one register.
 const SAMPLE: u32 = 9;
 const HEADER: u64 = 8;
@@ -123,7 +102,6 @@ impl Drop for Sampler {
 fn open(tid: u32, every: Duration, flags: u64) -> Result<OwnedFd> {
     let attributes = Attributes {
         kind: SOFTWARE,
-        size: size_of::<Attributes>() as u32,
         config: CPU_CLOCK,
         sample_period: every.as_nanos() as u64,
         sample_type: USER_REGISTERS,
@@ -131,22 +109,7 @@ fn open(tid: u32, every: Duration, flags: u64) -> Result<OwnedFd> {
         flags,
         ..Attributes::default()
     };
-    // SAFETY: the attributes live through the call and carry their own size.
-    let event = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            tid,
-            -1,
-            -1,
-            CLOSE_ON_EXEC,
-        )
-    };
-    if event < 0 {
-        return Err(Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(event as i32) })
+    perf_event::open(attributes, tid as i32, -1)
 }
 
 #[cfg(test)]

@@ -39,5 +39,5 @@ pub use source::{Backend, Helper};
 pub use timeline::THINNING;
 pub use until::Until;
 
-use flagfinder_bpf::{unavailable, Pod};
+use flagfinder_bpf::{shared_struct, unavailable, Layout};
 pub use flagfinder_bpf::{Failure, Result};

@@ -84,7 +84,7 @@ mod tests {
             cpu,
             ip,
             value,
-            ..Hit::zeroed()
+            ..Hit::default()
         }
     }
 

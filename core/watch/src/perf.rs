@@ -192,9 +192,11 @@ fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
 
 /// What whoever traps must know.
 pub(crate) fn config(pid: u32, words: &[Place], sites: &[Site], reads: bool) -> Config {
-    let mut config = Config::zeroed();
-    config.tgid = pid;
-    config.sites = sites.len() as u32;
+    let mut config = Config {
+        tgid: pid,
+        sites: sites.len() as u32,
+        ..Config::default()
+    };
     if let [word] = words {
         (config.address, config.size) = (word.address, word.size);
         config.reads = u32::from(reads);

@@ -2,7 +2,7 @@
 //! The Rust mirror of `bpf/ff_watch.h`, which explains the fields. `tests/unit/test_protocol.py`
 //! compares every offset. The agent that Frida brings into a program is compiled with it, too.
 
-use crate::Pod;
+use crate::{shared_struct, Layout};
 
 pub const WATCH_MAX: usize = 4;
 pub const SITE_MAX: usize = 32;
@@ -23,46 +23,6 @@ pub const MARK_LAST: u8 = 4;
 
 pub const SHOWS_ZERO_FLAG: u8 = 16;
 pub const SHOWS_NOTHING: u8 = 0xff;
-
-/// The memory layout of one shared struct.
-pub struct Layout {
-    pub name: &'static str,
-    pub size: usize,
-    pub fields: Vec<(&'static str, usize)>,
-}
-
-macro_rules! shared_struct {
-    ($name:ident = $c_name:literal { $($field:ident : $type:ty),* $(,)? }) => {
-        #[repr(C)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct $name { $(pub $field: $type),* }
-        // SAFETY: integers and arrays of integers only, and no padding: the fields fill the struct.
-        unsafe impl Pod for $name {}
-        const _: () = assert!(size_of::<$name>() == 0 $(+ size_of::<$type>())*);
-        impl $name {
-            pub fn zeroed() -> Self {
-                // SAFETY: every field is an integer or an array of integers, for which zero is a
-                // value.
-                unsafe { std::mem::zeroed() }
-            }
-
-            pub fn bytes(&self) -> &[u8] {
-                let start = std::ptr::from_ref(self).cast::<u8>();
-                // SAFETY: integers without padding, read as the bytes that they are.
-                unsafe { std::slice::from_raw_parts(start, size_of::<Self>()) }
-            }
-
-            /// Name in C, size in bytes, then every field's name and offset.
-            pub fn layout() -> Layout {
-                Layout {
-                    name: $c_name,
-                    size: size_of::<$name>(),
-                    fields: vec![$((stringify!($field), std::mem::offset_of!($name, $field))),*],
-                }
-            }
-        }
-    };
-}
 
 shared_struct!(Hit = "ff_watch_hit" {
     ts: u64, sequence: u64, address: u64, value: u64, reads: u64, ip: u64, rflags: u64,
@@ -100,7 +60,7 @@ impl Hit {
 
     /// The reverse of `pack`.
     pub fn unpack(bytes: &[u8]) -> Hit {
-        let mut hit = Hit::zeroed();
+        let mut hit = Hit::default();
         let count = bytes.len().min(size_of::<Hit>());
         // SAFETY: `count` bytes are there on both sides, and any bytes are a Hit.
         unsafe {
@@ -129,7 +89,7 @@ impl Hit {
             kind,
             marks: held.marks as u8 | MARK_LAST,
             thread: held.thread,
-            ..Hit::zeroed()
+            ..Hit::default()
         }
     }
 

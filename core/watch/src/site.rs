@@ -76,16 +76,19 @@ impl Site {
 
     /// What BPF must know of it.
     pub fn config(&self) -> protocol::Site {
-        let mut site = protocol::Site::zeroed();
-        site.ip = self.ip;
-        (site.base, site.index) = (NO_REGISTER, NO_REGISTER);
+        let mut site = protocol::Site {
+            ip: self.ip,
+            base: NO_REGISTER,
+            index: NO_REGISTER,
+            thin: u8::from(self.access.effect == Effect::Read),
+            ..protocol::Site::default()
+        };
         if let Some((displacement, base, index, scale, size)) = operand(&self.access.memory) {
             site.displacement = displacement;
             (site.base, site.index) = (base, index);
             (site.scale, site.size) = (scale, size);
             site.known = u8::from(size <= 8);
         }
-        site.thin = u8::from(self.access.effect == Effect::Read);
         site
     }
 

@@ -227,7 +227,7 @@ mod tests {
             tid: 7,
             reads,
             marks,
-            ..Hit::zeroed()
+            ..Hit::default()
         }
     }
 
@@ -261,7 +261,7 @@ mod tests {
         let mut out = Emitted(Vec::new());
         thinner.read(hit(1, 0, 1), Seen::default(), |h| out.add(&h));
         let held = |_: &Reader| {
-            let mut held = Held::zeroed();
+            let mut held = Held::default();
             (held.ts, held.reads) = (8, 7);
             Some(held)
         };

@@ -160,7 +160,7 @@ mod tests {
             tid: 100 + cpu,
             value: in_handler.unwrap_or(0),
             marks: in_handler.map_or(0, |_| MARK_VALUE),
-            ..Hit::zeroed()
+            ..Hit::default()
         }
     }
 

@@ -6,13 +6,16 @@
 //! block's number into the shared-memory pool, as the DynamoRIO client does. Of Frida it needs four
 //! functions, whose addresses the agent looks up; no header, so it works with every release that
 //! has them. For `flagfinder watch` (`watch.rs`) it handles the traps of watchpoints and hooks.
-//! Blind spots of recordings: signal handlers run outside Stalker; what a process does after a fork or
-//! exec; programs that look at where they were interrupted (JVMs), or whose stacks have no 4 KiB to
-//! spare (Go).
+//! Blind spots of recordings: signal handlers run outside Stalker; what a process does after a fork
+//! or exec; programs that look at where they were interrupted (JVMs), or whose stacks have no 4 KiB
+//! to spare (Go).
 
 mod births;
 mod emit;
 mod handlers;
+#[path = "../../../core/bpf/src/layout.rs"]
+#[expect(dead_code, reason = "the engine's tests compare layouts")]
+mod layout;
 mod memory;
 mod meta;
 mod modules;
@@ -33,6 +36,7 @@ use std::ffi::{c_char, CStr};
 use std::sync::atomic::Ordering;
 
 use handlers::{ARRIVALS, BELL, FOLLOWED, IN_HAND, PATIENCE, WAITS};
+use layout::Layout;
 use thread::Thread;
 
 /// What the engine requires of the structs that it shares with BPF.

@@ -158,11 +158,16 @@ fn read(hit: &mut Hit, size: usize) {
 
 /// What all hits hold.
 unsafe fn whole(context: *const u64, ip: u64) -> Hit {
-    let mut hit = Hit::zeroed();
-    hit.ts = sys::now();
-    (hit.reads, hit.ip, hit.rflags) = (1, ip, *context.add(FLAGS));
-    hit.registers = NUMBERED.map(|number| *context.add(GREGS + number));
-    (hit.tid, hit.cpu) = (sys::tid(), NO_CPU);
+    let mut hit = Hit {
+        ts: sys::now(),
+        reads: 1,
+        ip,
+        rflags: *context.add(FLAGS),
+        registers: NUMBERED.map(|number| *context.add(GREGS + number)),
+        tid: sys::tid(),
+        cpu: NO_CPU,
+        ..Hit::default()
+    };
     sys::call3(sys::PRCTL, PR_GET_NAME, hit.thread.as_mut_ptr() as usize, 0);
     let sp = hit.registers[RSP];
     let mut stack = [0u8; STACK_WORDS * 8];

@@ -2,7 +2,7 @@
 //! The Rust mirror of `bpf/ff_events.h`, which explains the fields. `tests/unit/test_protocol.py`
 //! compares every offset.
 
-use flagfinder_bpf::Pod;
+use flagfinder_bpf::{shared_struct, Layout};
 
 pub const NAME_BYTES: usize = 16;
 pub const STACK_WORDS: usize = 64;
@@ -59,34 +59,6 @@ pub const SHORT_NUMBERS: u32 = 1024;
 pub const SYSCALLS_OFF: u32 = 0;
 pub const SYSCALLS_LAZY: u32 = 1;
 pub const SYSCALLS_TARGET: u32 = 2;
-
-/// The memory layout of one shared struct.
-pub struct Layout {
-    pub name: &'static str,
-    pub size: usize,
-    pub fields: Vec<(&'static str, usize)>,
-}
-
-macro_rules! shared_struct {
-    ($name:ident = $c_name:literal { $($field:ident : $type:ty),* $(,)? }) => {
-        #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $name { $(pub $field: $type),* }
-        // SAFETY: integers only, and no padding: the fields fill the struct.
-        unsafe impl Pod for $name {}
-        const _: () = assert!(size_of::<$name>() == 0 $(+ size_of::<$type>())*);
-        impl $name {
-            /// Name in C, size in bytes, then every field's name and offset.
-            pub fn layout() -> Layout {
-                Layout {
-                    name: $c_name,
-                    size: size_of::<$name>(),
-                    fields: vec![$((stringify!($field), std::mem::offset_of!($name, $field))),*],
-                }
-            }
-        }
-    };
-}
 
 shared_struct!(Record = "ff_event" {
     ts: u64, sequence: u32, cpu: u16, kind: u8, flags: u8, a: u32, b: u32,
