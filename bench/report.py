@@ -21,8 +21,8 @@ WIDTH = 98
 OPENING = """\
 What flagfinder costs, beside its bars and beside other tools, and how often it was right. This page is rendered from \
 bench/results/*.json by `make report`; [bench/README.md](../bench/README.md) says how to measure. A figure in **bold** \
-misses its bar. Of each machine the newest runs are here, older ones are in the files. `load` is the load average that \
-others caused; on a busy machine seconds say little."""
+misses its bar. Of each topic the newest calm run is here, if there is one; the others are in the files. `load` is the \
+load average that others caused; on a busy machine seconds say little."""
 
 
 def wrapped(text: str, indent: str = "") -> str:
