@@ -28,7 +28,7 @@ RUNNERS = {
     "bare": [],
     "timeout": ["timeout", "3600"],
     "guard --after": [*GUARD, "--after", "3600", "--"],
-    "guard --idle": [*GUARD, "--idle", "5", "--"],
+    "guard --idle": [*GUARD, "--idle", "60", "--"],
 }
 # Runs a command and writes what it took: seconds, its processor time and that of its children.
 _INNER = """
