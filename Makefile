@@ -21,7 +21,9 @@ PACKAGE_SOURCES := $(shell find flagfinder flagfinder_pytest bindings core graph
 # Each clippy has other opinions: those of this one are errors, those of others are shown.
 CLIPPY_OF_RECORD := 0.1.95
 STRICT = $(if $(findstring $(CLIPPY_OF_RECORD),$(shell $(CARGO) clippy --version)),-D warnings)
-RUST_TESTS := --workspace --exclude flagfinder-bindings --exclude flagfinder-fuzz --release --locked
+# Of what is compiled for the package, nothing is compiled again for its tests: the same crates are
+# chosen, with the same features.
+RUST_TESTS := --workspace --exclude flagfinder-fuzz --release --locked
 
 PYTEST := FF_REQUIRE_LIVE=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
 # Each test has a time limit (pyproject.toml). These are for all of them, in seconds; pytest then
@@ -58,7 +60,7 @@ soak: $(STAMPS)/dev $(STAMPS)/packages-live tracer test-rust
 # the other examples.
 test-rust: $(STAMPS)/packages-live
 	$(CARGO) build $(RUST_TESTS) --example record
-	$(CARGO) test $(RUST_TESTS) --lib --tests --no-fail-fast
+	$(CARGO) test $(RUST_TESTS) --tests --no-fail-fast
 
 lint: lint-others lint-rust
 
