@@ -287,11 +287,13 @@ def wait_for_rounds(process: subprocess.Popen[Any], rounds: int = 50) -> None:
 
 
 def wait_until_it_spins(process: subprocess.Popen[Any], written: Path, value: int | None) -> None:
-    """Returns when the announced word has the value with which the program hangs, and the program
+    """Returns when the announced word keeps the value with which the program hangs, and the program
     has gone on since.
 
-    Without a value there is no word: the program calls the system, or has work.
+    Without a value there is no word: the program calls the system, or has work. A count of what is
+    left to do has the value for moments before.
     """
+    looks = 0
 
     def holds_the_value() -> bool:
         announced = announced_flags(written.read_text())
@@ -302,8 +304,13 @@ def wait_until_it_spins(process: subprocess.Popen[Any], written: Path, value: in
             memory.seek(address)
             return int.from_bytes(memory.read(size), "little") == value
 
+    def keeps_the_value() -> bool:
+        nonlocal looks
+        looks = looks + 1 if holds_the_value() else 0
+        return looks == 10
+
     if value is not None:
-        wait_until(process, holds_the_value)
+        wait_until(process, keeps_the_value)
     wait_for_rounds(process)
 
 

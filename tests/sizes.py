@@ -21,13 +21,7 @@ SOAK = os.environ.get("FF_SOAK") == "1"
 ALONE = (
     "tests/events/test_overhead.py",
     "tests/events/test_scenes.py",
-    "tests/live/test_lldb_safety.py",
-    "tests/live/test_python_words.py",
-    "tests/live/test_spin_",
-    "tests/live/test_watch.py",
-    "tests/live/test_watch_frida.py",
-    "tests/tracer/test_lldb",
-    "tests/tracer/test_stop_when_spinning.py",
+    "tests/live/test_spin_safety.py",
 )
 # Of those these wait for seconds and are answered from what the kernel recorded.
 BESIDE = "tests/events/test_scenes.py::test_the_culprit_is_named_and_no_innocent[endless-"

@@ -78,7 +78,7 @@ def pair(
     tmp_path: Path,
 ) -> Pair:
     """The sample's recordings: the same for all tests of it, others for a second try."""
-    options = ["--stop-when-spinning", "1", "--then", "kill"] if is_positive(sample[0]) else []
+    options = ["--stop-when-spinning", "0.5", "--then", "kill"] if is_positive(sample[0]) else []
     seconds = 15 if is_positive(sample[0]) else 1
     return recorded.get(request, lambda: record_both(sample, samples, tmp_path, options, seconds))
 
