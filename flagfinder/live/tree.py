@@ -50,8 +50,13 @@ def ask(pids: Iterable[int], before: Iterable[WhyReport] = ()) -> Asked:
     notes = [f"process {pid}: {parts[0]}: {parts[1]}" for pid, _, parts in asked if parts is not None]
     if left:
         notes.append(f"{left} of the processes were not asked: there are too many")
-    reports.sort(key=lambda report: not report.found)
+    reports.sort(key=lambda report: (not report.found, _only_sleeps(report)))
     return Asked(tuple(reports), tuple(notes))
+
+
+def _only_sleeps(report: WhyReport) -> bool:
+    """A process that sleeps by itself tells less than one that waits for another."""
+    return report.root.kind == "timer" and report.root.pid == report.pid
 
 
 def _asked_in_python(pids: Sequence[int]) -> list[AskedFields]:

@@ -15,6 +15,7 @@ import pytest
 import schemas
 from harness import assert_four_parts, flagfinder, kill_session, need_python_3_11, wait_until
 
+from flagfinder.live.tree import ask
 from flagfinder.report.junit import junit_xml
 
 PYTHON = "/usr/bin/python3"
@@ -61,6 +62,23 @@ def test_the_story_of_a_hang_is_written_and_the_tree_is_ended(tmp_path: Path) ->
     assert "<svg" in (output / "why.html").read_text()
     assert (output / "why.txt").stat().st_mode & 0o077 == 0
     assert not left_over(mark)
+
+
+@pytest.mark.live
+def test_a_wait_for_another_process_is_told_before_one_that_only_sleeps() -> None:
+    read, write = os.pipe()
+    sleepers = [subprocess.Popen(["sleep", "1000"]) for _ in range(2)]
+    reader = subprocess.Popen(["cat"], stdin=read)
+    os.close(read)
+    try:
+        asked = ask([*(sleeper.pid for sleeper in sleepers), reader.pid])
+    finally:
+        os.close(write)
+        for process in (*sleepers, reader):
+            process.kill()
+            process.wait()
+    assert asked.reports[0].pid == reader.pid
+    assert {report.root.kind for report in asked.reports[1:]} == {"timer"}
 
 
 @pytest.mark.live

@@ -298,6 +298,21 @@ def test_the_chain_may_begin_with_any_thread(program: Path, tmp_path: Path) -> N
     assert lines[-1].startswith("next: ")
 
 
+@pytest.mark.live
+def test_a_shell_that_waits_for_its_job_waits_for_a_child() -> None:
+    """The `wait` of dash sleeps in rt_sigsuspend, which names no child."""
+    process = subprocess.Popen(["/bin/dash", "-c", "sleep 1000 & wait"], start_new_session=True)
+    try:
+        wait_until(process, lambda: len(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()) > 0)
+        wait_until(process, lambda: "S (sleeping)" in Path(f"/proc/{process.pid}/status").read_text())
+        report = why(process.pid)
+    finally:
+        kill_session(process)
+    assert [link["waits_for"]["kind"] for link in report["links"]] == ["child", "timer"], report["story"]
+    assert report["links"][0]["known"] == "by-code"
+    assert (report["root"]["kind"], report["root"]["name"]) == ("timer", "sleep")
+
+
 def test_a_process_that_is_not_there_is_told() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()

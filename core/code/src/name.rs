@@ -4,17 +4,18 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::symbols::without_arguments;
 
 /// A place in code.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Code {
     /// File name of the module; `None`: JIT or remapped code.
     pub module: Option<String>,
     /// ELF virtual address in the module; without one the run-time address.
-    #[serde(serialize_with = "hex")]
+    #[serde(serialize_with = "hex", deserialize_with = "of_hex")]
     pub offset: u64,
     /// `thread_isolate+0x68`: the function that holds the address.
     pub symbol: Option<String>,
@@ -171,6 +172,12 @@ pub struct DataName {
 
 fn hex<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{value:#x}"))
+}
+
+fn of_hex<'d, D: Deserializer<'d>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let digits = text.strip_prefix("0x").unwrap_or_default();
+    u64::from_str_radix(digits, 16).map_err(|_| D::Error::custom("no hex number"))
 }
 
 fn hex_option<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,8 +2,8 @@
 //! Why none of several processes goes on: those of a tree.
 //!
 //! Processes that wait are asked here, one after the other. Those that poll are asked by helpers,
-//! some at a time: each is stepped, which takes a second. Blind spot: the more of them there are,
-//! the shorter each is looked at.
+//! some at a time: each is looked at for a second. A chain that leads to one of these goes on with
+//! what its helper found. Blind spot: the more of them there are, the shorter each is looked at.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 use flagfinder_linux::proc::program;
 use flagfinder_step::{Helper, StepError};
 use rustc_hash::FxHashSet;
+use serde::Deserialize;
 use serde_json::{json, Value};
 
 use super::process::Processes;
-use super::{finish, follow, why, Asked, WhyOptions};
+use super::report::Chain;
+use super::{finish, follow, story, why, Asked, WhyOptions, WhyReport};
 use crate::report::SpinReport;
 use crate::spin::SpinOptions;
 
@@ -59,10 +61,9 @@ pub fn why_each(
         until: begin + patience,
     };
     let mut seen: FxHashSet<u32> = FxHashSet::default();
-    let mut found: Vec<Answered> = Vec::new();
+    let mut chains: Vec<WhyReport> = Vec::new();
     let mut not_asked = pids.len() - watched.len();
     for pid in waiting {
-        helpers.left.retain(|pid| !seen.contains(pid));
         helpers.turn();
         if seen.contains(&pid) {
             continue;
@@ -71,22 +72,40 @@ pub fn why_each(
             not_asked += 1;
             continue;
         }
-        let mut report = follow(unstepped(pid), &mut processes, None, asked);
-        finish(&mut report, &processes);
+        let report = follow(unstepped(pid), &mut processes, None, asked, false);
         for link in &report.links {
             seen.insert(link.waiter.pid);
             seen.extend(link.owed_by.iter().map(|owed| owed.node.pid));
         }
-        found.push((pid, Ok(json!(report))));
+        chains.push(report);
     }
     while helpers.turn() {
         std::thread::sleep(Duration::from_millis(5));
     }
     not_asked += helpers.left.len();
-    found.extend(helpers.found);
+    let mut found = helpers.found;
+    let passed: FxHashSet<u32> = chains
+        .iter_mut()
+        .filter_map(|report| lead_on(report, &found))
+        .collect();
+    found.retain(|(pid, _)| !passed.contains(pid));
+    for mut report in chains {
+        finish(&mut report, &processes);
+        found.push((report.pid, Ok(json!(report))));
+    }
     let order = |pid: &u32| pids.iter().position(|one| one == pid);
     found.sort_by_key(|(pid, _)| order(pid));
     (found, not_asked)
+}
+
+/// A chain that ends with a process that polls goes on with what was found of that. The process.
+fn lead_on(report: &mut WhyReport, found: &[Answered]) -> Option<u32> {
+    let pid = report.root.pid?;
+    let (_, answer) = found.iter().find(|(polls, _)| *polls == pid)?;
+    let chain = Chain::deserialize(answer.as_ref().ok()?).ok()?;
+    let goes_on = report.go_on(chain);
+    report.story = story::story(&report.links, &report.root);
+    goes_on.then_some(pid)
 }
 
 /// What there is of the time of all processors goes to each process that polls.

@@ -11,7 +11,7 @@ use flagfinder_linux::syscalls;
 
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{children, is_over, name, Process, Processes};
-use super::report::{Kind, RootKind};
+use super::report::{Kind, Known, RootKind};
 use super::{files, flags, held, in_core, locks, stopped, Asked};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
@@ -327,6 +327,10 @@ fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
     let status = Status::of_thread(pid, tid).ok();
     let mask = |field| status.as_ref().map_or(0, |status| status.mask(field));
     let kept = (mask("SigPnd:") | mask("ShdPnd:")) & mask("SigBlk:");
+    if kept == 0 && is_for_a_child(mask("SigCgt:") & !mask("SigBlk:")) && !children(pid).is_empty()
+    {
+        return for_a_child(pid, name);
+    }
     let end = match kept {
         0 => End::outside(RootKind::Input, "no signal has come"),
         kept => End::fault(
@@ -339,6 +343,26 @@ fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
         .of(pid, Some(tid), self::name(pid, tid)),
     };
     vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)]
+}
+
+/// Whether a thread with these handlers waits in [`signal`] for a child, as the `wait` of dash does:
+/// one for SIGCHLD, and beside it only those for requests to end.
+fn is_for_a_child(handled: u64) -> bool {
+    let bit = |signal: i32| 1u64 << (signal - 1);
+    let to_end = bit(libc::SIGINT) | bit(libc::SIGTERM) | bit(libc::SIGQUIT);
+    handled & !to_end == bit(libc::SIGCHLD)
+}
+
+fn for_a_child(pid: u32, name: &str) -> Vec<Obstacle> {
+    let mut obstacles = child(pid, None);
+    for obstacle in &mut obstacles {
+        obstacle.waits_for.name += &format!(", in {name}");
+        for debtor in &mut obstacle.debtors {
+            debtor.known = Known::ByCode;
+            debtor.reason += ", and the thread handles only SIGCHLD and requests to end";
+        }
+    }
+    obstacles
 }
 
 /// A FIFO is opened once somebody opens its other end.
@@ -395,4 +419,19 @@ pub fn is_on(processes: &mut Processes, pid: u32, tid: u32, target: &str) -> boo
         is_epoll && watched(pid, *fd).iter().any(is_it)
     };
     descriptors.iter().any(|fd| is_it(fd) || watches(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_for_a_child;
+
+    #[test]
+    fn a_shell_waits_for_a_child_and_a_daemon_for_any_signal() {
+        const CHLD: u64 = 1 << (libc::SIGCHLD - 1);
+        let other = |signal: i32| CHLD | 1 << (signal - 1);
+        assert!(is_for_a_child(CHLD));
+        assert!(is_for_a_child(other(libc::SIGTERM)));
+        assert!(!is_for_a_child(other(libc::SIGHUP)));
+        assert!(!is_for_a_child(0));
+    }
 }

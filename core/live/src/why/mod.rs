@@ -92,7 +92,7 @@ pub fn why(
     };
     let spun = spin(pid, &spin_options, told)?;
     let mut processes = Processes::default();
-    let mut report = follow(spun, &mut processes, options.thread, &options.asked);
+    let mut report = follow(spun, &mut processes, options.thread, &options.asked, true);
     finish(&mut report, &processes);
     Ok(report)
 }
@@ -123,7 +123,7 @@ pub fn why_of_core(
     let threads = Vec::new();
     let spun = look_at_core(core, &CoreOptions { threads, budget })?;
     let notes = spun.notes.clone();
-    let mut report = follow(spun, &mut Processes::of_core(core), thread, &[]);
+    let mut report = follow(spun, &mut Processes::of_core(core), thread, &[], false);
     report.next = story::next_of_core(path, &report.program);
     report.notes = notes;
     if let Some(fault) = fault(core.signal()) {
@@ -145,18 +145,20 @@ fn fault(signal: i32) -> Option<&'static str> {
     }
 }
 
-/// The chain from the threads that `spin` or a core told of.
+/// The chain from the threads that `spin` or a core told of. `looks`: of threads that poll on the way,
+/// `spin` is asked what they do.
 fn follow(
     spun: SpinReport,
     processes: &mut Processes,
     thread: Option<u32>,
     asked: &[Asked],
+    looks: bool,
 ) -> WhyReport {
     let begins = begins(&spun, thread);
     let (pid, source, program) = (spun.pid, spun.source, spun.program.clone());
     let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
     let asked = asked.iter().map(|one| (one.tid, one.clone()));
-    let mut walk = Walk::new(processes, threads.collect(), asked.collect());
+    let mut walk = Walk::new(processes, threads.collect(), asked.collect(), looks);
     let mut best: Option<(Vec<Link>, Root, Weight)> = None;
     for tid in begins {
         let found = walk.follow(pid, tid);

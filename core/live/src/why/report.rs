@@ -2,10 +2,10 @@
 //! What `flagfinder why` hands on: the `flagfinder.why/1` report.
 
 use flagfinder_code::Code;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A thread of some process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub pid: u32,
     pub tid: u32,
@@ -13,7 +13,7 @@ pub struct Node {
 }
 
 /// Who owes what is waited for, and where that thread stands.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OwedBy {
     #[serde(flatten)]
     pub node: Node,
@@ -22,7 +22,7 @@ pub struct OwedBy {
 }
 
 /// How a link is known, the surest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Known {
     /// The kernel or the memory says so.
@@ -36,7 +36,7 @@ pub enum Known {
 }
 
 /// What kind of thing is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     Flag,
@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 /// The thing itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitsFor {
     pub kind: Kind,
     pub name: String,
@@ -56,7 +56,7 @@ pub struct WaitsFor {
 }
 
 /// One step of the chain.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Link {
     pub waiter: Node,
     pub waits_for: WaitsFor,
@@ -68,7 +68,7 @@ pub struct Link {
 }
 
 /// Where a chain ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RootKind {
     /// Something from outside: a terminal, a client, a signal, a device.
@@ -89,7 +89,7 @@ pub enum RootKind {
 }
 
 /// See [`RootKind`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
     pub kind: RootKind,
     pub pid: Option<u32>,
@@ -102,6 +102,21 @@ impl Root {
     /// The cause is known.
     pub fn is_found(&self) -> bool {
         self.kind != RootKind::Unknown
+    }
+}
+
+/// The chain of a report, as another process of ours hands it on.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Chain {
+    pub links: Vec<Link>,
+    pub root: Root,
+}
+
+impl Chain {
+    /// The thread with which it begins.
+    fn first(&self) -> Option<u32> {
+        let waiter = self.links.first().map(|link| link.waiter.tid);
+        waiter.or(self.root.tid)
     }
 }
 
@@ -125,4 +140,94 @@ pub struct WhyReport {
 
 impl WhyReport {
     pub const SCHEMA: &'static str = "flagfinder.why/1";
+
+    /// Goes on where another chain begins; whether this one ends there.
+    pub fn go_on(&mut self, chain: Chain) -> bool {
+        let goes_on = self.root.kind == RootKind::Computes && chain.first() == self.root.tid;
+        if goes_on {
+            self.links.extend(chain.links);
+            self.root = chain.root;
+        }
+        goes_on
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(tid: u32) -> Node {
+        Node {
+            pid: 7,
+            tid,
+            name: "worker".into(),
+        }
+    }
+
+    fn root(kind: RootKind, tid: u32) -> Root {
+        Root {
+            kind,
+            pid: Some(7),
+            tid: Some(tid),
+            name: "worker".into(),
+            what: "it computes".into(),
+        }
+    }
+
+    fn report(root: Root) -> WhyReport {
+        WhyReport {
+            schema: WhyReport::SCHEMA,
+            source: "live",
+            pid: 1,
+            program: String::new(),
+            story: Vec::new(),
+            links: Vec::new(),
+            root,
+            next: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// As a helper hands it on: thread 8 polls a word that thread 9 owes.
+    fn chain() -> Chain {
+        let code = Code {
+            offset: 0x1234,
+            ..Code::default()
+        };
+        let link = Link {
+            waiter: node(8),
+            waits_for: WaitsFor {
+                kind: Kind::Flag,
+                name: "ready".into(),
+                address: Some("0x4000".into()),
+            },
+            owed_by: Some(OwedBy {
+                node: node(9),
+                code: Some(code),
+            }),
+            known: Known::Proved,
+            reason: "a copy of it writes".into(),
+            stack: Vec::new(),
+        };
+        let text = serde_json::json!({ "links": [link], "root": root(RootKind::Input, 9) });
+        Chain::deserialize(text).unwrap()
+    }
+
+    #[test]
+    fn a_chain_goes_on_with_what_the_thread_at_its_end_polls() {
+        let mut ends_there = report(root(RootKind::Computes, 8));
+        assert!(ends_there.go_on(chain()));
+        assert_eq!(ends_there.root.tid, Some(9));
+        let owed = ends_there.links[0].owed_by.as_ref().unwrap();
+        assert_eq!(owed.code.as_ref().unwrap().offset, 0x1234);
+    }
+
+    #[test]
+    fn a_chain_that_ends_elsewhere_stays_as_it_is() {
+        for end in [root(RootKind::Computes, 10), root(RootKind::Stopped, 8)] {
+            let mut ends = report(end.clone());
+            assert!(!ends.go_on(chain()));
+            assert_eq!((ends.root, ends.links.len()), (end, 0));
+        }
+    }
 }

@@ -34,7 +34,8 @@ pub struct Walk<'a> {
     pub spun: FxHashMap<u32, ThreadReport>,
     /// What threads of the first process ask, by thread id.
     asked: FxHashMap<u32, Asked>,
-    pub stepped: usize,
+    /// Threads on the way that may still be looked at by `spin`.
+    to_step: usize,
     examined: FxHashMap<u32, Examined>,
     looks: usize,
     begin: Instant,
@@ -56,12 +57,13 @@ impl<'a> Walk<'a> {
         processes: &'a mut Processes,
         spun: FxHashMap<u32, ThreadReport>,
         asked: FxHashMap<u32, Asked>,
+        looks: bool,
     ) -> Self {
         Walk {
             processes,
             spun,
             asked,
-            stepped: 0,
+            to_step: if looks { MOST_STEPPED } else { 0 },
             examined: FxHashMap::default(),
             looks: 0,
             begin: Instant::now(),
@@ -106,7 +108,7 @@ impl<'a> Walk<'a> {
 
     /// A thread of another process that polls is stepped, as those of the first are.
     fn step(&mut self, pid: u32, tid: u32) {
-        if self.spun.contains_key(&tid) || self.stepped >= MOST_STEPPED {
+        if self.spun.contains_key(&tid) || self.to_step == 0 {
             return;
         }
         let Some(process) = self.processes.get(pid) else {
@@ -118,7 +120,7 @@ impl<'a> Walk<'a> {
         if !polls || process.is_dead || pid == std::process::id() {
             return;
         }
-        self.stepped += 1;
+        self.to_step -= 1;
         let options = SpinOptions {
             threads: vec![tid],
             budget: BUDGET,
