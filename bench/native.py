@@ -18,7 +18,6 @@ from typing import Any
 
 from measure import alternate, machine, median, spread, table
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from flagfinder.chain.good_run import run_well
 from flagfinder.live.spin import spin
 

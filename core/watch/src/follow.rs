@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use crate::protocol::{Hit, HIT_SITE, WATCH_MAX};
 use crate::site::Site;
 
-/// Hits until the hooks rest: less than 10 ms of the threads' time.
-const HITS: u64 = 2_000;
-/// For how long: the hooks then cost less than 3 %.
-const REST: Duration = Duration::from_millis(400);
-/// How often is looked whether they should; once they had to, the sooner.
+/// Hits until the hooks rest. A hit takes up to 30 us, and some hundred come until the hooks are
+/// off.
+const HITS: u64 = 100;
+/// For how long: the hooks then cost some percent at most.
+const REST: Duration = Duration::from_secs(1);
+/// How often is looked whether they should.
 const TICK: Duration = Duration::from_millis(20);
-const SHORT_TICK: Duration = Duration::from_millis(2);
 
 /// A word that a site used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,6 @@ pub(crate) enum Pace {
     /// Since so many hits.
     Set {
         since: u64,
-        tick: Duration,
     },
     Rest(Instant),
     /// There is nothing to follow, or no debug register left.
@@ -64,10 +63,7 @@ pub(crate) enum Pace {
 impl Pace {
     pub fn new(sites: &[Site]) -> Pace {
         match sites.iter().any(|site| site.follow) {
-            true => Pace::Set {
-                since: 0,
-                tick: TICK,
-            },
+            true => Pace::Set { since: 0 },
             false => Pace::Over,
         }
     }
@@ -81,11 +77,8 @@ impl Pace {
         let (next, hooks) = match *self {
             Pace::Over => return Hooks::Stay,
             _ if words >= WATCH_MAX => (Pace::Over, Hooks::Remove),
-            Pace::Set { since, .. } if hits >= since + HITS => (Pace::Rest(now), Hooks::Remove),
-            Pace::Rest(since) if now >= since + REST => {
-                let (since, tick) = (hits, SHORT_TICK);
-                (Pace::Set { since, tick }, Hooks::Set)
-            }
+            Pace::Set { since } if hits >= since + HITS => (Pace::Rest(now), Hooks::Remove),
+            Pace::Rest(since) if now >= since + REST => (Pace::Set { since: hits }, Hooks::Set),
             _ => return Hooks::Stay,
         };
         *self = next;
@@ -95,7 +88,7 @@ impl Pace {
     /// How long may be waited for hits at a time.
     pub fn patience(&self, asked: Duration) -> Duration {
         match self {
-            Pace::Set { tick, .. } => asked.min(*tick),
+            Pace::Set { .. } => asked.min(TICK),
             _ => asked,
         }
     }
@@ -108,10 +101,7 @@ mod tests {
     #[test]
     fn hooks_rest_after_many_hits_and_end_with_the_registers() {
         let now = Instant::now();
-        let mut pace = Pace::Set {
-            since: 0,
-            tick: TICK,
-        };
+        let mut pace = Pace::Set { since: 0 };
         assert_eq!(pace.next(0, HITS - 1, now), Hooks::Stay);
         assert_eq!(pace.next(1, HITS, now), Hooks::Remove);
         assert_eq!(pace.next(1, HITS, now), Hooks::Stay);
