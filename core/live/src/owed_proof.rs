@@ -3,14 +3,16 @@
 //! that ends the wait.
 //!
 //! In: the other threads, the likeliest first. Each copy's blocking call is answered as if what it
-//! waits for came, then as if it came to its end, then as if it failed. Out: the first proof of
-//! each word.
+//! waits for came, then as if it came to its end, then as if it failed. Out: of each word the first
+//! proof, or the first of the strongest.
 
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{AddressSpace, CodeReader};
+use flagfinder_linux::futex;
 use flagfinder_linux::timeout::limit;
-use flagfinder_replica::{Outcome, Pages, Ran, Replica, Supposition, Watched};
+use flagfinder_replica::{Outcome, Pages, Ran, Replica, Supposed, Supposition, Watched};
+use rustc_hash::FxHashMap;
 
 use crate::owed::{Judge, Known, Owed, Process};
 use crate::owed_look::{Seen, Target};
@@ -32,34 +34,58 @@ pub(crate) enum Ends {
 }
 
 impl Ends {
-    pub fn of(outcome: Outcome) -> Ends {
+    /// A thread that serves others never leaves its loop: it takes what came, and looks again. So
+    /// what makes it do something else first ends the wait, too.
+    pub fn of(outcome: Outcome, instructions: Option<u64>) -> Ends {
         match outcome {
             Outcome::Leaves => Ends::Yes,
+            Outcome::Returns if instructions.is_some() => Ends::Yes,
             Outcome::Returns => Ends::No,
             Outcome::Faults | Outcome::Unknown => Ends::Unknown,
         }
     }
 }
 
-/// The proofs, each with the number of its word.
+/// How much a proof says about what the thread waits for, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Strength {
+    /// The waiting thread has to end first: it can't wait for that.
+    Circular,
+    /// Nothing has to come first, so waiting longer would have shown it; or what comes is the end
+    /// of things, or an error; or another thread has to end, which owes that first.
+    Late,
+    /// Something comes that it waits for.
+    Next,
+}
+
+/// By number of the word: the first of the strongest proofs.
+pub(crate) type Proofs = FxHashMap<usize, (Strength, Owed)>;
+
+/// No better proof is looked for.
+fn is_settled(proofs: &Proofs, word: usize) -> bool {
+    proofs
+        .get(&word)
+        .is_some_and(|known| known.0 == Strength::Next)
+}
+
 pub(crate) fn run_copies(
     process: &Process,
     pages: &Pages,
     seen: &[Seen],
     targets: &[Target],
     judge: &mut Judge,
-) -> Vec<(usize, Owed)> {
+) -> Proofs {
     let mut deadline = Instant::now() + process.time;
-    let mut proofs: Vec<(usize, Owed)> = Vec::new();
+    let mut proofs = Proofs::default();
     for seen in seen.iter().filter(|seen| !seen.other.polls) {
         let end = deadline.min(Instant::now() + OF_THREAD);
         // A thread that can't be copied proves nothing.
         let _ = run_thread(process, pages, seen, targets, end, judge, &mut proofs);
-        let proved = |word: usize| proofs.iter().any(|(of, _)| *of == word);
-        if proved(0) {
+        let settled = |word| is_settled(&proofs, word);
+        if settled(0) {
             deadline = deadline.min(Instant::now() + AFTER_PROOF);
         }
-        if Instant::now() >= deadline || (0..targets.len()).all(proved) {
+        if Instant::now() >= deadline || (0..targets.len()).all(settled) {
             break;
         }
     }
@@ -73,12 +99,12 @@ fn run_thread(
     targets: &[Target],
     deadline: Instant,
     judge: &mut Judge,
-    proofs: &mut Vec<(usize, Owed)>,
+    proofs: &mut Proofs,
 ) -> std::io::Result<()> {
     let first = Replica::start(pages, &seen.state)?;
     for how in suppositions(first)? {
         let open: Vec<usize> = (0..targets.len())
-            .filter(|word| !proofs.iter().any(|(of, _)| of == word))
+            .filter(|word| !is_settled(proofs, *word))
             .collect();
         if open.is_empty() || Instant::now() >= deadline {
             return Ok(());
@@ -104,8 +130,9 @@ fn run_thread(
                 break;
             };
             let number = numbers[word];
-            let known = proofs.iter().any(|(of, _)| *of == number);
-            if known || judge.ends(number, value) != Ends::Yes {
+            let strength = strength(process, judge, copy.supposed(), how);
+            let is_known = proofs.get(&number).is_some_and(|known| known.0 >= strength);
+            if is_known || judge.ends(number, value) != Ends::Yes {
                 continue;
             }
             let pc = storing(process, behind);
@@ -113,24 +140,48 @@ fn run_thread(
             if process.is_dead {
                 after += ", if it does: a core does not tell what descriptors hold";
             }
-            proofs.push((
-                number,
-                Owed {
-                    pid: process.pid,
-                    tid: seen.other.tid,
-                    name: seen.other.name.clone(),
-                    code: Some(process.names.code(pc)),
-                    value: Some(format!("{value:#x}")),
-                    known: Known::Proved,
-                    after: Some(after),
-                },
-            ));
-            if proofs.len() == targets.len() {
+            let owed = Owed {
+                pid: process.pid,
+                tid: seen.other.tid,
+                name: seen.other.name.clone(),
+                code: Some(process.names.code(pc)),
+                value: Some(format!("{value:#x}")),
+                known: Known::Proved,
+                after: Some(after),
+            };
+            proofs.insert(number, (strength, owed));
+            if (0..targets.len()).all(|word| is_settled(proofs, word)) {
                 return Ok(());
             }
         }
     }
     Ok(())
+}
+
+/// `supposed`: what was answered before the thread wrote.
+fn strength(process: &Process, judge: &Judge, supposed: &[Supposed], how: Supposition) -> Strength {
+    let waits_for_end = |id: u32| {
+        let mut calls = supposed.iter();
+        calls.any(|call| is_join(call.number, &call.arguments, id))
+    };
+    let mut threads = process.names.input().threads.iter();
+    let is_normal = matches!(how, Supposition::Line | Supposition::Number);
+    if waits_for_end(judge.waiting) {
+        Strength::Circular
+    } else if supposed.is_empty()
+        || !is_normal
+        || threads.any(|thread| waits_for_end(thread.own_id))
+    {
+        Strength::Late
+    } else {
+        Strength::Next
+    }
+}
+
+/// Does the call wait for the thread of that id to end, as pthread_join does?
+pub(crate) fn is_join(number: u32, arguments: &[u64; 6], id: u32) -> bool {
+    let waits = futex::is_futex(number) && futex::waits_for_word(futex::command(arguments));
+    waits && futex::expected(arguments) == u64::from(id)
 }
 
 /// What may happen to the thread, the likeliest first.
