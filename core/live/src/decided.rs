@@ -2,30 +2,25 @@
 //! Which of the words that would end the wait is the answer: who owes them decides.
 //!
 //! In: a thread's flags, each with what came of trying it out, and how sure it is that somebody owes
-//! it. Out: their order and ranks, and what of the report follows from these. A word that a thread writes
-//! as soon as what it waits for comes is what the loop waits for. One that others write later, when
-//! threads have ended or nothing more comes, is a word to stop by. One that only functions write
-//! which no thread comes to is a setting. Blind spot: a thread that waits for what will never come
-//! has its debt all the same.
+//! it. Out: their order and ranks, and what of the report follows from these. A word that a thread
+//! writes as soon as what it waits for comes is what the loop waits for. One that others write later,
+//! when threads have ended or nothing more comes, is a word to stop by. Blind spots: that nobody was
+//! found to write a word speaks against none; a thread that waits for what will never come has its
+//! debt all the same.
 
 use serde_json::{json, Value};
 
 use crate::owed::Standing;
 use crate::report::ThreadReport;
 
-/// A word may be this much less likely by the code than one that nobody owes.
-const NEAR: f64 = 0.15;
 /// Most that a word gets where another one would do as well, and nobody is known to owe either.
 const ONE_OF_TWO: f64 = 0.5;
+/// Scores that differ by less tell little.
+const ALIKE: f64 = 0.06;
 
-/// Does the loop end, or the thread do something else before it comes back?
-pub(crate) fn ends_wait(flag: &Value) -> bool {
-    let proof = &flag["proof"];
-    match proof["outcome"].as_str() {
-        Some("leaves") => true,
-        Some("returns") => !proof["instructions"].is_null(),
-        _ => false,
-    }
+/// Of a thread that came back to its loop: was it somewhere else before?
+fn does_something(flag: &Value) -> bool {
+    !flag["proof"]["instructions"].is_null()
 }
 
 fn is_word(flag: &Value) -> bool {
@@ -67,7 +62,7 @@ pub(crate) fn decide(
         }
         flags[..=at].rotate_right(1);
     }
-    doubt(&mut flags, &is_nulled);
+    doubt(&mut flags, &thread.groups, &is_nulled);
     let flags: Vec<Value> = flags.into_iter().map(|(flag, _)| flag).collect();
     if let Some(first) = flags.first().filter(|first| first["rank"] != 1) {
         let (name, ends) = (text(&first["name"]), text(&first["exit_when"]));
@@ -81,23 +76,20 @@ pub(crate) fn decide(
 /// The flag that comes before the first.
 fn best(flags: &[(Value, Standing)], is_nulled: &impl Fn(&Value) -> bool) -> Option<usize> {
     let (first, standing) = flags.first()?;
-    // Nothing that was tried in vain; and where something ends the wait, nothing of which that is
-    // not known.
-    let is_open = |flag: &Value| flag["proof"]["outcome"] != "returns";
-    let counts = |flag: &Value| ends_wait(flag) || is_open(flag) && !ends_wait(first);
-    let overtakes = |(flag, stands): &(Value, Standing)| {
-        is_word(flag)
-            && !is_nulled(flag)
-            && counts(flag)
-            && match (stands, standing) {
-                (Standing::Proved, _) if !is_word(first) => flag["proof"]["outcome"] == "leaves",
-                (Standing::Proved, of_first) => *of_first != Standing::Proved,
-                (Standing::Owed, Standing::Nobody) => score(flag) + NEAR >= score(first),
-                _ => false,
-            }
+    let is_in_vain = |flag: &Value| match flag["proof"]["outcome"].as_str() {
+        Some("returns") => !does_something(flag),
+        outcome => outcome == Some("faults"),
     };
-    let places = (1..flags.len()).filter(|&at| overtakes(&flags[at]));
-    places.max_by_key(|&at| (flags[at].1, std::cmp::Reverse(at)))
+    let overtakes = |(flag, stands): &(Value, Standing)| {
+        let counts = is_word(flag) && !is_nulled(flag) && !is_in_vain(flag);
+        // A call that decides is not written by anybody.
+        let is_clear = is_word(first) || flag["proof"]["outcome"] == "leaves";
+        *stands == Standing::Proved && counts && is_clear
+    };
+    let is_behind = *standing != Standing::Proved;
+    is_behind
+        .then(|| flags.iter().position(overtakes))
+        .flatten()
 }
 
 /// Why the one comes before the other.
@@ -105,16 +97,11 @@ fn told(flag: &Value, other: &Value, stands: Standing) -> String {
     let owed = &flag["owed"][0];
     let other = text(&other["name"]);
     let debt = match stands {
-        Standing::Nobody => format!("no thread comes to a write of {other}"),
         Standing::Owed => format!("{other} is written only later"),
         Standing::Unknown | Standing::Proved => format!("nobody is known to owe {other}"),
     };
-    let after = owed["after"].as_str();
-    let after = after.map_or(String::new(), |after| match text(&owed["known"]) {
-        "proved" => format!(" after {after}"),
-        _ => format!(" (it waits: {after})"),
-    });
-    format!("thread {} would write it{after}, and {debt}", owed["tid"])
+    let (tid, after) = (&owed["tid"], text(&owed["after"]));
+    format!("thread {tid} would write it after {after}, and {debt}")
 }
 
 fn note(flag: &mut Value, why: &str) {
@@ -124,18 +111,33 @@ fn note(flag: &mut Value, why: &str) {
 }
 
 /// Of two words that would each end the loop, where nobody is known to owe either, the first is no
-/// more than one of two.
-fn doubt(flags: &mut [(Value, Standing)], is_nulled: &impl Fn(&Value) -> bool) {
-    let ends_alone = |(flag, stands): &(Value, Standing)| {
-        let proof = &flag["proof"];
-        let is_alone = proof["with"]
-            .as_object()
-            .is_some_and(|with| with.len() == 1);
-        let leaves = proof["outcome"] == "leaves" && is_alone;
-        is_word(flag) && leaves && !is_nulled(flag) && *stands < Standing::Owed
+/// more than one of two. Where no copy shows it, they have to be as likely, in one condition.
+fn doubt(flags: &mut [(Value, Standing)], groups: &Value, is_nulled: &impl Fn(&Value) -> bool) {
+    let counts = |(flag, stands): &(Value, Standing)| {
+        is_word(flag) && !is_nulled(flag) && *stands < Standing::Owed
     };
-    let mut alike = (0..flags.len()).filter(|&at| ends_alone(&flags[at]));
-    let (Some(0), Some(other)) = (alike.next(), alike.next()) else {
+    let Some((first, _)) = flags.first().filter(|first| counts(first)) else {
+        return;
+    };
+    let leaves = |flag: &Value| {
+        let with = flag["proof"]["with"].as_object();
+        flag["proof"]["outcome"] == "leaves" && with.is_some_and(|with| with.len() == 1)
+    };
+    let is_open = |flag: &Value| flag["proof"].is_null() || flag["proof"]["outcome"] == "unknown";
+    let in_one = |flag: &Value| {
+        let mut groups = groups.as_array().into_iter().flatten();
+        groups.any(|group| {
+            let members = group["flags"].as_array();
+            members.is_some_and(|of| of.contains(&flag["rank"]) && of.contains(&first["rank"]))
+        })
+    };
+    let is_alike = |flag: &Value| {
+        let is_near = (score(flag) - score(first)).abs() < ALIKE;
+        let by_code = is_open(first) && is_open(flag) && is_near && in_one(flag);
+        leaves(first) && leaves(flag) || by_code
+    };
+    let other = (1..flags.len()).find(|&at| counts(&flags[at]) && is_alike(&flags[at].0));
+    let Some(other) = other else {
         return;
     };
     let name = |at: usize| text(&flags[at].0["name"]).to_owned();
@@ -143,7 +145,7 @@ fn doubt(flags: &mut [(Value, Standing)], is_nulled: &impl Fn(&Value) -> bool) {
         let flag = &mut flags[at].0;
         flag["confidence"] = json!(score(flag).min(ONE_OF_TWO));
         let why = format!(
-            "one of two words: {other} would end the loop as well, and nobody is known to owe either"
+            "one of two words: {other} would do as well, and nobody is known to owe either"
         );
         note(flag, &why);
     }
@@ -244,37 +246,23 @@ mod tests {
             ]
         };
         assert_eq!(first(behind(word("bound", 0.6, STAYS))), "flag");
-        assert_eq!(first(behind(word("untried", 0.6, None))), "flag");
+        assert_eq!(
+            first(behind(word("crash", 0.6, Some(("faults", Some(9)))))),
+            "flag"
+        );
         assert_eq!(first(behind(word("pointer", 0.6, LEAVES))), "flag");
         assert_eq!(first(behind(word("other", 0.6, LEAVES))), "other");
     }
 
     #[test]
-    fn a_word_that_code_ahead_writes_overtakes_only_a_setting_that_is_near() {
-        let after = |score, standing| {
-            let other = word("done", score, LEAVES);
-            vec![
-                (word("bound", 0.6, LEAVES), standing),
-                (other, Standing::Owed),
-            ]
+    fn what_a_store_ahead_alone_tells_decides_nothing() {
+        let after = |of_first, of_other| {
+            let (one, other) = (word("a", 0.6, LEAVES), word("b", 0.6, LEAVES));
+            first(vec![(one, of_first), (other, of_other)])
         };
-        assert_eq!(first(after(0.5, Standing::Nobody)), "done");
-        assert_eq!(first(after(0.3, Standing::Nobody)), "bound");
-        assert_eq!(first(after(0.5, Standing::Unknown)), "bound");
-        assert_eq!(first(after(0.5, Standing::Proved)), "bound");
-    }
-
-    #[test]
-    fn where_no_copy_shows_an_end_what_is_not_known_counts() {
-        let unknown = Some(("unknown", Some(9)));
-        let after = |proof| {
-            let first = word("bound", 0.6, unknown);
-            let other = word("done", 0.5, proof);
-            vec![(first, Standing::Nobody), (other, Standing::Owed)]
-        };
-        assert_eq!(first(after(unknown)), "done");
-        assert_eq!(first(after(None)), "done");
-        assert_eq!(first(after(STAYS)), "bound");
+        assert_eq!(after(Standing::Unknown, Standing::Owed), "a");
+        assert_eq!(after(Standing::Proved, Standing::Proved), "a");
+        assert_eq!(after(Standing::Unknown, Standing::Proved), "b");
     }
 
     #[test]
@@ -293,6 +281,22 @@ mod tests {
     }
 
     #[test]
+    fn where_no_copy_shows_an_end_two_words_of_one_condition_are_not_sure() {
+        let of = |groups: Value, score| {
+            let mut flags = vec![(word("a", 0.65, None), Standing::Unknown)];
+            flags.push((word("b", score, None), Standing::Unknown));
+            for (flag, rank) in flags.iter_mut().zip(1..) {
+                flag.0["rank"] = json!(rank);
+            }
+            doubt(&mut flags, &groups, &|_| false);
+            flags[0].0["confidence"].clone()
+        };
+        assert_eq!(of(json!([{ "flags": [1, 2] }]), 0.65), 0.5);
+        assert_eq!(of(json!([{ "flags": [1, 2] }]), 0.5), 0.65);
+        assert_eq!(of(json!([{ "flags": [1] }, { "flags": [2] }]), 0.65), 0.65);
+    }
+
+    #[test]
     fn of_two_words_that_nobody_owes_none_is_sure() {
         let two = |one, other| {
             let flags = vec![
@@ -303,10 +307,10 @@ mod tests {
             let scores = (score(&flags[0]), score(&flags[1]));
             (scores, text(&flags[0]["evidence"][0]).to_owned())
         };
-        let (scores, why) = two(Standing::Unknown, Standing::Nobody);
+        let (scores, why) = two(Standing::Unknown, Standing::Unknown);
         assert_eq!(scores, (0.5, 0.5));
         assert!(
-            why.starts_with("one of two words: b would end the loop as well"),
+            why.starts_with("one of two words: b would do as well"),
             "{why}"
         );
         let sure = ((0.65, 0.61), String::new());

@@ -11,12 +11,11 @@
 use std::time::Duration;
 
 use flagfinder_code::{AddressSpace, Code, CodeReader, Names, Store};
-use flagfinder_replica::{Experiment, Pages, Proof, ThreadState, Word, MOST_WATCHED};
+use flagfinder_replica::{Experiment, Proof, Source, ThreadState, Word, MOST_WATCHED};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use serde_json::{json, Value};
 
-use crate::decided::ends_wait;
 use crate::owed_look::{look, order, target, Seen, Target, FOLLOWED_OF_ALL};
 use crate::owed_nobody::nobody;
 use crate::owed_proof::{is_join, run_copies, Ends, Strength};
@@ -109,12 +108,9 @@ pub(crate) struct Owed {
 /// How sure it is that somebody owes a word, the least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
-    /// It was not asked about, or others may owe it that can't be looked at; or a store may be to
-    /// the word.
+    /// Nobody was found, or a store may be to the word; or it was not asked about.
     #[default]
     Unknown,
-    /// Every store to it that there is lies in functions that no thread will come to.
-    Nobody,
     /// A store is ahead of a thread; or it was proved, but something else has to end first.
     Owed,
     /// A copy of a thread wrote it, once what the thread waits for came.
@@ -124,7 +120,7 @@ pub(crate) enum Standing {
 /// Asks about the flags of a thread. How each one stands, by its number.
 pub(crate) fn tell(
     process: &Process,
-    pages: &Pages,
+    source: &dyn Source,
     experiment: Option<&Experiment>,
     thread: &mut ThreadReport,
 ) -> Vec<Standing> {
@@ -167,7 +163,7 @@ pub(crate) fn tell(
         experiment,
         known: FxHashMap::default(),
     };
-    let mut proofs = run_copies(process, pages, &seen, &targets, &mut ends);
+    let mut proofs = run_copies(process, source, &seen, &mut ends);
     for (number, target) in targets.iter().enumerate() {
         let (mut owed, mut standing) = match proofs.remove(&number) {
             Some((strength, owed)) => {
@@ -176,12 +172,11 @@ pub(crate) fn tell(
                     Strength::Late => Standing::Owed,
                     Strength::Next => Standing::Proved,
                 };
-                if let Some(tried) = ends.tried(number, &owed, process.names) {
+                let tried = ends.tried(number, &owed, process.names);
+                if let Some(tried) = tried.filter(|_| strength == Strength::Next) {
                     let flag = &mut flags[target.flag];
-                    if !ends_wait(flag) {
-                        flag["proof"] = json!(tried);
-                        flag["value"]["exit"] = json!(owed.value);
-                    }
+                    flag["proof"] = json!(tried);
+                    flag["value"]["exit"] = json!(owed.value);
                 }
                 (vec![owed], standing)
             }
@@ -191,15 +186,12 @@ pub(crate) fn tell(
             (owed, standing) = by_others(process, number, target, &mut ends);
         }
         let flag = &mut flags[target.flag];
-        if owed.is_empty() {
-            let (why, is_certain) = nobody(process, &seen, target, refused.as_deref());
-            if is_certain {
-                standing = Standing::Nobody;
+        match owed.is_empty() {
+            true => none(flag, nobody(process, &seen, target, refused.as_deref())),
+            false => {
+                flag["owed"] = json!(owed);
+                flag["owed_by_nobody"] = Value::Null;
             }
-            none(flag, why);
-        } else {
-            flag["owed"] = json!(owed);
-            flag["owed_by_nobody"] = Value::Null;
         }
         standings[target.flag] = standing;
     }
@@ -269,7 +261,7 @@ pub(crate) fn none(flag: &mut Value, why: String) {
 pub(crate) struct Judge<'a, 'p> {
     /// Id of the thread that waits, as the process has it.
     pub waiting: u32,
-    targets: &'a [Target],
+    pub targets: &'a [Target],
     experiment: Option<&'a Experiment<'p>>,
     known: FxHashMap<(usize, u64), Option<Proof>>,
 }

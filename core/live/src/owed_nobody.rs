@@ -10,17 +10,15 @@ use crate::sharers;
 /// Other processes that are told.
 const TOLD: usize = 8;
 
-/// Why nobody owes it, as far as that is known; and whether it is as good as certain: there are
-/// stores to it, all in functions that no thread comes to.
+/// Why nobody owes it, as far as that is known.
 pub(crate) fn nobody(
     process: &Process,
     seen: &[Seen],
     target: &Target,
     refused: Option<&str>,
-) -> (String, bool) {
+) -> String {
     let names = process.names;
     let mut reasons = Vec::new();
-    let mut is_certain = false;
     match refused {
         Some(why) => reasons.push(why.to_owned()),
         None if seen.is_empty() => reasons.push("the process has no other thread".into()),
@@ -54,7 +52,6 @@ pub(crate) fn nobody(
             some.map(|f| f.0.as_str()).collect::<Vec<_>>().join(", ")
         };
         let (open, closed) = (list(true), list(false));
-        is_certain = reasons.is_empty() && !functions.is_empty() && found.left_out.is_empty();
         if !open.is_empty() {
             reasons.push(format!(
                 "{open}, which writes it, is on a thread's stack, but past the store"
@@ -78,7 +75,7 @@ pub(crate) fn nobody(
             "no store to it is ahead of any thread, as far as their code could be followed".into(),
         );
     }
-    (reasons.join("; "), is_certain)
+    reasons.join("; ")
 }
 
 /// The name of the function at `pc`, and whether a call of it is open.

@@ -142,7 +142,7 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
         not_tried(thread, why);
     }
     let experiment = tried.ok().flatten();
-    let standings = owed::tell(process, &pages, experiment.as_ref(), thread);
+    let standings = owed::tell(process, source, experiment.as_ref(), thread);
     decide(thread, &standings, |flag| is_nulled(process, flag));
 }
 
