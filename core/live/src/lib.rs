@@ -10,6 +10,7 @@
 mod chain;
 mod copied;
 mod dead;
+mod decided;
 mod futex;
 mod helpers;
 mod hot_call;

@@ -11,19 +11,20 @@
 use std::time::Duration;
 
 use flagfinder_code::{AddressSpace, Code, CodeReader, Names, Store};
-use flagfinder_replica::{Experiment, Pages, ThreadState, Word};
+use flagfinder_replica::{Experiment, Proof, Source, ThreadState, Word, MOST_WATCHED};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use serde_json::{json, Value};
 
 use crate::owed_look::{look, order, target, Seen, Target, FOLLOWED_OF_ALL};
 use crate::owed_nobody::nobody;
-use crate::owed_proof::{run_copies, Ends};
+use crate::owed_proof::{is_join, run_copies, Ends, Strength};
+use crate::prove::Tried;
 use crate::report::ThreadReport;
 use crate::sharers;
 
 /// Words that are asked about.
-const WORDS: usize = 3;
+const WORDS: usize = MOST_WATCHED;
 /// Other threads that are looked at.
 const THREADS: usize = 64;
 /// Threads that are told of one word, by code.
@@ -104,16 +105,29 @@ pub(crate) struct Owed {
     pub after: Option<String>,
 }
 
-/// Asks about the flags of a thread.
+/// How sure it is that somebody owes a word, the least first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    /// Nobody was found, or a store may be to the word; or it was not asked about.
+    #[default]
+    Unknown,
+    /// A store is ahead of a thread; or it was proved, but something else has to end first.
+    Owed,
+    /// A copy of a thread wrote it, once what the thread waits for came.
+    Proved,
+}
+
+/// Asks about the flags of a thread. How each one stands, by its number.
 pub(crate) fn tell(
     process: &Process,
-    pages: &Pages,
+    source: &dyn Source,
     experiment: Option<&Experiment>,
     thread: &mut ThreadReport,
-) {
+) -> Vec<Standing> {
     let Value::Array(flags) = &mut thread.flags else {
-        return;
+        return Vec::new();
     };
+    let mut standings = vec![Standing::default(); flags.len()];
     for flag in flags.iter_mut() {
         let why = match flag["kind"].as_str() {
             Some("syscall") => "it is what a system call answers, which no thread writes",
@@ -129,7 +143,7 @@ pub(crate) fn tell(
         .take(WORDS)
         .collect();
     if targets.is_empty() {
-        return;
+        return standings;
     }
     let others: Vec<&Other> = process
         .others
@@ -141,24 +155,35 @@ pub(crate) fn tell(
     let mut refused = process.others.left_out.clone();
     let mut seen = ahead(process, &others, &targets, &mut reader, &mut refused);
     order(&mut seen);
+    let mut threads = process.names.input().threads.iter();
+    let waiting = threads.find(|known| known.tid == thread.tid);
     let mut ends = Judge {
+        waiting: waiting.map_or(thread.tid, |known| known.own_id),
         targets: &targets,
         experiment,
         known: FxHashMap::default(),
     };
-    let proofs = run_copies(process, pages, &seen, &targets, &mut ends);
+    let mut proofs = run_copies(process, source, &seen, &mut ends);
     for (number, target) in targets.iter().enumerate() {
-        let proved: Vec<Owed> = proofs
-            .iter()
-            .filter(|p| p.0 == number)
-            .map(|p| p.1.clone())
-            .collect();
-        let mut owed = match proved.is_empty() {
-            true => by_code(process, &seen, (number, number), target, &mut ends),
-            false => proved,
+        let (mut owed, mut standing) = match proofs.remove(&number) {
+            Some((strength, owed)) => {
+                let standing = match strength {
+                    Strength::Circular => Standing::Unknown,
+                    Strength::Late => Standing::Owed,
+                    Strength::Next => Standing::Proved,
+                };
+                let tried = ends.tried(number, &owed, process.names);
+                if let Some(tried) = tried.filter(|_| strength == Strength::Next) {
+                    let flag = &mut flags[target.flag];
+                    flag["proof"] = json!(tried);
+                    flag["value"]["exit"] = json!(owed.value);
+                }
+                (vec![owed], standing)
+            }
+            None => by_code(process, &seen, (number, number), target, &mut ends),
         };
         if owed.is_empty() && !process.is_dead {
-            owed = by_others(process, number, target, &mut ends);
+            (owed, standing) = by_others(process, number, target, &mut ends);
         }
         let flag = &mut flags[target.flag];
         match owed.is_empty() {
@@ -168,7 +193,9 @@ pub(crate) fn tell(
                 flag["owed_by_nobody"] = Value::Null;
             }
         }
+        standings[target.flag] = standing;
     }
+    standings
 }
 
 /// The stores ahead of each thread that can be copied. `refused` says of the last one why it can't
@@ -192,8 +219,13 @@ fn ahead<'a>(
 }
 
 /// Threads of other processes that map the word, which only their code tells.
-fn by_others(process: &Process, number: usize, target: &Target, ends: &mut Judge) -> Vec<Owed> {
-    let mut owed = Vec::new();
+fn by_others(
+    process: &Process,
+    number: usize,
+    target: &Target,
+    ends: &mut Judge,
+) -> (Vec<Owed>, Standing) {
+    let (mut owed, mut standing) = (Vec::new(), Standing::Unknown);
     let sharers = sharers::sharers(process.pid, process.names, target.address);
     for (pid, address) in sharers.into_iter().take(SHARERS) {
         let target = Target {
@@ -210,10 +242,13 @@ fn by_others(process: &Process, number: usize, target: &Target, ends: &mut Judge
             // Its only word has the number of ours.
             by_code(process, &seen, (0, number), &target, ends)
         });
-        owed.extend(found.into_iter().flatten());
+        if let Some((found, how)) = found {
+            owed.extend(found);
+            standing = standing.max(how);
+        }
     }
     owed.truncate(TOLD);
-    owed
+    (owed, standing)
 }
 
 /// Nobody was found.
@@ -224,9 +259,11 @@ pub(crate) fn none(flag: &mut Value, why: String) {
 
 /// Which values end the wait.
 pub(crate) struct Judge<'a, 'p> {
-    targets: &'a [Target],
+    /// Id of the thread that waits, as the process has it.
+    pub waiting: u32,
+    pub targets: &'a [Target],
     experiment: Option<&'a Experiment<'p>>,
-    known: FxHashMap<(usize, u64), Ends>,
+    known: FxHashMap<(usize, u64), Option<Proof>>,
 }
 
 impl Judge<'_, '_> {
@@ -239,16 +276,30 @@ impl Judge<'_, '_> {
         let Some(experiment) = self.experiment else {
             return Ends::Unknown;
         };
-        *self.known.entry((number, value)).or_insert_with(|| {
-            let word = Word {
-                address: target.address,
-                bytes: target.bytes,
-                value,
-            };
-            experiment
-                .try_word(word, TRIES)
-                .map_or(Ends::Unknown, |proof| Ends::of(proof.outcome))
+        let word = Word {
+            address: target.address,
+            bytes: target.bytes,
+            value,
+        };
+        let tried = self.known.entry((number, value));
+        let tried = tried.or_insert_with(|| experiment.try_word(word, TRIES).ok());
+        tried.as_ref().map_or(Ends::Unknown, |proof| {
+            Ends::of(proof.outcome, proof.instructions)
         })
+    }
+
+    /// What came of the value that a thread was proved to write, where it is not the one that the
+    /// loop asks for.
+    fn tried(&self, number: usize, owed: &Owed, names: &Names) -> Option<Tried> {
+        let target = &self.targets[number];
+        let value = u64::from_str_radix(owed.value.as_deref()?.strip_prefix("0x")?, 16).ok()?;
+        let proof = self.known.get(&(number, value))?.as_ref()?;
+        let word = Word {
+            address: target.address,
+            bytes: target.bytes,
+            value,
+        };
+        Some(Tried::of(proof, &[word], names))
     }
 }
 
@@ -260,7 +311,7 @@ fn by_code(
     (looked, number): (usize, usize),
     target: &Target,
     ends: &mut Judge,
-) -> Vec<Owed> {
+) -> (Vec<Owed>, Standing) {
     let ahead: Vec<(&Seen, Store, bool)> = seen
         .iter()
         .filter_map(|seen| seen.stores[looked].map(|(store, exact)| (seen, store, exact)))
@@ -270,6 +321,17 @@ fn by_code(
         })
         .collect();
     let certain = ahead.iter().any(|(_, _, exact)| *exact);
+    // What comes after the end of the waiting thread can't be what it waits for.
+    let is_free = |seen: &Seen| {
+        let r = &seen.state.registers;
+        let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+        !is_join(r.rax as u32, &arguments, ends.waiting)
+    };
+    let is_owed = ahead.iter().any(|(seen, _, exact)| *exact && is_free(seen));
+    let standing = match is_owed {
+        true => Standing::Owed,
+        false => Standing::Unknown,
+    };
     let chosen = ahead.into_iter().filter(|(_, _, exact)| *exact || !certain);
     let owed = chosen.map(|(seen, store, _)| Owed {
         pid: process.pid,
@@ -280,5 +342,5 @@ fn by_code(
         known: Known::ByCode,
         after: seen.other.waits.clone(),
     });
-    owed.take(TOLD).collect()
+    (owed.take(TOLD).collect(), standing)
 }

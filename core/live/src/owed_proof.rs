@@ -3,21 +3,27 @@
 //! that ends the wait.
 //!
 //! In: the other threads, the likeliest first. Each copy's blocking call is answered as if what it
-//! waits for came, then as if it came to its end, then as if it failed. Out: the first proof of
-//! each word.
+//! waits for came, then as if it came to its end, then as if it failed. Out: of each word the first
+//! proof, or the first of the strongest.
 
 use std::time::{Duration, Instant};
 
 use flagfinder_code::{AddressSpace, CodeReader};
+use flagfinder_linux::futex;
 use flagfinder_linux::timeout::limit;
-use flagfinder_replica::{Outcome, Pages, Ran, Replica, Supposition, Watched};
+use flagfinder_replica::{Outcome, Pages, Ran, Replica, Source, Supposed, Supposition, Watched};
+use rustc_hash::FxHashMap;
 
 use crate::owed::{Judge, Known, Owed, Process};
-use crate::owed_look::{Seen, Target};
+use crate::owed_look::Seen;
 use crate::owed_text::{after, Before};
 
 /// For all copies of one thread.
 const OF_THREAD: Duration = Duration::from_secs(1);
+/// For one of them, which computes at the processor's own speed.
+const OF_COPY: Duration = Duration::from_millis(200);
+/// Of so many moments the memory is tried, where a copy comes to no end.
+const MOMENTS: usize = 3;
 /// What may follow the proof of the likeliest word.
 const AFTER_PROOF: Duration = Duration::from_millis(300);
 /// Values that one copy may write before it is given up.
@@ -32,34 +38,60 @@ pub(crate) enum Ends {
 }
 
 impl Ends {
-    pub fn of(outcome: Outcome) -> Ends {
+    /// A thread that serves others never leaves its loop: it takes what came, and looks again. So
+    /// what makes it do something else first ends the wait, too.
+    pub fn of(outcome: Outcome, instructions: Option<u64>) -> Ends {
         match outcome {
             Outcome::Leaves => Ends::Yes,
+            Outcome::Returns if instructions.is_some() => Ends::Yes,
             Outcome::Returns => Ends::No,
             Outcome::Faults | Outcome::Unknown => Ends::Unknown,
         }
     }
 }
 
-/// The proofs, each with the number of its word.
+/// How much a proof says about what the thread waits for, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Strength {
+    /// The waiting thread has to end first: it can't wait for that.
+    Circular,
+    /// Nothing has to come first, so waiting longer would have shown it; or what comes is the end
+    /// of things, or an error; or another thread has to end, which owes that first.
+    Late,
+    /// Something comes that it waits for.
+    Next,
+}
+
+/// By number of the word: the first of the strongest proofs.
+pub(crate) type Proofs = FxHashMap<usize, (Strength, Owed)>;
+
+/// No better proof is looked for.
+fn is_settled(proofs: &Proofs, word: usize) -> bool {
+    proofs
+        .get(&word)
+        .is_some_and(|known| known.0 == Strength::Next)
+}
+
+fn are_settled(proofs: &Proofs, judge: &Judge) -> bool {
+    (0..judge.targets.len()).all(|word| is_settled(proofs, word))
+}
+
 pub(crate) fn run_copies(
     process: &Process,
-    pages: &Pages,
+    source: &dyn Source,
     seen: &[Seen],
-    targets: &[Target],
     judge: &mut Judge,
-) -> Vec<(usize, Owed)> {
+) -> Proofs {
     let mut deadline = Instant::now() + process.time;
-    let mut proofs: Vec<(usize, Owed)> = Vec::new();
+    let mut proofs = Proofs::default();
     for seen in seen.iter().filter(|seen| !seen.other.polls) {
         let end = deadline.min(Instant::now() + OF_THREAD);
         // A thread that can't be copied proves nothing.
-        let _ = run_thread(process, pages, seen, targets, end, judge, &mut proofs);
-        let proved = |word: usize| proofs.iter().any(|(of, _)| *of == word);
-        if proved(0) {
+        let _ = run_thread(process, source, seen, end, judge, &mut proofs);
+        if is_settled(&proofs, 0) {
             deadline = deadline.min(Instant::now() + AFTER_PROOF);
         }
-        if Instant::now() >= deadline || (0..targets.len()).all(proved) {
+        if Instant::now() >= deadline || are_settled(&proofs, judge) {
             break;
         }
     }
@@ -68,69 +100,117 @@ pub(crate) fn run_copies(
 
 fn run_thread(
     process: &Process,
-    pages: &Pages,
+    source: &dyn Source,
     seen: &Seen,
-    targets: &[Target],
     deadline: Instant,
     judge: &mut Judge,
-    proofs: &mut Vec<(usize, Owed)>,
+    proofs: &mut Proofs,
 ) -> std::io::Result<()> {
-    let first = Replica::start(pages, &seen.state)?;
+    let pages = Pages::new(source);
+    let first = Replica::start(&pages, &seen.state)?;
     for how in suppositions(first)? {
-        let open: Vec<usize> = (0..targets.len())
-            .filter(|word| !proofs.iter().any(|(of, _)| of == word))
-            .collect();
-        if open.is_empty() || Instant::now() >= deadline {
-            return Ok(());
-        }
-        let mut copy = Replica::start(pages, &seen.state)?;
-        let (mut words, mut numbers) = (Vec::new(), Vec::new());
-        for number in open {
-            let target = &targets[number];
-            if let Some(word) = Watched::in_copy(&mut copy, target.address, target.bytes)? {
-                words.push(word);
-                numbers.push(number);
-            }
-        }
-        let before = Before::of(&mut copy)?;
-        copy.suppose(how)?;
-        for _ in 0..VALUES {
-            let Ran::Wrote {
-                word,
-                value,
-                behind,
-            } = copy.run(&mut words, deadline)?
-            else {
-                break;
-            };
-            let number = numbers[word];
-            let known = proofs.iter().any(|(of, _)| *of == number);
-            if known || judge.ends(number, value) != Ends::Yes {
-                continue;
-            }
-            let pc = storing(process, behind);
-            let mut after = after(&before, copy.supposed(), how, process.names);
-            if process.is_dead {
-                after += ", if it does: a core does not tell what descriptors hold";
-            }
-            proofs.push((
-                number,
-                Owed {
-                    pid: process.pid,
-                    tid: seen.other.tid,
-                    name: seen.other.name.clone(),
-                    code: Some(process.names.code(pc)),
-                    value: Some(format!("{value:#x}")),
-                    known: Known::Proved,
-                    after: Some(after),
-                },
-            ));
-            if proofs.len() == targets.len() {
+        // The waiting thread holds a lock again and again; where it did when the memory was read,
+        // the copy never gets that. Memory of another moment may have it free.
+        for _ in 0..MOMENTS {
+            if are_settled(proofs, judge) || Instant::now() >= deadline {
                 return Ok(());
+            }
+            let pages = Pages::new(source);
+            let end = deadline.min(Instant::now() + OF_COPY);
+            let is_over = run_copy(process, &pages, seen, how, end, judge, proofs)?;
+            if !is_over || process.is_dead {
+                break;
             }
         }
     }
     Ok(())
+}
+
+/// Whether the copy went on to the end of its time.
+fn run_copy(
+    process: &Process,
+    pages: &Pages,
+    seen: &Seen,
+    how: Supposition,
+    deadline: Instant,
+    judge: &mut Judge,
+    proofs: &mut Proofs,
+) -> std::io::Result<bool> {
+    let mut copy = Replica::start(pages, &seen.state)?;
+    let (mut words, mut numbers) = (Vec::new(), Vec::new());
+    for (number, target) in judge.targets.iter().enumerate() {
+        if is_settled(proofs, number) {
+            continue;
+        }
+        if let Some(word) = Watched::in_copy(&mut copy, target.address, target.bytes)? {
+            words.push(word);
+            numbers.push(number);
+        }
+    }
+    let before = Before::of(&mut copy)?;
+    copy.suppose(how)?;
+    for _ in 0..VALUES {
+        let ran = copy.run(&mut words, deadline)?;
+        let Ran::Wrote {
+            word,
+            value,
+            behind,
+        } = ran
+        else {
+            return Ok(ran == Ran::TimeOver);
+        };
+        let number = numbers[word];
+        let strength = strength(process, judge, copy.supposed(), how);
+        let is_known = proofs.get(&number).is_some_and(|known| known.0 >= strength);
+        if is_known || judge.ends(number, value) != Ends::Yes {
+            continue;
+        }
+        let pc = storing(process, behind);
+        let mut after = after(&before, copy.supposed(), how, process.names);
+        if process.is_dead {
+            after += ", if it does: a core does not tell what descriptors hold";
+        }
+        let owed = Owed {
+            pid: process.pid,
+            tid: seen.other.tid,
+            name: seen.other.name.clone(),
+            code: Some(process.names.code(pc)),
+            value: Some(format!("{value:#x}")),
+            known: Known::Proved,
+            after: Some(after),
+        };
+        proofs.insert(number, (strength, owed));
+        if are_settled(proofs, judge) {
+            break;
+        }
+    }
+    Ok(false)
+}
+
+/// `supposed`: what was answered before the thread wrote.
+fn strength(process: &Process, judge: &Judge, supposed: &[Supposed], how: Supposition) -> Strength {
+    let waits_for_end = |id: u32| {
+        let mut calls = supposed.iter();
+        calls.any(|call| is_join(call.number, &call.arguments, id))
+    };
+    let mut threads = process.names.input().threads.iter();
+    let is_normal = matches!(how, Supposition::Line | Supposition::Number);
+    if waits_for_end(judge.waiting) {
+        Strength::Circular
+    } else if supposed.is_empty()
+        || !is_normal
+        || threads.any(|thread| waits_for_end(thread.own_id))
+    {
+        Strength::Late
+    } else {
+        Strength::Next
+    }
+}
+
+/// Does the call wait for the thread of that id to end, as pthread_join does?
+pub(crate) fn is_join(number: u32, arguments: &[u64; 6], id: u32) -> bool {
+    let waits = futex::is_futex(number) && futex::waits_for_word(futex::command(arguments));
+    waits && futex::expected(arguments) == u64::from(id)
 }
 
 /// What may happen to the thread, the likeliest first.

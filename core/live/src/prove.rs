@@ -15,12 +15,13 @@ use flagfinder_step::StepError;
 use serde::Serialize;
 use serde_json::{json, Value};
 
+use crate::decided::decide;
 use crate::look::milliseconds;
 use crate::owed::{self, Others, Process};
 use crate::report::ThreadReport;
 
 /// Candidates that are tried.
-const TRIED: usize = 3;
+const TRIED: usize = 4;
 /// How long the thread may take to stop, its copy to show its loop, and each try.
 const STOPS: Duration = Duration::from_millis(200);
 const SHOWS: Duration = Duration::from_millis(800);
@@ -43,7 +44,7 @@ pub struct Tried {
 }
 
 impl Tried {
-    fn of(proof: &Proof, words: &[Word], names: &Names) -> Tried {
+    pub(crate) fn of(proof: &Proof, words: &[Word], names: &Names) -> Tried {
         let hex = |number: u64| format!("{number:#x}");
         let with = words.iter().map(|w| (hex(w.address), json!(hex(w.value))));
         Tried {
@@ -141,7 +142,15 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
         not_tried(thread, why);
     }
     let experiment = tried.ok().flatten();
-    owed::tell(process, &pages, experiment.as_ref(), thread);
+    let standings = owed::tell(process, source, experiment.as_ref(), thread);
+    decide(thread, &standings, |flag| is_nulled(process, flag));
+}
+
+/// Is null the value that ends the loop, in place of a pointer? Any check of it then ends the loop.
+fn is_nulled(process: &Process, flag: &Value) -> bool {
+    let is_mapped = |address: u64| process.memory.word(address).is_some();
+    let leads = number(&flag["value"]["spin"]).is_some_and(is_mapped);
+    leads && word(flag).is_some_and(|word| word.bytes == 8 && word.value == 0)
 }
 
 /// Nothing has been tried yet.
@@ -222,11 +231,7 @@ fn try_candidates<'p>(
             }
         }
     }
-    let is_mapped = |address: u64| process.memory.word(address).is_some();
-    rank(flags, |flag| {
-        let leads = number(&flag["value"]["spin"]).is_some_and(is_mapped);
-        leads && word(flag).is_some_and(|word| word.bytes == 8 && word.value == 0)
-    });
+    rank(flags, |flag| is_nulled(process, flag));
     if let (Some(flag), Value::Array(explain)) = (flags.first(), &mut thread.explain) {
         explain.push(json!(told(&flag["proof"])));
     }
@@ -256,9 +261,6 @@ fn rank(flags: &mut [Value], is_nulled: impl Fn(&Value) -> bool) {
     }
     for (at, flag) in places.into_iter().zip(tried) {
         flags[at] = flag;
-    }
-    for (at, flag) in flags.iter_mut().enumerate() {
-        flag["rank"] = json!(at + 1);
     }
 }
 
