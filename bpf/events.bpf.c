@@ -8,7 +8,7 @@
  * nobody: the reader looks by the clock. Which context a wake comes from is in no tracepoint: it is
  * the CPU's __preempt_count, which is found from a run queue's address, as both are per-CPU
  * variables of known offset. */
-#include "ff_records.h"
+#include "ff_python.h"
 #include "ff_stack.h"
 
 #define PF_IO_WORKER 0x00000010
@@ -101,11 +101,14 @@ INLINE void record_stack(struct task_struct *task)
 {
     if (!ff_config.stack_words || task->flags & PF_KTHREAD)
         return;
+    __u32 process = process_of(task);
+    struct ff_event_process *ranges = member(process);
+    if (ranges && ranges->python)
+        record_python(task, process);
     if (ff_config.copy_bytes) {
         copy_stack(task);
         return;
     }
-    struct ff_event_process *ranges = member(process_of(task));
     __u32 zero = 0;
     struct stack_record *record = bpf_map_lookup_elem(&scratch, &zero);
     struct ff_events_cpu *cpu = this_cpu();
@@ -233,8 +236,11 @@ int ff_sched_process_fork(__u64 *context)
     struct ff_event_process *ranges = member(parent_process);
     if (!ranges && !ff_config.everything)
         return 0;
-    if (ranges && process != parent_process && !follow(ranges, process))
-        flags = FF_FORK_NOT_FOLLOWED;
+    if (ranges && process != parent_process) {
+        if (!follow(ranges, process))
+            flags = FF_FORK_NOT_FOLLOWED;
+        inherit_python(ranges, parent_process, process);
+    }
     record3(FF_EVENT_FORK, flags, id_of(parent), id_of(child),
             process | (__u64)parent_process << 32, low_name(child), high_name(child));
     return 0;
@@ -278,7 +284,8 @@ int ff_sched_process_exit(__u64 *context)
         return 0;
     __u32 id = id_of(task);
     record1(FF_EVENT_EXIT, 0, id, 0, process | (__u64)(__u32)task->exit_code << 32);
-    leave(task, id, process);
+    if (leave(task, id, process))
+        bpf_map_delete_elem(&pythons, &process);
     return 0;
 }
 

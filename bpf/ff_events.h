@@ -7,9 +7,11 @@
 #include <linux/types.h>
 
 #define FF_NAME_BYTES 16
-#define FF_STACK_WORDS 64  /* of the user stack that are looked at */
-#define FF_STACK_MOST 32   /* of those, that are kept at most */
-#define FF_COPY_MOST 16384 /* bytes of the user stack that can be copied */
+#define FF_STACK_WORDS 64   /* of the user stack that are looked at */
+#define FF_STACK_MOST 32    /* of those, that are kept at most */
+#define FF_COPY_MOST 16384  /* bytes of the user stack that can be copied */
+#define FF_PYTHON_FRAMES 16 /* of a thread's Python code, the innermost ones */
+#define FF_PYTHON_FRAME 64
 
 /* In the id of a thread or process that the recorder's pid namespace does not show; the rest is the
  * kernel's own id. */
@@ -39,6 +41,9 @@
     20 /* as STACK; b: bytes; the words are registers: ip, sp, bp; then what lies at sp */
 #define FF_EVENT_EXIT_CALL_SHORT                                                                   \
     18 /* as EXIT_CALL, of a result that fits: struct ff_event.b, flags */
+#define FF_EVENT_PYTHON                                                                            \
+    21 /* of the event before, ahead of its stack; b: words: of each frame, innermost first, the   \
+        * addresses of its code object and of that object's name */
 
 /* struct ff_event.flags of FF_EVENT_FORK */
 #define FF_FORK_NOT_FOLLOWED 1 /* of the new process nothing more is recorded: `tree` is full */
@@ -95,7 +100,23 @@ struct ff_event_process {
     __u64 program_bytes;
     __u64 libraries;
     __u64 libraries_bytes;
-    __u64 keeps; /* 1: the recording lasts while it lives; so for what it starts */
+    __u64 keeps;  /* 1: the recording lasts while it lives; so for what it starts */
+    __u64 python; /* 1: its interpreter is in `pythons` */
+};
+
+/* Where a CPython interpreter keeps the frames of its threads. All but the first are offsets. */
+struct ff_python {
+    __u64 interpreter; /* address of the pointer to the first interpreter */
+    __u32 threads;     /* in it: the newest thread */
+    __u32 next;        /* in a thread: the one before it */
+    __u32 thread;      /* its C library's id, which is the value of the register fs */
+    __u32 current;     /* its innermost frame, or what holds that */
+    __u32 held;        /* 1: what holds that */
+    __u32 frame;       /* in that */
+    __u32 code;        /* in a frame, within its first FF_PYTHON_FRAME bytes */
+    __u32 previous;    /* the same */
+    __u32 name;        /* in a code object: its qualified name */
+    __u32 reserved;
 };
 
 /* struct ff_events_config.syscalls */

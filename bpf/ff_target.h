@@ -157,16 +157,18 @@ INLINE int follow(struct ff_event_process *parent, __u32 process)
     return 0;
 }
 
-/* A thread ends; with it its process, if it is the last one. */
-INLINE void leave(struct task_struct *task, __u32 id, __u32 process)
+/* A thread ends; with it its process, if it is the last one: then 1. */
+INLINE int leave(struct task_struct *task, __u32 id, __u32 process)
 {
     if (ff_here.level) {
         __u32 kernel = task->pid;
         __u64 ids = id | (__u64)process << 32;
         bpf_map_update_elem(&ended, &kernel, &ids, BPF_ANY); /* the oldest make room */
     }
-    if (task->signal->live.counter == 0)
-        bpf_map_delete_elem(&tree, &process);
+    if (task->signal->live.counter)
+        return 0;
+    bpf_map_delete_elem(&tree, &process);
+    return 1;
 }
 
 #endif

@@ -36,6 +36,9 @@ typedef struct {
 struct signal_struct {
     atomic_t live; /* threads */
 } KERNEL;
+struct thread_struct {
+    unsigned long fsbase;
+} KERNEL;
 struct task_struct {
     int pid, tgid, prio, exit_code;
     unsigned int flags, __state;
@@ -45,6 +48,7 @@ struct task_struct {
     char comm[FF_NAME_BYTES];
     struct pid *thread_pid; /* null once it has ended */
     struct task_struct *group_leader;
+    struct thread_struct thread;
 } KERNEL;
 
 /* Our pid namespace, and its depth; 0: the first one, whose ids the kernel keeps in each task. */

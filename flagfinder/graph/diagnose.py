@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flagfinder.flags.flags import AskedDescriptor
+from flagfinder.graph.critical_path import Inversion
 from flagfinder.graph.graph import EventGraph
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class Culprit:
     ``set_off``: who made it begin, in words: the client that asked, who woke or started it.
     ``hot``: the call of HotCalls.
     ``ran``: the functions and calls that it spent its time on, if it ran. ``starved``: for how long
-    it could run and had no CPU, and who had it, if that was most of the time.
+    it could run and had no CPU, and who had it, if that was most of the time. ``inversion``: it had
+    the lock that a more urgent thread waited for.
     """
 
     vertex: int
@@ -104,6 +106,7 @@ class Culprit:
     hot: HotCall | None
     ran: RanFields | None = None
     starved: StarvedFields | None = None
+    inversion: Inversion | None = None
 
 
 @dataclass(frozen=True)
@@ -259,6 +262,7 @@ def _culprit(raw: CulpritFields) -> Culprit:
         hot=HotCall.from_raw(raw["hot"]),
         ran=raw["ran"],
         starved=raw["starved"],
+        inversion=None if raw["inversion"] is None else Inversion(**raw["inversion"]),
     )
 
 

@@ -246,7 +246,8 @@ class RanFields(TypedDict):
 
 class VertexFields(TypedDict):
     """What a thread did from wake to wait; ``ends_in`` is the call that it blocks in at the end, at
-    ``stack``, innermost first. ``ran`` is null where it ran too shortly.
+    ``stack``, innermost first. ``futex`` is the address of the word that a futex call waits on.
+    ``ran`` is null where it ran too shortly.
     """
 
     vertex: int
@@ -258,6 +259,7 @@ class VertexFields(TypedDict):
     run: int
     ends_in: str | None
     target: str | None
+    futex: str | None
     stack: list[str]
     result: int | None
     yields: int
@@ -314,12 +316,22 @@ class StarvedFields(TypedDict):
     thread: str | None
 
 
+class InversionFields(TypedDict):
+    """A less urgent thread had the lock that a more urgent one waited for."""
+
+    waiter: int
+    holder: int
+    starved: int
+    instead_tid: int | None
+    instead: str | None
+
+
 class CulpritFields(_Class):
     """A thread that did something unusual while others waited for it. ``depth`` is how far from the
     hang it is; ``places`` are those of ``stack``, ``places_before`` where it blocked before that;
     ``set_off`` who made it begin: sent the message that it works on, woke it, started it; ``hot``
-    the call of HotCalls, ``starved`` that it mostly had no CPU, ``ran`` what it spent its time on,
-    if it ran.
+    the call of HotCalls, ``starved`` that it mostly had no CPU, ``inversion`` that it had the lock
+    that a more urgent thread waited for, ``ran`` what it spent its time on, if it ran.
     """
 
     vertex: int
@@ -337,6 +349,7 @@ class CulpritFields(_Class):
     set_off: SetOffFields | None
     hot: HotFields | None
     starved: StarvedFields | None
+    inversion: InversionFields | None
     ran: RanFields | None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from flagfinder.graph.fields import EdgeKind
+from flagfinder.graph.fields import EdgeKind, InversionFields
 
 
 class SegmentFields(TypedDict):
@@ -23,16 +23,6 @@ class SegmentFields(TypedDict):
     call: str | None
     ended_by: str | None
     depth: int
-
-
-class InversionFields(TypedDict):
-    """A less urgent thread had the lock that a more urgent one waited for."""
-
-    waiter: int
-    holder: int
-    starved: int
-    instead_tid: int | None
-    instead: str | None
 
 
 class BlockedFields(TypedDict):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from flagfinder.graph.critical_path import BlockedWait, CriticalPath
+from flagfinder.graph.critical_path import BlockedWait, CriticalPath, Inversion
 from flagfinder.graph.diagnose import Choice, Diagnosis, HotCall
 from flagfinder.report.diff_report import descriptor_text, holders_text
 from flagfinder.report.terminal import Terminal
@@ -50,6 +50,8 @@ def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields], begun: i
             text.append(f", then waits in {vertex['ends_in']}")
         if vertex["target"]:
             text.append(f" on {vertex['target']}")
+        if vertex["futex"]:
+            text.append(f" on the word {vertex['futex']}")
         for cause in vertex["causes"]:
             whom = "" if cause["tid"] is None else f" from thread {cause['tid']} ({cause['thread']})"
             text.append(f"; {cause['edge']}{whom}")
@@ -69,7 +71,10 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         terminal.result(line)
         if culprit.set_off and culprit.hang_class in ("LongRunning", "HotCalls"):
             terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
-        if culprit.starved:
+        if culprit.inversion:
+            line = Text("      priority inversion: ", "bold red")
+            terminal.result(line.append(inversion_text(culprit.inversion), "default"))
+        elif culprit.starved:
             terminal.result(f"      {starved_text(culprit.starved)}")
         if culprit.hot:
             _hot(terminal, culprit.hot)
@@ -94,6 +99,15 @@ def starved_text(starved: StarvedFields) -> str:
         return text
     name = f" ({starved['thread']})" if starved["thread"] else ""
     return f"{text}, while thread {starved['tid']}{name} had it"
+
+
+def inversion_text(inversion: Inversion) -> str:
+    """How much less urgent a lock's holder was than who waited for it, and who had its CPU."""
+    text = f"the holder is less urgent ({inversion.holder} against {inversion.waiter})"
+    if inversion.instead_tid is None:
+        return text
+    starved = duration(inversion.starved)
+    return f"{text} and had no CPU for {starved}: thread {inversion.instead_tid} ({inversion.instead}) had it most"
 
 
 def _hot(terminal: Terminal, hot: HotCall) -> None:
@@ -170,13 +184,7 @@ def show_critical_path(terminal: Terminal, found: CriticalPath, limit: int) -> N
         terminal.result(_wait_line(wait))
         if wait.inversion:
             line = Text("           priority inversion: ", "bold red")
-            line.append(
-                f"the holder is less urgent ({wait.inversion.holder} against {wait.inversion.waiter})", "default"
-            )
-            if wait.inversion.instead_tid is not None:
-                line.append(f" and had no CPU for {duration(wait.inversion.starved)}: thread ")
-                line.append(f"{wait.inversion.instead_tid} ({wait.inversion.instead}) had it most")
-            terminal.result(line)
+            terminal.result(line.append(inversion_text(wait.inversion), "default"))
         _sites(terminal, "blocked", wait.stack)
         _sites(terminal, "woken", wait.wake_stack)
     if found.raw["lost"]:

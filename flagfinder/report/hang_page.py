@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
 from flagfinder.graph.diagnose import Culprit, Diagnosis
 from flagfinder.graph.graph import EventGraph
-from flagfinder.report.graph_report import hot_lines, starved_text
+from flagfinder.report.graph_report import hot_lines, inversion_text, starved_text
 from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
 
@@ -156,7 +156,10 @@ def _did_what(culprit: Culprit) -> str:
     CPU of one that had none.
     """
     lines = hot_lines(culprit.hot) if culprit.hot else []
-    lines += [starved_text(culprit.starved)] if culprit.starved else []
+    if culprit.inversion:
+        lines.append(f"priority inversion: {inversion_text(culprit.inversion)}")
+    elif culprit.starved:
+        lines.append(starved_text(culprit.starved))
     about = "".join(f"<br>{escape(line)}" for line in lines)
     return escape(culprit.doing) + about + _stack(culprit.stack, True)
 

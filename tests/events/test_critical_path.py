@@ -80,6 +80,11 @@ def test_priority_inversion_is_named_with_who_had_the_cpu(recorder: Recorder, mo
     own = {*rivals, recorded.roles["main"], recorded.roles["holder"]}
     # On a busy machine a thread of another program may have had the CPU for longer.
     assert inversion["instead_tid"] in rivals or inversion["instead_tid"] not in {*own, None}
+    graph = recorded.path.with_suffix(".graph")
+    told = json.loads(flagfinder("diagnose", graph, "--auto", "--json", "--at", str(wait["start"] + 1)).stdout)
+    [holder] = [culprit for culprit in told["culprits"] if culprit["tid"] == recorded.roles["holder"]]
+    assert holder["inversion"] == inversion, "as the critical path has it"
+    assert "priority inversion: the holder is less urgent" in flagfinder("diagnose", graph, "--auto").stdout
 
 
 def test_a_part_of_the_time_is_explained_alone(recorder: Recorder) -> None:

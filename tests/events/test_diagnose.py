@@ -75,6 +75,8 @@ def test_a_wake_becomes_an_edge_from_the_waker(recorder: Recorder, mode: str, ca
     # Waiting for the waker's end is a wait for a futex too.
     assert {kind for kind, _ in found} - {"exit"} == {edge}
     assert {tid for _, tid in found} == {recorded.roles["waker"]}
+    waits = [v for v in vertices(recorded.path.with_suffix(".graph"), recorded.roles["waiter"]) if v["ends_in"] == call]
+    assert all((vertex["futex"] is not None) == (call == "futex") for vertex in waits)
 
 
 @pytest.mark.parametrize(("mode", "call"), [("timer", "read"), ("sleep", "clock_nanosleep")])

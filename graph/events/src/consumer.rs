@@ -23,7 +23,8 @@ use crate::looks::Looks;
 use crate::options::Options;
 use crate::outsiders::Outsiders;
 use crate::processes;
-use crate::protocol::{Cpu, Member, FORK_NOT_FOLLOWED};
+use crate::protocol::{Cpu, Member, Python, FORK_NOT_FOLLOWED};
+use crate::python::Pythons;
 use crate::room::Room;
 use crate::sites::{Recorded, Sites};
 use crate::threads::Threads;
@@ -67,6 +68,9 @@ pub(crate) struct Consumer {
     pub fresh: Vec<(Instant, u32)>,
     pub stacks: bool,
     pub sites: Sites,
+    /// Where the kernel's side finds Python frames, by process.
+    pub interpreters: Table<u32, Python>,
+    pub pythons: Pythons,
     pub hangs: HangWatch,
     pub hot: Hot,
     /// As last written, by process.
@@ -172,8 +176,15 @@ impl Consumer {
         }
         if let Some(known) = self.tree.get(&pid).filter(|_| self.stacks) {
             let ranges = processes::code_ranges(&text, &proc::program(pid));
-            let keeps = known.keeps;
-            self.tree.replace(pid, Member { keeps, ..ranges });
+            let began = (self.info.started_unix_ns / 1_000_000_000) as i64;
+            let interpreter = self.pythons.learn(pid, &text, began);
+            let python = interpreter.is_some_and(|one| self.interpreters.insert(pid, one));
+            let member = Member {
+                keeps: known.keeps,
+                python: python.into(),
+                ..ranges
+            };
+            self.tree.replace(pid, member);
         }
         self.sites.learn(pid, &text, &proc::program(pid));
         let ts = clock::monotonic();
@@ -188,13 +199,18 @@ impl Consumer {
             (&mut self.drain, &mut self.writer, &mut self.descriptors);
         let (fresh, stacks) = (&mut self.fresh, self.stacks);
         let (hangs, threads) = (&mut self.hangs, &mut self.threads);
-        let sites = &mut self.sites;
+        let (sites, pythons) = (&mut self.sites, &mut self.pythons);
         let (not_followed, outsiders) = (&mut self.not_followed, &mut self.outsiders);
         let hot = &mut self.hot;
         let now = clock::monotonic();
         let most = self.room.as_ref().map_or(DRAINED, Room::most_records);
         self.ring.drain(most.min(DRAINED), |record| {
-            let keep = |tid, stack: &Recorded<'_>| sites.keep(threads.pid(tid), stack);
+            let keep = |tid, stack: &Recorded<'_>, python: &[u64]| {
+                let pid = threads.pid(tid);
+                let mut kept = sites.keep(pid, stack);
+                kept.extend(pythons.keep(pid, python, sites.python_budget()));
+                kept
+            };
             let Some(event) = drain.take(record, writer, keep) else {
                 return;
             };
@@ -205,8 +221,15 @@ impl Consumer {
             hot.see(&event, threads);
             let (pid, other) = event.halves(0);
             match event.kind {
-                Kind::Fork => sites.forked(pid, other),
-                Kind::Exit if event.a == pid => sites.ended(pid),
+                Kind::Fork => {
+                    sites.forked(pid, other);
+                    pythons.forked(pid, other);
+                }
+                Kind::Exec => pythons.executed(pid),
+                Kind::Exit if event.a == pid => {
+                    sites.ended(pid);
+                    pythons.ended(pid);
+                }
                 _ => {}
             }
             if event.kind == Kind::Fork && event.flags & FORK_NOT_FOLLOWED != 0 {
@@ -281,8 +304,16 @@ impl Consumer {
         Ok(())
     }
 
+    fn write_functions(&mut self) -> Result<()> {
+        match self.pythons.take() {
+            [] => Ok(()),
+            functions => self.writer.fact(BlockKind::Python, &functions),
+        }
+    }
+
     fn settle(&mut self, shared: &Shared, words: &Receiver<Word>, old: bool) -> Result<()> {
         self.drain.flush(&mut self.writer, old, false)?;
+        self.write_functions()?;
         self.tell_not_followed()?;
         let found = self.descriptors.take();
         if !found.is_empty() {
@@ -358,6 +389,7 @@ impl Consumer {
         }
         self.writer
             .fact(BlockKind::Descriptors, &self.descriptors.known())?;
+        self.writer.fact(BlockKind::Python, &self.pythons.known())?;
         self.threads.forget_ended();
         let alive = self.threads.pids();
         self.maps.retain(|pid, _| alive.contains(pid));
@@ -399,6 +431,7 @@ impl Consumer {
         }
         self.write_looks(true)?;
         self.write_ends(true)?;
+        self.write_functions()?;
         let counts = self.counts.read();
         let totals: Vec<u64> = counts.iter().map(|cpu| cpu.sequence).collect();
         self.drain

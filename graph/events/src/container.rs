@@ -33,6 +33,7 @@ pub enum BlockKind {
     /// Nothing: what was here was let go of.
     Dropped = 10,
     Waits = 11,
+    Python = 12,
 }
 
 impl BlockKind {
@@ -51,6 +52,7 @@ impl BlockKind {
             End,
             Dropped,
             Waits,
+            Python,
         ];
         all.into_iter().find(|known| *known as u16 == kind)
     }

@@ -7,7 +7,7 @@ use crate::call;
 use crate::error::Result;
 use crate::event::{Event, Kind};
 use crate::protocol::{
-    Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_STACK, EVENT_STACK_COPY,
+    Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_PYTHON, EVENT_STACK, EVENT_STACK_COPY,
 };
 use crate::sites::Recorded;
 use crate::writer::EventWriter;
@@ -25,7 +25,7 @@ const RING_HEADER: u64 = 8;
 #[derive(Debug)]
 struct Pending {
     sequence: u32,
-    /// How many records it took: 2 with a stack.
+    /// How many records it took: 2 with a stack, 3 with Python code.
     records: u32,
     event: Event,
 }
@@ -37,6 +37,8 @@ struct Cpu {
     /// The sequence number that comes next.
     next: u32,
     last_ts: u64,
+    /// Python code of the newest event, whose stack is to follow.
+    python: Vec<u64>,
 }
 
 /// All CPUs' records on their way into the file.
@@ -59,12 +61,12 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 impl Drain {
     /// Takes one record. Returns the event if it is one of its own (a stack belongs to the event
     /// before).
-    /// `keep`: the call sites of a thread's stack that are to be kept.
+    /// `keep`: the call sites of a thread's stack, and of its Python code, that are to be kept.
     pub fn take<W: Write>(
         &mut self,
         bytes: &[u8],
         writer: &mut EventWriter<W>,
-        keep: impl FnOnce(u32, &Recorded<'_>) -> Vec<u64>,
+        keep: impl FnOnce(u32, &Recorded<'_>, &[u64]) -> Vec<u64>,
     ) -> Option<Event> {
         let (record, rest) = Record::read(bytes)?;
         self.raw_bytes += bytes.len() as u64 + RING_HEADER;
@@ -73,13 +75,19 @@ impl Drain {
             self.cpus.resize_with(index + 1, Cpu::default);
         }
         let cpu = &mut self.cpus[index];
-        if matches!(record.kind, EVENT_STACK | EVENT_STACK_COPY) {
+        let python = std::mem::take(&mut cpu.python);
+        if matches!(record.kind, EVENT_STACK | EVENT_STACK_COPY | EVENT_PYTHON) {
             // Recorded with interrupts off: nothing comes between, but the event itself may have
             // been lost.
             let owner = cpu.pending.last_mut().filter(|last| {
-                last.sequence.wrapping_add(1) == record.sequence && last.event.a == record.a
+                let next = last.sequence.wrapping_add(last.records);
+                next == record.sequence && last.event.a == record.a
             });
             match owner {
+                Some(owner) if record.kind == EVENT_PYTHON => {
+                    owner.records += 1;
+                    cpu.python = words(rest).take(record.b as usize).collect();
+                }
                 Some(owner) => {
                     let seen: Vec<u64>;
                     let stack = if record.kind == EVENT_STACK {
@@ -91,8 +99,8 @@ impl Drain {
                         let length = copy.len().min(record.b as usize);
                         Recorded::Copy([seen[0], seen[1], seen[2]], &copy[..length])
                     };
-                    owner.event.stack = writer.stack(&keep(record.a, &stack));
-                    owner.records = 2;
+                    owner.event.stack = writer.stack(&keep(record.a, &stack, &python));
+                    owner.records += 1;
                 }
                 None => self.orphans += 1,
             }
@@ -245,7 +253,7 @@ mod tests {
         let mut bytes = ts.to_le_bytes().to_vec();
         bytes.extend(sequence.to_le_bytes());
         bytes.extend([1, 0, kind, 1]);
-        let b = if kind == EVENT_STACK {
+        let b = if matches!(kind, EVENT_STACK | EVENT_PYTHON) {
             words.len() as u32
         } else {
             9
@@ -258,7 +266,7 @@ mod tests {
         bytes
     }
 
-    fn as_seen(_: u32, stack: &Recorded<'_>) -> Vec<u64> {
+    fn as_seen(_: u32, stack: &Recorded<'_>, _: &[u64]) -> Vec<u64> {
         match stack {
             Recorded::Words(words) => words.to_vec(),
             Recorded::Copy(registers, bytes) => vec![registers[0], bytes.len() as u64],
@@ -315,6 +323,42 @@ mod tests {
     }
 
     #[test]
+    fn python_code_comes_between_an_event_and_its_stack() {
+        let mut seen = Vec::new();
+        let mut writer = EventWriter::new(Vec::new(), &Info::default()).unwrap();
+        let mut drain = Drain::default();
+        let records = [
+            record(0, 10, EVENT_SWITCH, &[1 << 48]),
+            record(1, 10, EVENT_PYTHON, &[0x5000, 0x6000]),
+            record(2, 10, EVENT_STACK, &[0x1000]),
+            record(3, 12, EVENT_SWITCH, &[1 << 48]),
+            // Its own event was lost.
+            record(5, 13, EVENT_PYTHON, &[0x5000, 0x6000]),
+            record(6, 13, EVENT_STACK, &[0x2000]),
+            record(7, 14, EVENT_WAKING, &[1]),
+        ];
+        for bytes in &records {
+            drain.take(bytes, &mut writer, |_, stack, python| {
+                let Recorded::Words(words) = stack else {
+                    return Vec::new();
+                };
+                seen.push((words.to_vec(), python.to_vec()));
+                words.to_vec()
+            });
+        }
+        assert_eq!(seen, [(vec![0x1000], vec![0x5000, 0x6000])]);
+        let events = drain.cpus[1].complete(0);
+        let told: Vec<_> = events.iter().map(|e| (e.kind, e.stack)).collect();
+        let expected = [
+            (Kind::Switch, 1),
+            (Kind::Switch, 0),
+            (Kind::Lost, 0),
+            (Kind::Waking, 0),
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
     fn a_copy_has_registers_and_what_lies_at_the_stack_pointer() {
         let mut copy = record(1, 10, EVENT_STACK_COPY, &[0x1000, 0x7000, 0x7010, 5, 6]);
         copy[20..24].copy_from_slice(&16u32.to_le_bytes());
@@ -322,8 +366,8 @@ mod tests {
         let mut drain = Drain::default();
         let mut seen = Vec::new();
         drain.take(&record(0, 10, EVENT_SWITCH, &[1]), &mut writer, as_seen);
-        drain.take(&copy, &mut writer, |tid, stack| {
-            seen = as_seen(tid, stack);
+        drain.take(&copy, &mut writer, |tid, stack, python| {
+            seen = as_seen(tid, stack, python);
             seen.clone()
         });
         assert_eq!(seen, [0x1000, 16]);

@@ -99,7 +99,10 @@ pub fn dump(
         let stack = file.stack(event.stack);
         let sites: Vec<String> = stack
             .iter()
-            .map(|address| format!("{:#x}", address & !WALKED))
+            .map(|&word| match file.python_function(word) {
+                Some(function) => function.name.clone(),
+                None => format!("{:#x}", word & !WALKED),
+            })
             .collect();
         let stack = if sites.is_empty() {
             String::new()

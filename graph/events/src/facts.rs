@@ -77,6 +77,18 @@ pub struct MapsFact {
     pub text: String,
 }
 
+/// A Python function that threads were found in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PythonFact {
+    /// What stacks have for it, see [`crate::PYTHON`].
+    pub number: u32,
+    /// Its qualified name.
+    pub name: String,
+    pub file: String,
+    /// The line of its `def`.
+    pub line: u32,
+}
+
 /// What a descriptor was when it was looked up, at `ts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescriptorFact {

@@ -5,8 +5,8 @@ use flagfinder_container::Format;
 
 pub const FORMAT: Format = Format {
     magic: *b"FFEVENT\n",
-    version: 4,
-    minimum_reader: 4,
+    version: 5,
+    minimum_reader: 5,
     oldest: 1,
     name: "an event file",
     made_by: "flagfinder events record",

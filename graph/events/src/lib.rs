@@ -40,6 +40,7 @@ mod perf_data;
 mod perfetto;
 mod processes;
 pub mod protocol;
+mod python;
 mod reader;
 mod record;
 mod recordings;
@@ -57,7 +58,9 @@ pub use counting::Counting;
 pub use dump::dump;
 pub use error::{Failure, Result};
 pub use event::{Context, Event, Kind, State};
-pub use facts::{Before, DescriptorFact, End, EndFact, Info, MapsFact, Mark, Note, ThreadFact};
+pub use facts::{
+    Before, DescriptorFact, End, EndFact, Info, MapsFact, Mark, Note, PythonFact, ThreadFact,
+};
 pub use flagfinder_waits::hot_call::Told;
 pub use flagfinder_waits::{Holder, How, Looked};
 pub use hot::{Calls, Repeated};
@@ -65,6 +68,7 @@ pub use import::Imported;
 pub use info::summary;
 pub use names::NamePatterns;
 pub use options::{Options, StackMode, Syscalls};
+pub use python::PYTHON;
 pub use reader::EventFile;
 pub use record::{Progress, Recorder};
 pub use recordings::import;

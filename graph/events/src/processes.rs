@@ -70,7 +70,7 @@ pub(crate) fn code_ranges(maps: &str, program: &str) -> Member {
         program_bytes,
         libraries,
         libraries_bytes,
-        keeps: 0,
+        ..Member::default()
     }
 }
 

@@ -8,6 +8,8 @@ pub const NAME_BYTES: usize = 16;
 pub const STACK_WORDS: usize = 64;
 pub const STACK_MOST: usize = 32;
 pub const COPY_MOST: usize = 16384;
+pub const PYTHON_FRAMES: usize = 16;
+pub const PYTHON_FRAME: usize = 64;
 
 pub const EVENT_SWITCH: u8 = 1;
 pub const EVENT_WAKING: u8 = 2;
@@ -29,6 +31,7 @@ pub const EVENT_SAMPLE: u8 = 19;
 pub const EVENT_STACK_COPY: u8 = 20;
 pub const EVENT_ENTER_SHORT: u8 = 17;
 pub const EVENT_EXIT_CALL_SHORT: u8 = 18;
+pub const EVENT_PYTHON: u8 = 21;
 
 pub const ELSEWHERE: u32 = 0x4000_0000;
 pub const FORK_NOT_FOLLOWED: u8 = 1;
@@ -68,6 +71,11 @@ shared_struct!(Waking = "ff_event_waking" {
 });
 shared_struct!(Member = "ff_event_process" {
     program: u64, program_bytes: u64, libraries: u64, libraries_bytes: u64, keeps: u64,
+    python: u64,
+});
+shared_struct!(Python = "ff_python" {
+    interpreter: u64, threads: u32, next: u32, thread: u32, current: u32, held: u32, frame: u32, code: u32,
+    previous: u32, name: u32, reserved: u32,
 });
 shared_struct!(Config = "ff_events_config" {
     runqueues: u64, preempt_count: u64, everything: u32, syscalls: u32, stack_words: u32, program_only: u32,
@@ -105,6 +113,7 @@ pub fn layouts() -> Vec<Layout> {
         Record::layout(),
         Waking::layout(),
         Member::layout(),
+        Python::layout(),
         Config::layout(),
         Cpu::layout(),
         TopConfig::layout(),

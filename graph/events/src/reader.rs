@@ -12,8 +12,10 @@ use crate::container::{
 };
 use crate::error::{damaged, Result};
 use crate::event::Event;
-use crate::facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, ThreadFact};
+use crate::facts::{DescriptorFact, End, Info, MapsFact, Mark, Note, PythonFact, ThreadFact};
 use crate::merge::in_order;
+use crate::python::PYTHON;
+use crate::sites::WALKED;
 
 /// An event file. Damaged blocks are told by [`EventFile::damage`] and left out, but a file without
 /// its INFO is none.
@@ -26,6 +28,8 @@ pub struct EventFile {
     pub marks: Vec<Mark>,
     /// What threads were in, and whom they waited for, at marks and in the end.
     pub looked: Vec<Looked>,
+    /// Python functions by their numbers in stacks.
+    pub python: BTreeMap<u32, PythonFact>,
     pub notes: Vec<Note>,
     /// `None`: the recorder was killed.
     pub end: Option<End>,
@@ -73,6 +77,7 @@ impl EventFile {
             descriptors: Vec::new(),
             marks: Vec::new(),
             looked: Vec::new(),
+            python: BTreeMap::new(),
             notes: Vec::new(),
             end: None,
             stacks: BTreeMap::new(),
@@ -137,6 +142,11 @@ impl EventFile {
                     .extend(parse::<Vec<DescriptorFact>>(raw, block)?);
             }
             BlockKind::Waits => self.looked.extend(parse::<Vec<Looked>>(raw, block)?),
+            BlockKind::Python => {
+                let functions: Vec<PythonFact> = parse(raw, block)?;
+                self.python
+                    .extend(functions.into_iter().map(|one| (one.number, one)));
+            }
             BlockKind::Mark => self.marks.push(parse(raw, block)?),
             BlockKind::Note => {
                 let note = parse(raw, block)?;
@@ -196,8 +206,14 @@ impl EventFile {
         (first, last.unwrap_or(first).max(first))
     }
 
-    /// Code addresses, innermost first, as found on the stack: old ones may be among them. Empty
-    /// for 0 and unknown numbers.
+    /// The Python function that a word of a stack stands for.
+    pub fn python_function(&self, word: u64) -> Option<&PythonFact> {
+        let is_python = word & (PYTHON | WALKED) == PYTHON;
+        self.python.get(&(word as u32)).filter(|_| is_python)
+    }
+
+    /// Code addresses, innermost first, as found on the stack: old ones may be among them. Behind
+    /// them Python functions. Empty for 0 and unknown numbers.
     pub fn stack(&self, number: u32) -> &[u64] {
         let table = self.stacks.range(1..=number.max(1)).next_back();
         let stack = table.and_then(|(&first, stacks)| {

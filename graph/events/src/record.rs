@@ -25,6 +25,7 @@ use crate::looks::{Looks, LIMIT};
 use crate::options::{check, info, Options, StackMode, Syscalls};
 use crate::outsiders::Outsiders;
 use crate::protocol::{self, Config};
+use crate::python::Pythons;
 use crate::sites::Sites;
 use crate::switch;
 use crate::threads::Threads;
@@ -132,6 +133,8 @@ impl Recorder {
             ring: object.ring("events")?,
             counts: object.counts("cpus")?,
             tree: object.table("tree")?,
+            interpreters: object.table("pythons")?,
+            pythons: Pythons::default(),
             writer,
             drain: Drain::default(),
             threads: Threads::default(),

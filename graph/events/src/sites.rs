@@ -185,6 +185,15 @@ impl Sites {
         self.code.remove(&pid);
     }
 
+    /// Python functions that are kept of a stack: they are the program's own.
+    pub fn python_budget(&self) -> usize {
+        match self.mode {
+            StackMode::Off => 0,
+            StackMode::Application => 1,
+            _ => self.budget,
+        }
+    }
+
     /// The call sites of a stack that are kept. Where the process's code is not known yet, those
     /// that were recorded; none of a copy but where the thread was.
     pub fn keep(&self, pid: Option<u32>, stack: &Recorded<'_>) -> Vec<u64> {

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 
 use crate::event::{Event, Kind, State};
-use crate::facts::MapsFact;
+use crate::facts::{MapsFact, PythonFact};
 use crate::names::NamePatterns;
 use crate::protocol::{TOP_SLOTS, TOP_TURNS};
 use crate::reader::EventFile;
@@ -120,6 +120,8 @@ pub struct Tally {
     /// Process and words, the innermost first.
     pub stacks: Vec<(u32, Box<[u64]>)>,
     pub maps: Vec<MapsFact>,
+    /// Python functions, by their numbers in stacks.
+    pub python: BTreeMap<u32, PythonFact>,
     /// Seconds since 1970 when the code was mapped.
     pub recorded: i64,
     /// Events, or sums, that are missing.
@@ -370,6 +372,7 @@ pub fn tally(file: &EventFile, question: &Question) -> Result<Tally> {
     let mut tally = counter.tally;
     tally.span = last - first;
     tally.maps = file.maps.clone();
+    tally.python.clone_from(&file.python);
     tally.recorded = (file.info.started_unix_ns / 1_000_000_000) as i64;
     Ok(tally)
 }

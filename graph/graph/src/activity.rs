@@ -12,12 +12,16 @@ use serde::Serialize;
 use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
 use crate::starved::is_starved;
+use crate::vertex::NO_RESULT;
 
 /// So many waits of one sort that a timer ended are polling.
 const POLLS: usize = 5;
 const YIELDS: u32 = 20;
-/// Between two polls a thread does not compute for more than so many times their wait. On a busy
-/// machine it may wait for a CPU for much longer.
+/// Who polls mostly gives way: between two polls it computes for at most a part (1 / n) of the wait.
+/// On a busy machine it may wait for a CPU for much longer.
+const LOOK: u64 = 2;
+/// A short wait may be shorter than the look: entering and leaving the kernel alone takes time.
+const SHORT_LOOK: u64 = 200_000;
 const LONGEST_LOOK: u64 = 4;
 /// Waits of one polling loop: the longer is at most so many times the one before or after it, but
 /// for the time that a busy machine may add. (A loop that waits longer and longer doubles it.)
@@ -60,22 +64,42 @@ fn overlap(a: (u64, u64), b: (u64, u64)) -> u64 {
     a.1.min(b.1).saturating_sub(a.0.max(b.0))
 }
 
-/// A wait that a timer ended, in a call that serves to poll, after no more than a look. Where the
-/// wake is missing, the call's result may tell that the time was over.
-pub(crate) fn is_poll(graph: &Graph, wait: &Wait) -> bool {
+/// What a wait may be in a polling loop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// A timer ended it.
+    Poll,
+    /// It is not known what ended it: its wake is missing.
+    Maybe,
+    Other,
+}
+
+/// A wait in a call that serves to poll, after no more than a look. Where the wake is missing, the
+/// call's result may tell that the time was over.
+fn round(graph: &Graph, wait: &Wait) -> Round {
     let (Some(call), Some(next)) = (graph.vertex(wait.vertex).call(), wait.next) else {
-        return false;
+        return Round::Other;
     };
     let result = graph.details(wait.vertex).result;
-    let by_timer = match graph.vertex(next).cause() {
-        EdgeKind::Timer => true,
-        EdgeKind::Weak => traits::timed_out(call.number.into(), result),
-        _ => false,
+    let round = match graph.vertex(next).cause() {
+        EdgeKind::Timer => Round::Poll,
+        EdgeKind::Weak if traits::timed_out(call.number.into(), result) => Round::Poll,
+        EdgeKind::Weak if result == NO_RESULT => Round::Maybe,
+        _ => return Round::Other,
     };
-    traits::is_timed(call.number.into()) && by_timer && {
-        let looked: u64 = graph.items(wait.vertex).map(|item| item.run).sum();
-        looked <= wait.dur().saturating_mul(LONGEST_LOOK)
+    let looked: u64 = graph.items(wait.vertex).map(|item| item.run).sum();
+    let is_look = looked <= wait.dur() / LOOK
+        || looked <= SHORT_LOOK.min(wait.dur().saturating_mul(LONGEST_LOOK));
+    if traits::is_timed(call.number.into()) && is_look {
+        round
+    } else {
+        Round::Other
     }
+}
+
+/// A wait that a timer ended, see [`round`].
+pub(crate) fn is_poll(graph: &Graph, wait: &Wait) -> bool {
+    round(graph, wait) == Round::Poll
 }
 
 /// Whether two waits that follow each other may be of one loop.
@@ -94,7 +118,7 @@ struct Stretch {
 }
 
 /// Stretches in which a thread polls: at least [`POLLS`] timed waits in the same call, one after
-/// the other, and alike.
+/// the other, and alike. A wait of which the end is not known parts them only if it is unlike.
 fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
     let mut found: Vec<Stretch> = Vec::new();
     let mut goes_on = false;
@@ -104,12 +128,18 @@ fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
             .vertex(wait.vertex)
             .call()
             .map_or(0, |call| call.number);
-        if !is_poll(graph, &wait) {
-            goes_on = false;
-            continue;
+        let is_next =
+            |now: &Stretch| goes_on && now.call == number && are_alike(now.last, wait.dur());
+        match round(graph, &wait) {
+            Round::Poll => {}
+            Round::Maybe if found.last().is_some_and(is_next) => continue,
+            Round::Maybe | Round::Other => {
+                goes_on = false;
+                continue;
+            }
         }
         match found.last_mut() {
-            Some(now) if goes_on && now.call == number && are_alike(now.last, wait.dur()) => {
+            Some(now) if is_next(now) => {
                 now.activity.end = wait.end;
                 now.rounds += 1;
                 now.last = wait.dur();

@@ -6,25 +6,17 @@
 use std::collections::BTreeMap;
 
 use flagfinder_events::Call;
-use flagfinder_linux::futex;
 use serde::{Deserialize, Serialize};
 
 use crate::edge::{Edge, EdgeKind};
 use crate::graph::{Graph, Wait};
+use crate::inversion::{futex_kind, inversion, Inversion};
 use crate::polled::polled;
 use crate::slice::strong_cause;
-use crate::starved::{busiest, share_of_run};
+use crate::starved::share_of_run;
 
 /// Wakers of wakers.
 const DEEPEST: usize = 32;
-/// A holder that had no CPU for this part of the wait (1 / n) was starved.
-const STARVED: u64 = 10;
-/// What call sites are called that wait for locks and for conditions, and that let go of them.
-const LOCKS: [&str; 4] = ["mutex_lock", "mutex_timedlock", "lll_lock", "rwlock_"];
-const CONDITIONS: [&str; 2] = ["cond_wait", "cond_timedwait"];
-const UNLOCKS: [&str; 3] = ["mutex_unlock", "lll_unlock", "rwlock_unlock"];
-const SIGNALS: [&str; 2] = ["cond_signal", "cond_broadcast"];
-
 #[derive(Clone, Debug, Deserialize)]
 pub struct PathRequest {
     pub thread: u32,
@@ -77,18 +69,6 @@ pub struct Blocked {
     pub depth: usize,
 }
 
-/// A less urgent thread had the lock that a more urgent one needed.
-#[derive(Clone, Debug, Serialize)]
-pub struct Inversion {
-    /// Kernel priorities: lower is more urgent.
-    pub waiter: u8,
-    pub holder: u8,
-    /// ns that the holder could have run but had no CPU, and who had it.
-    pub starved: u64,
-    pub instead_tid: Option<u32>,
-    pub instead: Option<String>,
-}
-
 #[derive(Clone, Debug, Serialize)]
 pub struct Share {
     pub tid: u32,
@@ -126,23 +106,11 @@ struct Piece {
 
 /// A wait before it is told.
 struct Block {
-    vertex: u32,
+    wait: Wait,
     by: u32,
-    start: u64,
-    dur: u64,
     edge: EdgeKind,
     wake_stack: u32,
     depth: u32,
-    inversion: Option<Turned>,
-}
-
-/// Of an inversion; `instead`: a thread's index.
-#[derive(Clone, Copy)]
-struct Turned {
-    waiter: u8,
-    holder: u8,
-    starved: u64,
-    instead: Option<u32>,
 }
 
 struct Walk<'g> {
@@ -151,27 +119,6 @@ struct Walk<'g> {
     waits: Vec<Block>,
     /// Threads whose waits are being explained.
     open: Vec<u32>,
-}
-
-fn names_any(stack: &[&str], words: &[&str]) -> Option<usize> {
-    stack
-        .iter()
-        .position(|site| words.iter().any(|word| site.contains(word)))
-}
-
-/// What a futex was, from the call sites of those who waited and woke; the innermost one that
-/// tells.
-fn futex_kind(stack: &[&str], wake_stack: &[&str]) -> Option<&'static str> {
-    let tell = |stack, locks: &[&str], conditions: &[&str]| match (
-        names_any(stack, locks),
-        names_any(stack, conditions),
-    ) {
-        (Some(lock), Some(condition)) if condition < lock => Some("condition"),
-        (Some(_), _) => Some("lock"),
-        (None, Some(_)) => Some("condition"),
-        (None, None) => None,
-    };
-    tell(stack, &LOCKS, &CONDITIONS).or_else(|| tell(wake_stack, &UNLOCKS, &SIGNALS))
 }
 
 fn owned(stack: Vec<&str>) -> Vec<String> {
@@ -268,7 +215,6 @@ impl Walk<'_> {
     /// What a wait's part of the path was up to: the thread from which an edge comes.
     fn through(&mut self, wait: &Wait, edge: &Edge, from: u64, to: u64) {
         let thread = self.graph.vertex(edge.from).thread;
-        let mark = self.waits.len();
         self.blocked(wait, edge.kind(), edge.stack, thread);
         let before = self.segments.len();
         self.explain(thread, from, to);
@@ -279,7 +225,6 @@ impl Walk<'_> {
             let own = self.segments.len() - 1;
             self.segments[before..=own].rotate_right(1);
         }
-        self.waits[mark].inversion = self.inversion(wait, thread, before, mark);
     }
 
     fn idle(&mut self, wait: &Wait, from: u64, to: u64, ended_by: &'static str) {
@@ -288,59 +233,13 @@ impl Walk<'_> {
 
     fn blocked(&mut self, wait: &Wait, edge: EdgeKind, wake_stack: u32, by: u32) {
         self.waits.push(Block {
-            vertex: wait.vertex,
+            wait: *wait,
             by,
-            start: wait.start,
-            dur: wait.dur(),
             edge,
             wake_stack,
             depth: self.open.len() as u32 - 1,
-            inversion: None,
         });
     }
-
-    /// Whether the lock's holder was less urgent than who waited for it. What it did meanwhile are
-    /// the segments from `first` on.
-    fn inversion(&self, wait: &Wait, holder: u32, first: usize, mark: usize) -> Option<Turned> {
-        let graph = self.graph;
-        let meta = &graph.meta.threads[holder as usize];
-        // As it was when it let go of the lock; recordings of others do not tell that.
-        let woken = graph.details(wait.next?);
-        let (waiter, let_go) = match woken.waker_priority {
-            0 => (graph.thread(wait.vertex).priority, meta.priority),
-            _ => (woken.priority as u8, woken.waker_priority as u8),
-        };
-        let less_urgent = waiter > 0 && let_go > waiter;
-        if !less_urgent || kind(graph, &self.waits[mark]) != Some("lock") {
-            return None;
-        }
-        let own = self.segments[first..]
-            .iter()
-            .filter(|piece| piece.ended_by.is_none() && graph.thread(piece.vertex).tid == meta.tid);
-        let waited = |piece: &Piece| piece.dur - piece.run.min(piece.dur);
-        let starved: u64 = own.clone().map(waited).sum();
-        let longest = own.max_by_key(|piece| waited(piece));
-        let instead = longest.and_then(|piece| {
-            let cpu = graph.vertex(piece.vertex).cpu;
-            busiest(graph, cpu, (piece.start, piece.start + piece.dur), holder)
-        });
-        Some(Turned {
-            waiter,
-            holder: let_go,
-            starved,
-            instead: instead.filter(|_| starved * STARVED >= wait.dur()),
-        })
-    }
-}
-
-/// What a futex was that a thread waited for.
-fn kind(graph: &Graph, block: &Block) -> Option<&'static str> {
-    let call = graph.vertex(block.vertex).call()?;
-    let stack = || graph.stack(graph.details(block.vertex).stack);
-    let is_futex = futex::is_futex(call.number.into());
-    is_futex
-        .then(|| futex_kind(&stack(), &graph.stack(block.wake_stack)))
-        .flatten()
 }
 
 fn tell_piece(graph: &Graph, piece: &Piece) -> Segment {
@@ -365,30 +264,22 @@ fn tell_piece(graph: &Graph, piece: &Piece) -> Segment {
 
 fn tell_block(graph: &Graph, block: &Block) -> Blocked {
     let threads = &graph.meta.threads;
-    let (thread, waker) = (graph.thread(block.vertex), &threads[block.by as usize]);
+    let (wait, vertex) = (&block.wait, block.wait.vertex);
+    let (thread, waker) = (graph.thread(vertex), &threads[block.by as usize]);
     Blocked {
         tid: thread.tid,
         thread: thread.name.clone(),
-        start: block.start,
-        dur: block.dur,
-        call: graph.vertex(block.vertex).call().map(Call::name),
-        target: graph.target(block.vertex).map(str::to_owned),
+        start: wait.start,
+        dur: wait.dur(),
+        call: graph.vertex(vertex).call().map(Call::name),
+        target: graph.target(vertex).map(str::to_owned),
         edge: block.edge.name(),
         by_tid: waker.tid,
         by_thread: waker.name.clone(),
-        kind: kind(graph, block),
-        stack: owned(graph.stack(graph.details(block.vertex).stack)),
+        kind: futex_kind(graph, vertex, block.wake_stack),
+        stack: owned(graph.stack(graph.details(vertex).stack)),
         wake_stack: owned(graph.stack(block.wake_stack)),
-        inversion: block.inversion.map(|turned| {
-            let instead = turned.instead.map(|thread| &threads[thread as usize]);
-            Inversion {
-                waiter: turned.waiter,
-                holder: turned.holder,
-                starved: turned.starved,
-                instead_tid: instead.map(|thread| thread.tid),
-                instead: instead.map(|thread| thread.name.clone()),
-            }
-        }),
+        inversion: inversion(graph, wait, block.by),
         depth: block.depth as usize,
     }
 }
@@ -398,10 +289,10 @@ fn longest(all: &mut Vec<Block>, most: usize) {
     if all.len() <= most {
         return;
     }
-    let mut durs: Vec<u64> = all.iter().map(|wait| wait.dur).collect();
+    let mut durs: Vec<u64> = all.iter().map(|block| block.wait.dur()).collect();
     let place = durs.len() - most;
     let shortest = *durs.select_nth_unstable(place).1;
-    all.retain(|wait| wait.dur >= shortest);
+    all.retain(|block| block.wait.dur() >= shortest);
     all.truncate(most);
 }
 

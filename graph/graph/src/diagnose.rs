@@ -14,6 +14,7 @@ use crate::baseline::{asked, asked_others, baseline, choice, ended_by_thread, is
 use crate::diagnosis::{Culprit, Diagnosis, Member, Outcome, PathStep, Request, SetOff, BEAM};
 use crate::edge::EdgeKind;
 use crate::graph::{Graph, Wait};
+use crate::inversion::inversion;
 use crate::question::{Guide, Question};
 use crate::slice::{slice, strong_cause, Step};
 use crate::starved::starved;
@@ -34,8 +35,9 @@ struct Search<'g> {
     culprits: Vec<Culprit>,
     /// Threads that wait for each other.
     circle: Vec<u32>,
-    /// Threads whose hang is being explained.
+    /// Threads whose hang is being explained, and their waits.
     open: Vec<u32>,
+    waits: Vec<Option<Wait>>,
 }
 
 fn step(graph: &Graph, step: &Step) -> PathStep {
@@ -89,6 +91,7 @@ impl Search<'_> {
             return;
         }
         let now = self.graph.vertex(vertex);
+        let waited = self.waits.last().copied().flatten();
         let places = |vertex| self.graph.places(self.graph.details(vertex).stack);
         self.culprits.push(Culprit {
             vertex,
@@ -109,6 +112,7 @@ impl Search<'_> {
             starved: (activity.class == Class::LongRunning)
                 .then(|| starved(self.graph, vertex))
                 .flatten(),
+            inversion: waited.and_then(|wait| inversion(self.graph, &wait, now.thread)),
             ran: self.graph.ran(vertex).cloned(),
         });
     }
@@ -117,6 +121,7 @@ impl Search<'_> {
     fn explain(&mut self, activity: &Activity, depth: usize) -> Answered<()> {
         let thread = self.graph.vertex(activity.vertex).thread;
         self.open.push(thread);
+        self.waits.push(activity.wait);
         if let (Some(wait), true) = (activity.wait, depth < DEEPEST) {
             self.explain_wait(&wait, depth)?;
         } else if activity.class == Class::RepeatedYield && depth < DEEPEST {
@@ -128,6 +133,7 @@ impl Search<'_> {
             }
         }
         self.open.pop();
+        self.waits.pop();
         if depth > 0 {
             self.blame(activity, depth);
         }
@@ -338,6 +344,7 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
         culprits: Vec::new(),
         circle: Vec::new(),
         open: Vec::new(),
+        waits: Vec::new(),
     };
     search.explain(hang, 0)?;
     if hang.wait.is_none() {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::activity::Class;
 use crate::graph::Place;
 use crate::hot::Hot;
+use crate::inversion::Inversion;
 use crate::question::{Asked, Choice, Question};
 use crate::ran::Ran;
 use crate::starved::Starved;
@@ -70,6 +71,8 @@ pub struct Culprit {
     pub hot: Option<Hot>,
     /// Of one that could run, and mostly had no CPU.
     pub starved: Option<Starved>,
+    /// It had the lock that a more urgent thread waited for.
+    pub inversion: Option<Inversion>,
     /// What it spent its time on, if it ran.
     pub ran: Option<Ran>,
 }

@@ -8,7 +8,7 @@ use flagfinder_events::{Call, Event, EventFile, Kind, State};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::stacks::{Named, Stacks};
+use crate::stacks::{Named, Stacks, PYTHON_SITE};
 
 /// Modules that make calls for others.
 const SERVANTS: [&str; 4] = ["(libc.so", "(ld-linux", "(libpthread", "([vdso]"];
@@ -17,8 +17,8 @@ const SERVANTS: [&str; 4] = ["(libc.so", "(ld-linux", "(libpthread", "([vdso]"];
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ProfileRow {
     pub call: String,
-    /// The innermost function that is not the C library's, by name or module + offset; empty: no
-    /// stack was taken, as the call did not block and the clock did not find it.
+    /// The innermost Python function, or one that is not the C library's, by name or module +
+    /// offset; empty: no stack was taken, as the call did not block and the clock did not find it.
     pub code: String,
     /// The code is that of samples; where several functions were found, numbers are in proportion.
     pub sampled: bool,
@@ -211,14 +211,18 @@ pub(crate) fn function(site: &str) -> String {
     format!("{symbol} ({module})")
 }
 
-/// The innermost function that is not the C library's, else the innermost; empty for no stack.
+/// The innermost Python function, else the innermost one that is not the C library's, else the
+/// innermost; empty for no stack.
 pub(crate) fn code_of<'s>(stack: impl Iterator<Item = &'s String> + Clone) -> String {
     let is_servant = |site: &str| {
         let mut all = SERVANTS.iter();
         all.any(|servant| site.contains(servant) || site.starts_with(&servant[1..]))
     };
+    let python = stack.clone().find(|site| site.contains(PYTHON_SITE));
     let own = stack.clone().find(|site| !is_servant(site));
-    own.or(stack.clone().next())
+    python
+        .or(own)
+        .or(stack.clone().next())
         .map_or(String::new(), |site| function(site))
 }
 
@@ -280,7 +284,7 @@ pub fn profile(file: &EventFile) -> Profile {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{function, Found};
+    use super::{code_of, function, Found};
 
     #[test]
     fn calls_that_did_not_block_are_divided_among_the_code_that_was_sampled() {
@@ -302,6 +306,21 @@ mod tests {
             found.divided(&one),
             [("f (app)".to_owned(), true, found.clone())]
         );
+    }
+
+    #[test]
+    fn python_code_goes_before_its_interpreter() {
+        let stack = [
+            "read+0x10 (libc.so.6+0x5)",
+            "_PyEval_EvalFrameDefault+0x7 (python3.11+0x9)",
+            "Job.run (python job.py:12)",
+            "main (python job.py:40)",
+        ];
+        let stack = stack.map(str::to_owned);
+        let code = |sites: &[String]| code_of(sites.iter());
+        assert_eq!(code(&stack), "Job.run (python job.py:12)");
+        assert_eq!(code(&stack[..2]), "_PyEval_EvalFrameDefault (python3.11)");
+        assert_eq!(code(&stack[..1]), "read (libc.so.6)");
     }
 
     #[test]

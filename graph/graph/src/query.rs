@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: MIT
 //! Vertices of a thread with what caused them, as JSON.
 
+use flagfinder_linux::futex;
 use serde_json::{json, Value};
 
 use crate::edge::NOBODY;
 use crate::graph::Graph;
 use crate::slice::is_boosted;
-use crate::vertex::NO_RESULT;
+use crate::vertex::{Vertex, NO_RESULT};
+
+/// The address of the word that a futex call waits on.
+fn futex(vertex: &Vertex) -> Option<String> {
+    let call = vertex.call()?;
+    let is_futex = futex::is_futex(call.number.into());
+    is_futex.then(|| format!("{:#x}", call.first))
+}
 
 fn cause(graph: &Graph, vertex: u32) -> Vec<Value> {
     let edges = graph.into(vertex);
@@ -47,6 +55,7 @@ pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> Str
             "run": vertex.run,
             "ends_in": vertex.call().map(|call| call.name()),
             "target": graph.target(index),
+            "futex": futex(vertex),
             "stack": graph.stack(details.stack),
             "result": (details.result != NO_RESULT).then_some(details.result),
             "yields": details.yields,

@@ -2,16 +2,28 @@
 //! Stacks by name. They are resolved when the graph is built: later the files of the programs may
 //! have changed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use flagfinder_code::{CallSites, Names, NamesInput};
-use flagfinder_events::{EventFile, WALKED};
+use flagfinder_events::{EventFile, PythonFact, PYTHON, WALKED};
 use rustc_hash::FxHashMap;
 
 use crate::graph::Place;
 
 /// From a process back to one whose code is known.
 const GENERATIONS: usize = 16;
+
+/// How a Python function stands in a stack: `Job.run (python job.py:12)`.
+fn python_site(function: &PythonFact) -> String {
+    let PythonFact {
+        name, file, line, ..
+    } = function;
+    let file = file.rsplit('/').next().unwrap_or(file);
+    format!("{name}{PYTHON_SITE}{file}:{line})")
+}
+
+/// In each of those, and in no other.
+pub(crate) const PYTHON_SITE: &str = " (python ";
 
 #[derive(Default)]
 pub(crate) struct Stacks {
@@ -99,14 +111,15 @@ impl Stacks {
     pub fn resolve(self, file: &EventFile) -> Named {
         let recorded = (file.info.started_unix_ns / 1_000_000_000) as i64;
         let maps: HashMap<u32, &str> = file.maps.iter().map(|m| (m.pid, &m.text[..])).collect();
-        self.name(&maps, recorded, |stack| file.stack(stack))
+        self.name(&maps, &file.python, recorded, |stack| file.stack(stack))
     }
 
-    /// The same of code `maps` by process, which were so `recorded` seconds after 1970, and of the
-    /// words of each stack.
+    /// The same of code `maps` by process, which were so `recorded` seconds after 1970, of Python
+    /// functions by number, and of the words of each stack.
     pub fn name<'w>(
         self,
         maps: &HashMap<u32, &str>,
+        python: &BTreeMap<u32, PythonFact>,
         recorded: i64,
         words: impl Fn(u32) -> &'w [u64],
     ) -> Named {
@@ -137,21 +150,30 @@ impl Stacks {
             let Some(code) = codes.get_mut(&pid) else {
                 continue;
             };
-            let live = code.live(words(stack));
-            let named = live.into_iter().map(|address| {
-                *code.known.entry(address).or_insert_with(|| {
-                    let site = code.names.caller(address);
-                    *numbers.entry(site.to_string()).or_insert_with_key(|name| {
-                        sites.push(name.clone());
-                        places.push(site.module.map(|module| Place {
-                            module,
-                            offset: site.offset,
-                        }));
-                        sites.len() as u32 - 1
-                    })
+            let words = words(stack);
+            let is_python = |word: &u64| word & (PYTHON | WALKED) == PYTHON;
+            let native = words.iter().position(is_python).unwrap_or(words.len());
+            let (native, functions) = words.split_at(native);
+            let mut number = |name: String, place: Option<Place>| {
+                *numbers.entry(name).or_insert_with_key(|name| {
+                    sites.push(name.clone());
+                    places.push(place);
+                    sites.len() as u32 - 1
                 })
-            });
-            stacks.push(named.collect());
+            };
+            let mut named = Vec::new();
+            for address in code.live(native) {
+                named.push(*code.known.entry(address).or_insert_with(|| {
+                    let site = code.names.caller(address);
+                    let name = site.to_string();
+                    let offset = site.offset;
+                    number(name, site.module.map(|module| Place { module, offset }))
+                }));
+            }
+            let functions = functions.iter().map(|word| *word as u32);
+            let functions = functions.filter_map(|number| python.get(&number));
+            named.extend(functions.map(|function| number(python_site(function), None)));
+            stacks.push(named);
         }
         Named {
             sites,

@@ -141,7 +141,7 @@ pub fn top(tally: &Tally) -> Top {
     }
     let maps: HashMap<u32, &str> = tally.maps.iter().map(|m| (m.pid, &m.text[..])).collect();
     let words = |stack: u32| &tally.stacks[stack as usize - 1].1[..];
-    let Named { sites, stacks, .. } = stacks.name(&maps, tally.recorded, words);
+    let Named { sites, stacks, .. } = stacks.name(&maps, &tally.python, tally.recorded, words);
     let stack_of = |index: u32| -> Vec<&String> {
         let stack = numbers.get(&index).map(|&number| &stacks[number as usize]);
         let stack = stack.into_iter().flatten();
