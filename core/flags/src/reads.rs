@@ -167,12 +167,6 @@ impl Read {
         before.is_some()
     }
 
-    /// What was read at this place when the loop was left.
-    pub fn left_there_with(&self, seen: &Seen) -> Option<u64> {
-        let let_go = self.let_go.filter(|(address, _)| *address == seen.address);
-        let_go.map(|(_, value)| value).or(seen.left_with)
-    }
-
     /// What follows was read by another thread.
     fn forget(&mut self) {
         self.last = None;

@@ -125,7 +125,7 @@ fn from_normal(
                 .or(read.seen.last().map(|seen| seen.address));
             counterpart.exit_value = counterpart
                 .exit_value
-                .or(same.and_then(|seen| read.left_there_with(seen)))
+                .or(same.and_then(|seen| seen.left_with))
                 .or(left.map(|(_, value)| value));
             let key = (which, candidate.address);
             // A run in which the flag was set in time never came to the loop's reads.
