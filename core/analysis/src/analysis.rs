@@ -17,6 +17,7 @@ use crate::interpreter;
 use crate::jump_table;
 use crate::loop_kind::{self, LoopKind};
 use crate::loop_search;
+use crate::passing::Passing;
 use crate::progress::Progress;
 use crate::repeated_reads;
 use crate::slice::Slicer;
@@ -50,6 +51,8 @@ pub struct Candidate {
     pub of_page: bool,
     /// A count within the iteration ends at it.
     pub is_bound: bool,
+    /// Who reads it asks another word in most rounds (see `passing.rs`).
+    pub passed: bool,
     /// What memory it lies in.
     pub kind: DataKind,
 }
@@ -67,6 +70,8 @@ pub struct Analysis {
     pub conditions: Vec<Option<Condition>>,
     /// By exit: which condition of the source it is a test of.
     pub compounds: Vec<usize>,
+    /// By exit: other words decide it in most rounds (see `passing.rs`).
+    pub passing: Vec<bool>,
     /// Words that exits depend on and that the thread does not write itself, by address.
     pub candidates: Vec<Candidate>,
     /// Steps of system calls whose result decides an exit, with those exits.
@@ -106,10 +111,12 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         })
         .collect();
     let own = own_writes(window, &spin);
+    let passing = Passing::of(window, &spin, &exits);
     let mut collector = Collector {
         window,
         names,
         spin: &spin,
+        passing: &passing,
         own: &own.addresses,
         found: FxHashMap::default(),
         own_words: Vec::new(),
@@ -152,6 +159,10 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         work: own.work,
         kind,
         compounds: compound::conditions(window, &exits),
+        passing: exits
+            .iter()
+            .map(|exit| passing.decides(window, exit))
+            .collect(),
         exits,
         conditions,
         candidates,
@@ -285,6 +296,7 @@ struct Collector<'a> {
     window: &'a Window,
     names: &'a Names,
     spin: &'a SpinLoop,
+    passing: &'a Passing,
     own: &'a FxHashSet<u64>,
     found: FxHashMap<u64, Candidate>,
     own_words: Vec<u64>,
@@ -327,8 +339,10 @@ impl Collector<'_> {
             followed: false,
             of_page: false,
             is_bound: false,
+            passed: true,
             kind,
         });
+        candidate.passed &= self.passing.has(self.window, step);
         candidate.of_page |= is_of_page(self.window, step);
         candidate.atomic |= atomic;
         candidate.bytes = candidate.bytes.max(access.bytes);

@@ -30,6 +30,7 @@ mod other_way;
 pub mod other_way_stores;
 pub mod own_position;
 pub mod own_wakeup;
+mod passing;
 mod progress;
 mod read_code;
 mod relation;

@@ -101,12 +101,20 @@ impl<'w> Builder<'w> {
         }
     }
 
-    /// What a spill on the own stack holds, or the part of it that is read (a member of a union):
-    /// what was stored.
+    /// What a spill holds, or the part of it that is read (a member of a union): what was stored. A
+    /// word that the same instruction has read since is none: it may be another thread's to write
+    /// by then.
     fn stored(&self, step: u32, address: u64, bits: u32, depth: u32) -> Option<Expression> {
         let end = address.checked_add(u64::from(bits / 8))?;
         let from = step.saturating_sub(REACH);
-        let (store, start, bytes) = (from..step).rev().find_map(|before| {
+        let is_again = |before: u32| {
+            self.window.code_index(before) == self.window.code_index(step) && {
+                let mut reads = self.window.accesses(before).iter().filter(|a| !a.write);
+                reads.any(|read| read.address == Some(address))
+            }
+        };
+        let mut since = (from..step).rev().take_while(|&before| !is_again(before));
+        let (store, start, bytes) = since.find_map(|before| {
             let writes = self.window.accesses(before).iter().filter(|a| a.write);
             let mut spans = writes.filter_map(|a| Some((before, a.address?, u64::from(a.bytes))));
             spans.find(|&(_, start, bytes)| start < end && address < start.saturating_add(bytes))
@@ -418,5 +426,35 @@ mod tests {
             assert_eq!(part(at).evaluate(WORD, 0x1_0002), Some(value));
             assert_eq!(part(at).evaluate(WORD, 0x7_0003), Some(other));
         }
+    }
+
+    /// What the last of so many `mov eax, [rbx]` finds behind `mov dword ptr [rbx], 2`.
+    fn read_again(times: usize) -> Expression {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        let store: (u64, &[u8]) = (0x1000, &[0xc7, 0x03, 2, 0, 0, 0]);
+        let load: (u64, &[u8]) = (0x1008, &[0x8b, 0x03]);
+        for (pc, code) in std::iter::once(store).chain([load].repeat(times)) {
+            let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+            let index = window.intern(&decoder.decode(), 0, &mut factory);
+            window.push(index, Value::of(0x7000));
+            window.push_access(Access {
+                address: Some(WORD),
+                bytes: 4,
+                write: pc == store.0,
+                value: Value::of(2),
+            });
+        }
+        let last = window.len() - 1;
+        Builder::new(&window).operand(last, window.code(last), 1, DEPTH)
+    }
+
+    #[test]
+    fn a_word_that_is_read_again_and_again_is_no_spill() {
+        assert_eq!(read_again(1), Expression::Number(2));
+        assert!(matches!(
+            read_again(2),
+            Expression::Load { address: WORD, .. }
+        ));
     }
 }

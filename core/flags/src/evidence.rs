@@ -111,6 +111,11 @@ pub struct Outside {
 }
 
 impl Outside {
+    /// Do the runs part at the branch at `pc`?
+    pub fn parts_at(&self, pc: u64) -> bool {
+        self.parting == Some(pc) || self.also_parting.contains(&pc)
+    }
+
     /// What the other runs say about leaving by the branch at `pc`.
     pub fn exit(&self, pc: u64) -> Option<(f64, String)> {
         if self.parting == Some(pc) {
@@ -325,6 +330,7 @@ mod tests {
             followed: false,
             of_page: false,
             is_bound: false,
+            passed: false,
             kind: DataKind::Global,
         }
     }

@@ -11,6 +11,7 @@ mod contents;
 mod counterpart;
 mod deciding_call;
 mod evidence;
+mod exit_depths;
 mod find;
 mod finder;
 mod frames;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flagfinder_machine::decoded::Decoded;
 use flagfinder_machine::evaluator::Evaluator;
 use flagfinder_machine::replayer::{Visitor, Wants};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::passes::Pass;
 
@@ -64,13 +64,18 @@ pub struct Read {
     pub seen: Vec<Seen>,
     /// Address and value when an exit was last left by the other way.
     pub leaving: Option<(u64, u64)>,
+    /// Address and value when last a branch was left that it decides and that had gone round just
+    /// before with another value there: what a wait ended with.
+    pub let_go: Option<(u64, u64)>,
     last: Option<(u64, u64)>,
-    /// By branch: address and value when it last went round.
-    stayed: Vec<(u64, (u64, u64))>,
-    /// When a branch that it decides was left, its value was another one than when that branch went
+    /// It was read, and where or what is not known.
+    lost: bool,
+    /// By branch: address and value when it went round; `None`: then it was left.
+    stayed: FxHashMap<u64, Option<(u64, u64)>>,
+    /// Branches that were left before they were seen to go round, with what was read.
+    left_first: Vec<(u64, (u64, u64))>,
+    /// When a branch that it decides was left, its value was the same as when that branch went
     /// round before.
-    pub changed: bool,
-    /// It was the same.
     pub unchanged: bool,
     /// Address and value that were read first.
     first: Option<(u64, u64)>,
@@ -107,11 +112,31 @@ impl Read {
         }
         self.first = self.first.or(Some((address, value)));
         self.last = Some((address, value));
+        self.lost = false;
+    }
+
+    /// The next piece begins with this.
+    fn read_next(&mut self, word: Option<(u64, u64)>, tid: u32) {
+        if let Some((address, value)) = word {
+            self.see(Seen {
+                address,
+                reader: Some(tid),
+                left_with: None,
+                varies: false,
+            });
+            self.value(address, value);
+        }
+    }
+
+    /// What was read last is no longer what was known to be read.
+    fn lose(&mut self) {
+        self.last = None;
+        self.lost = true;
     }
 
     fn leave(&mut self) {
         let Some((address, value)) = self.last else {
-            self.left_early = true;
+            self.left_early |= !self.lost;
             return;
         };
         self.leaving = self.last;
@@ -123,24 +148,41 @@ impl Read {
     /// A branch that it decides was executed, and left the loop or not.
     fn decide(&mut self, branch: u64, leaves: bool) {
         let Some(last) = self.last else { return };
-        let before = self.stayed.iter_mut().find(|(at, _)| *at == branch);
-        match (before, leaves) {
-            (Some((_, before)), false) => *before = last,
-            (None, false) => self.stayed.push((branch, last)),
-            (Some((_, before)), true) if before.0 == last.0 => {
-                self.changed |= before.1 != last.1;
-                self.unchanged |= before.1 == last.1;
-            }
-            (_, true) => {}
+        if !leaves {
+            self.stayed.insert(branch, Some(last));
+        } else if !self.end_wait(branch, last) {
+            self.left_first.push((branch, last));
         }
     }
 
+    /// The branch was left with this. Is it known what it did before?
+    fn end_wait(&mut self, branch: u64, last: (u64, u64)) -> bool {
+        let before = self.stayed.insert(branch, None);
+        if let Some(before) = before.flatten().filter(|before| before.0 == last.0) {
+            match before.1 == last.1 {
+                true => self.unchanged = true,
+                false => self.let_go = Some(last),
+            }
+        }
+        before.is_some()
+    }
+
+    /// What follows was read by another thread.
+    fn forget(&mut self) {
+        self.last = None;
+        self.lost = false;
+        self.stayed.clear();
+    }
+
     fn absorb(&mut self, later: Read) {
-        self.changed |= later.changed;
         self.unchanged |= later.unchanged;
         if later.left_early && self.last.is_some() {
             self.leave();
         }
+        for (branch, last) in later.left_first {
+            self.end_wait(branch, last);
+        }
+        self.stayed.extend(later.stayed);
         if let Some((address, value)) = later.first {
             self.value(address, value);
         }
@@ -148,7 +190,9 @@ impl Read {
             self.see(seen);
         }
         self.leaving = later.leaving.or(self.leaving);
-        self.last = later.last.or(self.last);
+        self.let_go = later.let_go.or(self.let_go);
+        self.last = later.last.or(self.last.filter(|_| !later.lost));
+        self.lost = later.lost;
     }
 }
 
@@ -161,10 +205,15 @@ pub struct Reads {
     /// By waiting thread and pc in the spin run.
     pub other_way: FxHashMap<(usize, u64), u64>,
     tid: u32,
-    /// Exits, by number within the questions and branch, that went round when they were executed
-    /// last.
-    going_round: FxHashSet<(u64, usize)>,
+    /// Of jumps, by branch and number within the questions: did it go round when it was executed
+    /// last?
+    went_round: FxHashMap<(u64, usize), bool>,
+    /// Jumps that went elsewhere before they were seen to go round, with what their words had.
+    elsewhere_first: Vec<((u64, usize), Words)>,
 }
+
+/// Of the words that decide an exit: where they were read last, and what.
+type Words = Vec<Option<(u64, u64)>>;
 
 impl Reads {
     /// `candidates`: how many each waiting thread has.
@@ -176,7 +225,8 @@ impl Reads {
                 .collect(),
             other_way: FxHashMap::default(),
             tid: 0,
-            going_round: FxHashSet::default(),
+            went_round: FxHashMap::default(),
+            elsewhere_first: Vec::new(),
         }
     }
 }
@@ -192,7 +242,8 @@ impl Pass for Reads {
                 .collect(),
             other_way: FxHashMap::default(),
             tid,
-            going_round: FxHashSet::default(),
+            went_round: FxHashMap::default(),
+            elsewhere_first: Vec::new(),
         }
     }
 
@@ -200,11 +251,26 @@ impl Pass for Reads {
         for (exit, count) in later.other_way {
             *self.other_way.entry(exit).or_default() += count;
         }
+        if self.tid != later.tid {
+            self.found.iter_mut().flatten().for_each(Read::forget);
+            self.went_round.clear();
+        }
+        for (key, words) in later.elsewhere_first {
+            let mut exits = self.questions.exits.get(&key.0).into_iter().flatten();
+            let went_round = self.went_round.get(&key) == Some(&true);
+            let Some(exit) = exits.nth(key.1).filter(|_| went_round) else {
+                continue;
+            };
+            let found = &mut self.found[exit.waiting];
+            for (&candidate, &word) in exit.candidates.iter().zip(&words) {
+                found[candidate].read_next(word, later.tid);
+            }
+            exit.count(&mut self.other_way);
+            exit.leave(found);
+        }
+        self.went_round.extend(later.went_round);
         let theirs = later.found.into_iter().flatten();
         for (mine, theirs) in self.found.iter_mut().flatten().zip(theirs) {
-            if self.tid != later.tid {
-                mine.last = None;
-            }
             mine.absorb(theirs);
         }
         self.tid = later.tid;
@@ -234,12 +300,13 @@ impl Visitor for Reads {
         let Some(access) = evaluator.accesses().iter().find(|a| !a.write) else {
             return;
         };
-        let Some(address) = access.address else {
-            return;
-        };
         let value = access.value.get((access.bytes * 8).min(64));
         for &(waiting, candidate) in candidates {
             let read = &mut self.found[waiting][candidate];
+            let Some(address) = access.address else {
+                read.lose();
+                continue;
+            };
             if read.last.is_none_or(|(last, _)| last != address) {
                 read.see(Seen {
                     address,
@@ -248,8 +315,9 @@ impl Visitor for Reads {
                     varies: false,
                 });
             }
-            if let Some(value) = value {
-                read.value(address, value);
+            match value {
+                Some(value) => read.value(address, value),
+                None => read.lose(),
             }
         }
     }
@@ -260,131 +328,56 @@ impl Visitor for Reads {
         };
         for (number, exit) in exits.iter().enumerate() {
             let key = (code.pc(), number);
-            let leaves = match exit.leaves {
-                Leaves::To(other) => other == next,
-                Leaves::ElsewhereThan(round) if round == next => {
-                    self.going_round.insert(key);
-                    false
-                }
-                Leaves::ElsewhereThan(_) => self.going_round.remove(&key),
-            };
             let found = &mut self.found[exit.waiting];
-            for &candidate in &exit.candidates {
-                found[candidate].decide(exit.spin_pc, leaves);
-            }
-            if leaves {
-                let key = (exit.waiting, exit.spin_pc);
-                *self.other_way.entry(key).or_default() += 1;
-                match exit.leaves {
-                    Leaves::To(_) => found.iter_mut().for_each(Read::leave),
-                    // A scheduler's jump goes on with another task: the loop goes round later, and
-                    // the words that do not decide the jump have not let it go.
-                    Leaves::ElsewhereThan(_) => {
-                        exit.candidates.iter().for_each(|&at| found[at].leave());
+            match exit.leaves {
+                Leaves::To(other) => {
+                    let leaves = other == next;
+                    exit.decide(found, leaves);
+                    if leaves {
+                        exit.count(&mut self.other_way);
+                        found.iter_mut().for_each(Read::leave);
                     }
                 }
+                Leaves::ElsewhereThan(round) if round == next => {
+                    self.went_round.insert(key, true);
+                    exit.decide(found, false);
+                }
+                Leaves::ElsewhereThan(_) => match self.went_round.insert(key, false) {
+                    Some(true) => {
+                        exit.count(&mut self.other_way);
+                        exit.leave(found);
+                    }
+                    Some(false) => {}
+                    None => {
+                        let words = exit.candidates.iter().map(|&at| found[at].last);
+                        self.elsewhere_first.push((key, words.collect()));
+                    }
+                },
             }
         }
+    }
+}
+
+impl Exit {
+    fn count(&self, other_way: &mut FxHashMap<(usize, u64), u64>) {
+        *other_way.entry((self.waiting, self.spin_pc)).or_default() += 1;
+    }
+
+    /// It was executed, and left the loop or not.
+    fn decide(&self, found: &mut [Read], leaves: bool) {
+        for &candidate in &self.candidates {
+            found[candidate].decide(self.spin_pc, leaves);
+        }
+    }
+
+    /// It went elsewhere. A scheduler's jump goes on with another task: the loop goes round later,
+    /// and the words that do not decide the jump have not let it go.
+    fn leave(&self, found: &mut [Read]) {
+        self.decide(found, true);
+        self.candidates.iter().for_each(|&at| found[at].leave());
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use flagfinder_machine::decoded::Decoded;
-    use flagfinder_machine::replayer::Visitor;
-    use iced_x86::{Code, Instruction, InstructionInfoFactory, Register};
-
-    use super::{Exit, Leaves, Questions, Read, Reads, Seen};
-
-    fn seen_by(readers: &[u32]) -> Option<u32> {
-        let mut read = Read::default();
-        for &reader in readers {
-            read.see(Seen {
-                address: 0x1000,
-                reader: Some(reader),
-                left_with: None,
-                varies: false,
-            });
-        }
-        read.seen[0].reader
-    }
-
-    #[test]
-    fn a_place_that_several_threads_read_has_no_one_reader() {
-        assert_eq!(seen_by(&[7, 7]), Some(7));
-        assert_eq!(seen_by(&[7, 8]), None);
-        assert_eq!(seen_by(&[7, 8, 7]), None);
-    }
-
-    /// Values read by a branch, and whether it then left the loop: was the last of them what let it
-    /// go?
-    fn lets_go(executions: &[(u64, bool)]) -> (bool, bool) {
-        let mut read = Read::default();
-        for &(value, leaves) in executions {
-            read.last = Some((0x1000, value));
-            read.decide(0x2000, leaves);
-        }
-        (read.changed, read.unchanged)
-    }
-
-    #[test]
-    fn what_is_the_same_before_and_after_did_not_end_the_wait() {
-        assert_eq!(lets_go(&[(0, false), (0, false), (1, true)]), (true, false));
-        assert_eq!(lets_go(&[(7, false), (7, true)]), (false, true));
-        let taken_each_time = [(0, true), (0, true)];
-        assert_eq!(lets_go(&taken_each_time), (false, false), "never waited");
-    }
-
-    /// The values that two words had when an exit was left which the first one decides.
-    fn left_with(leaves: Leaves) -> [Option<u64>; 2] {
-        let mut questions = Questions::default();
-        let exit = Exit {
-            waiting: 0,
-            spin_pc: 0x2000,
-            leaves,
-            candidates: vec![0],
-        };
-        questions.exits.insert(0x2000, vec![exit]);
-        let mut reads = Reads::new(questions, [2].into_iter());
-        for read in &mut reads.found[0] {
-            read.value(0x1000, 7);
-        }
-        let mut jump = Instruction::with1(Code::Jmp_rm64, Register::RBX).expect("a jump");
-        jump.set_ip(0x2000);
-        let jump = Decoded::new(&jump, &mut InstructionInfoFactory::new());
-        reads.branch(&jump, 0x3000);
-        reads.branch(&jump, 0x4000);
-        [0, 1].map(|word| reads.found[0][word].leaving.map(|(_, value)| value))
-    }
-
-    #[test]
-    fn a_jump_that_goes_elsewhere_is_left_by_the_words_that_decide_it() {
-        assert_eq!(left_with(Leaves::To(0x4000)), [Some(7), Some(7)]);
-        let to_another_task = left_with(Leaves::ElsewhereThan(0x3000));
-        assert_eq!(to_another_task, [Some(7), None]);
-    }
-
-    /// What is known of a place where these values were read, in two pieces of the run.
-    fn read(values: [&[u64]; 2]) -> Seen {
-        let [mut first, second] = values.map(|values| {
-            let mut read = Read::default();
-            read.see(Seen {
-                address: 0x1000,
-                reader: Some(7),
-                left_with: None,
-                varies: false,
-            });
-            values.iter().for_each(|value| read.value(0x1000, *value));
-            read
-        });
-        first.absorb(second);
-        first.seen[0]
-    }
-
-    #[test]
-    fn a_place_that_reads_otherwise_was_written() {
-        assert!(read([&[0, 0, 1], &[1]]).varies);
-        assert!(read([&[0, 0], &[1]]).varies, "between the pieces");
-        assert!(!read([&[0, 0], &[0]]).varies);
-    }
-}
+#[path = "reads_tests.rs"]
+mod tests;

@@ -111,20 +111,22 @@ fn from_normal(
             });
             let counterpart = outside.counterparts.entry(candidate.address).or_default();
             counterpart.seen |= !read.seen.is_empty();
-            counterpart.changed |= read.changed;
+            counterpart.changed |= read.let_go.is_some();
             counterpart.unchanged |= read.unchanged;
-            let left_at = |seen: &&Seen| Some(seen.address) == read.leaving.map(|(at, _)| at);
+            // Code that many words go through (an interpreter's) is left with others later on.
+            let left = read.let_go.or(read.leaving);
+            let left_at = |seen: &&Seen| Some(seen.address) == left.map(|(at, _)| at);
             let seen = same.or_else(|| read.seen.iter().find(left_at));
             counterpart.varies |= seen.is_some_and(|seen| seen.varies);
             counterpart.address = counterpart
                 .address
                 .or(same.map(|seen| seen.address))
-                .or(read.leaving.map(|(address, _)| address))
+                .or(left.map(|(address, _)| address))
                 .or(read.seen.last().map(|seen| seen.address));
             counterpart.exit_value = counterpart
                 .exit_value
                 .or(same.and_then(|seen| seen.left_with))
-                .or(read.leaving.map(|(_, value)| value));
+                .or(left.map(|(_, value)| value));
             let key = (which, candidate.address);
             // A run in which the flag was set in time never came to the loop's reads.
             if read.seen.is_empty() {

@@ -272,3 +272,63 @@ fn what_others_change_is_data_where_the_loop_writes_ever_new_data() {
         .polls(WORD)
         .says_not(WORD, changes);
 }
+
+/// In each round `WORD` ends the loop at 7, and then so does a word of the heap: the next one in
+/// each, if `step` is 8.
+fn takes_items_and_polls(step: i32) -> Program {
+    let takes = program(&move |a| {
+        let mut again = a.create_label();
+        a.set_label(&mut again)?;
+        a.cmp(dword_ptr(WORD), 7)?;
+        a.je(OUT)?;
+        a.cmp(dword_ptr(rdi), 7)?;
+        a.lea(rdi, qword_ptr(rdi + step))?;
+        a.jne(again)
+    });
+    let items = (0..16).map(|number| (HEAP + 8 * number, 100 + number));
+    let fill = |program: Program, (at, item)| program.word(at, item);
+    items.fold(takes, fill).register(Register::RDI, HEAP)
+}
+
+#[test]
+fn the_item_that_a_round_takes_is_no_flag() {
+    let takes = |step| {
+        judged(takes_items_and_polls(step), |o, branch| {
+            o.parting = Some(branch)
+        })
+    };
+    let other = "the loop asks another word, with another value, in most iterations";
+    let items = takes(8).no_flag();
+    let last = (0..16).map(|number| HEAP + 8 * number);
+    let last: Vec<u64> = last.filter(|&item| items.confidence(item) > 0.0).collect();
+    assert_eq!(last.len(), 1, "{last:x?}");
+    items.says(last[0], other);
+    takes(0).polls(HEAP).says_not(HEAP, other);
+}
+
+#[test]
+fn where_the_thread_brings_the_end_nearer_itself_other_words_end_nothing() {
+    let nearer = "the normal run left by what the thread brings nearer itself, and not by this";
+    let takes = |step| judged(takes_items_and_polls(step), set_by_another);
+    takes(8).no_flag().says(WORD, nearer);
+    takes(0).polls(WORD).says_not(WORD, nearer);
+    let counts = |by: i32| {
+        program(&move |a| {
+            let mut again = a.create_label();
+            a.set_label(&mut again)?;
+            a.cmp(dword_ptr(WORD), 7)?;
+            a.je(OUT)?;
+            a.add(rcx, by)?;
+            a.cmp(rcx, 100)?;
+            a.jne(again)
+        })
+    };
+    judged(counts(1), set_by_another)
+        .no_flag()
+        .says(WORD, nearer);
+    let elsewhere = |o: &mut Outside, branch| {
+        set_by_another(o, branch);
+        o.parting = None;
+    };
+    judged(counts(1), elsewhere).polls(WORD);
+}
