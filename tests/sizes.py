@@ -22,6 +22,8 @@ ALONE = (
     "tests/events/test_overhead.py",
     "tests/events/test_scenes.py",
     "tests/live/test_spin_safety.py",
+    "tests/live/test_watch.py",
+    "tests/live/test_watch_frida.py",
 )
 # Of those these wait for seconds and are answered from what the kernel recorded.
 BESIDE = "tests/events/test_scenes.py::test_the_culprit_is_named_and_no_innocent[endless-"

@@ -163,7 +163,7 @@ def test_the_terminal_says_it_where_the_flag_would_be(tmp_path: Path) -> None:
         ran = flagfinder("spin", str(process.pid), timeout=90)
     assert "Traceback" not in ran.stdout + ran.stderr
     assert "ends when  job.done (line 9, the loop's test)" in ran.stdout, ran.stdout
-    assert f"{script}:10  wait" in ran.stdout
+    assert f"{script}:10 wait" in " ".join(ran.stdout.split())
 
 
 @pytest.mark.live
