@@ -51,10 +51,18 @@ def test_what_comes_next_is_before_a_word_to_stop_by(thread: tuple[dict[str, Any
     named = [(f["rank"], f["name"], f["confidence"], f["owed"]) for f in report["flags"]]
     assert flag["rank"] == 1 and int(flag["address"]["spin"], 16) == count, named
     assert flag["owed"][0]["known"] == "proved" and "returns data" in flag["owed"][0]["after"], named
+    assert any("stop" in other["name"] for other in report["flags"][1:]), named
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("thread", ["served"], indirect=True)
+def test_the_report_says_that_the_debt_decided(thread: tuple[dict[str, Any], int]) -> None:
+    report, _ = thread
+    flag = report["flags"][0]
+    why = f"thread {flag['owed'][0]['tid']} would write it after"
+    assert flag["evidence"][0].startswith(why), flag["evidence"]
+    assert any(why in step for step in report["explain"]), report["explain"]
     assert flag["name"] in report["reason"]
-    assert any(flag["name"] in step for step in report["explain"])
-    others = [other["name"] for other in report["flags"][1:]]
-    assert any("stop" in name for name in others), named
 
 
 @pytest.mark.live

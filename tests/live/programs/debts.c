@@ -26,27 +26,11 @@ static void *serve(void *unused)
     return unused;
 }
 
-/* What is read makes the count go up; the end of it stops the server. */
-static void hand_out(void)
-{
-    char byte;
-    while (read(0, &byte, 1) == 1)
-        count++;
-    stop = 1;
-}
-
 static void *wait_for_either(void *unused)
 {
     while (!stop && !count)
         sched_yield();
     return unused;
-}
-
-/* The first only counts up what came; it would stop the server only once that one has ended. */
-static void join_first(void)
-{
-    pthread_join(waiting, NULL);
-    stop = 1;
 }
 
 static void *count_up(void *unused)
@@ -57,22 +41,41 @@ static void *count_up(void *unused)
     return unused;
 }
 
+/* What is read makes the count go up; the end of it stops the server. */
+static void served(void)
+{
+    pthread_create(&waiting, NULL, serve, NULL);
+    count_up(NULL);
+    stop = 1;
+}
+
+/* The thread is stopped only once it has ended. */
+static void joined(void)
+{
+    pthread_t counting;
+    pthread_create(&waiting, NULL, wait_for_either, NULL);
+    pthread_create(&counting, NULL, count_up, NULL);
+    pthread_join(waiting, NULL);
+    stop = 1;
+}
+
+static void nobody(void)
+{
+    pthread_create(&waiting, NULL, wait_for_either, NULL);
+    for (;;)
+        pause();
+}
+
+/* By pointer: who takes one way has no other way's code ahead. */
+static void (*volatile ways[])(void) = {served, joined, nobody};
+
 int main(int argc, char **argv)
 {
-    const char *way = argc > 1 ? argv[1] : "";
-    pthread_t other;
+    static const char *const names[] = {"served", "joined", "nobody"};
     fprintf(stderr, "FLAG address=%p size=%zu\n", (void *)&count, sizeof count);
-    if (strcmp(way, "served") == 0) {
-        pthread_create(&waiting, NULL, serve, NULL);
-        hand_out();
-    } else if (strcmp(way, "joined") == 0) {
-        pthread_create(&waiting, NULL, wait_for_either, NULL);
-        pthread_create(&other, NULL, count_up, NULL);
-        join_first();
-    } else {
-        pthread_create(&waiting, NULL, wait_for_either, NULL);
-        for (;;)
-            pause();
+    for (int way = 0; way < 3; way++) {
+        if (argc > 1 && strcmp(argv[1], names[way]) == 0)
+            ways[way]();
     }
     return 0;
 }
