@@ -8,6 +8,8 @@
 //! found to write a word speaks against none; a thread that waits for what will never come has its
 //! debt all the same.
 
+use std::cmp::Reverse;
+
 use serde_json::{json, Value};
 
 use crate::owed::Standing;
@@ -84,12 +86,15 @@ fn best(flags: &[(Value, Standing)], is_nulled: &impl Fn(&Value) -> bool) -> Opt
         let counts = is_word(flag) && !is_nulled(flag) && !is_in_vain(flag);
         // A call that decides is not written by anybody.
         let is_clear = is_word(first) || flag["proof"]["outcome"] == "leaves";
-        *stands == Standing::Proved && counts && is_clear
+        let is_ahead = match stands {
+            Standing::Proved => *standing < Standing::Proved,
+            Standing::Late => *standing == Standing::Nobody,
+            _ => false,
+        };
+        counts && is_clear && is_ahead
     };
-    let is_behind = *standing != Standing::Proved;
-    is_behind
-        .then(|| flags.iter().position(overtakes))
-        .flatten()
+    let places = (1..flags.len()).filter(|&at| overtakes(&flags[at]));
+    places.max_by_key(|&at| (flags[at].1, Reverse(at)))
 }
 
 /// Why the one comes before the other.
@@ -97,8 +102,8 @@ fn told(flag: &Value, other: &Value, stands: Standing) -> String {
     let owed = &flag["owed"][0];
     let other = text(&other["name"]);
     let debt = match stands {
-        Standing::Owed => format!("{other} is written only later"),
-        Standing::Unknown | Standing::Proved => format!("nobody is known to owe {other}"),
+        Standing::Late => format!("{other} is written only later"),
+        _ => format!("nobody is known to write {other} before"),
     };
     let (tid, after) = (&owed["tid"], text(&owed["after"]));
     format!("thread {tid} would write it after {after}, and {debt}")
@@ -114,7 +119,7 @@ fn note(flag: &mut Value, why: &str) {
 /// more than one of two. Where no copy shows it, they have to be as likely, in one condition.
 fn doubt(flags: &mut [(Value, Standing)], groups: &Value, is_nulled: &impl Fn(&Value) -> bool) {
     let counts = |(flag, stands): &(Value, Standing)| {
-        is_word(flag) && !is_nulled(flag) && *stands < Standing::Owed
+        is_word(flag) && !is_nulled(flag) && *stands < Standing::ByCode
     };
     let Some((first, _)) = flags.first().filter(|first| counts(first)) else {
         return;
@@ -214,7 +219,7 @@ mod tests {
     #[test]
     fn what_comes_next_is_before_what_a_thread_writes_when_all_is_over() {
         let flags = vec![
-            (word("stop", 0.65, LEAVES), Standing::Owed),
+            (word("stop", 0.65, LEAVES), Standing::Late),
             (word("count", 0.4, SERVES), Standing::Proved),
         ];
         let thread = decided(flags);
@@ -241,7 +246,7 @@ mod tests {
     fn what_does_not_end_the_wait_overtakes_nothing() {
         let behind = |flag: Value| {
             vec![
-                (word("flag", 0.65, LEAVES), Standing::Owed),
+                (word("flag", 0.65, LEAVES), Standing::ByCode),
                 (flag, Standing::Proved),
             ]
         };
@@ -260,9 +265,20 @@ mod tests {
             let (one, other) = (word("a", 0.6, LEAVES), word("b", 0.6, LEAVES));
             first(vec![(one, of_first), (other, of_other)])
         };
-        assert_eq!(after(Standing::Unknown, Standing::Owed), "a");
+        assert_eq!(after(Standing::Unknown, Standing::ByCode), "a");
         assert_eq!(after(Standing::Proved, Standing::Proved), "a");
         assert_eq!(after(Standing::Unknown, Standing::Proved), "b");
+    }
+
+    #[test]
+    fn a_word_to_stop_by_is_before_one_that_nobody_writes() {
+        let after = |of_first| {
+            let (one, other) = (word("limit", 0.65, LEAVES), word("stop", 0.6, LEAVES));
+            first(vec![(one, of_first), (other, Standing::Late)])
+        };
+        assert_eq!(after(Standing::Nobody), "stop");
+        assert_eq!(after(Standing::Unknown), "limit");
+        assert_eq!(after(Standing::ByCode), "limit");
     }
 
     #[test]
@@ -277,7 +293,7 @@ mod tests {
         };
         assert_eq!(first(behind(LEAVES, Standing::Proved)), "flag");
         assert_eq!(first(behind(SERVES, Standing::Proved)), "read");
-        assert_eq!(first(behind(LEAVES, Standing::Owed)), "read");
+        assert_eq!(first(behind(LEAVES, Standing::ByCode)), "read");
     }
 
     #[test]
@@ -314,7 +330,7 @@ mod tests {
             "{why}"
         );
         let sure = ((0.65, 0.61), String::new());
-        assert_eq!(two(Standing::Owed, Standing::Unknown), sure);
-        assert_eq!(two(Standing::Owed, Standing::Owed), sure);
+        assert_eq!(two(Standing::ByCode, Standing::Unknown), sure);
+        assert_eq!(two(Standing::ByCode, Standing::ByCode), sure);
     }
 }

@@ -108,11 +108,15 @@ pub(crate) struct Owed {
 /// How sure it is that somebody owes a word, the least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
-    /// Nobody was found, or a store may be to the word; or it was not asked about.
+    /// It was asked about, and nobody was found.
+    Nobody,
+    /// It was not asked about; or a store may be to the word.
     #[default]
     Unknown,
-    /// A store is ahead of a thread; or it was proved, but something else has to end first.
-    Owed,
+    /// A store is ahead of a thread.
+    ByCode,
+    /// A copy of a thread wrote it, but something else has to end first.
+    Late,
     /// A copy of a thread wrote it, once what the thread waits for came.
     Proved,
 }
@@ -169,7 +173,7 @@ pub(crate) fn tell(
             Some((strength, owed)) => {
                 let standing = match strength {
                     Strength::Circular => Standing::Unknown,
-                    Strength::Late => Standing::Owed,
+                    Strength::Late => Standing::Late,
                     Strength::Next => Standing::Proved,
                 };
                 let tried = ends.tried(number, &owed, process.names);
@@ -186,12 +190,12 @@ pub(crate) fn tell(
             (owed, standing) = by_others(process, number, target, &mut ends);
         }
         let flag = &mut flags[target.flag];
-        match owed.is_empty() {
-            true => none(flag, nobody(process, &seen, target, refused.as_deref())),
-            false => {
-                flag["owed"] = json!(owed);
-                flag["owed_by_nobody"] = Value::Null;
-            }
+        if owed.is_empty() {
+            standing = Standing::Nobody;
+            none(flag, nobody(process, &seen, target, refused.as_deref()));
+        } else {
+            flag["owed"] = json!(owed);
+            flag["owed_by_nobody"] = Value::Null;
         }
         standings[target.flag] = standing;
     }
@@ -283,9 +287,7 @@ impl Judge<'_, '_> {
         };
         let tried = self.known.entry((number, value));
         let tried = tried.or_insert_with(|| experiment.try_word(word, TRIES).ok());
-        tried.as_ref().map_or(Ends::Unknown, |proof| {
-            Ends::of(proof.outcome, proof.instructions)
-        })
+        tried.as_ref().map_or(Ends::Unknown, Ends::of)
     }
 
     /// What came of the value that a thread was proved to write, where it is not the one that the
@@ -329,7 +331,7 @@ fn by_code(
     };
     let is_owed = ahead.iter().any(|(seen, _, exact)| *exact && is_free(seen));
     let standing = match is_owed {
-        true => Standing::Owed,
+        true => Standing::ByCode,
         false => Standing::Unknown,
     };
     let chosen = ahead.into_iter().filter(|(_, _, exact)| *exact || !certain);

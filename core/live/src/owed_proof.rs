@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use flagfinder_code::{AddressSpace, CodeReader};
 use flagfinder_linux::futex;
 use flagfinder_linux::timeout::limit;
-use flagfinder_replica::{Outcome, Pages, Ran, Replica, Source, Supposed, Supposition, Watched};
+use flagfinder_replica::{
+    Outcome, Pages, Proof, Ran, Replica, Source, Supposed, Supposition, Watched,
+};
 use rustc_hash::FxHashMap;
 
 use crate::owed::{Judge, Known, Owed, Process};
@@ -39,12 +41,14 @@ pub(crate) enum Ends {
 
 impl Ends {
     /// A thread that serves others never leaves its loop: it takes what came, and looks again. So
-    /// what makes it do something else first ends the wait, too.
-    pub fn of(outcome: Outcome, instructions: Option<u64>) -> Ends {
-        match outcome {
+    /// what makes it do something else first ends the wait, too; also where the copy goes no further
+    /// than that.
+    pub fn of(proof: &Proof) -> Ends {
+        match proof.outcome {
             Outcome::Leaves => Ends::Yes,
-            Outcome::Returns if instructions.is_some() => Ends::Yes,
+            Outcome::Returns if proof.instructions.is_some() => Ends::Yes,
             Outcome::Returns => Ends::No,
+            Outcome::Unknown if proof.is_away => Ends::Yes,
             Outcome::Faults | Outcome::Unknown => Ends::Unknown,
         }
     }

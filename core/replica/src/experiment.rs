@@ -53,6 +53,8 @@ pub struct Proof {
     pub reached: Option<u64>,
     /// What ended the copy, if something did.
     pub halt: Option<Halt>,
+    /// The function that holds the loop was at instructions which are not in it when that happened.
+    pub is_away: bool,
 }
 
 /// Least and most instructions of a baseline.
@@ -165,6 +167,7 @@ impl<'a> Experiment<'a> {
             instructions: None,
             reached: None,
             halt: None,
+            is_away: false,
         };
         for word in words {
             let bytes = word.value.to_le_bytes();
@@ -192,6 +195,7 @@ impl<'a> Experiment<'a> {
                     _ => Outcome::Unknown,
                 };
                 proof.halt = Some(halt);
+                proof.is_away = path.behind > 0;
                 return Ok(proof);
             }
             let now = copy.registers();

@@ -164,6 +164,7 @@ fn a_child_that_has_ended_is_left_to_its_parent() {
         panic!("{proof:?}");
     };
     assert_eq!(i64::from(number), libc::SYS_wait4);
+    assert!(proof.is_away, "the call is behind the loop: {proof:?}");
 }
 
 #[test]

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* A thread that would go on by either of two words. The argument says who owes them. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static volatile int stop;
+static volatile unsigned count;
+static volatile unsigned long handled;
+static pthread_t waiting;
+
+/* It never leaves its loop by what comes: it takes that, and looks again. */
+static void *serve(void *unused)
+{
+    unsigned taken = 0;
+    while (!stop) {
+        if (count != taken) {
+            taken++;
+            handled += taken;
+        } else {
+            sched_yield();
+        }
+    }
+    return unused;
+}
+
+static void *wait_for_either(void *unused)
+{
+    while (!stop && !count)
+        sched_yield();
+    return unused;
+}
+
+static void *count_up(void *unused)
+{
+    char byte;
+    while (read(0, &byte, 1) == 1)
+        count++;
+    return unused;
+}
+
+/* What is read makes the count go up; the end of it stops the server. */
+static void served(void)
+{
+    pthread_create(&waiting, NULL, serve, NULL);
+    count_up(NULL);
+    stop = 1;
+}
+
+/* The thread is stopped only once it has ended. */
+static void joined(void)
+{
+    pthread_t counting;
+    pthread_create(&waiting, NULL, wait_for_either, NULL);
+    pthread_create(&counting, NULL, count_up, NULL);
+    pthread_join(waiting, NULL);
+    stop = 1;
+}
+
+static void nobody(void)
+{
+    pthread_create(&waiting, NULL, wait_for_either, NULL);
+    for (;;)
+        pause();
+}
+
+/* By pointer: who takes one way has no other way's code ahead. */
+static void (*volatile ways[])(void) = {served, joined, nobody};
+
+int main(int argc, char **argv)
+{
+    static const char *const names[] = {"served", "joined", "nobody"};
+    fprintf(stderr, "FLAG address=%p size=%zu\n", (void *)&count, sizeof count);
+    for (int way = 0; way < 3; way++) {
+        if (argc > 1 && strcmp(argv[1], names[way]) == 0)
+            ways[way]();
+    }
+    return 0;
+}
