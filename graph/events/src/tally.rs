@@ -317,7 +317,8 @@ impl Counter<'_> {
 
     fn see(&mut self, file: &EventFile, event: &Event) {
         self.threads.see(event);
-        if event.kind == Kind::Waking && !self.seen.contains(&event.b) {
+        let is_first = event.kind == Kind::Waking && !self.seen.contains(&event.b);
+        if is_first && self.is_meant(event.b) {
             self.began_before(event.b, None, event.ts, false);
             let state = self.states.entry(event.b).or_default();
             state.ready = Some(event.ts);
