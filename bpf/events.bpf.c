@@ -66,8 +66,7 @@ struct {
     MAP_TYPE(value, struct copy_record);
 } copies SECTION(".maps");
 
-/* The reader finds the callers by unwind tables: bpf has no way to read those. Page by page, as the
- * stack's end is not known: the next page may be no stack. */
+/* The reader finds the callers by unwind tables: bpf has no way to read those. */
 INLINE void copy_stack(struct task_struct *task)
 {
     __u32 zero = 0;
@@ -76,19 +75,10 @@ INLINE void copy_stack(struct task_struct *task)
     if (!record || !cpu || !member(process_of(task)))
         return;
     struct pt_regs *registers = bpf_task_pt_regs(task);
-    __u64 sp = registers->sp, wanted = ff_config.copy_bytes, count = 0;
     record->ip = registers->ip;
-    record->sp = sp;
+    record->sp = registers->sp;
     record->bp = registers->bp;
-    for (int page = 0; page <= FF_COPY_MOST / PAGE; page++) {
-        __u64 bytes = PAGE - ((sp + count) & (PAGE - 1));
-        if (count >= wanted || count > FF_COPY_MOST - PAGE)
-            break;
-        if (bytes > PAGE ||
-            bpf_probe_read_user(record->bytes + count, bytes, (const void *)(sp + count)))
-            break;
-        count += bytes;
-    }
+    __u64 count = copy_user_stack(record->bytes, record->sp, ff_config.copy_bytes);
     if (!count || count > FF_COPY_MOST)
         return;
     fill(&record->event, count_record(cpu), FF_EVENT_STACK_COPY, 0, id_of(task), count);
@@ -350,7 +340,7 @@ int ff_sys_enter(__u64 *context)
     struct pt_regs *registers = (void *)context[0];
     __u64 number = context[1];
     struct task_struct *current = bpf_get_current_task_btf();
-    if (number >= 0xffff || !member(process_of(current)) || !is_named(current))
+    if (number >= 0xffff || !is_member(process_of(current)) || !is_named(current))
         return 0;
     if (is_wide(number)) {
         __u64 w0 = (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
@@ -367,7 +357,7 @@ int ff_sys_exit(__u64 *context)
     __u64 result = context[1];
     struct task_struct *current = bpf_get_current_task_btf();
     __u64 number = registers->orig_ax;
-    if (number >= 0xffff || !member(process_of(current)) || !is_named(current))
+    if (number >= 0xffff || !is_member(process_of(current)) || !is_named(current))
         return 0;
     record_call(FF_EVENT_EXIT_CALL, FF_EVENT_EXIT_CALL_SHORT, id_of(current), number, result);
     return 0;

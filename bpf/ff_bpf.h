@@ -32,6 +32,8 @@ static void *(*const bpf_ringbuf_reserve)(void *ring, __u64 size,
                                           __u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
 static void (*const bpf_ringbuf_submit)(void *record,
                                         __u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
+static long (*const bpf_ringbuf_output)(void *ring, void *data, __u64 size,
+                                        __u64 flags) = (void *)BPF_FUNC_ringbuf_output;
 static void *(*const bpf_get_current_task_btf)(void) = (void *)BPF_FUNC_get_current_task_btf;
 static void *(*const bpf_task_pt_regs)(void *task) = (void *)BPF_FUNC_task_pt_regs;
 

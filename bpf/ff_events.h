@@ -146,6 +146,7 @@ struct ff_events_cpu {
     __u64 timer;        /* that runs its function now */
     __u64 not_followed; /* new processes for which `tree` had no room */
     __u64 stacks_dropped;
+    __u64 member; /* of `tree`, found last; in the high half, after how many removals */
 };
 
 /* What top.bpf.c adds up. */
@@ -198,6 +199,24 @@ struct ff_top_pair {
 struct ff_top_name {
     __u32 process;
     char name[FF_NAME_BYTES];
+};
+
+/* Of a thread that waited when the counting began: when it was woken. */
+struct ff_top_before {
+    __u64 until;
+    __u32 process;
+    __u32 call; /* number + 1 */
+    char name[FF_NAME_BYTES];
+};
+
+/* A stack that was seen for the first time; behind it `bytes` of what lies at sp. */
+struct ff_top_copy {
+    __u64 stack; /* its key */
+    __u64 ip;
+    __u64 sp;
+    __u64 bp;
+    __u32 process;
+    __u32 bytes;
 };
 
 struct ff_top_stack {

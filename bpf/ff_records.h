@@ -6,9 +6,6 @@
 
 #include "ff_target.h"
 
-static long (*const bpf_ringbuf_output)(void *ring, void *data, __u64 size,
-                                        __u64 flags) = (void *)BPF_FUNC_ringbuf_output;
-
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
     MAP_NUMBER(max_entries, 64 << 20);

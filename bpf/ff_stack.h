@@ -51,4 +51,21 @@ INLINE __u64 scan_stack(struct task_struct *task, struct ff_event_process *range
     return count & (FF_STACK_MOST - 1);
 }
 
+/* Copies the stack of the thread that runs, from its stack pointer on, at most `wanted` bytes, to
+ * `to`, which has FF_COPY_MOST. Page by page, as the stack's end is not known: the next page may be
+ * no stack. Returns how many bytes. */
+INLINE __u64 copy_user_stack(char *to, __u64 sp, __u64 wanted)
+{
+    __u64 count = 0;
+    for (int page = 0; page <= FF_COPY_MOST / PAGE; page++) {
+        __u64 bytes = PAGE - ((sp + count) & (PAGE - 1));
+        if (count >= wanted || count > FF_COPY_MOST - PAGE)
+            break;
+        if (bytes > PAGE || bpf_probe_read_user(to + count, bytes, (const void *)(sp + count)))
+            break;
+        count += bytes;
+    }
+    return count > FF_COPY_MOST ? 0 : count;
+}
+
 #endif

@@ -40,7 +40,7 @@ struct thread_struct {
     unsigned long fsbase;
 } KERNEL;
 struct task_struct {
-    int pid, tgid, prio, exit_code;
+    int pid, tgid, prio, exit_code, on_cpu;
     unsigned int flags, __state;
     struct signal_struct *signal;
     struct sched_entity se;

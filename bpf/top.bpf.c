@@ -53,6 +53,39 @@ struct {
     MAP_TYPE(value, struct ff_top_stack);
 } stacks SECTION(".maps");
 
+/* By thread: waits that had begun before the counting. */
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
+    MAP_NUMBER(max_entries, 16384);
+    MAP_TYPE(key, __u32);
+    MAP_TYPE(value, struct ff_top_before);
+} before SECTION(".maps");
+
+/* With copies of stacks: those that were handed over, by key. */
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
+    MAP_NUMBER(max_entries, 8192);
+    MAP_TYPE(key, __u64);
+    MAP_TYPE(value, __u32);
+} copied SECTION(".maps");
+
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
+    MAP_NUMBER(max_entries, 16 << 20);
+} copies SECTION(".maps");
+
+struct copy {
+    struct ff_top_copy head;
+    __u64 words[FF_COPY_MOST / 8];
+};
+
+struct {
+    MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    MAP_NUMBER(max_entries, 1);
+    MAP_TYPE(key, __u32);
+    MAP_TYPE(value, struct copy);
+} copy_scratch SECTION(".maps");
+
 /* Who had this CPU lately, in a circle. */
 struct turn {
     __u64 since;
@@ -179,6 +212,58 @@ INLINE void end_wait(struct task_struct *task, struct ff_top_thread *thread, __u
         add_wait(task, thread, ns, 0);
 }
 
+INLINE __u64 mixed(__u64 hash, __u64 word)
+{
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
+    return hash ^ hash >> 29;
+}
+
+INLINE void drop_stack(void)
+{
+    struct ff_events_cpu *cpu = this_cpu();
+    if (cpu)
+        __sync_fetch_and_add(&cpu->stacks_dropped, 1);
+}
+
+/* The key of a stack, by all words of it that lie in code; the first of its kind is handed over as
+ * it lies in memory. The reader finds its callers by unwind tables. 0: none. */
+INLINE __u64 copied_stack_of(struct task_struct *task, __u32 process,
+                             struct ff_event_process *ranges)
+{
+    __u32 zero = 0;
+    struct copy *copy = bpf_map_lookup_elem(&copy_scratch, &zero);
+    if (!copy)
+        return 0;
+    struct pt_regs *registers = bpf_task_pt_regs(task);
+    copy->head.ip = registers->ip;
+    copy->head.sp = registers->sp;
+    copy->head.bp = registers->bp;
+    __u64 count = copy_user_stack((char *)copy->words, copy->head.sp, ff_config.copy_bytes);
+    if (!count || count > FF_COPY_MOST)
+        return 0;
+    __u64 program = ranges->program, program_bytes = ranges->program_bytes;
+    __u64 libraries = ranges->libraries, libraries_bytes = ranges->libraries_bytes;
+    __u64 hash = mixed(process, copy->head.ip);
+    for (__u32 i = 0; i < FF_COPY_MOST / 8 && i < count / 8; i++) {
+        __u64 word = copy->words[i];
+        __u64 is_code =
+            is_within(word, program, program_bytes) | is_within(word, libraries, libraries_bytes);
+        hash ^= (hash ^ mixed(hash, word)) & (0 - is_code);
+    }
+    if (!hash || bpf_map_lookup_elem(&copied, &hash))
+        return hash;
+    copy->head.stack = hash;
+    copy->head.process = process;
+    copy->head.bytes = count;
+    if (!bpf_map_update_elem(&copied, &hash, &zero, BPF_ANY)) {
+        if (!bpf_ringbuf_output(&copies, copy, sizeof copy->head + count, BPF_RB_NO_WAKEUP))
+            return hash;
+        bpf_map_delete_elem(&copied, &hash);
+    }
+    drop_stack();
+    return 0;
+}
+
 /* The number of the stack, which is kept; 0: none. */
 INLINE __u64 stack_of(struct task_struct *task)
 {
@@ -187,13 +272,14 @@ INLINE __u64 stack_of(struct task_struct *task)
     struct ff_event_process *ranges = member(process);
     if (!ff_config.stack_words || !ranges || !place)
         return 0;
+    if (ff_config.copy_bytes)
+        return copied_stack_of(task, process, ranges);
     __u64 count = scan_stack(task, ranges, &place->scan, ff_config.stack_words - 1);
     __u64 hash = process;
     for (int i = 0; i < FF_STACK_MOST; i++) {
         __u64 word = i < count ? place->scan.words[i] : 0;
         place->stack.words[i] = word;
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-        hash ^= hash >> 29;
+        hash = mixed(hash, word);
     }
     if (!count || !hash)
         return 0;
@@ -203,9 +289,7 @@ INLINE __u64 stack_of(struct task_struct *task)
     place->stack.count = count;
     if (!bpf_map_update_elem(&stacks, &hash, &place->stack, BPF_ANY))
         return hash;
-    struct ff_events_cpu *cpu = this_cpu();
-    if (cpu)
-        __sync_fetch_and_add(&cpu->stacks_dropped, 1);
+    drop_stack();
     return 0;
 }
 
@@ -306,15 +390,37 @@ INLINE int record_switch(int preempted, struct task_struct *prev, struct task_st
 
 #include "ff_switch.h"
 
+/* A thread of which nothing was seen is woken: it has waited since before the counting. */
+INLINE void began_before(struct task_struct *task, __u64 now)
+{
+    if (task->on_cpu || !is_meant(task))
+        return;
+    __u32 key = task->pid, tid = id_of(task);
+    struct ff_top_thread seen = {.ready = now};
+    if (bpf_map_update_elem(&threads, &key, &seen, BPF_NOEXIST)) {
+        lose();
+        return;
+    }
+    struct ff_top_before wait = {.until = now, .process = process_of(task)};
+    wait.call = call_of(task) >> FF_CALL_SHIFT;
+    __builtin_memcpy(wait.name, task->comm, FF_NAME_BYTES);
+    if (bpf_map_update_elem(&before, &tid, &wait, BPF_NOEXIST))
+        lose();
+}
+
 SECTION("tp_btf/sched_waking")
 int ff_sched_waking(__u64 *context)
 {
     struct task_struct *task = (void *)context[0];
     __u32 key = task->pid;
     struct ff_top_thread *thread = bpf_map_lookup_elem(&threads, &key);
-    if (!thread || !thread->since)
+    if (thread && !thread->since)
         return 0;
     __u64 now = bpf_ktime_get_ns();
+    if (!thread) {
+        began_before(task, now);
+        return 0;
+    }
     end_wait(task, thread, now);
     thread->ready = now;
     return 0;

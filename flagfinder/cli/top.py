@@ -15,6 +15,7 @@ from flagfinder.cli.common import (
     SECONDS,
     TID,
     Parser,
+    Size,
     Subparsers,
     add_environment,
     add_verb,
@@ -69,10 +70,18 @@ def add_top(actions: Subparsers) -> None:
     top.add_argument("--errno", metavar="NAME", help="only waits whose call returned this error, as in ETIMEDOUT")
     top.add_argument("--errors", action="store_true", help="tell waits apart by the error that their call returned")
     top.add_argument("--no-stacks", action="store_true", help="without the places where threads block")
+    top.add_argument(
+        "--stack-copy",
+        type=Size(2**14),
+        default=0,
+        metavar="SIZE",
+        help="copy so much of each different stack, for unwind tables",
+    )
     top.add_argument("--limit", type=COUNT, default=10, metavar="N", help="rows of each table at most (default 10)")
     add_environment(top)
     top.needs("--limit", "has no say in JSON, which has all rows", lambda o: not o.json)
     top.needs("--all", "is for what happens now, and a FILE was given", lambda o: o.file is None)
+    top.needs("--stack-copy", "is for what happens now, and a FILE was given", lambda o: o.file is None)
     top.needs("--duration", "is for what happens now, and a FILE was given", lambda o: o.file is None)
     top.needs("--env", "is for a program, and there is none", lambda o: bool(o.command))
 
@@ -86,6 +95,7 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
         error=options.errno,
         results=options.errors,
         stacks=not options.no_stacks,
+        stack_copy=options.stack_copy,
     )
     top = _count(options, question)
     if options.json:
@@ -96,7 +106,8 @@ def _run(options: argparse.Namespace, terminal: Terminal) -> int:
         return top.exit_status
     if top.ended == "interrupted":
         return EXIT_INTERRUPTED
-    return EXIT_FOUND if top.fields["waits"] or top.fields["delays"] else EXIT_NOTHING_FOUND
+    found = top.fields["waits"] or top.fields["delays"] or top.fields["earlier"]
+    return EXIT_FOUND if found else EXIT_NOTHING_FOUND
 
 
 def _count(options: argparse.Namespace, question: TopQuestion) -> Top:

@@ -39,7 +39,8 @@ class TopQuestion:
     one of the patterns ``threads`` (``*`` any letters, ``?`` one), of thread ``tid``, in the system
     calls ``calls``, that failed with ``error`` (a name, as in ``EAGAIN``). What is not given does
     not restrict. ``results`` tells waits apart by the error that their call returns. ``stacks``
-    takes the call sites of what blocks.
+    takes the call sites of what blocks; with ``stack_copy`` so many bytes of each different stack
+    are copied, in which callers are found by unwind tables (not of a file).
     """
 
     least: float = 0.0
@@ -49,6 +50,7 @@ class TopQuestion:
     error: str | None = None
     results: bool = False
     stacks: bool = True
+    stack_copy: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Top:
     exit_status: int | None
 
 
-def _request(question: TopQuestion, pids: Sequence[int], everything: bool) -> str:
+def _request(question: TopQuestion, pids: Sequence[int], everything: bool, own: int | None = None) -> str:
     numbers = _core.EventFile.calls(list(question.calls))
     for name, number in zip(question.calls, numbers, strict=True):
         if number is None:
@@ -83,6 +85,8 @@ def _request(question: TopQuestion, pids: Sequence[int], everything: bool) -> st
         "results": question.results,
         "error": error,
         "stacks": question.stacks,
+        "stack_copy": question.stack_copy,
+        "held_back": own,
     }
     return json.dumps(fields)
 
@@ -124,7 +128,8 @@ def count_events(
         find_program(command, traced=False)
     with gated(list(command), None, environment) as program, interruptible(), held_back() as let_in:
         targets = [program.process.pid] if program else list(pids)
-        asked = _request(question or TopQuestion(), targets, everything)
+        own = program.process.pid if program else None
+        asked = _request(question or TopQuestion(), targets, everything, own)
         engine = _core.EventCounting(asked, bpf_object("top"))
         if program:
             program.let_go()

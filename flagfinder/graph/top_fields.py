@@ -66,13 +66,26 @@ class TopDelayFields(TopThreadFields, TimesFields):
     instead: list[TopInsteadFields]
 
 
+class TopEarlierFields(TopThreadFields):
+    """A wait that had begun before the counting; ``dur`` of it are in the counting. ``call`` is
+    empty where it is not known. ``unfinished``: it went on when the counting ended.
+    """
+
+    call: str
+    dur: int
+    unfinished: bool
+
+
 class TopFields(TypedDict):
-    """What was counted, as the engine hands it over, the longest first."""
+    """What was counted, as the engine hands it over, the longest first. ``earlier`` are not among
+    ``waits``.
+    """
 
     span: int
     waits: list[TopWaitFields]
     calls: list[TopCallFields]
     delays: list[TopDelayFields]
+    earlier: list[TopEarlierFields]
     lost: int
     stacks_dropped: int
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         TimesFields,
         TopCallFields,
         TopDelayFields,
+        TopEarlierFields,
         TopEnded,
         TopThreadFields,
         TopWaitFields,
@@ -83,6 +84,11 @@ def _call(terminal: Terminal, row: TopCallFields) -> None:
     _histogram(terminal, row["histogram"])
 
 
+def _earlier(terminal: Terminal, row: TopEarlierFields) -> None:
+    line = Text(f"{short_time(row['dur']):>9} or longer").append(f"  {row['call'] or '(call not known)'}", "bold")
+    terminal.result(line.append(f"  {_who(row)}{', unfinished' if row['unfinished'] else ''}", "default"))
+
+
 def _table(
     terminal: Terminal, title: str, rows: Sequence[Row], show: Callable[[Terminal, Row], None], limit: int
 ) -> None:
@@ -103,6 +109,8 @@ def show_top(terminal: Terminal, top: Top, limit: int) -> None:
     _table(terminal, "blocked, by place", fields["waits"], _wait, limit)
     _table(terminal, "blocked, by thread and call", fields["calls"], _call, limit)
     _table(terminal, "ready to run, without a processor", fields["delays"], _delay, limit)
+    if fields["earlier"]:
+        _table(terminal, "blocked since before the counting", fields["earlier"], _earlier, limit)
     if fields["lost"]:
         what = "events are missing" if top.ended == "recorded" else "sums found no room"
         terminal.warning(f"{fields['lost']:,} {what}: numbers are too small")

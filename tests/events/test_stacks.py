@@ -54,6 +54,16 @@ def test_all_callers_are_found_across_a_large_frame(program: Path, tmp_path: Pat
     assert own[: len(expected)] == expected
 
 
+def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path: Path) -> None:
+    path = tmp_path / "top.json"
+    ran = run([*FLAGFINDER, "events", "top", "--json-file", path, "--stack-copy", "8K", "--", program], timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    stacks = [[site.split("+")[0] for site in row["stack"]] for row in json.loads(path.read_text())["waits"]]
+    own = [stack[stack.index("sleeps") :] for stack in stacks if "sleeps" in stack]
+    expected = ["sleeps", "large_frame", *["turns"] * DEEP, "back", "again", "through", "first", "main"]
+    assert [stack[: len(expected)] for stack in own] == [expected]
+
+
 @pytest.mark.parametrize(
     ("mode", "budget", "expected"),
     [

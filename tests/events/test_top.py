@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from event_recorder import Recorder
-from harness import FLAGFINDER, flagfinder, run
+from harness import FLAGFINDER, flagfinder, run, wait_until
 from schemas import validate
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -125,6 +128,56 @@ def test_waits_are_told_apart_by_what_their_call_returned(
     [wait] = top["waits"]
     assert (wait["tid"], wait["call"], wait["errno"], wait["stack"]) == (roles["timed"], "futex", "ETIMEDOUT", [])
     assert wait["longest"] >= SLEEP_NS / 2
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A program that reads a FIFO, into which nobody has written."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    both_ends = os.open(fifo, os.O_RDWR)
+    with subprocess.Popen(["cat"], stdin=both_ends, stdout=subprocess.DEVNULL) as process:
+        reads = Path(f"/proc/{process.pid}/syscall")
+        wait_until(process, lambda: reads.read_text().startswith("0 "))
+        yield process, fifo
+        process.kill()
+    os.close(both_ends)
+
+
+def counted_either_way(source: str, folder: Path, *words: str) -> dict[str, Any]:
+    """What is counted while it happens or from a recording."""
+    path = folder / "counted"
+    action = ["top", "--json-file", path] if source == "kernel" else ["record", "-q", "-o", path]
+    ran = run([*FLAGFINDER, "events", *action, *words], timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return answer(path.read_text()) if source == "kernel" else of_file(path)
+
+
+@pytest.mark.usefixtures("recorder")
+@pytest.mark.parametrize(("source", "call"), [("kernel", "read"), ("file", "")])
+def test_a_wait_that_began_before_is_told_when_it_ends(
+    source: str, call: str, reader: tuple[subprocess.Popen[bytes], Path], tmp_path: Path
+) -> None:
+    process, fifo = reader
+    target = ("--all",) if source == "kernel" else ("--pid", str(process.pid))
+    top = counted_either_way(source, tmp_path, *target, "--", "sh", "-c", f"echo > {fifo}; sleep 0.2")
+    [wait] = [row for row in top["earlier"] if row["tid"] == process.pid]
+    assert (wait["thread"], wait["call"], wait["unfinished"]) == ("cat", call, False)
+    assert 0 < wait["dur"] <= top["span"]
+    if source == "file":
+        assert top["earlier"] == [wait], "the program was held back: it did not wait"
+
+
+@pytest.mark.usefixtures("recorder")
+@pytest.mark.parametrize("source", ["kernel", "file"])
+def test_a_wait_that_lasts_all_the_time_is_told(
+    source: str, reader: tuple[subprocess.Popen[bytes], Path], tmp_path: Path
+) -> None:
+    process, _ = reader
+    top = counted_either_way(source, tmp_path, "--pid", str(process.pid), "--duration", "0.3")
+    [wait] = top["earlier"]
+    assert (wait["tid"], wait["call"], wait["unfinished"]) == (process.pid, "read", True)
+    assert (wait["dur"], top["waits"]) == (top["span"], [])
 
 
 def test_a_recording_is_filtered_by_thread_and_process(recorded: tuple[Path, dict[str, int]]) -> None:

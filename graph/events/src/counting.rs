@@ -6,19 +6,21 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use flagfinder_bpf::{
-    require, tracepoint_arguments, unavailable, Capability, Counts, Object, Pod, Table,
+    require, tracepoint_arguments, unavailable, Capability, Counts, Object, Pod, Ring, Table,
 };
 use flagfinder_linux::{clock, proc};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::facts::MapsFact;
+use crate::options::StackMode;
 use crate::processes;
 use crate::protocol::{
-    self as p, Config, Cpu, Member, TopConfig, TopName, TopPair, TopStack, TopSums, TopThread,
-    TopWait,
+    self as p, Config, Cpu, Member, TopBefore, TopConfig, TopCopy, TopName, TopPair, TopStack,
+    TopSums, TopThread, TopWait,
 };
+use crate::sites::{Recorded, Sites};
 use crate::switch;
-use crate::tally::{Question, Sums, Tally, WaitKey, Who};
+use crate::tally::{Earlier, Question, Sums, Tally, WaitKey, Who};
 use crate::{Failure, Result};
 
 /// A program has mapped its libraries so long after its exec, sooner or later.
@@ -30,6 +32,8 @@ const ALWAYS: [(&str, &str); 3] = [
     ("ff_sched_waking", "sched_waking"),
 ];
 
+/// Size of the ring for copies of stacks where none are asked for: the kernel wants one.
+const NO_COPIES: u32 = 4096;
 /// Later it seldom loads any.
 const LATER: Duration = Duration::from_secs(1);
 
@@ -49,6 +53,38 @@ pub struct Counting {
     tree: Table<u32, Member>,
     code: BTreeMap<u32, Code>,
     started: u64,
+    stacks: Copies,
+}
+
+/// Stacks as they lay in memory, and what became of them: process and callers by their key.
+struct Copies {
+    ring: Ring,
+    sites: Sites,
+    /// Of processes whose code is not known yet.
+    waiting: Vec<(TopCopy, Vec<u8>)>,
+    known: FxHashMap<u64, (u32, Vec<u64>)>,
+}
+
+impl Copies {
+    /// Takes what the kernel has handed over. `all`: also what no code is known for.
+    fn take(&mut self, all: bool) {
+        let mut copies = std::mem::take(&mut self.waiting);
+        self.ring.drain(usize::MAX, |record| {
+            if let Some((head, bytes)) = p::read::<TopCopy>(record) {
+                let length = bytes.len().min(head.bytes as usize);
+                copies.push((head, bytes[..length].to_vec()));
+            }
+        });
+        for (head, bytes) in copies {
+            if !all && !self.sites.knows(head.process) {
+                self.waiting.push((head, bytes));
+                continue;
+            }
+            let copy = Recorded::Copy([head.ip, head.sp, head.bp], &bytes);
+            let words = self.sites.keep(Some(head.process), &copy);
+            self.known.insert(head.stack, (head.process, words));
+        }
+    }
 }
 
 fn text(name: &[u8]) -> String {
@@ -87,6 +123,9 @@ impl Counting {
     pub fn start(question: Question, object: &[u8]) -> Result<Counting> {
         let names = question.names()?;
         let asked = config(&question)?;
+        if question.stack_copy > p::COPY_MOST as u64 {
+            return Err(copies_too_much(question.stack_copy));
+        }
         require("Counting events", &[Capability::Bpf, Capability::Perfmon])?;
         let general = Config {
             everything: question.everything.into(),
@@ -96,6 +135,7 @@ impl Counting {
             } else {
                 0
             },
+            copy_bytes: question.stack_copy,
             name_begins: names.begins,
             name_repeats: names.repeats,
             name_ends: names.ends,
@@ -103,10 +143,27 @@ impl Counting {
         };
         let tables = [("ff_names", &names.next[..])];
         let constants = [bytes_of("ff_config", &general), bytes_of("ff_top", &asked)];
-        let mut object = Object::load_with(object, &constants, &tables, &[])?;
+        let sizes = [("copies", NO_COPIES)];
+        let sizes = if question.stack_copy == 0 {
+            &sizes[..]
+        } else {
+            &[]
+        };
+        let mut object = Object::load_with(object, &constants, &tables, sizes)?;
         object.find_namespace()?;
         let mut counting = Counting {
             tree: object.table("tree")?,
+            stacks: Copies {
+                ring: object.ring("copies")?,
+                sites: Sites::new(
+                    StackMode::All,
+                    p::STACK_MOST as u32 - 1,
+                    question.stack_copy > 0,
+                    (clock::wall() / 1_000_000_000) as i64,
+                ),
+                waiting: Vec::new(),
+                known: FxHashMap::default(),
+            },
             object,
             question,
             code: BTreeMap::new(),
@@ -154,6 +211,7 @@ impl Counting {
         let pids = self.tree.keys();
         if self.question.stacks {
             pids.iter().for_each(|&pid| self.learn(pid));
+            self.stacks.take(false);
         }
         !pids.is_empty()
     }
@@ -175,7 +233,9 @@ impl Counting {
         };
         if let Some(member) = self.tree.get(&pid) {
             let keeps = member.keeps;
-            let ranges = processes::code_ranges(&maps, &program.to_string_lossy());
+            let path = program.to_string_lossy();
+            let ranges = processes::code_ranges(&maps, &path);
+            self.stacks.sites.learn(pid, &maps, &path);
             self.tree.replace(pid, Member { keeps, ..ranges });
         }
         let fact = MapsFact {
@@ -190,6 +250,62 @@ impl Counting {
             fact,
         };
         self.code.insert(pid, code);
+    }
+
+    /// Waits that had begun before the counting: those that ended, and those that still go on.
+    /// `seen`: threads that were seen to block meanwhile.
+    fn tell_earlier(
+        &mut self,
+        tally: &mut Tally,
+        now: u64,
+        mut seen: FxHashSet<u32>,
+    ) -> Result<()> {
+        let before: Table<u32, TopBefore> = self.object.table("before")?;
+        let mut found = Vec::new();
+        for (tid, wait) in pairs(&before) {
+            let ns = wait.until.saturating_sub(self.started);
+            found.push((
+                tid,
+                wait.process,
+                text(&wait.name),
+                number_of(wait.call),
+                ns,
+            ));
+        }
+        let ended = found.len();
+        seen.extend(found.iter().map(|one| one.0));
+        // With --all, of most threads nothing is to be seen.
+        let named = self.question.names()?;
+        let pids = self.tree.keys().into_iter();
+        for pid in pids.filter(|_| !self.question.everything) {
+            for tid in proc::threads(pid).unwrap_or_default() {
+                let asked = self.question.tid.is_none_or(|wanted| wanted == tid);
+                if !asked || seen.contains(&tid) {
+                    continue;
+                }
+                let look = flagfinder_waits::proc::look(pid, tid);
+                let asleep = look.filter(|look| matches!(look.state, 'S' | 'D'));
+                let Some(look) = asleep.filter(|look| named.fits(&look.name)) else {
+                    continue;
+                };
+                let call = look.call.map(|call| call.number as u16);
+                found.push((tid, pid, look.name, call, now - self.started));
+            }
+        }
+        for (place, (tid, pid, name, call, ns)) in found.into_iter().enumerate() {
+            let is_other = self.question.held_back != Some(tid);
+            if is_other && ns > 0 && self.question.wants(call, ns) {
+                let unfinished = place >= ended;
+                tally.earlier.push(Earlier {
+                    tid,
+                    call,
+                    ns,
+                    unfinished,
+                });
+                tally.threads.insert(tid, Who { pid, name });
+            }
+        }
+        Ok(())
     }
 
     /// Ends the counting; what was counted.
@@ -221,10 +337,15 @@ impl Counting {
             tally.stacks.push((stack.process, words.into()));
             numbers.insert(key, tally.stacks.len() as u32);
         }
+        self.stacks.take(true);
+        for (key, (pid, words)) in std::mem::take(&mut self.stacks.known) {
+            tally.stacks.push((pid, words.into()));
+            numbers.insert(key, tally.stacks.len() as u32);
+        }
         let key_of = |tid, pid, call: u32, error, stack| WaitKey {
             tid,
             pid,
-            call: call.checked_sub(1).map(|number| number as u16),
+            call: number_of(call),
             error,
             stack: numbers.get(&stack).copied().unwrap_or(0),
         };
@@ -233,13 +354,9 @@ impl Counting {
             tally.waits.entry(key).or_default().join(&sums_of(&sums));
         }
         for (_, thread) in pairs(&doing) {
-            let since = thread.since;
-            let number = thread.call.checked_sub(1).map(|number| number as u16);
-            let calls = &self.question.calls;
-            let asked = calls.is_empty() || number.is_some_and(|number| calls.contains(&number));
-            let ns = thread.blocked + now.saturating_sub(since);
-            let is_meant = self.question.error.is_none() && asked && ns >= self.question.least;
-            if since == 0 || !is_meant {
+            let number = number_of(thread.call);
+            let ns = thread.blocked + now.saturating_sub(thread.since);
+            if thread.since == 0 || !self.question.wants(number, ns) {
                 continue;
             }
             let key = key_of(thread.tid, thread.process, thread.call, 0, thread.stack);
@@ -265,9 +382,24 @@ impl Counting {
             };
             tally.threads.insert(tid, who);
         }
+        let seen = pairs(&doing).map(|(_, thread)| thread.tid).collect();
+        self.tell_earlier(&mut tally, now, seen)?;
         tally.maps = self.code.into_values().map(|code| code.fact).collect();
         Ok(tally)
     }
+}
+
+fn number_of(call: u32) -> Option<u16> {
+    call.checked_sub(1).map(|number| number as u16)
+}
+
+fn copies_too_much(bytes: u64) -> Failure {
+    Failure::usage(
+        "So much of a stack can't be copied",
+        format!("{bytes} bytes of each"),
+        format!("Give --stack-copy at most {}.", p::COPY_MOST),
+        "Everything else stands.",
+    )
 }
 
 fn bytes_of<'v, T: Pod>(name: &'v str, value: &'v T) -> (&'v str, &'v [u8]) {

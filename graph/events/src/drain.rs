@@ -7,7 +7,8 @@ use crate::call;
 use crate::error::Result;
 use crate::event::{Event, Kind};
 use crate::protocol::{
-    Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_PYTHON, EVENT_STACK, EVENT_STACK_COPY,
+    read, Record, EVENT_ENTER_SHORT, EVENT_EXIT_CALL_SHORT, EVENT_PYTHON, EVENT_STACK,
+    EVENT_STACK_COPY,
 };
 use crate::sites::Recorded;
 use crate::writer::EventWriter;
@@ -68,7 +69,7 @@ impl Drain {
         writer: &mut EventWriter<W>,
         keep: impl FnOnce(u32, &Recorded<'_>, &[u64]) -> Vec<u64>,
     ) -> Option<Event> {
-        let (record, rest) = Record::read(bytes)?;
+        let (record, rest) = read::<Record>(bytes)?;
         self.raw_bytes += bytes.len() as u64 + RING_HEADER;
         let index = usize::from(record.cpu);
         if self.cpus.len() <= index {

@@ -73,5 +73,5 @@ pub use reader::EventFile;
 pub use record::{Progress, Recorder};
 pub use recordings::import;
 pub use sites::WALKED;
-pub use tally::{tally, Question, Sums, Tally, WaitKey, Who};
+pub use tally::{tally, Earlier, Question, Sums, Tally, WaitKey, Who};
 pub use writer::EventWriter;

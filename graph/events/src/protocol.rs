@@ -2,7 +2,7 @@
 //! The Rust mirror of `bpf/ff_events.h`, which explains the fields. `tests/unit/test_protocol.py`
 //! compares every offset.
 
-use flagfinder_bpf::{shared_struct, Layout};
+use flagfinder_bpf::{shared_struct, Layout, Pod};
 
 pub const NAME_BYTES: usize = 16;
 pub const STACK_WORDS: usize = 64;
@@ -81,7 +81,9 @@ shared_struct!(Config = "ff_events_config" {
     runqueues: u64, preempt_count: u64, everything: u32, syscalls: u32, stack_words: u32, program_only: u32,
     copy_bytes: u64, name_begins: u64, name_repeats: u64, name_ends: u64,
 });
-shared_struct!(Cpu = "ff_events_cpu" { sequence: u64, lost: u64, timer: u64, not_followed: u64, stacks_dropped: u64 });
+shared_struct!(Cpu = "ff_events_cpu" {
+    sequence: u64, lost: u64, timer: u64, not_followed: u64, stacks_dropped: u64, member: u64,
+});
 shared_struct!(TopConfig = "ff_top_config" {
     least: u64, calls: [u64; TOP_CALLS / 64], some_calls: u32, tid: u32, results: u32, error: u32,
 });
@@ -93,18 +95,18 @@ shared_struct!(TopThread = "ff_top_thread" {
     since: u64, ready: u64, blocked: u64, stack: u64, call: u32, tid: u32, process: u32, name: [u8; NAME_BYTES],
     reserved: u32,
 });
+shared_struct!(TopBefore = "ff_top_before" { until: u64, process: u32, call: u32, name: [u8; NAME_BYTES] });
+shared_struct!(TopCopy = "ff_top_copy" { stack: u64, ip: u64, sp: u64, bp: u64, process: u32, bytes: u32 });
 shared_struct!(TopStack = "ff_top_stack" { words: [u64; STACK_MOST], process: u32, count: u32 });
 
-impl Record {
-    /// From a ring record, with the words behind it; `None` when it is too short.
-    pub fn read(bytes: &[u8]) -> Option<(Record, &[u8])> {
-        let (head, rest) = bytes.split_at_checked(size_of::<Record>())?;
-        // SAFETY: long enough, any bytes are a Record, and unaligned reads are asked for.
-        Some((
-            unsafe { std::ptr::read_unaligned(head.as_ptr().cast()) },
-            rest,
-        ))
-    }
+/// From a ring record, with what stands behind it; `None` when it is too short.
+pub fn read<T: Pod>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    let (head, rest) = bytes.split_at_checked(size_of::<T>())?;
+    // SAFETY: long enough, any bytes are a T, and unaligned reads are asked for.
+    Some((
+        unsafe { std::ptr::read_unaligned(head.as_ptr().cast()) },
+        rest,
+    ))
 }
 
 /// Every shared struct's layout, in the header's order.
@@ -122,6 +124,8 @@ pub fn layouts() -> Vec<Layout> {
         TopPair::layout(),
         TopName::layout(),
         TopThread::layout(),
+        TopBefore::layout(),
+        TopCopy::layout(),
         TopStack::layout(),
     ]
 }

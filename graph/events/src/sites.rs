@@ -185,6 +185,10 @@ impl Sites {
         self.code.remove(&pid);
     }
 
+    pub fn knows(&self, pid: u32) -> bool {
+        self.code.contains_key(&pid)
+    }
+
     /// Python functions that are kept of a stack: they are the program's own.
     pub fn python_budget(&self) -> usize {
         match self.mode {

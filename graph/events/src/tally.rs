@@ -34,9 +34,19 @@ pub struct Question {
     /// And count only this one.
     pub error: Option<u32>,
     pub stacks: bool,
+    /// So many bytes of each different stack are copied, for unwind tables; 0: none. Live only.
+    pub stack_copy: u64,
+    /// The program that is held back until the counting has begun: it did not wait.
+    pub held_back: Option<u32>,
 }
 
 impl Question {
+    /// Whether a wait of unknown result is meant, by its call and length.
+    pub(crate) fn wants(&self, call: Option<u16>, ns: u64) -> bool {
+        let asked = self.calls.is_empty() || call.is_some_and(|call| self.calls.contains(&call));
+        self.error.is_none() && asked && ns >= self.least
+    }
+
     pub(crate) fn names(&self) -> Result<NamePatterns> {
         NamePatterns::new(&self.threads).ok_or_else(|| {
             Failure::usage(
@@ -106,12 +116,26 @@ pub struct Who {
     pub name: String,
 }
 
+/// A wait that began before the counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Earlier {
+    pub tid: u32,
+    /// `None`: in none, or not known.
+    pub call: Option<u16>,
+    /// ns of it that are in the counting.
+    pub ns: u64,
+    /// It went on when the counting ended.
+    pub unfinished: bool,
+}
+
 /// What was counted.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// ns that it covers.
     pub span: u64,
     pub waits: FxHashMap<WaitKey, Sums>,
+    /// They are not among `waits`: nobody knows how long they are.
+    pub earlier: Vec<Earlier>,
     /// Ready without a processor, by thread.
     pub delays: FxHashMap<u32, Sums>,
     /// ns of that during which another thread had the processor: the first is who was ready.
@@ -150,6 +174,9 @@ struct Counter<'q> {
     /// Who had each CPU since when, the newest last.
     turns: FxHashMap<u16, VecDeque<(u64, u32)>>,
     numbers: FxHashMap<(u32, u32), u32>,
+    /// Threads of which any event was seen.
+    seen: FxHashSet<u32>,
+    first: u64,
     tally: Tally,
 }
 
@@ -206,6 +233,23 @@ impl Counter<'_> {
             pid: pid.unwrap_or(0),
             name: name.to_owned(),
         });
+    }
+
+    /// A thread of which nothing was seen until now has waited since before the recording.
+    fn began_before(&mut self, tid: u32, call: Option<u16>, ts: u64, unfinished: bool) {
+        let ns = ts - self.first.min(ts);
+        if self.question.held_back == Some(tid) || !self.is_meant(tid) {
+            return;
+        }
+        if self.question.wants(call, ns) {
+            self.tally.earlier.push(Earlier {
+                tid,
+                call,
+                ns,
+                unfinished,
+            });
+            self.name(tid);
+        }
     }
 
     /// A wait is over.
@@ -273,6 +317,17 @@ impl Counter<'_> {
 
     fn see(&mut self, file: &EventFile, event: &Event) {
         self.threads.see(event);
+        let is_first = event.kind == Kind::Waking && !self.seen.contains(&event.b);
+        if is_first && self.is_meant(event.b) {
+            self.began_before(event.b, None, event.ts, false);
+            let state = self.states.entry(event.b).or_default();
+            state.ready = Some(event.ts);
+        }
+        match event.kind {
+            Kind::Lost => {}
+            Kind::Switch | Kind::Waking | Kind::Fork => self.seen.extend([event.a, event.b]),
+            _ => self.seen.extend([event.a]),
+        }
         match event.kind {
             Kind::Switch => {
                 let turns = self.turns.entry(event.cpu).or_default();
@@ -323,7 +378,22 @@ impl Counter<'_> {
     }
 
     /// Waits that nobody ended last to the end.
-    fn close(&mut self, last: u64) {
+    fn close(&mut self, file: &EventFile, last: u64) {
+        // With --all, of most threads nothing is to be seen.
+        let unseen = file.threads.iter().filter(|_| !file.info.everything);
+        let unseen: Vec<u32> = unseen
+            .map(|thread| thread.tid)
+            .filter(|tid| !self.seen.contains(tid))
+            .collect();
+        for tid in unseen {
+            let mut looks = file.looked.iter().rev();
+            let look = looks.find(|looked| looked.tid == tid);
+            if look.is_none_or(|looked| looked.state != 'R') {
+                let call = look.and_then(|looked| looked.call);
+                self.began_before(tid, call.map(|number| number as u16), last, true);
+            }
+        }
+
         for (tid, state) in std::mem::take(&mut self.states) {
             if let Some(since) = state.since {
                 let ns = state.blocked + last - since.min(last);
@@ -346,6 +416,12 @@ pub fn tally(file: &EventFile, question: &Question) -> Result<Tally> {
             "Waits by thread, call and stack are in it.",
         ));
     }
+    let (first, last) = file.time();
+    let mut question = question.clone();
+    if !file.info.command.is_empty() {
+        question.held_back = file.info.pids.first().copied();
+    }
+    let question = &question;
     let mut counter = Counter {
         question,
         names: question.names()?,
@@ -355,14 +431,15 @@ pub fn tally(file: &EventFile, question: &Question) -> Result<Tally> {
         states: FxHashMap::default(),
         turns: FxHashMap::default(),
         numbers: FxHashMap::default(),
+        seen: FxHashSet::default(),
+        first,
         tally: Tally::default(),
     };
     for thread in &file.threads {
         counter.threads.add(thread.clone());
     }
     file.events(|event| counter.see(file, event));
-    let (first, last) = file.time();
-    counter.close(last);
+    counter.close(file, last);
     for who in &file.looked {
         let known = counter.tally.threads.get_mut(&who.tid);
         if let Some(known) = known.filter(|known| known.name.is_empty()) {

@@ -79,12 +79,25 @@ pub struct TopDelay {
     pub instead: Vec<Instead>,
 }
 
+/// A wait that began before the counting: it was at least so long.
+#[derive(Clone, Debug, Serialize)]
+pub struct TopEarlier {
+    #[serde(flatten)]
+    pub who: TopThread,
+    pub call: String,
+    /// ns from the beginning of the counting.
+    pub dur: u64,
+    /// It went on when the counting ended.
+    pub unfinished: bool,
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct Top {
     pub span: u64,
     pub waits: Vec<TopWait>,
     pub calls: Vec<TopCall>,
     pub delays: Vec<TopDelay>,
+    pub earlier: Vec<TopEarlier>,
     pub lost: u64,
     pub stacks_dropped: u64,
 }
@@ -174,8 +187,19 @@ pub fn top(tally: &Tally) -> Top {
         all.sort_by_key(|one| std::cmp::Reverse(one.total));
         all
     };
+    let mut earlier = tally.earlier.clone();
+    earlier.sort_by_key(|wait| (std::cmp::Reverse(wait.ns), wait.tid));
     Top {
         span: tally.span,
+        earlier: earlier
+            .into_iter()
+            .map(|wait| TopEarlier {
+                who: who(wait.tid),
+                call: call_name(wait.call),
+                dur: wait.ns,
+                unfinished: wait.unfinished,
+            })
+            .collect(),
         waits: waits
             .into_iter()
             .map(|(key, sums)| {
