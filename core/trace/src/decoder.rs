@@ -180,8 +180,13 @@ const ROUNDS: usize = 16;
 fn fold(section: &Section, out: &mut DecodedFlow) -> bool {
     let raw = &out.raw;
     let limit = (raw.len() / 2 / ROUNDS).min(ROUND_LIMIT);
-    let repeats = |round: &usize| raw[2 * round..] == raw[..raw.len() - 2 * round];
-    let Some(round) = (1..=limit).find(repeats) else {
+    // Only the shortest round of the beginning can be one of the whole: longer ones that fit there
+    // are several of it. A section that is nothing but rounds up to some place is gone through once.
+    let head = &raw[..(4 * limit).min(raw.len())];
+    let repeats =
+        |bytes: &[u8], round: usize| bytes[2 * round..] == bytes[..bytes.len() - 2 * round];
+    let shortest = (1..=limit).find(|&round| repeats(head, round));
+    let Some(round) = shortest.filter(|&round| repeats(raw, round)) else {
         return false;
     };
     // Units of one block must not straddle rounds, nor a cut last one.
