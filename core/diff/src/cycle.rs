@@ -83,8 +83,7 @@ pub fn feed_flow<S: Sink>(sink: &mut S, blocks: &[u32]) {
         };
         let taken = match (1..=LONGEST).find(repeats) {
             Some(round) => {
-                let pairs = rest[round..].iter().zip(rest);
-                let count = round + pairs.take_while(|(a, b)| a == b).count();
+                let count = round + in_common(&rest[round..], rest);
                 sink.cycle(&rest[..round], count as u64);
                 count
             }
@@ -96,6 +95,14 @@ pub fn feed_flow<S: Sink>(sink: &mut S, blocks: &[u32]) {
         rest = &rest[taken..];
     }
     feed_each(sink, rest);
+}
+
+/// With how many equal blocks both begin.
+fn in_common(one: &[u32], other: &[u32]) -> usize {
+    let strides = one.chunks_exact(STRIDE).zip(other.chunks_exact(STRIDE));
+    let whole = strides.take_while(|(a, b)| a == b).count() * STRIDE;
+    let rest = one[whole..].iter().zip(&other[whole..]);
+    whole + rest.take_while(|(a, b)| a == b).count()
 }
 
 #[inline]

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 
 use crate::block::BlockId;
 use crate::container::Section;
+use crate::decoder::DecodedFlow;
 use crate::error::Result;
 use crate::event::Event;
-use crate::flow::{DecodedFlow, GapReason};
+use crate::flow::GapReason;
 use crate::process::Process;
 use crate::replay::ReplayItem;
 use crate::thread::{Thread, ValueSpan};

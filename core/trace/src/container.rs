@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 pub use flagfinder_container::{checksum, Damage, FileHeader, Sealed, Storage};
 use flagfinder_container::{payload_damage, scan, Format, Payload};
 
-use crate::error::{cant_read, damaged, Result};
+use crate::error::{cant_read, damaged, Failure, Result};
 use crate::times;
 
 pub const FORMAT: Format = Format {
@@ -127,6 +127,13 @@ pub fn scan_sections(storage: &Storage) -> Result<(Vec<Section>, Vec<Damage>)> {
     scan(storage).map_err(|error| cant_read(&error))
 }
 
+fn told(section: &Section, error: &std::io::Error) -> Failure {
+    match error.kind() {
+        std::io::ErrorKind::InvalidData => damaged(section.payload_offset, error),
+        _ => cant_read(error),
+    }
+}
+
 /// Loads payloads; keeps its decompressor and buffer between sections.
 #[derive(Default)]
 pub struct SectionLoader(flagfinder_container::Loader);
@@ -137,11 +144,17 @@ impl SectionLoader {
     /// # Errors
     /// The system's, or a bad file's for a damaged payload.
     pub fn load(&mut self, storage: &Storage, section: &Section, raw: &mut Vec<u8>) -> Result<()> {
-        self.unpacked(storage, section, raw)
-            .map_err(|error| match error.kind() {
-                std::io::ErrorKind::InvalidData => damaged(section.payload_offset, &error),
-                _ => cant_read(&error),
-            })
+        let unpacked = self.unpacked(storage, section, raw);
+        unpacked.map_err(|error| told(section, &error))
+    }
+
+    /// Only verifies its checksum.
+    ///
+    /// # Errors
+    /// As [`SectionLoader::load`].
+    pub fn verify(&mut self, storage: &Storage, section: &Section) -> Result<()> {
+        let read = self.0.read(storage, section);
+        read.map(drop).map_err(|error| told(section, &error))
     }
 
     fn unpacked(

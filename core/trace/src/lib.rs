@@ -10,6 +10,7 @@ mod builder;
 mod check;
 pub mod computed;
 pub mod container;
+mod decoder;
 mod dump;
 mod error;
 mod event;
@@ -30,12 +31,11 @@ pub use block::{Block, BlockId, BlockTable, ModuleId, Slot, SlotKind};
 pub use builder::{ThreadHandle, TraceBuilder};
 pub use check::{check, Rule, Violation};
 pub use container::{Damage, SectionKind};
+pub use decoder::{DecodedFlow, FlowDecoder};
 pub use dump::{dump, DumpKind, DumpOptions};
 pub use error::{Failure, Result};
 pub use event::{Event, Registers, SyscallEnter};
-pub use flow::{
-    decode_units, settled_bytes, DecodedFlow, Flow, FlowCursor, FlowDecoder, GapReason,
-};
+pub use flow::{decode_units, settled_bytes, Flow, FlowCursor, GapReason};
 pub use info::{End, EndReason, Info, Level, Note, NoteLevel, ProcessEnd};
 pub use process::{settled_records, MapsSnapshot, Module, Process, Segment};
 pub use replay::{ReplayBlock, ReplayCursor, ReplayItem};

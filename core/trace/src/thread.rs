@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::block::BlockTable;
 use crate::container::{Section, Storage};
-use crate::flow::{FlowCursor, FlowDecoder};
+use crate::decoder::FlowDecoder;
+use crate::flow::FlowCursor;
 use crate::replay::ReplayCursor;
 
 /// One life of one tid within a [`crate::Process`].

@@ -14,9 +14,10 @@ use crate::block::BlockTable;
 use crate::container::{
     scan_sections, Damage, FileHeader, Section, SectionKind, SectionLoader, Storage, FORMAT,
 };
+use crate::decoder::DecodedFlow;
 use crate::error::{Failure, Result, STILL_WORKS};
 use crate::event::Event;
-use crate::flow::{DecodedFlow, Flow, GapReason};
+use crate::flow::{Flow, GapReason};
 use crate::images::number_images;
 use crate::info::{End, Info, Note, NoteLevel};
 use crate::process::{MapsSnapshot, MetaReader, Process};

@@ -5,7 +5,7 @@ use bytemuck::Zeroable;
 use flagfinder_trace::container::{checksum, Sealed, SectionHeader, SectionKind, CODEC_ZSTD};
 use flagfinder_trace::protocol::{Record, FLOW_EVENT, META_BLOCK, META_PROCESS};
 use flagfinder_trace::{
-    check, Event, Flow, GapReason, Level, Rule, Slot, SlotKind, Trace, TraceBuilder,
+    check, DecodedFlow, Event, Flow, GapReason, Level, Rule, Slot, SlotKind, Trace, TraceBuilder,
 };
 
 fn healthy() -> Vec<u8> {
@@ -213,6 +213,39 @@ fn flipped_bits_cost_at_most_what_they_hit() {
     assert_eq!(noticed, tried, "every flip is noticed by the checker");
 }
 
+/// Where the headers of FLOW sections stand.
+fn flow_headers(bytes: &[u8]) -> Vec<usize> {
+    (64..bytes.len() - 96)
+        .filter(|&at| bytes[at..at + 4] == *b"FFSC" && bytes[at + 4] == 3)
+        .collect()
+}
+
+/// Sections of nothing but the same rounds are alike in the file: all but the damaged one are read.
+#[test]
+fn a_damaged_section_of_rounds_is_not_taken_for_those_before_it() {
+    let mut b = TraceBuilder::new(Level::Flow).unwrap();
+    b.section_bytes(4096);
+    b.process(10, 1, "/bin/x");
+    let spin = b.block(10, None, 0x1000, &[0xeb, 0xfe], 1, &[]);
+    let t = b.thread(10, 10, 0, "main", 0x1000);
+    b.run(t, &[spin; 20_000]);
+    let mut bytes = b.into_bytes().unwrap();
+    let sixth = flow_headers(&bytes)[5];
+    bytes[sixth + 97] ^= 0xff;
+    let trace = Trace::from_bytes(bytes).unwrap();
+    let thread = &trace.processes()[0].threads()[0];
+    let (mut decoder, mut flow) = (thread.flow_decoder(), DecodedFlow::default());
+    let damaged: Vec<usize> = (0..thread.flow_section_count())
+        .filter(|&index| {
+            decoder.decode_folded(index, &mut flow).unwrap();
+            let is_damaged = flow.gap == Some(GapReason::Damaged);
+            assert_eq!(is_damaged, flow.block_count() == 0);
+            is_damaged
+        })
+        .collect();
+    assert_eq!(damaged, [5]);
+}
+
 #[test]
 fn a_damaged_section_is_a_gap_and_the_rest_is_read() {
     let mut bytes = healthy();
@@ -221,11 +254,9 @@ fn a_damaged_section_is_a_gap_and_the_rest_is_read() {
         .flow_section_extents()
         .collect();
     assert!(extents.len() > 5);
-    // Find the third FLOW section by its header and damage its payload.
-    let headers: Vec<usize> = (64..bytes.len() - 96)
-        .filter(|&at| bytes[at..at + 4] == *b"FFSC" && bytes[at + 4] == 3)
-        .collect();
-    bytes[headers[2] + 100] ^= 0xff;
+    // Damages its payload.
+    let third = flow_headers(&bytes)[2];
+    bytes[third + 100] ^= 0xff;
     let trace = Trace::from_bytes(bytes).unwrap();
     let thread = &trace.processes()[0].threads()[0];
     let gaps: Vec<Flow> = thread
