@@ -13,12 +13,20 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
 from flagfinder.flags.flags import Code, Flag, Loop, flag_from_raw, loop_from_raw
 from flagfinder.live.interpreters.py_spy import UnreadableError
-from flagfinder.live.interpreters.python import PythonCode, PythonLoop, gil_holder, read_python, runs_python
+from flagfinder.live.interpreters.python import (
+    PythonCode,
+    PythonLoop,
+    PythonReader,
+    gil_holder,
+    read_python,
+    runs_python,
+)
 from flagfinder.live.interpreters.python_word import sort_words
 from flagfinder.shared.machine import require_own_proc
 
@@ -154,9 +162,20 @@ def spin(
     UnavailableError when the process is gone or no 64-bit program.
     """
     require_own_proc()
-    raw: SpinFields = json.loads(_core.spin(pid, list(threads), budget, most, in_place, told))
-    if runs_python(pid):
-        _add_python(raw)
+
+    def engine() -> SpinFields:
+        raw: SpinFields = json.loads(_core.spin(pid, list(threads), budget, most, in_place, told))
+        return raw
+
+    if not runs_python(pid):
+        return SpinReport._from_raw(engine())
+    if in_place:  # Python's code is not read while its threads are held.
+        raw = engine()
+        _add_python(raw, partial(read_python, pid))
+        return SpinReport._from_raw(raw)
+    with PythonReader(pid) as reader:
+        raw = engine()
+        _add_python(raw, reader.codes)
     return SpinReport._from_raw(raw)
 
 
@@ -186,10 +205,10 @@ def look_at_core(
     return SpinReport.from_json(raw)
 
 
-def _add_python(raw: SpinFields) -> None:
+def _add_python(raw: SpinFields, read: Callable[[set[int]], dict[int, PythonCode]]) -> None:
     threads = raw["threads"]
     try:
-        codes = read_python(raw["pid"], {thread["tid"] for thread in threads if thread["class"] != "LongWait"})
+        codes = read({thread["tid"] for thread in threads if thread["class"] != "LongWait"})
     except UnreadableError as error:
         raw["notes"].append(f"no Python code could be read: {error}")
         return

@@ -15,10 +15,9 @@ import pytest
 from harness import assert_found, flagfinder, kill_session, run, wait_for_rounds
 
 SOURCE = Path(__file__).parent / "programs" / "copies.c"
-# What the copy of its first thread shows; None: it stands for the thread.
+# What the copies of its first thread show; where one stands for the thread, how that is known.
+FIT = {"alone": "found it where its copy goes", "moved": "its copies of 3 moments poll the same word"}
 UNLIKE = {
-    "alone": None,
-    "moved": "what it reads at",
     "asks": "in a copy it comes to sched_getscheduler",
     "switches": "it changes stacks",
 }
@@ -51,17 +50,12 @@ def first_thread(process: subprocess.Popen[bytes], *options: str) -> dict[str, A
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("process", "why"), UNLIKE.items(), ids=UNLIKE, indirect=["process"])
-def test_a_copy_is_believed_where_it_does_what_its_thread_does(
-    process: subprocess.Popen[bytes], why: str | None
-) -> None:
+@pytest.mark.parametrize(("process", "why"), (FIT | UNLIKE).items(), ids=FIT | UNLIKE, indirect=["process"])
+def test_a_copy_is_believed_where_it_does_what_its_thread_does(process: subprocess.Popen[bytes], why: str) -> None:
     thread = first_thread(process)
     assert any(flag["symbol"] == "never" for flag in thread["flags"]), thread["reason"]
-    if why is None:
-        assert thread["via"] == "replica", thread["via_reason"]
-        assert "found it where its copy goes" in thread["via_reason"]
-    else:
-        assert thread["via"] == "in-place" and why in thread["via_reason"], thread["via_reason"]
+    way = "replica" if why in FIT.values() else "in-place"
+    assert thread["via"] == way and why in thread["via_reason"], thread["via_reason"]
     assert thread["pause_ms"] > 0 and thread["steps"] > 0
 
 

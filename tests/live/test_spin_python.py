@@ -156,6 +156,25 @@ def test_the_word_behind_an_attribute(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.live
+def test_a_thread_that_waits_for_its_turn_is_seen_in_copies(tmp_path: Path) -> None:
+    """Two others compute, and have the interpreter's lock nearly all the time. On a busy machine a
+    turn may be over before it is seen, so there are several looks.
+    """
+    computes = "def compute():\n    while True: sum(range(1000))\n"
+    starts = "for _ in range(2): threading.Thread(target=compute, daemon=True).start()\n"
+    script = tmp_path / "program.py"
+    script.write_text(computes + program(starts + WAITS["sleep(0)"][0]))
+    vias: list[str] = []
+    with running([PYTHON, script]) as process:
+        while "replica" not in vias and len(vias) < 8:
+            thread = next(thread for thread in spin(process) if thread["tid"] == process.pid)
+            assert whens(thread["python"]) == ["job.done"]
+            vias.append(thread["via"])
+    assert vias[-1] == "replica", thread["via_reason"]
+    assert [flag["access_path"] for flag in thread["flags"][:1]] == ["job.done"], thread["reason"]
+
+
+@pytest.mark.live
 def test_the_terminal_says_it_where_the_flag_would_be(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(program(WAITS["sleep(0.01)"][0]))

@@ -14,17 +14,22 @@ use std::time::{Duration, Instant};
 
 use flagfinder_analysis::tasks::switches;
 use flagfinder_code::Names;
-use flagfinder_flags::{find_in_live_window, has_flag, Report, ThreadName};
-use flagfinder_linux::syscalls;
-use flagfinder_machine::Window;
-use flagfinder_replica::{go_round, Live, Pages, Replica, Round, Source, ThreadState, PAGE};
+use flagfinder_flags::{find_in_live_window, has_flag, ThreadName};
+use flagfinder_linux::{futex, syscalls};
+use flagfinder_machine::{Syscall, Window};
+use flagfinder_replica::{
+    go_round, Halt, Live, Moment, Pages, Replica, Round, ThreadState, Word, PAGE,
+};
 use flagfinder_step::{is_abandoned, Pin, StepError};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::look::{is_long_enough, Finding};
 use crate::memory::{Memory, NamedMemory};
+use crate::moments;
 use crate::prove::halted;
 use crate::spin::refused;
+use crate::turns::waits_again;
+use crate::unchanged::Words;
 use crate::whereabouts::Whereabouts;
 
 /// For how long a copy goes on, at least, where nothing was seen sooner.
@@ -40,6 +45,8 @@ const EXPLORED: u32 = 5_000;
 /// A copy that can't go on is made so many times again: the thread may have been at a place where
 /// others had to move, or more pages have to be known, so many at most.
 const AGAIN: u32 = 4;
+/// How often a copy is given what it waits its turn for.
+const MOST_TURNS: u32 = 4;
 const MOST_KNOWN: usize = 512;
 /// What lies around a page that it uses is likely to be used too.
 const AROUND: u64 = 4;
@@ -54,6 +61,146 @@ const PAUSES: [Duration; 6] = [
     Duration::from_millis(25),
 ];
 
+/// A thread of which copies are made.
+pub struct Original {
+    tid: u32,
+    /// Where it was meanwhile, and for how long it stood still.
+    pub places: Whereabouts,
+    /// Pages that are read while it stands still.
+    known: BTreeSet<u64>,
+    pub has_pages: bool,
+}
+
+/// What a copy did.
+pub struct Copied {
+    pub round: Round,
+    /// Memory that the thread changes itself is of many moments in it.
+    pub mixed: bool,
+    /// Waits that ended in the copy since others are supposed to give back what they hold.
+    pub given_back: u32,
+}
+
+/// How a copy is made.
+#[derive(Clone, Copy)]
+pub struct How {
+    pub moment: Moment,
+    /// For how long it goes on.
+    pub time: Duration,
+    /// Locks that others hold are given back.
+    pub gives_back: bool,
+}
+
+impl Original {
+    fn new(pid: u32, tid: u32) -> Original {
+        Original {
+            tid,
+            places: Whereabouts::of(pid, tid, STOPS),
+            known: BTreeSet::new(),
+            has_pages: false,
+        }
+    }
+
+    /// Makes a copy and lets it go round until `enough` is seen of it. Where it waits for its turn,
+    /// `turn` tells from what it does which word says so.
+    ///
+    /// # Errors
+    /// When the thread can't be copied.
+    pub fn copy(
+        &mut self,
+        live: &Live,
+        pages: &Pages,
+        how: How,
+        enough: &dyn Fn(&Window) -> bool,
+        turn: &dyn Fn(&Window) -> Option<Word>,
+    ) -> Result<Copied, StepError> {
+        let captured = live.capture_with(self.tid, STOPS, how.moment, &mut self.known.iter())?;
+        self.places.held += captured.pause;
+        self.follow(pages, &captured.state, how, enough, turn)
+            .map_err(|e| StepError::system(format!("Thread {} can't be copied.", self.tid), &e))
+    }
+
+    /// The next copy has the pages that this one used from one moment.
+    pub fn learn(&mut self, pages: &Pages) {
+        self.has_pages = true;
+        let around = pages.writable(AROUND);
+        let room = MOST_KNOWN.saturating_sub(self.known.len());
+        let more: Vec<u64> = around.difference(&self.known).copied().take(room).collect();
+        self.known.extend(more);
+    }
+
+    fn follow(
+        &mut self,
+        pages: &Pages,
+        state: &ThreadState,
+        how: How,
+        enough: &dyn Fn(&Window) -> bool,
+        turn: &dyn Fn(&Window) -> Option<Word>,
+    ) -> std::io::Result<Copied> {
+        let mut replica = Replica::start(pages, state)?;
+        // Where the thread's own output fails, it is found elsewhere.
+        replica.pretend_output();
+        if how.gives_back {
+            replica.let_others_give_back();
+        }
+        // Where the scheduler has put this process, the copy is stepped best.
+        // SAFETY: cannot fail.
+        let here = usize::try_from(unsafe { libc::sched_getcpu() }).ok();
+        let _pin = here.and_then(|here| Pin::to(here, replica.process()));
+        let mut turns = 0;
+        loop {
+            let (round, mixed) = self.go(&mut replica, state, how, enough)?;
+            let given_back = replica.given_back() + turns;
+            if how.gives_back && turns < MOST_TURNS && waits_again(&round.window) {
+                turns += 1;
+                if let Some(word) = turn(&round.window) {
+                    let value = word.value.to_le_bytes();
+                    if replica.write(word.address, &value[..word.bytes])? {
+                        continue;
+                    }
+                }
+            }
+            return Ok(Copied {
+                round,
+                mixed,
+                given_back,
+            });
+        }
+    }
+
+    /// What the copy does next, and whether that is of many moments.
+    fn go(
+        &mut self,
+        replica: &mut Replica,
+        state: &ThreadState,
+        how: How,
+        enough: &dyn Fn(&Window) -> bool,
+    ) -> std::io::Result<(Round, bool)> {
+        let begin = Instant::now();
+        let of_one_moment: FxHashSet<u64> = state.stack.iter().map(|(page, _)| *page).collect();
+        let mut steps = 0..0;
+        let has_pages = self.has_pages;
+        let mut is_mixed = |window: &Window| {
+            steps = steps.end..window.len();
+            let mut written = steps.clone().flat_map(|step| window.accesses(step));
+            !has_pages
+                && written.any(|access| {
+                    let page = access.address.map(|address| address & !(PAGE - 1));
+                    access.write && page.is_some_and(|page| !of_one_moment.contains(&page))
+                })
+        };
+        let mut mixed = false;
+        let round = go_round(replica, STEPS, how.time, |window| {
+            self.places.look();
+            let seen = is_long_enough(window, begin.elapsed(), how.time) || enough(window);
+            let waits = how.gives_back && waits_again(window);
+            mixed |= is_mixed(window);
+            seen || waits || is_abandoned() || (mixed && window.len() >= EXPLORED)
+        })?;
+        mixed |= is_mixed(&round.window);
+        Ok((round, mixed))
+    }
+}
+
 /// Looks at a copy. Runs in the helper.
 ///
 /// # Errors
@@ -64,30 +211,30 @@ pub fn look_at_copy_of(
     budget: Duration,
     names: &Names,
 ) -> Result<Finding, StepError> {
-    let mut places = Whereabouts::of(pid, thread.tid, STOPS);
-    let mut known: BTreeSet<u64> = BTreeSet::new();
+    let mut original = Original::new(pid, thread.tid);
     let (begin, time) = (Instant::now(), TIME.max(budget * 2));
-    let (mut left, mut has_pages) = (AGAIN, false);
+    let how = How {
+        moment: Moment::Now,
+        time,
+        gives_back: false,
+    };
+    let mut left = AGAIN;
     let (round, unlike) = loop {
         let live = Live::open(pid)?;
-        let (state, pause) = live.capture_with(thread.tid, STOPS, &mut known.iter())?;
-        places.held += pause;
         let pages = Pages::new(&live);
-        let (round, mixed) = follow(&pages, &state, &mut places, has_pages, time).map_err(|e| {
-            StepError::system(format!("Thread {} can't be copied.", thread.tid), &e)
-        })?;
-        let again = round.halt.is_some() && left > 0 && begin.elapsed() < time / 2;
-        if (mixed || again) && !is_abandoned() {
-            left -= u32::from(has_pages);
-            has_pages = true;
-            let around = pages.writable(AROUND);
-            let room = MOST_KNOWN.saturating_sub(known.len());
-            let more: Vec<u64> = around.difference(&known).copied().take(room).collect();
-            known.extend(more);
+        let copied = original.copy(&live, &pages, how, &|_| false, &|_| None)?;
+        let halt = copied.round.halt.as_ref();
+        let again = halt.is_some_and(|halt| !waits_its_turn(halt))
+            && !serves(pid, &copied.round.window)
+            && left > 0
+            && begin.elapsed() < time / 2;
+        if (copied.mixed || again) && !is_abandoned() {
+            left -= u32::from(original.has_pages);
+            original.learn(&pages);
             continue;
         }
-        let unlike = unlike(&round, &live, &pages, &mut places);
-        break (round, unlike);
+        let unlike = unlike(&copied.round, &live, &pages, &mut original.places);
+        break (copied.round, unlike);
     };
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let space = NamedMemory {
@@ -95,90 +242,80 @@ pub fn look_at_copy_of(
         memory: &memory,
         names,
     };
-    let report = || find_in_live_window(&round.window, names, thread, &space);
+    let report = |window: &Window| find_in_live_window(window, names, thread.clone(), &space);
+    let mut steps = round.window.len();
     let seen = match unlike {
         Some(unlike) => {
             // What it took was there, whatever others do: it gets on.
-            let seen = takes_input(&round.window).then(report);
-            let gets_on = |report: &Report| report.gets_on && !has_flag(report);
-            let why = "its copy takes what there is to read";
-            seen.filter(gets_on)
-                .map(|report| (report, why.to_owned()))
-                .ok_or(unlike)
-        }
-        None => {
-            let report = report();
-            // Whoever gets on is no hang, and an interpreter's words may be told apart by the code
-            // that it runs. Of anything else the thread itself may show more.
-            if has_flag(&report) || report.gets_on || !report.considered.is_empty() {
-                let looks = places.complete();
-                let fit = format!(
-                    "{looks} looks found it where its copy goes; what that reads did not change"
-                );
-                Ok((report, fit))
-            } else {
-                Err(Unlike::new(format!(
-                    "a copy shows no flag: {}",
-                    report.reason
-                )))
+            let seen = takes_input(&round.window).then(|| {
+                let mut report = report(&round.window);
+                if serves(pid, &round.window) && !has_flag(&report) {
+                    report.gets_on = true;
+                    report.reason = "it takes over data of several peers: it makes progress".into();
+                }
+                report
+            });
+            match seen.filter(|report| report.gets_on && !has_flag(report)) {
+                Some(report) => Ok((report, TAKES.to_owned())),
+                None if unlike.by_others => match moments::look(pid, &mut original, &report)? {
+                    Ok(agreed) => {
+                        steps = agreed.steps;
+                        Ok((agreed.report, agreed.why))
+                    }
+                    Err(more) => Err(unlike.and(&more)),
+                },
+                None => Err(unlike),
             }
         }
+        None => {
+            let looks = original.places.complete();
+            let fit = format!(
+                "{looks} looks found it where its copy goes; what that reads did not change"
+            );
+            Ok((report(&round.window), fit))
+        }
     };
-    Ok(Finding::of_copy(seen, round.window.len(), places.held))
+    Ok(Finding::of_copy(seen, steps, original.places.held))
 }
 
-fn takes_input(window: &Window) -> bool {
-    let mut calls = window.syscalls.iter();
-    calls.any(|call| {
+/// Does it take over data of several peers? No wait for one of them does that, however little of
+/// its loop is seen.
+fn serves(pid: u32, window: &Window) -> bool {
+    let taken: FxHashSet<u64> = inputs(window).map(|call| call.args[0]).collect();
+    let is_socket = |descriptor: &&u64| {
+        let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
+        link.is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
+    };
+    taken.iter().filter(is_socket).count() > 1
+}
+
+/// Why a copy stands for its thread that takes data.
+pub const TAKES: &str = "its copy takes what there is to read";
+
+/// It would wait until another thread gives a lock back, or wakes it.
+fn waits_its_turn(halt: &Halt) -> bool {
+    matches!(halt, Halt::Blocks { number, .. } if futex::is_futex(*number))
+}
+
+pub fn takes_input(window: &Window) -> bool {
+    inputs(window).next().is_some()
+}
+
+/// Its calls that brought data.
+fn inputs(window: &Window) -> impl Iterator<Item = &Syscall> {
+    window.syscalls.iter().filter(|call| {
         let takes = syscalls::consumes(call.number) && !syscalls::gives(call.number);
         takes && call.result > Some(0)
     })
 }
 
-/// Makes a copy and lets it go round. `true` beside it: memory that the thread changes is of many
-/// moments in it. It never is where the copy `has_pages`: those that it uses.
-fn follow(
-    pages: &Pages,
-    state: &ThreadState,
-    places: &mut Whereabouts,
-    has_pages: bool,
-    time: Duration,
-) -> std::io::Result<(Round, bool)> {
-    let mut replica = Replica::start(pages, state)?;
-    // Where the thread's own output fails, it is found elsewhere.
-    replica.pretend_output();
-    // Where the scheduler has put this process, the copy is stepped best.
-    // SAFETY: cannot fail.
-    let here = usize::try_from(unsafe { libc::sched_getcpu() }).ok();
-    let _pin = here.and_then(|here| Pin::to(here, replica.process()));
-    let begin = Instant::now();
-    let of_one_moment: FxHashSet<u64> = state.stack.iter().map(|(page, _)| *page).collect();
-    let mut steps = 0..0;
-    let mut is_mixed = |window: &Window| {
-        steps = steps.end..window.len();
-        let mut written = steps.clone().flat_map(|step| window.accesses(step));
-        !has_pages
-            && written.any(|access| {
-                let page = access.address.map(|address| address & !(PAGE - 1));
-                access.write && page.is_some_and(|page| !of_one_moment.contains(&page))
-            })
-    };
-    let mut mixed = false;
-    let round = go_round(&mut replica, STEPS, time, |window| {
-        places.look();
-        let enough = is_long_enough(window, begin.elapsed(), time) || is_abandoned();
-        mixed |= is_mixed(window);
-        enough || (mixed && window.len() >= EXPLORED)
-    })?;
-    mixed |= is_mixed(&round.window);
-    Ok((round, mixed))
-}
-
 /// Why a copy does not stand for its thread.
 pub struct Unlike {
     pub why: String,
-    /// Other threads move this one.
+    /// Other threads go on with what this one does.
     pub moved: bool,
+    /// What others do may be missing in this copy, and not in those of other moments.
+    by_others: bool,
 }
 
 impl Unlike {
@@ -186,6 +323,21 @@ impl Unlike {
         Unlike {
             why: why.into(),
             moved: false,
+            by_others: false,
+        }
+    }
+
+    fn by_others(why: impl Into<String>) -> Unlike {
+        Unlike {
+            by_others: true,
+            ..Unlike::new(why)
+        }
+    }
+
+    fn and(self, more: &str) -> Unlike {
+        Unlike {
+            why: format!("{}; {more}", self.why),
+            ..self
         }
     }
 }
@@ -194,24 +346,24 @@ impl Unlike {
 fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -> Option<Unlike> {
     if switches(&round.window) {
         return Some(Unlike {
-            why: "it changes stacks: a scheduler hands its tasks to other threads".into(),
             moved: true,
+            ..Unlike::new("it changes stacks: a scheduler hands its tasks to other threads")
         });
     }
     if let Some(halt) = &round.halt {
-        return Some(Unlike::new(format!("in a copy {}", halted(halt))));
+        return Some(Unlike {
+            by_others: waits_its_turn(halt),
+            ..Unlike::new(format!("in a copy {}", halted(halt)))
+        });
     }
     let words = Words::of(&round.window, live);
     for pause in PAUSES {
         std::thread::sleep(pause);
         places.look();
         if let Some(address) = words.changed(live) {
-            return Some(Unlike {
-                why: format!(
-                    "what it reads at {address:#x} changes, and its copy does not do that"
-                ),
-                moved: true,
-            });
+            let why =
+                format!("what it reads at {address:#x} changes, and its copy does not do that");
+            return Some(Unlike::by_others(why));
         }
         if is_abandoned() {
             break;
@@ -219,81 +371,9 @@ fn unlike(round: &Round, live: &Live, pages: &Pages, places: &mut Whereabouts) -
     }
     places.complete();
     if let Some(why) = places.elsewhere(&round.window, live) {
-        return Some(Unlike::new(why));
+        return Some(Unlike::by_others(why));
     }
     pages
         .changed_code()
         .then(|| Unlike::new("its code changed meanwhile"))
-}
-
-/// What the copy read and did not write itself, by page.
-struct Words {
-    pages: FxHashMap<u64, Vec<Word>>,
-}
-
-#[derive(Clone, Copy)]
-struct Word {
-    offset: usize,
-    bytes: usize,
-    value: u64,
-}
-
-/// Words are told apart by blocks of so many bytes.
-const BLOCK: u64 = 8;
-
-impl Words {
-    fn of(window: &Window, live: &Live) -> Words {
-        let blocks = |address: u64, bytes: u64| {
-            let last = address.saturating_add(bytes.saturating_sub(1));
-            (address / BLOCK)..=(last / BLOCK)
-        };
-        let mut written: FxHashSet<u64> = FxHashSet::default();
-        let calls = window.syscalls.iter().flat_map(|call| &call.written);
-        for (address, bytes) in calls {
-            written.extend(blocks(*address, (*bytes).min(PAGE)));
-        }
-        let accesses = || (0..window.len()).flat_map(|step| window.accesses(step));
-        for access in accesses().filter(|access| access.write) {
-            let Some(address) = access.address else {
-                continue;
-            };
-            written.extend(blocks(address, access.bytes.into()));
-        }
-        let mut seen: FxHashSet<(u64, u32)> = FxHashSet::default();
-        let mut pages: FxHashMap<u64, Vec<Word>> = FxHashMap::default();
-        for access in accesses().filter(|access| !access.write) {
-            let bytes = access.bytes.min(BLOCK as u32);
-            let (Some(address), Some(value)) = (access.address, access.value.get(bytes * 8)) else {
-                continue;
-            };
-            let offset = address % PAGE;
-            let is_own = blocks(address, bytes.into()).any(|block| written.contains(&block));
-            let is_whole = offset + u64::from(bytes) <= PAGE;
-            if is_own || !is_whole || live.is_vdso(address) || !seen.insert((address, bytes)) {
-                continue;
-            }
-            pages.entry(address - offset).or_default().push(Word {
-                offset: offset as usize,
-                bytes: bytes as usize,
-                value,
-            });
-        }
-        Words { pages }
-    }
-
-    /// One in which the process has something else by now.
-    fn changed(&self, live: &Live) -> Option<u64> {
-        let mut page = [0; PAGE as usize];
-        let differs = |word: &Word, page: &[u8; PAGE as usize]| {
-            let mut now = [0; BLOCK as usize];
-            now[..word.bytes].copy_from_slice(&page[word.offset..word.offset + word.bytes]);
-            u64::from_le_bytes(now) != word.value
-        };
-        self.pages.iter().find_map(|(address, words)| {
-            // What can't be read by others (the clock's page) is no word of the program.
-            let is_read = live.read_page(*address, &mut page);
-            let word = words.iter().find(|word| is_read && differs(word, &page))?;
-            Some(address + word.offset as u64)
-        })
-    }
 }

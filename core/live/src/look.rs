@@ -112,7 +112,7 @@ impl Finding {
 
 /// How many times the iterations an interpreter's loop needs: one for each piece of the program
 /// that it runs.
-const PIECES: u64 = 10;
+pub const PIECES: u64 = 10;
 
 /// The more of the time is gone, the fewer iterations must do.
 fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use flagfinder_linux::futex;
 use flagfinder_machine::decoded::is_syscall;
 use flagfinder_machine::Window;
 use flagfinder_replica::Live;
@@ -31,6 +32,8 @@ pub struct Whereabouts {
     pub held: Duration,
     /// Program counters, and how often it was there. In a call that is the instruction behind it.
     seen: FxHashMap<u64, u32>,
+    /// Of these, where it slept until another thread would wake it.
+    turns: FxHashSet<u64>,
 }
 
 impl Whereabouts {
@@ -42,12 +45,17 @@ impl Whereabouts {
             patience,
             held: Duration::ZERO,
             seen: FxHashMap::default(),
+            turns: FxHashSet::default(),
         }
     }
 
     /// Takes what was noted, and looks whether it sleeps in a call.
     pub fn look(&mut self) {
         let sleeps = proc::look(self.pid, self.tid).and_then(|look| look.call);
+        let waits = sleeps.filter(|call| {
+            futex::is_futex(call.number) && futex::waits_for_word(futex::command(&call.args))
+        });
+        self.turns.extend(waits.map(|call| call.pc));
         let noted = self.sampler.as_mut().map(Sampler::take).unwrap_or_default();
         for place in noted.into_iter().chain(sleeps.map(|call| call.pc)) {
             *self.seen.entry(place).or_default() += 1;
@@ -76,7 +84,35 @@ impl Whereabouts {
 
     /// Why the copy does not go where the thread goes; `None`: it does.
     pub fn elsewhere(&self, window: &Window, live: &Live) -> Option<String> {
-        let mut here: FxHashSet<u64> = FxHashSet::default();
+        let is_here = here(std::slice::from_ref(window), live);
+        let elsewhere = self.seen.iter().filter(|(pc, _)| !is_here(**pc));
+        let (all, elsewhere) = (self.count(), elsewhere.map(|(_, n)| n).sum::<u32>());
+        if all < LEAST {
+            return Some("it could not be seen where it is".into());
+        }
+        (elsewhere * ELSEWHERE > all)
+            .then(|| format!("{elsewhere} of {all} looks found it where its copy does not go"))
+    }
+
+    /// The same of several copies: where most looks find it that do not find it in wait for its
+    /// turn.
+    pub fn mostly_elsewhere(&self, windows: &[Window], live: &Live) -> Option<String> {
+        let is_here = here(windows, live);
+        let works = self.seen.iter().filter(|(pc, _)| !self.turns.contains(*pc));
+        let (mut all, mut elsewhere) = (0, 0);
+        for (pc, looks) in works {
+            all += looks;
+            elsewhere += if is_here(*pc) { 0 } else { *looks };
+        }
+        (elsewhere * 2 > all)
+            .then(|| format!("{elsewhere} of {all} looks found it where its copies do not go"))
+    }
+}
+
+/// Whether these copies execute what stands at an address.
+fn here<'l>(windows: &[Window], live: &'l Live) -> impl Fn(u64) -> bool + 'l {
+    let mut here: FxHashSet<u64> = FxHashSet::default();
+    for window in windows {
         for index in 0..window.code_count() as u32 {
             let instruction = &window.code_at(index).instruction;
             here.insert(instruction.ip());
@@ -84,18 +120,8 @@ impl Whereabouts {
                 here.insert(instruction.next_ip());
             }
         }
-        // The clock's page can't be copied, so the copy goes another way through the vDSO.
-        let asks_clock = here.iter().any(|pc| live.is_vdso(*pc));
-        let is_same = |pc: u64| here.contains(&pc) || (asks_clock && live.is_vdso(pc));
-        let (all, places) = (self.count(), self.seen.iter());
-        let elsewhere: u32 = places
-            .filter(|(pc, _)| !is_same(**pc))
-            .map(|(_, n)| n)
-            .sum();
-        if all < LEAST {
-            return Some("it could not be seen where it is".into());
-        }
-        (elsewhere * ELSEWHERE > all)
-            .then(|| format!("{elsewhere} of {all} looks found it where its copy does not go"))
     }
+    // The clock's page can't be copied, so the copy goes another way through the vDSO.
+    let asks_clock = here.iter().any(|pc| live.is_vdso(*pc));
+    move |pc| here.contains(&pc) || (asks_clock && live.is_vdso(pc))
 }

@@ -339,11 +339,12 @@ impl Replica<'_> {
                 return self.select(number, a, patience);
             }
             libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
-                let Some(0) = self.ready(fd, libc::POLLIN) else {
-                    return Ok(None);
-                };
                 let patience = self.patience(number, a)?;
-                self.wait(number, a, patience, 0)
+                match self.ready_in_epoll(a)? {
+                    Some(0) => self.wait(number, a, patience, 0),
+                    Some(count) => Answer::Result(count),
+                    None => return Ok(None),
+                }
             }
             libc::SYS_read => return self.take(number, a),
             libc::SYS_recvfrom if a[4] == 0 && a[3] as i32 & !libc::MSG_DONTWAIT == 0 => {
@@ -419,7 +420,7 @@ impl Replica<'_> {
 
     /// `None`: not known. Where nobody can be asked any more, nothing is ready: the thread polled
     /// until its core was made.
-    fn ready(&mut self, fd: i32, events: i16) -> Option<i16> {
+    pub(crate) fn ready(&mut self, fd: i32, events: i16) -> Option<i16> {
         match (fd, self.descriptors()) {
             (..0, _) => Some(0),
             (_, None) => {

@@ -128,8 +128,11 @@ impl Descriptors {
             return Ok(Read::End);
         }
         if kind.file_type().is_socket() && moved > 0 {
-            // A peek would show the same bytes again.
-            return Ok(Read::Unknown);
+            // A peek would show the same bytes again; that more has come is not supposed.
+            return match empty(&duplicate)? {
+                Read::Again => Ok(Read::Again),
+                _ => Ok(Read::Unknown),
+            };
         }
         if kind.file_type().is_socket() {
             // SAFETY: the buffer is ours; a peek takes nothing.

@@ -21,6 +21,24 @@ const STACK_PAGES: u64 = 16;
 /// Bytes below the stack pointer that code may use (System V ABI, 3.2.2).
 const RED_ZONE: u64 = 128;
 
+/// When a thread is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    Now,
+    /// When another thread has woken it from a wait for a futex's word, one with a time limit where
+    /// `timed`; where that does not come within `patience`, at its end.
+    Woken {
+        patience: Duration,
+        timed: bool,
+    },
+}
+
+/// What was read of a thread, and for how long it stood still in all.
+pub struct Captured {
+    pub state: ThreadState,
+    pub pause: Duration,
+}
+
 /// See the module.
 pub struct Live {
     pid: u32,
@@ -65,7 +83,8 @@ impl Live {
         tid: u32,
         patience: Duration,
     ) -> Result<(ThreadState, Duration), StepError> {
-        self.capture_with(tid, patience, &mut [].iter())
+        self.capture_with(tid, patience, Moment::Now, &mut [].iter())
+            .map(|captured| (captured.state, captured.pause))
     }
 
     /// The same with these pages, as they are at that moment too.
@@ -76,8 +95,9 @@ impl Live {
         &self,
         tid: u32,
         patience: Duration,
+        moment: Moment,
         pages: &mut dyn Iterator<Item = &u64>,
-    ) -> Result<(ThreadState, Duration), StepError> {
+    ) -> Result<Captured, StepError> {
         let identity = identity(self.pid, tid).map_err(|e| {
             StepError::system(format!("Thread {tid} of process {} is gone.", self.pid), &e)
         })?;
@@ -85,7 +105,10 @@ impl Live {
         let mut addresses: Vec<u64> = pages.copied().collect();
         let room = addresses.len() + STACK_PAGES as usize;
         let mut contents: Vec<Page> = (0..room).map(|_| Box::new([0; PAGE as usize])).collect();
-        let pause = Pause::of(tid, patience)?;
+        let mut pause = Pause::of(tid, patience)?;
+        if let Moment::Woken { patience, timed } = moment {
+            pause.until_woken(patience, timed)?;
+        }
         let registers = pause.tracee().registers_before_call()?;
         let extended = extended(tid as i32);
         addresses.extend(self.stack(registers.rsp));
@@ -102,7 +125,7 @@ impl Live {
                 .collect(),
             identity,
         };
-        Ok((state, pause))
+        Ok(Captured { state, pause })
     }
 
     fn stack(&self, pointer: u64) -> impl Iterator<Item = u64> {

@@ -52,6 +52,8 @@ pub struct Replica<'a> {
     pub(crate) assumed: bool,
     /// What is answered as the caller supposes.
     pub(crate) supposing: Option<Supposing>,
+    /// Waits that others ended by giving back what they hold; `None`: such a wait halts the copy.
+    pub(crate) given_back: Option<u32>,
     /// The last stop was a call: the next step may end before an instruction.
     behind_call: bool,
     pub(crate) software: Software,
@@ -94,6 +96,7 @@ impl<'a> Replica<'a> {
             pretends: false,
             assumed: false,
             supposing: None,
+            given_back: None,
             behind_call: false,
             software: Software::default(),
         })
@@ -123,6 +126,7 @@ impl<'a> Replica<'a> {
         let mut copy = Replica::with(self.pages, &state, self.regions.clone(), own, self.clock)?;
         copy.mask = self.mask;
         copy.moved.clone_from(&self.moved);
+        copy.given_back = self.given_back;
         Ok(copy)
     }
 

@@ -81,6 +81,36 @@ impl Replica<'_> {
         Ok(())
     }
 
+    /// From now on a wait for a futex's word ends that would halt the copy: others give it what it
+    /// waits for.
+    pub fn let_others_give_back(&mut self) {
+        self.given_back = Some(0);
+    }
+
+    /// How many waits ended that way.
+    pub fn given_back(&self) -> u32 {
+        self.given_back.unwrap_or(0)
+    }
+
+    /// Who sleeps on 0 waits for a count, and who sleeps on a count until nobody is left. A mutex has
+    /// more words than this one that say who holds it.
+    fn give_back(&mut self, number: u32, a: &[u64; 6]) -> Result<Option<Answer>> {
+        const HELD_MUTEX: u64 = 2;
+        if !futex::is_futex(number) {
+            return Ok(None);
+        }
+        let how = match futex::expected(a) {
+            HELD_MUTEX => return Ok(None),
+            0 => Supposition::Number,
+            _ => Supposition::Line,
+        };
+        let Some((result, _)) = self.make_futex(how, a)? else {
+            return Ok(None);
+        };
+        self.given_back = self.given_back.map(|count| count + 1);
+        Ok(Some(Answer::Result(result)))
+    }
+
     /// Is a system call what it executes next?
     ///
     /// # Errors
@@ -99,7 +129,13 @@ impl Replica<'_> {
     /// By supposition where there is one and the rules know no answer, else by the rules.
     pub(crate) fn answer_or_suppose(&mut self, number: u32, a: &[u64; 6]) -> Result<Answer> {
         let Some(supposing) = &mut self.supposing else {
-            return self.answer(number, a);
+            let answer = self.answer(number, a)?;
+            return match (self.given_back.is_some(), &answer) {
+                (true, Answer::Halt(Halt::Blocks { .. })) => {
+                    Ok(self.give_back(number, a)?.unwrap_or(answer))
+                }
+                _ => Ok(answer),
+            };
         };
         let goes_on = supposing.how != Supposition::Nothing && supposing.answered.len() < MOST;
         if std::mem::take(&mut supposing.first) && goes_on {
@@ -290,7 +326,6 @@ impl Replica<'_> {
     }
 
     fn make_epoll(&mut self, how: Supposition, a: &[u64; 6]) -> Result<Made> {
-        const ENTRY: u64 = 12;
         let events = match how {
             Supposition::Line | Supposition::Number => libc::EPOLLIN | libc::EPOLLOUT,
             Supposition::End => libc::EPOLLIN | libc::EPOLLHUP,
@@ -308,13 +343,14 @@ impl Replica<'_> {
             .filter(|watch| found(watch) != 0)
             .take(usize::try_from(a[2]).unwrap_or(0))
             .collect();
-        for (number, watch) in told.iter().enumerate() {
-            let mut entry = Vec::with_capacity(ENTRY as usize);
-            entry.extend(found(watch).to_le_bytes());
-            entry.extend(watch.data.to_le_bytes());
-            self.write(a[1].wrapping_add(number as u64 * ENTRY), &entry)?;
+        for watch in &told {
             self.is_ready(watch.descriptor);
         }
+        let events: Vec<_> = told
+            .iter()
+            .map(|watch| (found(watch), watch.data))
+            .collect();
+        self.tell_events(a[1], &events)?;
         let one = match told[..] {
             [watch] => Some(watch.descriptor),
             _ => None,

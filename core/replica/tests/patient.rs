@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use flagfinder_replica::{
-    Event, Experiment, Halt, Live, Outcome, Pages, Proof, Ran, Replica, Supposed, Supposition,
-    ThreadState, Unfit, Watched, Word,
+    go_round, Event, Experiment, Halt, Live, Outcome, Pages, Proof, Ran, Replica, Supposed,
+    Supposition, ThreadState, Unfit, Watched, Word,
 };
 
 const TIME: Duration = Duration::from_secs(60);
@@ -148,11 +148,42 @@ fn a_condition_of_two_words_needs_both() {
 
 #[test]
 fn what_changes_nothing_is_answered() {
-    for way in ["sleep", "clock", "poll", "read", "futex", "path", "child"] {
+    for way in [
+        "sleep", "clock", "poll", "epoll", "read", "futex", "path", "child",
+    ] {
         let patient = Patient::start(way);
         assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves, "{way}");
         assert_eq!(patient.outcome(&[(1, 7)]), Outcome::Returns, "{way}");
     }
+}
+
+#[test]
+fn what_a_copy_has_read_is_ready_no_more() {
+    let patient = Patient::start("epoll");
+    let live = Live::open(patient.pid()).expect("readable");
+    let state = patient.state(&live);
+    let pages = Pages::new(&live);
+    let mut copy = Replica::start(&pages, &state).expect("a process");
+    let mut calls = |mood: u8| {
+        let written = copy.write(patient.words[1], &[mood]);
+        assert!(written.expect("a copy"));
+        let round = go_round(&mut copy, 1000, TIME, |_| false).expect("a copy");
+        assert_eq!(round.halt, None);
+        let results = round.window.syscalls.into_iter().map(|call| call.result);
+        results.collect::<Vec<_>>()
+    };
+    assert!(calls(5).iter().all(|result| *result == Some(1)));
+    // One event, its four bytes, and from then on nothing of either.
+    let again = Some(-i64::from(libc::EAGAIN));
+    let read = calls(6);
+    assert!(
+        read.starts_with(&[Some(1), Some(4)]) || read.starts_with(&[Some(4)]),
+        "{read:?}"
+    );
+    assert!(
+        read.ends_with(&[Some(0), again]) || read.ends_with(&[again, Some(0)]),
+        "{read:?}"
+    );
 }
 
 #[test]

@@ -8,12 +8,18 @@
 use std::mem::zeroed;
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::futex;
+
 use crate::error::Result;
 use crate::ptrace::Tracee;
+
+/// Calls at which a thread is stopped on its way to a wake.
+const MOST_CALLS: u32 = 100;
 
 /// See the module. Dropping it lets the thread go on.
 pub struct Pause {
     tracee: Tracee,
+    /// For how long it was kept from running before it stood still where it stands.
     until_stopped: Duration,
     stopped: Instant,
     // Behind the tracee: the thread is let go first.
@@ -47,6 +53,31 @@ impl Pause {
         &self.tracee
     }
 
+    /// Lets the thread go on until another thread has woken it from a wait for a futex's word: who
+    /// waits for its turn has it then. `timed`: from a wait with a time limit. `false`: that did not
+    /// come within `patience`, and the thread stands where it is now. In between it stops at its
+    /// calls for a moment.
+    ///
+    /// # Errors
+    /// As [`Tracee::stop`].
+    pub fn until_woken(&mut self, patience: Duration, timed: bool) -> Result<bool> {
+        let begin = Instant::now();
+        for _ in 0..MOST_CALLS {
+            self.until_stopped += self.stopped.elapsed();
+            let arrived = self
+                .tracee
+                .go_to_call(patience.saturating_sub(begin.elapsed()))?;
+            self.stopped = Instant::now();
+            if !arrived {
+                return Ok(false);
+            }
+            if is_woken(&self.tracee.registers()?, timed) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Lets the thread go on. For how long it was kept from running.
     pub fn end(self) -> Duration {
         let Pause {
@@ -58,6 +89,17 @@ impl Pause {
         drop(tracee);
         until_stopped + stopped.elapsed()
     }
+}
+
+/// At the end of a wait: another thread woke it, or had changed the word before it slept.
+fn is_woken(registers: &libc::user_regs_struct, timed: bool) -> bool {
+    const CHANGED: i64 = -(libc::EAGAIN as i64);
+    let r = registers;
+    let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
+    u32::try_from(r.orig_rax).is_ok_and(futex::is_futex)
+        && futex::waits_for_word(futex::command(&arguments))
+        && matches!(r.rax as i64, 0 | CHANGED)
+        && (r.r10 != 0 || !timed)
 }
 
 /// How long the thread has waited for processors since its start.
@@ -96,6 +138,8 @@ impl Drop for Urgent {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     fn policy() -> i32 {
@@ -111,6 +155,66 @@ mod tests {
         assert_eq!(urgent.is_some(), meanwhile != before);
         drop(urgent);
         assert_eq!(policy(), before);
+    }
+
+    /// A word that processes share.
+    fn shared_word() -> *mut u32 {
+        let (read_write, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a fresh mapping.
+        let word = unsafe { libc::mmap(std::ptr::null_mut(), 4, read_write, flags, -1, 0) };
+        assert_ne!(word, libc::MAP_FAILED);
+        word.cast()
+    }
+
+    #[test]
+    fn a_thread_that_waits_its_turn_stops_behind_the_wait_that_another_ended() {
+        static SOON: libc::timespec = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 3_000_000,
+        };
+        let word = shared_word();
+        // SAFETY: the child only makes plain system calls, on memory that both have.
+        let child = unsafe { libc::fork() };
+        while child == 0 {
+            // SAFETY: as above.
+            unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 0, &raw const SOON) };
+        }
+        let mut pause = Pause::of(child as u32, Duration::from_secs(10)).expect("stops");
+        let patience = Duration::from_millis(50);
+        assert!(
+            !pause.until_woken(patience, false).expect("stops"),
+            "nobody wakes"
+        );
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let address = word.expose_provenance();
+            let over = &over;
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    // SAFETY: numbers only.
+                    unsafe { libc::syscall(libc::SYS_futex, address, libc::FUTEX_WAKE, 1) };
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let woken = pause.until_woken(Duration::from_secs(60), true);
+            over.store(true, Ordering::Relaxed);
+            assert!(woken.expect("stops"));
+        });
+        let registers = pause.tracee().registers().expect("stopped");
+        assert_eq!(
+            (registers.orig_rax as i64, registers.rax),
+            (libc::SYS_futex, 0)
+        );
+        pause.end();
+        // SAFETY: our own child; nobody uses the mapping any more.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+            libc::munmap(word.cast(), 4);
+        }
     }
 
     #[test]

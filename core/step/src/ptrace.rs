@@ -243,6 +243,35 @@ impl Tracee {
         Ok(())
     }
 
+    /// Lets it go on until it begins or ends a system call. `false`: it did not within `patience`,
+    /// and stands where it was then.
+    ///
+    /// # Errors
+    /// When it ends, executes another program, or somebody stops its process.
+    pub(crate) fn go_to_call(&mut self, patience: Duration) -> Result<bool> {
+        let begin = Instant::now();
+        loop {
+            let signal = std::mem::take(&mut self.signal) as usize;
+            request(libc::PTRACE_SYSCALL, self.tid, 0, signal)
+                .map_err(|e| StepError::system(format!("Thread {}.", self.tid), &e))?;
+            self.stopped = false;
+            match self.wait(patience.saturating_sub(begin.elapsed())) {
+                Stop::Step => return Ok(true),
+                Stop::Signal(_) => {}
+                Stop::Timeout => match self.halt(UNSTEPPED) {
+                    Stop::Interrupted => {
+                        restart::undo_interruption(self)?;
+                        return Ok(false);
+                    }
+                    other => return Err(StepError::does_not_stop(self.tid, other == Stop::Gone)),
+                },
+                Stop::Interrupted => return Ok(false),
+                Stop::Frozen => return Err(StepError::frozen(self.tid)),
+                Stop::Exec | Stop::Gone => return Err(StepError::does_not_stop(self.tid, true)),
+            }
+        }
+    }
+
     /// Waits for the next stop, at most `patience`; gives up early when nobody wants the
     /// result any more.
     pub fn wait(&mut self, patience: Duration) -> Stop {

@@ -11,15 +11,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import struct
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import BinaryIO, NotRequired, TypedDict
 
 # struct pthread of the GNU C library on x86-64: the pointer to itself, and the thread's id.
 _SELF, _TID = 0x10, 0x2D0
@@ -97,16 +98,11 @@ def look(pid: int, *, timeout: float) -> dict[int, SeenStack]:
     UnreadableError.
     """
     command = [find_py_spy(), "dump", "--nonblocking", "--json", "--locals", "--pid", str(pid)]
+    status, output, complaint = _run(command, timeout)
+    if status != 0:
+        raise UnreadableError(_complaint(complaint.decode(errors="replace")))
     try:
-        ran = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise UnreadableError(f"py-spy gave no answer within {timeout:.1f} s") from error
-    except OSError as error:
-        raise UnreadableError(f"py-spy can't be run: {error.strerror}") from error
-    if ran.returncode != 0:
-        raise UnreadableError(_complaint(ran.stderr.decode(errors="replace")))
-    try:
-        threads = json.loads(ran.stdout)
+        threads = json.loads(output)
         tids = _tids(pid)
         stacks = [(_tid(pid, thread, tids), _stack(thread)) for thread in threads]
     except OSError as error:
@@ -114,6 +110,32 @@ def look(pid: int, *, timeout: float) -> dict[int, SeenStack]:
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadableError(f"py-spy's answer is not understood: {error}") from error
     return {tid: stack for tid, stack in stacks if tid is not None and stack.frames}
+
+
+def _run(command: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
+    """The exit status, and what it wrote.
+
+    The engine forks meanwhile, and its processes would hold the ends of pipes: so there are none.
+    """
+    with _scratch("py-spy output") as output, _scratch("py-spy complaint") as complaint:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaint, close_fds=False
+            )
+        except OSError as error:
+            raise UnreadableError(f"py-spy can't be run: {error.strerror}") from error
+        with process, os.fdopen(os.pidfd_open(process.pid), "rb", buffering=0) as ends:
+            if not select.select([ends], [], [], timeout)[0]:
+                process.kill()
+                raise UnreadableError(f"py-spy gave no answer within {timeout:.1f} s")
+            status = process.wait()
+        output.seek(0)
+        complaint.seek(0)
+        return status, output.read(), complaint.read()
+
+
+def _scratch(name: str) -> BinaryIO:
+    return os.fdopen(os.memfd_create(name), "w+b")
 
 
 def _complaint(text: str) -> str:

@@ -14,9 +14,11 @@ import os
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from threading import Event
+from typing import TYPE_CHECKING, Self, cast
 
 from flagfinder.live.interpreters.py_spy import SeenFrame, SeenStack, UnreadableError, look
 from flagfinder.live.interpreters.python_loop import Exit, Loop, Way, find_loops
@@ -183,7 +185,34 @@ def read_python(pid: int, repeating: Collection[int]) -> dict[int, PythonCode]:
     Takes half a second, one or two where the machine is busy. Raises UnreadableError when no look
     succeeds.
     """
-    looks = _looks(pid, _LOOKS if repeating else 1)
+    return _codes(pid, _looks(pid, _LOOKS if repeating else 1, Event()), repeating)
+
+
+class PythonReader:
+    """Reads the code of ``pid`` while the engine finds out which threads repeat something."""
+
+    def __init__(self, pid: int) -> None:
+        """Begins."""
+        self._pid = pid
+        self._enough = Event()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="python-reader")
+        self._looks = self._pool.submit(_looks, pid, _LOOKS, self._enough)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._pool.shutdown()
+
+    def codes(self, repeating: Collection[int]) -> dict[int, PythonCode]:
+        """As ``read_python``."""
+        if not repeating:
+            self._enough.set()
+        return _codes(self._pid, self._looks.result(), repeating)
+
+
+def _codes(pid: int, looks: Sequence[Mapping[int, SeenStack]], repeating: Collection[int]) -> dict[int, PythonCode]:
     sources = Sources(pid)
     codes = {}
     for tid in sorted({tid for seen in looks for tid in seen}, key=lambda tid: (tid not in repeating, tid)):
@@ -210,7 +239,8 @@ def _mapped_files(pid: int) -> set[str]:
     return {path.removesuffix(" (deleted)") for path in paths}
 
 
-def _looks(pid: int, most: int) -> list[dict[int, SeenStack]]:
+def _looks(pid: int, most: int, enough: Event) -> list[dict[int, SeenStack]]:
+    """So many looks at most; the first ones where ``enough`` is set meanwhile."""
     begun = time.monotonic()
     looks: list[dict[int, SeenStack]] = []
     failure: UnreadableError | None = None
@@ -218,6 +248,8 @@ def _looks(pid: int, most: int) -> list[dict[int, SeenStack]]:
         passed = time.monotonic() - begun
         left = _LONGEST - passed
         if number and (left <= 0 or (passed >= _TIME and len(looks) >= _ENOUGH)):
+            break
+        if looks and enough.is_set():
             break
         try:
             looks.append(look(pid, timeout=left if looks else _FIRST_TIME))
@@ -227,7 +259,7 @@ def _looks(pid: int, most: int) -> list[dict[int, SeenStack]]:
             failure = error
             if not looks and number == 2:
                 break
-        time.sleep(_INTERVAL if number + 1 < most else 0)
+        enough.wait(_INTERVAL if number + 1 < most else 0)
     if not looks and failure is not None:
         raise failure
     return looks

@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -50,6 +52,20 @@ static void wait_by_clock(void) {
 static void wait_by_poll(void) {
     struct pollfd input = {.fd = 0, .events = POLLIN};
     while (!done) poll(&input, 1, 10);
+}
+
+// Something waits in a socket; with another mood it is read.
+static void wait_by_epoll(void) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) < 0) _exit(2);
+    const int waits = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data = {.u64 = 77}};
+    if (epoll_ctl(waits, EPOLL_CTL_ADD, ends[0], &event) < 0 || write(ends[1], "word", 4) != 4) _exit(2);
+    while (!done) {
+        char text[8];
+        if (epoll_wait(waits, &event, 1, 10) == 1 && event.data.u64 != 77) _exit(2);
+        if (mood != 5 && read(ends[0], text, sizeof text) == 4 && memcmp(text, "word", 4) != 0) _exit(2);
+    }
 }
 
 // What a path or a descriptor names is asked; an answer that is not the kernel's ends the process by a fault.
@@ -180,6 +196,7 @@ int main(int count, char **arguments) {
     if (strcmp(way, "sleep") == 0) wait_by_sleep();
     if (strcmp(way, "clock") == 0) wait_by_clock();
     if (strcmp(way, "poll") == 0) wait_by_poll();
+    if (strcmp(way, "epoll") == 0) wait_by_epoll();
     if (strcmp(way, "read") == 0) wait_by_read();
     if (strcmp(way, "futex") == 0) wait_by_futex();
     if (strcmp(way, "path") == 0) wait_by_path();

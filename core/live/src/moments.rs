@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+//! Copies of one thread from several moments.
+//!
+//! Where others change what a thread reads (a lock that threads hand to each other, what an
+//! interpreter is asked to do in between), no copy is the thread for long. But each is what the
+//! thread would do if the others let it. In: a thread whose copy does not stand for it. Out: what
+//! its copies agree on, or why they tell nothing. A copy begins where another thread has just
+//! woken its thread: whoever waits for its turn has it then. To one that waits for its turn again
+//! that is given (`turns.rs`), which the report says. Blind spot: what others do while the thread runs.
+
+use std::time::{Duration, Instant};
+
+use flagfinder_analysis::seen;
+use flagfinder_analysis::tasks::switches;
+use flagfinder_code::AddressSpace;
+use flagfinder_flags::{has_flag, Flag, Report, Verdict};
+use flagfinder_machine::Window;
+use flagfinder_replica::{Live, Moment, Pages};
+use flagfinder_step::{is_abandoned, StepError};
+
+use crate::copied::{takes_input, How, Original, TAKES};
+use crate::look::PIECES;
+use crate::memory::Memory;
+use crate::prove::halted;
+use crate::spin::refused;
+use crate::turns::{given, waits_again};
+
+/// So many copies have to agree; where the time is over, so many on a word.
+const ENOUGH: usize = 3;
+const LEAST: usize = 2;
+/// For all of them, for one, and until the thread is woken.
+const TIME: Duration = Duration::from_millis(1000);
+const EACH: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_millis(30);
+/// Whoever waits for its turn does so for some time before it asks for it. One that runs has it.
+const MOMENTS: [Moment; 3] = [
+    Moment::Woken {
+        patience: PATIENCE,
+        timed: true,
+    },
+    Moment::Now,
+    Moment::Woken {
+        patience: PATIENCE,
+        timed: false,
+    },
+];
+/// Copies that are made at most. Only the later ones are given their turn.
+const MOST: usize = 24;
+const TRUE_TURNS: usize = 9;
+/// From the last copy until the word is looked at once more.
+const LATER: Duration = Duration::from_millis(50);
+
+/// What copies agree on.
+pub struct Agreed {
+    pub report: Report,
+    pub steps: u32,
+    pub why: String,
+}
+
+/// Looks at copies from several moments. `report` tells what one shows.
+///
+/// # Errors
+/// When the thread can't be copied.
+pub fn look(
+    pid: u32,
+    original: &mut Original,
+    report: &dyn Fn(&Window) -> Report,
+) -> Result<Result<Agreed, String>, StepError> {
+    let live = Live::open(pid)?;
+    let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
+    let begin = Instant::now();
+    original.has_pages = false;
+    let turn = |window: &Window| given(&report(window));
+    let mut seen: Vec<Agreed> = Vec::new();
+    let mut windows = Vec::new();
+    let mut missing = String::from("no copy was made");
+    for number in 0..MOST {
+        if seen.len() == ENOUGH || begin.elapsed() > TIME || is_abandoned() {
+            break;
+        }
+        let pages = Pages::new(&live);
+        let how = How {
+            moment: MOMENTS[number % MOMENTS.len()],
+            time: EACH,
+            gives_back: true,
+        };
+        let given = |window: &Window| turn(window).filter(|_| number >= TRUE_TURNS);
+        let copied = original.copy(&live, &pages, how, &shows_rounds, &given)?;
+        let window = copied.round.window;
+        if waits_again(&window) {
+            missing = "its copies wait for their turn".into();
+            continue;
+        }
+        if let Some(halt) = &copied.round.halt {
+            missing = format!("in a copy of another moment {}", halted(halt));
+        }
+        if copied.mixed || copied.round.halt.is_some() {
+            original.learn(&pages);
+            continue;
+        }
+        // What was given was not the thread's to have then, maybe.
+        if copied.given_back > 0 {
+            let of_one = std::slice::from_ref(&window);
+            if let Some(why) = original.places.mostly_elsewhere(of_one, &live) {
+                missing = why;
+                continue;
+            }
+        }
+        if switches(&window) {
+            return Ok(Err("a copy of another moment changes stacks".into()));
+        }
+        let mut report = report(&window);
+        if copied.given_back > 0 {
+            report.notes.push(format!(
+                "what it waits for was given to its copy {} times",
+                copied.given_back
+            ));
+        }
+        let agreed = Agreed {
+            report,
+            steps: window.len(),
+            why: String::new(),
+        };
+        if takes_input(&window) && agreed.report.gets_on && !has_flag(&agreed.report) {
+            let why = TAKES.to_owned();
+            return Ok(Ok(Agreed { why, ..agreed }));
+        }
+        windows.push(window);
+        seen.push(agreed);
+    }
+    let polls = seen.iter().any(|agreed| has_flag(&agreed.report));
+    if seen.is_empty() || (polls && seen.len() < LEAST) {
+        return Ok(Err(missing));
+    }
+    let elsewhere = original.places.mostly_elsewhere(&windows, &live);
+    if let Some(why) = elsewhere.filter(|_| polls) {
+        return Ok(Err(why));
+    }
+    let agreed = agree(seen);
+    std::thread::sleep(LATER);
+    let polled = agreed
+        .report
+        .flags
+        .first()
+        .filter(|_| has_flag(&agreed.report));
+    if polled.is_some_and(|flag| changed(flag, &memory)) {
+        return Ok(Err("the word that its copies poll changes".into()));
+    }
+    Ok(Ok(agreed))
+}
+
+/// What all copies say: the same word, or none that they have in common.
+fn agree(mut seen: Vec<Agreed>) -> Agreed {
+    let copies = seen.len();
+    let named = |agreed: &Agreed| {
+        let flag = agreed.report.flags.first();
+        let flag = flag.filter(|_| has_flag(&agreed.report));
+        flag.map(|flag| (flag.address.spin, flag.name.clone()))
+    };
+    let all: Vec<_> = seen.iter().map(named).collect();
+    let what = match &all[0] {
+        first if all.iter().any(|one| one != first) => None,
+        Some(_) => Some("poll the same word"),
+        None => Some("show no flag"),
+    };
+    seen.sort_by_key(|agreed| agreed.report.considered.len());
+    let Agreed { report, steps, .. } = seen.swap_remove(copies - 1);
+    let Some(what) = what else {
+        let reason = format!("its copies of {copies} moments do not wait for the same: it gets on");
+        let mut report = Report::nothing(Verdict::NoFlag, reason);
+        report.gets_on = true;
+        let why = format!("its copies of {copies} moments tell enough");
+        return Agreed { report, steps, why };
+    };
+    Agreed {
+        report,
+        steps,
+        why: format!("its copies of {copies} moments {what}; others change what it reads beside"),
+    }
+}
+
+/// Of several copies each may show less than of one.
+fn shows_rounds(window: &Window) -> bool {
+    const ROUNDS: u64 = 12;
+    seen(window).is_some_and(|seen| {
+        let pieces = if seen.interprets { PIECES } else { 1 };
+        seen.waits_for_others && seen.iterations >= ROUNDS * pieces
+    })
+}
+
+/// Has the word another value than its copies saw?
+fn changed(flag: &Flag, memory: &Memory) -> bool {
+    let bytes = flag.size as usize;
+    let (Some(address), Some(value)) = (flag.address.spin, flag.value.spin) else {
+        return false;
+    };
+    let mut now = [0; 8];
+    (1..=8).contains(&bytes)
+        && memory.read(address, &mut now[..bytes]) == bytes
+        && u64::from_le_bytes(now) != value
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_flags::{Addresses, FlagKind, Values};
+
+    use super::*;
+
+    fn copy(word: Option<u64>, considered: usize) -> Agreed {
+        let mut report = Report::nothing(Verdict::NoFlag, "it computes");
+        let flag = |address| Flag {
+            rank: 1,
+            confidence: 0.9,
+            kind: FlagKind::Heap,
+            name: String::new(),
+            module: None,
+            offset: None,
+            symbol: None,
+            field: None,
+            address: Addresses {
+                spin: Some(address),
+                ..Addresses::default()
+            },
+            size: 4,
+            value: Values::default(),
+            exit_when: String::new(),
+            access_path: None,
+            readers: Vec::new(),
+            reader_stack: Vec::new(),
+            writers: Vec::new(),
+            evidence: Vec::new(),
+            owed: None,
+            debts: Vec::new(),
+            owed_by_nobody: None,
+            call: None,
+        };
+        report.considered = (0..considered).map(|_| flag(0)).collect();
+        if let Some(address) = word {
+            report.verdict = Verdict::DataFlag;
+            report.flags.push(flag(address));
+        }
+        Agreed {
+            report,
+            steps: 1,
+            why: String::new(),
+        }
+    }
+
+    #[test]
+    fn copies_that_poll_different_words_get_on() {
+        let agreed = agree(vec![copy(Some(8), 0), copy(None, 0), copy(Some(8), 0)]);
+        assert!(agreed.report.gets_on && !has_flag(&agreed.report));
+        let agreed = agree(vec![copy(Some(8), 0), copy(Some(16), 0)]);
+        assert!(agreed.report.gets_on && !has_flag(&agreed.report));
+        let agreed = agree(vec![copy(Some(8), 0), copy(Some(8), 0)]);
+        assert_eq!(agreed.report.flags[0].address.spin, Some(8));
+    }
+
+    #[test]
+    fn of_copies_without_a_flag_the_one_that_saw_most_words_speaks() {
+        let agreed = agree(vec![copy(None, 1), copy(None, 3), copy(None, 2)]);
+        assert_eq!(agreed.report.considered.len(), 3);
+        assert!(!agreed.report.gets_on);
+    }
+}
