@@ -340,7 +340,7 @@ int ff_sys_enter(__u64 *context)
     struct pt_regs *registers = (void *)context[0];
     __u64 number = context[1];
     struct task_struct *current = bpf_get_current_task_btf();
-    if (number >= 0xffff || !is_member(process_of(current)) || !is_named(current))
+    if (number >= 0xffff || !member(process_of(current)) || !is_named(current))
         return 0;
     if (is_wide(number)) {
         __u64 w0 = (number + 1) << FF_CALL_SHIFT | (registers->di & ((1ULL << FF_CALL_SHIFT) - 1));
@@ -357,7 +357,7 @@ int ff_sys_exit(__u64 *context)
     __u64 result = context[1];
     struct task_struct *current = bpf_get_current_task_btf();
     __u64 number = registers->orig_ax;
-    if (number >= 0xffff || !is_member(process_of(current)) || !is_named(current))
+    if (number >= 0xffff || !member(process_of(current)) || !is_named(current))
         return 0;
     record_call(FF_EVENT_EXIT_CALL, FF_EVENT_EXIT_CALL_SHORT, id_of(current), number, result);
     return 0;

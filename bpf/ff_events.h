@@ -146,7 +146,6 @@ struct ff_events_cpu {
     __u64 timer;        /* that runs its function now */
     __u64 not_followed; /* new processes for which `tree` had no room */
     __u64 stacks_dropped;
-    __u64 member; /* of `tree`, found last; in the high half, after how many removals */
 };
 
 /* What top.bpf.c adds up. */

@@ -94,24 +94,7 @@ INLINE struct ff_event_process *member(__u32 process)
     return process ? bpf_map_lookup_elem(&tree, &process) : 0;
 }
 
-/* How often a process was removed from `tree`. */
-static volatile __u32 ff_removals;
-
-/* Whether a process is in `tree`. A program makes call after call: the table is asked once. */
-INLINE int is_member(__u32 process)
-{
-    struct ff_events_cpu *cpu = this_cpu();
-    __u64 removals = ff_removals, known = process | removals << 32;
-    if (cpu && cpu->member == known)
-        return process != 0;
-    if (!member(process))
-        return 0;
-    if (cpu)
-        cpu->member = known;
-    return 1;
-}
-
-INLINE int is_recorded(__u32 process) { return ff_config.everything || is_member(process); }
+INLINE int is_recorded(__u32 process) { return ff_config.everything || member(process); }
 
 /* Whether the thread's name fits one of the patterns, which are followed at once:
  * graph/events/src/names.rs. */
@@ -185,7 +168,6 @@ INLINE int leave(struct task_struct *task, __u32 id, __u32 process)
     if (task->signal->live.counter)
         return 0;
     bpf_map_delete_elem(&tree, &process);
-    __sync_fetch_and_add(&ff_removals, 1);
     return 1;
 }
 

@@ -81,9 +81,7 @@ shared_struct!(Config = "ff_events_config" {
     runqueues: u64, preempt_count: u64, everything: u32, syscalls: u32, stack_words: u32, program_only: u32,
     copy_bytes: u64, name_begins: u64, name_repeats: u64, name_ends: u64,
 });
-shared_struct!(Cpu = "ff_events_cpu" {
-    sequence: u64, lost: u64, timer: u64, not_followed: u64, stacks_dropped: u64, member: u64,
-});
+shared_struct!(Cpu = "ff_events_cpu" { sequence: u64, lost: u64, timer: u64, not_followed: u64, stacks_dropped: u64 });
 shared_struct!(TopConfig = "ff_top_config" {
     least: u64, calls: [u64; TOP_CALLS / 64], some_calls: u32, tid: u32, results: u32, error: u32,
 });
