@@ -178,9 +178,13 @@ mod tests {
         let word = shared_word();
         // SAFETY: the child only makes plain system calls, on memory that both have.
         let child = unsafe { libc::fork() };
-        while child == 0 {
-            // SAFETY: as above.
-            unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 0, &raw const SOON) };
+        if child == 0 {
+            loop {
+                // SAFETY: as above.
+                unsafe {
+                    libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 0, &raw const SOON)
+                };
+            }
         }
         let mut pause = Pause::of(child as u32, Duration::from_secs(10)).expect("stops");
         let patience = Duration::from_millis(50);
