@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //! Which of the words that would end the wait is the answer: who owes them decides.
 //!
-//! In: a thread's flags, each with what came of trying it out, and how sure it is that somebody owes
-//! it. Out: their order and ranks, and what of the report follows from these. A word that a thread
-//! writes as soon as what it waits for comes is what the loop waits for. One that others write later,
-//! when threads have ended or nothing more comes, is a word to stop by. Blind spots: that nobody was
-//! found to write a word speaks against none; a thread that waits for what will never come has its
-//! debt all the same.
+//! In: a thread's flags, each with what came of trying it out, and how sure it is that somebody
+//! owes it. Out: their order and ranks, and what of the report follows from these. A word that a
+//! thread writes as soon as what it waits for comes is what the loop waits for. One that others
+//! write later, when threads have ended or nothing more comes, is a word to stop by. Blind spots:
+//! that nobody was found to write a word speaks against none; a thread that waits for what will
+//! never come has its debt all the same.
 
 use std::cmp::Reverse;
 
@@ -229,7 +229,8 @@ mod tests {
             flag["confidence"], 0.65,
             "it is as sure as the one before which it came"
         );
-        let why = "thread 7 would write it after its `read` on fd 0 returns data, and stop is written only later";
+        let why = "thread 7 would write it after its `read` on fd 0 returns data, \
+                   and stop is written only later";
         assert_eq!(flag["evidence"], json!([why]));
         assert_eq!(
             thread.reason,
