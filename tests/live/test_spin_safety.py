@@ -208,7 +208,9 @@ def test_rounds_leave_no_trace(patient: Patient, in_place: bool) -> None:
         alarms, asked, wrong = patient.counters()
         os.kill(patient.process.pid, signal.SIGUSR1)
         report = api.spin(patient.process.pid, budget=0.1, in_place=in_place)
-        assert report.flag is not None and report.flag.symbol == "never", f"round {round_}: {report.raw}"
+        # Two words end the wait. Its main thread owes `ending`, nobody owes `never`.
+        assert report.flag is not None, f"round {round_}: {report.raw}"
+        assert report.flag.symbol in ("ending", "never"), f"round {round_}: {report.raw}"
         later = patient.counters()
         assert later[0] > alarms and later[1] == asked + 1 and later[2] == wrong == 0
     assert patient.states() == before, "signal masks or processors changed, or a thread is still traced"
