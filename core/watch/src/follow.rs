@@ -69,6 +69,10 @@ impl Pace {
         }
     }
 
+    pub fn is_set(&self) -> bool {
+        matches!(self, Pace::Set { .. })
+    }
+
     pub fn is_over(&self) -> bool {
         matches!(self, Pace::Over)
     }
