@@ -19,14 +19,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::call_stack::{CallStack, Frame, Observer};
 use crate::cycle::{self, Cyclic};
-use crate::divergence::{CodePlace, ThreadRef};
+use crate::divergence::ThreadRef;
 use crate::from_trace::{run, ModuleNames, TraceFlow};
 use crate::input::{Event, Flow, FlowError, Run, Sink};
-use crate::outcomes::code_place;
 use crate::pairing::{pair, Pair};
 use crate::profile::{profile, Edge, EdgeKey, Profile};
 use crate::progress::{Callback, Meter};
-use crate::space::{BlockFacts, CodeSpace, ExitKind, PlaceId, NO_PLACE};
+use crate::space::{BlockFacts, CodePlace, CodeSpace, ExitKind, PlaceId, NO_PLACE};
 use crate::surveyed::{survey_all, Surveyed};
 use crate::targets::{Class, Targets};
 
@@ -252,7 +251,7 @@ impl Ways<'_> {
         normal: &ThreadRef,
         ours: usize,
     ) -> Result<Left, FlowError> {
-        let place = |place: PlaceId| code_place(self.space, place);
+        let place = |place: PlaceId| self.space.code_place(place);
         let on_the_way = || Left::OnTheWay(place(call.stands_at()).unwrap_or_default());
         let Some((went, way)) = found else {
             return Ok(on_the_way());
