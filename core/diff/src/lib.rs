@@ -34,6 +34,7 @@ mod part;
 mod profile;
 mod progress;
 mod report;
+mod scan;
 mod scans;
 mod shape;
 mod space;

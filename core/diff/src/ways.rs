@@ -400,8 +400,6 @@ struct Until<'a> {
 struct Begins(PlaceId);
 
 impl Observer for Begins {
-    fn enter(&mut self, _: &mut [Frame], _: u64) {}
-    fn leave(&mut self, _: &[Frame], _: u64) {}
     fn step(&mut self, _: &[Frame], _: PlaceId, to: &BlockFacts, _: u64) {
         self.0 = to.first;
     }
@@ -440,12 +438,6 @@ impl Sink for Until<'_> {
 impl<'a> Cyclic<'a> for Until<'a> {
     fn stack(&mut self) -> &mut CallStack<'a> {
         &mut self.stack
-    }
-
-    fn weigh(&mut self, _: u64) {}
-
-    fn is_settled(&self, _: u64) -> bool {
-        true
     }
 }
 
