@@ -155,8 +155,8 @@ static void *sleep_beside(void *unused)
     return unused;
 }
 
-/* The server waits for a request that was never sent, its client for the answer; a thread that sleeps beside it has no
- * part in it. */
+/* The server waits for a request that was never sent, its client for the answer; a thread that
+ * sleeps beside it has no part in it. */
 static void lost_message(const char *folder)
 {
     int ends[2];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the planted hangs share. Each says on stdout who is to blame: `TRUTH kind pid tid`, 0 for no certain one. */
+/* What the planted hangs share. Each says on stdout who is to blame: `TRUTH kind pid tid`, 0 for no
+ * certain one. */
 #ifndef HANGS_H
 #define HANGS_H
 

@@ -27,7 +27,8 @@ static void lock_record(int fd, int command)
     fcntl(fd, command, &whole);
 }
 
-/* The first wants the flock of the second, which wants the record lock of the third, which sleeps. */
+/* The first wants the flock of the second, which wants the record lock of the third, which sleeps.
+ * */
 static void file_locks(const char *folder)
 {
     pid_t third = fork();

@@ -27,7 +27,8 @@ static void *take(void *lock)
     return NULL;
 }
 
-/* main joins the worker, which wants the lock of one that sleeps; a third thread does the same for ever. */
+/* main joins the worker, which wants the lock of one that sleeps; a third thread does the same for
+ * ever. */
 static void lock_of_a_sleeper(const char *folder)
 {
     start(hold_and_sleep, NULL);
