@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* native FILE KIND [bad]: main waits for a worker 40 times. It polls a global or a field of an object
-   that it allocates each time (heap). With `hot` the worker itself asks that field by the same code,
-   all the time. FILE gets the seconds on the clock and those of the worker's processor time. In a
-   bad run the worker never begins. */
+/* native FILE KIND [bad]: main waits for a worker 40 times. It polls a global or a field of an
+ * object that it allocates each time (heap). With `hot` the worker itself asks that field by the
+ * same code, all the time. FILE gets the seconds on the clock and those of the worker's processor
+ * time. In a bad run the worker never begins. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

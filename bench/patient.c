@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Polls a flag that nobody sets, saves and restores its flags meanwhile, gets signals, and counts what a tracer
-   leaves behind. Ends with 0 on SIGTERM if nothing was. */
+/* Polls a flag that nobody sets, saves and restores its flags meanwhile, gets signals, and counts
+ * what a tracer leaves behind. Ends with 0 on SIGTERM if nothing was. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>

@@ -108,7 +108,8 @@ FF_COMPUTED(OP_lfence, Lfence)
 FF_COMPUTED(OP_mfence, Mfence)
 FF_COMPUTED(OP_sfence, Sfence)
 
-/* What they leave is told otherwise, as what they load or by an event, or nobody goes on with it. */
+/* What they leave is told otherwise, as what they load or by an event, or nobody goes on with it.
+ * */
 FF_TOLD(OP_xlat, Xlatb)
 FF_TOLD(OP_call_far, Call)
 FF_TOLD(OP_call_far_ind, Call)

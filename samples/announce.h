@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Prints where the flag is and how big it is, so that a test can compare what flagfinder names with the truth.
- * Both modes print, or the print itself would be the first place where the two runs part. */
+/* Prints where the flag is and how big it is, so that a test can compare what flagfinder names with
+ * the truth. Both modes print, or the print itself would be the first place where the two runs
+ * part. */
 #ifndef SAMPLES_ANNOUNCE_H
 #define SAMPLES_ANNOUNCE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Each worker marks its own slot when its share is summed. In spin mode the last worker computes its slot with the
- * old number of workers and marks a neighbour's a second time. */
+/* Each worker marks its own slot when its share is summed. In spin mode the last worker computes
+ * its slot with the old number of workers and marks a neighbour's a second time. */
 #include "announce.h"
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A loader thread fills an index and raises a std::atomic. In spin mode the last word is too long: the exception is
-// caught at the thread's top and logged, and the flag stays down.
+// A loader thread fills an index and raises a std::atomic. In spin mode the last word is too long:
+// the exception is caught at the thread's top and logged, and the flag stays down.
 #include "announce.h"
 #include <atomic>
 #include <chrono>

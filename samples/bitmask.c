@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Subsystems report in one word, a bit each. The logger's update works on a copy that it took before a look-up, and in
- * spin mode that look-up has another subsystem started, whose bit is lost. */
+/* Subsystems report in one word, a bit each. The logger's update works on a copy that it took
+ * before a look-up, and in spin mode that look-up has another subsystem started, whose bit is lost.
+ * */
 #include "announce.h"
 #include <pthread.h>
 #include <string.h>

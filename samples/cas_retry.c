@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: threads push to a shared list head with compare-and-swap. Retries under contention are progress of the
- * others; "spin" has far more to push. */
+/* Negative: threads push to a shared list head with compare-and-swap. Retries under contention are
+ * progress of the others; "spin" has far more to push. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* An event loop polls its control input and a result pipe. In spin mode the control input was closed by a library's
- * clean-up (fd 0), so poll returns POLLNVAL at once for ever, while the result never comes: as xargs once did. */
+/* An event loop polls its control input and a result pipe. In spin mode the control input was
+ * closed by a library's clean-up (fd 0), so poll returns POLLNVAL at once for ever, while the
+ * result never comes: as xargs once did. */
 #include "announce.h"
 #include <errno.h>
 #include <poll.h>

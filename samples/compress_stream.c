@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: a stream of text is compressed with a window and a table of where each word was last. "spin" has an endless
- * stream. No lock, no system call: the loops end by what the text is. */
+/* Negative: a stream of text is compressed with a window and a table of where each word was last.
+ * "spin" has an endless stream. No lock, no system call: the loops end by what the text is. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads count finished tiles and the main thread waits for the total. In spin mode one tile's file is missing
- * and its thread leaves by the error path, which forgets to count. */
+/* Threads count finished tiles and the main thread waits for the total. In spin mode one tile's
+ * file is missing and its thread leaves by the error path, which forgets to count. */
 #include "announce.h"
 #include <fcntl.h>
 #include <pthread.h>

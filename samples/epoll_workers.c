@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: two workers of a server share an epoll set and answer requests on eight connections. "spin" has an endless
- * supply of requests; each round of a worker answers one. */
+/* Negative: two workers of a server share an epoll set and answer requests on eight connections.
+ * "spin" has an endless supply of requests; each round of a worker answers one. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

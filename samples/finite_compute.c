@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: counts primes. "spin" only means a bound that takes far longer than anybody will wait; every iteration
- * moves on. */
+/* Negative: counts primes. "spin" only means a bound that takes far longer than anybody will wait;
+ * every iteration moves on. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A server waits for its configuration. The loader reads it from a helper's pipe, and in spin mode the
- * helper never writes and never closes its end. */
+/* A server waits for its configuration. The loader reads it from a helper's pipe, and in spin mode
+ * the helper never writes and never closes its end. */
 #include "announce.h"
 #include <pthread.h>
 #include <sched.h>

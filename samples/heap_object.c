@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Jobs wait on the heap for a worker, which signs them off one by one. In spin mode the third job's input is a pipe
- * that stays silent, so the worker blocks while it handles it. */
+/* Jobs wait on the heap for a worker, which signs them off one by one. In spin mode the third job's
+ * input is a pipe that stays silent, so the worker blocks while it handles it. */
 #include "announce.h"
 #include <pthread.h>
 #include <stdlib.h>

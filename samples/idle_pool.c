@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The workers of a pool spin while there is no task for them; main hands out tasks and spins until all are done. In spin
- * mode one task waits for a device that stays silent: main waits for that worker, the others idle as they always do. */
+/* The workers of a pool spin while there is no task for them; main hands out tasks and spins until
+ * all are done. In spin mode one task waits for a device that stays silent: main waits for that
+ * worker, the others idle as they always do. */
 #include "announce.h"
 #include <pthread.h>
 #include <sched.h>

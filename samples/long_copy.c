@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: copies a big buffer to and fro; nearly all time goes by inside memcpy. "spin" copies for hours. */
+/* Negative: copies a big buffer to and fro; nearly all time goes by inside memcpy. "spin" copies
+ * for hours. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: counts words of a generated text in a hash table. "spin" gets a text that is very much longer. */
+/* Negative: counts words of a generated text in a hash table. "spin" gets a text that is very much
+ * longer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A consumer polls queue->closed under the queue's lock. The producer closes it after its last item; in spin mode
- * the producer waits for one more line of input than there is. */
+/* A consumer polls queue->closed under the queue's lock. The producer closes it after its last
+ * item; in spin mode the producer waits for one more line of input than there is. */
 #include "announce.h"
 #include <pthread.h>
 #include <sched.h>

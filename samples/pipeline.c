@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: three stages hand items on through bounded queues with condition variables. "spin" has an endless supply of
- * items; each stage waits often, and never long. */
+/* Negative: three stages hand items on through bounded queues with condition variables. "spin" has
+ * an endless supply of items; each stage waits often, and never long. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: a reactor polls with no timeout and has a message to handle nearly every time. "spin" has an endless
- * supply of messages. */
+/* Negative: a reactor polls with no timeout and has a message to handle nearly every time. "spin"
+ * has an endless supply of messages. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A client asks connection.usable() until it is; the state lies in the object on the heap. In spin mode the
-// connector counts its attempts wrongly, gives up early and leaves the state alone.
+// A client asks connection.usable() until it is; the state lies in the object on the heap. In spin
+// mode the connector counts its attempts wrongly, gives up early and leaves the state alone.
 #include "announce.h"
 #include <atomic>
 #include <cstring>

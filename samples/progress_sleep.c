@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: a backup copies one block after another and sleeps in between to spare the disk. "spin" has very many
- * blocks; each round makes progress. */
+/* Negative: a backup copies one block after another and sleeps in between to spare the disk. "spin"
+ * has very many blocks; each round makes progress. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Waits at a latch inside liblatch.so. In spin mode the opener still has the number of an earlier generation, and the
- * latch ignores it. */
+/* Waits at a latch inside liblatch.so. In spin mode the opener still has the number of an earlier
+ * generation, and the latch ignores it. */
 #include "announce.h"
 #include "latch.h"
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A parent and its child share a page. The child takes a lock file before it publishes its result; in spin mode
- * the parent holds that lock itself while it waits. */
+/* A parent and its child share a page. The child takes a lock file before it publishes its result;
+ * in spin mode the parent holds that lock itself while it waits. */
 #include "announce.h"
 #include <fcntl.h>
 #include <sched.h>

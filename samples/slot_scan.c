@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Whoever changes the table's layout first waits until no transaction that began before is in progress: it scans the
- * slots of all workers. In spin mode a worker whose transaction fails returns without giving its slot back. */
+/* Whoever changes the table's layout first waits until no transaction that began before is in
+ * progress: it scans the slots of all workers. In spin mode a worker whose transaction fails
+ * returns without giving its slot back. */
 #include "announce.h"
 #include <pthread.h>
 #include <stdlib.h>

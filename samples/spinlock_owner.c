@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Two threads share a table behind a home-made test-and-set lock. In spin mode one of them reads from a silent pipe
- * while it holds the lock. */
+/* Two threads share a table behind a home-made test-and-set lock. In spin mode one of them reads
+ * from a silent pipe while it holds the lock. */
 #include "announce.h"
 #include <pthread.h>
 #include <stdatomic.h>

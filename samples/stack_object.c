@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A request lives on its caller's stack and the service completes it in place. The service answers in batches of
- * four; in spin mode three requests are all there is, and nobody flushes the batch. */
+/* A request lives on its caller's stack and the service completes it in place. The service answers
+ * in batches of four; in spin mode three requests are all there is, and nobody flushes the batch.
+ * */
 #include "announce.h"
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A connection is a state machine with dense states, whose `switch` becomes a jump table. It waits in a state that
- * another thread ends. In spin mode the negotiator gives up and leaves the state as it is. */
+/* A connection is a state machine with dense states, whose `switch` becomes a jump table. It waits
+ * in a state that another thread ends. In spin mode the negotiator gives up and leaves the state as
+ * it is. */
 #include "announce.h"
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A journal flusher is asked to finish and the main thread burns until it says so. In spin mode somebody closed
- * the journal's descriptor: the flusher's error path returns without a word. */
+/* A journal flusher is asked to finish and the main thread burns until it says so. In spin mode
+ * somebody closed the journal's descriptor: the flusher's error path returns without a word. */
 #include "announce.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A client holds server -> session; the handshake thread moves session->phase on. In spin mode it meets a message
- * that it does not know, and drops it. */
+/* A client holds server -> session; the handshake thread moves session->phase on. In spin mode it
+ * meets a message that it does not know, and drops it. */
 #include "announce.h"
 #include <pthread.h>
 #include <sched.h>

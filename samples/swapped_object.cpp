@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A player asks its present stage over and over, by a virtual call; another thread swaps the stage. In spin mode the loader
-// finds its list empty and leaves the stage that says "wait".
+// A player asks its present stage over and over, by a virtual call; another thread swaps the stage.
+// In spin mode the loader finds its list empty and leaves the stage that says "wait".
 #include "announce.h"
 #include <atomic>
 #include <cstdio>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A small machine for filter programs runs them by threaded code (labels as values): each instruction jumps to the next by
- * a table. One program waits in an instruction for a packet: the word chooses which instruction comes next. In spin mode
- * the card's thread ends without one. */
+/* A small machine for filter programs runs them by threaded code (labels as values): each
+ * instruction jumps to the next by a table. One program waits in an instruction for a packet: the
+ * word chooses which instruction comes next. In spin mode the card's thread ends without one. */
 #include "announce.h"
 #include <pthread.h>
 #include <stdlib.h>

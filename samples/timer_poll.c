@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Negative: a sampler waits for the ticks of a timer and takes a reading at each. "spin" has no last tick: what it reads
- * from the timer is the same each time, and yet each round takes a reading more. */
+/* Negative: a sampler waits for the ticks of a timer and takes a reading at each. "spin" has no
+ * last tick: what it reads from the timer is the same each time, and yet each round takes a reading
+ * more. */
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>

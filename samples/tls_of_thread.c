@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Quiescence as in user-space RCU: each reader has an epoch in its own thread-local storage and registers its
- * address; the updater polls all of them. In spin mode a reader blocks in read(2) inside its critical section. */
+/* Quiescence as in user-space RCU: each reader has an epoch in its own thread-local storage and
+ * registers its address; the updater polls all of them. In spin mode a reader blocks in read(2)
+ * inside its critical section. */
 #include "announce.h"
 #include <pthread.h>
 #include <sched.h>

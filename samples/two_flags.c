@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A reply is awaited for as long as the link is up. In spin mode the answering thread waits for a second request
- * that never comes, and nobody takes the link down. */
+/* A reply is awaited for as long as the link is up. In spin mode the answering thread waits for a
+ * second request that never comes, and nobody takes the link down. */
 #include "announce.h"
 #include <pthread.h>
 #include <sched.h>

@@ -107,6 +107,14 @@ def run(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def compiled(program: Path, *words: object) -> Path:
+    """Compiles `program` from sources in C or C++, with further options."""
+    compiler = "g++" if any(Path(str(word)).suffix in {".cpp", ".cc"} for word in words) else "gcc"
+    ran = run([compiler, "-O1", "-g", "-pthread", "-o", program, *words], timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    return program
+
+
 def flagfinder(*words: object, timeout: float = 300, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Runs the command line."""
     return run([*FLAGFINDER, *words], timeout=timeout, cwd=cwd)

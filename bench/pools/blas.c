@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* OpenBLAS' pool, by way of dgemv: blas normal|spin ROUNDS. Its workers spin for OPENBLAS_THREAD_TIMEOUT. */
+/* OpenBLAS' pool, by way of dgemv: blas normal|spin ROUNDS. Its workers spin for
+ * OPENBLAS_THREAD_TIMEOUT. */
 #include "freeze.h"
 #include <dlfcn.h>
 

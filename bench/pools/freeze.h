@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Freezes one thread of this process for good: a signal finds it wherever it is, and its handler never returns. */
+/* Freezes one thread of this process for good: a signal finds it wherever it is, and its handler
+ * never returns. */
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
@@ -42,7 +43,8 @@ static inline void await_stop(int tid)
     }
 }
 
-/* The how-manieth thread beside the caller; returns once it is frozen: by a signal, or from outside with FREEZE=stop. */
+/* The how-manieth thread beside the caller; returns once it is frozen: by a signal, or from outside
+ * with FREEZE=stop. */
 static inline void freeze(int which)
 {
     const char *how = getenv("FREEZE");

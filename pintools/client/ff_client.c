@@ -9,21 +9,6 @@
 #include "ff_client.h"
 #include "ff_sys.h"
 
-bool ff_follow_children;
-uint32_t ff_process_id;
-uint32_t ff_own_pid;
-static void *lock;
-
-void ff_lock(void) { dr_recurlock_lock(lock); }
-
-void ff_unlock(void) { dr_recurlock_unlock(lock); }
-
-void ff_introduce(void)
-{
-    ff_own_pid = (uint32_t)ff_syscall3(SYS_getpid, 0, 0, 0);
-    ff_process_id = ff_pool_introduce(ff_own_pid);
-}
-
 static void fail(const char *what, const char *found, const char *fix)
 {
     dr_fprintf(STDERR, "flagfinder: %s\n  found: %s\n  fix: %s\n  The program was not started.\n",
@@ -44,7 +29,7 @@ DR_EXPORT void dr_client_main(client_id_t id, int argc, const char *argv[])
             values_in = argv[++i];
     }
     ff_sys_init();
-    lock = dr_recurlock_create();
+    ff_lock_init();
     if (pool == NULL || !ff_pool_open(pool, &why))
         fail("the tracer cannot reach its recorder.", why, "start it with `flagfinder record`.");
     ff_exec_init(pool, dr_get_client_path(id));

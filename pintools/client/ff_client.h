@@ -11,7 +11,7 @@
 #include "drmgr.h"
 #include "ff_pool.h"
 
-/* ---- ff_client.c: options and the process --------------------------------- */
+/* ---- ff_process.c: what all parts share ----------------------------------- */
 extern bool ff_follow_children;
 /* The process whose META stream describes the code that runs: a vfork child's is its parent's. Its
  * pid in the recorder's pid namespace and in its own. */
@@ -20,6 +20,7 @@ extern uint32_t ff_own_pid;
 /* Finds out both, when the process is new. */
 void ff_introduce(void);
 /* Guards META, blocks and modules; reentrant. */
+void ff_lock_init(void);
 void ff_lock(void);
 void ff_unlock(void);
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness import flagfinder, kill_session, run
+from harness import compiled, flagfinder, kill_session, run
 
 from .verbs import Files, write_perf
 
@@ -66,8 +66,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("program")
     source = directory / "waiter.c"
     source.write_text(PROGRAM)
-    subprocess.run(["cc", "-g", "-O2", "-pthread", source, "-o", directory / "waiter"], check=True, timeout=60)
-    return directory / "waiter"
+    return compiled(directory / "waiter", source, "-O2")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import schemas
-from harness import assert_four_parts, flagfinder, record, run
+from harness import assert_four_parts, compiled, flagfinder, record
 
 import flagfinder as api
 
@@ -50,10 +50,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program with the hangs."""
-    out = tmp_path_factory.mktemp("why") / "recorded"
-    built = run(["cc", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-o", out, SOURCE], timeout=60)
-    assert built.returncode == 0, built.stderr
-    return out
+    return compiled(tmp_path_factory.mktemp("why") / "recorded", SOURCE, "-Wall", "-Wextra", "-Werror")
 
 
 def record_both(program: Path, scenario: str, where: Path) -> tuple[Path, Path, int]:

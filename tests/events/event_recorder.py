@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import FLAGFINDER, ROOT, flagfinder, run
+from harness import FLAGFINDER, ROOT, compiled, flagfinder, run
 
 PROGRAMS = ROOT / "tests" / "events" / "programs"
 
@@ -34,8 +34,7 @@ class Recorder:
         program = self._directory / name
         if not program.exists():
             source = PROGRAMS / f"{name}.c"
-            built = run(["gcc", "-O1", "-g", "-pthread", "-Wall", "-Werror", "-o", program, source], timeout=60)
-            assert built.returncode == 0, built.stderr
+            compiled(program, source, "-Wall", "-Werror")
         return program
 
     def record(self, name: str, *words: str, options: tuple[str, ...] = (), under: Sequence[str] = ()) -> Recorded:

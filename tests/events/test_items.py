@@ -5,33 +5,22 @@ it.
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from event_recorder import Recorded, Recorder
-from harness import flagfinder
+from test_diagnose import build, vertices
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 10
 CLIENTS = ("first", "second")
 
 
-def vertices(graph: Path, tid: int) -> list[dict[str, Any]]:
-    ran = flagfinder("graph", "query", graph, "--tid", tid, "--limit", "10000", "--json")
-    assert ran.returncode == 0, ran.stderr
-    found: list[dict[str, Any]] = json.loads(ran.stdout)["vertices"]
-    return found
-
-
 def recorded_graph(recorder: Recorder, *words: str, syscalls: str = "target") -> tuple[Recorded, Path]:
     recorded = recorder.record("batch", *words, options=("--syscalls", syscalls))
-    graph = recorded.path.with_suffix(".graph")
-    ran = flagfinder("graph", "build", recorded.path, "-o", graph)
-    assert ran.returncode == 0, ran.stderr
-    return recorded, graph
+    return recorded, build(recorded)
 
 
 def senders(vertex: dict[str, Any]) -> set[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from event_recorder import PROGRAMS
-from harness import FLAGFINDER, flagfinder, run
+from harness import FLAGFINDER, compiled, flagfinder, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.usefixtures("recorder")]
 DEEP = 8
@@ -22,13 +22,10 @@ DEEP = 8
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("deep")
     source = PROGRAMS / "deep.c"
-    options = ["-O1", "-g", "-fno-optimize-sibling-calls", "-Wall", "-Werror"]
-    library = run(["gcc", *options, "-DLIBRARY", "-fPIC", "-shared", "-o", folder / "libdeep.so", source], timeout=60)
-    assert library.returncode == 0, library.stderr
+    options = ["-fno-optimize-sibling-calls", "-Wall", "-Werror"]
+    compiled(folder / "libdeep.so", source, *options, "-DLIBRARY", "-fPIC", "-shared")
     linked = ["-L", folder, "-ldeep", f"-Wl,-rpath,{folder}"]
-    built = run(["gcc", *options, "-o", folder / "deep", source, *linked], timeout=60)
-    assert built.returncode == 0, built.stderr
-    return folder / "deep"
+    return compiled(folder / "deep", source, *options, *linked)
 
 
 def functions(program: Path, path: Path, mode: str, *options: str) -> list[str]:

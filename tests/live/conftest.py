@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from harness import ROOT, live_or_skip, run
+from harness import ROOT, compiled, live_or_skip
 
 SOURCE = ROOT / "tests" / "live" / "programs" / "writers.c"
 
@@ -17,10 +17,7 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The compiled program."""
     if os.geteuid() != 0:
         live_or_skip("watching needs CAP_BPF and CAP_PERFMON; run as root")
-    program = tmp_path_factory.mktemp("writers") / "writers"
-    built = run(["gcc", "-O1", "-g", "-pthread", "-o", program, SOURCE], timeout=60)
-    assert built.returncode == 0, built.stderr
-    return program
+    return compiled(tmp_path_factory.mktemp("writers") / "writers", SOURCE)
 
 
 @pytest.fixture(params=["perf", "lldb", "frida"])

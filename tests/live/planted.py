@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import kill_session, run, wait_until
+from harness import compiled, kill_session, wait_until
 
 SOURCES = Path(__file__).parent / "why"
 
@@ -27,11 +27,7 @@ class Truth:
 
 def built(folder: Path) -> Path:
     """The program of all hangs."""
-    program = folder / "hangs"
-    sources = sorted(SOURCES.glob("*.c"))
-    ran = run(["gcc", "-O1", "-g", "-Wall", "-Werror", "-pthread", *sources, "-o", program], timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    return program
+    return compiled(folder / "hangs", *sorted(SOURCES.glob("*.c")), "-Wall", "-Werror")
 
 
 @contextlib.contextmanager

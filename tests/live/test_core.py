@@ -16,7 +16,16 @@ from typing import Any
 
 import pytest
 import zstandard
-from harness import announced_flags, assert_found, flagfinder, kill_session, live_or_skip, run, wait_until_it_spins
+from harness import (
+    announced_flags,
+    assert_found,
+    compiled,
+    flagfinder,
+    kill_session,
+    live_or_skip,
+    run,
+    wait_until_it_spins,
+)
 from sizes import base, sample_cases, truth_of
 
 # Their flag is whether a descriptor is ready, or closed, which a core does not hold.
@@ -140,9 +149,7 @@ int main(void) {
 def test_a_loop_that_reads_the_clock_goes_round(tmp_path: Path) -> None:
     """Cores do not hold the pages that the kernel keeps its clocks in."""
     (tmp_path / "clock.c").write_text(CLOCK)
-    program = tmp_path / "clock"
-    built = run(["cc", "-O1", "-o", program, tmp_path / "clock.c"], timeout=60)
-    assert built.returncode == 0, built.stderr
+    program = compiled(tmp_path / "clock", tmp_path / "clock.c")
     path, error = core_of(program, tmp_path, {})
     ran = flagfinder("core", "--json", path, timeout=120)
     assert_found(ran)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import schemas
-from harness import FLAGFINDER, assert_four_parts, flagfinder, live_or_skip, run, wait_for_rounds
+from harness import FLAGFINDER, assert_four_parts, compiled, flagfinder, live_or_skip, run, wait_for_rounds
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 SOURCE = Path(__file__).with_name("programs") / "native.c"
@@ -24,10 +24,7 @@ KINDS = {"global": "global", "heap": "heap", "stack": "stack"}
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("native") / "native"
-    built = run(["cc", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-o", out, SOURCE], timeout=60)
-    assert built.returncode == 0, built.stderr
-    return out
+    return compiled(tmp_path_factory.mktemp("native") / "native", SOURCE, "-Wall", "-Wextra", "-Werror")
 
 
 @contextmanager

@@ -15,17 +15,14 @@ from typing import Any
 
 import pytest
 import schemas
-from harness import assert_found, flagfinder, kill_session, run, wait_until
+from harness import assert_found, compiled, flagfinder, kill_session, wait_until
 
 SOURCE = Path(__file__).parent / "programs" / "hot_calls.c"
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("hot") / "hot_calls"
-    ran = run(["gcc", "-O1", "-g", "-Wall", "-Werror", str(SOURCE), "-o", str(built)], timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    return built
+    return compiled(tmp_path_factory.mktemp("hot") / "hot_calls", SOURCE, "-Wall", "-Werror")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import ROOT, assert_consistent, flagfinder, kill_session, live_or_skip, run
+from harness import ROOT, assert_consistent, compiled, flagfinder, kill_session, live_or_skip
 from sizes import SOAK, rounds
 
 from flagfinder.shared.lldb_helper import find_lldb
@@ -81,9 +81,7 @@ def patient(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Patient]
         live_or_skip("there is no lldb")
     command: list[str | Path] = [sys.executable, PROGRAMS / "counting.py"]
     if request.param == "c":
-        command = [tmp_path / "counting"]
-        built = run(["cc", "-g", "-O1", "-pthread", PROGRAMS / "counting.c", "-o", *command], timeout=60)
-        assert built.returncode == 0, built.stderr
+        command = [compiled(tmp_path / "counting", PROGRAMS / "counting.c")]
     patient = Patient(command)
     try:
         yield patient

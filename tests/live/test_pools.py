@@ -6,11 +6,10 @@ waits for its answer, and not a worker that idles.
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from harness import announced_flags, assert_consistent, diff, flagfinder, record
+from harness import announced_flags, assert_consistent, compiled, diff, flagfinder, record
 from sizes import param
 
 pytestmark = pytest.mark.live
@@ -20,10 +19,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 def build(name: str, folder: Path) -> Path:
     """One of the programs."""
-    built = folder / name
-    words: list[str | Path] = ["cc", "-O1", "-g", "-pthread", "-o", built, PROGRAMS / f"{name}.c"]
-    subprocess.run(words, check=True, timeout=60)
-    return built
+    return compiled(folder / name, PROGRAMS / f"{name}.c")
 
 
 def recorded(folder: Path, *command: str | Path) -> tuple[Path, Path, tuple[int, int]]:

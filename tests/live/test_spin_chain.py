@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import flagfinder, run, wait_until
+from harness import compiled, flagfinder, wait_until
 
 _CHAIN = """
 #include <pthread.h>
@@ -35,7 +35,7 @@ def calls(pid: int) -> list[str]:
 def test_a_chain_of_waits_is_told_from_its_end(tmp_path: Path) -> None:
     source, program = tmp_path / "chain.c", tmp_path / "chain"
     source.write_text(_CHAIN)
-    assert run(["gcc", "-O1", "-pthread", source, "-o", program], timeout=60).returncode == 0
+    compiled(program, source)
     process = subprocess.Popen([program])
     try:
         wait_until(process, lambda: sorted(calls(process.pid)) == ["202", "202", "230"])

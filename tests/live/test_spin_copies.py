@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import assert_found, flagfinder, kill_session, run, wait_for_rounds
+from harness import assert_found, compiled, flagfinder, kill_session, wait_for_rounds
 
 SOURCE = Path(__file__).parent / "programs" / "copies.c"
 # What the copies of its first thread show; where one stands for the thread, how that is known.
@@ -25,10 +25,7 @@ UNLIKE = {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("copies") / "copies"
-    compiled = run(["cc", "-g", "-O1", "-pthread", SOURCE, "-o", built], timeout=60)
-    assert compiled.returncode == 0, compiled.stderr
-    return built
+    return compiled(tmp_path_factory.mktemp("copies") / "copies", SOURCE)
 
 
 @pytest.fixture

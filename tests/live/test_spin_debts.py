@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import announced_flags, assert_found, flagfinder, kill_session, run, wait_for_rounds, wait_until
+from harness import announced_flags, assert_found, compiled, flagfinder, kill_session, wait_for_rounds, wait_until
 
 SOURCE = Path(__file__).parent / "programs" / "debts.c"
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("debts") / "debts"
-    ran = run(["gcc", "-O2", "-pthread", str(SOURCE), "-o", str(built)], timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    return built
+    return compiled(tmp_path_factory.mktemp("debts") / "debts", SOURCE, "-O2", "-g0")
 
 
 @pytest.fixture

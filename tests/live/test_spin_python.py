@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import flagfinder, kill_session, live_or_skip, need_python_3_11, run
+from harness import compiled, flagfinder, kill_session, live_or_skip, need_python_3_11, run
 
 PYTHON = "/usr/bin/python3"
 
@@ -340,8 +340,7 @@ def test_a_program_that_embeds_python(tmp_path: Path) -> None:
     library = next(Path("/usr/lib/x86_64-linux-gnu").glob("libpython3.*.so.1.0"), None)
     if library is None or shutil.which("gcc") is None:
         live_or_skip("no shared libpython, or no compiler")
-    ran = run(["gcc", source, library, "-o", built], timeout=60)
-    assert ran.returncode == 0, ran.stderr
+    compiled(built, source, library)
     with running([built, script]) as process:
         code = of(process, spin(process))
     assert whens(code) == ["job.done"]

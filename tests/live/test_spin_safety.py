@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, flagfinder, kill_session, live_or_skip, run
+from harness import FLAGFINDER, compiled, flagfinder, kill_session, live_or_skip, run
 from sizes import rounds
 
 import flagfinder as api
@@ -186,9 +186,7 @@ class Patient:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("patient") / "patient.c"
     source.write_text(PROGRAM)
-    built = run(["cc", "-g", "-O1", "-pthread", source, "-o", source.with_suffix("")], timeout=60)
-    assert built.returncode == 0, built.stderr
-    return source.with_suffix("")
+    return compiled(source.with_suffix(""), source)
 
 
 @pytest.fixture
@@ -221,11 +219,7 @@ def look_ten_times(source: str, folder: Path, *flags: str) -> None:
     """The program counts what goes wrong with it; when it is asked to end, it exits with 0 if
     nothing did.
     """
-    built = folder / "patient"
-    compiled = run(
-        ["cc", "-O1", "-pthread", *flags, Path(__file__).with_name("programs") / source, "-o", built], timeout=60
-    )
-    assert compiled.returncode == 0, compiled.stderr
+    built = compiled(folder / "patient", Path(__file__).with_name("programs") / source, *flags)
     program = subprocess.Popen([built], stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert program.stdout is not None and program.stdout.readline() == "ready\n"

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import announced_flags, assert_found, flagfinder, kill_session, run, wait_for_rounds, wait_until_it_spins
+from harness import (
+    announced_flags,
+    assert_found,
+    compiled,
+    flagfinder,
+    kill_session,
+    run,
+    wait_for_rounds,
+    wait_until_it_spins,
+)
 from sizes import base, sample_cases, truth_of
 
 from flagfinder.live.poke import plan_poke, poke
@@ -212,7 +221,7 @@ def test_poke_writes_into_the_process_that_was_looked_at(spinning: tuple[int, Pa
 def test_poke_after_which_the_program_ends_at_once(tmp_path: Path) -> None:
     source, program = tmp_path / "ends.c", tmp_path / "ends"
     source.write_text("volatile int done;\nint main(void) { while (!done) ; return 0; }\n")
-    assert run(["gcc", source, "-o", program], timeout=60).returncode == 0
+    compiled(program, source, "-O0")
     for turn in range(3):
         process = subprocess.Popen([program])
         try:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import flagfinder, kill_session, run
+from harness import compiled, flagfinder, kill_session
 
 ECHO = Path(__file__).parent / "programs" / "echo.c"
 
@@ -82,9 +82,7 @@ def names_no_flag(pid: int) -> None:
 @pytest.mark.parametrize("name", ["http.server", "epoll"])
 def test_server_under_load_has_no_flag(name: str, tmp_path: Path) -> None:
     if name == "epoll":
-        built = run(["gcc", "-O2", str(ECHO), "-o", str(tmp_path / "echo")], timeout=60)
-        assert built.returncode == 0, built.stderr
-        command, client = [str(tmp_path / "echo")], talk
+        command, client = [str(compiled(tmp_path / "echo", ECHO, "-O2"))], talk
     else:
         (tmp_path / "index.html").write_text("hello\n")
         command, client = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"], get

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import announced_flags, assert_found, flagfinder, kill_session, run, wait_for_rounds, wait_until
+from harness import announced_flags, assert_found, compiled, flagfinder, kill_session, run, wait_for_rounds, wait_until
 
 SOURCE = Path(__file__).parent / "programs" / "waits.cpp"
 CALLS = {"status_file": "read", "unsent": "ioctl", "seldom": "kill"}
@@ -33,10 +33,7 @@ WAITS = [
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("waits") / "waits"
-    ran = run(["g++", "-std=c++17", "-O2", "-g", "-pthread", str(SOURCE), "-o", str(built)], timeout=120)
-    assert ran.returncode == 0, ran.stderr
-    return built
+    return compiled(tmp_path_factory.mktemp("waits") / "waits", SOURCE, "-std=c++17", "-O2")
 
 
 @pytest.mark.live

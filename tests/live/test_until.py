@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FLAGFINDER, ROOT, assert_consistent, assert_four_parts, flagfinder, kill_session, record, run
+from harness import FLAGFINDER, ROOT, assert_consistent, assert_four_parts, compiled, flagfinder, kill_session, record
 
 import flagfinder as ff
 
@@ -121,8 +121,7 @@ def test_a_mark_of_events_ends_nothing(tmp_path: Path) -> None:
 def pair(tmp_path_factory: pytest.TempPathFactory, tracer: None) -> tuple[Path, Path]:  # noqa: ARG001
     """Recordings of the program with two threads that wait."""
     folder = tmp_path_factory.mktemp("two_waits")
-    built = run(["gcc", "-O1", "-g", "-pthread", "-o", folder / "two_waits", SOURCE], timeout=60)
-    assert built.returncode == 0, built.stderr
+    compiled(folder / "two_waits", SOURCE)
     normal = record(folder / "normal.trace", [folder / "two_waits", "normal"])
     spin = record(folder / "spin.trace", [folder / "two_waits", "spin"], "--stop-when-spinning", "1", kill_after=60)
     assert normal.exit_code == 0 and spin.ended_by_itself, spin.stderr

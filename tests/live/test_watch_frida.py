@@ -20,19 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FLAGFINDER, ROOT, assert_four_parts, flagfinder, live_or_skip, run
+from harness import FLAGFINDER, ROOT, assert_four_parts, compiled, flagfinder, live_or_skip, run
 from watching import STARTED, Watcher, in_function, run_started, values
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 PROGRAMS = ROOT / "tests" / "live" / "programs"
 Events = list[dict[str, Any]]
-
-
-def compiled(source: Path, folder: Path) -> Path:
-    program = folder / source.stem
-    built = run(["gcc", "-O1", "-g", "-pthread", "-o", program, source], timeout=60)
-    assert built.returncode == 0, built.stderr
-    return program
 
 
 def agent_library() -> str:
@@ -108,7 +101,7 @@ def told(events: Events) -> tuple[Counter[tuple[str, str]], dict[str, tuple[str,
     [("global_flag", "config_ready", 1), ("bitmask", "subsystems", 3), ("two_flags", "reply_ready", 1)],
 )
 def test_it_tells_the_same_as_perf(sample: str, word: str, writes: int, tmp_path: Path) -> None:
-    program = compiled(ROOT / "samples" / f"{sample}.c", tmp_path)
+    program = compiled(tmp_path / sample, ROOT / "samples" / f"{sample}.c")
     ours = told(by_frida(program, sample, word, "--reads"))
     assert ours == told(by_perf(program, sample, word, "--reads"))
     assert ours[0].total() == writes
@@ -136,7 +129,7 @@ def by_object(events: Events) -> list[list[tuple[str, str]]]:
 
 
 def test_hooks_tell_of_a_flag_in_every_object(tmp_path: Path) -> None:
-    program = compiled(PROGRAMS / "display.c", tmp_path)
+    program = compiled(tmp_path / "display", PROGRAMS / "display.c")
     found = [by_object(watched(program, *sites(program))) for watched in (by_frida, by_perf)]
     for objects in found:
         assert len(objects) == 6
@@ -202,7 +195,7 @@ def test_what_it_refuses(writers: Path) -> None:
 
 def test_forked_children_start_threads(tmp_path: Path) -> None:
     """The agent is not in them: nothing may wait for it."""
-    program = compiled(PROGRAMS / "forks.c", tmp_path)
+    program = compiled(tmp_path / "forks", PROGRAMS / "forks.c")
     events = by_frida(program, "forks", "word")
     assert {in_function(event) for event in events} == {"write_word"}
     assert len({event["tid"] for event in events}) > 3

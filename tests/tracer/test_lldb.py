@@ -20,6 +20,7 @@ from harness import (
     assert_consistent,
     assert_four_parts,
     children,
+    compiled,
     diff,
     flagfinder,
     record,
@@ -99,7 +100,7 @@ def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Pat
 
 def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
     source, built = Path(__file__).parents[1] / "live" / "programs" / "saved_flags.c", tmp_path / "saved_flags"
-    assert run(["cc", "-g", "-O1", "-mno-red-zone", source, "-o", built], timeout=60).returncode == 0
+    compiled(built, source, "-mno-red-zone")
     with running(built, "spin", log=tmp_path / "log") as process:
         ran = flagfinder(
             *(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import assert_consistent, flagfinder, live_or_skip, record, run
+from harness import assert_consistent, compiled, flagfinder, live_or_skip, record, run
 
 pytestmark = pytest.mark.live
 
@@ -55,7 +55,7 @@ def test_five_hundred_modules(
 ) -> None:
     source, one = tmp_path / "one.c", tmp_path / "one.so"
     source.write_text("long one(void) { return 1; }\n")
-    assert run(["gcc", "-shared", "-fPIC", "-o", one, source], timeout=60).returncode == 0
+    compiled(one, source, "-shared", "-fPIC")
     files: list[str | Path] = []
     for number in range(MODULES):
         files.append(tmp_path / f"module{number}.so")

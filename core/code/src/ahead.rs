@@ -16,7 +16,7 @@ use iced_x86::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::address_space::AddressSpace;
-use crate::ahead_machine::{Machine, Stored};
+use crate::ahead_machine::{Machine, Store, Stored};
 use crate::frames::{Frame, Registers};
 
 /// Longest instruction.
@@ -28,22 +28,6 @@ const PAGE: u64 = 4096;
 pub struct Limits {
     pub instructions: usize,
     /// Calls within calls.
-    pub depth: u32,
-}
-
-/// A store that a thread may come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Store {
-    pub pc: u64,
-    /// `None`: not known yet.
-    pub address: Option<u64>,
-    /// What is added to a base register; `None`: it has no base, or an index as well, or its base
-    /// is the stack.
-    pub displacement: Option<u64>,
-    pub bytes: usize,
-    /// Where it is known.
-    pub value: Option<u64>,
-    /// Calls that have to be made first.
     pub depth: u32,
 }
 

@@ -8,11 +8,26 @@ use iced_x86::{
 use rustc_hash::FxHashMap;
 
 use crate::address_space::AddressSpace;
-use crate::ahead::Store;
 use crate::frames::{Registers, KEPT_BY_CALLS};
 use crate::register::RSP;
 
 const STACK: usize = RSP as usize;
+
+/// A store that a thread may come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store {
+    pub pc: u64,
+    /// `None`: not known yet.
+    pub address: Option<u64>,
+    /// What is added to a base register; `None`: it has no base, or an index as well, or its base
+    /// is the stack.
+    pub displacement: Option<u64>,
+    pub bytes: usize,
+    /// Where it is known.
+    pub value: Option<u64>,
+    /// Calls that have to be made first.
+    pub depth: u32,
+}
 
 /// What was stored on the way, by address; `None`: not known.
 pub(crate) type Stored = FxHashMap<u64, Option<u64>>;

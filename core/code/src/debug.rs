@@ -12,7 +12,7 @@ use gimli::{
 use object::Object;
 use rustc_hash::FxHashMap;
 
-use crate::unpacked::unpacked;
+use crate::file_bytes::unpacked;
 
 pub(crate) type Slice = EndianArcSlice<LittleEndian>;
 pub(crate) type Dwarf = gimli::Dwarf<Slice>;
@@ -80,7 +80,7 @@ fn supplementary(file: &object::File<'_>, path: &Path) -> Option<gimli::DwarfSec
 
 /// The name may lead anywhere: only the file with the right build-id is meant.
 fn shared_by(path: &Path, build_id: &[u8]) -> Option<gimli::DwarfSections<Slice>> {
-    let bytes = crate::image::map(path).ok()?;
+    let bytes = crate::file_bytes::map(path).ok()?;
     let file = object::File::parse(&bytes[..]).ok()?;
     let is_meant = file.build_id().ok().flatten() == Some(build_id);
     is_meant.then(|| sections(&file).ok())?
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn only_the_file_that_is_meant_is_shared() {
         let path = std::env::current_exe().unwrap();
-        let bytes = crate::image::map(&path).unwrap();
+        let bytes = crate::file_bytes::map(&path).unwrap();
         let file = object::File::parse(&bytes[..]).unwrap();
         let own = file.build_id().unwrap().expect("linked with a build-id");
         assert!(shared_by(&path, own).is_some());

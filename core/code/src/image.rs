@@ -9,15 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use flagfinder_files::open_regular;
-use memmap2::Mmap;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Object, ObjectSection};
 
 use crate::debug::Debug;
+use crate::file_bytes::{map, unpacked};
 use crate::go::GoFunctions;
 use crate::input::ModuleInput;
 use crate::symbols::Symbols;
-use crate::unpacked::unpacked;
 use crate::unwind::Unwind;
 
 /// A file of so many bytes is read in a tenth of a second.
@@ -306,14 +305,6 @@ fn is_variable<'d>(section: &impl ObjectSection<'d>) -> bool {
     let has = |flag: u32| sh_flags & u64::from(flag) != 0;
     use object::elf::{SHF_ALLOC, SHF_TLS, SHF_WRITE};
     has(SHF_ALLOC) && has(SHF_WRITE) && !has(SHF_TLS)
-}
-
-/// Maps a regular file to read it.
-pub(crate) fn map(path: &Path) -> std::io::Result<Mmap> {
-    let file = open_regular(path)?;
-    // SAFETY: read-only and private. Installed files are replaced, not rewritten; a
-    // file cut while it is mapped would raise SIGBUS, as in every other ELF reader.
-    unsafe { Mmap::map(&file) }
 }
 
 fn hex(bytes: &[u8]) -> String {

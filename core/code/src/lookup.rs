@@ -5,7 +5,7 @@
 use crate::debug::{Debug, TypeId, Variable};
 use crate::input::ModuleInput;
 use crate::names::Names;
-use crate::typed::TypeRef;
+use crate::scope::TypeRef;
 
 /// A variable found by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,10 @@ use crate::maps::Mapping;
 use crate::memo::Memo;
 use crate::module::ModuleIdentity;
 use crate::name::{Code, DataHome, DataKind, DataName};
+use crate::scope::Variable;
 use crate::shared_image::shared_image;
 use crate::symbols::{demangle, with_offset};
 use crate::tls::static_layout;
-use crate::typed::Variable;
 
 /// Symbols without a size are not asked for.
 const NOWHERE: Range<u64> = 0..0;

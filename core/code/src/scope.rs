@@ -23,6 +23,23 @@ pub enum ValuePlace {
     Frame { add: i64 },
 }
 
+/// A type in the debug information of one module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeRef {
+    pub(crate) module: usize,
+    pub(crate) id: TypeId,
+}
+
+/// A variable that is visible at an instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    pub name: String,
+    pub kind: TypeRef,
+    /// The piece of it that is at `place`, in bytes from its start.
+    pub part: u64,
+    pub place: ValuePlace,
+}
+
 /// A variable (or a piece of one) that is visible at an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Visible {

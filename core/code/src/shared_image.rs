@@ -80,7 +80,7 @@ pub(crate) fn shared_image(module: &ModuleInput) -> Arc<Image> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::map;
+    use crate::file_bytes::map;
     use crate::ModuleIdentity;
     use object::Object;
 

@@ -4,16 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::debug::TypeId;
 use crate::names::Names;
-use crate::scope::ValuePlace;
-
-/// A type in the debug information of one module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TypeRef {
-    pub(crate) module: usize,
-    pub(crate) id: TypeId,
-}
+use crate::scope::{TypeRef, ValuePlace, Variable};
 
 /// A word within something larger.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,16 +14,6 @@ pub struct Word {
     pub path: String,
     /// The word's own type, without `const` and its like.
     pub kind: TypeRef,
-}
-
-/// A variable that is visible at an instruction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Variable {
-    pub name: String,
-    pub kind: TypeRef,
-    /// The piece of it that is at `place`, in bytes from its start.
-    pub part: u64,
-    pub place: ValuePlace,
 }
 
 /// A word of a variable.

@@ -12,9 +12,9 @@ use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
 
 use crate::debug::Slice;
+use crate::file_bytes::unpacked;
 use crate::memo::Memo;
 use crate::register;
-use crate::unpacked::unpacked;
 
 /// Where a function keeps a register of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

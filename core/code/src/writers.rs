@@ -9,7 +9,8 @@
 use flagfinder_trace::Segment;
 
 use crate::address_space::AddressSpace;
-use crate::ahead::{CodeReader, Store};
+use crate::ahead::CodeReader;
+use crate::ahead_machine::Store;
 use crate::names::Names;
 
 /// Larger segments are left out: they take too long.

@@ -66,12 +66,12 @@ pub struct Frame {
 /// Sees what the stack does. Indexes count the thread's blocks from 0.
 pub trait Observer {
     /// The last frame of `stack` was opened.
-    fn enter(&mut self, stack: &mut [Frame], index: u64);
+    fn enter(&mut self, _stack: &mut [Frame], _index: u64) {}
     /// The last frame of `stack` closes.
-    fn leave(&mut self, stack: &[Frame], index: u64);
+    fn leave(&mut self, _stack: &[Frame], _index: u64) {}
     /// In the last frame of `stack`, control went from node `from` ([`NO_PLACE`] when it just began
     /// or was moved) to the block `to`. A call and everything in it is one such step.
-    fn step(&mut self, stack: &[Frame], from: PlaceId, to: &BlockFacts, index: u64);
+    fn step(&mut self, _stack: &[Frame], _from: PlaceId, _to: &BlockFacts, _index: u64) {}
     /// Another stack runs now.
     fn switch(&mut self, _index: u64) {}
 }

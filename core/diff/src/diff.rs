@@ -61,7 +61,7 @@ pub fn align<F: Flow + Send>(
         .collect();
 
     let mut targets = Targets::default();
-    let mut suspects = suspects(&spin, options, &mut targets);
+    let mut suspects = suspects(&spin, &options.threads, &mut targets);
     targets.seal();
     let normals = scan_edges(&surveyed, &spin, &mut suspects, &targets, progress)?;
     let all = normals

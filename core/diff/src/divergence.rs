@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! What the diff stage hands on: where two runs part.
 
-use crate::outcomes::BranchTable;
+use crate::outcomes::{BranchOutcome, BranchTable};
+use crate::space::CodePlace;
 use serde::{Deserialize, Serialize};
-
-/// A code address that means the same in every run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct CodePlace {
-    /// File name of the module; empty for code without one.
-    pub module: String,
-    /// Address minus the module's base, that is the ELF virtual address; without a module a
-    /// recording-independent likeness of the code.
-    pub offset: u64,
-}
 
 /// A thread of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,28 +82,6 @@ pub enum ContextMatch {
     SameFunction,
     /// Not found.
     None,
-}
-
-/// A conditional (or indirect) branch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BranchOutcome {
-    /// The branch instruction.
-    pub instruction: CodePlace,
-    /// Its successors, most telling first.
-    pub successors: Vec<Successor>,
-}
-
-/// One way out of a branch, and how often each run took it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Successor {
-    /// First instruction there; `None` is leaving the function.
-    pub target: Option<CodePlace>,
-    /// All threads of all normal runs.
-    pub normal: u64,
-    /// All threads of the spin run.
-    pub spin: u64,
-    /// The spinning thread still takes it in the second half of its stay in the loop.
-    pub repeated: bool,
 }
 
 /// An open call of the spinning thread.

@@ -34,6 +34,7 @@ mod part;
 mod profile;
 mod progress;
 mod report;
+mod scan;
 mod scans;
 mod shape;
 mod space;
@@ -47,13 +48,13 @@ mod ways;
 
 pub use diff::{align, Options};
 pub use divergence::{
-    BlockedThread, BranchOutcome, ClosedDifference, CodePlace, ContextMatch, Divergence,
-    NormalLoop, OpenFrame, Parting, PartingKind, SpinLoop, Successor, ThreadPair, ThreadRef,
-    Verdict,
+    BlockedThread, ClosedDifference, ContextMatch, Divergence, NormalLoop, OpenFrame, Parting,
+    PartingKind, SpinLoop, ThreadPair, ThreadRef, Verdict,
 };
 pub use from_trace::{run, ModuleNames, TraceFlow};
-pub use outcomes::BranchTable;
+pub use outcomes::{BranchOutcome, BranchTable, Successor};
 pub use progress::{Callback, Meter, Progress};
+pub use space::CodePlace;
 pub use ways::{ways, Leaving, Left, Standing, Ways};
 
 use flagfinder_trace::Trace;

@@ -98,10 +98,6 @@ impl<'a> Cyclic<'a> for Scan<'a> {
     fn weigh(&mut self, times: u64) {
         self.search.weight = times;
     }
-
-    fn is_settled(&self, _: u64) -> bool {
-        true
-    }
 }
 
 struct Search<'a> {

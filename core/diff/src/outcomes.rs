@@ -1,13 +1,35 @@
 // SPDX-License-Identifier: MIT
 //! How often each conditional branch went each way, in all threads of each run.
 
-use crate::divergence::{BranchOutcome, CodePlace, Successor};
-use crate::space::{CodeSpace, PlaceId, NO_PLACE};
+use crate::space::{CodePlace, CodeSpace, PlaceId};
 use crate::survey::Survey;
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 
 /// Taken and not taken.
 type Counts = (u64, u64);
+
+/// A conditional (or indirect) branch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BranchOutcome {
+    /// The branch instruction.
+    pub instruction: CodePlace,
+    /// Its successors, most telling first.
+    pub successors: Vec<Successor>,
+}
+
+/// One way out of a branch, and how often each run took it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Successor {
+    /// First instruction there; `None` is leaving the function.
+    pub target: Option<CodePlace>,
+    /// All threads of all normal runs.
+    pub normal: u64,
+    /// All threads of the spin run.
+    pub spin: u64,
+    /// The spinning thread still takes it in the second half of its stay in the loop.
+    pub repeated: bool,
+}
 
 /// All conditional branches executed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -106,15 +128,4 @@ impl BranchTable {
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
-}
-
-/// A place as handed on.
-pub(crate) fn code_place(space: &CodeSpace, place: PlaceId) -> Option<CodePlace> {
-    (place != NO_PLACE).then(|| {
-        let (module, offset) = space.place(place);
-        CodePlace {
-            module: module.to_string(),
-            offset,
-        }
-    })
 }

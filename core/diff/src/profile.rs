@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! Second scan: the edges that calls of interest take, one profile per target and class.
 
-use crate::call_stack::{CallStack, Frame, Observer};
-use crate::cycle::{self, Cyclic};
-use crate::input::{Event, Flow, FlowError, Sink};
+use crate::call_stack::{Frame, Observer};
+use crate::input::{Flow, FlowError};
 use crate::progress::Meter;
+use crate::scan::{Counts, Scan};
 use crate::shape::Shapes;
 use crate::space::{BlockFacts, PlaceId, Program, NO_PLACE};
 use crate::targets::{tag, untag, Class, Targets};
@@ -88,62 +88,21 @@ pub fn profile<F: Flow>(
     finals: &FxHashMap<u64, u32>,
     meter: &Meter,
 ) -> Result<Profiles, FlowError> {
-    let mut scan = Scan {
-        stack: CallStack::new(program),
-        meter,
-        collector: Collector {
-            targets,
-            finals,
-            slots: Vec::new(),
-            index_of: vec![u32::MAX; targets.len() * 4 + 1],
-            shapes: Shapes::default(),
-            weight: 1,
-        },
+    let collector = Collector {
+        targets,
+        finals,
+        slots: Vec::new(),
+        index_of: vec![u32::MAX; targets.len() * 4 + 1],
+        shapes: Shapes::default(),
+        weight: 1,
     };
-    flow.walk(&mut scan)?;
-    meter.finish(scan.stack.index());
+    let scan = Scan::of(flow, program, meter, collector)?;
     Ok(scan
-        .collector
+        .counts
         .slots
         .into_iter()
         .map(|(mark, profile)| (untag(mark).unwrap_or((0, Class::Function)), profile))
         .collect())
-}
-
-struct Scan<'a> {
-    stack: CallStack<'a>,
-    meter: &'a Meter<'a>,
-    collector: Collector<'a>,
-}
-
-impl Sink for Scan<'_> {
-    #[inline]
-    fn block(&mut self, id: u32) {
-        self.stack.block(id, &mut self.collector);
-        self.meter.tick(self.stack.index());
-    }
-
-    fn cycle(&mut self, round: &[u32], count: u64) {
-        cycle::feed(self, round, count);
-    }
-
-    fn event(&mut self, event: Event) {
-        self.stack.event(event, &mut self.collector);
-    }
-}
-
-impl<'a> Cyclic<'a> for Scan<'a> {
-    fn stack(&mut self) -> &mut CallStack<'a> {
-        &mut self.stack
-    }
-
-    fn weigh(&mut self, times: u64) {
-        self.collector.weight = times;
-    }
-
-    fn is_settled(&self, _: u64) -> bool {
-        true
-    }
 }
 
 struct Collector<'a> {
@@ -181,6 +140,12 @@ fn count(profile: &mut Profile, (from, to): EdgeKey, index: u64, weight: u64) {
             first: index,
             last: index,
         });
+}
+
+impl Counts for Collector<'_> {
+    fn weigh(&mut self, times: u64, _: u64) {
+        self.weight = times;
+    }
 }
 
 impl Observer for Collector<'_> {

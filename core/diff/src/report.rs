@@ -4,11 +4,11 @@
 use crate::call_stack::{Frame, FrameKind};
 use crate::divergence::*;
 use crate::locate::Execution;
-use crate::outcomes::{code_place, BranchTable};
+use crate::outcomes::{BranchOutcome, BranchTable};
 use crate::pairing::Pair;
 use crate::part::{Case, Found};
 use crate::profile::Profile;
-use crate::space::{CodeSpace, PlaceId};
+use crate::space::{CodePlace, CodeSpace, PlaceId};
 use crate::surveyed::Surveyed;
 use crate::targets::Class;
 use rustc_hash::FxHashSet;
@@ -29,7 +29,7 @@ pub(crate) type There = (usize, usize, Option<Execution>);
 
 impl<F> Writer<'_, F> {
     fn place(&self, place: PlaceId) -> Option<CodePlace> {
-        code_place(self.space, place)
+        self.space.code_place(place)
     }
 
     fn known(&self, place: PlaceId) -> CodePlace {

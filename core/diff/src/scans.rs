@@ -2,7 +2,6 @@
 //! The threads that are suspected of spinning, and the scans of their flow and of the normal runs'.
 
 use crate::compare::NormalThread;
-use crate::diff::Options;
 use crate::input::{Flow, FlowError};
 use crate::nest::LoopNest;
 use crate::profile::{profile, Profiles};
@@ -26,16 +25,17 @@ pub(crate) struct Suspect {
     pub stays: Stays,
 }
 
-/// The threads to look at, longest first, and their open calls as targets.
+/// The threads to look at, longest first, and their open calls as targets: those of the named ids,
+/// else all that seem to spin.
 pub(crate) fn suspects<F>(
     spin: &Surveyed<F>,
-    options: &Options,
+    named: &[u32],
     targets: &mut Targets,
 ) -> Vec<Suspect> {
     let mut threads: Vec<usize> = (0..spin.surveys.len())
-        .filter(|&thread| match options.threads.as_slice() {
+        .filter(|&thread| match named {
             [] => !spin.surveys[thread].exited && spin.waiting(thread).is_none(),
-            named => named.contains(&spin.run.threads[thread].tid),
+            _ => named.contains(&spin.run.threads[thread].tid),
         })
         .filter(|&thread| !spin.surveys[thread].open.is_empty())
         .collect();

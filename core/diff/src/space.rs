@@ -9,6 +9,17 @@
 
 use crate::input::{BlockHome, Ending, RawBlock};
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
+
+/// A code address that means the same in every run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CodePlace {
+    /// File name of the module; empty for code without one.
+    pub module: String,
+    /// Address minus the module's base, that is the ELF virtual address; without a module a
+    /// recording-independent likeness of the code.
+    pub offset: u64,
+}
 
 /// Number of a place in the [`CodeSpace`].
 pub type PlaceId = u32;
@@ -132,6 +143,17 @@ impl CodeSpace {
     /// How many places there are; place numbers are below it.
     pub fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    /// A place as it is handed on.
+    pub fn code_place(&self, place: PlaceId) -> Option<CodePlace> {
+        (place != NO_PLACE).then(|| {
+            let (module, offset) = self.place(place);
+            CodePlace {
+                module: module.to_string(),
+                offset,
+            }
+        })
     }
 
     /// Module name (empty without a module) and offset of a place.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 //! Third scan: how long each loop of interest was stayed in, each time.
 
-use crate::call_stack::{CallStack, Frame, Observer};
-use crate::cycle::{self, Cyclic};
-use crate::input::{Event, Flow, FlowError, Sink};
+use crate::call_stack::{Frame, Observer};
+use crate::input::{Flow, FlowError};
 use crate::nest::LoopNest;
 use crate::progress::Meter;
+use crate::scan::{Counts, Scan};
 use crate::space::{BlockFacts, PlaceId, Program};
 use crate::targets::{tag, untag, Class, Targets};
 use rustc_hash::FxHashMap;
@@ -56,26 +56,21 @@ pub fn stays<F: Flow>(
     finals: &FxHashMap<u64, u32>,
     meter: &Meter,
 ) -> Result<Stays, FlowError> {
-    let mut scan = Scan {
-        stack: CallStack::new(program),
-        meter,
-        collector: Collector {
-            targets,
-            nests,
-            finals,
-            open: FxHashMap::default(),
-            stays: Stays::default(),
-            now: 0,
-            weight: 1,
-            weighed_from: 0,
-        },
+    let collector = Collector {
+        targets,
+        nests,
+        finals,
+        open: FxHashMap::default(),
+        stays: Stays::default(),
+        now: 0,
+        weight: 1,
+        weighed_from: 0,
     };
-    flow.walk(&mut scan)?;
-    meter.finish(scan.stack.index());
-    let mut stays = scan.collector.stays;
+    let scan = Scan::of(flow, program, meter, collector)?;
+    let mut stays = scan.counts.stays;
     for frame in scan.stack.frames() {
         let (Some((target, class)), Some(loops)) =
-            (untag(frame.tag), scan.collector.open.get(&frame.serial))
+            (untag(frame.tag), scan.counts.open.get(&frame.serial))
         else {
             continue;
         };
@@ -86,47 +81,6 @@ pub fn stays<F: Flow>(
         }
     }
     Ok(stays)
-}
-
-struct Scan<'a> {
-    stack: CallStack<'a>,
-    meter: &'a Meter<'a>,
-    collector: Collector<'a>,
-}
-
-impl Sink for Scan<'_> {
-    #[inline]
-    fn block(&mut self, id: u32) {
-        self.stack.block(id, &mut self.collector);
-        self.meter.tick(self.stack.index());
-    }
-
-    fn cycle(&mut self, round: &[u32], count: u64) {
-        cycle::feed(self, round, count);
-    }
-
-    fn event(&mut self, event: Event) {
-        if let Some(ts) = event.ts() {
-            self.collector.now = ts.max(self.collector.now);
-        }
-        self.stack.event(event, &mut self.collector);
-    }
-}
-
-impl<'a> Cyclic<'a> for Scan<'a> {
-    fn stack(&mut self) -> &mut CallStack<'a> {
-        &mut self.stack
-    }
-
-    fn weigh(&mut self, times: u64) {
-        self.collector.weight = times;
-        self.collector.weighed_from = self.stack.index();
-    }
-
-    fn is_settled(&self, since: u64) -> bool {
-        let mut loops = self.collector.open.values().flatten();
-        loops.all(|(_, stay)| stay.began < since)
-    }
 }
 
 /// Loops (by number) that a frame is in now, outermost first.
@@ -159,6 +113,22 @@ impl Collector<'_> {
         entry.total_ns += lasted * self.weight;
         entry.most_iterations = entry.most_iterations.max(stay.iterations);
         entry.iterations += stay.iterations * self.weight;
+    }
+}
+
+impl Counts for Collector<'_> {
+    fn weigh(&mut self, times: u64, index: u64) {
+        self.weight = times;
+        self.weighed_from = index;
+    }
+
+    fn is_settled(&self, since: u64) -> bool {
+        let mut loops = self.open.values().flatten();
+        loops.all(|(_, stay)| stay.began < since)
+    }
+
+    fn time(&mut self, ts: u64) {
+        self.now = ts.max(self.now);
     }
 }
 

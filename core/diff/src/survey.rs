@@ -5,7 +5,7 @@ use crate::call_stack::{CallStack, Frame, Observer};
 use crate::cycle::{self, Cyclic};
 use crate::input::{Event, Flow, FlowError, Sink};
 use crate::progress::Meter;
-use crate::space::{BlockFacts, ExitKind, PlaceId, Program};
+use crate::space::{ExitKind, PlaceId, Program};
 use flagfinder_linux::life;
 use rustc_hash::FxHashMap;
 
@@ -160,23 +160,12 @@ impl<'a> Cyclic<'a> for Scan<'a> {
     fn weigh(&mut self, times: u64) {
         self.weight = times;
     }
-
-    fn is_settled(&self, _: u64) -> bool {
-        true
-    }
 }
 
 /// The shadow stack alone is wanted.
 struct Nothing;
 
-impl Observer for Nothing {
-    #[inline]
-    fn enter(&mut self, _: &mut [Frame], _: u64) {}
-    #[inline]
-    fn leave(&mut self, _: &[Frame], _: u64) {}
-    #[inline]
-    fn step(&mut self, _: &[Frame], _: PlaceId, _: &BlockFacts, _: u64) {}
-}
+impl Observer for Nothing {}
 
 impl Scan<'_> {
     fn stamp(&mut self, ts: u64) {

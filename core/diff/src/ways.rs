@@ -19,14 +19,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::call_stack::{CallStack, Frame, Observer};
 use crate::cycle::{self, Cyclic};
-use crate::divergence::{CodePlace, ThreadRef};
+use crate::divergence::ThreadRef;
 use crate::from_trace::{run, ModuleNames, TraceFlow};
 use crate::input::{Event, Flow, FlowError, Run, Sink};
-use crate::outcomes::code_place;
 use crate::pairing::{pair, Pair};
 use crate::profile::{profile, Edge, EdgeKey, Profile};
 use crate::progress::{Callback, Meter};
-use crate::space::{BlockFacts, CodeSpace, ExitKind, PlaceId, NO_PLACE};
+use crate::space::{BlockFacts, CodePlace, CodeSpace, ExitKind, PlaceId, NO_PLACE};
 use crate::surveyed::{survey_all, Surveyed};
 use crate::targets::{Class, Targets};
 
@@ -252,7 +251,7 @@ impl Ways<'_> {
         normal: &ThreadRef,
         ours: usize,
     ) -> Result<Left, FlowError> {
-        let place = |place: PlaceId| code_place(self.space, place);
+        let place = |place: PlaceId| self.space.code_place(place);
         let on_the_way = || Left::OnTheWay(place(call.stands_at()).unwrap_or_default());
         let Some((went, way)) = found else {
             return Ok(on_the_way());
@@ -401,8 +400,6 @@ struct Until<'a> {
 struct Begins(PlaceId);
 
 impl Observer for Begins {
-    fn enter(&mut self, _: &mut [Frame], _: u64) {}
-    fn leave(&mut self, _: &[Frame], _: u64) {}
     fn step(&mut self, _: &[Frame], _: PlaceId, to: &BlockFacts, _: u64) {
         self.0 = to.first;
     }
@@ -441,12 +438,6 @@ impl Sink for Until<'_> {
 impl<'a> Cyclic<'a> for Until<'a> {
     fn stack(&mut self) -> &mut CallStack<'a> {
         &mut self.stack
-    }
-
-    fn weigh(&mut self, _: u64) {}
-
-    fn is_settled(&self, _: u64) -> bool {
-        true
     }
 }
 

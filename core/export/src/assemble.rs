@@ -6,7 +6,7 @@ use flagfinder_machine::decoded::{is_syscall, Decoded};
 use flagfinder_trace::protocol::TRANSFER_OTHER;
 use flagfinder_trace::{
     BlockId, End, Event, Info, Level, Module, ModuleId, Note, Registers, Result, Slot, SlotKind,
-    SyscallEnter, ThreadHandle, TraceBuilder,
+    ThreadHandle, TraceBuilder,
 };
 use iced_x86::FlowControl;
 use rustc_hash::FxHashMap;
@@ -232,14 +232,8 @@ impl Assembler {
         let register = |number: usize| step.before[number].unwrap_or(0);
         let number = register(RAX) as u32;
         self.ts += 1;
-        let enter = SyscallEnter {
-            ts: self.ts,
-            number,
-            args: ARGUMENTS.map(register),
-            registers: None,
-        };
-        self.builder
-            .event(self.thread, &Event::SyscallEnter(Box::new(enter)));
+        let enter = Event::enter(self.ts, number, ARGUMENTS.map(register));
+        self.builder.event(self.thread, &enter);
         self.ts += 1;
         let exit = Event::SyscallExit {
             ts: self.ts,

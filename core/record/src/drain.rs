@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use flagfinder_trace::protocol::{self as p, Chunk};
@@ -17,6 +17,7 @@ use flagfinder_trace::{settled_bytes, settled_records, Failure, Note, NoteLevel}
 
 use crate::chunk_writer::{tracer_notes, ChunkWriter};
 use crate::family::Family;
+use crate::lock::lock;
 use crate::pool::{Pool, Room};
 use crate::sink::Sink;
 use crate::spinning::FullChunks;
@@ -385,11 +386,6 @@ fn partial_size(chunk: &Chunk, data: &[u8]) -> usize {
         // Records and values may end in zeros: the reader knows where they end.
         Some(_) => data.len(),
     }
-}
-
-/// What a panicked holder left is still usable: sections are whole or not there.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 
 use flagfinder_linux::proc::Stat;
 
-use crate::drain::lock;
+use crate::lock::lock;
 use crate::pool::Pool;
 
 /// More ancestors than any process has.

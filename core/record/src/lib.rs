@@ -10,6 +10,7 @@ mod drain;
 mod error;
 mod family;
 mod growth;
+mod lock;
 mod machine;
 mod observe;
 mod options;

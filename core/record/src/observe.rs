@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use flagfinder_linux::clock;
 use flagfinder_trace::{SectionKind, SectionMeta};
 
-use crate::drain::lock;
+use crate::lock::lock;
 use crate::sink::Sink;
 
 const FIRST: Duration = Duration::from_millis(50);

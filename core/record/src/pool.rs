@@ -17,8 +17,8 @@ use flagfinder_trace::protocol::{self as p, Chunk, Introduction, ShmHeader};
 use flagfinder_trace::{Level, Note, NoteLevel};
 use memmap2::MmapRaw;
 
-use crate::drain::lock;
 use crate::error::{io, Failure, Result};
+use crate::lock::lock;
 use crate::room::{allocate, available_memory, claim, free_bytes, sweep, PREFIX, SUFFIX};
 use crate::user::User;
 

@@ -17,9 +17,10 @@ use flagfinder_trace::{protocol as p, End, EndReason, Note, NoteLevel, ProcessEn
 
 use crate::alive::Alive;
 use crate::chunk_writer::ChunkWriter;
-use crate::drain::{lock, Drain, Duty};
+use crate::drain::{Drain, Duty};
 use crate::error::{io, Failure, Result};
 use crate::family::Family;
+use crate::lock::lock;
 use crate::machine;
 use crate::observe::Observer;
 use crate::options::{Outcome, Progress, RecordOptions, TargetExit, Then};

@@ -29,8 +29,8 @@ use flagfinder_linux::syscalls;
 use flagfinder_trace::protocol::{self as p, Chunk};
 use flagfinder_trace::Event;
 
-use crate::drain::lock;
 use crate::growth::Growth;
+use crate::lock::lock;
 use crate::observe::waited_for_processor;
 use crate::pool::Pool;
 

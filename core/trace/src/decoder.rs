@@ -63,8 +63,15 @@ impl Folded {
     }
 }
 
+impl Thread {
+    /// Decoding section by section, in bulk.
+    pub fn flow_decoder(&self) -> FlowDecoder<'_> {
+        FlowDecoder::new(self)
+    }
+}
+
 impl<'a> FlowDecoder<'a> {
-    pub(crate) fn new(thread: &'a Thread) -> Self {
+    fn new(thread: &'a Thread) -> Self {
         FlowDecoder {
             thread,
             loader: SectionLoader::default(),

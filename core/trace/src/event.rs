@@ -118,6 +118,16 @@ pub enum Event {
 }
 
 impl Event {
+    /// A system call is entered; its registers are not known.
+    pub fn enter(ts: u64, number: u32, args: [u64; 6]) -> Event {
+        Event::SyscallEnter(Box::new(SyscallEnter {
+            ts,
+            number,
+            args,
+            registers: None,
+        }))
+    }
+
     /// Decodes a payload; `None` when it is too short for its kind.
     pub fn decode(kind: u16, payload: &[u8]) -> Option<Event> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -72,9 +72,30 @@ pub struct FlowCursor<'a> {
     failed: Option<Failure>,
 }
 
+impl Thread {
+    /// The whole flow.
+    pub fn flow(&self) -> FlowCursor<'_> {
+        FlowCursor::new(self, 0)
+    }
+
+    /// Flow from the last section start at or before `pos`: the first items may lie
+    /// before it.
+    pub fn flow_from(&self, pos: u64) -> FlowCursor<'_> {
+        let after = self
+            .flow_sections
+            .partition_point(|s| s.header.start_pos <= pos);
+        FlowCursor::new(self, after.saturating_sub(1))
+    }
+
+    /// At least the last `bytes` of flow, from a section start.
+    pub fn flow_tail(&self, bytes: u64) -> FlowCursor<'_> {
+        self.flow_from(self.flow_end().saturating_sub(bytes))
+    }
+}
+
 impl<'a> FlowCursor<'a> {
     /// Begins at section `first` of the thread's flow.
-    pub(crate) fn new(thread: &'a Thread, first: usize) -> Self {
+    fn new(thread: &'a Thread, first: usize) -> Self {
         let expected = if first == 0 { Some(0) } else { None };
         FlowCursor {
             storage: &thread.storage,

@@ -5,36 +5,6 @@ use std::collections::BTreeMap;
 
 use crate::process::Process;
 use crate::thread::Thread;
-use crate::trace::Trace;
-
-impl Trace {
-    /// An image of a process by its number in the process.
-    pub fn image(&self, pid: u32, number: u32) -> Option<&Process> {
-        let mut processes = self.processes().iter();
-        processes.find(|process| process.pid == pid && process.image == number)
-    }
-    /// The programs that led to the image, the latest first: those that its process ran before,
-    /// then those of its parent, and so on.
-    pub fn started_by<'a>(&'a self, image: &'a Process) -> Vec<&'a str> {
-        let mut programs = Vec::new();
-        let mut at = image;
-        loop {
-            let before = at.image.checked_sub(1).and_then(|n| self.image(at.pid, n));
-            let of_parent = || {
-                let mut earlier = self.processes().iter().rev();
-                earlier.find(|p| p.pid == at.parent_pid && p.start_ts < at.start_ts)
-            };
-            match before.or_else(of_parent) {
-                Some(starter) => at = starter,
-                None => return programs,
-            }
-            // A child that has not called exec yet runs its parent's program.
-            if programs.last().copied().unwrap_or(image.program()) != at.program() {
-                programs.push(at.program());
-            }
-        }
-    }
-}
 
 /// Numbers the images of each process, which are sorted by their start. A process that ended by
 /// itself has no further image: its number went to another process.

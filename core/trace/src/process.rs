@@ -7,7 +7,9 @@ use crate::block::{Block, BlockId, BlockTable, ModuleId};
 use crate::event::{decode_record, encode_record};
 use crate::protocol as p;
 use crate::thread::Thread;
-use crate::trace::add_fault;
+
+/// Faults that are told; a hostile file may have one in every few bytes.
+const MOST_FAULTS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -290,4 +292,11 @@ fn index_in<T>(all: &[T], one: &T) -> Option<usize> {
     let bytes = (std::ptr::from_ref(one) as usize).checked_sub(all.as_ptr() as usize)?;
     let index = bytes / size_of::<T>();
     (index < all.len()).then_some(index)
+}
+
+/// The first of many are enough, and one fault twice in a row says nothing more.
+pub(crate) fn add_fault(faults: &mut Vec<String>, text: String) {
+    if faults.len() < MOST_FAULTS && faults.last() != Some(&text) {
+        faults.push(text);
+    }
 }

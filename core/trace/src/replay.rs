@@ -63,8 +63,15 @@ pub struct ReplayCursor<'a> {
     done: bool,
 }
 
+impl Thread {
+    /// Walks flow and values of one span together.
+    pub fn replay(&self, span: &ValueSpan) -> ReplayCursor<'_> {
+        ReplayCursor::new(self, span)
+    }
+}
+
 impl<'a> ReplayCursor<'a> {
-    pub(crate) fn new(thread: &'a Thread, span: &ValueSpan) -> Self {
+    fn new(thread: &'a Thread, span: &ValueSpan) -> Self {
         let count = thread.values_sections.len();
         let first = span.first_section.min(count);
         let end_section = first.saturating_add(span.sections).min(count);

@@ -5,9 +5,6 @@ use std::sync::Arc;
 
 use crate::block::BlockTable;
 use crate::container::{Section, Storage};
-use crate::decoder::FlowDecoder;
-use crate::flow::FlowCursor;
-use crate::replay::ReplayCursor;
 
 /// One life of one tid within a [`crate::Process`].
 pub struct Thread {
@@ -99,30 +96,6 @@ fn slot_bytes(section: &Section) -> u64 {
 impl Thread {
     pub fn creator_tid(&self) -> Option<u32> {
         self.start.and_then(|start| start.creator_tid)
-    }
-
-    /// The whole flow.
-    pub fn flow(&self) -> FlowCursor<'_> {
-        FlowCursor::new(self, 0)
-    }
-
-    /// Flow from the last section start at or before `pos`: the first items may lie
-    /// before it.
-    pub fn flow_from(&self, pos: u64) -> FlowCursor<'_> {
-        let after = self
-            .flow_sections
-            .partition_point(|s| s.header.start_pos <= pos);
-        FlowCursor::new(self, after.saturating_sub(1))
-    }
-
-    /// At least the last `bytes` of flow, from a section start.
-    pub fn flow_tail(&self, bytes: u64) -> FlowCursor<'_> {
-        self.flow_from(self.flow_end().saturating_sub(bytes))
-    }
-
-    /// Decoding section by section, in bulk.
-    pub fn flow_decoder(&self) -> FlowDecoder<'_> {
-        FlowDecoder::new(self)
     }
 
     pub fn flow_section_count(&self) -> usize {
@@ -317,10 +290,5 @@ impl Thread {
             head = head.with(&piece);
         }
         Some(head)
-    }
-
-    /// Walks flow and values of one span together.
-    pub fn replay(&self, span: &ValueSpan) -> ReplayCursor<'_> {
-        ReplayCursor::new(self, span)
     }
 }

@@ -20,7 +20,7 @@ use crate::event::Event;
 use crate::flow::{Flow, GapReason};
 use crate::images::number_images;
 use crate::info::{End, Info, Note, NoteLevel};
-use crate::process::{MapsSnapshot, MetaReader, Process};
+use crate::process::{add_fault, MapsSnapshot, MetaReader, Process};
 use crate::streams::{latest, split_streams, Stream};
 use crate::thread::{Thread, ThreadStart};
 
@@ -94,6 +94,34 @@ impl Trace {
         })
     }
 
+    /// An image of a process by its number in the process.
+    pub fn image(&self, pid: u32, number: u32) -> Option<&Process> {
+        let mut processes = self.processes().iter();
+        processes.find(|process| process.pid == pid && process.image == number)
+    }
+
+    /// The programs that led to the image, the latest first: those that its process ran before,
+    /// then those of its parent, and so on.
+    pub fn started_by<'a>(&'a self, image: &'a Process) -> Vec<&'a str> {
+        let mut programs = Vec::new();
+        let mut at = image;
+        loop {
+            let before = at.image.checked_sub(1).and_then(|n| self.image(at.pid, n));
+            let of_parent = || {
+                let mut earlier = self.processes().iter().rev();
+                earlier.find(|p| p.pid == at.parent_pid && p.start_ts < at.start_ts)
+            };
+            match before.or_else(of_parent) {
+                Some(starter) => at = starter,
+                None => return programs,
+            }
+            // A child that has not called exec yet runs its parent's program.
+            if programs.last().copied().unwrap_or(image.program()) != at.program() {
+                programs.push(at.program());
+            }
+        }
+    }
+
     /// All defaults when the INFO section was damaged.
     pub fn info(&self) -> &Info {
         &self.info
@@ -147,9 +175,6 @@ const UNPACKED_PER_BYTE: u64 = 64;
 /// take ten times as much once they are read, and more in Python.
 const JSON_UNPACKED: u64 = 1 << 20;
 const JSON_PER_BYTE: u64 = 32;
-/// Faults that are told; a hostile file may have one in every few bytes.
-const MOST_FAULTS: usize = 1000;
-
 struct Opener {
     storage: Arc<Storage>,
     /// Bytes that may still be unpacked.
@@ -461,12 +486,5 @@ fn ending(thread: &Thread) -> Ending {
         Some((_, _, Event::ThreadExit { .. })) => Ending::Exit,
         Some((_, _, Event::Exec { .. })) => Ending::Exec,
         _ => Ending::Open,
-    }
-}
-
-/// The first of many are enough, and one fault twice in a row says nothing more.
-pub(crate) fn add_fault(faults: &mut Vec<String>, text: String) {
-    if faults.len() < MOST_FAULTS && faults.last() != Some(&text) {
-        faults.push(text);
     }
 }

@@ -315,13 +315,8 @@ fn broken_rules_are_found() {
     let unpaired = rules(&|b| {
         let block = b.block(10, None, 0x1000, &[0x90], 1, &[]);
         let t = b.thread(10, 10, 0, "main", 0);
-        let enter = flagfinder_trace::SyscallEnter {
-            ts: 9_000,
-            number: 7,
-            args: [0; 6],
-            registers: None,
-        };
-        b.event(t, &Event::SyscallEnter(Box::new(enter)));
+        let enter = Event::enter(9_000, 7, [0; 6]);
+        b.event(t, &enter);
         b.run(t, &[block]);
     });
     assert_eq!(unpaired, [Rule::SyscallPaired]);

@@ -9,20 +9,10 @@ use crate::memory::Memory;
 use crate::naming::Naming;
 use crate::place::Place;
 use crate::protocol::{Hit, ReadSite, HIT_SITE, MARK_KERNEL, MARK_VALUE, NO_CPU};
-use crate::seen::{read_site, Seen};
+use crate::seen::{read_site, Look, Seen};
 use crate::site::Site;
 use crate::value::proven;
 use crate::word::Word;
-
-/// What a hit alone tells of its access.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
-    pub kind: EventKind,
-    /// Of the value that it found.
-    pub seen: Seen,
-    /// The value that it wrote, if its instruction proves it.
-    pub left: Option<u64>,
-}
 
 /// Keeps the words' values from event to event.
 #[derive(Debug)]

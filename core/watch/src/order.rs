@@ -16,8 +16,8 @@
 //! read in between, stay in the order of their traps.
 
 use crate::event::EventKind;
-use crate::interpret::Look;
 use crate::protocol::{Hit, HIT_WATCH, MARK_LAST};
+use crate::seen::Look;
 use crate::timeline::Queue;
 
 /// A handler is this late at most, ns. Beyond, an order by values would be chance.

@@ -2,6 +2,7 @@
 //! The backend `perf`: BPF programs on breakpoints of every CPU and on probes. The target is never
 //! stopped.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,6 @@ use crate::attach::{hook, Breakpoints};
 use crate::place::Place;
 use crate::protocol::{Config, Count, Held, Hit, ReadSite, Reader, Word};
 use crate::site::Site;
-use crate::source::Counted;
 use crate::{unavailable, Result};
 
 /// CPUs that came online are looked for this often.
@@ -181,6 +181,16 @@ impl Perf {
             cpus: cpus.map(|(count, cpu)| (cpu, count.lost)).collect(),
         }
     }
+}
+
+/// Accesses that trapped, and records lost: in all, and by CPU where that is known.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    pub hits: u64,
+    /// Reads that were not held back: there was no room for another reader.
+    pub crowded: u64,
+    pub lost: u64,
+    pub cpus: BTreeMap<u32, u64>,
 }
 
 fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {

@@ -5,6 +5,7 @@
 use iced_x86::{Mnemonic, OpKind, Register};
 
 use crate::access::{address_after, number_of, Access, Effect, Registers};
+use crate::event::EventKind;
 use crate::protocol::{ReadSite, SHOWS_NOTHING, SHOWS_ZERO_FLAG};
 use crate::value::{mask, proven, source};
 
@@ -17,6 +18,16 @@ pub(crate) struct Seen {
     mask: u64,
     pattern: u64,
     differs: bool,
+}
+
+/// What a hit alone tells of its access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    pub kind: EventKind,
+    /// Of the value that it found.
+    pub seen: Seen,
+    /// The value that it wrote, if its instruction proves it.
+    pub left: Option<u64>,
 }
 
 impl Seen {

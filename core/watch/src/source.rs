@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::perf::Perf;
+use crate::perf::{Counted, Perf};
 use crate::protocol::{Held, Hit, ReadSite, Reader, NO_PLACE};
 use crate::Result;
 
@@ -49,16 +49,6 @@ impl Helper {
     fn in_order(self) -> bool {
         self == Helper::Lldb
     }
-}
-
-/// Accesses that trapped, and records lost: in all, and by CPU where that is known.
-#[derive(Debug, Default)]
-pub(crate) struct Counted {
-    pub hits: u64,
-    /// Reads that were not held back: there was no room for another reader.
-    pub crowded: u64,
-    pub lost: u64,
-    pub cpus: BTreeMap<u32, u64>,
 }
 
 /// Hits that a helper handed over, until they are drained.

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::memory::Lock;
-use crate::{sys, watch};
+use crate::{ring, sys};
 
 /// Milliseconds that a thread waits at most: the agent may be gone.
 const PATIENCE: u64 = 5000;
@@ -55,7 +55,7 @@ struct Start {
 extern "C" fn arrive(birth: *mut Birth) -> Start {
     // SAFETY: made by `ff_create` for this thread alone.
     let Birth { routine, argument } = *unsafe { Box::from_raw(birth) };
-    if watch::is_watched() {
+    if ring::is_watched() {
         let tid = sys::tid();
         WAITING.hold().push(tid);
         CAME.fetch_add(1, Ordering::Release);
@@ -64,7 +64,7 @@ extern "C" fn arrive(birth: *mut Birth) -> Start {
         loop {
             let served = SERVED.load(Ordering::Acquire);
             let waits = WAITING.hold().contains(&tid);
-            if !waits || !watch::is_watched() || sys::now() > until {
+            if !waits || !ring::is_watched() || sys::now() > until {
                 break;
             }
             sys::wait(SERVED.as_ptr(), served, TURN);
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn ff_create(
     argument: *mut c_void,
 ) -> c_int {
     let create: Create = std::mem::transmute(CREATE.load(Ordering::Acquire));
-    if !watch::is_watched() {
+    if !ring::is_watched() {
         return create(thread, attributes, routine, argument);
     }
     let birth = Box::into_raw(Box::new(Birth { routine, argument }));

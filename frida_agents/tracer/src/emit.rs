@@ -5,8 +5,9 @@ use iced_x86::{
     Encoder, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, Register, UsedMemory,
 };
 
+use crate::handlers;
 use crate::slots::{Capture, Source};
-use crate::stub::{ff_child, ff_stub, Handler};
+use crate::stub::{ff_stub, Handler};
 use crate::thread::{self, Thread};
 
 #[derive(Default)]
@@ -70,7 +71,7 @@ impl Code {
         let done = self.jump(&[0xeb]);
         self.land(child);
         self.put(&[0x48, 0xb9])
-            .word(ff_child as *const () as u64)
+            .word(handlers::ff_child as *const () as u64)
             .put(&[0xff, 0xe1]);
         self.land(plain);
         self.put(&[0x0f, 0x05]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! What compiled code calls: full chunks, system calls, and new threads on their arrival.
 
+use std::arch::global_asm;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bytemuck::bytes_of;
@@ -246,6 +247,28 @@ pub extern "C" fn leave(context: &mut Context, data: u64) {
         thread.event_of(p::EVENT_FORK, &fork);
     }
 }
+
+extern "C" {
+    /// Where a new thread or process goes from its system call. Only rcx and r11 may be used there.
+    pub fn ff_child();
+}
+
+global_asm!(
+    ".globl ff_child",
+    ".hidden ff_child",
+    "ff_child:",
+    "lea rsp, [rsp - 128]",
+    "push rax",
+    "push 0",
+    "lea rcx, [rip + {arrive}]",
+    "push rcx",
+    "call ff_stub",
+    "lea rsp, [rsp + 16]",
+    "pop rax",
+    "lea rsp, [rsp + 128]",
+    "jmp rcx",
+    arrive = sym arrive,
+);
 
 /// A child, on its own stack. A thread waits here until Stalker has it; what happens then, it no
 /// longer knows of.

@@ -23,6 +23,7 @@ mod pool;
 #[path = "../../../core/watch/src/protocol.rs"]
 #[expect(dead_code, reason = "the engine's side needs the rest")]
 mod protocol;
+mod ring;
 mod sites;
 mod slots;
 mod stub;

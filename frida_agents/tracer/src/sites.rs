@@ -14,7 +14,7 @@ use iced_x86::{
 };
 
 use crate::protocol::{Config, SITE_MAX};
-use crate::{sys, watch};
+use crate::{ring, sys};
 
 const INT3: u8 = 0xcc;
 const LONGEST: usize = 15;
@@ -34,7 +34,7 @@ fn count(config: &Config) -> usize {
 
 /// The number of the site at `ip`, and where its copy is.
 pub fn at(ip: u64) -> Option<(usize, u64)> {
-    let config = watch::config();
+    let config = ring::config();
     let mut sites = config.site[..count(config)].iter();
     let place = sites.position(|site| site.ip == ip)?;
     let copy = COPIES[place].load(Ordering::Acquire);
@@ -103,7 +103,7 @@ fn put(writes: &[(u64, u8)]) -> bool {
 
 /// Hooks every site, or none.
 pub fn hook() -> Result<(), &'static CStr> {
-    let config = watch::config();
+    let config = ring::config();
     let sites = &config.site[..count(config)];
     let mut writes = Vec::new();
     for (place, site) in sites.iter().enumerate() {
@@ -122,7 +122,7 @@ pub fn hook() -> Result<(), &'static CStr> {
 
 /// Puts the instructions back. The copies stay: threads may be in them.
 pub fn unhook() {
-    let config = watch::config();
+    let config = ring::config();
     let sites = config.site[..count(config)].iter().zip(&BYTES);
     let writes: Vec<(u64, u8)> = sites
         .map(|(site, byte)| (site.ip, byte.load(Ordering::Acquire) as u8))

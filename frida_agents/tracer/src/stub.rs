@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! How compiled code calls us, and where a new thread arrives. Everything the program can see is
-//! saved, vector registers included, whatever they are.
+//! How compiled code calls us. Everything the program can see is saved, vector registers included,
+//! whatever they are.
 
 use std::arch::global_asm;
 
@@ -21,8 +21,6 @@ pub type Handler = extern "C" fn(&mut Context, u64);
 extern "C" {
     /// Called with `rax, data, handler` pushed, below the red zone; see `emit::call`.
     pub fn ff_stub();
-    /// Where a new thread or process goes from its system call. Only rcx and r11 may be used there.
-    pub fn ff_child();
 }
 
 // The save area: x87, SSE, AVX, AVX-512 (mask 0xe7) take 2688 bytes.
@@ -94,18 +92,4 @@ global_asm!(
     "pop r15",
     "popfq",
     "ret",
-    ".globl ff_child",
-    ".hidden ff_child",
-    "ff_child:",
-    "lea rsp, [rsp - 128]",
-    "push rax",
-    "push 0",
-    "lea rcx, [rip + {arrive}]",
-    "push rcx",
-    "call ff_stub",
-    "lea rsp, [rsp + 16]",
-    "pop rax",
-    "lea rsp, [rsp + 128]",
-    "jmp rcx",
-    arrive = sym crate::handlers::arrive,
 );

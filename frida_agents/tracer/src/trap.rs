@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::protocol::{
     Hit, Site, HIT_SITE, MARK_VALUE, NO_CPU, NO_PLACE, NO_REGISTER, REGISTERS, STACK_WORDS,
 };
-use crate::{sites, sys, watch};
+use crate::{ring, sites, sys};
 
 const SIGTRAP: usize = 5;
 const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
@@ -91,9 +91,9 @@ extern "C" fn on_trap(signal: c_int, info: *mut c_int, context: *mut c_void) {
     // SAFETY: the kernel hands over a siginfo, whose third int is si_code, and a ucontext.
     let (code, ip) = unsafe { (*info.add(2), *words.add(RIP)) };
     if code == TRAP_HWBKPT {
-        if watch::is_watched() {
+        if ring::is_watched() {
             // SAFETY: a ucontext.
-            watch::send(&unsafe { hit(words, ip) });
+            ring::send(&unsafe { hit(words, ip) });
         }
         return;
     }
@@ -105,9 +105,9 @@ extern "C" fn on_trap(signal: c_int, info: *mut c_int, context: *mut c_void) {
             unsafe { std::mem::transmute(before) };
         return before(signal, info, context);
     };
-    if watch::is_watched() {
+    if ring::is_watched() {
         // SAFETY: a ucontext.
-        watch::send(&unsafe { site_hit(words, place, ip - 1) });
+        ring::send(&unsafe { site_hit(words, place, ip - 1) });
     }
     // SAFETY: the thread goes on in the copy.
     unsafe { *words.add(RIP) = copy };
@@ -115,7 +115,7 @@ extern "C" fn on_trap(signal: c_int, info: *mut c_int, context: *mut c_void) {
 
 /// Of a debug register.
 unsafe fn hit(context: *const u64, ip: u64) -> Hit {
-    let config = watch::config();
+    let config = ring::config();
     let mut hit = whole(context, ip);
     hit.place = if config.size == 0 { NO_PLACE } else { 0 };
     hit.address = config.address;
@@ -127,7 +127,7 @@ unsafe fn hit(context: *const u64, ip: u64) -> Hit {
 }
 
 unsafe fn site_hit(context: *const u64, place: usize, ip: u64) -> Hit {
-    let site = &watch::config().site[place];
+    let site = &ring::config().site[place];
     let mut hit = whole(context, ip);
     (hit.place, hit.kind) = (place as u16, HIT_SITE);
     if site.known != 0 {

@@ -6,9 +6,7 @@ use std::path::Path;
 use flagfinder_trace::container::{
     checksum, Sealed, SectionHeader, CODEC_RAW, CODEC_ZSTD, SECTION_HEADER_BYTES,
 };
-use flagfinder_trace::{
-    Event, Failure, Level, Module, Registers, Slot, SlotKind, SyscallEnter, TraceBuilder,
-};
+use flagfinder_trace::{Event, Failure, Level, Module, Registers, Slot, SlotKind, TraceBuilder};
 
 pub fn write(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let (traces, pairs) = (directory.join("trace"), directory.join("engine"));
@@ -115,13 +113,8 @@ fn poll(rounds: usize, yields: bool, done: bool) -> Result<Vec<u8>, Failure> {
         }
         let ts = 10_000 + 1000 * round as u64;
         b.run(reader, &[call]);
-        let enter = SyscallEnter {
-            ts,
-            number: 24,
-            args: [0; 6],
-            registers: None,
-        };
-        b.event(reader, &Event::SyscallEnter(Box::new(enter)));
+        let enter = Event::enter(ts, 24, [0; 6]);
+        b.event(reader, &enter);
         let exit = Event::SyscallExit {
             ts: ts + 300,
             number: 24,
@@ -177,13 +170,8 @@ fn seed(rounds: u64, killed: bool) -> Result<Vec<u8>, Failure> {
             b.run_with_values(thread, load, &(i as u32).to_le_bytes());
             b.run(thread, &[long]);
             let ts = 10_000 + i;
-            let enter = SyscallEnter {
-                ts,
-                number: 24,
-                args: [i; 6],
-                registers: None,
-            };
-            b.event(thread, &Event::SyscallEnter(Box::new(enter)));
+            let enter = Event::enter(ts, 24, [i; 6]);
+            b.event(thread, &enter);
             b.event(
                 thread,
                 &Event::SyscallExit {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Hangs with a planted cause, each with a good run: `recorded SCENARIO SETTINGS FIFO WORD`. The file SETTINGS holds a
- * number and WORD is one; 2 is the good one. The FIFO has a byte in it in the good run. The thread that is to blame
- * says so on stdout: `BLAMED tid`. */
+/* Hangs with a planted cause, each with a good run: `recorded SCENARIO SETTINGS FIFO WORD`. The
+ * file SETTINGS holds a number and WORD is one; 2 is the good one. The FIFO has a byte in it in the
+ * good run. The thread that is to blame says so on stdout: `BLAMED tid`. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* On a loaded machine anybody may come late. So who is to wait is waited for, not trusted to be there by now. */
+/* On a loaded machine anybody may come late. So who is to wait is waited for, not trusted to be
+ * there by now. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/types.h>

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Two clients ask a server that answers both requests in one wake-up, ROUNDS times. Prints `server TID`, `first TID` and `second TID`.
+/* Two clients ask a server that answers both requests in one wake-up, ROUNDS times. Prints `server
+ * TID`, `first TID` and `second TID`.
  *
- * processes: the clients are processes, each with a pair of sockets. turns: they are threads of one process, and the server looks for events
- * between them. shared: they are threads that send datagrams through one socket, and each has a pair of its own for the answers.
+ * processes: the clients are processes, each with a pair of sockets. turns: they are threads of one
+ *   process, and the server looks for events between them. shared: they are threads that send
+ *   datagrams through one socket, and each has a pair of its own for the answers.
  *
- * Who asks says so in memory, so that the server, once it is awake, can wait for the other without blocking. */
+ * Who asks says so in memory, so that the server, once it is awake, can wait for the other without
+ * blocking. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* A call that is made over and over although it brings nothing, for HANG_MS of CPU time. Prints `main TID` and `culprit TID`.
+/* A call that is made over and over although it brings nothing, for HANG_MS of CPU time. Prints
+ * `main TID` and `culprit TID`.
  *
  * null: main polls /dev/null, which it has opened, and reads its end.
- * passed: a child reads a pipe that main has made and passed on, and into which nobody can write any more; main waits for its end.
+ * passed: a child reads a pipe that main has made and passed on, and into which nobody can write
+ *   any more; main waits for its end.
  * closed: main polls a descriptor that is not open.
- * serves: main polls a pipe and reads what is in it, as fast as a thread writes that: nothing is wrong (there is no culprit). */
+ * serves: main polls a pipe and reads what is in it, as fast as a thread writes that: nothing is
+ *   wrong (there is no culprit). */
 #define _GNU_SOURCE
 #include "crowd.h"
 #include <fcntl.h>

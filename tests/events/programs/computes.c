@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A thread that computes for a while, mostly in often(), partly in seldom(), and writes to /dev/null and reads a
- * descriptor that it has not meanwhile. Prints `main TID`. */
+/* A thread that computes for a while, mostly in often(), partly in seldom(), and writes to
+ * /dev/null and reads a descriptor that it has not meanwhile. Prints `main TID`. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads of a program that have nothing to do with its hang, and would be easy to blame: with CROWD in the environment,
- * one computes and sleeps in turn, one sleeps and looks over and over, one waits for ever, two wake each other. */
+/* Threads of a program that have nothing to do with its hang, and would be easy to blame: with
+ * CROWD in the environment, one computes and sleeps in turn, one sleeps and looks over and over,
+ * one waits for ever, two wake each other. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdint.h>

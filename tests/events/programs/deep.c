@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A call chain through a library, with a large frame and a recursion on the way. With -DLIBRARY it is the library.
+/* A call chain through a library, with a large frame and a recursion on the way. With -DLIBRARY it
+ * is the library.
  *
- * main > first > [through > again] > turns x DEEP > large_frame > [sleeps] > nanosleep; what is in brackets is the
- * library's. The program prints `main TID`. */
+ * main > first > [through > again] > turns x DEEP > large_frame > [sleeps] > nanosleep; what is in
+ * brackets is the library's. The program prints `main TID`. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <sys/syscall.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Waits that never end: main waits for the culprit in one known way, until an alarm ends it all, after the seconds
- * that the third word tells, else after four. Prints `main TID`,
- * `culprit TID` and, of a deadlock, `other TID`.
+/* Waits that never end: main waits for the culprit in one known way, until an alarm ends it all,
+ *   after the seconds that the third word tells, else after four. Prints `main TID`, `culprit TID`
+ *   and, of a deadlock, `other TID`.
  *
  * deadlock: main waits for the end of a thread; two threads wait for each other's lock.
  * unix, tcp: for the answer of a process that has read the request, and sleeps.

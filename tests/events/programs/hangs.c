@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Requests that are answered ROUNDS times as they should, and once late. Prints `main TID` and `culprit TID`.
+/* Requests that are answered ROUNDS times as they should, and once late. Prints `main TID` and
+ * `culprit TID`.
  *
- * chain WHAT [sockets]: main -> two servers -> a third, each a process, joined by pipes (or sockets); the third computes, sleeps or polls.
+ * chain WHAT [sockets]: main -> two servers -> a third, each a process, joined by pipes (or
+ *   sockets); the third computes, sleeps or polls.
  * lock: main waits for a lock, whose holder waits for a condition, whose signaller computes.
  * alone: main computes. named: so it does, under a name full of markup.
- * circle: main waits for a lock that another thread holds, which waits for one that main holds; a time limit ends it.
- * two: main asks two threads in turn, and waits for their answers in one poll; one of them computes, and never answers. */
+ * circle: main waits for a lock that another thread holds, which waits for one that main holds; a
+ *   time limit ends it.
+ * two: main asks two threads in turn, and waits for their answers in one poll; one of them
+ *   computes, and never answers. */
 #define _GNU_SOURCE
 #include "crowd.h"
 #include <poll.h>
@@ -150,7 +154,8 @@ static void wait_for_lock(void)
         pthread_join(threads[i], NULL);
 }
 
-/* In each round but one it lets go of `second` in time, and takes `first` only once main has let go of it. */
+/* In each round but one it lets go of `second` in time, and takes `first` only once main has let go
+ * of it. */
 static void *cross(void *unused)
 {
     (void)unused;

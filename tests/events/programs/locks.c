@@ -2,8 +2,10 @@
 /* Waits for locks and conditions for known reasons. Prints `NAME TID` for each role.
  *
  * contention: main waits for a lock whose holder computes.
- * inversion: main waits for a lock whose holder is less urgent, and has its CPU taken by others that compute. All on one CPU.
- * unwoken: the same, and the holder is not woken once between its becoming less urgent and its unlocking.
+ * inversion: main waits for a lock whose holder is less urgent, and has its CPU taken by others
+ *   that compute. All on one CPU.
+ * unwoken: the same, and the holder is not woken once between its becoming less urgent and its
+ *   unlocking.
  * handoff: a condition is signalled by a thread that computes first. */
 #define _GNU_SOURCE
 #include "asleep.h"

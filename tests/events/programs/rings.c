@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Waits in io_uring_enter for what another thread, a worker of the kernel or nobody does, ROUNDS times. Prints `NAME TID` for each role.
+/* Waits in io_uring_enter for what another thread, a worker of the kernel or nobody does, ROUNDS
+ * times. Prints `NAME TID` for each role.
  *
- * pipe: it reads from a pipe that another thread writes to. worker: it has a call made by a thread of the kernel, which waits there. other: one
- * thread submits, and another waits for what comes of it. By raw system calls. Exits with 77 where the kernel forbids io_uring. */
+ * pipe: it reads from a pipe that another thread writes to. worker: it has a call made by a thread
+ *   of the kernel, which waits there. other: one thread submits, and another waits for what comes
+ *   of it. By raw system calls. Exits with 77 where the kernel forbids io_uring. */
 #define _GNU_SOURCE
 #include "asleep.h"
 #include <errno.h>

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Hangs of real programs in small: ROUNDS rounds go as they should, one does not. Prints `main TID` and the thread to blame as `culprit TID`.
+/* Hangs of real programs in small: ROUNDS rounds go as they should, one does not. Prints `main TID`
+ * and the thread to blame as `culprit TID`.
  *
- * key: a process types; to one key main answers with a long computation (and is to blame; `typist TID` types).
+ * key: a process types; to one key main answers with a long computation (and is to blame; `typist
+ *   TID` types).
  * ticks: main's event loop is fed by a timer; for each tick it asks a worker, which once computes.
- * request: main asks another process, which once asks main something before it answers; a time limit ends it.
- * connection: main asks a thread that keeps a connection to a server; the server is silent once, until the thread gives it up.
- * datagram: main yields until a flag is set by a thread that waits for a datagram, which once comes late.
- * kinds: main asks one of two threads and waits for either in one place; the other kind than asked before is late once (`innocent TID`).
- * late: main sleeps for long, and once it is done polls for a flag, which a thread (`setter TID`) sets late.
- * ended: main asks a process that is late once; a child of it has ended long before (`innocent TID`). */
+ * request: main asks another process, which once asks main something before it answers; a time
+ *   limit ends it.
+ * connection: main asks a thread that keeps a connection to a server; the server is silent once,
+ *   until the thread gives it up.
+ * datagram: main yields until a flag is set by a thread that waits for a datagram, which once comes
+ *   late.
+ * kinds: main asks one of two threads and waits for either in one place; the other kind than asked
+ *   before is late once (`innocent TID`).
+ * late: main sleeps for long, and once it is done polls for a flag, which a thread (`setter TID`)
+ *   sets late.
+ * ended: main asks a process that is late once; a child of it has ended long before (`innocent
+ *   TID`). */
 #define _GNU_SOURCE
 #include "crowd.h"
 #include <arpa/inet.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Known waits and delays. Prints `NAME TID` for each role.
  *
- * `sleeper` sleeps SLEEPS times in nap(), which outer() calls; `timed` waits on a condition that times out, once;
- * `stuck` reads a pipe into which nobody writes until the program ends. Two threads on one CPU compute `turns` until
- * both have been held up often. It begins when its code can be known. */
+ * `sleeper` sleeps SLEEPS times in nap(), which outer() calls; `timed` waits on a condition that
+ * times out, once; `stuck` reads a pipe into which nobody writes until the program ends. Two
+ * threads on one CPU compute `turns` until both have been held up often. It begins when its code
+ * can be known. */
 #define _GNU_SOURCE
 #include "asleep.h"
 #include <errno.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads and processes that wake each other in one known way, ROUNDS times. Prints `NAME TID` for each role.
+/* Threads and processes that wake each other in one known way, ROUNDS times. Prints `NAME TID` for
+ * each role.
  *
- * Nobody is woken before it sleeps (asleep.h), and who is woken by a timer goes on until it has slept often enough: a
- * tick that found nobody waiting woke nobody. */
+ * Nobody is woken before it sleeps (asleep.h), and who is woken by a timer goes on until it has
+ * slept often enough: a tick that found nobody waiting woke nobody. */
 #define _GNU_SOURCE
 #include "asleep.h"
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Looks at the processors it may use, sets them, and hands them on to threads and processes, all the time. What it
-   did not ask for is counted. */
+/* Looks at the processors it may use, sets them, and hands them on to threads and processes, all
+ * the time. What it did not ask for is counted. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads that spin, compute under a lock, wait, and get signals; on "end" it tells how often anything was wrong. */
+/* Threads that spin, compute under a lock, wait, and get signals; on "end" it tells how often
+ * anything was wrong. */
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>

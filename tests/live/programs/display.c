@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A flag that lives in many objects: a thread marks each layer as in need of display, another one looks at all of them, and draws
- * and clears those that are. Ends once each of LAYERS was drawn ROUNDS times. */
+/* A flag that lives in many objects: a thread marks each layer as in need of display, another one
+ * looks at all of them, and draws and clears those that are. Ends once each of LAYERS was drawn
+ * ROUNDS times. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// An echo server on epoll; prints the port that it got. Data goes back with its first byte changed to a checksum.
+// An echo server on epoll; prints the port that it got. Data goes back with its first byte changed
+// to a checksum.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <stdio.h>

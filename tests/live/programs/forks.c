@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Forks, while other threads start threads, children that start one, too. `report` writes the word if one did not end well. */
+/* Forks, while other threads start threads, children that start one, too. `report` writes the word
+ * if one did not end well. */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -6,8 +6,9 @@
  * futures: workers take tasks from a queue, main waits for the state of the task that it wants.
  * asleep: as slots, but main sleeps until each worker has posted a semaphore.
  *
- * In spin mode one worker stops after the rounds: a signal finds it idle (slots, rounds, asleep) or at work (futures),
- * and its handler never returns. Main prints "stopped" then and waits for that worker's answer; the others idle. */
+ * In spin mode one worker stops after the rounds: a signal finds it idle (slots, rounds, asleep) or
+ *   at work (futures), and its handler never returns. Main prints "stopped" then and waits for that
+ *   worker's answer; the others idle. */
 #include "../../../samples/announce.h"
 #include <pthread.h>
 #include <sched.h>

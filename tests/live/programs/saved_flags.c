@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Saves and restores its flags all the time. A trap flag that a tracer leaves behind, in the processor or in flags saved
-   meanwhile, kills it or is counted. Built with -mno-red-zone. */
+/* Saves and restores its flags all the time. A trap flag that a tracer leaves behind, in the
+ * processor or in flags saved meanwhile, kills it or is counted. Built with -mno-red-zone. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/time.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Ways in which programs wait, by name, each for something that never comes. Prints what it waits for, then waits.
+// Ways in which programs wait, by name, each for something that never comes. Prints what it waits
+// for, then waits.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -96,7 +97,8 @@ static void status_file(const char *path) {
   while (!file_says(path, "ready\n")) nap();
 }
 
-// How the ring is read depends on its kind: another one's readers would look at the same ends, and then compete.
+// How the ring is read depends on its kind: another one's readers would look at the same ends, and
+// then compete.
 static struct {
   alignas(64) volatile unsigned head;
   volatile int kind;
@@ -217,7 +219,8 @@ struct Timer {
   volatile uint32_t options, status;
 };
 
-// Fails as long as another thread runs the timer; it would fail otherwise if there were no such timer.
+// Fails as long as another thread runs the timer; it would fail otherwise if there were no such
+// timer.
 __attribute__((noinline)) static int try_stop(Timer *timer) {
   if (!(timer->options & 1)) return -22;
   volatile Status before;

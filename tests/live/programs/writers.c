@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads that write, read and update words, for tests of `watch`. Usage: writers WHAT COUNT...; each WHAT is described where it is
- * handled. Prints addresses, then waits for a line on stdin before anything is accessed, so that a watch can be set up. */
+/* Threads that write, read and update words, for tests of `watch`. Usage: writers WHAT COUNT...;
+ * each WHAT is described where it is handled. Prints addresses, then waits for a line on stdin
+ * before anything is accessed, so that a watch can be set up. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -197,7 +198,8 @@ static void *masked_writer(void *unused)
     return unused;
 }
 
-/* masked: the main thread writes with signals blocked since the watch began, another one with signals blocked before. */
+/* masked: the main thread writes with signals blocked since the watch began, another one with
+ * signals blocked before. */
 static void run_masked(void)
 {
     pthread_t thread;

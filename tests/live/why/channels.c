@@ -23,10 +23,8 @@ static void *read_input(void *unused)
 /* main joins the worker, which reads from a process that is stopped. */
 static void stopped_peer(const char *folder)
 {
-    (void)folder;
     int to[2];
-    if (pipe(to) != 0)
-        exit(5);
+    new_pipe(to);
     pid_t child = fork();
     if (child == 0) {
         close(to[0]);
@@ -43,10 +41,8 @@ static void stopped_peer(const char *folder)
 /* The writer is moved into a frozen control group by the test. */
 static void frozen_peer(const char *folder)
 {
-    (void)folder;
     int to[2];
-    if (pipe(to) != 0)
-        exit(5);
+    new_pipe(to);
     pid_t child = fork();
     if (child == 0) {
         close(to[0]);
@@ -61,10 +57,8 @@ static void frozen_peer(const char *folder)
 /* The message never comes: its sender reads from a terminal. */
 static void unsent_message(const char *folder)
 {
-    (void)folder;
     int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
-        exit(5);
+    new_pair(ends);
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
@@ -127,15 +121,13 @@ static void *serve(void *connection)
 /* A thread of a TCP server wants the lock of one that sleeps; its main thread accepts others. */
 static void tcp_server(const char *folder)
 {
-    (void)folder;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
     int announce[2], listener = socket(AF_INET, SOCK_STREAM, 0), holder;
     bind(listener, (struct sockaddr *)&at, sizeof at);
     listen(listener, 4);
     getsockname(listener, (struct sockaddr *)&at, &size);
-    if (pipe(announce) != 0)
-        exit(5);
+    new_pipe(announce);
     pid_t server = fork();
     if (server == 0) {
         close(announce[0]);
@@ -163,14 +155,12 @@ static void *sleep_beside(void *unused)
     return unused;
 }
 
-/* The server waits for a request that was never sent, its client for the answer; a thread that sleeps beside it has no
- * part in it. */
+/* The server waits for a request that was never sent, its client for the answer; a thread that
+ * sleeps beside it has no part in it. */
 static void lost_message(const char *folder)
 {
-    (void)folder;
     int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
-        exit(5);
+    new_pair(ends);
     if (fork() == 0) {
         close(ends[0]);
         start(sleep_beside, NULL);
@@ -189,10 +179,8 @@ static void lost_message(const char *folder)
 /* A proxy waits for its client and its server alike; the server is stopped. */
 static void proxy(const char *folder)
 {
-    (void)folder;
     int front[2], back[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, front) || socketpair(AF_UNIX, SOCK_STREAM, 0, back))
-        exit(5);
+    new_pair(front), new_pair(back);
     pid_t server = fork();
     if (server == 0) {
         close(front[0]), close(front[1]), close(back[0]);
@@ -216,13 +204,9 @@ static void proxy(const char *folder)
 /* The reader of a full pipe waits for its own input. */
 static void full_pipe(const char *folder)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/fifo", folder);
-    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
-        exit(5);
+    char *path = new_fifo(folder);
     int to[2];
-    if (pipe(to) != 0)
-        exit(5);
+    new_pipe(to);
     pid_t reader = fork();
     if (reader == 0) {
         close(to[1]);
@@ -240,10 +224,8 @@ static void full_pipe(const char *folder)
 /* The writer has ended, and the reader keeps the write end open itself. */
 static void dead_peer(const char *folder)
 {
-    (void)folder;
     int to[2];
-    if (pipe(to) != 0)
-        exit(5);
+    new_pipe(to);
     if (fork() == 0)
         _exit(1);
     settle();
@@ -254,10 +236,8 @@ static void dead_peer(const char *folder)
 /* Each waits for the other's answer. */
 static void circle_of_pipes(const char *folder)
 {
-    (void)folder;
     int there[2], back[2];
-    if (pipe(there) != 0 || pipe(back) != 0)
-        exit(5);
+    new_pipe(there), new_pipe(back);
     if (fork() == 0) {
         close(there[1]), close(back[0]);
         read_one(there[0]);
@@ -271,7 +251,6 @@ static void circle_of_pipes(const char *folder)
 /* No call blocks: read answers EAGAIN, again and again. */
 static void asks_pipe(const char *folder)
 {
-    (void)folder;
     int to[2];
     char byte;
     if (pipe2(to, O_NONBLOCK) != 0)
@@ -290,7 +269,6 @@ static void asks_pipe(const char *folder)
 
 static void asks_child(const char *folder)
 {
-    (void)folder;
     pid_t child = fork();
     if (child == 0)
         raise(SIGSTOP);

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* What the planted hangs share. Each says on stdout who is to blame: `TRUTH kind pid tid`, 0 for no certain one. */
+/* What the planted hangs share. Each says on stdout who is to blame: `TRUTH kind pid tid`, 0 for no
+ * certain one. */
 #ifndef HANGS_H
 #define HANGS_H
 
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -45,6 +50,28 @@ static inline pthread_t start(void *(*run)(void *), void *argument)
         exit(3);
     settle();
     return thread;
+}
+
+static inline void new_pipe(int ends[2])
+{
+    if (pipe(ends) != 0)
+        exit(5);
+}
+
+static inline void new_pair(int ends[2])
+{
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
+        exit(5);
+}
+
+/* The path of a FIFO in the folder. */
+static inline char *new_fifo(const char *folder)
+{
+    char *path = malloc(4096);
+    snprintf(path, 4096, "%s/fifo", folder);
+    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
+        exit(5);
+    return path;
 }
 
 static inline void read_one(int fd)

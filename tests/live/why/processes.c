@@ -27,7 +27,8 @@ static void lock_record(int fd, int command)
     fcntl(fd, command, &whole);
 }
 
-/* The first wants the flock of the second, which wants the record lock of the third, which sleeps. */
+/* The first wants the flock of the second, which wants the record lock of the third, which sleeps.
+ * */
 static void file_locks(const char *folder)
 {
     pid_t third = fork();
@@ -60,10 +61,7 @@ static void open_file_lock(const char *folder)
 
 static void child_reads_fifo(const char *folder)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/fifo", folder);
-    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
-        exit(5);
+    char *path = new_fifo(folder);
     pid_t child = fork();
     if (child == 0)
         read_one(open(path, O_RDWR));
@@ -75,13 +73,9 @@ static void child_reads_fifo(const char *folder)
 /* Of two children one works on, in vain; the other opens a FIFO that nobody writes. */
 static void grandchild_opens_fifo(const char *folder)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/fifo", folder);
-    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
-        exit(5);
+    char *path = new_fifo(folder);
     int announce[2];
-    if (pipe(announce) != 0)
-        exit(5);
+    new_pipe(announce);
     if (fork() == 0) {
         pid_t grandchild = fork();
         if (grandchild == 0) {
@@ -112,7 +106,6 @@ static void *hold(void *unused)
 
 static void fork_without_holder(const char *folder)
 {
-    (void)folder;
     start(hold, NULL);
     pid_t child = fork();
     if (child == 0)
@@ -151,13 +144,11 @@ static void hold_shared(int robust)
 
 static void shared_lock(const char *folder)
 {
-    (void)folder;
     hold_shared(0);
 }
 
 static void robust_lock(const char *folder)
 {
-    (void)folder;
     hold_shared(1);
 }
 
@@ -165,7 +156,6 @@ static void robust_lock(const char *folder)
  * other has the memory, too, and only reads it. */
 static void shared_word(const char *folder)
 {
-    (void)folder;
     volatile int *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (word == MAP_FAILED)
         exit(6);

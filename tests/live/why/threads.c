@@ -27,10 +27,10 @@ static void *take(void *lock)
     return NULL;
 }
 
-/* main joins the worker, which wants the lock of one that sleeps; a third thread does the same for ever. */
+/* main joins the worker, which wants the lock of one that sleeps; a third thread does the same for
+ * ever. */
 static void lock_of_a_sleeper(const char *folder)
 {
-    (void)folder;
     start(hold_and_sleep, NULL);
     start(take, &one);
     pthread_t worker = start(take, &one);
@@ -62,7 +62,6 @@ static void *idle(void *unused)
 
 static void ab_ba(const char *folder)
 {
-    (void)folder;
     start(idle, NULL);
     pthread_t first = start(one_then_two, NULL);
     start(two_then_one, NULL);
@@ -82,7 +81,6 @@ static void *wait_for_change(void *unused)
 /* The signal came before the wait, and nobody is left to send another. */
 static void lost_wakeup(const char *folder)
 {
-    (void)folder;
     pthread_cond_signal(&changed);
     pthread_t worker = start(wait_for_change, NULL);
     truth("deadlock", getpid(), 0);
@@ -99,7 +97,6 @@ static void *beat(void *unused)
 /* The heartbeat could signal, and never would. */
 static void lost_wakeup_beside_a_heartbeat(const char *folder)
 {
-    (void)folder;
     start(beat, NULL);
     pthread_t worker = start(wait_for_change, NULL);
     truth("unknown", 0, 0);
@@ -109,7 +106,6 @@ static void lost_wakeup_beside_a_heartbeat(const char *folder)
 /* Two threads may signal, and nothing says which was to. */
 static void any_of_two(const char *folder)
 {
-    (void)folder;
     start(idle, NULL);
     start(idle, NULL);
     truth("unknown", 0, 0);
@@ -128,10 +124,7 @@ static void *read_fifo(void *path)
 /* A pool of two waits for work that the reader of a FIFO would hand out. */
 static void starved_pool(const char *folder)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/fifo", folder);
-    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
-        exit(5);
+    char *path = new_fifo(folder);
     start(read_fifo, path);
     pthread_t first = start(wait_for_change, NULL);
     start(wait_for_change, NULL);
@@ -148,10 +141,7 @@ static void *poll_done(void *unused)
 
 static void polled_flag(const char *folder)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/fifo", folder);
-    if (mkfifo(path, 0600) != 0 && errno != EEXIST)
-        exit(5);
+    char *path = new_fifo(folder);
     start(read_fifo, path);
     pthread_t worker = start(poll_done, NULL);
     truth("input", getpid(), tid_of_holder);
@@ -168,7 +158,6 @@ static void *write_table(void *unused)
 
 static void read_table(const char *folder)
 {
-    (void)folder;
     start(idle, NULL);
     start(write_table, NULL);
     truth("timer", getpid(), tid_of_holder);
@@ -206,7 +195,6 @@ static void *hog(void *unused)
 /* The lock's owner is ready to run, and another has its processor. */
 static void starved(const char *folder)
 {
-    (void)folder;
     start(hog, NULL);
     start(compute_with_lock, NULL);
     truth("computes", 0, 0);
@@ -215,7 +203,6 @@ static void starved(const char *folder)
 
 static void unarmed_timer(const char *folder)
 {
-    (void)folder;
     start(idle, NULL);
     struct pollfd wait = {.fd = timerfd_create(CLOCK_MONOTONIC, 0), .events = POLLIN};
     truth("timer", getpid(), getpid());
@@ -224,7 +211,6 @@ static void unarmed_timer(const char *folder)
 
 static void blocked_signal(const char *folder)
 {
-    (void)folder;
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGUSR1);
@@ -243,7 +229,6 @@ static void *end_with_lock(void *unused)
 
 static void owner_ended(const char *folder)
 {
-    (void)folder;
     start(idle, NULL);
     pthread_join(start(end_with_lock, NULL), NULL);
     truth("ended", getpid(), tid_of_holder);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Computes the same again and again while a timer's signals come. SIGTERM ends it: 0 when all came out right. */
+/* Computes the same again and again while a timer's signals come. SIGTERM ends it: 0 when all came
+ * out right. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/time.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What tracers get wrong about calls, forks, descriptors and prefetches; argv[1] chooses. Prints "ok". */
+/* What tracers get wrong about calls, forks, descriptors and prefetches; argv[1] chooses. Prints
+ * "ok". */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

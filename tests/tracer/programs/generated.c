@@ -31,7 +31,8 @@ static void write_code(uint8_t *code, uint8_t value)
                      : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "memory");
 }
 
-/* Code that runs is written to again and again: it does what was written last, and the writer's registers stay. */
+/* Code that runs is written to again and again: it does what was written last, and the writer's
+ * registers stay. */
 static int rewritten(void)
 {
     static const uint8_t mov_eax_0_ret[] = {0xb8, 0, 0, 0, 0, 0xc3};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Instructions with an operand relative to rip that use rax, rdx, rbx or rcx without naming them. */
+/* Instructions with an operand relative to rip that use rax, rdx, rbx or rcx without naming them.
+ * */
 #include <stdint.h>
 #include <stdio.h>
 

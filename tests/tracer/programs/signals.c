@@ -75,8 +75,8 @@ static void ring_soon(int i)
     setitimer(ITIMER_REAL, &soon, NULL);
 }
 
-/* A signal that arrives on the way into a call that sleeps: its handler, or the call's end, is what the call waits for.
- */
+/* A signal that arrives on the way into a call that sleeps: its handler, or the call's end, is what
+ * the call waits for. */
 static int woken(void)
 {
     struct sigaction action = {.sa_handler = write_byte};
@@ -130,7 +130,8 @@ static int is_ignored(int number)
     return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* Signals that are ignored stay so in a program that a child becomes, and after an exec that failed. */
+/* Signals that are ignored stay so in a program that a child becomes, and after an exec that
+ * failed. */
 static int ignored(const char *self)
 {
     int status;
@@ -153,7 +154,8 @@ static void end_soon(void)
     }
 }
 
-/* A signal that nobody handles, or that is blocked, ends no call; sigwait and signalfd see it nevertheless. */
+/* A signal that nobody handles, or that is blocked, ends no call; sigwait and signalfd see it
+ * nevertheless. */
 static int undisturbed(void)
 {
     struct timespec pause = {0, 60000000};

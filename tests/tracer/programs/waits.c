@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Deterministic work and calls; then, as the argument says: normal, spin (nobody sets `ready`), die, or nothing more. */
+/* Deterministic work and calls; then, as the argument says: normal, spin (nobody sets `ready`),
+ * die, or nothing more. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Wide and odd programs, one for each name: wide threads | short | deep | vfork | spawn | clone3 | stack | modules FILES..
- * | sandbox. Each prints what it computed, which must be the same recorded or not. */
+/* Wide and odd programs, one for each name: wide threads | short | deep | vfork | spawn | clone3 |
+ * stack | modules FILES.. | sandbox. Each prints what it computed, which must be the same recorded
+ * or not. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <linux/filter.h>

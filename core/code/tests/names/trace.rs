@@ -4,7 +4,7 @@
 
 use crate::support::{folder, source, tool};
 use flagfinder_code::{AllocationLog, CodeMap, DataHome, DataKind, Names, NamesInput};
-use flagfinder_trace::{Event, Level, Module, Segment, SyscallEnter, Trace, TraceBuilder};
+use flagfinder_trace::{Event, Level, Module, Segment, Trace, TraceBuilder};
 use object::{Object, ObjectSymbol};
 
 const PID: u32 = 70;
@@ -73,13 +73,8 @@ fn trace(program: &Program, main_code: &[u8]) -> Trace {
     builder.maps(PID, MAPS);
     let main = builder.thread(PID, PID, 0, "memory", code);
     builder.run(main, &[block]);
-    let set_fs_base = SyscallEnter {
-        ts: 1_500,
-        number: 158,
-        args: [0x1002, FS_BASE, 0, 0, 0, 0],
-        registers: None,
-    };
-    builder.event(main, &Event::SyscallEnter(Box::new(set_fs_base)));
+    let set_fs_base = Event::enter(1_500, 158, [0x1002, FS_BASE, 0, 0, 0, 0]);
+    builder.event(main, &set_fs_base);
     let alloc = |addr, size, old_addr| Event::Alloc {
         addr,
         size,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! From trace files to a divergence: module identities, code without modules, positions.
 
-use flagfinder_diff::{diff, CodePlace, Options, PartingKind, Verdict};
-use flagfinder_trace::{Event, Flow, Level, Module, SyscallEnter, Trace, TraceBuilder};
+use flagfinder_diff::{diff, CodePlace, Divergence, Options, PartingKind, Verdict};
+use flagfinder_trace::{Event, Flow, Level, Module, Trace, TraceBuilder};
 
 /// One process: `main` (module) calls a function (module or JIT) that polls.
 struct Layout {
@@ -76,6 +76,10 @@ fn at(module: &str, offset: u64) -> Option<CodePlace> {
     })
 }
 
+fn compare(normal: &Trace, spin: &Trace) -> Divergence {
+    diff(&[normal], spin, &Options::default(), &|_| {}).expect("readable")
+}
+
 const PLAIN: Layout = Layout {
     base: 0x5555_0000_0000,
     jit: None,
@@ -84,10 +88,7 @@ const PLAIN: Layout = Layout {
 #[test]
 fn another_build_or_program_is_said() {
     let once = |builder: &mut TraceBuilder, thread| builder.run(thread, &[1, 3, 5, 2]);
-    let unlike = |normal: &Trace, spin: &Trace| {
-        let found = diff(&[normal], spin, &Options::default(), &|_| {}).expect("readable");
-        found.unlike
-    };
+    let unlike = |normal: &Trace, spin: &Trace| compare(normal, spin).unlike;
     let (old, new) = (
         build(&PLAIN, once),
         build_as("/opt/x/prog", 4, &PLAIN, once),
@@ -107,7 +108,7 @@ fn another_build_or_program_is_said() {
 #[test]
 fn the_wrong_order_is_suspected() {
     let reason = |normal: &Trace, spin: &Trace| {
-        let found = diff(&[normal], spin, &Options::default(), &|_| {}).expect("readable");
+        let found = compare(normal, spin);
         assert_eq!(found.verdict, Verdict::NoDivergence);
         found.reason
     };
@@ -121,15 +122,12 @@ fn the_wrong_order_is_suspected() {
 
 #[test]
 fn load_addresses_do_not_matter() {
-    let normal = good(&Layout {
-        base: 0x5555_0000_0000,
-        jit: None,
-    });
+    let normal = good(&PLAIN);
     let spin = bad(&Layout {
         base: 0x7f00_1234_0000,
         jit: None,
     });
-    let found = diff(&[&normal], &spin, &Options::default(), &|_| {}).expect("readable");
+    let found = compare(&normal, &spin);
     let parting = &found.partings[0];
     assert_eq!(parting.kind, PartingKind::LoopExit);
     assert_eq!(parting.branch, at("prog", WAIT + 2));
@@ -161,7 +159,7 @@ fn generated_code_is_known_by_its_likeness() {
         base: 0x7f00_1234_0000,
         jit: Some(0x7f22_3333_4000),
     });
-    let found = diff(&[&normal], &spin, &Options::default(), &|_| {}).expect("readable");
+    let found = compare(&normal, &spin);
     let parting = &found.partings[0];
     assert_eq!(parting.kind, PartingKind::LoopExit, "{parting:?}");
     assert_eq!(
@@ -176,20 +174,11 @@ fn generated_code_is_known_by_its_likeness() {
 
 #[test]
 fn waiting_is_not_spinning() {
-    let layout = Layout {
-        base: 0x5555_0000_0000,
-        jit: None,
-    };
-    let spin = build(&layout, |builder, thread| {
+    let spin = build(&PLAIN, |builder, thread| {
         builder.run(thread, &[1]);
         // Long waits of another kind before do not make this one usual.
-        let poll = SyscallEnter {
-            ts: 1,
-            number: 7,
-            args: [0; 6],
-            registers: None,
-        };
-        builder.event(thread, &Event::SyscallEnter(Box::new(poll)));
+        let poll = Event::enter(1, 7, [0; 6]);
+        builder.event(thread, &poll);
         let woken = Event::SyscallExit {
             ts: 30_000_000_000,
             number: 7,
@@ -197,14 +186,9 @@ fn waiting_is_not_spinning() {
         };
         builder.event(thread, &woken);
         builder.run(thread, &[3, 4].repeat(50));
-        let enter = SyscallEnter {
-            ts: 30_000_000_005,
-            number: 0,
-            args: [0; 6],
-            registers: None,
-        };
-        builder.event(thread, &Event::SyscallEnter(Box::new(enter)));
-        let other = builder.thread(PID, PID + 1, PID, "clock", layout.base);
+        let enter = Event::enter(30_000_000_005, 0, [0; 6]);
+        builder.event(thread, &enter);
+        let other = builder.thread(PID, PID + 1, PID, "clock", PLAIN.base);
         builder.event(
             other,
             &Event::ThreadExit {
@@ -214,7 +198,7 @@ fn waiting_is_not_spinning() {
         );
         builder.killed(thread);
     });
-    let found = diff(&[&good(&layout)], &spin, &Options::default(), &|_| {}).expect("readable");
+    let found = compare(&good(&PLAIN), &spin);
     assert_eq!(found.verdict, Verdict::NoDivergence, "{}", found.reason);
     assert_eq!(found.blocked.len(), 1);
     assert_eq!(found.blocked[0].stack.len(), 2);
@@ -222,21 +206,12 @@ fn waiting_is_not_spinning() {
 
 #[test]
 fn a_yield_on_a_busy_machine_is_spinning() {
-    let layout = Layout {
-        base: 0x5555_0000_0000,
-        jit: None,
-    };
-    let spin = build(&layout, |builder, thread| {
+    let spin = build(&PLAIN, |builder, thread| {
         builder.run(thread, &[1]);
         builder.run(thread, &[3, 4].repeat(50));
-        let enter = SyscallEnter {
-            ts: 30_000_000_000,
-            number: 24,
-            args: [0; 6],
-            registers: None,
-        };
-        builder.event(thread, &Event::SyscallEnter(Box::new(enter)));
-        let other = builder.thread(PID, PID + 1, PID, "clock", layout.base);
+        let enter = Event::enter(30_000_000_000, 24, [0; 6]);
+        builder.event(thread, &enter);
+        let other = builder.thread(PID, PID + 1, PID, "clock", PLAIN.base);
         let exit = Event::ThreadExit {
             ts: 90_000_000_000,
             status: 0,
@@ -244,31 +219,22 @@ fn a_yield_on_a_busy_machine_is_spinning() {
         builder.event(other, &exit);
         builder.killed(thread);
     });
-    let found = diff(&[&good(&layout)], &spin, &Options::default(), &|_| {}).expect("readable");
+    let found = compare(&good(&PLAIN), &spin);
     assert!(found.blocked.is_empty(), "{:?}", found.blocked);
     assert_eq!(found.partings.len(), 1, "{}", found.reason);
 }
 
 #[test]
 fn a_process_that_ended_does_not_spin() {
-    let layout = Layout {
-        base: 0x5555_0000_0000,
-        jit: None,
-    };
-    let spin = build(&layout, |builder, thread| {
+    let spin = build(&PLAIN, |builder, thread| {
         builder.run(thread, &[1]);
-        let enter = SyscallEnter {
-            ts: 5,
-            number: 231,
-            args: [0; 6],
-            registers: None,
-        };
-        builder.event(thread, &Event::SyscallEnter(Box::new(enter)));
-        let other = builder.thread(PID, PID + 1, PID, "busy", layout.base);
+        let enter = Event::enter(5, 231, [0; 6]);
+        builder.event(thread, &enter);
+        let other = builder.thread(PID, PID + 1, PID, "busy", PLAIN.base);
         builder.run(other, &[3, 4].repeat(500));
         builder.killed(other);
     });
-    let found = diff(&[&good(&layout)], &spin, &Options::default(), &|_| {}).expect("readable");
+    let found = compare(&good(&PLAIN), &spin);
     assert_eq!(
         (found.verdict, found.partings.len()),
         (Verdict::NoDivergence, 0)

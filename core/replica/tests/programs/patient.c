@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// A thread that waits for `done` in the way that its argument names. Prints the addresses of its words first.
+// A thread that waits for `done` in the way that its argument names. Prints the addresses of its
+// words first.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +69,8 @@ static void wait_by_epoll(void) {
     }
 }
 
-// What a path or a descriptor names is asked; an answer that is not the kernel's ends the process by a fault.
+// What a path or a descriptor names is asked; an answer that is not the kernel's ends the process
+// by a fault.
 static void wait_by_path(void) {
     struct stat found, again;
     char byte = 0;

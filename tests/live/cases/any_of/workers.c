@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// A supervisor goes over its workers' states until none is left; the third waits for a byte of standard input.
+// A supervisor goes over its workers' states until none is left; the third waits for a byte of
+// standard input.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

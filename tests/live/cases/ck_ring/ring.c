@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// Concurrency Kit's ring: the main thread takes out what another puts in for every byte of standard input. It spins on the
-// producer's tail; the consumer's head, its own, is compared with it.
+// Concurrency Kit's ring: the main thread takes out what another puts in for every byte of standard
+// input. It spins on the producer's tail; the consumer's head, its own, is compared with it.
 #include <ck_ring.h>
 #include <pthread.h>
 #include <stdio.h>

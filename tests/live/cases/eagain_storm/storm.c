@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// The main thread reads a pipe that does not block, again and again; a thread writes to it for every byte of standard input.
+// The main thread reads a pipe that does not block, again and again; a thread writes to it for
+// every byte of standard input.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// A GLib main loop watches a pipe's read end and never takes the source out when the writer is gone.
+// A GLib main loop watches a pipe's read end and never takes the source out when the writer is
+// gone.
 #include <glib-unix.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// Sets one word on the heap after the other, for each byte of standard input; at its end all that are left.
+// Sets one word on the heap after the other, for each byte of standard input; at its end all that
+// are left.
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// A sequence lock: readers wait while the writer's count is odd. The writer reads standard input between its two steps.
+// A sequence lock: readers wait while the writer's count is odd. The writer reads standard input
+// between its two steps.
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>

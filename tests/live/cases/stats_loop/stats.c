@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-// A consumer as servers have them: it counts its polls, keeps a history, backs off with pauses and then yields. The pause is a loop
-// of its own and much of the work; the word waited for is a bit among others, set after each byte of standard input.
+// A consumer as servers have them: it counts its polls, keeps a history, backs off with pauses and
+// then yields. The pause is a loop of its own and much of the work; the word waited for is a bit
+// among others, set after each byte of standard input.
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-// The main thread tries to join another that ends with its standard input. What it polls no thread writes: the kernel clears
-// the number in the other's thread block.
+// The main thread tries to join another that ends with its standard input. What it polls no thread
+// writes: the kernel clears the number in the other's thread block.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

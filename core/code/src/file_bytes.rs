@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: MIT
-//! What a section of a file holds, unpacked within bounds.
+//! The bytes of a file, mapped, and those of its sections, unpacked within bounds.
 //!
 //! The file is one that a trace or a process names: what its headers announce need not be true, and
 //! a small section may unpack to more than the memory holds.
 
 use std::borrow::Cow;
+use std::path::Path;
 
+use flagfinder_files::open_regular;
+use memmap2::Mmap;
 use object::{CompressionFormat, ObjectSection};
 
 /// What a packed section may unpack to: so much, and so much more for each of its bytes. Debug
 /// information unpacks to five times its size.
 const UNPACKED: u64 = 1 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
+
+/// Maps a regular file to read it.
+pub(crate) fn map(path: &Path) -> std::io::Result<Mmap> {
+    let file = open_regular(path)?;
+    // SAFETY: read-only and private. Installed files are replaced, not rewritten; a
+    // file cut while it is mapped would raise SIGBUS, as in every other ELF reader.
+    unsafe { Mmap::map(&file) }
+}
 
 /// `None` when it can't be unpacked, or announces far more than it holds.
 pub(crate) fn unpacked<'d>(section: &impl ObjectSection<'d>) -> Option<Cow<'d, [u8]>> {

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+//! The locks of the recorder. A thread of it that panics must not cost the recording.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a panicked holder left is still usable: sections are whole or not there.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
