@@ -66,4 +66,4 @@ pub use scope::ValuePlace;
 pub use stack::CallSites;
 pub use typed::{TypeRef, Variable, VariableWord, Word};
 pub use words::times;
-pub use writers::{writers, Writers};
+pub use writers::{is_counted_in, writers, Writers};
