@@ -45,6 +45,8 @@ const EXPLORED: u32 = 5_000;
 /// A copy that can't go on is made so many times again: the thread may have been at a place where
 /// others had to move, or more pages have to be known, so many at most.
 const AGAIN: u32 = 4;
+/// Sockets of which a server takes data.
+const SEVERAL: usize = 2;
 /// How often a copy is given what it waits its turn for.
 const MOST_TURNS: u32 = 4;
 const MOST_KNOWN: usize = 512;
@@ -219,13 +221,16 @@ pub fn look_at_copy_of(
         gives_back: false,
     };
     let mut left = AGAIN;
+    // A server whose copy finds one client's request may find another's at the next moment.
+    let mut peers = FxHashSet::default();
     let (round, unlike) = loop {
         let live = Live::open(pid)?;
         let pages = Pages::new(&live);
         let copied = original.copy(&live, &pages, how, &|_| false, &|_| None)?;
+        peers.extend(served(pid, &copied.round.window));
         let halt = copied.round.halt.as_ref();
         let again = halt.is_some_and(|halt| !waits_its_turn(halt))
-            && !serves(pid, &copied.round.window)
+            && peers.len() < SEVERAL
             && left > 0
             && begin.elapsed() < time / 2;
         if (copied.mixed || again) && !is_abandoned() {
@@ -249,7 +254,7 @@ pub fn look_at_copy_of(
             // What it took was there, whatever others do: it gets on.
             let seen = takes_input(&round.window).then(|| {
                 let mut report = report(&round.window);
-                if serves(pid, &round.window) && !has_flag(&report) {
+                if peers.len() >= SEVERAL && !has_flag(&report) {
                     report.gets_on = true;
                     report.reason = "it takes over data of several peers: it makes progress".into();
                 }
@@ -278,15 +283,15 @@ pub fn look_at_copy_of(
     Ok(Finding::of_copy(seen, steps, original.places.held))
 }
 
-/// Does it take over data of several peers? No wait for one of them does that, however little of
-/// its loop is seen.
-fn serves(pid: u32, window: &Window) -> bool {
-    let taken: FxHashSet<u64> = inputs(window).map(|call| call.args[0]).collect();
-    let is_socket = |descriptor: &&u64| {
+/// Sockets whose data it takes over. No wait for one of several does that, however little of its
+/// loop is seen.
+fn served(pid: u32, window: &Window) -> FxHashSet<u64> {
+    let mut taken: FxHashSet<u64> = inputs(window).map(|call| call.args[0]).collect();
+    taken.retain(|descriptor| {
         let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
         link.is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
-    };
-    taken.iter().filter(is_socket).count() > 1
+    });
+    taken
 }
 
 /// Why a copy stands for its thread that takes data.

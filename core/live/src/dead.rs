@@ -12,7 +12,7 @@ use std::time::Duration;
 use flagfinder_code::Names;
 use flagfinder_failure::Failure;
 use flagfinder_flags::ThreadName;
-use flagfinder_replica::{CoreFile, CoreThread, Halt, Pages, Replica};
+use flagfinder_replica::{keep, CoreFile, CoreThread, Halt, Pages, Replica};
 use flagfinder_step::Limits;
 use serde_json::Value;
 
@@ -66,6 +66,7 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
         threads: Vec::new(),
         notes: Vec::new(),
     };
+    let _keeping = keep();
     let wanted = |tid: u32| options.threads.is_empty() || options.threads.contains(&tid);
     for thread in core.threads().iter().filter(|thread| wanted(thread.tid)) {
         let told = tell(core, thread, options, &names, &mut describer);

@@ -12,6 +12,7 @@ use flagfinder_code::Names;
 use flagfinder_flags::ThreadName;
 use flagfinder_linux::proc::threads;
 use flagfinder_machine::Window;
+use flagfinder_replica::keep;
 use flagfinder_step::{places, Helper, Limits, StepError};
 use rustc_hash::FxHashMap;
 use serde_json::{json, Value};
@@ -145,6 +146,7 @@ impl Copies {
             let title = format!("ff-step: looks at a copy of thread {tid} of process {pid}");
             let (tid, name) = (*tid, name.clone());
             let helper = Helper::start(&title, || {
+                let _keeping = keep();
                 let found = look_at_copy_of(pid, ThreadName { tid, name }, budget, names);
                 found.unwrap_or_else(Finding::failed).into_bytes()
             })?;

@@ -4,12 +4,11 @@
 //! In: a thread's report whose first flag is a system call. Out: the flag's `descriptors` and
 //! `calls_per_second`. Blind spots: the rate of other calls than reads and writes of files.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use flagfinder_code::AddressSpace;
 use flagfinder_waits::hot_call::{told, HotCall};
-use flagfinder_waits::Owners;
+use flagfinder_waits::{proc, Owners};
 use serde_json::{json, Value};
 
 use crate::prove::number;
@@ -54,15 +53,10 @@ fn call(asked: &Value) -> Option<HotCall> {
 /// How often the thread reads, or writes, a second, whatever it reads; `None`: the kernel does not
 /// count such calls.
 fn calls_per_second(pid: u32, tid: u32, call: u32) -> Option<u64> {
-    let counter = match i64::from(call) {
-        libc::SYS_read | libc::SYS_readv | libc::SYS_pread64 | libc::SYS_preadv => "syscr:",
-        libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64 | libc::SYS_pwritev => "syscw:",
-        _ => return None,
-    };
     let count = || {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/io")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(counter))?;
-        line.trim().parse::<u64>().ok()
+        let made = proc::transfers(pid, tid)?;
+        let reads = proc::is_read(call).then_some(made.reads);
+        reads.or(proc::is_write(call).then_some(made.writes))
     };
     let (begin, before) = (Instant::now(), count()?);
     std::thread::sleep(COUNTED);
@@ -72,6 +66,7 @@ fn calls_per_second(pid: u32, tid: u32, call: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::fd::AsRawFd;
 
     use super::*;

@@ -12,7 +12,7 @@ use flagfinder_code::{AddressSpace, CodeReader};
 use flagfinder_linux::futex;
 use flagfinder_linux::timeout::limit;
 use flagfinder_replica::{
-    Outcome, Pages, Proof, Ran, Replica, Source, Supposed, Supposition, Watched,
+    keep, Outcome, Pages, Proof, Ran, Replica, Source, Supposed, Supposition, Watched,
 };
 use rustc_hash::FxHashMap;
 
@@ -86,6 +86,7 @@ pub(crate) fn run_copies(
     seen: &[Seen],
     judge: &mut Judge,
 ) -> Proofs {
+    let _keeping = keep();
     let mut deadline = Instant::now() + process.time;
     let mut proofs = Proofs::default();
     for seen in seen.iter().filter(|seen| !seen.other.polls) {

@@ -10,7 +10,9 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use flagfinder_code::{AddressSpace, Code, Names};
-use flagfinder_replica::{Experiment, Halt, Live, Outcome, Pages, Proof, Source, Unfit, Word};
+use flagfinder_replica::{
+    keep, Experiment, Halt, Live, Outcome, Pages, Proof, Source, Unfit, Word,
+};
 use flagfinder_step::StepError;
 use serde::Serialize;
 use serde_json::{json, Value};
@@ -180,6 +182,7 @@ fn try_candidates<'p>(
     if flags.iter().all(|flag| word(flag).is_none()) {
         return Ok(None);
     }
+    let _keeping = keep();
     let state = (process.capture)(thread.tid)?;
     let header = code_address(names, &thread.spin_loop["header"]).ok_or("its loop is not known")?;
     let tried: Vec<(usize, Word)> = flags

@@ -34,6 +34,8 @@ pub struct Whereabouts {
     seen: FxHashMap<u64, u32>,
     /// Of these, where it slept until another thread would wake it.
     turns: FxHashSet<u64>,
+    /// How many calls had read and written before.
+    before: Option<proc::Transfers>,
 }
 
 impl Whereabouts {
@@ -46,6 +48,7 @@ impl Whereabouts {
             held: Duration::ZERO,
             seen: FxHashMap::default(),
             turns: FxHashSet::default(),
+            before: proc::transfers(pid, tid),
         }
     }
 
@@ -90,8 +93,32 @@ impl Whereabouts {
         if all < LEAST {
             return Some("it could not be seen where it is".into());
         }
+        let unseen = self.transfers_unlike(window);
+        if unseen * u64::from(ELSEWHERE) > u64::from(all) {
+            return Some(format!(
+                "it read or wrote {unseen} times meanwhile, which its copy does not do"
+            ));
+        }
         (elsewhere * ELSEWHERE > all)
             .then(|| format!("{elsewhere} of {all} looks found it where its copy does not go"))
+    }
+
+    /// How often it read, if its copy does not read, and wrote, if that does not write. A loop that
+    /// finds a queue empty at one moment is no wait if data is taken from it at others.
+    fn transfers_unlike(&self, window: &Window) -> u64 {
+        let Some((before, now)) = self.before.zip(proc::transfers(self.pid, self.tid)) else {
+            return 0;
+        };
+        let made = |is_such: fn(u32) -> bool, now: u64, before: u64| {
+            let seen = window.syscalls.iter().any(|call| is_such(call.number));
+            if seen {
+                0
+            } else {
+                now.saturating_sub(before)
+            }
+        };
+        made(proc::is_read, now.reads, before.reads)
+            + made(proc::is_write, now.writes, before.writes)
     }
 
     /// The same of several copies: where most looks find it that do not find it in wait for its
@@ -124,4 +151,49 @@ fn here<'l>(windows: &[Window], live: &'l Live) -> impl Fn(u64) -> bool + 'l {
     // The clock's page can't be copied, so the copy goes another way through the vDSO.
     let asks_clock = here.iter().any(|pc| live.is_vdso(*pc));
     move |pc| here.contains(&pc) || (asks_clock && live.is_vdso(pc))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use flagfinder_machine::Syscall;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_that_never_reads_is_unlike_a_thread_that_does() {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let (send, receive) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            // SAFETY: cannot fail.
+            let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+            send.send(tid).expect("the test waits");
+            let mut zeros = File::open("/dev/zero").expect("there is one");
+            while !DONE.load(Ordering::Relaxed) {
+                zeros.read_exact(&mut [0]).expect("it has no end");
+            }
+        });
+        let (pid, tid) = (std::process::id(), receive.recv().expect("it starts"));
+        let whereabouts = Whereabouts::of(pid, tid, Duration::ZERO);
+        let read = |call: i64| {
+            let mut window = Window::default();
+            window.syscalls.push(Syscall {
+                step: 0,
+                number: call as u32,
+                args: [0; 6],
+                result: Some(0),
+                written: Vec::new(),
+            });
+            window
+        };
+        while whereabouts.transfers_unlike(&read(libc::SYS_poll)) < 1000 {
+            std::thread::yield_now();
+        }
+        assert_eq!(whereabouts.transfers_unlike(&read(libc::SYS_read)), 0);
+        DONE.store(true, Ordering::Relaxed);
+        reader.join().expect("it reads");
+    }
 }

@@ -9,6 +9,7 @@ use std::io::{Error, Result};
 use std::mem::{size_of, zeroed};
 use std::ptr::without_provenance_mut;
 
+use crate::kept::from_kept;
 use crate::source::{Region, PAGE};
 
 /// `syscall; int3`.
@@ -66,6 +67,10 @@ impl Child {
     /// # Errors
     /// When the system gives no process, or refuses one of the calls that empty it.
     pub fn start(avoid: &[Region]) -> Result<Child> {
+        from_kept(avoid, Child::make)
+    }
+
+    fn make(avoid: &[Region]) -> Result<Child> {
         let mut home = LOWEST;
         while let Some(region) = avoid.iter().find(|region| region.holds(home)) {
             home = region.end;
@@ -97,6 +102,21 @@ impl Child {
         child.call(libc::SYS_munmap, &[0, home])?;
         let above = home + PAGE;
         child.call(libc::SYS_munmap, &[above, TOP - above])?;
+        Ok(child)
+    }
+
+    /// A process that has in it what this one has, and belongs to the calling thread as well.
+    ///
+    /// # Errors
+    /// When the system gives no process.
+    pub(crate) fn another(&self) -> Result<Child> {
+        let flags = libc::CLONE_PARENT | libc::CLONE_PTRACE | libc::SIGCHLD;
+        let pid = self.call(libc::SYS_clone, &[flags as u64])?;
+        let child = Child {
+            pid: pid as i32,
+            home: self.home,
+        };
+        child.wait()?;
         Ok(child)
     }
 

@@ -47,6 +47,47 @@ pub fn times(pid: u32, tid: u32) -> Option<(u64, u64)> {
     Some((times.next()?, times.next()?))
 }
 
+/// How many calls of the families `read` and `write` a thread made so far, those that failed
+/// included. The kernel counts no `recv` and no `send`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfers {
+    pub reads: u64,
+    pub writes: u64,
+}
+
+/// `None`: the thread is gone, or we may not know.
+pub fn transfers(pid: u32, tid: u32) -> Option<Transfers> {
+    let text = read(pid, tid, "io")?;
+    let count = |name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some(Transfers {
+        reads: count("syscr:")?,
+        writes: count("syscw:")?,
+    })
+}
+
+/// Whether the kernel counts a call as reading.
+pub fn is_read(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_read | libc::SYS_readv | libc::SYS_pread64 | libc::SYS_preadv | libc::SYS_preadv2
+    )
+}
+
+/// Whether the kernel counts a call as writing.
+pub fn is_write(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_pwrite64
+            | libc::SYS_pwritev
+            | libc::SYS_pwritev2
+    )
+}
+
 /// `None`: the thread is gone.
 pub fn look(pid: u32, tid: u32) -> Option<Look> {
     let status = Status::of_thread(pid, tid).ok()?;

@@ -16,8 +16,9 @@ use crate::site::Site;
 const HITS: u64 = 100;
 /// For how long: the hooks then cost some percent at most.
 const REST: Duration = Duration::from_secs(1);
-/// How often is looked whether they should.
-const TICK: Duration = Duration::from_millis(20);
+/// How often is looked whether they should, and at which words. A wait may end a few ms after it
+/// began, and a hot instruction costs until the hooks are off.
+const TICK: Duration = Duration::from_millis(2);
 
 /// A word that a site used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,10 @@ impl Pace {
             true => Pace::Set { since: 0 },
             false => Pace::Over,
         }
+    }
+
+    pub fn is_set(&self) -> bool {
+        matches!(self, Pace::Set { .. })
     }
 
     pub fn is_over(&self) -> bool {

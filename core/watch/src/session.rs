@@ -37,6 +37,8 @@ const BATCH: usize = 8192;
 const BUSY: usize = 4096;
 /// Events handed out meanwhile.
 const BUSY_BATCH: usize = 256;
+/// For how long events wait for the hooks to rest.
+const HURRY: Duration = Duration::from_millis(20);
 /// Hits that may wait here, of at most 736 bytes: a target may have more of the CPU than we do.
 /// Then the ring fills, and what it can't take is counted.
 const WAITING: usize = 1 << 19;
@@ -283,15 +285,24 @@ impl Watch {
         if self.ending.is_some() {
             return Ok((events, self.ending));
         }
-        if self.queue.len() < BUSY {
-            self.source.wait(self.pace.patience(patience));
-        }
-        self.source.renew()?;
-        let ended = self.source.is_over(has_ended(&self.alive));
-        // Read before draining: what is drained later may be newer than what is still in the ring.
-        let now = clock::monotonic();
-        let (drained, full) = self.drain();
-        self.pace_hooks();
+        let begin = Instant::now();
+        let (ended, now, drained, full) = loop {
+            if self.queue.len() < BUSY {
+                self.source.wait(self.pace.patience(patience));
+            }
+            self.source.renew()?;
+            let ended = self.source.is_over(has_ended(&self.alive));
+            // Read before draining: what is drained later may be newer than what is still in the
+            // ring.
+            let now = clock::monotonic();
+            let (drained, full) = self.drain();
+            self.pace_hooks();
+            // To name the first events takes much longer than the hits until the hooks rest.
+            let hurries = self.pace.is_set() && drained > 0 && begin.elapsed() < HURRY;
+            if ended || !hurries {
+                break (ended, now, drained, full);
+            }
+        };
         let limit = match (ended || self.source.in_order(), full) {
             (true, false) => u64::MAX,
             _ => now,
