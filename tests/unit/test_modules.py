@@ -20,9 +20,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # Circles that remain. The list may only shrink.
 KNOWN = {
-    ("core/step", "ptrace restart"),
-    ("core/replica", "calls replica software suppose"),
-    ("core/replica", "core_file core_notes unpacked"),
     (
         "core/live",
         "copied decided helpers hot_call look moments owed owed_look owed_nobody owed_proof prove sharers spin",

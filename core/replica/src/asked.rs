@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 
 use flagfinder_linux::proc::Stat;
 
-use crate::calls::{error, Answer};
+use crate::answer::{error, Answer};
 use crate::replica::Replica;
 
 type Arguments = [u64; 6];

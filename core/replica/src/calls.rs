@@ -11,37 +11,14 @@ use std::io::Result;
 use flagfinder_linux::futex;
 use flagfinder_linux::timeout::{limit, Limit};
 
+use crate::answer::{error, Answer, Halt};
 use crate::descriptors::Read;
 use crate::replica::Replica;
 use crate::source::PAGE;
 
-/// Why a copy can't go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Halt {
-    /// It would make a call whose answer is not known; or one that acts on the world.
-    Call { number: u32, arguments: [u64; 6] },
-    /// It would wait in this call for something that the copy can't bring.
-    Blocks { number: u32, arguments: [u64; 6] },
-    /// The thread or the process would end.
-    Exits,
-    /// Its code raised a signal.
-    Fault { number: i32, address: u64 },
-    /// The process that it ran in was ended.
-    Gone,
-}
-
-pub(crate) enum Answer {
-    Result(i64),
-    Halt(Halt),
-}
-
 type Arguments = [u64; 6];
 
 const SECOND: i128 = 1_000_000_000;
-
-pub(crate) fn error(number: i32) -> Answer {
-    Answer::Result(-i64::from(number))
-}
 
 /// Time-outs as calls give them.
 enum Patience {

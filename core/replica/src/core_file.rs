@@ -20,20 +20,10 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object, ReadCache};
 use rustc_hash::FxHashMap;
 
-use crate::core_notes::{maps, program, MappedFile, Notes};
+use crate::core_notes::{maps, program, CoreThread, MappedFile, Notes};
 use crate::descriptors::Descriptors;
-use crate::source::{Region, Source, ThreadState, PAGE};
-use crate::unpacked::unpacked;
-
-/// Why a core file can't be read.
-pub(crate) fn unreadable(
-    what: impl Into<String>,
-    found: impl Into<String>,
-    fix: impl Into<String>,
-) -> Failure {
-    let still_works = "`flagfinder spin PID` looks at a process that still runs.";
-    Failure::bad_file(what, found, fix, still_works)
-}
+use crate::source::{Region, Source, PAGE};
+use crate::unpacked::{unpacked, unreadable};
 
 /// A thread was asked for that the core does not have.
 fn no_thread(tid: u32, threads: &[String]) -> Failure {
@@ -51,18 +41,6 @@ pub struct Files {
     pub sysroot: Option<PathBuf>,
     /// The executable, where it lies elsewhere.
     pub program: Option<PathBuf>,
-}
-
-/// One thread as the core has it.
-#[derive(Clone)]
-pub struct CoreThread {
-    pub tid: u32,
-    /// Empty: the kernel and `gcore` note none.
-    pub name: String,
-    /// Registers before the system call that it was in, if it was in one.
-    pub state: ThreadState,
-    /// The call that it was in when the core was made: number and arguments.
-    pub call: Option<(u32, [u64; 6])>,
 }
 
 /// See the module.

@@ -8,7 +8,6 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::NoteIterator;
 use object::Endianness;
 
-use crate::core_file::CoreThread;
 use crate::core_layout::{
     read_names, text, Named, FILE_ENTRY, FILE_HEAD, OWN, OWN_THREADS, PROGRAM_GROUP, PROGRAM_ID,
     PROGRAM_NAME, PROGRAM_PARENT, PROGRAM_USER, REGISTERS, STATUS_ID, STATUS_REGISTERS,
@@ -35,6 +34,18 @@ pub(crate) struct MappedFile {
     pub end: u64,
     pub offset: u64,
     pub path: String,
+}
+
+/// One thread as the core has it.
+#[derive(Clone)]
+pub struct CoreThread {
+    pub tid: u32,
+    /// Empty: the kernel and `gcore` note none.
+    pub name: String,
+    /// Registers before the system call that it was in, if it was in one.
+    pub state: ThreadState,
+    /// The call that it was in when the core was made: number and arguments.
+    pub call: Option<(u32, [u64; 6])>,
 }
 
 pub(crate) struct NotedThread {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::calls::Halt;
+use crate::answer::Halt;
 use crate::pages::Pages;
 use crate::replica::{Event, Replica};
 use crate::source::ThreadState;

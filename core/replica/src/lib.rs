@@ -16,6 +16,8 @@
 //! moments; a loop that needs other threads to move does not go on in a copy of one thread; the
 //! time stamp counter is the processor's.
 
+mod ahead;
+mod answer;
 mod asked;
 mod calls;
 mod child;
@@ -36,11 +38,13 @@ mod software;
 mod source;
 mod stretches;
 mod suppose;
+mod supposition;
 mod unpacked;
 mod window;
 
-pub use calls::Halt;
-pub use core_file::{CoreFile, CoreThread, Files};
+pub use answer::Halt;
+pub use core_file::{CoreFile, Files};
+pub use core_notes::CoreThread;
 pub use core_write::write_core;
 pub use experiment::{Experiment, Outcome, Proof, Unfit, Word};
 pub use kept::{keep, Keeping};
@@ -49,5 +53,5 @@ pub use native::{Ran, Watched, MOST_WATCHED};
 pub use pages::Pages;
 pub use replica::{Event, Replica};
 pub use source::{Identity, Region, Source, ThreadState, PAGE};
-pub use suppose::{Supposed, Supposition};
+pub use supposition::{Supposed, Supposition};
 pub use window::{go_round, Round};

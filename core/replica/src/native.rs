@@ -9,7 +9,7 @@ use std::io::{Error, Result};
 use std::mem::offset_of;
 use std::time::Instant;
 
-use crate::calls::Halt;
+use crate::answer::Halt;
 use crate::child::{request, Child, Stop};
 use crate::replica::{Event, Replica};
 

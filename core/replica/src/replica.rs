@@ -5,14 +5,14 @@ use std::io::Result;
 
 use rustc_hash::FxHashMap;
 
-use crate::calls::{Answer, Halt};
+use crate::ahead::Software;
+use crate::answer::{Answer, Halt};
 use crate::child::{Child, Stop};
 use crate::clock::Clock;
 use crate::descriptors::Descriptors;
 use crate::pages::Pages;
-use crate::software::Software;
 use crate::source::{Identity, Page, Region, ThreadState, PAGE};
-use crate::suppose::Supposing;
+use crate::supposition::Supposing;
 
 /// `si_code` of a SIGSEGV where nothing is mapped.
 const NOTHING_MAPPED: i32 = 1;

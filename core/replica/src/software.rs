@@ -14,66 +14,14 @@ use flagfinder_machine::decoded::Decoded;
 use flagfinder_machine::evaluator::{Access, Evaluator, Recorded};
 use flagfinder_machine::value::{Value, AF, DF, STATUS};
 use flagfinder_step::registers::{load, store};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
-use rustc_hash::FxHashMap;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 
+use crate::ahead::{Held, LONGEST};
 use crate::replica::{Event, Replica};
-use crate::source::{Page, PAGE};
+use crate::source::PAGE;
 
-/// The longest instruction.
-const LONGEST: usize = 15;
 /// What the evaluator takes from memory and gives to it at once.
 const WORD: u64 = 8;
-
-/// What a copy has ahead of its process.
-pub(crate) struct Software {
-    evaluator: Evaluator,
-    factory: InstructionInfoFactory,
-    /// By program counter: the bytes seen there, and what they are.
-    decoded: FxHashMap<u64, ([u8; LONGEST], Rc<Decoded>)>,
-    pages: FxHashMap<u64, Held>,
-    /// The process's registers are older.
-    is_ahead: bool,
-    /// Everything is left to the process.
-    is_off: bool,
-}
-
-/// A page as the copy has it.
-struct Held {
-    content: Page,
-    protection: i32,
-    /// The process has an older one.
-    is_newer: bool,
-}
-
-impl Default for Software {
-    fn default() -> Self {
-        Software {
-            evaluator: Evaluator::default(),
-            factory: InstructionInfoFactory::new(),
-            decoded: FxHashMap::default(),
-            pages: FxHashMap::default(),
-            is_ahead: false,
-            is_off: false,
-        }
-    }
-}
-
-impl Software {
-    /// Pages that the process has older.
-    pub fn newer(&self) -> impl Iterator<Item = (u64, &Page)> {
-        let newer = self.pages.iter().filter(|(_, held)| held.is_newer);
-        newer.map(|(page, held)| (*page, &held.content))
-    }
-
-    /// The process has written there.
-    pub fn forget(&mut self, address: u64, bytes: u64) {
-        let last = address.saturating_add(bytes.saturating_sub(1));
-        for page in (address / PAGE)..=(last / PAGE) {
-            self.pages.remove(&(page * PAGE));
-        }
-    }
-}
 
 impl Replica<'_> {
     /// Leaves every instruction to the processor.

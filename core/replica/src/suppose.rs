@@ -13,33 +13,9 @@ use flagfinder_linux::descriptors::Watch;
 use flagfinder_linux::futex;
 use rustc_hash::FxHashSet;
 
-use crate::calls::{Answer, Halt};
+use crate::answer::{Answer, Halt};
 use crate::replica::Replica;
-
-/// What happens in the world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Supposition {
-    /// Time passes, and nothing else.
-    Nothing,
-    /// What the thread waits for comes: a line of text, a connection, the word of a lock at 0.
-    Line,
-    /// The same, but small binary numbers; the word that it sleeps on counts up.
-    Number,
-    /// The other end is closed; it is woken without a reason.
-    End,
-    /// The call fails; its time is over.
-    Failure,
-}
-
-/// A call whose answer was supposed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Supposed {
-    pub number: u32,
-    pub arguments: [u64; 6],
-    /// Of several descriptors, the one that was said to be ready.
-    pub descriptor: Option<i32>,
-    pub result: i64,
-}
+use crate::supposition::{Supposed, Supposing, Supposition};
 
 /// Answers that are supposed in one copy.
 const MOST: usize = 16;
@@ -47,17 +23,6 @@ const MOST: usize = 16;
 const LARGEST_MESSAGE: usize = 64;
 /// What accept is said to return: a descriptor that the process does not have.
 const NEW_DESCRIPTOR: i64 = 1_000_003;
-
-pub(crate) struct Supposing {
-    how: Supposition,
-    answered: Vec<Supposed>,
-    /// Descriptors that were said to be ready, and were not read since.
-    ready: FxHashSet<i32>,
-    /// The thread stands before the call that it waits in.
-    first: bool,
-    /// Bytes of text handed out so far.
-    handed: usize,
-}
 
 /// A made-up result, and the descriptor that it is about, where the arguments do not name it alone.
 type Made = Option<(i64, Option<i32>)>;

@@ -6,9 +6,17 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use flagfinder_failure::Result;
+use flagfinder_failure::{Failure, Result};
 
-use crate::core_file::unreadable;
+/// Why a core file can't be read.
+pub(crate) fn unreadable(
+    what: impl Into<String>,
+    found: impl Into<String>,
+    fix: impl Into<String>,
+) -> Failure {
+    let still_works = "`flagfinder spin PID` looks at a process that still runs.";
+    Failure::bad_file(what, found, fix, still_works)
+}
 
 /// The file itself, or what it holds where it is compressed, in a file without a name.
 pub fn unpacked(mut file: File, path: &Path) -> Result<File> {

@@ -8,7 +8,7 @@ use flagfinder_machine::decoded::is_syscall;
 use flagfinder_machine::Window;
 use flagfinder_step::{ReadMemory, WindowBuilder};
 
-use crate::calls::Halt;
+use crate::answer::Halt;
 use crate::replica::{Event, Replica};
 
 /// What was seen of a copy.

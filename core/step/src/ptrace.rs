@@ -99,7 +99,7 @@ impl Tracee {
         if stop == Stop::Frozen {
             return Err(StepError::frozen(tid));
         }
-        restart::undo_interruption(&tracee)?;
+        tracee.undo_interruption()?;
         Ok(tracee)
     }
 
@@ -112,7 +112,7 @@ impl Tracee {
         let registers = tracee.registers()?;
         // The call of a thread that was stopped before is interrupted by that, not by us.
         if stop != Stop::Frozen {
-            restart::undo_interruption(&tracee)?;
+            tracee.undo_interruption()?;
         }
         Ok((tracee, registers))
     }
@@ -260,7 +260,7 @@ impl Tracee {
                 Stop::Signal(_) => {}
                 Stop::Timeout => match self.halt(UNSTEPPED) {
                     Stop::Interrupted => {
-                        restart::undo_interruption(self)?;
+                        self.undo_interruption()?;
                         return Ok(false);
                     }
                     other => return Err(StepError::does_not_stop(self.tid, other == Stop::Gone)),
@@ -375,6 +375,21 @@ impl Tracee {
         Ok(registers)
     }
 
+    /// Puts a call that our interrupt cut short back to its instruction. Call at an interrupt stop.
+    fn undo_interruption(&self) -> Result<()> {
+        let registers = self.registers()?;
+        if !restart::is_cut_short(self.tid, &registers) {
+            return Ok(());
+        }
+        let mut before = restart::before_call(&registers);
+        let mut code = [0u8; 2];
+        if self.read(before.rip, &mut code) != 2 || code != restart::SYSCALL {
+            return Ok(());
+        }
+        before.orig_rax = u64::MAX;
+        self.set_registers(&before)
+    }
+
     pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<()> {
         let at = &raw const *registers as usize;
         request(libc::PTRACE_SETREGS, self.tid, 0, at)
@@ -438,7 +453,7 @@ impl Drop for Tracee {
             match self.halt(patience) {
                 Stop::Gone | Stop::Timeout => return,
                 Stop::Interrupted => {
-                    let _ = restart::undo_interruption(self);
+                    let _ = self.undo_interruption();
                 }
                 _ => {}
             }

@@ -7,10 +7,7 @@
 
 use flagfinder_linux::tracing::{answers_eintr, is_restart};
 
-use crate::error::Result;
-use crate::ptrace::Tracee;
-
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+pub const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Stopped in a call that the kernel will run again: rip stands behind it.
 pub fn is_pending(registers: &libc::user_regs_struct) -> bool {
@@ -25,22 +22,12 @@ pub fn before_call(registers: &libc::user_regs_struct) -> libc::user_regs_struct
     before
 }
 
-/// Call at an interrupt stop.
-pub fn undo_interruption(tracee: &Tracee) -> Result<()> {
-    let registers = tracee.registers()?;
-    let interrupted = registers.orig_rax != u64::MAX
+/// Stopped in a call that our interrupt, and nothing else, has cut short.
+pub fn is_cut_short(tid: i32, registers: &libc::user_regs_struct) -> bool {
+    registers.orig_rax != u64::MAX
         && registers.rax as i64 == -i64::from(libc::EINTR)
-        && answers_eintr(registers.orig_rax as u32);
-    if !interrupted || has_signal(tracee.tid) {
-        return Ok(());
-    }
-    let mut before = before_call(&registers);
-    let mut code = [0u8; 2];
-    if tracee.read(before.rip, &mut code) != 2 || code != SYSCALL {
-        return Ok(());
-    }
-    before.orig_rax = u64::MAX;
-    tracee.set_registers(&before)
+        && answers_eintr(registers.orig_rax as u32)
+        && !has_signal(tid)
 }
 
 /// A set of signals in /proc/TID/status.

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+//! What a copy's system call is answered with, or why the copy halts there.
+
+/// Why a copy can't go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Halt {
+    /// It would make a call whose answer is not known; or one that acts on the world.
+    Call { number: u32, arguments: [u64; 6] },
+    /// It would wait in this call for something that the copy can't bring.
+    Blocks { number: u32, arguments: [u64; 6] },
+    /// The thread or the process would end.
+    Exits,
+    /// Its code raised a signal.
+    Fault { number: i32, address: u64 },
+    /// The process that it ran in was ended.
+    Gone,
+}
+
+pub(crate) enum Answer {
+    Result(i64),
+    Halt(Halt),
+}
+
+pub(crate) fn error(number: i32) -> Answer {
+    Answer::Result(-i64::from(number))
+}

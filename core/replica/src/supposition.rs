@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+//! What is supposed of the world in which a copy goes on (`suppose.rs`), and what came of it.
+
+use rustc_hash::FxHashSet;
+
+/// What happens in the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supposition {
+    /// Time passes, and nothing else.
+    Nothing,
+    /// What the thread waits for comes: a line of text, a connection, the word of a lock at 0.
+    Line,
+    /// The same, but small binary numbers; the word that it sleeps on counts up.
+    Number,
+    /// The other end is closed; it is woken without a reason.
+    End,
+    /// The call fails; its time is over.
+    Failure,
+}
+
+/// A call whose answer was supposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Supposed {
+    pub number: u32,
+    pub arguments: [u64; 6],
+    /// Of several descriptors, the one that was said to be ready.
+    pub descriptor: Option<i32>,
+    pub result: i64,
+}
+
+pub(crate) struct Supposing {
+    pub how: Supposition,
+    pub answered: Vec<Supposed>,
+    /// Descriptors that were said to be ready, and were not read since.
+    pub ready: FxHashSet<i32>,
+    /// The thread stands before the call that it waits in.
+    pub first: bool,
+    /// Bytes of text handed out so far.
+    pub handed: usize,
+}
