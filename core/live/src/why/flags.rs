@@ -11,7 +11,7 @@ use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::Processes;
 use super::report::{Kind, Known, RootKind, WaitsFor};
 use super::{Asked, AskedOf};
-use crate::prove::number;
+use crate::report::number;
 use crate::report::ThreadReport;
 
 /// Flags of one condition any of which may end the loop are left to `spin` to order: the first is
