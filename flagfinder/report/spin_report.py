@@ -127,22 +127,43 @@ def _headline(thread: SpinThread) -> Text:
 
 
 def _show_briefly(terminal: Terminal, threads: Sequence[SpinThread]) -> None:
-    for thread in threads[:_WAITS_SHOWN]:
-        flag = thread.flag
-        text = Text(f"{_who(thread).removeprefix('thread ')}, {thread.kind}: ")
-        if flag is not None:
-            text.append(f"polls {flag.name}")
-        elif thread.waits_until is not None:
-            text.append(f"waits in Python until {thread.waits_until}")
-        else:
-            text.append(thread.reason)
-        label_line(terminal, "thread", text)
-        if thread.python is not None:
-            label_line(terminal, "", Text(f"    in {python_calls(thread.python)}", "dim"))
-        elif thread.wait is not None and flag is None:
-            named = [code for code in thread.wait.stack if code.symbol]
-            if named:
-                names = " < ".join((code.symbol or "").split("+")[0] for code in named[:4])
-                label_line(terminal, "", Text(f"    in {names}", "dim"))
-    if len(threads) > _WAITS_SHOWN:
-        label_line(terminal, "", Text(f"and {count(len(threads) - _WAITS_SHOWN, 'more thread')}: --explain"))
+    """Threads that do the same in the same place are one line."""
+    alike: dict[tuple[str, str, str], list[SpinThread]] = {}
+    for thread in threads:
+        alike.setdefault((thread.name, _does(thread), _where(thread)), []).append(thread)
+    shown = list(alike.items())[:_WAITS_SHOWN]
+    for (name, does, where), group in shown:
+        who = _ids([thread.tid for thread in group]) + (f" ({name})" if name else "")
+        label_line(terminal, "thread" if len(group) == 1 else "threads", Text(f"{who}, {does}"))
+        if where:
+            label_line(terminal, "", Text(f"    in {where}", "dim"))
+    left = len(threads) - sum(len(group) for _, group in shown)
+    if left:
+        label_line(terminal, "", Text(f"and {count(left, 'more thread')}: --explain"))
+
+
+def _ids(tids: Sequence[int]) -> str:
+    match tids:
+        case [one]:
+            return str(one)
+        case [one, other]:
+            return f"{one} and {other}"
+        case _:
+            return f"{tids[0]}, {tids[1]} and {len(tids) - 2} more"
+
+
+def _does(thread: SpinThread) -> str:
+    if thread.flag is not None:
+        return f"{thread.kind}: polls {thread.flag.name}"
+    if thread.waits_until is not None:
+        return f"{thread.kind}: waits in Python until {thread.waits_until}"
+    return f"{thread.kind}: {thread.reason}"
+
+
+def _where(thread: SpinThread) -> str:
+    if thread.python is not None:
+        return python_calls(thread.python)
+    if thread.wait is None or thread.flag is not None:
+        return ""
+    named = [code.symbol.split("+")[0] for code in thread.wait.stack if code.symbol]
+    return " < ".join(named[:4])

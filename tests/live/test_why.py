@@ -39,6 +39,7 @@ SCENARIOS = {
     "any_of_two": 1,
     "starved_pool": 2,
     "polled_flag": 1,
+    "held_writer": 1,
     "read_table": 1,
     "starved": 1,
     "unarmed_timer": 1,
@@ -51,6 +52,7 @@ SCENARIOS = {
     "fork_without_holder": 2,
     "shared_lock": 1,
     "shared_word": 1,
+    "stopped_sharer": 1,
     "robust_lock": 1,
     "stopped_peer": 2,
     "unsent_message": 2,
@@ -62,6 +64,7 @@ SCENARIOS = {
     "dead_peer": 1,
     "circle_of_pipes": 2,
     "asks_pipe": 1,
+    "polls_peer": 1,
     "asks_child": 1,
 }
 

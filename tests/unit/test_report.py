@@ -194,6 +194,43 @@ def test_weaker_candidates_need_explain(capsys: pytest.CaptureFixture[str]) -> N
     assert "debug_level" in shown(report, capsys, explain=True)
 
 
+def _thread(tid: int, reason: str = "it does something else each time") -> SpinThread:
+    return SpinThread(
+        tid=tid,
+        name="app",
+        kind="LongRunning",
+        cpu=0.9,
+        verdict="no-flag",
+        reason=reason,
+        loop=None,
+        flags=(),
+        notes=(),
+        explain=(),
+        wait=None,
+        python=None,
+        steps=0,
+        pause_ms=0.0,
+    )
+
+
+def _spin_report(*threads: SpinThread) -> SpinReport:
+    raw = cast(Any, {})
+    return SpinReport(pid=21, source="live", program="/app", budget_ms=800, threads=threads, notes=(), raw=raw)
+
+
+def test_threads_that_do_the_same_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    others = [_thread(tid, "it computes") for tid in (23, 25, 26)]
+    pairs = [_thread(tid, f"it waits for {tid // 2}") for tid in range(30, 42)]
+    show_spin(Terminal("never"), _spin_report(_thread(21), others[0], _thread(24), *others[1:], *pairs))
+    shown = capsys.readouterr().out.splitlines()[1:]
+    assert [" ".join(line.split()) for line in shown[:3]] == [
+        "threads 23, 25 and 1 more (app), LongRunning: it computes",
+        "thread 24 (app), LongRunning: it does something else each time",
+        "threads 30 and 31 (app), LongRunning: it waits for 15",
+    ]
+    assert shown[-1].strip() == "and 4 more threads: --explain"
+
+
 @pytest.mark.parametrize(
     ("steps", "rounds", "pause_ms", "more"),
     [
@@ -207,26 +244,8 @@ def test_weaker_candidates_need_explain(capsys: pytest.CaptureFixture[str]) -> N
 def test_who_was_not_seen_for_long_is_to_be_given_more(
     steps: int, rounds: int | None, pause_ms: float, more: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    thread = SpinThread(
-        tid=21,
-        name="app",
-        kind="LongRunning",
-        cpu=0.9,
-        verdict="no-flag",
-        reason="it does something else each time",
-        loop=Loop("busy", "work", "app", rounds),
-        flags=(),
-        notes=(),
-        explain=(),
-        wait=None,
-        python=None,
-        steps=steps,
-        pause_ms=pause_ms,
-    )
-    report = SpinReport(
-        pid=21, source="live", program="/app", budget_ms=800, threads=(thread,), notes=(), raw=cast(Any, {})
-    )
-    show_spin(Terminal("never"), report)
+    looked = replace(_thread(21), steps=steps, pause_ms=pause_ms, loop=Loop("busy", "work", "app", rounds))
+    show_spin(Terminal("never"), _spin_report(looked))
     assert ("--budget 4" in capsys.readouterr().err) == more
 
 

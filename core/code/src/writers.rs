@@ -7,6 +7,7 @@
 //! code without known functions; modules over [`LARGEST`].
 
 use flagfinder_trace::Segment;
+use iced_x86::{Instruction, Mnemonic};
 
 use crate::address_space::AddressSpace;
 use crate::ahead::CodeReader;
@@ -65,6 +66,19 @@ pub fn writers(names: &Names, memory: &dyn AddressSpace, word: u64, bytes: usize
     found
 }
 
+/// Does an instruction of the program's code count the word up or down?
+pub fn is_counted_in(names: &Names, memory: &dyn AddressSpace, word: u64, bytes: usize) -> bool {
+    let mut reader = CodeReader::new(memory);
+    let found = writers(names, memory, word, bytes);
+    let mut stores = found.stores.iter();
+    stores.any(|store| reader.decode(store.pc).is_some_and(|code| counts(&code)))
+}
+
+fn counts(code: &Instruction) -> bool {
+    use Mnemonic::{Add, Dec, Inc, Sub, Xadd};
+    matches!(code.mnemonic(), Add | Dec | Inc | Sub | Xadd)
+}
+
 /// Where four bytes are what a reference to the word would hold.
 fn references(code: &[u8], start: u64, word: u64, bytes: usize) -> Vec<u64> {
     let end = word.wrapping_add(bytes as u64);
@@ -109,7 +123,20 @@ fn stores_around(reader: &mut CodeReader, names: &Names, at: u64) -> Vec<Store> 
 
 #[cfg(test)]
 mod tests {
+    use iced_x86::{Decoder, DecoderOptions};
+
     use super::*;
+
+    #[test]
+    fn what_is_added_to_in_memory_is_counted() {
+        let counted = |code: &[u8]| {
+            counts(&Decoder::with_ip(64, code, 0x1000, DecoderOptions::NONE).decode())
+        };
+        // lock add dword [rip+0x100], 1; dec byte [rip+0x100]; mov dword [rip+0x100], eax
+        assert!(counted(&[0xf0, 0x83, 0x05, 0x00, 0x01, 0x00, 0x00, 0x01]));
+        assert!(counted(&[0xfe, 0x0d, 0x00, 0x01, 0x00, 0x00]));
+        assert!(!counted(&[0x89, 0x05, 0x00, 0x01, 0x00, 0x00]));
+    }
 
     #[test]
     fn references_are_found_whatever_stands_behind_them() {

@@ -96,6 +96,8 @@ pub struct Outside {
     pub as_in_file: FxHashSet<u64>,
     /// Words of the C library's or language runtime's own.
     pub of_runtime: FxHashSet<u64>,
+    /// Words that only a signal's handler can change while the reader waits.
+    pub of_one_thread: FxHashSet<u64>,
     /// What the reader would change itself on the other way of a branch.
     pub changes: Vec<Change>,
     /// Words that are compared with others, and which the reader's own function stores to.

@@ -68,7 +68,9 @@ pub fn report(
             flag.evidence.push(why.into());
         }
     }
-    let polled = ranked.first().is_some_and(|r| builder.leaves_by(r))
+    let polled = ranked
+        .first()
+        .is_some_and(|r| builder.leaves_by(r) && !builder.waits_for_a_signal(r))
         && call.is_some_and(|call| builder.asks_in_passing(call));
     let call_first = call_flag
         .as_ref()
@@ -182,6 +184,12 @@ impl Builder<'_> {
     fn is_proven(&self, ranked: &Ranked) -> bool {
         let candidate = &self.analysis.candidates[ranked.candidate];
         ranked.score >= ENOUGH && self.outside.is_written_by_others(candidate)
+    }
+
+    /// Does only a signal's handler write it? Then what the loop asks the system for comes first.
+    fn waits_for_a_signal(&self, ranked: &Ranked) -> bool {
+        let word = &self.analysis.candidates[ranked.candidate];
+        self.outside.of_one_thread.contains(&word.address)
     }
 
     /// Words not `listed` that hold the address of something that has a name, where just that is

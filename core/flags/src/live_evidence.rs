@@ -18,6 +18,8 @@ pub trait LiveMemory {
     fn initial(&self, address: u64, bytes: u32) -> Option<u64>;
     /// Is it an eventfd, or a pipe whose other end the process holds itself?
     fn is_own_wakeup(&self, descriptor: i32) -> bool;
+    /// Can nobody but its reader write there: no other thread, no other process?
+    fn has_one_writer(&self, address: u64) -> bool;
 }
 
 pub fn evidence(
@@ -39,6 +41,10 @@ pub fn evidence(
         let of_libc = data.module.as_deref().is_some_and(is_runtime_module);
         candidate.kind == DataKind::Global && (of_go || of_libc)
     });
+    let of_one_thread = analysis
+        .candidates
+        .iter()
+        .filter(|candidate| process.has_one_writer(candidate.address));
     let own_wakeups = match analysis.is_of_machine() {
         true => own_wakeup::steps(window, &|fd| process.is_own_wakeup(fd)),
         false => FxHashSet::default(),
@@ -47,6 +53,7 @@ pub fn evidence(
     Outside {
         of_runtime: of_runtime.map(|candidate| candidate.address).collect(),
         as_in_file: as_in_file.map(|candidate| candidate.address).collect(),
+        of_one_thread: of_one_thread.map(|candidate| candidate.address).collect(),
         changes: other_way_stores::changes(window, analysis, &other_ways, &code),
         other_ways,
         own_wakeups,

@@ -10,8 +10,12 @@
 
 use std::cmp::Reverse;
 
+use flagfinder_flags::ENOUGH;
+use flagfinder_linux::syscalls::{role, Role};
+use flagfinder_waits::hot_call::HotCall;
 use serde_json::{json, Value};
 
+use crate::hot_call;
 use crate::owed::Standing;
 use crate::report::ThreadReport;
 
@@ -38,11 +42,12 @@ fn text(value: &Value) -> &str {
 }
 
 /// Puts the word first that decides, and says so. `is_nulled`: that its loop ends says nothing.
-/// Until now the flags have the ranks that the code alone gave them.
+/// `is_counted`: the program's code counts it up or down. Until now the flags have the ranks that the code alone gave them.
 pub(crate) fn decide(
     thread: &mut ThreadReport,
     standings: &[Standing],
     is_nulled: impl Fn(&Value) -> bool,
+    is_counted: impl Fn(&Value) -> bool,
 ) {
     let Value::Array(flags) = &mut thread.flags else {
         return;
@@ -64,7 +69,8 @@ pub(crate) fn decide(
         }
         flags[..=at].rotate_right(1);
     }
-    doubt(&mut flags, &thread.groups, &is_nulled);
+    doubt(&mut flags, &thread.groups, &is_nulled, &is_counted);
+    doubt_beside_poll(&mut flags);
     let flags: Vec<Value> = flags.into_iter().map(|(flag, _)| flag).collect();
     if let Some(first) = flags.first().filter(|first| first["rank"] != 1) {
         let (name, ends) = (text(&first["name"]), text(&first["exit_when"]));
@@ -116,8 +122,14 @@ fn note(flag: &mut Value, why: &str) {
 }
 
 /// Of two words that would each end the loop, where nobody is known to owe either, the first is no
-/// more than one of two. Where no copy shows it, they have to be as likely, in one condition.
-fn doubt(flags: &mut [(Value, Standing)], groups: &Value, is_nulled: &impl Fn(&Value) -> bool) {
+/// more than one of two. Where no copy shows it, they have to be as likely, in one condition. A
+/// count comes before what is only set, as the bound is that it is compared with.
+fn doubt(
+    flags: &mut [(Value, Standing)],
+    groups: &Value,
+    is_nulled: &impl Fn(&Value) -> bool,
+    is_counted: &impl Fn(&Value) -> bool,
+) {
     let counts = |(flag, stands): &(Value, Standing)| {
         is_word(flag) && !is_nulled(flag) && *stands < Standing::ByCode
     };
@@ -145,6 +157,14 @@ fn doubt(flags: &mut [(Value, Standing)], groups: &Value, is_nulled: &impl Fn(&V
     let Some(other) = other else {
         return;
     };
+    if is_counted(&flags[other].0) && !is_counted(&flags[0].0) {
+        let why = format!(
+            "it is counted, and {} is only set",
+            text(&flags[0].0["name"])
+        );
+        note(&mut flags[other].0, &why);
+        flags.swap(0, other);
+    }
     let name = |at: usize| text(&flags[at].0["name"]).to_owned();
     for (at, other) in [(0, name(other)), (other, name(0))] {
         let flag = &mut flags[at].0;
@@ -154,6 +174,33 @@ fn doubt(flags: &mut [(Value, Standing)], groups: &Value, is_nulled: &impl Fn(&V
         );
         note(flag, &why);
     }
+}
+
+/// A word beside a poll that finds nothing ready is one of two things, unless it is known who owes
+/// the word: an idle server tests whether to stop between its looks.
+fn doubt_beside_poll(flags: &mut [(Value, Standing)]) {
+    let is_open = |(flag, stands): &(Value, Standing)| {
+        let debtors = flag["owed"].as_array().map_or(0, Vec::len);
+        is_word(flag) && (*stands < Standing::ByCode || *stands == Standing::ByCode && debtors > 1)
+    };
+    if !flags.first().is_some_and(is_open) {
+        return;
+    }
+    let is_poll_in_vain = |flag: &Value| {
+        let call: Option<HotCall> = hot_call::call(&flag["call"]);
+        let is_poll = call.is_some_and(|call| role(call.number, &call.args) == Role::Poll);
+        is_poll && flag["call"]["result"] == 0 && score(flag) >= ENOUGH
+    };
+    let Some(poll) = flags.iter().find(|(flag, _)| is_poll_in_vain(flag)) else {
+        return;
+    };
+    let why = format!(
+        "one of two: {} in the loop as well, and it is not known who owes the word",
+        text(&poll.0["name"])
+    );
+    let flag = &mut flags[0].0;
+    flag["confidence"] = json!(score(flag).min(ONE_OF_TWO));
+    note(flag, &why);
 }
 
 /// Gives the flags the ranks of their places, in the groups as well.
@@ -208,7 +255,12 @@ mod tests {
         thread.groups = json!([{ "flags": [1] }]);
         thread.flags = Value::Array(flags);
         thread.reason = "the loop polls the first".into();
-        decide(&mut thread, &standings, |flag| flag["name"] == "pointer");
+        decide(
+            &mut thread,
+            &standings,
+            |flag| flag["name"] == "pointer",
+            |flag| flag["name"] == "count",
+        );
         thread
     }
 
@@ -305,12 +357,45 @@ mod tests {
             for (flag, rank) in flags.iter_mut().zip(1..) {
                 flag.0["rank"] = json!(rank);
             }
-            doubt(&mut flags, &groups, &|_| false);
+            doubt(&mut flags, &groups, &|_| false, &|_| false);
             flags[0].0["confidence"].clone()
         };
         assert_eq!(of(json!([{ "flags": [1, 2] }]), 0.65), 0.5);
         assert_eq!(of(json!([{ "flags": [1, 2] }]), 0.5), 0.65);
         assert_eq!(of(json!([{ "flags": [1] }, { "flags": [2] }]), 0.65), 0.65);
+    }
+
+    #[test]
+    fn a_count_comes_before_the_bound_that_it_is_compared_with() {
+        let first_of = |names: [&str; 2]| {
+            let flags = names.map(|name| (word(name, 0.65, LEAVES), Standing::Nobody));
+            let thread = decided(flags.to_vec());
+            assert_eq!(thread.flags[0]["confidence"], ONE_OF_TWO);
+            text(&thread.flags[0]["name"]).to_owned()
+        };
+        assert_eq!(first_of(["bound", "count"]), "count");
+        assert_eq!(first_of(["count", "bound"]), "count");
+        assert_eq!(first_of(["one", "other"]), "one");
+    }
+
+    #[test]
+    fn a_word_that_nobody_is_known_to_owe_is_not_sure_beside_a_poll_in_vain() {
+        let of = |standing, debtors: usize, result| {
+            let mut call = word("poll", 0.8, None);
+            call["kind"] = json!("syscall");
+            let args = ["0x1000", "0x1", "0x64", "0x0", "0x0", "0x0"];
+            call["call"] = json!({ "number": libc::SYS_poll, "args": args, "result": result });
+            let mut stop = word("stop", 0.65, LEAVES);
+            stop["owed"] = json!(vec![json!({ "tid": 7 }); debtors]);
+            let flags = decided(vec![(stop, standing), (call, Standing::Unknown)]).flags;
+            assert_eq!(flags[0]["name"], "stop");
+            flags[0]["confidence"].clone()
+        };
+        assert_eq!(of(Standing::Nobody, 0, 0), ONE_OF_TWO);
+        assert_eq!(of(Standing::ByCode, 3, 0), ONE_OF_TWO);
+        assert_eq!(of(Standing::ByCode, 1, 0), 0.65, "one owes it");
+        assert_eq!(of(Standing::Proved, 2, 0), 0.65, "one was proved to");
+        assert_eq!(of(Standing::Nobody, 0, 1), 0.65, "the poll finds something");
     }
 
     #[test]

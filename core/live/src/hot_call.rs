@@ -33,7 +33,8 @@ pub(crate) fn tell(
     flag["calls_per_second"] = json!(calls_per_second(pid, thread.tid, call.number));
 }
 
-fn call(asked: &Value) -> Option<HotCall> {
+/// As a flag has it.
+pub(crate) fn call(asked: &Value) -> Option<HotCall> {
     let mut args = [0; 6];
     for (arg, text) in args.iter_mut().zip(asked["args"].as_array()?) {
         *arg = number(text)?;

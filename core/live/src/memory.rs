@@ -54,6 +54,12 @@ impl LiveMemory for NamedMemory<'_> {
             .is_some_and(|pid| descriptor::wakes_itself(pid, descriptor))
     }
 
+    fn has_one_writer(&self, address: u64) -> bool {
+        let input = self.names.input();
+        let mapping = input.maps.iter().rev().find_map(|maps| maps.at(address));
+        input.threads.len() == 1 && mapping.is_some_and(|mapping| !mapping.shared)
+    }
+
     fn initial(&self, address: u64, bytes: u32) -> Option<u64> {
         let modules = &self.names.input().modules;
         let module = modules.iter().find(|module| {

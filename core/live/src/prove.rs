@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use flagfinder_code::{AddressSpace, Names};
+use flagfinder_code::{is_counted_in, AddressSpace, Names};
 use flagfinder_failure::Failure;
 use flagfinder_replica::{keep, Experiment, Live, Outcome, Pages, Source, Unfit, Word};
 use flagfinder_step::{unable, unable_by};
@@ -98,7 +98,19 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
     }
     let experiment = tried.ok().flatten();
     let standings = owed::tell(process, source, experiment.as_ref(), thread);
-    decide(thread, &standings, |flag| is_nulled(process, flag));
+    decide(
+        thread,
+        &standings,
+        |flag| is_nulled(process, flag),
+        |flag| is_counted(process, flag),
+    );
+}
+
+/// Does the program's code count the global up or down, by one instruction?
+fn is_counted(process: &Process, flag: &Value) -> bool {
+    let global = word(flag).filter(|_| flag["kind"] == "global");
+    global
+        .is_some_and(|word| is_counted_in(process.names, process.memory, word.address, word.bytes))
 }
 
 /// Is null the value that ends the loop, in place of a pointer? Any check of it then ends the loop.

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -267,6 +268,31 @@ static void asks_pipe(const char *folder)
         usleep(1000);
 }
 
+static volatile sig_atomic_t stop;
+
+static void ask_to_stop(int number) { stop = number; }
+
+/* Only the handler of a signal writes the word that it tests beside the poll. */
+static void polls_peer(const char *folder)
+{
+    (void)folder;
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
+        exit(5);
+    signal(SIGTERM, ask_to_stop);
+    pid_t child = fork();
+    if (child == 0) {
+        close(pair[0]);
+        raise(SIGSTOP);
+    }
+    close(pair[1]);
+    struct pollfd entry = {.fd = pair[0], .events = POLLIN};
+    settle();
+    truth("stopped", child, 0);
+    while (!stop && poll(&entry, 1, 20) == 0)
+        ;
+}
+
 static void asks_child(const char *folder)
 {
     pid_t child = fork();
@@ -290,6 +316,7 @@ const struct scenario in_channels[] = {
     {"dead_peer", dead_peer},
     {"circle_of_pipes", circle_of_pipes},
     {"asks_pipe", asks_pipe},
+    {"polls_peer", polls_peer},
     {"asks_child", asks_child},
     {NULL, NULL},
 };

@@ -175,6 +175,26 @@ static void shared_word(const char *folder)
         sched_yield();
 }
 
+/* What its code does next can't be told. */
+static void stopped_sharer(const char *folder)
+{
+    (void)folder;
+    volatile int *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (word == MAP_FAILED)
+        exit(6);
+    void *(*volatile write)(void *, int, size_t) = memset;
+    pid_t sets = fork();
+    if (sets == 0) {
+        raise(SIGSTOP);
+        write((void *)word, 1, 4096);
+        exit(0);
+    }
+    settle();
+    truth("stopped", sets, sets);
+    while (!word[16])
+        sched_yield();
+}
+
 const struct scenario in_processes[] = {
     {"file_locks", file_locks},
     {"open_file_lock", open_file_lock},
@@ -184,5 +204,6 @@ const struct scenario in_processes[] = {
     {"shared_lock", shared_lock},
     {"robust_lock", robust_lock},
     {"shared_word", shared_word},
+    {"stopped_sharer", stopped_sharer},
     {NULL, NULL},
 };

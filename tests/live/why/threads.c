@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 
@@ -148,6 +150,32 @@ static void polled_flag(const char *folder)
     pthread_join(worker, NULL);
 }
 
+static void *write_late(void *unused)
+{
+    tid_of_holder = own_tid();
+    usleep(500000);
+    done = 1;
+    return unused;
+}
+
+/* Its writer is held by a debugger. */
+static void held_writer(const char *folder)
+{
+    (void)folder;
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+    start(write_late, NULL);
+    pid_t held = tid_of_holder;
+    if (fork() == 0) {
+        ptrace(PTRACE_SEIZE, held, NULL, NULL);
+        ptrace(PTRACE_INTERRUPT, held, NULL, NULL);
+        sleep_long();
+    }
+    usleep(800000);
+    pthread_t worker = start(poll_done, NULL);
+    truth("stopped", getpid(), held);
+    pthread_join(worker, NULL);
+}
+
 static void *write_table(void *unused)
 {
     pthread_rwlock_wrlock(&table);
@@ -243,6 +271,7 @@ const struct scenario in_threads[] = {
     {"any_of_two", any_of_two},
     {"starved_pool", starved_pool},
     {"polled_flag", polled_flag},
+    {"held_writer", held_writer},
     {"read_table", read_table},
     {"starved", starved},
     {"unarmed_timer", unarmed_timer},

@@ -4,7 +4,7 @@
 use iced_x86::code_asm::*;
 use iced_x86::Register;
 
-use crate::found::alone;
+use crate::found::{alone, live};
 use crate::program::*;
 
 const NOT_YET: i64 = -(libc::EAGAIN as i64);
@@ -193,6 +193,12 @@ fn a_call_that_decides_comes_before_a_word_but_not_a_poll_in_passing() {
     alone(beside_a_word(libc::SYS_poll, 0))
         .polls(WORD)
         .says_not(WORD, comes_first);
+}
+
+#[test]
+fn a_poll_comes_before_a_word_that_only_a_signal_s_handler_writes() {
+    live(beside_a_word(libc::SYS_poll, 0)).polls(WORD);
+    live(beside_a_word(libc::SYS_poll, 0).of_one_thread()).calls("poll");
 }
 
 #[test]

@@ -48,6 +48,10 @@ impl LiveMemory for Program {
     fn is_own_wakeup(&self, descriptor: i32) -> bool {
         self.own_wakeups.contains(&descriptor)
     }
+
+    fn has_one_writer(&self, _address: u64) -> bool {
+        self.is_alone
+    }
 }
 
 /// A report, to be asked.

@@ -88,6 +88,7 @@ pub struct Program {
     pub in_file: HashMap<u64, u64>,
     /// Descriptors by which the process's threads wake each other.
     pub own_wakeups: Vec<i32>,
+    pub is_alone: bool,
     /// What memory holds at the end.
     pub memory: HashMap<u64, u8>,
 }
@@ -109,6 +110,7 @@ pub fn begins_at(start: u64, code: Code) -> Program {
         rounds: 12,
         in_file: HashMap::new(),
         own_wakeups: Vec::new(),
+        is_alone: false,
         memory: HashMap::new(),
     };
     empty.function("main_loop", start, code)
@@ -171,6 +173,12 @@ impl Program {
 
     pub fn in_file(mut self, address: u64, value: u64) -> Program {
         self.in_file.insert(address, value);
+        self
+    }
+
+    /// It has one thread, and shares no memory.
+    pub fn of_one_thread(mut self) -> Program {
+        self.is_alone = true;
         self
     }
 

@@ -238,7 +238,7 @@ fn in_call(
 }
 
 /// A call on several descriptors ends by any of them.
-fn each(
+pub fn each(
     processes: &mut Processes,
     pid: u32,
     tid: u32,

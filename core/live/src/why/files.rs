@@ -236,7 +236,9 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
         false => o.reads,
     };
     let all: Vec<_> = owners.iter().filter(at_end).collect();
-    let others: Vec<_> = all.iter().filter(|o| o.pid != place.pid).collect();
+    // This process, too, has what it inherited, and owes nobody anything.
+    let is_foreign = |pid: u32| pid != place.pid && pid != std::process::id();
+    let others: Vec<_> = all.iter().filter(|o| is_foreign(o.pid)).collect();
     let own: Vec<_> = all
         .iter()
         .filter(|o| o.pid == place.pid && (o.fd != place.fd || !(o.reads && o.writes)))

@@ -3,16 +3,19 @@
 
 use serde_json::Value;
 
-use super::examine::child;
+use super::examine::{child, each};
 use super::files;
 use super::held::{others, sharers};
 use super::in_core;
 use super::obstacle::{Debtor, End, Obstacle, Who};
-use super::process::Processes;
+use super::process::{Process, Processes};
 use super::report::{Kind, Known, RootKind, WaitsFor};
 use super::{Asked, AskedOf};
-use crate::report::number;
-use crate::report::ThreadReport;
+use crate::hot_call;
+use crate::report::{number, ThreadReport};
+use flagfinder_linux::proc::Stat;
+use flagfinder_waits::call;
+use flagfinder_waits::proc::Call;
 
 /// Flags of one condition any of which may end the loop are left to `spin` to order: the first is
 /// followed.
@@ -26,7 +29,7 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
         }
         let known = ready(&name, call, &flag["descriptors"]);
         return known.map_or_else(
-            || asked(processes, pid, thread.tid, &name, call),
+            || asked(processes, pid, thread.tid, (&name, call), &flag["call"]),
             |obstacle| vec![obstacle],
         );
     }
@@ -54,16 +57,41 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
             ..Obstacle::owed(Kind::Flag, "", debtors)
         }];
     }
-    if let Some(nobody) = flag["owed_by_nobody"].as_str() {
-        let ended = Obstacle::ends(Kind::Flag, "", End::unknown(nobody));
-        return vec![Obstacle { waits_for, ..ended }];
-    }
     let address = number(&flag["address"]["spin"]);
     let sharers = match (&process.inside, address) {
         (Some(inside), Some(address)) => sharers(process.pid, inside, address),
         _ => Vec::new(),
     };
+    if let Some(nobody) = flag["owed_by_nobody"].as_str() {
+        let stopped = stopped(process, thread.tid, &sharers, nobody);
+        let end = match stopped.is_empty() {
+            true => Obstacle::ends(Kind::Flag, "", End::unknown(nobody)),
+            false => Obstacle::owed(Kind::Flag, "", stopped),
+        };
+        return vec![Obstacle {
+            waits_for,
+            by_elimination: !end.debtors.is_empty(),
+            ..end
+        }];
+    }
     vec![others(process, thread.tid, sharers, waits_for)]
+}
+
+/// Those that stand still against their will, where nobody is known to owe the write: what they
+/// would do next can't be told from a copy.
+fn stopped(process: &Process, waiting: u32, sharers: &[u32], nobody: &str) -> Vec<Debtor> {
+    let is_stopped = |state: char| matches!(state, 't' | 'T');
+    let threads = process.activities.iter();
+    let threads = threads.filter(|one| one.tid != waiting && is_stopped(one.state));
+    let state = |pid: u32| Stat::of_thread(pid, pid).map(|stat| stat.state());
+    let processes = sharers
+        .iter()
+        .filter(|pid| state(**pid).is_some_and(is_stopped));
+    let threads = threads.map(|one| Who::Thread(process.pid, one.tid));
+    let processes = processes.map(|pid| Who::Process(*pid, None));
+    let reason = format!("it is stopped, and nobody else is known to write the word: {nobody}");
+    let debtor = |who| Debtor::assumed(who, reason.clone());
+    threads.chain(processes).map(debtor).collect()
 }
 
 /// What a thread's source asks.
@@ -118,8 +146,8 @@ fn asked(
     processes: &mut Processes,
     pid: u32,
     tid: u32,
-    name: &str,
-    call: Option<&str>,
+    (name, call): (&str, Option<&str>),
+    made: &Value,
 ) -> Vec<Obstacle> {
     let call = call.unwrap_or(name);
     let rest = name
@@ -129,11 +157,32 @@ fn asked(
     match (call, number) {
         (_, Some(fd)) => files::obstacles(processes, pid, tid, fd, call),
         ("wait4" | "waitid" | "waitpid", _) => child(pid, None),
+        _ if !polled(processes, pid, made).is_empty() => {
+            let descriptors = polled(processes, pid, made);
+            each(processes, pid, tid, &descriptors, call)
+        }
         _ => {
             let what = format!("it asks again and again: {name}");
             vec![Obstacle::ends(Kind::Call, name, End::unknown(what))]
         }
     }
+}
+
+/// The descriptors that a call asks about.
+fn polled(processes: &mut Processes, pid: u32, made: &Value) -> Vec<i32> {
+    let inside = processes
+        .get(pid)
+        .and_then(|process| process.inside.as_ref());
+    let (Some(inside), Some(made)) = (inside, hot_call::call(made)) else {
+        return Vec::new();
+    };
+    let call = Call {
+        number: made.number,
+        args: made.args,
+        sp: 0,
+        pc: 0,
+    };
+    call::descriptors(&call, &*inside.memory)
 }
 
 /// Threads that run one function all have its stores ahead: which of them owes is not known.

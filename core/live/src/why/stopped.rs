@@ -21,7 +21,9 @@ pub fn stopped(pid: u32, activity: &Activity) -> Option<End> {
         't' if tracer != 0 => {
             let tracer_name = name(tracer, tracer);
             let what = format!(
-                "process {pid} ({}) is held by its tracer, process {tracer} ({tracer_name})",
+                "thread {} of process {pid} ({}) is held by its tracer, process {tracer} \
+                 ({tracer_name})",
+                activity.tid,
                 name(pid, pid)
             );
             Some(End::fault(RootKind::Stopped, what))

@@ -121,7 +121,7 @@ pub fn next(links: &[Link], root: &Root) -> Vec<String> {
     let stacks = |pid: u32| format!("gdb -p {pid} -batch -ex 'thread apply all bt'");
     match root.kind {
         RootKind::Stopped if root.what.contains("tracer") => {
-            vec![format!("grep TracerPid /proc/{pid}/status")]
+            vec![format!("grep TracerPid /proc/{pid}/task/{tid}/status")]
         }
         RootKind::Stopped => vec![format!("kill -CONT {pid}")],
         RootKind::Frozen => vec![format!("cat /proc/{pid}/cgroup")],
