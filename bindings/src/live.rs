@@ -10,7 +10,7 @@ use std::time::Duration;
 use flagfinder_files::write_private;
 use flagfinder_live as engine;
 use flagfinder_replica::{CoreFile, Files};
-use flagfinder_step::StepError;
+use flagfinder_step::unable_by;
 use pyo3::prelude::*;
 
 use crate::errors::{parts, raise};
@@ -103,7 +103,7 @@ pub fn why_each(
     for (pid, report) in found {
         answers.push(match report {
             Ok(report) => (pid, Some(to_json(&report)), None),
-            Err(error) => (pid, None, Some(parts(error.into()))),
+            Err(error) => (pid, None, Some(parts(error))),
         });
     }
     Ok((answers, left))
@@ -145,8 +145,8 @@ pub fn write_core(py: Python<'_>, pid: u32, path: PathBuf) -> PyResult<Vec<Strin
             }
         });
         match written {
-            Err(error) if notes.is_ok() => Err(StepError::system(
-                format!("{} can't be created.", path.display()),
+            Err(error) if notes.is_ok() => Err(unable_by(
+                format!("{} can't be created", path.display()),
                 &error,
             )),
             _ => notes,

@@ -18,12 +18,14 @@ use serde_json::Value;
 
 use crate::look::look_at_copy;
 use crate::order;
-use crate::owed::{self, Other, Others, Process};
+use crate::others::{Other, Others, Process};
+use crate::owed;
 use crate::pick::Way;
-use crate::prove::{begin, halted, try_out};
+use crate::prove::{begin, try_out};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::Activity;
 use crate::spin::{stepped, untouched};
+use crate::tried::halted;
 use crate::wait::Describer;
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::Owners;

@@ -9,11 +9,12 @@
 use std::time::{Duration, Instant};
 
 use flagfinder_code::Names;
+use flagfinder_failure::Failure;
 use flagfinder_flags::ThreadName;
 use flagfinder_linux::proc::threads;
 use flagfinder_machine::Window;
 use flagfinder_replica::keep;
-use flagfinder_step::{places, Helper, Limits, StepError};
+use flagfinder_step::{places, Helper, Limits};
 use rustc_hash::FxHashMap;
 use serde_json::{json, Value};
 
@@ -61,7 +62,7 @@ impl<'a> Helpers<'a> {
     ///
     /// # Errors
     /// When the system gives no process.
-    pub fn start(&mut self, threads: &[(u32, String)]) -> Result<(), StepError> {
+    pub fn start(&mut self, threads: &[(u32, String)]) -> Result<(), Failure> {
         let (pid, names) = (self.pid, self.names);
         let time = self.left();
         let held = self.started.iter().map(|(tid, _)| *tid);
@@ -89,7 +90,7 @@ impl<'a> Helpers<'a> {
     ///
     /// # Errors
     /// When the system gives no process.
-    pub fn follow(&mut self, sleepers: &Sleepers, most: usize) -> Result<Vec<u32>, StepError> {
+    pub fn follow(&mut self, sleepers: &Sleepers, most: usize) -> Result<Vec<u32>, Failure> {
         let first = self.started.len();
         let is_stepping = |(_, helper): &(u32, Helper)| !helper.is_done();
         while self.started[..first].iter().any(is_stepping) {
@@ -141,7 +142,7 @@ impl Copies {
         threads: &[(u32, String)],
         budget: Duration,
         names: &Names,
-    ) -> Result<Copies, StepError> {
+    ) -> Result<Copies, Failure> {
         let start = |(tid, name): &(u32, String)| {
             let title = format!("ff-step: looks at a copy of thread {tid} of process {pid}");
             let (tid, name) = (*tid, name.clone());
@@ -152,7 +153,8 @@ impl Copies {
             })?;
             Ok((tid, helper))
         };
-        let helpers: Vec<(u32, Helper)> = threads.iter().map(start).collect::<Result<_, _>>()?;
+        let helpers: Vec<(u32, Helper)> =
+            threads.iter().map(start).collect::<Result<_, Failure>>()?;
         let patience = WALL + budget * 2 + PATIENCE;
         let (mut copies, mut moved) = (Copies::default(), None);
         for (tid, helper) in helpers {

@@ -11,8 +11,7 @@ use flagfinder_waits::hot_call::{told, HotCall};
 use flagfinder_waits::{proc, Owners};
 use serde_json::{json, Value};
 
-use crate::prove::number;
-use crate::report::ThreadReport;
+use crate::report::{number, ThreadReport};
 
 /// How long calls are counted.
 const COUNTED: Duration = Duration::from_millis(50);

@@ -14,10 +14,13 @@ mod decided;
 mod futex;
 mod helpers;
 mod hot_call;
+mod judge;
 mod look;
 mod memory;
 mod moments;
 mod order;
+mod original;
+mod others;
 mod owed;
 mod owed_look;
 mod owed_nobody;
@@ -31,6 +34,7 @@ mod sample;
 mod sharers;
 mod spin;
 mod stack;
+mod tried;
 mod turns;
 mod unchanged;
 mod wait;
@@ -40,9 +44,10 @@ mod why;
 pub use dead::{look_at_core, CoreOptions};
 pub use memory::Memory;
 pub use poke::{poke, resolve, Poked};
-pub use prove::{try_word, Tried};
+pub use prove::try_word;
 pub use report::{Class, SpinReport, ThreadReport, Via};
 pub use spin::{spin, Progress, SpinOptions};
+pub use tried::Tried;
 pub use why::{
     why, why_each, why_of_core, why_recorded, Asked, AskedOf, Link, Node, Root, RootKind,
     WhyOptions, WhyReport,

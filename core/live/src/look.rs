@@ -6,17 +6,16 @@ use std::time::{Duration, Instant};
 use flagfinder_analysis::tasks::switches;
 use flagfinder_analysis::{seen, Seen};
 use flagfinder_code::{AddressSpace, Names};
+use flagfinder_failure::{Failure, DENIED};
 use flagfinder_flags::{find_in_live_window, find_in_tasks, has_flag, Report, ThreadName};
 use flagfinder_machine::Window;
 use flagfinder_replica::{go_round, Halt, Replica};
-use flagfinder_step::{step_thread, Ended, Limits, StepError};
+use flagfinder_step::{step_thread, Ended, Limits};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::copied::Unlike;
-use crate::memory::{Memory, NamedMemory};
+use crate::memory::{refused, Memory, NamedMemory};
 use crate::report::Via;
-use crate::spin::refused;
 
 /// Wall time for stepping one thread; mostly its own sleep.
 pub const WALL: Duration = Duration::from_millis(2000);
@@ -39,7 +38,8 @@ pub struct Finding {
     /// Because other threads move this one, so that all have to be seen at the same time.
     moved: bool,
     error: Option<String>,
-    errno: Option<i32>,
+    /// By the system: this user may not trace it.
+    denied: bool,
 }
 
 impl Finding {
@@ -61,7 +61,7 @@ impl Finding {
             unlike: unlike.is_some(),
             moved: unlike == Some(true),
             error: None,
-            errno: None,
+            denied: false,
         }
     }
 
@@ -69,7 +69,7 @@ impl Finding {
         self.steps
     }
 
-    pub fn failed(error: StepError) -> Finding {
+    pub fn failed(error: Failure) -> Finding {
         Finding {
             report: None,
             window: None,
@@ -81,8 +81,8 @@ impl Finding {
             via_reason: String::new(),
             unlike: true,
             moved: false,
-            error: Some(format!("{} {}", error.found, error.fix)),
-            errno: error.errno,
+            denied: error.exit_code == DENIED,
+            error: Some(format!("{}. {}.", error.found, error.fix)),
         }
     }
 
@@ -107,6 +107,39 @@ impl Finding {
             .next()
             .and_then(|line| serde_json::from_slice(line).ok());
         (finding.unwrap_or_default(), window)
+    }
+}
+
+/// Why a copy does not stand for its thread.
+pub struct Unlike {
+    pub why: String,
+    /// Other threads go on with what this one does.
+    pub moved: bool,
+    /// What others do may be missing in this copy, and not in those of other moments.
+    pub by_others: bool,
+}
+
+impl Unlike {
+    pub fn new(why: impl Into<String>) -> Unlike {
+        Unlike {
+            why: why.into(),
+            moved: false,
+            by_others: false,
+        }
+    }
+
+    pub fn by_others(why: impl Into<String>) -> Unlike {
+        Unlike {
+            by_others: true,
+            ..Unlike::new(why)
+        }
+    }
+
+    pub fn and(self, more: &str) -> Unlike {
+        Unlike {
+            why: format!("{}; {more}", self.why),
+            ..self
+        }
     }
 }
 
@@ -142,7 +175,7 @@ pub fn look(
     name: String,
     limits: &Limits,
     names: &Names,
-) -> Result<Finding, StepError> {
+) -> Result<Finding, Failure> {
     let begin = Instant::now();
     let stepped = step_thread(tid, limits, |window| {
         is_long_enough(window, begin.elapsed(), limits.time)
@@ -174,7 +207,7 @@ pub fn look(
         unlike: false,
         moved: false,
         error: None,
-        errno: None,
+        denied: false,
     })
 }
 
@@ -208,7 +241,7 @@ pub fn look_at_copy(
         unlike: false,
         moved: false,
         error: None,
-        errno: None,
+        denied: false,
     };
     Ok((finding, round.halt))
 }
@@ -246,11 +279,13 @@ pub fn look_at_tasks(
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_step::unable;
+
     use super::*;
 
     #[test]
     fn a_window_comes_behind_its_finding() {
-        let failed = || Finding::failed(StepError::new("Not stepped.", "It ended.", "None."));
+        let failed = || Finding::failed(unable("Not stepped", "It ended", "None"));
         let mut window = Window::default();
         window.duration = 7;
         let mut with = failed();

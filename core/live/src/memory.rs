@@ -2,11 +2,14 @@
 //! The memory of another process, and what its files held at the start.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
 use flagfinder_code::{AddressSpace, Names};
+use flagfinder_failure::Failure;
 use flagfinder_files::open_regular;
 use flagfinder_flags::LiveMemory;
+use flagfinder_step::{unable, unable_by};
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, ReadCache};
@@ -85,4 +88,16 @@ impl LiveMemory for NamedMemory<'_> {
         .ok()?;
         Some(u64::from_le_bytes(word))
     }
+}
+
+/// Why a process's memory can't be read.
+pub(crate) fn refused(pid: u32, error: &std::io::Error) -> Failure {
+    if error.kind() == ErrorKind::NotFound {
+        return unable(
+            format!("There is no process {pid}"),
+            "It may have ended",
+            "`ps -e` lists the processes",
+        );
+    }
+    unable_by(format!("Process {pid} cannot be looked at"), error)
 }

@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use flagfinder_analysis::seen;
 use flagfinder_analysis::tasks::switches;
 use flagfinder_code::AddressSpace;
+use flagfinder_failure::Failure;
 use flagfinder_flags::{has_flag, Flag, Report, Verdict};
 use flagfinder_machine::Window;
 use flagfinder_replica::{Live, Moment, Pages};
-use flagfinder_step::{is_abandoned, StepError};
+use flagfinder_step::is_abandoned;
 
-use crate::copied::{takes_input, How, Original, TAKES};
 use crate::look::PIECES;
-use crate::memory::Memory;
-use crate::prove::halted;
-use crate::spin::refused;
+use crate::memory::{refused, Memory};
+use crate::original::{takes_input, How, Original, TAKES};
+use crate::tried::halted;
 use crate::turns::{given, waits_again};
 
 /// So many copies have to agree; where the time is over, so many on a word.
@@ -65,7 +65,7 @@ pub fn look(
     pid: u32,
     original: &mut Original,
     report: &dyn Fn(&Window) -> Report,
-) -> Result<Result<Agreed, String>, StepError> {
+) -> Result<Result<Agreed, String>, Failure> {
     let live = Live::open(pid)?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let begin = Instant::now();

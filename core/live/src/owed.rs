@@ -10,16 +10,16 @@
 
 use std::time::Duration;
 
-use flagfinder_code::{AddressSpace, Code, CodeReader, Names, Store};
-use flagfinder_replica::{Experiment, Proof, Source, ThreadState, Word, MOST_WATCHED};
+use flagfinder_code::{CodeReader, Store};
+use flagfinder_replica::{Experiment, Source, MOST_WATCHED};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 use serde_json::{json, Value};
 
+use crate::judge::{Ends, Judge};
+use crate::others::{Known, Other, Owed, Process};
 use crate::owed_look::{look, order, target, Seen, Target, FOLLOWED_OF_ALL};
 use crate::owed_nobody::nobody;
-use crate::owed_proof::{is_join, run_copies, Ends, Strength};
-use crate::prove::Tried;
+use crate::owed_proof::{is_join, run_copies, Strength};
 use crate::report::ThreadReport;
 use crate::sharers;
 
@@ -34,76 +34,6 @@ const SHARERS: usize = 4;
 /// For the copies of the others, of the first thread that has a flag, and of each further one.
 pub(crate) const TIME: Duration = Duration::from_secs(2);
 pub(crate) const TIME_OF_OTHERS: Duration = Duration::from_millis(700);
-/// How long a value may be tried out that a copy would write.
-const TRIES: Duration = Duration::from_millis(400);
-
-/// Another thread of the process.
-#[derive(Clone, Debug)]
-pub(crate) struct Other {
-    pub tid: u32,
-    pub name: String,
-    /// What it is blocked in; `None`: it runs, or may run at any time.
-    pub waits: Option<String>,
-    /// It spins itself.
-    pub polls: bool,
-}
-
-/// The threads that are asked.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Others {
-    pub list: Vec<Other>,
-    /// Why one that there is may not be asked.
-    pub left_out: Option<String>,
-}
-
-impl Other {
-    pub fn of(report: &ThreadReport) -> Other {
-        Other {
-            tid: report.tid,
-            name: report.name.clone(),
-            waits: report.wait.as_ref().map(|wait| wait.summary.clone()),
-            polls: report.has_flag(),
-        }
-    }
-}
-
-/// Where the other threads come from.
-pub(crate) struct Process<'a> {
-    pub pid: u32,
-    pub names: &'a Names,
-    pub memory: &'a dyn AddressSpace,
-    pub others: &'a Others,
-    pub capture: &'a dyn Fn(u32) -> Result<ThreadState, String>,
-    /// It left a core file: what its descriptors held is not known.
-    pub is_dead: bool,
-    /// For all copies of other threads.
-    pub time: Duration,
-}
-
-/// How it is known who would write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Known {
-    /// A copy of the thread did it.
-    Proved,
-    /// The store is ahead of the thread.
-    ByCode,
-}
-
-/// One thread that would end the wait.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Owed {
-    pub pid: u32,
-    pub tid: u32,
-    pub name: String,
-    /// The store.
-    pub code: Option<Code>,
-    /// What it would write, where that is known.
-    pub value: Option<String>,
-    pub known: Known,
-    /// Proved: what has to happen first. By code: what the thread waits in.
-    pub after: Option<String>,
-}
 
 /// How sure it is that somebody owes a word, the least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -259,50 +189,6 @@ fn by_others(
 pub(crate) fn none(flag: &mut Value, why: String) {
     flag["owed"] = json!([]);
     flag["owed_by_nobody"] = json!(why);
-}
-
-/// Which values end the wait.
-pub(crate) struct Judge<'a, 'p> {
-    /// Id of the thread that waits, as the process has it.
-    pub waiting: u32,
-    pub targets: &'a [Target],
-    experiment: Option<&'a Experiment<'p>>,
-    known: FxHashMap<(usize, u64), Option<Proof>>,
-}
-
-impl Judge<'_, '_> {
-    /// Does this value in the word of that number end the wait?
-    pub fn ends(&mut self, number: usize, value: u64) -> Ends {
-        let target = &self.targets[number];
-        if target.exit == Some(value) {
-            return Ends::Yes;
-        }
-        let Some(experiment) = self.experiment else {
-            return Ends::Unknown;
-        };
-        let word = Word {
-            address: target.address,
-            bytes: target.bytes,
-            value,
-        };
-        let tried = self.known.entry((number, value));
-        let tried = tried.or_insert_with(|| experiment.try_word(word, TRIES).ok());
-        tried.as_ref().map_or(Ends::Unknown, Ends::of)
-    }
-
-    /// What came of the value that a thread was proved to write, where it is not the one that the
-    /// loop asks for.
-    fn tried(&self, number: usize, owed: &Owed, names: &Names) -> Option<Tried> {
-        let target = &self.targets[number];
-        let value = u64::from_str_radix(owed.value.as_deref()?.strip_prefix("0x")?, 16).ok()?;
-        let proof = self.known.get(&(number, value))?.as_ref()?;
-        let word = Word {
-            address: target.address,
-            bytes: target.bytes,
-            value,
-        };
-        Some(Tried::of(proof, &[word], names))
-    }
 }
 
 /// The threads ahead of which a store lies; those of which that is certain, if there are any. The

@@ -10,8 +10,8 @@ use flagfinder_replica::ThreadState;
 use rustc_hash::FxHashSet;
 use serde_json::Value;
 
-use crate::owed::{Other, Process};
-use crate::prove::{code_address, number};
+use crate::others::{Other, Process};
+use crate::report::{code_address, number};
 use crate::stack;
 
 const FRAMES: usize = 64;

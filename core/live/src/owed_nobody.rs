@@ -3,7 +3,7 @@
 
 use flagfinder_code::{writers, Frame, Names};
 
-use crate::owed::Process;
+use crate::others::Process;
 use crate::owed_look::{Seen, Target};
 use crate::sharers;
 

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 use flagfinder_code::{AddressSpace, CodeReader};
 use flagfinder_linux::futex;
 use flagfinder_linux::timeout::limit;
-use flagfinder_replica::{
-    keep, Outcome, Pages, Proof, Ran, Replica, Source, Supposed, Supposition, Watched,
-};
+use flagfinder_replica::{keep, Pages, Ran, Replica, Source, Supposed, Supposition, Watched};
 use rustc_hash::FxHashMap;
 
-use crate::owed::{Judge, Known, Owed, Process};
+use crate::judge::{Ends, Judge};
+use crate::others::{Known, Owed, Process};
 use crate::owed_look::Seen;
 use crate::owed_text::{after, Before};
 
@@ -30,29 +29,6 @@ const MOMENTS: usize = 3;
 const AFTER_PROOF: Duration = Duration::from_millis(300);
 /// Values that one copy may write before it is given up.
 const VALUES: usize = 16;
-
-/// Does a value end the wait?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
-    Yes,
-    No,
-    Unknown,
-}
-
-impl Ends {
-    /// A thread that serves others never leaves its loop: it takes what came, and looks again. So
-    /// what makes it do something else first ends the wait, too; also where the copy goes no further
-    /// than that.
-    pub fn of(proof: &Proof) -> Ends {
-        match proof.outcome {
-            Outcome::Leaves => Ends::Yes,
-            Outcome::Returns if proof.instructions.is_some() => Ends::Yes,
-            Outcome::Returns => Ends::No,
-            Outcome::Unknown if proof.is_away => Ends::Yes,
-            Outcome::Faults | Outcome::Unknown => Ends::Unknown,
-        }
-    }
-}
 
 /// How much a proof says about what the thread waits for, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,8 @@ use std::io::Error;
 use std::ptr::without_provenance_mut;
 
 use flagfinder_code::{AddressSpace, NamesInput};
-use flagfinder_step::StepError;
+use flagfinder_failure::Failure;
+use flagfinder_step::{unable, unable_by};
 
 use crate::memory::Memory;
 use crate::spin::{check, started};
@@ -21,17 +22,17 @@ pub struct Poked {
 ///
 /// # Errors
 /// When the process is gone, may not be looked at, or has no such module.
-pub fn resolve(pid: u32, module: &str, offset: u64) -> Result<u64, StepError> {
+pub fn resolve(pid: u32, module: &str, offset: u64) -> Result<u64, Failure> {
     check(pid)?;
     let input = NamesInput::from_live(pid)
-        .map_err(|e| StepError::system(format!("Process {pid} cannot be looked at."), &e))?;
+        .map_err(|e| unable_by(format!("Process {pid} cannot be looked at"), &e))?;
     let mut modules = input.modules.iter();
     let found = modules.find(|m| m.path == module || *m.identity.name == *module);
     found.map(|m| m.base.wrapping_add(offset)).ok_or_else(|| {
-        StepError::new(
-            format!("The flag is not in process {pid}."),
-            format!("It has not loaded {module}."),
-            "Name the flag by --address and --size, or run `flagfinder spin` on this process.",
+        unable(
+            format!("The flag is not in process {pid}"),
+            format!("It has not loaded {module}"),
+            "Name the flag by --address and --size, or run `flagfinder spin` on this process",
         )
     })
 }
@@ -42,35 +43,29 @@ pub fn resolve(pid: u32, module: &str, offset: u64) -> Result<u64, StepError> {
 ///
 /// # Errors
 /// When the place is not fit for it, or the system refuses.
-pub fn poke(
-    pid: u32,
-    start: u64,
-    address: u64,
-    size: usize,
-    value: u64,
-) -> Result<Poked, StepError> {
+pub fn poke(pid: u32, start: u64, address: u64, size: usize, value: u64) -> Result<Poked, Failure> {
     check(pid)?;
     if !matches!(size, 1 | 2 | 4 | 8) || address % size as u64 != 0 {
-        return Err(StepError::new(
-            "Nothing was written.",
-            format!("{size} bytes at {address:#x} cannot be written at once."),
-            "The size must be 1, 2, 4 or 8, and the address a multiple of it.",
+        return Err(unable(
+            "Nothing was written",
+            format!("{size} bytes at {address:#x} cannot be written at once"),
+            "The size must be 1, 2, 4 or 8, and the address a multiple of it",
         ));
     }
-    let refused = |e: &Error| StepError::system("Nothing was written.", e);
+    let refused = |e: &Error| unable_by("Nothing was written", e);
     let memory = Memory::open(pid).map_err(|e| refused(&e))?;
     if started(pid) != Some(start) {
-        return Err(StepError::new(
-            "Nothing was written.",
-            format!("Process {pid} is another one than was looked at: that one has ended."),
-            "Run `flagfinder poke` on the process that spins now.",
+        return Err(unable(
+            "Nothing was written",
+            format!("Process {pid} is another one than was looked at: that one has ended"),
+            "Run `flagfinder poke` on the process that spins now",
         ));
     }
     let unreadable = || {
-        StepError::new(
-            "Nothing was written.",
-            format!("Process {pid} has no memory at {address:#x}."),
-            "Run `flagfinder spin` again: the word may have moved.",
+        unable(
+            "Nothing was written",
+            format!("Process {pid} has no memory at {address:#x}"),
+            "Run `flagfinder spin` again: the word may have moved",
         )
     };
     let before = memory.number(address, size).ok_or_else(unreadable)?;

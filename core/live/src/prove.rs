@@ -9,18 +9,18 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use flagfinder_code::{is_counted_in, AddressSpace, Code, Names};
-use flagfinder_replica::{
-    keep, Experiment, Halt, Live, Outcome, Pages, Proof, Source, Unfit, Word,
-};
-use flagfinder_step::StepError;
-use serde::Serialize;
+use flagfinder_code::{is_counted_in, AddressSpace, Names};
+use flagfinder_failure::Failure;
+use flagfinder_replica::{keep, Experiment, Live, Outcome, Pages, Source, Unfit, Word};
+use flagfinder_step::{unable, unable_by};
 use serde_json::{json, Value};
 
 use crate::decided::decide;
 use crate::look::milliseconds;
-use crate::owed::{self, Others, Process};
-use crate::report::ThreadReport;
+use crate::others::{Others, Process};
+use crate::owed;
+use crate::report::{code_address, number, ThreadReport};
+use crate::tried::{halted, Tried};
 
 /// Candidates that are tried.
 const TRIED: usize = 4;
@@ -30,53 +30,6 @@ const SHOWS: Duration = Duration::from_millis(800);
 const TRIES: Duration = Duration::from_millis(400);
 /// The same where one word is all that is asked for.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// What came of writing a value into a copy.
-#[derive(Clone, Debug, Serialize)]
-pub struct Tried {
-    pub outcome: Outcome,
-    /// From the write until the thread was out of its loop; or did something else, at least.
-    pub instructions: Option<u64>,
-    /// Where it was then.
-    pub reached: Option<Code>,
-    /// What was written: hex addresses and values.
-    pub with: Value,
-    /// Why no more is known; empty: nothing is missing.
-    pub why: String,
-}
-
-impl Tried {
-    pub(crate) fn of(proof: &Proof, words: &[Word], names: &Names) -> Tried {
-        let hex = |number: u64| format!("{number:#x}");
-        let with = words.iter().map(|w| (hex(w.address), json!(hex(w.value))));
-        Tried {
-            outcome: proof.outcome,
-            instructions: proof.instructions,
-            reached: proof.reached.map(|pc| names.code(pc)),
-            with: Value::Object(with.collect()),
-            why: match (&proof.halt, proof.outcome) {
-                (Some(halt), Outcome::Unknown | Outcome::Faults) => halted(halt),
-                (None, Outcome::Unknown) => "the copy did not go far enough to tell".into(),
-                _ => String::new(),
-            },
-        }
-    }
-}
-
-pub(crate) fn halted(halt: &Halt) -> String {
-    let name = |number: &u32| flagfinder_linux::syscalls::name(*number);
-    match halt {
-        Halt::Call { number, .. } => {
-            format!("it comes to {}, whose answer is not known", name(number))
-        }
-        Halt::Blocks { number, .. } => format!("it would wait in {}", name(number)),
-        Halt::Exits => "it would end".into(),
-        Halt::Fault { number, address } => {
-            format!("it would get signal {number} (address {address:#x})")
-        }
-        Halt::Gone => "the copy's process was ended".into(),
-    }
-}
 
 fn unfit(unfit: &Unfit) -> String {
     match unfit {
@@ -299,10 +252,6 @@ fn told(proof: &Value) -> String {
     )
 }
 
-pub(crate) fn number(value: &Value) -> Option<u64> {
-    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
-}
-
 fn word(flag: &Value) -> Option<Word> {
     let bytes = flag["size"].as_u64()? as usize;
     Some(Word {
@@ -321,19 +270,6 @@ fn other_values(word: &Word, now: u64) -> impl Iterator<Item = Word> + '_ {
         .map(|value| Word { value, ..*word })
 }
 
-/// Run-time address of a place in code, as reports have it.
-pub(crate) fn code_address(names: &Names, code: &Value) -> Option<u64> {
-    let offset = number(&code["offset"])?;
-    let Some(name) = code["module"].as_str() else {
-        return Some(offset);
-    };
-    let modules = &names.input().modules;
-    let module = modules
-        .iter()
-        .find(|module| module.path == name || *module.identity.name == *name)?;
-    Some(module.base.wrapping_add(offset))
-}
-
 /// Writes a value into a copy of the thread and tells what it does then. The process itself is not
 /// changed.
 ///
@@ -345,19 +281,19 @@ pub fn try_word(
     address: u64,
     bytes: usize,
     value: u64,
-) -> Result<Tried, StepError> {
+) -> Result<Tried, Failure> {
     std::thread::scope(|scope| {
         let trying = scope.spawn(|| {
             let live = Live::open(pid)?;
             let (state, _) = live.capture(tid, PATIENCE)?;
             let pages = Pages::new(&live);
-            let failed = |e| StepError::system(format!("Thread {tid} can't be copied."), &e);
+            let failed = |e| unable_by(format!("Thread {tid} can't be copied"), &e);
             let experiment = Experiment::prepare(&pages, &state, PATIENCE)
                 .map_err(failed)?
                 .map_err(|e| {
                     let what = format!("Nothing can be tried out on thread {tid}.");
                     let fix = "Name a thread that spins: `flagfinder spin PID` lists them.";
-                    StepError::new(what, format!("{}.", unfit(&e)), fix)
+                    unable(what, unfit(&e), fix)
                 })?;
             let words = [Word {
                 address,
@@ -366,16 +302,12 @@ pub fn try_word(
             }];
             let proof = experiment.try_words(&words, PATIENCE).map_err(failed)?;
             let input = flagfinder_code::NamesInput::from_live(pid);
-            let input = input.map_err(|e| StepError::system(format!("Process {pid}."), &e))?;
+            let input = input.map_err(|e| unable_by(format!("Process {pid}"), &e))?;
             Ok(Tried::of(&proof, &words, &Names::new(input)))
         });
         trying.join().unwrap_or_else(|_| {
             let what = "The experiment failed.";
-            Err(StepError::new(
-                what,
-                "Its thread panicked.",
-                "Please report it.",
-            ))
+            Err(unable(what, "Its thread panicked", "Please report it"))
         })
     })
 }

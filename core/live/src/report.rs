@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use flagfinder_code::Names;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
@@ -127,4 +128,22 @@ pub struct SpinReport {
 
 impl SpinReport {
     pub const SCHEMA: &'static str = "flagfinder.spin/1";
+}
+
+/// A number as reports have it.
+pub(crate) fn number(value: &Value) -> Option<u64> {
+    u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
+}
+
+/// Run-time address of a place in code, as reports have it.
+pub(crate) fn code_address(names: &Names, code: &Value) -> Option<u64> {
+    let offset = number(&code["offset"])?;
+    let Some(name) = code["module"].as_str() else {
+        return Some(offset);
+    };
+    let modules = &names.input().modules;
+    let module = modules
+        .iter()
+        .find(|module| module.path == name || *module.identity.name == *name)?;
+    Some(module.base.wrapping_add(offset))
 }

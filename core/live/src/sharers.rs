@@ -10,7 +10,7 @@ use flagfinder_linux::syscalls;
 use flagfinder_replica::Live;
 
 use crate::memory::Memory;
-use crate::owed::{Other, Others, Process};
+use crate::others::{Other, Others, Process};
 use crate::sample;
 
 /// How long a thread may take to stop for its registers to be read.

@@ -7,19 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use flagfinder_code::{own_id, Names, NamesInput};
+use flagfinder_failure::Failure;
 use flagfinder_flags::{LoopKind, ThreadName, Verdict};
 use flagfinder_linux::proc::{program, Stat};
 use flagfinder_linux::syscalls;
-use flagfinder_step::StepError;
+use flagfinder_step::{unable, unable_by};
 use serde_json::{json, Value};
 
 use crate::chain;
 use crate::helpers::{Copies, Helpers, Sleepers};
 use crate::hot_call;
 use crate::look::look_at_tasks;
-use crate::memory::Memory;
+use crate::memory::{refused, Memory};
 use crate::order;
-use crate::owed::{self, Other, Others};
+use crate::others::{Other, Others};
+use crate::owed;
 use crate::pick::{self, Way};
 use crate::prove::prove;
 use crate::report::{Class, SpinReport, ThreadReport, Via};
@@ -74,7 +76,7 @@ pub fn spin(
     pid: u32,
     options: &SpinOptions,
     told: impl FnOnce(&Progress),
-) -> Result<SpinReport, StepError> {
+) -> Result<SpinReport, Failure> {
     check(pid)?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let read = || NamesInput::from_live(pid).map_err(|e| refused(pid, &e));
@@ -100,10 +102,10 @@ pub fn spin(
         .iter()
         .find(|tid| !threads.iter().any(|(a, _)| a.tid == **tid))
     {
-        return Err(StepError::new(
-            format!("Process {pid} has no thread {unknown}."),
-            "It may have ended.",
-            format!("`ls /proc/{pid}/task` lists the threads."),
+        return Err(unable(
+            format!("Process {pid} has no thread {unknown}"),
+            "It may have ended",
+            format!("`ls /proc/{pid}/task` lists the threads"),
         ));
     }
     let all = threads.clone();
@@ -223,8 +225,8 @@ pub fn spin(
         let Some((activity, way)) = threads.iter().find(|(a, _)| a.tid == tid) else {
             continue;
         };
-        if let Some(errno) = finding["errno"].as_i64() {
-            denied = denied.or(Some((tid, errno as i32)));
+        if finding["denied"].as_bool() == Some(true) {
+            denied = denied.or(Some(tid));
         }
         let name = activity.name.clone();
         parts.extend(window.map(|window| (ThreadName { tid, name }, window)));
@@ -257,12 +259,9 @@ pub fn spin(
         hot_call::tell(pid, thread, &memory, &mut describer.owners);
     }
     let any = report.threads.iter().any(|t| t.steps > 0);
-    if let Some((tid, errno)) = denied.filter(|(_, errno)| !any && *errno == libc::EPERM) {
-        let error = std::io::Error::from_raw_os_error(errno);
-        return Err(StepError::system(
-            format!("Thread {tid} cannot be traced."),
-            &error,
-        ));
+    if let Some(tid) = denied.filter(|_| !any) {
+        let error = std::io::Error::from_raw_os_error(libc::EPERM);
+        return Err(unable_by(format!("Thread {tid} cannot be traced"), &error));
     }
     order::sort(&mut report.threads);
     let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
@@ -397,27 +396,16 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
     Stat::of(pid)?.field(Stat::STARTED)
 }
 
-pub(crate) fn refused(pid: u32, error: &std::io::Error) -> StepError {
-    if error.kind() == ErrorKind::NotFound {
-        return StepError::new(
-            format!("There is no process {pid}."),
-            "It may have ended.",
-            "`ps -e` lists the processes.",
-        );
-    }
-    StepError::system(format!("Process {pid} cannot be looked at."), error)
-}
-
 /// Only 64-bit programs of others are looked at.
-pub fn check(pid: u32) -> Result<(), StepError> {
+pub fn check(pid: u32) -> Result<(), Failure> {
     use std::os::unix::fs::FileExt;
     const CLASS: u64 = 4;
     const CLASS_64: u8 = 2;
     if pid == std::process::id() {
-        return Err(StepError::new(
-            "flagfinder cannot step itself.",
-            format!("Process {pid} is this command."),
-            "Name another process.",
+        return Err(unable(
+            "flagfinder cannot step itself",
+            format!("Process {pid} is this command"),
+            "Name another process",
         ));
     }
     if !fs::exists(format!("/proc/{pid}")).unwrap_or(false) {
@@ -427,15 +415,15 @@ pub fn check(pid: u32) -> Result<(), StepError> {
     let file = fs::File::open(format!("/proc/{pid}/exe"));
     match file.and_then(|f| f.read_exact_at(&mut class, CLASS)) {
         Ok(()) if class[0] == CLASS_64 => Ok(()),
-        Ok(()) => Err(StepError::new(
-            format!("Process {pid} is not stepped."),
-            "It is a 32-bit program.",
-            "Only 64-bit programs are understood.",
+        Ok(()) => Err(unable(
+            format!("Process {pid} is not stepped"),
+            "It is a 32-bit program",
+            "Only 64-bit programs are understood",
         )),
-        Err(e) if e.kind() == ErrorKind::NotFound => Err(StepError::new(
-            format!("Process {pid} is not stepped."),
-            "It has no program: it is a thread of the kernel, or has ended.",
-            "Name another process.",
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(unable(
+            format!("Process {pid} is not stepped"),
+            "It has no program: it is a thread of the kernel, or has ended",
+            "Name another process",
         )),
         Err(e) => Err(refused(pid, &e)),
     }

@@ -9,7 +9,6 @@ use std::io::{Error, Result};
 use std::mem::{size_of, zeroed};
 use std::ptr::without_provenance_mut;
 
-use crate::kept::from_kept;
 use crate::source::{Region, PAGE};
 
 /// `syscall; int3`.
@@ -61,16 +60,8 @@ pub(crate) fn request(request: libc::c_uint, pid: i32, address: usize, data: usi
 }
 
 impl Child {
-    /// Starts it, empty but for a page at an address that none of `avoid` has. It belongs to the
-    /// calling thread, which alone may use it.
-    ///
-    /// # Errors
-    /// When the system gives no process, or refuses one of the calls that empty it.
-    pub fn start(avoid: &[Region]) -> Result<Child> {
-        from_kept(avoid, Child::make)
-    }
-
-    fn make(avoid: &[Region]) -> Result<Child> {
+    /// Makes an empty one, see [`Child::start`].
+    pub(crate) fn make(avoid: &[Region]) -> Result<Child> {
         let mut home = LOWEST;
         while let Some(region) = avoid.iter().find(|region| region.holds(home)) {
             home = region.end;

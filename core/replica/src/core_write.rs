@@ -12,8 +12,9 @@ use std::io::{Error, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use flagfinder_failure::Failure;
 use flagfinder_linux::proc::{self, Stat, Status};
-use flagfinder_step::{StepError, Tracee};
+use flagfinder_step::{unable_by, Tracee};
 use object::elf::{self, FileHeader64, NoteHeader64, ProgramHeader64};
 use object::pod::bytes_of;
 use object::{LittleEndian, U16, U32, U64};
@@ -24,7 +25,7 @@ use crate::live::identity;
 use crate::source::{Identity, PAGE};
 use crate::stretches::{stretches, Stretch};
 
-type Result<T> = std::result::Result<T, StepError>;
+type Result<T> = std::result::Result<T, Failure>;
 
 /// For a thread to stop.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -49,7 +50,7 @@ struct Held {
 /// Four parts: the process is gone, may not be traced, has another debugger, or the file can't be
 /// written.
 pub fn write_core(pid: u32, file: &mut File) -> Result<Vec<String>> {
-    let failed = |e: Error| StepError::system(format!("No core of process {pid} is written."), &e);
+    let failed = |e: Error| unable_by(format!("No core of process {pid} is written"), &e);
     let mut notes = Vec::new();
     let (held, named) = hold(pid, &mut notes)?;
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(failed)?;
@@ -63,7 +64,7 @@ pub fn write_core(pid: u32, file: &mut File) -> Result<Vec<String>> {
 
 /// Stops all threads, those that the process starts meanwhile too.
 fn hold(pid: u32, notes: &mut Vec<String>) -> Result<(Vec<Held>, Vec<Named>)> {
-    let gone = |e: Error| StepError::system(format!("Process {pid} is gone."), &e);
+    let gone = |e: Error| unable_by(format!("Process {pid} is gone"), &e);
     let mut held: Vec<Held> = Vec::new();
     let mut named: Vec<Named> = Vec::new();
     let mut asked: Vec<u32> = Vec::new();
@@ -113,7 +114,7 @@ fn is_there(pid: u32, tid: u32) -> bool {
 }
 
 fn thread(pid: u32, tid: u32) -> Result<Held> {
-    let failed = |e: Error| StepError::system(format!("Thread {tid} of process {pid}."), &e);
+    let failed = |e: Error| unable_by(format!("Thread {tid} of process {pid}"), &e);
     let identity = identity(pid, tid).map_err(failed)?;
     let (tracee, registers) = Tracee::hold(tid as i32, PATIENCE)?;
     let status = Status::of_thread(pid, tid).map_err(failed)?;

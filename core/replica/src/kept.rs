@@ -62,33 +62,35 @@ impl Drop for Keeping {
     }
 }
 
-/// A process from the one that is kept, which `make` makes where there is none; or what that makes,
-/// where none is to be kept.
-pub(crate) fn from_kept(
-    avoid: &[Region],
-    make: impl FnOnce(&[Region]) -> Result<Child>,
-) -> Result<Child> {
-    KEPT.with_borrow_mut(|kept| {
-        if !kept.is_wanted {
-            return make(avoid);
-        }
-        kept.forget_others();
-        let fits = |child: &Child| !avoid.iter().any(|region| region.holds(child.home));
-        let kept_one = kept.empty.as_ref().filter(|(_, empty)| fits(empty));
-        if let Some(another) = kept_one.and_then(|(_, empty)| empty.another().ok()) {
-            return Ok(another);
-        }
-        let empty = make(avoid)?;
-        let another = empty.another();
-        // What can't be forked serves as it is.
-        match another {
-            Ok(another) => {
-                kept.empty = Some((std::process::id(), empty));
-                Ok(another)
+impl Child {
+    /// Starts it, empty but for a page at an address that none of `avoid` has: from the one that is
+    /// kept, if one is to be. It belongs to the calling thread, which alone may use it.
+    ///
+    /// # Errors
+    /// When the system gives no process, or refuses one of the calls that empty it.
+    pub fn start(avoid: &[Region]) -> Result<Child> {
+        KEPT.with_borrow_mut(|kept| {
+            if !kept.is_wanted {
+                return Child::make(avoid);
             }
-            Err(_) => Ok(empty),
-        }
-    })
+            kept.forget_others();
+            let fits = |child: &Child| !avoid.iter().any(|region| region.holds(child.home));
+            let kept_one = kept.empty.as_ref().filter(|(_, empty)| fits(empty));
+            if let Some(another) = kept_one.and_then(|(_, empty)| empty.another().ok()) {
+                return Ok(another);
+            }
+            let empty = Child::make(avoid)?;
+            let another = empty.another();
+            // What can't be forked serves as it is.
+            match another {
+                Ok(another) => {
+                    kept.empty = Some((std::process::id(), empty));
+                    Ok(another)
+                }
+                Err(_) => Ok(empty),
+            }
+        })
+    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use std::ptr::without_provenance_mut;
 use std::time::Duration;
 
 use flagfinder_code::{Mapping, Maps};
+use flagfinder_failure::Failure;
 use flagfinder_linux::proc::Status;
-use flagfinder_step::{Pause, StepError};
+use flagfinder_step::{unable_by, Pause};
 
 use crate::child::extended;
 use crate::descriptors::Descriptors;
@@ -54,8 +55,8 @@ impl Live {
     ///
     /// # Errors
     /// Four parts: the process is gone, or may not be read.
-    pub fn open(pid: u32) -> Result<Live, StepError> {
-        let refused = |e: Error| StepError::system(format!("Process {pid} can't be copied."), &e);
+    pub fn open(pid: u32) -> Result<Live, Failure> {
+        let refused = |e: Error| unable_by(format!("Process {pid} can't be copied"), &e);
         let memory = File::open(format!("/proc/{pid}/mem")).map_err(refused)?;
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(refused)?;
         let maps = Maps::parse(&maps);
@@ -82,7 +83,7 @@ impl Live {
         &self,
         tid: u32,
         patience: Duration,
-    ) -> Result<(ThreadState, Duration), StepError> {
+    ) -> Result<(ThreadState, Duration), Failure> {
         self.capture_with(tid, patience, Moment::Now, &mut [].iter())
             .map(|captured| (captured.state, captured.pause))
     }
@@ -97,10 +98,9 @@ impl Live {
         patience: Duration,
         moment: Moment,
         pages: &mut dyn Iterator<Item = &u64>,
-    ) -> Result<Captured, StepError> {
-        let identity = identity(self.pid, tid).map_err(|e| {
-            StepError::system(format!("Thread {tid} of process {} is gone.", self.pid), &e)
-        })?;
+    ) -> Result<Captured, Failure> {
+        let identity = identity(self.pid, tid)
+            .map_err(|e| unable_by(format!("Thread {tid} of process {} is gone", self.pid), &e))?;
         // What can be done before is not done while it stands still.
         let mut addresses: Vec<u64> = pages.copied().collect();
         let room = addresses.len() + STACK_PAGES as usize;
@@ -114,8 +114,8 @@ impl Live {
         addresses.extend(self.stack(registers.rsp));
         let whole = self.read_pages(tid, &addresses, &mut contents);
         let pause = pause.end();
-        let extended = extended
-            .map_err(|e| StepError::system(format!("Vector registers of thread {tid}."), &e))?;
+        let extended =
+            extended.map_err(|e| unable_by(format!("Vector registers of thread {tid}"), &e))?;
         let read = addresses.into_iter().zip(contents).zip(whole);
         let state = ThreadState {
             registers,

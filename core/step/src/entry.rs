@@ -13,7 +13,9 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::error::{Result, StepError};
+use flagfinder_failure::Failure;
+
+use crate::error::{unable_by, Result};
 use crate::ptrace::request;
 
 /// Processes that have come to nothing are asked this often.
@@ -52,7 +54,7 @@ impl Entry {
             | libc::PTRACE_O_TRACECLONE
             | libc::PTRACE_O_EXITKILL;
         request(libc::PTRACE_SEIZE, pid, 0, options as usize)
-            .map_err(|e| StepError::system(format!("Process {pid} cannot be traced."), &e))?;
+            .map_err(|e| unable_by(format!("Process {pid} cannot be traced"), &e))?;
         Ok(Entry {
             own: pid,
             traced: [pid].into_iter().collect(),
@@ -183,8 +185,8 @@ impl Drop for Entry {
     }
 }
 
-fn failed(pid: i32, error: &Error) -> StepError {
-    StepError::system(format!("Process {pid} cannot be stopped."), error)
+fn failed(pid: i32, error: &Error) -> Failure {
+    unable_by(format!("Process {pid} cannot be stopped"), error)
 }
 
 fn runs(pid: i32, program: &str) -> bool {

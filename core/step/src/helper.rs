@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use flagfinder_linux::proc::Stat;
 
-use crate::error::{Result, StepError};
+use flagfinder_failure::Failure;
+
+use crate::error::{unable_by, Result};
 
 /// The process whose death ends this helper; 0 in every other process.
 static PARENT: AtomicI32 = AtomicI32::new(0);
@@ -55,7 +57,7 @@ impl Helper {
     /// When the system gives no process or pipe.
     pub fn start(title: &str, work: impl FnOnce() -> Vec<u8>) -> Result<Helper> {
         let mut ends = [0i32; 2];
-        let failed = |e: &Error| StepError::system("The helper process cannot be started.", e);
+        let failed = |e: &Error| unable_by("The helper process cannot be started", e);
         // SAFETY: two integers to fill.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
             return Err(failed(&Error::last_os_error()));
@@ -133,25 +135,26 @@ impl Helper {
         if ended == self.pid && status == 0 && !asked {
             return Ok(bytes);
         }
-        Err(StepError {
-            what: "The helper process gave no result.".into(),
-            found: if asked {
-                format!("It was not done after {} s.", patience.as_secs())
-            } else {
-                format!("It ended with status {status:#x}; its message is above.")
-            },
-            fix: "Try again; please report it if it happens again.".into(),
-            // The kernel lets a thread go with the tracer that ends.
-            still_works: if ended == self.pid {
-                "The thread was let go.".into()
-            } else {
-                format!(
-                    "Helper {} was told to let the thread go, which it does once the call that the thread is in returns.",
-                    self.pid
-                )
-            },
-            errno: None,
-        })
+        let found = if asked {
+            format!("It was not done after {} s", patience.as_secs())
+        } else {
+            format!("It ended with status {status:#x}; its message is above")
+        };
+        // The kernel lets a thread go with the tracer that ends.
+        let still_works = if ended == self.pid {
+            "The thread was let go".into()
+        } else {
+            format!(
+                "Helper {} was told to let the thread go, which it does once the call that the thread is in returns",
+                self.pid
+            )
+        };
+        Err(Failure::unavailable(
+            "The helper process gave no result",
+            found,
+            "Try again; please report it if it happens again",
+            still_works,
+        ))
     }
 }
 
@@ -211,7 +214,7 @@ fn retitle(title: &str) {
 mod tests {
     use super::*;
 
-    fn refusal(patience: u64, work: impl FnOnce() -> Vec<u8>) -> StepError {
+    fn refusal(patience: u64, work: impl FnOnce() -> Vec<u8>) -> Failure {
         let helper = Helper::start("helper of a test", work).unwrap();
         helper.result(Duration::from_secs(patience)).unwrap_err()
     }
@@ -242,6 +245,6 @@ mod tests {
     fn a_helper_that_ended_has_let_go() {
         // SAFETY: ends the helper without a result.
         let ended = refusal(30, || unsafe { libc::_exit(3) });
-        assert_eq!(ended.still_works, "The thread was let go.");
+        assert_eq!(ended.still_works, "The thread was let go");
     }
 }

@@ -22,7 +22,7 @@ mod stepper;
 
 pub use builder::{ReadMemory, WindowBuilder};
 pub use entry::Entry;
-pub use error::StepError;
+pub use error::{unable, unable_by};
 pub use helper::{is_abandoned, Helper};
 pub use pause::Pause;
 pub use pin::{places, Pin};

@@ -10,7 +10,7 @@ use std::mem::{size_of, zeroed};
 use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
 
-use crate::error::{Result, StepError};
+use crate::error::{self, unable_by, Result};
 use crate::{helper, restart};
 
 /// The kernel's number for stops that are no signal: an interrupt, or a stopped process.
@@ -97,7 +97,7 @@ impl Tracee {
     pub fn stop(tid: i32, patience: Duration) -> Result<Tracee> {
         let (tracee, stop) = Tracee::halted(tid, patience)?;
         if stop == Stop::Frozen {
-            return Err(StepError::frozen(tid));
+            return Err(error::frozen(tid));
         }
         tracee.undo_interruption()?;
         Ok(tracee)
@@ -120,7 +120,7 @@ impl Tracee {
     fn halted(tid: i32, patience: Duration) -> Result<(Tracee, Stop)> {
         let options = libc::PTRACE_O_TRACEEXEC as usize;
         request(libc::PTRACE_SEIZE, tid, 0, options)
-            .map_err(|e| StepError::system(format!("Thread {tid} cannot be traced."), &e))?;
+            .map_err(|e| unable_by(format!("Thread {tid} cannot be traced"), &e))?;
         let mut tracee = Tracee {
             tid,
             mask: None,
@@ -132,10 +132,10 @@ impl Tracee {
         };
         let stop = tracee.halt(patience);
         if !matches!(stop, Stop::Interrupted | Stop::Frozen) {
-            return Err(StepError::does_not_stop(tid, stop == Stop::Gone));
+            return Err(error::does_not_stop(tid, stop == Stop::Gone));
         }
         if tracee.registers()?.cs != LONG_MODE {
-            return Err(StepError::not_64_bit(tid));
+            return Err(error::not_64_bit(tid));
         }
         Ok((tracee, stop))
     }
@@ -233,9 +233,8 @@ impl Tracee {
     /// a `pushf`.
     pub fn step(&mut self, pushes_flags: bool) -> Result<()> {
         let signal = self.signal as usize;
-        request(libc::PTRACE_SINGLESTEP, self.tid, 0, signal).map_err(|e| {
-            StepError::system(format!("Thread {} cannot be stepped.", self.tid), &e)
-        })?;
+        request(libc::PTRACE_SINGLESTEP, self.tid, 0, signal)
+            .map_err(|e| unable_by(format!("Thread {} cannot be stepped", self.tid), &e))?;
         self.pushes_flags = pushes_flags && self.signal == 0;
         self.signal = 0;
         self.stopped = false;
@@ -253,7 +252,7 @@ impl Tracee {
         loop {
             let signal = std::mem::take(&mut self.signal) as usize;
             request(libc::PTRACE_SYSCALL, self.tid, 0, signal)
-                .map_err(|e| StepError::system(format!("Thread {}.", self.tid), &e))?;
+                .map_err(|e| unable_by(format!("Thread {}", self.tid), &e))?;
             self.stopped = false;
             match self.wait(patience.saturating_sub(begin.elapsed())) {
                 Stop::Step => return Ok(true),
@@ -263,11 +262,11 @@ impl Tracee {
                         self.undo_interruption()?;
                         return Ok(false);
                     }
-                    other => return Err(StepError::does_not_stop(self.tid, other == Stop::Gone)),
+                    other => return Err(error::does_not_stop(self.tid, other == Stop::Gone)),
                 },
                 Stop::Interrupted => return Ok(false),
-                Stop::Frozen => return Err(StepError::frozen(self.tid)),
-                Stop::Exec | Stop::Gone => return Err(StepError::does_not_stop(self.tid, true)),
+                Stop::Frozen => return Err(error::frozen(self.tid)),
+                Stop::Exec | Stop::Gone => return Err(error::does_not_stop(self.tid, true)),
             }
         }
     }
@@ -361,7 +360,7 @@ impl Tracee {
         let mut registers: libc::user_regs_struct = unsafe { zeroed() };
         let at = &raw mut registers as usize;
         request(libc::PTRACE_GETREGS, self.tid, 0, at)
-            .map_err(|e| StepError::system(format!("Registers of {}.", self.tid), &e))?;
+            .map_err(|e| unable_by(format!("Registers of {}", self.tid), &e))?;
         Ok(registers)
     }
 
@@ -393,7 +392,7 @@ impl Tracee {
     pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<()> {
         let at = &raw const *registers as usize;
         request(libc::PTRACE_SETREGS, self.tid, 0, at)
-            .map_err(|e| StepError::system(format!("Registers of {}.", self.tid), &e))
+            .map_err(|e| unable_by(format!("Registers of {}", self.tid), &e))
     }
 
     /// Reads memory of the process; as many bytes as could be read.

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use flagfinder_linux::futex;
 use rustc_hash::FxHashMap;
 
-use crate::diagnose::stack;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::graph::{Graph, Wait};
 use crate::question::{Choice, Guide, Question, Topic};
@@ -185,7 +184,7 @@ pub fn choice(graph: &Graph, wait: &Wait) -> Choice {
         edge: edge.map(EdgeKind::name),
         by_tid: by.map(|by| by.tid),
         by_thread: by.map(|by| by.name.clone()),
-        stack: stack(graph, wait.vertex),
+        stack: graph.stack_of(wait.vertex),
     }
 }
 

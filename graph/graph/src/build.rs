@@ -10,10 +10,10 @@ use crate::ahead::Ahead;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::flags;
 use crate::graph::{Gap, Graph, Meta, ThreadMeta};
-use crate::hot::{self, HotCalls};
+use crate::hot_call::HotCalls;
 use crate::items::Item;
 use crate::messages::{Message, Messages, Sender};
-use crate::profile::code_of;
+use crate::profile::{code_of, name_hot_calls};
 use crate::ran::{Running, Spot};
 use crate::requests::Requests;
 use crate::stacks::Stacks;
@@ -480,7 +480,7 @@ pub fn build(file: &EventFile, watched: &[String]) -> Graph {
     let names: FxHashMap<u32, &str> = firsts.map(|t| (t.pid, &t.name[..])).collect();
     builder.meta.targets = targets(&file.descriptors, |pid| names.get(&pid).copied());
     let named = builder.stacks.resolve(file);
-    hot::name(&mut builder.meta.hot, &builder.ran, &named);
+    name_hot_calls(&mut builder.meta.hot, &builder.ran, &named);
     (builder.meta.sites, builder.meta.places) = (named.sites, named.places);
     let function = |spot: Spot| match spot.call {
         Some(number) => format!("{}()", Call::name_of(number)),

@@ -50,7 +50,7 @@ fn step(graph: &Graph, step: &Step) -> PathStep {
         start: vertex.start,
         dur: vertex.end - vertex.start,
         edge: step.edge.map(EdgeKind::name),
-        stack: stack(graph, step.vertex),
+        stack: graph.stack_of(step.vertex),
     }
 }
 
@@ -62,11 +62,6 @@ fn set_off(graph: &Graph, vertex: u32) -> Option<SetOff> {
         thread: thread.name.clone(),
         edge: edge.kind().name(),
     })
-}
-
-pub fn stack(graph: &Graph, vertex: u32) -> Vec<String> {
-    let sites = graph.stack(graph.details(vertex).stack);
-    sites.into_iter().map(str::to_owned).collect()
 }
 
 fn member(graph: &Graph, thread: u32) -> Member {
@@ -103,7 +98,7 @@ impl Search<'_> {
             dur: activity.dur(),
             doing: describe(self.graph, activity),
             depth,
-            stack: stack(self.graph, vertex),
+            stack: self.graph.stack_of(vertex),
             places: places(vertex),
             places_before: self.graph.before(vertex).map_or_else(Vec::new, places),
             call: now.call().map(|call| Call::name_of(call.number)),

@@ -8,7 +8,7 @@ use flagfinder_events::Mark;
 use serde::{Deserialize, Serialize};
 
 use crate::edge::{Edge, EdgeKind};
-use crate::hot::HotCall;
+use crate::hot_call::HotCall;
 use crate::ran::Ran;
 use crate::vertex::{Details, Vertex, Vertices};
 
@@ -339,6 +339,12 @@ impl Graph {
             .filter_map(|&site| self.meta.sites.get(site as usize))
             .map(String::as_str)
             .collect()
+    }
+
+    /// Names of the call sites where a vertex blocked in the end, innermost first.
+    pub(crate) fn stack_of(&self, vertex: u32) -> Vec<String> {
+        let sites = self.stack(self.details(vertex).stack);
+        sites.into_iter().map(str::to_owned).collect()
     }
 
     /// Numbers of the call sites of a stack, innermost first.

@@ -6,113 +6,14 @@
 //! spots: descriptors of a poll whose process had ended before it was looked at; calls that are
 //! about no descriptor.
 
-use std::collections::BTreeMap;
-
 use flagfinder_events::{Call, CallEnd, Calls, Event, Looked, Told};
 use flagfinder_linux::traits;
 use flagfinder_waits::hot_call::{recorded, HotCall as Asked};
-use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::build::Builder;
 use crate::graph::Graph;
-use crate::profile::code_of;
-use crate::ran::Running;
-use crate::stacks::Named;
-
-/// A call that a vertex made in vain, all the time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HotCall {
-    pub vertex: u32,
-    pub number: u16,
-    /// How often, at least.
-    pub count: u32,
-    /// Of the newest one.
-    pub result: i64,
-    /// Those that keep it coming back, as they were seen while it went on; else the one that it
-    /// names.
-    pub descriptors: Vec<Told>,
-    /// Who made each of them, where that was recorded.
-    pub opened: Vec<Option<Opened>>,
-    /// The function that makes it, as most samples in the call have it; empty: there are none.
-    #[serde(default)]
-    pub code: String,
-}
-
-/// Says which code makes the calls, as most samples in them have it.
-pub(crate) fn name(all: &mut [HotCall], ran: &Running, named: &Named) {
-    let code = |stack: u32| {
-        let sites = named.stacks[stack as usize].iter();
-        code_of(sites.map(|&site| &named.sites[site as usize]))
-    };
-    for one in all {
-        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-        for (spot, count) in ran.spots(one.vertex) {
-            if spot.call == Some(one.number) && spot.stack != 0 {
-                *counts.entry(code(spot.stack)).or_default() += count;
-            }
-        }
-        let most = counts.into_iter().max_by_key(|(_, count)| *count);
-        one.code = most.map_or(String::new(), |(code, _)| code);
-    }
-}
-
-/// A call that made a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Opened {
-    /// Index of the thread.
-    pub thread: u32,
-    pub vertex: u32,
-    pub ts: u64,
-    pub number: u16,
-}
-
-/// When a descriptor changed, and who made the new one.
-type Change = (u64, Option<Opened>);
-
-/// What the builder knows of repeated calls.
-#[derive(Default)]
-pub(crate) struct HotCalls {
-    /// By thread: the vertex whose calls these are.
-    calls: Vec<(u32, Calls)>,
-    /// By process and descriptor: the newest changes, `None` where it was closed.
-    changed: FxHashMap<(u32, i32), Vec<Change>>,
-    /// Of a process: who started it, and when.
-    parents: FxHashMap<u32, (u32, u64)>,
-}
-
-impl HotCalls {
-    pub fn forked(&mut self, pid: u32, parent: u32, ts: u64) {
-        if pid != parent {
-            self.parents.insert(pid, (parent, ts));
-        }
-    }
-
-    fn changes(&mut self, pid: u32, fd: i32, ts: u64, opened: Option<Opened>) {
-        /// Of one descriptor: a child may still have it as it was before.
-        const MOST: usize = 4;
-        let all = self.changed.entry((pid, fd)).or_default();
-        if all.len() >= MOST {
-            all.remove(0);
-        }
-        all.push((ts, opened));
-    }
-
-    /// Who made a descriptor that a process has at a time: the process itself, or one that it is
-    /// descended from, before it started it.
-    fn opened(&self, mut pid: u32, fd: i32, mut ts: u64) -> Option<Opened> {
-        const MOST: usize = 64;
-        for _ in 0..MOST {
-            let known = self.changed.get(&(pid, fd)).map(Vec::as_slice);
-            let mut before = known.unwrap_or_default().iter().rev();
-            if let Some((_, opened)) = before.find(|(then, _)| *then <= ts) {
-                return *opened;
-            }
-            (pid, ts) = *self.parents.get(&pid)?;
-        }
-        None
-    }
-}
+use crate::hot_call::{HotCall, Opened};
 
 impl Builder<'_> {
     /// A thread begins a call in this vertex.

@@ -8,6 +8,8 @@ use flagfinder_events::{Call, Event, EventFile, Kind, State};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use crate::hot_call::HotCall;
+use crate::ran::Running;
 use crate::stacks::{Named, Stacks, PYTHON_SITE};
 
 /// Modules that make calls for others.
@@ -224,6 +226,24 @@ pub(crate) fn code_of<'s>(stack: impl Iterator<Item = &'s String> + Clone) -> St
         .or(own)
         .or(stack.clone().next())
         .map_or(String::new(), |site| function(site))
+}
+
+/// Says which code makes the calls, as most samples in them have it.
+pub(crate) fn name_hot_calls(all: &mut [HotCall], ran: &Running, named: &Named) {
+    let code = |stack: u32| {
+        let sites = named.stacks[stack as usize].iter();
+        code_of(sites.map(|&site| &named.sites[site as usize]))
+    };
+    for one in all {
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for (spot, count) in ran.spots(one.vertex) {
+            if spot.call == Some(one.number) && spot.stack != 0 {
+                *counts.entry(code(spot.stack)).or_default() += count;
+            }
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        one.code = most.map_or(String::new(), |(code, _)| code);
+    }
 }
 
 /// The call sites of one recording, by call and user code.

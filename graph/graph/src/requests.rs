@@ -7,11 +7,8 @@
 //! spots: what is completed without any wait (its submitter finds it there), and who takes a
 //! completion out of the ring's memory later.
 
-use flagfinder_events::Event;
 use rustc_hash::FxHashMap;
 
-use crate::build::Builder;
-use crate::edge::EdgeKind;
 use crate::threads::ByCpu;
 
 /// From a completion to the wake that it leads to: both come from one function of the kernel.
@@ -52,28 +49,6 @@ impl Requests {
         let (.., order) =
             done.filter(|(completed_by, then, _)| *completed_by == by && ts - then < JUST_NOW)?;
         Some(order)
-    }
-}
-
-impl Builder<'_> {
-    /// A thread hands a request to io_uring.
-    pub(crate) fn submit(&mut self, event: &Event) {
-        let thread = self.thread(event.a);
-        let vertex = self.current(thread, event.ts);
-        let tid = event.a;
-        self.requests.submit(event.words[0], Order { tid, vertex });
-    }
-
-    /// A thread finds that a request is done: its own, or one of which it is about to tell another.
-    pub(crate) fn complete(&mut self, event: &Event) {
-        let order = self
-            .requests
-            .complete(event.words[0], event.a, event.cpu, event.ts);
-        let thread = self.thread(event.a);
-        let vertex = self.current(thread, event.ts);
-        if let Some(order) = order.filter(|order| order.vertex != vertex) {
-            self.later(order.vertex, vertex, EdgeKind::IoUring, event.ts);
-        }
     }
 }
 

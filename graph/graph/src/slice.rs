@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 
-use crate::diagnose::stack;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::graph::Graph;
 use crate::question::{Choice, Guide, Question, Topic};
@@ -71,7 +70,7 @@ fn link(graph: &Graph, edge: &Edge) -> Choice {
         start: Some(vertex.start),
         dur: Some(vertex.end - vertex.start),
         edge: Some(edge.kind().name()),
-        stack: stack(graph, edge.from),
+        stack: graph.stack_of(edge.from),
         ..Choice::default()
     }
 }

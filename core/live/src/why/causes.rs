@@ -2,14 +2,14 @@
 //! What lies behind a branch at which two recorded runs part, and who is to end a blocked thread's
 //! wait: the values that differ, and who wrote them in the good run.
 
-use flagfinder_code::{Code, DataHome};
+use flagfinder_code::DataHome;
 use flagfinder_diff::{CodePlace, Leaving, ThreadRef, Ways};
 use flagfinder_flags::{FindError, Made, Moments, What, Written};
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::{futex, life, traits};
 
 use super::report::{Kind, Known, RootKind};
-use super::sender;
+use super::sender::{self, Owing};
 
 type Found<T> = Result<T, FindError>;
 
@@ -190,14 +190,6 @@ pub(super) struct Blocked {
     pub root: RootKind,
     /// How the call came back in the normal run.
     pub there: Option<String>,
-}
-
-pub(super) struct Owing {
-    pub normal: ThreadRef,
-    pub pos: u64,
-    pub code: Option<Code>,
-    pub did: String,
-    pub known: Known,
 }
 
 pub(super) fn blocked(

@@ -8,8 +8,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use flagfinder_failure::{Failure, UNAVAILABLE};
 use flagfinder_linux::proc::program;
-use flagfinder_step::{Helper, StepError};
+use flagfinder_step::Helper;
 use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -32,7 +33,7 @@ const LEAST: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A process that was asked, and what was found: the JSON of a [`super::WhyReport`].
-pub type Answered = (u32, Result<Value, StepError>);
+pub type Answered = (u32, Result<Value, Failure>);
 
 /// [`why`] for each of these processes that no chain of one before it passes, and how many were not
 /// asked, as `patience` was over. `asked`: of all of them, as in [`WhyOptions`].
@@ -165,7 +166,7 @@ impl Helpers {
                     Ok(report) => json!({ "report": report }),
                     Err(error) => {
                         let parts = [error.what, error.found, error.fix, error.still_works];
-                        json!({ "error": parts, "errno": error.errno })
+                        json!({ "error": parts, "exit_code": error.exit_code })
                     }
                 };
                 found.to_string().into_bytes()
@@ -180,17 +181,17 @@ impl Helpers {
 }
 
 /// What a helper that is done, or late, has to say.
-fn answer(helper: Helper) -> Result<Value, StepError> {
+fn answer(helper: Helper) -> Result<Value, Failure> {
     let bytes = helper.result(Duration::from_secs(2))?;
     let mut value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     if value["report"].is_object() {
         return Ok(value["report"].take());
     }
     let part = |number: usize| value["error"][number].as_str().unwrap_or_default();
-    let mut error = StepError::new(part(0), part(1), part(2));
-    part(3).clone_into(&mut error.still_works);
-    error.errno = value["errno"].as_i64().map(|number| number as i32);
-    Err(error)
+    let code = value["exit_code"]
+        .as_i64()
+        .map_or(UNAVAILABLE, |code| code as i32);
+    Err(Failure::new(code, part(0), part(1), part(2), part(3)))
 }
 
 #[cfg(test)]

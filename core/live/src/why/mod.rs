@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use flagfinder_failure::Failure;
 use flagfinder_replica::CoreFile;
-use flagfinder_step::StepError;
+
 use serde::Deserialize;
 
 use crate::dead::{look_at_core, CoreOptions};
@@ -85,7 +85,7 @@ pub fn why(
     pid: u32,
     options: &WhyOptions,
     told: impl FnOnce(&Progress),
-) -> Result<WhyReport, StepError> {
+) -> Result<WhyReport, Failure> {
     let spin_options = SpinOptions {
         threads: options.thread.into_iter().collect(),
         ..options.spin.clone()

@@ -8,13 +8,22 @@
 //! agree, and that before the rest; of equals the one to which something was sent last. Blind
 //! spots: senders that were not recorded; channels of which copies are held under two numbers.
 
+use flagfinder_code::Code;
 use flagfinder_diff::{ThreadRef, Ways};
 use flagfinder_flags::{Call, FindError, Moments};
 use flagfinder_linux::{syscalls, traits};
 use rustc_hash::FxHashMap;
 
-use super::causes::Owing;
 use super::report::Known;
+
+/// What a thread of the normal run did that is owed now, where, and how that is known.
+pub(super) struct Owing {
+    pub normal: ThreadRef,
+    pub pos: u64,
+    pub code: Option<Code>,
+    pub did: String,
+    pub known: Known,
+}
 
 /// How long before a message came it may have been sent, at most, in ns.
 const UNDER_WAY: u64 = 1_000_000_000;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+//! Which values of a word end the wait.
+
+use std::time::Duration;
+
+use flagfinder_code::Names;
+use flagfinder_replica::{Experiment, Outcome, Proof, Word};
+use rustc_hash::FxHashMap;
+
+use crate::others::Owed;
+use crate::owed_look::Target;
+use crate::tried::Tried;
+
+/// How long a value may be tried out that a copy would write.
+const TRIES: Duration = Duration::from_millis(400);
+
+/// Does a value end the wait?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    Yes,
+    No,
+    Unknown,
+}
+
+impl Ends {
+    /// A thread that serves others never leaves its loop: it takes what came, and looks again. So
+    /// what makes it do something else first ends the wait, too; also where the copy goes no further
+    /// than that.
+    pub fn of(proof: &Proof) -> Ends {
+        match proof.outcome {
+            Outcome::Leaves => Ends::Yes,
+            Outcome::Returns if proof.instructions.is_some() => Ends::Yes,
+            Outcome::Returns => Ends::No,
+            Outcome::Unknown if proof.is_away => Ends::Yes,
+            Outcome::Faults | Outcome::Unknown => Ends::Unknown,
+        }
+    }
+}
+
+/// Which values end the wait.
+pub(crate) struct Judge<'a, 'p> {
+    /// Id of the thread that waits, as the process has it.
+    pub waiting: u32,
+    pub targets: &'a [Target],
+    pub experiment: Option<&'a Experiment<'p>>,
+    pub known: FxHashMap<(usize, u64), Option<Proof>>,
+}
+
+impl Judge<'_, '_> {
+    /// Does this value in the word of that number end the wait?
+    pub fn ends(&mut self, number: usize, value: u64) -> Ends {
+        let target = &self.targets[number];
+        if target.exit == Some(value) {
+            return Ends::Yes;
+        }
+        let Some(experiment) = self.experiment else {
+            return Ends::Unknown;
+        };
+        let word = Word {
+            address: target.address,
+            bytes: target.bytes,
+            value,
+        };
+        let tried = self.known.entry((number, value));
+        let tried = tried.or_insert_with(|| experiment.try_word(word, TRIES).ok());
+        tried.as_ref().map_or(Ends::Unknown, Ends::of)
+    }
+
+    /// What came of the value that a thread was proved to write, where it is not the one that the
+    /// loop asks for.
+    pub fn tried(&self, number: usize, owed: &Owed, names: &Names) -> Option<Tried> {
+        let target = &self.targets[number];
+        let value = u64::from_str_radix(owed.value.as_deref()?.strip_prefix("0x")?, 16).ok()?;
+        let proof = self.known.get(&(number, value))?.as_ref()?;
+        let word = Word {
+            address: target.address,
+            bytes: target.bytes,
+            value,
+        };
+        Some(Tried::of(proof, &[word], names))
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+//! The other threads of a process, and those among them that owe a write.
+
+use std::time::Duration;
+
+use flagfinder_code::{AddressSpace, Code, Names};
+use flagfinder_replica::ThreadState;
+use serde::Serialize;
+
+use crate::report::ThreadReport;
+
+/// Another thread of the process.
+#[derive(Clone, Debug)]
+pub(crate) struct Other {
+    pub tid: u32,
+    pub name: String,
+    /// What it is blocked in; `None`: it runs, or may run at any time.
+    pub waits: Option<String>,
+    /// It spins itself.
+    pub polls: bool,
+}
+
+/// The threads that are asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Others {
+    pub list: Vec<Other>,
+    /// Why one that there is may not be asked.
+    pub left_out: Option<String>,
+}
+
+impl Other {
+    pub fn of(report: &ThreadReport) -> Other {
+        Other {
+            tid: report.tid,
+            name: report.name.clone(),
+            waits: report.wait.as_ref().map(|wait| wait.summary.clone()),
+            polls: report.has_flag(),
+        }
+    }
+}
+
+/// Where the other threads come from.
+pub(crate) struct Process<'a> {
+    pub pid: u32,
+    pub names: &'a Names,
+    pub memory: &'a dyn AddressSpace,
+    pub others: &'a Others,
+    pub capture: &'a dyn Fn(u32) -> Result<ThreadState, String>,
+    /// It left a core file: what its descriptors held is not known.
+    pub is_dead: bool,
+    /// For all copies of other threads.
+    pub time: Duration,
+}
+
+/// How it is known who would write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Known {
+    /// A copy of the thread did it.
+    Proved,
+    /// The store is ahead of the thread.
+    ByCode,
+}
+
+/// One thread that would end the wait.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Owed {
+    pub pid: u32,
+    pub tid: u32,
+    pub name: String,
+    /// The store.
+    pub code: Option<Code>,
+    /// What it would write, where that is known.
+    pub value: Option<String>,
+    pub known: Known,
+    /// Proved: what has to happen first. By code: what the thread waits in.
+    pub after: Option<String>,
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+//! What came of writing a value into a copy, as reports have it.
+
+use flagfinder_code::{Code, Names};
+use flagfinder_replica::{Halt, Outcome, Proof, Word};
+use serde::Serialize;
+use serde_json::{json, Value};
+
+/// What came of writing a value into a copy.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tried {
+    pub outcome: Outcome,
+    /// From the write until the thread was out of its loop; or did something else, at least.
+    pub instructions: Option<u64>,
+    /// Where it was then.
+    pub reached: Option<Code>,
+    /// What was written: hex addresses and values.
+    pub with: Value,
+    /// Why no more is known; empty: nothing is missing.
+    pub why: String,
+}
+
+impl Tried {
+    pub(crate) fn of(proof: &Proof, words: &[Word], names: &Names) -> Tried {
+        let hex = |number: u64| format!("{number:#x}");
+        let with = words.iter().map(|w| (hex(w.address), json!(hex(w.value))));
+        Tried {
+            outcome: proof.outcome,
+            instructions: proof.instructions,
+            reached: proof.reached.map(|pc| names.code(pc)),
+            with: Value::Object(with.collect()),
+            why: match (&proof.halt, proof.outcome) {
+                (Some(halt), Outcome::Unknown | Outcome::Faults) => halted(halt),
+                (None, Outcome::Unknown) => "the copy did not go far enough to tell".into(),
+                _ => String::new(),
+            },
+        }
+    }
+}
+
+/// Why a copy did not go on.
+pub(crate) fn halted(halt: &Halt) -> String {
+    let name = |number: &u32| flagfinder_linux::syscalls::name(*number);
+    match halt {
+        Halt::Call { number, .. } => {
+            format!("it comes to {}, whose answer is not known", name(number))
+        }
+        Halt::Blocks { number, .. } => format!("it would wait in {}", name(number)),
+        Halt::Exits => "it would end".into(),
+        Halt::Fault { number, address } => {
+            format!("it would get signal {number} (address {address:#x})")
+        }
+        Halt::Gone => "the copy's process was ended".into(),
+    }
+}
