@@ -15,6 +15,7 @@ mod futex;
 mod helpers;
 mod hot_call;
 mod look;
+mod machine;
 mod memory;
 mod moments;
 mod order;

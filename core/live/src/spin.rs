@@ -17,6 +17,7 @@ use crate::chain;
 use crate::helpers::{Copies, Helpers, Sleepers};
 use crate::hot_call;
 use crate::look::look_at_tasks;
+use crate::machine;
 use crate::memory::Memory;
 use crate::order;
 use crate::owed::{self, Other, Others};
@@ -251,7 +252,8 @@ pub fn spin(
     }
     let others = others(&report.threads, &all);
     let mut time = options.copies;
-    for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
+    let is_open = |thread: &&mut ThreadReport| thread.has_flag() || machine::is_open(thread);
+    for thread in report.threads.iter_mut().filter(is_open) {
         prove(pid, thread, &others, &names, &memory, time);
         time = time.min(owed::TIME_OF_OTHERS);
         hot_call::tell(pid, thread, &memory, &mut describer.owners);
@@ -353,6 +355,7 @@ pub(crate) fn stepped(
         report.via_reason = finding["via_reason"].as_str().map(str::to_owned);
     }
     report.gets_on = finding["gets_on"].as_bool().unwrap_or(false);
+    report.of_machine = finding["of_machine"].as_bool().unwrap_or(false);
     if found.is_object() {
         report.verdict = Some(text(&found["verdict"]));
         report.reason = text(&found["reason"]);
