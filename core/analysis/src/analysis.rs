@@ -13,7 +13,7 @@ use crate::dependence::Dependence;
 use crate::exit::Transfer;
 use crate::exit::{Exit, Source};
 use crate::generated_code::Generated;
-use crate::interpreter;
+use crate::interpreter::Interpreted;
 use crate::jump_table;
 use crate::loop_kind::{self, LoopKind};
 use crate::loop_search;
@@ -89,6 +89,8 @@ pub struct Analysis {
     pub same_again: FxHashSet<u32>,
     /// The loop runs a program of its own (see `interpreter.rs`).
     pub interprets: bool,
+    /// That program.
+    pub interpreted: Interpreted,
     /// The window is that of one task of several (see `tasks.rs`).
     pub of_task: bool,
     /// What of its code the program made as it ran.
@@ -155,6 +157,8 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
     let kind = loop_kind::kind(window, &spin);
     let same_again = repeated_reads::same_again(window);
     let progress = Progress::of(window, &spin, &same_again);
+    let generated = Generated::of(window, &spin, names);
+    let interpreted = Interpreted::of(window, &dependence, &spin, generated.holds_loop);
     Some(Analysis {
         work: own.work,
         kind,
@@ -170,9 +174,10 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         own_words,
         progress,
         same_again,
-        interprets: interpreter::interprets(window, &spin),
+        interprets: interpreted.is_some(),
+        interpreted: interpreted.unwrap_or_default(),
         of_task: false,
-        generated: Generated::of(window, &spin, names),
+        generated,
         spin,
     })
 }

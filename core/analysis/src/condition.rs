@@ -58,6 +58,25 @@ impl Condition {
             && (is_word(left) && is_set(right) || is_set(left) && is_word(right))
     }
 
+    /// Does it ask for some bits of a word, or whether a number is below that word? So a virtual
+    /// machine asks what an object is, and how long it is; what it reads as one number or reference
+    /// it compares whole, and numbers with their sign.
+    pub fn asks_for_bits_or_bounds(&self) -> bool {
+        let is_run = |mask: u64| mask & mask.wrapping_add(1) == 0;
+        let asks_for_bits = |side: &Expression| {
+            let Expression::Binary(Operator::And, word, part) = side else {
+                return false;
+            };
+            matches!(**part, Expression::Number(mask) if !is_run(mask) || mask == 1)
+                && word.is_loaded()
+        };
+        let is_bound = matches!(
+            self.leaves,
+            Relation::Below | Relation::BelowOrEqual | Relation::Above | Relation::AboveOrEqual
+        );
+        is_bound || asks_for_bits(&self.left) || asks_for_bits(&self.right)
+    }
+
     /// Is something in memory compared with something else there? (Not a mask with some of its
     /// bits.)
     pub fn compares_two_words(&self) -> bool {
@@ -305,6 +324,29 @@ mod tests {
         assert!(goes_on_with(load(32).low(8), 0x17));
         assert!(goes_on_with(load(32), 0x17));
         assert!(!goes_on_with(load(32).low(8), 0), "a flag");
+    }
+
+    #[test]
+    fn bits_and_bounds_are_asked_for_otherwise_than_values() {
+        let asks = |left: Expression, leaves| {
+            let condition = Condition {
+                left,
+                right: Expression::Number(0),
+                leaves,
+                bits: 32,
+            };
+            condition.asks_for_bits_or_bounds()
+        };
+        let part = |mask| {
+            let mask = Box::new(Expression::Number(mask));
+            Expression::Binary(Operator::And, Box::new(load(32)), mask)
+        };
+        assert!(asks(part(0x20), Relation::NotEqual));
+        assert!(asks(part(1), Relation::NotEqual));
+        assert!(!asks(part(0xff), Relation::NotEqual), "a byte");
+        assert!(!asks(load(32), Relation::NotEqual));
+        assert!(asks(load(32), Relation::BelowOrEqual));
+        assert!(!asks(load(32), Relation::Less), "with its sign");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use flagfinder_machine::Window;
 use iced_x86::{FlowControl, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::dependence::{Dependence, Input};
 use crate::spin_loop::SpinLoop;
 
 /// Jumps to fewer different places an iteration are a `switch` or two.
@@ -20,13 +21,30 @@ const JUMPS: usize = 3;
 /// Calls of fewer different routines by one instruction are callbacks.
 const CALLS: usize = 6;
 
+/// Most of a frame that holds the operands of an interpreter made as the program ran: it pushes
+/// and pops them as it goes on from piece to piece.
+const OPERANDS: u64 = 256;
+/// Jumps and calls from which the interpreted program is read.
+const DISPATCHES: usize = 2000;
+/// Instructions between a load and the jump that depends on it.
+const BETWEEN: usize = 8;
+/// An instruction of the interpreted program, with its operands, is no larger.
+const PIECE: u64 = 32;
+
 /// See the module.
 pub fn interprets(window: &Window, spin: &SpinLoop) -> bool {
+    !dispatches(window, spin, 1).is_empty()
+}
+
+/// The steps by which the loop goes from piece to piece; none: it is no interpreter's. Frames
+/// whose stack pointers differ by less than `frame` are one.
+fn dispatches(window: &Window, spin: &SpinLoop, frame: u64) -> Vec<u32> {
     let rounds = spin.starts.len() - 1;
+    let top = window.rsp(spin.first_step());
     // Jumps by the frame they are made in; calls also by the instruction. (Several iterations of
     // the loop that was found may be one of the interpreted program's.)
-    let mut ways: FxHashMap<(u64, u64), FxHashSet<u64>> = FxHashMap::default();
-    let mut dispatches = 0;
+    let mut ways: FxHashMap<(u64, u64), (FxHashSet<u64>, Vec<u32>)> = FxHashMap::default();
+    let mut count = 0;
     for step in spin.first_step()..spin.end {
         let instruction = &window.code(step).instruction;
         let site = match instruction.flow_control() {
@@ -36,15 +54,99 @@ pub fn interprets(window: &Window, spin: &SpinLoop) -> bool {
         };
         let fixed = matches!(instruction.memory_base(), Register::RIP | Register::EIP);
         if let Some(target) = window.next_pc(step).filter(|_| !fixed) {
-            let targets = ways.entry((window.rsp(step), site)).or_default();
+            let level = top.wrapping_sub(window.rsp(step)) / frame;
+            let (targets, steps) = ways.entry((level, site)).or_default();
             targets.insert(target);
-            dispatches += 1;
+            steps.push(step);
+            count += 1;
         }
     }
-    let mut ways = ways.iter();
-    let several =
-        ways.any(|((_, site), targets)| targets.len() >= if *site == 0 { JUMPS } else { CALLS });
-    several && dispatches >= rounds
+    if count < rounds {
+        return Vec::new();
+    }
+    let is_many = |site: u64, targets: usize| targets >= if site == 0 { JUMPS } else { CALLS };
+    let mut groups = ways.iter();
+    if !groups.any(|((_, site), (targets, _))| is_many(*site, targets.len())) {
+        return Vec::new();
+    }
+    // Of one that calls its own functions, pieces at other depths are few.
+    let all = ways.into_iter().filter(|((_, site), (targets, _))| {
+        *site == 0 && frame > 1 || is_many(*site, targets.len())
+    });
+    let mut steps: Vec<u32> = all.flat_map(|(_, (_, steps))| steps).collect();
+    steps.sort_unstable();
+    steps
+}
+
+/// The program that an interpreter runs, as far as it tells what to do next.
+#[derive(Clone, Debug, Default)]
+pub struct Interpreted {
+    /// Addresses of words that chose a piece, in order.
+    words: Vec<u64>,
+}
+
+impl Interpreted {
+    /// Of the loop. `is_made`: its code was made as the program ran.
+    pub fn of(
+        window: &Window,
+        dependence: &Dependence,
+        spin: &SpinLoop,
+        is_made: bool,
+    ) -> Option<Interpreted> {
+        let dispatches = dispatches(window, spin, if is_made { OPERANDS } else { 1 });
+        let mut words = Vec::new();
+        for &step in dispatches.iter().rev().take(DISPATCHES) {
+            chosen_by(window, dependence, step, &mut words);
+        }
+        words.sort_unstable();
+        words.dedup();
+        (!dispatches.is_empty()).then_some(Interpreted { words })
+    }
+
+    /// Does the word lie with those that choose what is done next? Such a word is an operand of
+    /// the program's code, and no variable.
+    pub fn holds(&self, address: u64) -> bool {
+        let next = self.words.partition_point(|&word| word < address);
+        let around = self.words[next.saturating_sub(1)..].iter().take(2);
+        around.copied().any(|word| word.abs_diff(address) < PIECE)
+    }
+}
+
+/// Adds where the word lies that the step's target comes from, and the number by which that was
+/// looked up in a table, if it was.
+fn chosen_by(window: &Window, dependence: &Dependence, step: u32, words: &mut Vec<u64>) {
+    let Some(target) = load(window, dependence, step) else {
+        return;
+    };
+    words.extend(read_at(window, target));
+    let index = window.code(target).memory.iter().find_map(|m| m.index);
+    let Some(index) = index else { return };
+    let inputs = dependence.inputs(target).iter();
+    let mut makers = inputs.filter(|edge| edge.input == Input::Address);
+    let is_index = |from: u32| window.results(from).iter().any(|(r, _)| *r == index);
+    let maker = makers.find(|edge| is_index(edge.from));
+    let number = maker.and_then(|edge| load(window, dependence, edge.from));
+    words.extend(number.and_then(|number| read_at(window, number)));
+}
+
+/// The step, or the one that its value comes from, that reads memory.
+fn load(window: &Window, dependence: &Dependence, step: u32) -> Option<u32> {
+    let mut work = vec![step];
+    for _ in 0..BETWEEN {
+        let step = work.pop()?;
+        if read_at(window, step).is_some() {
+            return Some(step);
+        }
+        let inputs = dependence.inputs(step).iter();
+        let values = inputs.filter(|edge| edge.input == Input::Value);
+        work.extend(values.map(|edge| edge.from));
+    }
+    None
+}
+
+fn read_at(window: &Window, step: u32) -> Option<u64> {
+    let mut reads = window.accesses(step).iter().filter(|access| !access.write);
+    reads.next()?.address
 }
 
 #[cfg(test)]
@@ -98,6 +200,17 @@ mod tests {
         let lap: Vec<_> = (0..7).flat_map(routine).collect();
         assert!(repeats(&lap));
         assert!(!repeats(&lap[..8]), "callbacks");
+    }
+
+    #[test]
+    fn what_lies_with_a_piece_of_the_program_is_an_operand() {
+        let program = Interpreted {
+            words: vec![0x1000, 0x1008, 0x9000],
+        };
+        assert!(program.holds(0x100c), "behind the last");
+        assert!(program.holds(0x8fff) && program.holds(0x9000));
+        assert!(!program.holds(0x1100) && !program.holds(0x8000));
+        assert!(!Interpreted::default().holds(0x1000));
     }
 
     #[test]

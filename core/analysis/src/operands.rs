@@ -121,10 +121,16 @@ impl<'w> Builder<'w> {
         })?;
         let code = self.window.code(store);
         let covers = start <= address && start.saturating_add(bytes) >= end;
-        if !covers || code.mnemonic != M::Mov || u64::from(code.bits(0)) != bytes * 8 {
+        // An interpreter's operands are pushed.
+        let source = match code.mnemonic {
+            M::Mov => 1,
+            M::Push => 0,
+            _ => return None,
+        };
+        if !covers || u64::from(code.bits(0)) != bytes * 8 {
             return None;
         }
-        let whole = self.operand(store, code, 1, depth - 1);
+        let whole = self.operand(store, code, source, depth - 1);
         if bytes * 8 == u64::from(bits) {
             return Some(whole);
         }
@@ -170,6 +176,7 @@ impl<'w> Builder<'w> {
         let operand = |index| self.operand(step, code, index, depth);
         match code.mnemonic {
             M::Mov | M::Movzx => operand(1),
+            M::Pop => self.memory(step, depth),
             M::Movsx | M::Movsxd => Expression::Signed {
                 of: Box::new(operand(1)),
                 bits: code.bits(1),

@@ -66,7 +66,9 @@ impl ExitDepths {
             own_runtime || code.module.as_deref().is_some_and(is_runtime_module)
         };
         let generated = |exit: &Exit| made.is_at(window, exit.step);
-        let is_own_state = |word: &Candidate| made.is_context(word.address);
+        let is_own_state = |word: &Candidate| {
+            made.is_context(word.address) || analysis.interpreted.holds(word.address)
+        };
         let asked = |word: &&Candidate| usable(word, names, tid) && !is_own_state(word);
         let words: Vec<&Candidate> = analysis.candidates.iter().filter(asked).collect();
         // What is called checks its operands; what the loop asks of the answer is no such check.

@@ -12,6 +12,8 @@ use crate::report_builder::Builder;
 
 /// Most flags a report lists.
 const LISTED: usize = 8;
+/// The same of a virtual machine's loop in a live process, where a copy tells more than the code.
+const LISTED_OF_MACHINE: usize = 16;
 /// Most words told of beside them that pick one of the program's named objects.
 const PICKS: usize = 24;
 /// A word this much below the best is not worth listing.
@@ -83,7 +85,11 @@ pub fn report(
         ranked.score > 0.05
             && (ranked.score + FAR_BELOW >= best || builder.is_tested_in(ranked, condition))
     });
-    for ranked in listed.take(LISTED) {
+    let most = match outside.live && analysis.is_of_machine() {
+        true => LISTED_OF_MACHINE,
+        false => LISTED,
+    };
+    for ranked in listed.take(most) {
         let mut flag = builder.flag(ranked);
         if call_first {
             flag.confidence *= 0.5;
@@ -136,6 +142,7 @@ pub fn report(
         gets_on: analysis.progress.consumes
             || analysis.progress.is_woken
             || !analysis.progress.repeats,
+        of_machine: analysis.is_of_machine(),
         ..Report::nothing(verdict, "")
     }
 }

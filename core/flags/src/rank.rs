@@ -155,6 +155,10 @@ fn one(
         let why = "it lies with the state of the thread that generated code keeps at hand";
         scale.add(-0.2, why);
     }
+    if analysis.interpreted.holds(candidate.address) {
+        let why = "it lies with what tells the interpreter what to do next: the program's code";
+        scale.add(-0.3, why);
+    }
     if candidate.kind == DataKind::Code {
         let read = &window.code(candidate.step).instruction;
         if read.is_ip_rel_memory_operand() {
@@ -199,6 +203,11 @@ fn one(
         if !is_chosen {
             let by = if compared { -0.04 } else { -0.1 };
             scale.add(by, "its value is a pointer");
+        }
+        if outside.live && analysis.is_of_machine() && compared {
+            let why =
+                "a virtual machine's loop compares it as a reference: what kind of object it is";
+            scale.add(-0.1, why);
         }
         if analysis.interprets && leads_to_code(candidate, names) {
             let why = "it leads to the interpreter's own code: how an object of that type is used";
@@ -313,6 +322,11 @@ fn exit_bonus(
         let of_type = analysis.generated.is_at(window, exit.step);
         bonus -= if of_type { 0.1 } else { 0.04 };
         why.push("it is compared with the value it has: a check more likely".into());
+    }
+    let kinds = test.is_some_and(Condition::asks_for_bits_or_bounds);
+    if kinds && outside.live && analysis.is_of_machine() {
+        bonus -= 0.1;
+        why.push("a virtual machine's loop asks for bits of it, or for bounds: a check".into());
     }
     let both = analysis.conditions[index].as_ref().is_some_and(|c| {
         let side = |side: &flagfinder_analysis::expression::Expression| {

@@ -249,6 +249,9 @@ pub struct Report {
     /// time.
     #[serde(skip)]
     pub gets_on: bool,
+    /// The loop is a virtual machine's, or runs the code that one made.
+    #[serde(skip)]
+    pub of_machine: bool,
     /// For how many seconds the thread has not run, though nothing that it did could have made it
     /// wait.
     #[serde(skip)]
@@ -279,6 +282,7 @@ impl Report {
             chains: Vec::new(),
             explain: Vec::new(),
             gets_on: false,
+            of_machine: false,
             stood_still: None,
         }
     }

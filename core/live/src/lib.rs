@@ -16,6 +16,7 @@ mod helpers;
 mod hot_call;
 mod judge;
 mod look;
+mod machine;
 mod memory;
 mod moments;
 mod order;

@@ -28,6 +28,7 @@ pub struct Finding {
     #[serde(skip)]
     window: Option<Window>,
     gets_on: bool,
+    of_machine: bool,
     steps: u64,
     pause_ms: f64,
     ended: String,
@@ -51,6 +52,7 @@ impl Finding {
         };
         Finding {
             gets_on: report.as_ref().is_some_and(|report| report.gets_on),
+            of_machine: report.as_ref().is_some_and(|report| report.of_machine),
             report,
             window: None,
             steps: steps.into(),
@@ -74,6 +76,7 @@ impl Finding {
             report: None,
             window: None,
             gets_on: false,
+            of_machine: false,
             steps: 0,
             pause_ms: 0.0,
             ended: String::new(),
@@ -191,6 +194,7 @@ pub fn look(
     let is_part = !has_flag(&report) && switches(&stepped.window);
     Ok(Finding {
         gets_on: report.gets_on,
+        of_machine: report.of_machine,
         report: Some(report),
         window: is_part.then_some(stepped.window),
         steps,
@@ -231,6 +235,7 @@ pub fn look_at_copy(
     let report = find_in_live_window(&round.window, names, thread, &space);
     let finding = Finding {
         gets_on: report.gets_on,
+        of_machine: report.of_machine,
         report: Some(report),
         window: None,
         steps: u64::from(round.window.len()),

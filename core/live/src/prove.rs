@@ -17,6 +17,7 @@ use serde_json::{json, Value};
 
 use crate::decided::decide;
 use crate::look::milliseconds;
+use crate::machine;
 use crate::others::{Others, Process};
 use crate::owed;
 use crate::report::{code_address, number, ThreadReport};
@@ -24,6 +25,8 @@ use crate::tried::{halted, Tried};
 
 /// Candidates that are tried.
 const TRIED: usize = 4;
+/// The same in a virtual machine's loop, where the code tells less.
+const TRIED_OF_MACHINE: usize = 12;
 /// How long the thread may take to stop, its copy to show its loop, and each try.
 const STOPS: Duration = Duration::from_millis(200);
 const SHOWS: Duration = Duration::from_millis(800);
@@ -91,13 +94,23 @@ pub(crate) fn prove(
 /// The same of a process from any source. A note of the report says why there is no proof, where
 /// there is none.
 pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut ThreadReport) {
+    let is_open = machine::is_open(thread);
+    if is_open {
+        machine::take_up(thread);
+        begin(thread);
+    }
     let pages = Pages::new(source);
     let tried = try_candidates(&pages, process, thread);
     if let Err(why) = &tried {
         not_tried(thread, why);
     }
     let experiment = tried.ok().flatten();
-    let standings = owed::tell(process, source, experiment.as_ref(), thread);
+    let mut standings = owed::tell(process, source, experiment.as_ref(), thread);
+    if thread.of_machine {
+        let nulled = |flag: &Value| is_nulled(process, flag);
+        let reference = |flag: &Value| is_reference(process, flag);
+        machine::settle(thread, &mut standings, is_open, nulled, reference);
+    }
     decide(
         thread,
         &standings,
@@ -115,9 +128,13 @@ fn is_counted(process: &Process, flag: &Value) -> bool {
 
 /// Is null the value that ends the loop, in place of a pointer? Any check of it then ends the loop.
 fn is_nulled(process: &Process, flag: &Value) -> bool {
+    is_reference(process, flag) && word(flag).is_some_and(|word| word.bytes == 8 && word.value == 0)
+}
+
+/// Does the word hold the address of something?
+fn is_reference(process: &Process, flag: &Value) -> bool {
     let is_mapped = |address: u64| process.memory.word(address).is_some();
-    let leads = number(&flag["value"]["spin"]).is_some_and(is_mapped);
-    leads && word(flag).is_some_and(|word| word.bytes == 8 && word.value == 0)
+    number(&flag["value"]["spin"]).is_some_and(is_mapped)
 }
 
 /// Nothing has been tried yet.
@@ -149,12 +166,16 @@ fn try_candidates<'p>(
     }
     let _keeping = keep();
     let state = (process.capture)(thread.tid)?;
+    let most = match thread.of_machine {
+        true => TRIED_OF_MACHINE,
+        false => TRIED,
+    };
     let header = code_address(names, &thread.spin_loop["header"]).ok_or("its loop is not known")?;
     let tried: Vec<(usize, Word)> = flags
         .iter()
         .enumerate()
         .filter_map(|(at, flag)| Some((at, word(flag)?)))
-        .take(TRIED)
+        .take(most)
         .collect();
     let failed = |e: std::io::Error| format!("the copy failed: {e}");
     let experiment = Experiment::prepare(pages, &state, SHOWS)

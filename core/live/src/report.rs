@@ -57,6 +57,9 @@ pub struct ThreadReport {
     /// time.
     #[serde(skip)]
     pub gets_on: bool,
+    /// The loop is a virtual machine's, or runs the code that one made.
+    #[serde(skip)]
+    pub of_machine: bool,
     /// An answer that its copy was given is not known to be the true one.
     #[serde(skip)]
     pub is_assumed: bool,
@@ -94,6 +97,7 @@ impl ThreadReport {
             explain: json!([]),
             wait: None,
             gets_on: false,
+            of_machine: false,
             is_assumed: false,
             steps: 0,
             pause_ms: 0.0,

@@ -18,6 +18,7 @@ use crate::chain;
 use crate::helpers::{Copies, Helpers, Sleepers};
 use crate::hot_call;
 use crate::look::look_at_tasks;
+use crate::machine;
 use crate::memory::{refused, Memory};
 use crate::order;
 use crate::others::{Other, Others};
@@ -253,7 +254,8 @@ pub fn spin(
     }
     let others = others(&report.threads, &all);
     let mut time = options.copies;
-    for thread in report.threads.iter_mut().filter(|t| t.has_flag()) {
+    let is_open = |thread: &&mut ThreadReport| thread.has_flag() || machine::is_open(thread);
+    for thread in report.threads.iter_mut().filter(is_open) {
         prove(pid, thread, &others, &names, &memory, time);
         time = time.min(owed::TIME_OF_OTHERS);
         hot_call::tell(pid, thread, &memory, &mut describer.owners);
@@ -352,6 +354,7 @@ pub(crate) fn stepped(
         report.via_reason = finding["via_reason"].as_str().map(str::to_owned);
     }
     report.gets_on = finding["gets_on"].as_bool().unwrap_or(false);
+    report.of_machine = finding["of_machine"].as_bool().unwrap_or(false);
     if found.is_object() {
         report.verdict = Some(text(&found["verdict"]));
         report.reason = text(&found["reason"]);

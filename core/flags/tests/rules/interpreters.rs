@@ -104,6 +104,55 @@ fn a_word_for_which_an_interpreter_goes_on_is_told_beside_the_flags() {
 }
 
 #[test]
+fn what_lies_with_the_words_that_choose_a_piece_is_the_programs_code() {
+    let code = "it lies with what tells the interpreter what to do next";
+    // Threaded code: each routine jumps to what the next word holds.
+    let compares = |word: u64| {
+        program(&|a| {
+            a.cmp(dword_ptr(word), 7)?;
+            a.je(OUT)?;
+            a.jmp(qword_ptr(HEAP))
+        })
+        .function("first_routine", FIRST, &|a| a.jmp(qword_ptr(HEAP + 8)))
+        .function("second_routine", SECOND, &|a| a.jmp(qword_ptr(HEAP + 16)))
+        .word(HEAP, FIRST)
+        .word(HEAP + 8, SECOND)
+        .word(HEAP + 16, MAIN)
+    };
+    live(compares(HEAP + 24)).no_flag().says(HEAP + 24, code);
+    live(compares(HEAP + 0x100)).says_not(HEAP + 0x100, code);
+}
+
+#[test]
+fn bits_and_bounds_that_a_machine_asks_for_are_checks() {
+    let check = "asks for bits of it, or for bounds";
+    let asks_for_a_bit = |jumps| {
+        interpreter(jumps, &|a| {
+            a.test(dword_ptr(WORD), 0x20)?;
+            a.jne(OUT)
+        })
+    };
+    live(asks_for_a_bit(true)).says(WORD, check);
+    live(asks_for_a_bit(false)).says_not(WORD, check);
+    live(interpreter(true, &polling)).says_not(WORD, check);
+}
+
+#[test]
+fn what_was_pushed_and_popped_is_the_word_that_was_read() {
+    let pops = program(&|a| {
+        a.mov(eax, dword_ptr(WORD))?;
+        a.push(rax)?;
+        a.mov(eax, 7)?;
+        a.pop(rdx)?;
+        a.cmp(edx, eax)?;
+        a.jne(MAIN)
+    });
+    alone(pops)
+        .polls(WORD)
+        .says(WORD, "the exit branch compares it directly");
+}
+
+#[test]
 fn state_that_generated_code_keeps_at_hand_is_the_threads_own() {
     let state = "it lies with the state of the thread that generated code keeps at hand";
     let reaches = |words: i32| {

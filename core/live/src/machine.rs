@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+//! The loop of a virtual machine: which of the words that it tests is the program's?
+//!
+//! In: a thread's report, with what came of trying its words out and who owes them. Out: the word
+//! that ends the loop, as the flag; or none. The machine tests much of its own in each round:
+//! types, bounds, requests to stop. A copy tells these apart from what the program waits for: where
+//! a check fails the machine sees to it and comes back to the loop. Several words may end it all
+//! the same, as an exception does: then it is the one that a thread would write, or the one that
+//! looks least like a check. An interpreter that is a module's code asks all that it does by the same few
+//! tests: there only what a thread would write is the flag. Blind spot: a check whose failure alone
+//! ends the loop.
+
+use std::cmp::Ordering;
+
+use flagfinder_flags::ENOUGH_ALONE;
+use serde_json::{json, Value};
+
+use crate::owed::Standing;
+use crate::report::{Class, ThreadReport};
+
+/// Most that a word gets which the code alone says too little for.
+const TRIED_ONLY: f64 = 0.5;
+/// A word that has no more has too much against it to be tried.
+const LEAST: f64 = 0.05;
+/// Scores that differ by no more tell little.
+const ALIKE: f64 = 0.06;
+
+/// Is it a virtual machine's loop, in which the code alone tells of no word that it is the flag?
+pub(crate) fn is_open(thread: &ThreadReport) -> bool {
+    let mut considered = thread.considered.as_array().into_iter().flatten();
+    thread.of_machine
+        && !thread.gets_on
+        && !thread.has_flag()
+        && considered.any(|flag| flag["kind"] != "syscall")
+}
+
+/// Takes the words that were considered as flags, to try them out.
+pub(crate) fn take_up(thread: &mut ThreadReport) {
+    if let Value::Array(considered) = thread.considered.take() {
+        let is_word =
+            |flag: &Value| flag["kind"] != "syscall" && flag["confidence"].as_f64() > Some(LEAST);
+        let (words, others): (Vec<Value>, Vec<Value>) = considered.into_iter().partition(is_word);
+        thread.flags = Value::Array(words);
+        thread.considered = Value::Array(others);
+    }
+}
+
+/// What the evidence of a word says where it is one of the machine's own (`rank.rs` says it).
+const ITS_OWN: [&str; 4] = [
+    "compared with the value it has",
+    "asks for bits of it",
+    "the program's code",
+    "the state of the thread that generated code",
+];
+
+/// May the program wait for it? A program's variables lie in objects. The words of the machine's
+/// modules are the machine's own, and it compares references to tell of which kind an object is.
+fn may_be(flag: &Value, is_reference: &impl Fn(&Value) -> bool) -> bool {
+    let in_module = ["global", "tls", "code"]
+        .iter()
+        .any(|kind| flag["kind"] == *kind);
+    let evidence = flag["evidence"].as_array().into_iter().flatten();
+    let mut evidence = evidence.filter_map(Value::as_str);
+    !in_module
+        && !is_reference(flag)
+        && !evidence.any(|why| ITS_OWN.iter().any(|own| why.contains(own)))
+}
+
+/// Leaves the one word that is the flag, or none. `is_open`: the words were taken up. `is_nulled`:
+/// that the loop ends by it says nothing. `is_reference`: it holds an address.
+pub(crate) fn settle(
+    thread: &mut ThreadReport,
+    standings: &mut Vec<Standing>,
+    is_open: bool,
+    is_nulled: impl Fn(&Value) -> bool,
+    is_reference: impl Fn(&Value) -> bool,
+) {
+    let Value::Array(flags) = &mut thread.flags else {
+        return;
+    };
+    let Some(first) = flags.first().filter(|flag| flag["kind"] != "syscall") else {
+        return;
+    };
+    let by_code = first["confidence"].as_f64() >= Some(ENOUGH_ALONE);
+    let ends = |flag: &Value| {
+        let with = flag["proof"]["with"].as_object();
+        let alone =
+            flag["proof"]["outcome"] == "leaves" && with.is_some_and(|with| with.len() == 1);
+        alone && !is_nulled(flag)
+    };
+    let ending: Vec<usize> = (0..flags.len()).filter(|&at| ends(&flags[at])).collect();
+    let score = |at: usize| flags[at]["confidence"].as_f64().unwrap_or(0.0);
+    let is_owed = |at: usize| standings.get(at) == Some(&Standing::Proved);
+    let is_made = thread.spin_loop["header"]["module"].is_null();
+    let mut likeliest: Vec<usize> = ending.clone();
+    likeliest.retain(|&at| is_owed(at) || is_made && may_be(&flags[at], &is_reference));
+    likeliest.sort_by(|&a, &b| {
+        (is_owed(b), score(b))
+            .partial_cmp(&(is_owed(a), score(a)))
+            .unwrap_or(Ordering::Equal)
+    });
+    let chosen = match *likeliest.as_slice() {
+        [one] => Some(one),
+        [one, next, ..] if is_owed(one) != is_owed(next) => Some(one),
+        [one, next, ..] if !is_owed(one) && score(one) > score(next) + ALIKE => Some(one),
+        _ => None,
+    };
+    let name = |flag: &Value| flag["name"].as_str().unwrap_or_default().to_owned();
+    let names: Vec<String> = ending.iter().map(|&at| name(&flags[at])).collect();
+    let tried = flags.iter().filter(|flag| !flag["proof"].is_null()).count();
+    let flag = chosen.map(|at| flags.remove(at));
+    let standing = chosen.and_then(|at| standings.get(at).copied());
+    *standings = standing.into_iter().collect();
+    if let Value::Array(considered) = &mut thread.considered {
+        flags.append(considered);
+        std::mem::swap(flags, considered);
+    }
+    let Some(mut flag) = flag else {
+        thread.verdict = Some("no-flag".into());
+        if !is_made {
+            thread.reason = "the loop is an interpreter's: its code does not say which of the words that it tests is the program's; a stack dump of the program's own tools tells the line".into();
+        } else if names.len() > 1 {
+            thread.reason = format!(
+                "each of {} words would end the virtual machine's loop, and nobody is known to owe one of them: {}",
+                names.len(),
+                names.join(", ")
+            );
+        } else if !is_open {
+            thread.reason = format!(
+                "the loop is a virtual machine's; {} comes nearest, but no copy shows that it ends the loop",
+                thread.considered[0]["name"].as_str().unwrap_or_default()
+            );
+        }
+        return;
+    };
+    thread.reason = format!(
+        "the loop polls {}; it ends when {}",
+        name(&flag),
+        flag["exit_when"].as_str().unwrap_or_default()
+    );
+    thread.verdict = Some("data-flag".into());
+    thread.class = Class::RepeatedYield;
+    let by_code = flag["confidence"].as_f64().filter(|_| by_code);
+    flag["confidence"] = json!(by_code.unwrap_or(0.0).max(TRIED_ONLY));
+    flag["rank"] = json!(1);
+    if let Some(evidence) = flag["evidence"].as_array_mut() {
+        let why = match names.len() {
+            1 => format!("of {tried} words that were tried in a copy, it alone ends the loop"),
+            many => format!("of {many} words that end the loop, the others are checks more likely"),
+        };
+        evidence.insert(0, json!(why));
+    }
+    *flags = vec![flag];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(name: &str, outcome: &str) -> Value {
+        json!({
+            "name": name, "kind": "heap", "confidence": 0.45, "evidence": [], "exit_when": "it is 1",
+            "proof": { "outcome": outcome, "with": { "0x1000": "0x1" } },
+        })
+    }
+
+    /// What is left of these words, of which one may be owed, in a loop of code that was made.
+    fn settled(words: Vec<Value>, owed: Option<usize>) -> ThreadReport {
+        settled_in(&Value::Null, words, owed)
+    }
+
+    fn settled_in(module: &Value, words: Vec<Value>, owed: Option<usize>) -> ThreadReport {
+        let mut standings = vec![Standing::Nobody; words.len()];
+        if let Some(owed) = owed {
+            standings[owed] = Standing::Proved;
+        }
+        let mut thread = ThreadReport {
+            flags: Value::Array(words),
+            of_machine: true,
+            spin_loop: json!({ "header": { "module": module } }),
+            verdict: Some("no-flag".into()),
+            ..ThreadReport::blank(1, Class::LongRunning)
+        };
+        let named = |name: &'static str| move |flag: &Value| flag["name"] == name;
+        settle(
+            &mut thread,
+            &mut standings,
+            true,
+            named("nulled"),
+            named("object"),
+        );
+        assert_eq!(standings.len(), usize::from(thread.has_flag()));
+        thread
+    }
+
+    fn flag(words: &[(&str, &str)], owed: Option<usize>) -> Option<String> {
+        let words = words.iter().map(|(name, outcome)| word(name, outcome));
+        let thread = settled(words.collect(), owed);
+        thread.flags[0]["name"].as_str().map(str::to_owned)
+    }
+
+    #[test]
+    fn the_word_that_alone_ends_the_loop_is_the_flag() {
+        let words = [
+            ("request", "returns"),
+            ("state", "leaves"),
+            ("type", "faults"),
+        ];
+        assert_eq!(flag(&words, None).as_deref(), Some("state"));
+        assert_eq!(flag(&words[..1], None), None);
+        let words = [
+            ("nulled", "leaves"),
+            ("object", "leaves"),
+            ("state", "leaves"),
+        ];
+        assert_eq!(flag(&words, None).as_deref(), Some("state"));
+        let thread = settled(vec![word("state", "leaves"), word("type", "returns")], None);
+        assert_eq!(thread.verdict.as_deref(), Some("data-flag"));
+        assert_eq!(thread.considered.as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn of_several_it_is_the_one_that_is_owed() {
+        let words = [("length", "leaves"), ("state", "leaves")];
+        assert_eq!(flag(&words, None), None);
+        assert_eq!(flag(&words, Some(1)).as_deref(), Some("state"));
+        let words = words.map(|(name, outcome)| word(name, outcome)).to_vec();
+        assert!(settled(words, None).reason.contains("each of 2 words"));
+    }
+
+    #[test]
+    fn of_several_it_is_the_one_that_looks_least_like_a_check() {
+        let mut words = vec![word("length", "leaves"), word("state", "leaves")];
+        words[0]["confidence"] = json!(0.3);
+        assert_eq!(settled(words, None).flags[0]["name"], "state");
+    }
+
+    #[test]
+    fn the_machines_own_words_are_no_flags_though_they_end_the_loop() {
+        let mut own = word("stop", "leaves");
+        own["kind"] = json!("global");
+        assert!(!settled(vec![own.clone()], None).has_flag());
+        assert!(settled(vec![own], Some(0)).has_flag(), "a thread owes it");
+        let mut tag = word("tag", "leaves");
+        tag["evidence"] = json!(["it is compared with the value it has: a check more likely"]);
+        assert!(!settled(vec![tag], None).has_flag());
+    }
+
+    #[test]
+    fn an_interpreter_in_a_module_has_a_flag_only_where_a_thread_owes_it() {
+        let module = json!("interpreter");
+        let words = || vec![word("state", "leaves")];
+        let thread = settled_in(&module, words(), None);
+        assert!(!thread.has_flag() && thread.reason.contains("an interpreter's"));
+        assert!(settled_in(&module, words(), Some(0)).has_flag());
+    }
+
+    #[test]
+    fn only_a_machines_loop_without_a_flag_is_open() {
+        let mut thread = settled(vec![word("request", "returns")], None);
+        assert!(is_open(&thread));
+        take_up(&mut thread);
+        assert!(thread.has_flag() && !is_open(&thread));
+        let mut thread = settled(vec![word("request", "returns")], None);
+        thread.gets_on = true;
+        assert!(!is_open(&thread));
+    }
+}
