@@ -130,10 +130,15 @@ def hot_lines(hot: HotCall) -> list[str]:
     return lines
 
 
+def shares_text(ran: RanFields) -> str:
+    """The functions that took most of the time, each with its share."""
+    shares = [f"{one['function']} {100 * one['samples'] / ran['samples']:.0f}%" for one in ran["functions"][:_RAN]]
+    return ", ".join(shares)
+
+
 def _ran(terminal: Terminal, ran: RanFields) -> None:
     """Shares of functions, and the calls that cost most."""
-    shares = [f"{one['function']} {100 * one['samples'] / ran['samples']:.0f}%" for one in ran["functions"][:_RAN]]
-    terminal.result(Text("      ran ", "dim").append(", ".join(shares), "default"))
+    terminal.result(Text("      ran ", "dim").append(shares_text(ran), "default"))
     calls = []
     for call in ran["calls"][:_RAN]:
         failed = f", {call['errors']:,} failed" if call["errors"] else ""

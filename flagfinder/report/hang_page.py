@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 from flagfinder.graph.critical_path import BlockedWait, CriticalPath, critical_path
 from flagfinder.graph.diagnose import Culprit, Diagnosis
 from flagfinder.graph.graph import EventGraph
-from flagfinder.report.graph_report import hot_lines, inversion_text, starved_text
+from flagfinder.report.graph_report import hot_lines, inversion_text, shares_text, starved_text
 from flagfinder.report.page import fill_page
 from flagfinder.report.units import count, duration
 
@@ -55,7 +55,7 @@ def hang_page(graph: EventGraph, found: Diagnosis) -> str:
 
 
 def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
-    """What happened, in at most five sentences."""
+    """What happened, in at most five lines."""
     still = ", and still did when the recording ended" if found.raw["unfinished"] else ""
     did = _did(found.hang_class, found.doing, found.dur)
     lines = [f"Thread {found.tid} ({found.thread}) {did}{still}."]
@@ -75,6 +75,9 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
     else:
         lines.append(f"The culprit is {_named(own[0])}.")
     root = found.culprits[0]
+    kept = [] if found.circular else _what_kept(own[0] if own else root)
+    if kept:
+        lines.append(" ".join(f"{text[0].upper()}{text[1:]}." for text in kept))
     why = next((descriptor.why for descriptor in root.hot.descriptors if descriptor.why), None) if root.hot else None
     if why:
         lines.append(f"That call comes back at once: {why}.")
@@ -90,12 +93,25 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
 def _did(hang_class: HangClass, doing: str, dur: int) -> str:
     if hang_class == "Unknown":
         return f"was {doing}"
-    return f"{'waited in' if hang_class == 'LongWait' else 'was'} {doing} for {duration(dur)}"
+    comma = "," if "," in doing else ""
+    return f"{'waited in' if hang_class == 'LongWait' else 'was'} {doing}{comma} for {duration(dur)}"
 
 
 def _named(culprit: Culprit) -> str:
     did = _did(culprit.hang_class, culprit.doing, culprit.dur)
     return f"thread {culprit.tid} ({culprit.thread}) of process {culprit.pid}, which {did}"
+
+
+def _what_kept(culprit: Culprit) -> list[str]:
+    """Who had the CPU of one that had none, and what it ran, for people."""
+    lines = []
+    if culprit.inversion:
+        lines.append(f"priority inversion: {inversion_text(culprit.inversion)}")
+    elif culprit.starved:
+        lines.append(f"it {starved_text(culprit.starved)}")
+    if culprit.ran and culprit.hang_class != "LongWait":
+        lines.append(f"it ran {shares_text(culprit.ran)}")
+    return lines
 
 
 def _subtitle(summary: GraphInfoFields) -> str:
@@ -152,14 +168,8 @@ def _evidence(summary: GraphInfoFields, found: Diagnosis, path: CriticalPath | N
 
 
 def _did_what(culprit: Culprit) -> str:
-    """What a culprit did, with its call sites; of calls in vain, what they are about; who had the
-    CPU of one that had none.
-    """
-    lines = hot_lines(culprit.hot) if culprit.hot else []
-    if culprit.inversion:
-        lines.append(f"priority inversion: {inversion_text(culprit.inversion)}")
-    elif culprit.starved:
-        lines.append(starved_text(culprit.starved))
+    """What a culprit did, with its call sites; of calls in vain, what they are about."""
+    lines = [*(hot_lines(culprit.hot) if culprit.hot else []), *_what_kept(culprit)]
     about = "".join(f"<br>{escape(line)}" for line in lines)
     return escape(culprit.doing) + about + _stack(culprit.stack, True)
 

@@ -85,6 +85,9 @@ def test_priority_inversion_is_named_with_who_had_the_cpu(recorder: Recorder, mo
     [holder] = [culprit for culprit in told["culprits"] if culprit["tid"] == recorded.roles["holder"]]
     assert holder["inversion"] == inversion, "as the critical path has it"
     assert "priority inversion: the holder is less urgent" in flagfinder("diagnose", graph, "--auto").stdout
+    page = graph.with_suffix(".html")
+    assert flagfinder("report", graph, "-o", page).returncode == 0
+    assert "<li>Priority inversion: the holder is less urgent" in page.read_text(), "a line of the story"
 
 
 def test_a_part_of_the_time_is_explained_alone(recorder: Recorder) -> None:

@@ -85,6 +85,20 @@ def test_each_sample_has_the_function_of_its_time(tmp_path: Path, copies: tuple[
 
 
 @pytest.mark.usefixtures("recorder")
+def test_the_story_of_a_page_names_the_python_function_that_ran(tmp_path: Path) -> None:
+    """The first thread waits for one that computes."""
+    program, path = tmp_path / "joins.py", tmp_path / "run.events"
+    burn = "def burn():\n    for _ in range(30_000):\n        sum(range(1000))\n"
+    thread = "thread = threading.Thread(target=burn)\nthread.start()\nthread.join()\n"
+    program.write_text(f"import threading\n{burn}{thread}")
+    assert longest(path, program, "--stacks", "all")
+    page = tmp_path / "run.html"
+    assert flagfinder("report", path.with_suffix(".graph"), "-o", page).returncode == 0
+    story = page.read_text().split('<ol class="story">')[1].split("</ol>")[0]
+    assert "It ran burn (python joins.py:2)" in story
+
+
+@pytest.mark.usefixtures("recorder")
 def test_where_python_code_blocks_is_told_too(tmp_path: Path) -> None:
     program = tmp_path / "waits.py"
     # The recorder sees a little later than the program starts where its interpreter has its frames.

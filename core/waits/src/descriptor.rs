@@ -2,12 +2,13 @@
 //! What a file descriptor of the process is, and who is at its other end.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flagfinder_linux::descriptors::watches;
 use serde::Serialize;
 
+use crate::internet::{connection, OtherEnd};
 use crate::owners::{Owner, Owners};
+use crate::unix::{self, UnixEnd};
 
 /// A descriptor that a thread waits on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -153,114 +154,24 @@ fn pipe(pid: u32, fd: i32, descriptor: &mut Descriptor, owners: &mut Owners) {
 }
 
 fn socket(pid: u32, inode: &str, descriptor: &mut Descriptor, owners: &mut Owners) {
-    for protocol in ["tcp", "tcp6", "udp", "udp6"] {
-        let table = fs::read_to_string(format!("/proc/{pid}/net/{protocol}")).unwrap_or_default();
-        let lines = || table.lines().skip(1).filter_map(InternetSocket::parse);
-        let Some(own) = lines().find(|socket| socket.inode == inode) else {
-            continue;
-        };
-        let name = protocol.trim_end_matches('6').to_uppercase();
-        let state = TCP_STATES.get(own.state).copied().unwrap_or("");
-        descriptor.what = match own.state {
-            LISTEN if name == "TCP" => format!("TCP {}, listening", own.local),
-            _ if name == "TCP" => format!("TCP {} -> {}, {state}", own.local, own.remote),
-            _ => format!("{name} {} -> {}", own.local, own.remote),
-        };
-        let other = lines().find(|s| s.local == own.remote && s.remote == own.local);
-        // A connection that nobody has accepted yet is nobody's: who listens there owes that.
-        let listener = || lines().find(|s| s.state == LISTEN && s.serves(&own.remote));
-        let is_there = |socket: &InternetSocket| socket.inode != NOBODYS;
-        if let Some(other) = other.filter(is_there).or_else(listener) {
-            let all = owners.of(&format!("socket:[{}]", other.inode));
-            descriptor.has_others(all, |_| true);
+    if let Some(name) = unix::name(pid, inode) {
+        let path = name.path.as_deref().unwrap_or("without a name");
+        descriptor.what = format!("Unix socket {path}");
+        let end = inode.parse().ok().map(|inode| unix::end(pid, inode));
+        if let Some(Ok(Some(UnixEnd::Socket(other) | UnixEnd::Pending(other)))) = end {
+            descriptor.has_others(owners.of(&format!("socket:[{other}]")), |_| true);
         }
         return;
     }
-    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
-    for line in table.lines().skip(1) {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        if fields.get(6) == Some(&inode) {
-            let path = fields.get(7).map_or("without a name", |path| path);
-            descriptor.what = format!("Unix socket {path}");
-            let other = inode.parse().ok().and_then(|own| owners.unix_peer(own));
-            if let Some(other) = other {
-                let all = owners.of(&format!("socket:[{other}]"));
-                descriptor.has_others(all, |_| true);
-            }
-            return;
+    if let Some(connection) = connection(pid, inode) {
+        descriptor.what = connection.to_string();
+        // A connection that nobody has accepted yet is nobody's: who listens there owes that.
+        if let OtherEnd::Socket(other) | OtherEnd::Pending(Some(other)) = connection.end {
+            descriptor.has_others(owners.of(&format!("socket:[{other}]")), |_| true);
         }
+        return;
     }
     descriptor.what = "socket".into();
-}
-
-/// State of a TCP socket that waits for connections.
-pub const LISTEN: usize = 10;
-/// As inode: no process has the socket.
-const NOBODYS: &str = "0";
-/// As /proc/net/tcp numbers them.
-pub const TCP_STATES: [&str; 12] = [
-    "",
-    "established",
-    "connecting (SYN sent)",
-    "SYN received",
-    "FIN wait 1",
-    "FIN wait 2",
-    "time wait",
-    "closed",
-    "close wait: the peer has closed",
-    "last ACK",
-    "listening",
-    "closing",
-];
-
-/// A line of /proc/net/tcp, udp and their like.
-pub struct InternetSocket<'t> {
-    pub local: String,
-    pub remote: String,
-    pub state: usize,
-    pub inode: &'t str,
-}
-
-impl<'t> InternetSocket<'t> {
-    /// Whether connections to this address reach it.
-    fn serves(&self, remote: &str) -> bool {
-        let port = |end: &str| end.rsplit_once(':').map(|(_, port)| port.to_owned());
-        let any = ["0.0.0.0:", "[::]:"];
-        let takes_all = any.iter().any(|prefix| self.local.starts_with(prefix));
-        self.local == remote || takes_all && port(&self.local) == port(remote)
-    }
-
-    pub fn parse(line: &'t str) -> Option<InternetSocket<'t>> {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        Some(InternetSocket {
-            local: endpoint(fields.get(1)?)?,
-            remote: endpoint(fields.get(2)?)?,
-            state: usize::from_str_radix(fields.get(3)?, 16).ok()?,
-            inode: fields.get(9)?,
-        })
-    }
-}
-
-/// `0100007F:1F90` is 127.0.0.1:8080: words in the machine's byte order.
-fn endpoint(text: &str) -> Option<String> {
-    let (address, port) = text.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let words: Option<Vec<[u8; 4]>> = (0..address.len() / 8)
-        .map(|i| {
-            let word = u32::from_str_radix(address.get(i * 8..i * 8 + 8)?, 16).ok()?;
-            Some(word.to_ne_bytes())
-        })
-        .collect();
-    let bytes = words?.concat();
-    let address = match bytes.len() {
-        4 => IpAddr::from(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
-        16 => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)).to_canonical(),
-        _ => return None,
-    };
-    Some(match address {
-        IpAddr::V6(address) => format!("[{address}]:{port}"),
-        IpAddr::V4(address) => format!("{address}:{port}"),
-    })
 }
 
 #[cfg(test)]
@@ -284,12 +195,5 @@ mod tests {
         child.wait().expect("its end");
         let file = fs::File::open("/proc/self/stat").expect("a file");
         assert!(!wakes(&file));
-    }
-
-    #[test]
-    fn endpoints_are_read_in_the_machines_byte_order() {
-        assert_eq!(endpoint("0100007F:1F90").unwrap(), "127.0.0.1:8080");
-        let mapped = "0000000000000000FFFF00000100007F:0050";
-        assert_eq!(endpoint(mapped).unwrap(), "127.0.0.1:80");
     }
 }

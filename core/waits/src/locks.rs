@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-//! Who holds the file lock that a process waits for, as /proc/locks tells.
+//! Who holds a lock on a file: by /proc/locks, and by the descriptors that hold it.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use flagfinder_linux::proc::processes;
 
 /// It waits for a lock on a file: flock, fcntl with F_SETLKW or F_OFD_SETLKW.
-pub(crate) fn takes_file_lock(number: u32, args: &[u64; 6]) -> bool {
+pub fn takes_file_lock(number: u32, args: &[u64; 6]) -> bool {
     let waits = [libc::F_SETLKW, libc::F_OFD_SETLKW].map(|command| command as u64);
     match i64::from(number) {
         libc::SYS_flock => true,
@@ -13,30 +16,97 @@ pub(crate) fn takes_file_lock(number: u32, args: &[u64; 6]) -> bool {
     }
 }
 
-/// Processes that hold the lock for which `pid` waits. A lock is told to be of who took it, also
-/// where another has inherited it since: so the process itself is no answer.
-pub(crate) fn holders(pid: u32) -> Vec<u32> {
-    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
-    holders_in(&table, pid)
+/// A line of /proc/locks: `1: -> POSIX  ADVISORY  WRITE 1234 08:02:131 0 EOF`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line<'t> {
+    id: &'t str,
+    is_blocked: bool,
+    kind: &'t str,
+    /// -1: an open file's, not a process's.
+    pid: i32,
+    file: &'t str,
 }
 
-/// A lock's line, `1: FLOCK ADVISORY WRITE 12 08:01:34 0 EOF`, stands before those of who waits for
-/// it, `1: -> FLOCK ADVISORY WRITE 13 ..`.
-fn holders_in(table: &str, pid: u32) -> Vec<u32> {
-    let mut holder = None;
-    let mut found = Vec::new();
-    for line in table.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let waits = fields.get(1) == Some(&"->");
-        let owner = fields.get(if waits { 5 } else { 4 });
-        let owner = owner.and_then(|field| field.parse::<u32>().ok());
-        if !waits {
-            holder = owner;
-        } else if owner == Some(pid) {
-            found.extend(holder.filter(|&held| held != pid && !found.contains(&held)));
+impl<'t> Line<'t> {
+    fn parse(text: &'t str) -> Option<Line<'t>> {
+        let mut fields = text.split_whitespace().peekable();
+        let id = fields.next()?;
+        let is_blocked = fields.next_if_eq(&"->").is_some();
+        let kind = fields.next()?;
+        let mut rest = fields.skip(2);
+        Some(Line {
+            id,
+            is_blocked,
+            kind,
+            pid: rest.next()?.parse().ok()?,
+            file: rest.next()?,
+        })
+    }
+}
+
+/// The locks for which a thread waits in flock(2) or fcntl(2).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileLocks {
+    /// Processes that hold them, and what kind each is: `FLOCK`, `POSIX`, `OFDLCK`.
+    pub holders: Vec<(u32, String)>,
+    /// There are some, whoever holds them.
+    pub are_there: bool,
+}
+
+/// Those on the file of a process's descriptor; `None`: it is not to be read.
+pub fn on_file(pid: u32, fd: i32) -> Option<FileLocks> {
+    let file = fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    let inode = format!(":{}", file.ino());
+    let text = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let held = held(&text, &inode, pid);
+    let mut found = FileLocks {
+        are_there: !held.is_empty(),
+        ..FileLocks::default()
+    };
+    for line in &held {
+        for holder in holders_of(line, &inode, pid) {
+            if !found.holders.iter().any(|(known, _)| *known == holder) {
+                found.holders.push((holder, line.kind.to_owned()));
+            }
         }
     }
-    found
+    Some(found)
+}
+
+/// The locks on a file that hold a process up, if it is told to wait; else all on that file.
+fn held<'t>(table: &'t str, inode: &str, pid: u32) -> Vec<Line<'t>> {
+    let lines = table.lines().filter_map(Line::parse);
+    let of_file: Vec<Line> = lines.filter(|line| line.file.ends_with(inode)).collect();
+    let is_ours = |line: &&Line| line.is_blocked && line.pid == pid as i32;
+    let id = of_file.iter().find(is_ours).map(|line| line.id);
+    let own = |line: &Line| !line.is_blocked && id.is_none_or(|id| id == line.id);
+    of_file.into_iter().filter(own).collect()
+}
+
+/// Processes whose open file holds the lock: it may have been inherited, or handed on.
+fn holders_of(line: &Line, inode: &str, waiter: u32) -> Vec<u32> {
+    if line.kind == "POSIX" && line.pid > 0 {
+        return vec![line.pid as u32];
+    }
+    let holds = |pid: &u32| {
+        let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"));
+        let mut infos = entries.into_iter().flatten().flatten();
+        infos.any(|entry| {
+            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+            let mut locks = text.lines().filter_map(|l| l.strip_prefix("lock:"));
+            locks.any(|lock| {
+                let parsed = Line::parse(lock);
+                parsed.is_some_and(|l| l.kind == line.kind && l.file.ends_with(inode))
+            })
+        })
+    };
+    let found: Vec<u32> = processes().into_iter().filter(holds).collect();
+    // Its own descriptor may hold another lock on the file, or the very one.
+    let others: Vec<u32> = found.iter().copied().filter(|pid| *pid != waiter).collect();
+    match others.is_empty() {
+        true => found,
+        false => others,
+    }
 }
 
 #[cfg(test)]
@@ -44,19 +114,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn lines_of_the_kernel_are_read() {
+        let held = Line::parse("7: FLOCK  ADVISORY  WRITE 1234 08:02:131 0 EOF").unwrap();
+        assert_eq!((held.id, held.kind, held.pid), ("7:", "FLOCK", 1234));
+        assert_eq!((held.file, held.is_blocked), ("08:02:131", false));
+        let blocked = Line::parse("7: -> OFDLCK ADVISORY  WRITE -1 08:02:131 0 EOF").unwrap();
+        assert!(blocked.is_blocked && blocked.pid == -1);
+        assert_eq!(Line::parse("7: FLOCK"), None);
+    }
+
+    #[test]
     fn who_waits_leads_to_the_line_of_who_holds() {
         let table = "1: POSIX  ADVISORY  WRITE 10 08:01:7 0 EOF\n\
                      2: FLOCK  ADVISORY  WRITE 12 08:01:9 0 EOF\n\
                      2: -> FLOCK  ADVISORY  WRITE 13 08:01:9 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 14 08:01:9 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 12 08:01:9 0 EOF\n\
-                     3: OFDLCK ADVISORY  WRITE -1 08:01:9 0 EOF\n\
-                     3: -> OFDLCK ADVISORY  WRITE 15 08:01:9 0 EOF";
-        assert_eq!(holders_in(table, 13), [12]);
-        assert_eq!(holders_in(table, 14), [12]);
-        assert_eq!(
-            (holders_in(table, 12), holders_in(table, 15)),
-            (vec![], vec![])
-        );
+                     3: POSIX  ADVISORY  WRITE 14 08:01:9 0 EOF";
+        let pids = |inode, waiter| -> Vec<i32> {
+            let held = held(table, inode, waiter);
+            held.iter().map(|line| line.pid).collect()
+        };
+        assert_eq!(pids(":9", 13), [12]);
+        assert_eq!(pids(":9", 15), [12, 14]);
+        assert_eq!(pids(":7", 13), [10]);
     }
 }

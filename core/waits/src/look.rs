@@ -109,13 +109,7 @@ fn children(pid: u32, call: &Call) -> Option<Vec<Holder>> {
     if !life::waits_for_child(call.number) {
         return None;
     }
-    let is_wait4 = i64::from(call.number) == libc::SYS_wait4;
-    let by_id = i64::from(libc::P_PID);
-    let one = match (is_wait4, call.args) {
-        (true, [id, ..]) if id as i32 > 0 => Some(id as u32),
-        (false, [kind, id, ..]) if kind as i64 == by_id => Some(id as u32),
-        _ => None,
-    };
+    let one = relatives::wanted_child(pid, call.number.into(), &call.args);
     let all = relatives::children(pid).into_iter();
     let meant = all.filter(|&child| one.is_none_or(|id| own_id(child, child) == id));
     Some(processes(meant))
@@ -132,7 +126,13 @@ fn whom(
         return Some((How::Child, children));
     }
     if locks::takes_file_lock(call.number, &call.args) {
-        return Some((How::FileLock, processes(locks::holders(pid))));
+        let locks = locks::on_file(pid, call.args[0] as i32).unwrap_or_default();
+        // One that it has itself may be of another process, which inherited it.
+        let others = locks.holders.into_iter().map(|(holder, _)| holder);
+        return Some((
+            How::FileLock,
+            processes(others.filter(|&holder| holder != pid)),
+        ));
     }
     let memory = process.memory.as_ref()?;
     if let Some(word) = futex::word(call, memory, &process.threads) {

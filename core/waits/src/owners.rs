@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use crate::sockets::Sockets;
-
 /// A process that holds an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -26,7 +24,6 @@ const PATIENCE: Duration = Duration::from_millis(400);
 #[derive(Default)]
 pub struct Owners {
     by_target: Option<FxHashMap<String, Vec<Owner>>>,
-    sockets: Option<Sockets>,
     /// Not every process could be looked at.
     pub partial: bool,
     /// Longer than usual, where the other end is what is asked for.
@@ -48,15 +45,6 @@ impl Owners {
         }
         let found = self.by_target.as_ref().and_then(|map| map.get(target));
         found.map_or(&[], |owners| &owners[..])
-    }
-
-    /// The inode of the other end of a Unix socket, if it is connected.
-    pub fn unix_peer(&mut self, inode: u32) -> Option<u32> {
-        if self.sockets.is_none() {
-            self.sockets = Sockets::new().ok();
-        }
-        let peer = self.sockets.as_ref()?.unix_peer(inode)??;
-        Some(peer.inode)
     }
 
     fn scan(&mut self) -> FxHashMap<String, Vec<Owner>> {

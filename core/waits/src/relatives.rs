@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! Which processes descend from others.
 
+use std::fs;
+
 use flagfinder_linux::proc::{processes, Stat};
 
 /// A process, its parent, and whether it has not ended.
@@ -45,4 +47,22 @@ pub fn descendants(roots: &[u32]) -> Vec<u32> {
         next += 1;
     }
     found
+}
+
+/// The child that a process waits for in wait4 or waitid, by the id that it has for the process
+/// itself; `None`: any child.
+pub fn wanted_child(pid: u32, number: i64, args: &[u64; 6]) -> Option<u32> {
+    const PID: u64 = libc::P_PID as u64;
+    const PIDFD: u64 = libc::P_PIDFD as u64;
+    match (number, args[0]) {
+        (libc::SYS_wait4, id) => u32::try_from(id as i32).ok().filter(|&id| id > 0),
+        (libc::SYS_waitid, PID) => Some(args[1] as u32),
+        (libc::SYS_waitid, PIDFD) => {
+            let path = format!("/proc/{pid}/fdinfo/{}", args[1]);
+            let info = fs::read_to_string(path).unwrap_or_default();
+            let line = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+            line.and_then(|text| text.trim().parse().ok())
+        }
+        _ => None,
+    }
 }

@@ -4,17 +4,21 @@
 //! Blind spots: sockets of other network namespaces; datagram sockets that name an address with
 //! each message.
 
+use std::fs;
 use std::io;
 use std::mem::size_of;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 
 /// linux/sock_diag.h, linux/unix_diag.h, linux/inet_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const UDIAG_SHOW_NAME: u32 = 1;
 const UDIAG_SHOW_PEER: u32 = 4;
+const UDIAG_SHOW_ICONS: u32 = 8;
 const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_PEER: u16 = 2;
+const UNIX_DIAG_ICONS: u16 = 3;
 const TCP_LISTEN: u8 = 10;
 const ALL_STATES: u32 = u32::MAX;
 const NO_COOKIE: [u32; 2] = [u32::MAX; 2];
@@ -26,6 +30,14 @@ pub struct Peer {
     pub inode: u32,
     /// Each message is received by itself: not a stream.
     pub records: bool,
+}
+
+/// The socket at the other end of a Unix socket, by its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnixEnd {
+    Socket(u32),
+    /// Nobody has accepted the connection at this listening socket.
+    Pending(u32),
 }
 
 /// What the kernel tells of a Unix socket.
@@ -90,10 +102,33 @@ impl Sockets {
         })
     }
 
+    /// Those of the process's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel has no sock_diag, or the namespace may not be entered.
+    pub(crate) fn of(pid: u32) -> io::Result<Sockets> {
+        let [own, its] = ["self".to_owned(), pid.to_string()]
+            .map(|process| PathBuf::from(format!("/proc/{process}/ns/net")));
+        if fs::read_link(&own).ok() == fs::read_link(&its).ok() {
+            return Sockets::new();
+        }
+        let namespace = fs::File::open(its)?;
+        // A namespace is a thread's own, and the channel's is that in which it was made.
+        let made = std::thread::spawn(move || {
+            // SAFETY: an open descriptor of a namespace.
+            match unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) } {
+                0 => Sockets::new(),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+        made.join()
+            .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    }
+
     /// The other end of a socket, if it is connected and this can be known.
     pub fn peer(&mut self, inode: u32) -> Option<Peer> {
-        if let Some(peer) = self.unix_peer(inode) {
-            return peer;
+        if let Some(this) = self.unix(inode) {
+            return this.peer;
         }
         peer_of(self.internet(), inode)
     }
@@ -123,24 +158,36 @@ impl Sockets {
         is_alone.then(|| this.local.socket_address().to_string())
     }
 
-    /// `None`: it is no Unix socket.
-    pub(crate) fn unix_peer(&self, inode: u32) -> Option<Option<Peer>> {
-        self.unix(inode).map(|this| this.peer)
+    /// The socket at the other end of a Unix socket; of a connection that nobody has accepted, the
+    /// one that listens.
+    ///
+    /// # Errors
+    /// When the kernel refuses, as one without this part of sock_diag does.
+    pub(crate) fn unix_end(&self, inode: u32) -> io::Result<Option<UnixEnd>> {
+        let mut end = None;
+        let mut listener = None;
+        let request = unix_request(0, UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS);
+        self.ask(&request, libc::NLM_F_DUMP, |message| {
+            let (head, attributes) = message.split_at_checked(16)?;
+            let this = word(head, 4)?;
+            let is_it = |bytes: &[u8]| word(bytes, 0) == Some(inode);
+            let waiting = attribute(attributes, UNIX_DIAG_ICONS).unwrap_or_default();
+            if waiting.chunks_exact(4).any(is_it) {
+                listener = Some(UnixEnd::Pending(this));
+            }
+            if this == inode {
+                let peer = attribute(attributes, UNIX_DIAG_PEER).and_then(|bytes| word(bytes, 0));
+                end = peer.filter(|peer| *peer != 0).map(UnixEnd::Socket);
+            }
+            Some(())
+        })?;
+        Ok(listener.or(end))
     }
 
     fn unix(&self, inode: u32) -> Option<Unix> {
-        let mut request = vec![libc::AF_UNIX as u8, 0, 0, 0];
-        for word in [
-            ALL_STATES,
-            inode,
-            UDIAG_SHOW_NAME | UDIAG_SHOW_PEER,
-            NO_COOKIE[0],
-            NO_COOKIE[1],
-        ] {
-            request.extend(word.to_ne_bytes());
-        }
+        let request = unix_request(inode, UDIAG_SHOW_NAME | UDIAG_SHOW_PEER);
         let mut found = None;
-        self.ask(&request, 0, |message| {
+        let _ = self.ask(&request, 0, |message| {
             let (head, attributes) = message.split_at_checked(16)?;
             let peer = attribute(attributes, UNIX_DIAG_PEER).and_then(|bytes| word(bytes, 0));
             found = Some(Unix {
@@ -167,7 +214,7 @@ impl Sockets {
                 let mut request = vec![family as u8, protocol as u8, 0, 0];
                 request.extend(ALL_STATES.to_ne_bytes());
                 request.extend([0; 48]);
-                self.ask(&request, libc::NLM_F_DUMP, |message| {
+                let _ = self.ask(&request, libc::NLM_F_DUMP, |message| {
                     all.push(internet(message, protocol as u8)?);
                     Some(())
                 });
@@ -176,8 +223,13 @@ impl Sockets {
         all
     }
 
-    /// Sends a request and hands the answers to `take`. What fails is not answered.
-    fn ask(&self, request: &[u8], flags: i32, mut take: impl FnMut(&[u8]) -> Option<()>) {
+    /// Sends a request and hands the answers to `take`.
+    fn ask(
+        &self,
+        request: &[u8],
+        flags: i32,
+        mut take: impl FnMut(&[u8]) -> Option<()>,
+    ) -> io::Result<()> {
         let mut message = ((HEADER + request.len()) as u32).to_ne_bytes().to_vec();
         message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
         message.extend(((libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
@@ -186,7 +238,7 @@ impl Sockets {
         let fd = self.channel.as_raw_fd();
         // SAFETY: the buffer and its length.
         if unsafe { libc::send(fd, message.as_ptr().cast(), message.len(), 0) } < 0 {
-            return;
+            return Err(io::Error::last_os_error());
         }
         let mut buffer = vec![0u8; 1 << 16];
         loop {
@@ -197,21 +249,32 @@ impl Sockets {
                 libc::recv(fd, buffer.as_mut_ptr().cast(), room, libc::MSG_DONTWAIT)
             };
             let Ok(got @ 1..) = usize::try_from(got) else {
-                return;
+                return Err(io::Error::last_os_error());
             };
             let mut rest = &buffer[..got];
             while let Some((kind, payload, tail)) = message_of(rest) {
-                if [libc::NLMSG_DONE, libc::NLMSG_ERROR].contains(&i32::from(kind)) {
-                    return;
-                }
-                take(payload);
+                match (i32::from(kind), word(payload, 0)) {
+                    (libc::NLMSG_DONE, _) => return Ok(()),
+                    (libc::NLMSG_ERROR, errno) => {
+                        let errno = (errno.unwrap_or(0) as i32).wrapping_neg();
+                        return Err(io::Error::from_raw_os_error(errno));
+                    }
+                    _ => take(payload),
+                };
                 rest = tail;
             }
             if flags == 0 {
-                return;
+                return Ok(());
             }
         }
     }
+}
+
+/// Of one Unix socket, or (0) of all.
+fn unix_request(inode: u32, show: u32) -> Vec<u8> {
+    let family = u32::from_ne_bytes([libc::AF_UNIX as u8, 0, 0, 0]);
+    let words = [family, ALL_STATES, inode, show, NO_COOKIE[0], NO_COOKIE[1]];
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
 /// Kind and payload of the first message, and what is behind it.
@@ -303,7 +366,7 @@ mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::fd::AsFd;
-    use std::os::unix::net::{UnixDatagram, UnixStream};
+    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
     fn inode(socket: &impl AsFd) -> u32 {
         let path = format!("/proc/self/fd/{}", socket.as_fd().as_raw_fd());
@@ -336,6 +399,21 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_nobody_accepted_is_with_who_listens() {
+        let name = format!("ff-pending-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let listener = UnixListener::bind(&file).unwrap();
+        let client = UnixStream::connect(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let all = Sockets::of(std::process::id()).unwrap();
+        let end = |socket: &dyn AsFd| all.unix_end(inode(&socket)).unwrap();
+        assert_eq!(end(&client), Some(UnixEnd::Pending(inode(&listener))));
+        assert_eq!(end(&listener), None);
+        let (server, _) = listener.accept().unwrap();
+        assert_eq!(end(&client), Some(UnixEnd::Socket(inode(&server))));
+    }
+
+    #[test]
     fn connections_over_loopback_have_each_other_as_peers() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
@@ -362,7 +440,7 @@ mod tests {
     #[test]
     fn unix_sockets_are_told_by_the_path_of_their_other_end() {
         use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::net::{SocketAddr, UnixListener};
+        use std::os::unix::net::SocketAddr;
         let id = std::process::id();
         let file = std::env::temp_dir().join(format!("ff-sockets-{id}"));
         let name = format!("ff-sockets-{id}");

@@ -10,15 +10,17 @@ use flagfinder_linux::proc::Status;
 use flagfinder_linux::syscalls;
 
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
-use super::process::{children, is_over, name, Process, Processes};
+use super::process::{is_over, name, Process, Processes};
 use super::report::{Kind, Known, RootKind};
-use super::{files, flags, held, in_core, locks, stopped, Asked};
+use super::{files, flags, held, in_core, stopped, Asked};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
 use flagfinder_waits::call::{self, Timeout};
 use flagfinder_waits::descriptor::{watched, EPOLL};
+use flagfinder_waits::locks::takes_file_lock;
 use flagfinder_waits::proc::{self, Call};
+use flagfinder_waits::{children, wanted_child};
 
 /// What was found of one thread.
 #[derive(Clone, Debug)]
@@ -172,9 +174,6 @@ fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
 /// Times that a thread that polls goes to sleep while it is looked at.
 const POLLS: u64 = 2;
 
-const SETLKW: u64 = libc::F_SETLKW as u64;
-const OFD_SETLKW: u64 = libc::F_OFD_SETLKW as u64;
-
 fn in_call(
     processes: &mut Processes,
     pid: u32,
@@ -201,9 +200,8 @@ fn in_call(
             .collect(),
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Vec::new(),
         _ if process.is_dead => vec![in_core::outside(call, &name, &descriptors)],
-        libc::SYS_flock => vec![locks::obstacle(pid, call.args[0] as i32)],
-        libc::SYS_fcntl if matches!(call.args[1], SETLKW | OFD_SETLKW) => {
-            vec![locks::obstacle(pid, call.args[0] as i32)]
+        _ if takes_file_lock(call.number, &call.args) => {
+            vec![files::file_lock(pid, call.args[0] as i32)]
         }
         libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork => child(pid, Some(call)),
         libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => {
@@ -284,24 +282,10 @@ fn clock(call: &Call) -> Option<Duration> {
 
 /// `call`: none where the thread asks for any child, again and again.
 pub fn child(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
-    const PIDFD: u64 = 3;
     let (number, args) = call.map_or((libc::SYS_wait4, [u64::MAX; 6]), |call| {
         (i64::from(call.number), call.args)
     });
-    let wanted = match (number, args[0]) {
-        (libc::SYS_wait4, id) => match id as i32 {
-            one if one > 0 => Some(one as u32),
-            _ => None,
-        },
-        (libc::SYS_waitid, 1) => Some(args[1] as u32),
-        (libc::SYS_waitid, PIDFD) => {
-            let path = format!("/proc/{pid}/fdinfo/{}", args[1]);
-            let info = fs::read_to_string(path).unwrap_or_default();
-            let line = info.lines().find_map(|l| l.strip_prefix("Pid:"));
-            line.and_then(|text| text.trim().parse().ok())
-        }
-        _ => None,
-    };
+    let wanted = wanted_child(pid, number, &args);
     let own = children(pid);
     // In another pid namespace its numbers are not ours.
     let known = wanted.map(|id| {

@@ -3,12 +3,13 @@
 
 use std::fs;
 
-use super::internet::{connection, OtherEnd};
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::unix::{UnixPeer, UnixSockets};
 use flagfinder_waits::descriptor::{between, is_fifo, watched, EPOLL};
+use flagfinder_waits::internet::{connection, OtherEnd};
+use flagfinder_waits::locks;
+use flagfinder_waits::unix::{self, UnixEnd};
 
 const MOST_WATCHED: usize = 16;
 const MOST_HOLDERS: usize = 8;
@@ -91,6 +92,38 @@ pub fn obstacles(
         return place.ends("inotify", end);
     }
     device(&place)
+}
+
+/// A thread that waits in flock(2) or fcntl(2) for the lock on one of its descriptors.
+pub fn file_lock(pid: u32, fd: i32) -> Obstacle {
+    let path = fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default();
+    let label = format!("the lock on {}", path.display());
+    let Some(locks) = locks::on_file(pid, fd) else {
+        let end = End::unknown(format!(
+            "descriptor {fd} of process {pid} is not to be read"
+        ));
+        return Obstacle::ends(Kind::Lock, label, end);
+    };
+    let debtors: Vec<Debtor> = locks
+        .holders
+        .iter()
+        .map(|(holder, kind)| {
+            let name = name(*holder, *holder);
+            let reason = format!("process {holder} ({name}) holds the lock ({kind})");
+            Debtor::seen(Who::Process(*holder, None), reason)
+        })
+        .collect();
+    if debtors.is_empty() {
+        let what =
+            "who holds it is not to be seen: a process in another pid namespace, or another \
+                    machine that has the file system too";
+        let end = match locks.are_there {
+            true => End::outside(RootKind::Peer, what),
+            false => End::unknown(what),
+        };
+        return Obstacle::ends(Kind::Lock, label, end);
+    }
+    Obstacle::owed(Kind::Lock, label, debtors)
 }
 
 fn is_epoll(pid: u32, fd: i32) -> bool {
@@ -332,32 +365,36 @@ fn socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle
             }
         };
     }
-    unix(processes, place, inode)
+    unix_socket(processes, place, inode)
 }
 
-fn unix(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle> {
-    let Some((path, is_listening)) = unix_name(place.pid, inode) else {
+fn unix_socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle> {
+    let Some(name) = unix::name(place.pid, inode) else {
         let end = End::unknown("what kind of socket it is could not be told");
         return place.ends("a socket", end);
     };
+    let path = name.path.map_or(String::new(), |path| format!(" {path}"));
     let what = format!("Unix socket{path}");
-    if is_listening {
+    if name.is_listening {
         let end = End::idle(
             RootKind::Input,
             format!("no client has connected to {what}"),
         );
         return place.ends(&what, end);
     }
-    let sockets = match UnixSockets::of(place.pid) {
-        Ok(sockets) => sockets,
+    let end = match inode
+        .parse()
+        .map_or(Ok(None), |inode| unix::end(place.pid, inode))
+    {
+        Ok(end) => end,
         Err(error) => {
             let end = End::unknown(format!("the kernel does not tell its other end: {error}"));
             return place.ends(&what, end);
         }
     };
-    match inode.parse().ok().and_then(|inode| sockets.peer(inode)) {
-        Some(UnixPeer::Socket(peer)) => holders(processes, place, &what, &peer.to_string(), ""),
-        Some(UnixPeer::Pending(listener)) => {
+    match end {
+        Some(UnixEnd::Socket(peer)) => holders(processes, place, &what, &peer.to_string(), ""),
+        Some(UnixEnd::Pending(listener)) => {
             let reason = "has not accepted the connection: it ";
             holders(processes, place, &what, &listener.to_string(), reason)
         }
@@ -369,22 +406,6 @@ fn unix(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle> 
             place.ends(&what, end)
         }
     }
-}
-
-/// Name with a space in front, and whether it listens; `None`: it is no Unix socket of the
-/// process's network namespace.
-fn unix_name(pid: u32, inode: &str) -> Option<(String, bool)> {
-    /// SO_ACCEPTCON in the column of flags.
-    const LISTENS: &str = "00010000";
-    let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
-    let of = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let path = fields
-            .get(7)
-            .map_or(String::new(), |path| format!(" {path}"));
-        (fields.get(6) == Some(&inode)).then(|| (path, fields.get(3) == Some(&LISTENS)))
-    };
-    table.lines().skip(1).find_map(of)
 }
 
 /// Processes that have the socket of the other end.

@@ -16,8 +16,6 @@ mod files;
 mod flags;
 mod held;
 mod in_core;
-mod internet;
-mod locks;
 mod obstacle;
 mod process;
 mod recorded;
@@ -25,7 +23,6 @@ mod report;
 mod sender;
 mod stopped;
 mod story;
-mod unix;
 mod walk;
 
 use std::path::Path;

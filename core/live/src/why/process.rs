@@ -209,9 +209,3 @@ pub fn name(pid: u32, tid: u32) -> String {
 pub fn status_number(pid: u32, field: &str) -> Option<u32> {
     proc::Status::of(pid)?.number(field)
 }
-
-/// Those that a process started and that have not been waited for.
-pub fn children(pid: u32) -> Vec<u32> {
-    let is_child = |child: &u32| status_number(*child, "PPid:") == Some(pid);
-    proc::processes().into_iter().filter(is_child).collect()
-}
