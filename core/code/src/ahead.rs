@@ -314,7 +314,8 @@ mod tests {
 
     #[test]
     fn both_ways_of_a_branch_are_followed_and_a_loop_ends() {
-        // test eax, eax; je +8; mov byte [rbx], 1; jmp -9 (to the start); ..; mov dword [rbx+4], 2; ret
+        // test eax, eax; je +8; mov byte [rbx], 1; jmp -9 (to the start); ..; mov dword [rbx+4], 2;
+        // ret
         let code = [
             0x85, 0xc0, 0x74, 0x05, 0xc6, 0x03, 0x01, 0xeb, 0xf7, 0xc7, 0x43, 0x04, 2, 0, 0, 0,
             0xc3,

@@ -2,8 +2,8 @@
 //! A run asked about single moments: what a branch or a store was made from, who wrote a word, what
 //! a thread is in.
 //!
-//! In: a trace, and places in its threads' flow. Out: [`Made`] and [`Written`], in terms that can be
-//! compared with another run's. Blind spots: what was made from values that were lost.
+//! In: a trace, and places in its threads' flow. Out: [`Made`] and [`Written`], in terms that can
+//! be compared with another run's. Blind spots: what was made from values that were lost.
 
 use std::cell::OnceCell;
 

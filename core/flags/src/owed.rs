@@ -73,7 +73,8 @@ impl Compared<'_> {
             store.normal && outside.is_foreign(store) && !store.sets_up(flag.value.spin)
         };
         let mut stores: Vec<&Store> = stores.into_iter().flatten().filter(lets_go).collect();
-        // Others read other words by the same code: theirs count only where this one's is not known.
+        // Others read other words by the same code: theirs count only where this one's is not
+        // known.
         if stores
             .iter()
             .any(|s| Some(s.address) == flag.address.normal)

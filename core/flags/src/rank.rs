@@ -263,7 +263,8 @@ fn one(
 }
 
 /// Does the normal run leave by branches that the thread brings nearer itself (a count, the next
-/// item of a queue), and does the word decide none of them? What is tested beside them ends nothing.
+/// item of a queue), and does the word decide none of them? What is tested beside them ends
+/// nothing.
 fn is_beside(
     window: &Window,
     analysis: &Analysis,

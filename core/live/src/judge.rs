@@ -24,8 +24,8 @@ pub(crate) enum Ends {
 
 impl Ends {
     /// A thread that serves others never leaves its loop: it takes what came, and looks again. So
-    /// what makes it do something else first ends the wait, too; also where the copy goes no further
-    /// than that.
+    /// what makes it do something else first ends the wait, too; also where the copy goes no
+    /// further than that.
     pub fn of(proof: &Proof) -> Ends {
         match proof.outcome {
             Outcome::Leaves => Ends::Yes,

@@ -6,9 +6,9 @@
 //! types, bounds, requests to stop. A copy tells these apart from what the program waits for: where
 //! a check fails the machine sees to it and comes back to the loop. Several words may end it all
 //! the same, as an exception does: then it is the one that a thread would write, or the one that
-//! looks least like a check. An interpreter that is a module's code asks all that it does by the same few
-//! tests: there only what a thread would write is the flag. Blind spot: a check whose failure alone
-//! ends the loop.
+//! looks least like a check. An interpreter that is a module's code asks all that it does by the
+//! same few tests: there only what a thread would write is the flag. Blind spot: a check whose
+//! failure alone ends the loop.
 
 use std::cmp::Ordering;
 

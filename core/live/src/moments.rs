@@ -4,9 +4,9 @@
 //! Where others change what a thread reads (a lock that threads hand to each other, what an
 //! interpreter is asked to do in between), no copy is the thread for long. But each is what the
 //! thread would do if the others let it. In: a thread whose copy does not stand for it. Out: what
-//! its copies agree on, or why they tell nothing. A copy begins where another thread has just
-//! woken its thread: whoever waits for its turn has it then. To one that waits for its turn again
-//! that is given (`turns.rs`), which the report says. Blind spot: what others do while the thread runs.
+//! its copies agree on, or why they tell nothing. A copy begins where another thread has just woken
+//! its thread: whoever waits for its turn has it then. To one that waits for its turn again that is
+//! given (`turns.rs`), which the report says. Blind spot: what others do while the thread runs.
 
 use std::time::{Duration, Instant};
 

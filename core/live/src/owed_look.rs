@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! Where each other thread stands, and which stores to a word are ahead of it.
 //!
-//! In: the registers and the memory of a thread. Out: the nearest store to each word, and whether it
-//! is certain that it is one. Of a store whose address is not known yet, a pointer to the object
+//! In: the registers and the memory of a thread. Out: the nearest store to each word, and whether
+//! it is certain that it is one. Of a store whose address is not known yet, a pointer to the object
 //! that the thread holds, or the field that the loop reads, has to agree.
 
 use flagfinder_code::{CodeLimits, CodeReader, Frame, Names, Store};
@@ -98,8 +98,8 @@ impl Target {
         module == self.module.as_deref()
     }
 
-    /// Of a store whose address is not known: code of a standard library that a program holds a copy
-    /// of has objects of its own, with fields at the same distances.
+    /// Of a store whose address is not known: code of a standard library that a program holds a
+    /// copy of has objects of its own, with fields at the same distances.
     fn may_be_its(&self, names: &Names, store: &Store) -> bool {
         self.of_library || !names.code(store.pc).is_standard_library()
     }

@@ -12,8 +12,8 @@
 //! A worker of a pool spins while there is no work for it. One that is in a loop which it has left
 //! before is taken for such a worker: it does not end the recording while its process comes to ever
 //! new code or takes data over again and again, since who does that may still bring it work. Blind
-//! spots: the first time that a worker idles, nothing tells it from one that hangs; work that is done
-//! over and over is no new code.
+//! spots: the first time that a worker idles, nothing tells it from one that hangs; work that is
+//! done over and over is no new code.
 //!
 //! A thread that waits for a processor does not spin meanwhile: that time counts for a quarter, as
 //! far as the kernel tells it (not in another pid namespace). It counts at all since a thread that
@@ -215,8 +215,8 @@ impl SpinWatch {
         let taken = late.filter(|(.., event)| takes_data(event)).count();
         let newest = fresh.iter().copied().max().unwrap_or(0);
         let growth = self.growth.entry((key.0, key.1)).or_default();
-        // For longer than is asked of a loop: the thread that has just come to one ends the recording,
-        // and no other one that sleeps all the time.
+        // For longer than is asked of a loop: the thread that has just come to one ends the
+        // recording, and no other one that sleeps all the time.
         growth.add(newest, taken as u32, now, self.wanted * 3 / 2);
         suspect.add(fresh, sample.position, now, self.wanted)
             && (suspect.is_busy(now) || !growth.is_on_its_way())

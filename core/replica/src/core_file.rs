@@ -215,8 +215,8 @@ impl CoreFile {
         );
     }
 
-    /// The kernel dumps no clock pages (vvar), which lie right below the vDSO. Zeroes there make its
-    /// functions ask by system calls, which are answered.
+    /// The kernel dumps no clock pages (vvar), which lie right below the vDSO. Zeroes there make
+    /// its functions ask by system calls, which are answered.
     fn add_clock_pages(&mut self, vdso: Option<u64>) {
         let Some(end) = vdso.filter(|at| self.regions.iter().any(|region| region.holds(*at)))
         else {

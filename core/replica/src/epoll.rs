@@ -60,7 +60,8 @@ impl Replica<'_> {
         Some(now & (asked | UNASKED))
     }
 
-    /// Writes the events that `epoll_wait` hands back: what happened, and what the watch is known by.
+    /// Writes the events that `epoll_wait` hands back: what happened, and what the watch is known
+    /// by.
     pub(crate) fn tell_events(&mut self, entries: u64, found: &[(u32, u64)]) -> Result<()> {
         for (number, (events, data)) in found.iter().enumerate() {
             let mut entry = Vec::with_capacity(ENTRY as usize);

@@ -57,8 +57,8 @@ impl Replica<'_> {
         self.given_back.unwrap_or(0)
     }
 
-    /// Who sleeps on 0 waits for a count, and who sleeps on a count until nobody is left. A mutex has
-    /// more words than this one that say who holds it.
+    /// Who sleeps on 0 waits for a count, and who sleeps on a count until nobody is left. A mutex
+    /// has more words than this one that say who holds it.
     fn give_back(&mut self, number: u32, a: &[u64; 6]) -> Result<Option<Answer>> {
         const HELD_MUTEX: u64 = 2;
         if !futex::is_futex(number) {

@@ -54,9 +54,9 @@ impl Pause {
     }
 
     /// Lets the thread go on until another thread has woken it from a wait for a futex's word: who
-    /// waits for its turn has it then. `timed`: from a wait with a time limit. `false`: that did not
-    /// come within `patience`, and the thread stands where it is now. In between it stops at its
-    /// calls for a moment.
+    /// waits for its turn has it then. `timed`: from a wait with a time limit. `false`: that did
+    /// not come within `patience`, and the thread stands where it is now. In between it stops at
+    /// its calls for a moment.
     ///
     /// # Errors
     /// As [`Tracee::stop`].

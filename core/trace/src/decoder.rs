@@ -188,7 +188,8 @@ fn fold(section: &Section, out: &mut DecodedFlow) -> bool {
     let raw = &out.raw;
     let limit = (raw.len() / 2 / ROUNDS).min(ROUND_LIMIT);
     // Only the shortest round of the beginning can be one of the whole: longer ones that fit there
-    // are several of it. A section that is nothing but rounds up to some place is gone through once.
+    // are several of it. A section that is nothing but rounds up to some place is gone through
+    // once.
     let head = &raw[..(4 * limit).min(raw.len())];
     let repeats =
         |bytes: &[u8], round: usize| bytes[2 * round..] == bytes[..bytes.len() - 2 * round];

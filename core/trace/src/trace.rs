@@ -171,8 +171,8 @@ impl Trace {
 /// far below.
 const UNPACKED: u64 = 16 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
-/// What one section of JSON may unpack to: so much, and so much more for each of its bytes. Its lists
-/// take ten times as much once they are read, and more in Python.
+/// What one section of JSON may unpack to: so much, and so much more for each of its bytes. Its
+/// lists take ten times as much once they are read, and more in Python.
 const JSON_UNPACKED: u64 = 1 << 20;
 const JSON_PER_BYTE: u64 = 32;
 struct Opener {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //! Python functions by the frames that `bpf/ff_python.h` finds.
 //!
-//! In: where a process has code; the code objects of frames, with their names' addresses. Out: where
-//! its interpreter keeps frames; numbers of functions, which stand in stacks behind the call sites.
-//! A code object is read when a thread is first found in it, within some ten milliseconds; if it is
-//! another by then, as its name tells, the frame is left out. Blind spots: CPython but 3.11 to 3.13
-//! with its lock, on x86-64 with the GNU C library; programs that hold an interpreter under another
-//! name; what may not be read (that takes CAP_SYS_PTRACE).
+//! In: where a process has code; the code objects of frames, with their names' addresses. Out:
+//! where its interpreter keeps frames; numbers of functions, which stand in stacks behind the call
+//! sites. A code object is read when a thread is first found in it, within some ten milliseconds;
+//! if it is another by then, as its name tells, the frame is left out. Blind spots: CPython but
+//! 3.11 to 3.13 with its lock, on x86-64 with the GNU C library; programs that hold an interpreter
+//! under another name; what may not be read (that takes CAP_SYS_PTRACE).
 
 use std::fs::File;
 
@@ -112,7 +112,8 @@ fn layout(version: u64) -> Option<Layout> {
     })
 }
 
-/// Whether a file is CPython's program or library by its name: `python3.11`, `libpython3.11.so.1.0`.
+/// Whether a file is CPython's program or library by its name: `python3.11`,
+/// `libpython3.11.so.1.0`.
 fn is_interpreter(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let name = name.strip_prefix("lib").unwrap_or(name);

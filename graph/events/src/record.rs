@@ -255,8 +255,8 @@ impl Recorder {
         }
     }
 
-    /// Whether the processes that were asked for have ended, and all that they started. Those beside
-    /// them do not count.
+    /// Whether the processes that were asked for have ended, and all that they started. Those
+    /// beside them do not count.
     pub fn is_over(&self) -> bool {
         self.shared.over.load(Ordering::Relaxed)
     }

@@ -136,9 +136,9 @@ fn is_by_peer(graph: &Graph, hang: &Wait, wait: &Wait) -> bool {
 }
 
 /// The best of those that the same thread ended in the same way stands for all of these. The rule's
-/// choice is first: one that a known peer ended, whose call stack has most in common, whose messages
-/// went to the same threads, which is the most similar; of those the newest before the hang, else
-/// the first after it.
+/// choice is first: one that a known peer ended, whose call stack has most in common, whose
+/// messages went to the same threads, which is the most similar; of those the newest before the
+/// hang, else the first after it.
 fn offered(graph: &Graph, hang: &Wait, preceding: usize) -> Vec<Wait> {
     let mut all: Vec<Wait> = candidates(graph, hang).collect();
     let vertices = all.iter().map(|wait| wait.vertex);

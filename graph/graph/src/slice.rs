@@ -216,9 +216,10 @@ fn doubt(graph: &Graph, edge: &Edge, boosted: bool) -> u32 {
 }
 
 /// The path back with the least doubt, of the `width` best ones that are followed at once, as the
-/// final version of Argus searches: a wrong turn at an ambiguous vertex shows in the weak edges that
-/// follow it. What is ours: of two as good ones the better is that with more boosted edges, then
-/// that which keeps to the rule's order; paths that meet are one; one path is taken in the end.
+/// final version of Argus searches: a wrong turn at an ambiguous vertex shows in the weak edges
+/// that follow it. What is ours: of two as good ones the better is that with more boosted edges,
+/// then that which keeps to the rule's order; paths that meet are one; one path is taken in the
+/// end.
 fn beam(graph: &Graph, vertex: u32, since: u64, width: usize) -> Vec<Step> {
     let mut paths = vec![Path {
         steps: vec![Step { vertex, edge: None }],

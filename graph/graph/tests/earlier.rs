@@ -6,8 +6,8 @@ use flagfinder_events::{tally, Earlier, Question, Tally};
 mod made_up;
 use made_up::{Recording, MS, READ};
 
-/// Thread 1 wakes 2, which is seen for the first time then, and has the CPU a little later; thread 3
-/// does nothing.
+/// Thread 1 wakes 2, which is seen for the first time then, and has the CPU a little later; thread
+/// 3 does nothing.
 fn counted(question: &Question) -> Tally {
     let mut all = Recording::of(&[1, 2, 3]);
     all.now = 7 * MS;

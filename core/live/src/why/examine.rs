@@ -329,8 +329,8 @@ fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
     vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)]
 }
 
-/// Whether a thread with these handlers waits in [`signal`] for a child, as the `wait` of dash does:
-/// one for SIGCHLD, and beside it only those for requests to end.
+/// Whether a thread with these handlers waits in [`signal`] for a child, as the `wait` of dash
+/// does: one for SIGCHLD, and beside it only those for requests to end.
 fn is_for_a_child(handled: u64) -> bool {
     let bit = |signal: i32| 1u64 << (signal - 1);
     let to_end = bit(libc::SIGINT) | bit(libc::SIGTERM) | bit(libc::SIGQUIT);
