@@ -29,9 +29,16 @@ const ALIKE: f64 = 0.06;
 pub(crate) fn is_open(thread: &ThreadReport) -> bool {
     let mut considered = thread.considered.as_array().into_iter().flatten();
     thread.of_machine
+        && is_made(thread)
         && !thread.gets_on
         && !thread.has_flag()
         && considered.any(|flag| flag["kind"] != "syscall")
+}
+
+/// Is the loop's code generated? What an interpreter in a module tests is hardly ever the program's
+/// word, so that does not repay the time that it takes to try a dozen of them out.
+fn is_made(thread: &ThreadReport) -> bool {
+    thread.spin_loop["header"]["module"].is_null()
 }
 
 /// Takes the words that were considered as flags, to try them out.
@@ -75,6 +82,7 @@ pub(crate) fn settle(
     is_nulled: impl Fn(&Value) -> bool,
     is_reference: impl Fn(&Value) -> bool,
 ) {
+    let is_made = is_made(thread);
     let Value::Array(flags) = &mut thread.flags else {
         return;
     };
@@ -91,7 +99,6 @@ pub(crate) fn settle(
     let ending: Vec<usize> = (0..flags.len()).filter(|&at| ends(&flags[at])).collect();
     let score = |at: usize| flags[at]["confidence"].as_f64().unwrap_or(0.0);
     let is_owed = |at: usize| standings.get(at) == Some(&Standing::Proved);
-    let is_made = thread.spin_loop["header"]["module"].is_null();
     let mut likeliest: Vec<usize> = ending.clone();
     likeliest.retain(|&at| is_owed(at) || is_made && may_be(&flags[at], &is_reference));
     likeliest.sort_by(|&a, &b| {
