@@ -72,21 +72,30 @@ pub fn role(number: u32, args: &[u64; 6]) -> Role {
     }
 }
 
+/// Does it read a descriptor, as the kernel counts it?
+pub fn is_read(number: u32) -> bool {
+    matches!(
+        i64::from(number),
+        libc::SYS_read | libc::SYS_readv | libc::SYS_pread64 | libc::SYS_preadv | libc::SYS_preadv2
+    )
+}
+
+/// Does it write to a descriptor, as the kernel counts it?
+pub fn is_write(number: u32) -> bool {
+    matches!(i64::from(number), libc::SYS_write | libc::SYS_writev) || gives_at(number)
+}
+
 /// Does it move data, when its result is positive?
 pub fn consumes(number: u32) -> bool {
     let takes = matches!(
         i64::from(number),
-        libc::SYS_read
-            | libc::SYS_readv
-            | libc::SYS_pread64
-            | libc::SYS_preadv
-            | libc::SYS_recvfrom
+        libc::SYS_recvfrom
             | libc::SYS_recvmsg
             | libc::SYS_recvmmsg
             | libc::SYS_accept
             | libc::SYS_accept4
     );
-    takes || gives(number)
+    is_read(number) || takes || gives(number)
 }
 
 /// Does it hand data on to a place of its own in a file?
@@ -99,20 +108,16 @@ pub fn gives_at(number: u32) -> bool {
 
 /// Does it hand data on?
 pub fn gives(number: u32) -> bool {
-    matches!(
+    let sends = matches!(
         i64::from(number),
-        libc::SYS_write
-            | libc::SYS_writev
-            | libc::SYS_pwrite64
-            | libc::SYS_pwritev
-            | libc::SYS_pwritev2
-            | libc::SYS_sendto
+        libc::SYS_sendto
             | libc::SYS_sendmsg
             | libc::SYS_sendmmsg
             | libc::SYS_sendfile
             | libc::SYS_splice
             | libc::SYS_copy_file_range
-    )
+    );
+    is_write(number) || sends
 }
 
 /// The descriptor it is about, where it has one as first argument.

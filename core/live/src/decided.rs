@@ -42,7 +42,8 @@ fn text(value: &Value) -> &str {
 }
 
 /// Puts the word first that decides, and says so. `is_nulled`: that its loop ends says nothing.
-/// `is_counted`: the program's code counts it up or down. Until now the flags have the ranks that the code alone gave them.
+/// `is_counted`: the program's code counts it up or down. Until now the flags have the ranks that
+/// the code alone gave them.
 pub(crate) fn decide(
     thread: &mut ThreadReport,
     standings: &[Standing],

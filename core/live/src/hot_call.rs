@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use flagfinder_code::AddressSpace;
+use flagfinder_linux::syscalls;
 use flagfinder_waits::hot_call::{told, HotCall};
 use flagfinder_waits::{proc, Owners};
 use serde_json::{json, Value};
@@ -55,8 +56,8 @@ pub(crate) fn call(asked: &Value) -> Option<HotCall> {
 fn calls_per_second(pid: u32, tid: u32, call: u32) -> Option<u64> {
     let count = || {
         let made = proc::transfers(pid, tid)?;
-        let reads = proc::is_read(call).then_some(made.reads);
-        reads.or(proc::is_write(call).then_some(made.writes))
+        let reads = syscalls::is_read(call).then_some(made.reads);
+        reads.or(syscalls::is_write(call).then_some(made.writes))
     };
     let (begin, before) = (Instant::now(), count()?);
     std::thread::sleep(COUNTED);

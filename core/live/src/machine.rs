@@ -52,6 +52,9 @@ pub(crate) fn take_up(thread: &mut ThreadReport) {
     }
 }
 
+const OF_INTERPRETER: &str = "the loop is an interpreter's: its code does not say which of the \
+    words that it tests is the program's; a stack dump of the program's own tools tells the line";
+
 /// What the evidence of a word says where it is one of the machine's own (`rank.rs` says it).
 const ITS_OWN: [&str; 4] = [
     "compared with the value it has",
@@ -125,16 +128,18 @@ pub(crate) fn settle(
     let Some(mut flag) = flag else {
         thread.verdict = Some("no-flag".into());
         if !is_made {
-            thread.reason = "the loop is an interpreter's: its code does not say which of the words that it tests is the program's; a stack dump of the program's own tools tells the line".into();
+            thread.reason = OF_INTERPRETER.into();
         } else if names.len() > 1 {
             thread.reason = format!(
-                "each of {} words would end the virtual machine's loop, and nobody is known to owe one of them: {}",
+                "each of {} words would end the virtual machine's loop, and nobody is known to owe \
+                 one of them: {}",
                 names.len(),
                 names.join(", ")
             );
         } else if !is_open {
             thread.reason = format!(
-                "the loop is a virtual machine's; {} comes nearest, but no copy shows that it ends the loop",
+                "the loop is a virtual machine's; {} comes nearest, but no copy shows that it ends \
+                 the loop",
                 thread.considered[0]["name"].as_str().unwrap_or_default()
             );
         }
@@ -166,7 +171,8 @@ mod tests {
 
     fn word(name: &str, outcome: &str) -> Value {
         json!({
-            "name": name, "kind": "heap", "confidence": 0.45, "evidence": [], "exit_when": "it is 1",
+            "name": name, "kind": "heap", "confidence": 0.45, "evidence": [],
+            "exit_when": "it is 1",
             "proof": { "outcome": outcome, "with": { "0x1000": "0x1" } },
         })
     }

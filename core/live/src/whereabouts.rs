@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use flagfinder_linux::futex;
+use flagfinder_linux::{futex, syscalls};
 use flagfinder_machine::decoded::is_syscall;
 use flagfinder_machine::Window;
 use flagfinder_replica::Live;
@@ -117,8 +117,8 @@ impl Whereabouts {
                 now.saturating_sub(before)
             }
         };
-        made(proc::is_read, now.reads, before.reads)
-            + made(proc::is_write, now.writes, before.writes)
+        made(syscalls::is_read, now.reads, before.reads)
+            + made(syscalls::is_write, now.writes, before.writes)
     }
 
     /// The same of several copies: where most looks find it that do not find it in wait for its

@@ -68,26 +68,6 @@ pub fn transfers(pid: u32, tid: u32) -> Option<Transfers> {
     })
 }
 
-/// Whether the kernel counts a call as reading.
-pub fn is_read(number: u32) -> bool {
-    matches!(
-        i64::from(number),
-        libc::SYS_read | libc::SYS_readv | libc::SYS_pread64 | libc::SYS_preadv | libc::SYS_preadv2
-    )
-}
-
-/// Whether the kernel counts a call as writing.
-pub fn is_write(number: u32) -> bool {
-    matches!(
-        i64::from(number),
-        libc::SYS_write
-            | libc::SYS_writev
-            | libc::SYS_pwrite64
-            | libc::SYS_pwritev
-            | libc::SYS_pwritev2
-    )
-}
-
 /// `None`: the thread is gone.
 pub fn look(pid: u32, tid: u32) -> Option<Look> {
     let status = Status::of_thread(pid, tid).ok()?;

@@ -156,7 +156,8 @@ static void robust_lock(const char *folder)
  * other has the memory, too, and only reads it. */
 static void shared_word(const char *folder)
 {
-    volatile int *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    volatile int *word =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (word == MAP_FAILED)
         exit(6);
     pid_t sets = fork();
@@ -179,7 +180,8 @@ static void shared_word(const char *folder)
 static void stopped_sharer(const char *folder)
 {
     (void)folder;
-    volatile int *word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    volatile int *word =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (word == MAP_FAILED)
         exit(6);
     void *(*volatile write)(void *, int, size_t) = memset;
