@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Records who touches a few words of one process. In: hardware breakpoints on every CPU (perf
- * events), uprobes on single instructions. Out: struct ff_watch_hit records in a ring; counts of
- * what found no room.
+ * events), uprobes or breakpoints on single instructions. Out: struct ff_watch_hit records in a
+ * ring; counts of what found no room.
  *
  * Two traps decide its shape. A word that a read-write breakpoint covers must not be read here:
  * that traps again, in the kernel, and costs five times as much; so the registers are saved and
@@ -339,27 +339,19 @@ INLINE __u64 operand_address(const volatile struct ff_watch_site *site, const __
     return address;
 }
 
-SECTION("uprobe")
-int ff_site(struct registers *context)
+INLINE int take_site(const struct registers *registers)
 {
-    if (current_process() != ff_config.tgid)
-        return 0;
-    __u32 tid = current_thread();
-    struct registers registers;
-    if (bpf_probe_read_kernel(&registers, sizeof registers, context)) {
-        count_hit();
-        return lose_hit();
-    }
     __u32 place = 0;
-    while (place < FF_SITE_MAX && ff_config.site[place].ip != registers.rip)
+    while (place < FF_SITE_MAX && ff_config.site[place].ip != registers->rip)
         place++;
     if (place >= FF_SITE_MAX || place >= ff_config.sites)
         return 0;
     count_hit();
     const volatile struct ff_watch_site *site = &ff_config.site[place];
 
+    __u32 tid = current_thread();
     __u64 numbered[FF_REGISTERS];
-    copy_registers(numbered, &registers);
+    copy_registers(numbered, registers);
     __u64 address = 0, value = 0;
     __u32 marks = 0;
     if (site->known) {
@@ -368,8 +360,8 @@ int ff_site(struct registers *context)
     }
     if (site->thin && (marks & FF_MARK_VALUE)) {
         struct ff_watch_reader reader = {
-            .ip = registers.rip, .address = address, .tid = tid, .place = place};
-        if (hold_back(&reader, &registers, value, value, value, marks, FF_HIT_SITE))
+            .ip = registers->rip, .address = address, .tid = tid, .place = place};
+        if (hold_back(&reader, registers, value, value, value, marks, FF_HIT_SITE))
             return 0;
     }
 
@@ -380,17 +372,40 @@ int ff_site(struct registers *context)
     hit->address = address;
     hit->value = value;
     hit->reads = 1;
-    hit->ip = registers.rip;
-    hit->rflags = registers.rflags;
-    copy_registers(hit->registers, &registers);
+    hit->ip = registers->rip;
+    hit->rflags = registers->rflags;
+    copy_registers(hit->registers, registers);
     hit->syscall = 0;
     hit->tid = tid;
     hit->cpu = bpf_get_smp_processor_id();
     hit->place = place;
     hit->kind = FF_HIT_SITE;
     hit->marks = marks;
-    hit->words = copy_stack(hit->stack, registers.rsp);
+    hit->words = copy_stack(hit->stack, registers->rsp);
     bpf_get_current_comm(hit->thread, sizeof hit->thread);
     bpf_ringbuf_submit(hit, 0);
     return 0;
+}
+
+SECTION("uprobe")
+int ff_site(struct registers *context)
+{
+    if (current_process() != ff_config.tgid)
+        return 0;
+    struct registers registers;
+    if (bpf_probe_read_kernel(&registers, sizeof registers, context)) {
+        count_hit();
+        return lose_hit();
+    }
+    return take_site(&registers);
+}
+
+/* The same by a debug register. */
+SECTION("perf_event")
+int ff_site_trap(struct event *context)
+{
+    if (current_process() != ff_config.tgid)
+        return 0;
+    struct registers registers = context->registers;
+    return take_site(&registers);
 }

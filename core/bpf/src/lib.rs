@@ -21,7 +21,7 @@ pub use error::{unavailable, Failure, Result};
 pub use flagfinder_privileges::Capability;
 pub use layout::Layout;
 pub use object::{Counts, Object, Table, MINIMUM_KERNEL};
-pub use perf::{online_cpus, open_breakpoint, open_clock, open_uprobe, Attached};
+pub use perf::{online_cpus, open_breakpoint, open_clock, open_uprobe, Attached, Breakpoint, Trap};
 pub use privileges::require;
 pub use probe::{check_breakpoints, check_programs};
 pub use ring::Ring;

@@ -9,17 +9,52 @@ use std::path::Path;
 
 use flagfinder_linux::perf_event::{self, Attributes, BREAKPOINT, CPU_CLOCK, SOFTWARE};
 
-const BREAKPOINT_WRITE: u32 = 2;
-const BREAKPOINT_READ_WRITE: u32 = 3;
 const DISABLED: u64 = 1;
 const IOC_ENABLE: u64 = 0x2400;
+const IOC_DISABLE: u64 = 0x2401;
 const IOC_SET_BPF: u64 = 0x4004_2408;
 const UPROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
+
+/// What a breakpoint stops at, as the kernel numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trap {
+    Write = 2,
+    ReadWrite = 3,
+    /// The beginning of an instruction; the kernel wants a size of 8.
+    Execute = 4,
+}
+
+/// A place that a debug register covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Breakpoint {
+    pub address: u64,
+    pub size: u32,
+    pub trap: Trap,
+}
 
 /// A perf event with its program. Closing it detaches.
 #[derive(Debug)]
 pub struct Attached {
-    _event: OwnedFd,
+    event: OwnedFd,
+}
+
+impl Attached {
+    /// Lets the program run or rest. It takes effect at once; closing may take tenths of a second.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn enable(&self, on: bool) -> io::Result<()> {
+        let request = if on { IOC_ENABLE } else { IOC_DISABLE };
+        control(&self.event, request, 0)
+    }
+}
+
+fn control(event: &OwnedFd, request: u64, argument: i32) -> io::Result<()> {
+    // SAFETY: the requests of this file take an integer.
+    match unsafe { libc::ioctl(event.as_raw_fd(), request, argument) } {
+        0.. => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn open(attributes: Attributes, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
@@ -33,46 +68,41 @@ fn open(attributes: Attributes, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
 }
 
 fn attach(event: OwnedFd, program: BorrowedFd<'_>) -> io::Result<Attached> {
-    for (request, argument) in [(IOC_SET_BPF, program.as_raw_fd()), (IOC_ENABLE, 0)] {
-        // SAFETY: both requests take an integer.
-        if unsafe { libc::ioctl(event.as_raw_fd(), request, argument) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(Attached { _event: event })
+    control(&event, IOC_SET_BPF, program.as_raw_fd())?;
+    control(&event, IOC_ENABLE, 0)?;
+    Ok(Attached { event })
 }
 
-/// Runs `program` after every access to `size` bytes at `address` on a CPU, by whatever process.
+/// Runs `program` at a breakpoint on a CPU, by whatever process: after an access, before an
+/// instruction.
 ///
 /// # Errors
-/// ENOSPC: the CPU's debug registers are taken. ENODEV: the CPU is offline. EINVAL: `size` is not
-/// 1, 2, 4 or 8, or `address` is not aligned to it.
+/// ENOSPC: the CPU's debug registers are taken. ENODEV: the CPU is offline. EINVAL: the size is not
+/// 1, 2, 4 or 8, or the address is not aligned to it.
 pub fn open_breakpoint(
     cpu: u32,
-    address: u64,
-    size: u32,
-    reads: bool,
+    place: Breakpoint,
     program: BorrowedFd<'_>,
 ) -> io::Result<Attached> {
-    let kind = if reads {
-        BREAKPOINT_READ_WRITE
-    } else {
-        BREAKPOINT_WRITE
-    };
-    attach(breakpoint(cpu, address, size, kind)?, program)
+    attach(breakpoint(cpu, place)?, program)
 }
 
 /// Takes a debug register of a CPU for writes to the 8 bytes at `address`, without effect.
 pub(crate) fn open_unattached_breakpoint(cpu: u32, address: u64) -> io::Result<OwnedFd> {
-    breakpoint(cpu, address, 8, BREAKPOINT_WRITE)
+    let place = Breakpoint {
+        address,
+        size: 8,
+        trap: Trap::Write,
+    };
+    breakpoint(cpu, place)
 }
 
-fn breakpoint(cpu: u32, address: u64, size: u32, kind: u32) -> io::Result<OwnedFd> {
+fn breakpoint(cpu: u32, place: Breakpoint) -> io::Result<OwnedFd> {
     let attributes = Attributes {
         kind: BREAKPOINT,
-        breakpoint_kind: kind,
-        config1: address,
-        config2: u64::from(size),
+        breakpoint_kind: place.trap as u32,
+        config1: place.address,
+        config2: u64::from(place.size),
         ..Attributes::default()
     };
     open(attributes, -1, cpu as i32)

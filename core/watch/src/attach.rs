@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-//! Puts the programs in place: a breakpoint for each word on each CPU, a probe for each site.
+//! Puts the programs in place: breakpoints on each CPU, a probe for each site.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use flagfinder_bpf::{online_cpus, open_breakpoint, open_uprobe, Attached};
+use flagfinder_bpf::{online_cpus, open_breakpoint, open_uprobe, Attached, Breakpoint};
 
 use crate::protocol::WATCH_MAX;
 use crate::site::Site;
@@ -13,37 +13,46 @@ use crate::{unavailable, Failure, Result};
 /// The breakpoints, by CPU. CPUs that come online later get theirs from `renew`.
 pub(crate) struct Breakpoints {
     program: OwnedFd,
-    words: Vec<(u64, u32, bool)>,
+    places: Vec<Breakpoint>,
     cpus: Vec<(u32, Vec<Attached>)>,
 }
 
 impl Breakpoints {
     /// # Errors
     /// When the kernel refuses one.
-    pub fn open(program: OwnedFd, words: Vec<(u64, u32, bool)>) -> Result<Breakpoints> {
+    pub fn open(program: OwnedFd, places: Vec<Breakpoint>) -> Result<Breakpoints> {
         let mut breakpoints = Breakpoints {
             program,
-            words,
+            places,
             cpus: Vec::new(),
         };
         breakpoints.renew()?;
         Ok(breakpoints)
     }
 
-    /// Covers one more word: address, size, and whether reads trap, too.
+    /// Covers one more place.
     ///
     /// # Errors
-    /// When the kernel refuses a breakpoint.
-    pub fn add(&mut self, word: (u64, u32, bool)) -> Result<()> {
+    /// When the kernel refuses one.
+    pub fn add(&mut self, place: Breakpoint) -> Result<()> {
         let program = self.program.as_fd();
         let cpus = self.cpus.iter();
-        let opened = cpus.map(|(cpu, _)| breakpoint(*cpu, word, program));
+        let opened = cpus.map(|(cpu, _)| breakpoint(*cpu, place, program));
         let opened = opened.collect::<Result<Vec<_>>>()?;
         for ((_, attached), event) in self.cpus.iter_mut().zip(opened) {
             attached.extend(event);
         }
-        self.words.push(word);
+        self.places.push(place);
         Ok(())
+    }
+
+    /// Lets them trap or rest, all of them at once.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn enable(&self, on: bool) -> io::Result<()> {
+        let mut all = self.cpus.iter().flat_map(|(_, attached)| attached);
+        all.try_for_each(|event| event.enable(on))
     }
 
     /// Covers the CPUs that run now and are not covered.
@@ -59,8 +68,8 @@ impl Breakpoints {
                 continue;
             }
             let program = self.program.as_fd();
-            let words = self.words.iter();
-            let opened = words.map(|word| breakpoint(cpu, *word, program));
+            let places = self.places.iter();
+            let opened = places.map(|place| breakpoint(cpu, *place, program));
             let opened = opened.collect::<Result<Vec<_>>>()?;
             self.cpus
                 .push((cpu, opened.into_iter().flatten().collect()));
@@ -70,12 +79,8 @@ impl Breakpoints {
 }
 
 /// `None`: the CPU is offline.
-fn breakpoint(
-    cpu: u32,
-    (address, size, reads): (u64, u32, bool),
-    program: BorrowedFd<'_>,
-) -> Result<Option<Attached>> {
-    match open_breakpoint(cpu, address, size, reads, program) {
+fn breakpoint(cpu: u32, place: Breakpoint, program: BorrowedFd<'_>) -> Result<Option<Attached>> {
+    match open_breakpoint(cpu, place, program) {
         Ok(event) => Ok(Some(event)),
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
         Err(error) => Err(failed(&error)),
@@ -110,11 +115,12 @@ fn failed(error: &io::Error) -> Failure {
     )
 }
 
-/// Hooks the sites.
+/// Hooks the sites by probes. Removing them takes the kernel tenths of a second, in which they
+/// still trap.
 ///
 /// # Errors
 /// When the kernel refuses one.
-pub(crate) fn hook(pid: u32, sites: &[Site], program: &OwnedFd) -> Result<Vec<Attached>> {
+pub(crate) fn probes(pid: u32, sites: &[Site], program: &OwnedFd) -> Result<Vec<Attached>> {
     let opened = sites.iter().map(|site| {
         let opened = open_uprobe(pid, &site.file, site.file_offset, program.as_fd());
         opened.map_err(|error| {

@@ -14,8 +14,10 @@ use crate::site::Site;
 /// Hits until the hooks rest. A hit takes up to 30 us, and some hundred come until the hooks are
 /// off.
 const HITS: u64 = 100;
-/// For how long: the hooks then cost some percent at most.
+/// For how long at least: the hooks then cost a percent or two.
 const REST: Duration = Duration::from_secs(1);
+/// Of the time that it took to remove them, in which they may still have trapped.
+const REST_FOR_REMOVAL: u32 = 50;
 /// How often is looked whether they should, and at which words. A wait may end a few ms after it
 /// began, and a hot instruction costs until the hooks are off.
 const TICK: Duration = Duration::from_millis(2);
@@ -53,9 +55,8 @@ pub(crate) enum Hooks {
 #[derive(Debug)]
 pub(crate) enum Pace {
     /// Since so many hits.
-    Set {
-        since: u64,
-    },
+    Set { since: u64 },
+    /// Until then.
     Rest(Instant),
     /// There is nothing to follow, or no debug register left.
     Over,
@@ -82,12 +83,19 @@ impl Pace {
         let (next, hooks) = match *self {
             Pace::Over => return Hooks::Stay,
             _ if words >= WATCH_MAX => (Pace::Over, Hooks::Remove),
-            Pace::Set { since } if hits >= since + HITS => (Pace::Rest(now), Hooks::Remove),
-            Pace::Rest(since) if now >= since + REST => (Pace::Set { since: hits }, Hooks::Set),
+            Pace::Set { since } if hits >= since + HITS => (Pace::Rest(now + REST), Hooks::Remove),
+            Pace::Rest(until) if now >= until => (Pace::Set { since: hits }, Hooks::Set),
             _ => return Hooks::Stay,
         };
         *self = next;
         hooks
+    }
+
+    /// The hooks rest from `now` on; it took so long to remove them.
+    pub fn rest(&mut self, now: Instant, removal: Duration) {
+        if !self.is_over() {
+            *self = Pace::Rest(now + REST.max(removal * REST_FOR_REMOVAL));
+        }
     }
 
     /// How long may be waited for hits at a time.
@@ -114,5 +122,18 @@ mod tests {
         assert_eq!(pace.next(1, HITS + 1, now + REST), Hooks::Stay);
         assert_eq!(pace.next(WATCH_MAX, HITS + 1, now), Hooks::Remove);
         assert_eq!(pace.next(WATCH_MAX, 5 * HITS, now + REST), Hooks::Stay);
+    }
+
+    #[test]
+    fn hooks_rest_the_longer_the_longer_it_took_to_remove_them() {
+        let (now, removal) = (Instant::now(), Duration::from_millis(100));
+        let mut pace = Pace::Set { since: 0 };
+        pace.rest(now, removal);
+        let end = now + removal * REST_FOR_REMOVAL;
+        assert_eq!(pace.next(1, 0, now + REST), Hooks::Stay);
+        assert_eq!(pace.next(1, 0, end), Hooks::Set);
+        let mut pace = Pace::Over;
+        pace.rest(now, removal);
+        assert_eq!(pace.next(1, 0, end), Hooks::Stay);
     }
 }

@@ -13,6 +13,7 @@ mod attach;
 mod event;
 mod expression;
 mod follow;
+mod hooks;
 mod interpret;
 mod memory;
 mod naming;

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use flagfinder_bpf::{require, Attached, Capability, Counts, Object, Ring, Table};
+use flagfinder_bpf::{require, Breakpoint, Capability, Counts, Object, Ring, Table, Trap};
 
-use crate::attach::{hook, Breakpoints};
+use crate::attach::Breakpoints;
+use crate::hooks::SiteHooks;
 use crate::place::Place;
 use crate::protocol::{Config, Count, Held, Hit, ReadSite, Reader, Word};
 use crate::site::Site;
@@ -27,8 +28,7 @@ pub(crate) struct Perf {
     words: Table<u64, Word>,
     watching: Option<OwnedFd>,
     breakpoints: Option<Breakpoints>,
-    hooking: Option<OwnedFd>,
-    hooks: Vec<Attached>,
+    hooks: Option<SiteHooks>,
     renewed: Instant,
 }
 
@@ -62,9 +62,13 @@ impl Perf {
         let mut object = Object::load(object, ("ff_config", &config), &[], &sizes)?;
         object.find_namespace()?;
         let watching = duplicate(object.program("ff_watch")?)?;
-        let hooking = match sites.is_empty() {
+        let hooks = match sites.is_empty() {
             true => None,
-            false => Some(duplicate(object.program("ff_site")?)?),
+            false => {
+                let probing = duplicate(object.program("ff_site")?)?;
+                let trapping = duplicate(object.program("ff_site_trap")?)?;
+                Some(SiteHooks::new(probing, trapping))
+            }
         };
         let mut perf = Perf {
             ring: object.ring("hits")?,
@@ -75,14 +79,13 @@ impl Perf {
             _object: object,
             watching: Some(watching),
             breakpoints: None,
-            hooking,
-            hooks: Vec::new(),
+            hooks,
             renewed: Instant::now(),
         };
         for (word, number) in words.iter().zip(0..) {
             perf.watch(number, (word.address, word.size), reads)?;
         }
-        perf.hook(pid, sites)?;
+        perf.hook(pid, sites, words.len())?;
         Ok(perf)
     }
 
@@ -103,30 +106,44 @@ impl Perf {
         let Some(program) = &self.watching else {
             return Ok(()); // nothing traps any more
         };
+        let trap = if reads { Trap::ReadWrite } else { Trap::Write };
+        let breakpoint = Breakpoint {
+            address,
+            size,
+            trap,
+        };
         match &mut self.breakpoints {
-            Some(breakpoints) => breakpoints.add((address, size, reads)),
+            Some(breakpoints) => breakpoints.add(breakpoint),
             none => {
                 let program = duplicate(program.as_fd())?;
-                *none = Some(Breakpoints::open(program, vec![(address, size, reads)])?);
+                *none = Some(Breakpoints::open(program, vec![breakpoint])?);
                 Ok(())
             }
         }
     }
 
-    /// Execution of the sites traps from now on.
+    /// Execution of the sites traps from now on; so many words are watched.
     ///
     /// # Errors
     /// When the kernel refuses a hook.
-    pub fn hook(&mut self, pid: u32, sites: &[Site]) -> Result<()> {
-        if let Some(program) = &self.hooking {
-            self.hooks = hook(pid, sites, program)?;
+    pub fn hook(&mut self, pid: u32, sites: &[Site], words: usize) -> Result<()> {
+        match &mut self.hooks {
+            Some(hooks) => hooks.set(pid, sites, words),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Execution of the sites traps no more.
     pub fn unhook(&mut self) {
-        self.hooks.clear();
+        if let Some(hooks) = &mut self.hooks {
+            hooks.rest();
+        }
+    }
+
+    /// Debug registers for so many words. Whether the hooks rest for that.
+    pub fn make_room(&mut self, sites: &[Site], words: usize) -> bool {
+        let hooks = self.hooks.as_mut();
+        hooks.is_some_and(|hooks| hooks.make_room(sites, words))
     }
 
     pub fn wait(&mut self, patience: Duration) {
@@ -167,8 +184,7 @@ impl Perf {
 
     pub fn detach(&mut self) {
         self.breakpoints = None;
-        (self.watching, self.hooking) = (None, None);
-        self.unhook();
+        (self.watching, self.hooks) = (None, None);
     }
 
     pub fn counted(&self) -> Counted {
@@ -193,7 +209,7 @@ pub(crate) struct Counted {
     pub cpus: BTreeMap<u32, u64>,
 }
 
-fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
+pub(crate) fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
     descriptor.try_clone_to_owned().map_err(|error| {
         let fix = "Raise the limit of open files (ulimit -n).";
         unavailable("A descriptor can't be duplicated", error.to_string(), fix)

@@ -380,9 +380,14 @@ impl Watch {
     fn follow(&mut self, used: Used) {
         let number = self.interpreter.count();
         let known = self.interpreter.has(used.place.0) || number >= WATCH_MAX;
-        let perf = self.source.perf().filter(|_| !known);
+        let Some(perf) = self.source.perf().filter(|_| !known) else {
+            return;
+        };
+        if perf.make_room(&self.sites, number + 1) {
+            self.pace.rest(Instant::now(), Duration::ZERO);
+        }
         // Another tool may have taken the last register: then this one is not watched.
-        if perf.is_some_and(|perf| perf.watch(number as u32, used.place, false).is_ok()) {
+        if perf.watch(number as u32, used.place, false).is_ok() {
             self.interpreter
                 .add(used.place, used.object, &self.naming.memory);
         }
@@ -395,9 +400,13 @@ impl Watch {
         };
         match self.pace.next(words, perf.counted().hits, Instant::now()) {
             Hooks::Stay => {}
-            Hooks::Remove => perf.unhook(),
+            Hooks::Remove => {
+                let begin = Instant::now();
+                perf.unhook();
+                self.pace.rest(begin, begin.elapsed());
+            }
             // They were set before: a refusal means that the process is gone.
-            Hooks::Set => drop(perf.hook(self.pid, &self.sites)),
+            Hooks::Set => drop(perf.hook(self.pid, &self.sites, words)),
         }
     }
 
