@@ -7,9 +7,9 @@
 //! at full speed, and are let go once the program is found. Should we die meanwhile, they die.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Error;
-use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -22,16 +22,25 @@ use crate::ptrace::request;
 const LOOK: Duration = Duration::from_micros(200);
 /// Of an auxiliary vector: where the program begins.
 const AT_ENTRY: u64 = 9;
-/// Debug register 7: register 0 traps execution, in this thread.
-const EXECUTION: usize = 1;
+/// `int3`.
+const TRAP: u8 = 0xcc;
 
 /// The processes on the way to the program.
 pub struct Entry {
     /// The child of this process.
     own: i32,
     traced: BTreeSet<i32>,
-    /// That which runs the program, on its way through the loader.
-    found: Option<i32>,
+    /// That which runs the program, on its way through the loader, and where it is to stop.
+    found: Option<(i32, Trap)>,
+}
+
+/// An `int3` in the place of an instruction. A debug register would do as well, but the kernel
+/// keeps one that was ever used for its thread, and no one else's breakpoint gets it.
+#[derive(Clone, Copy, Debug)]
+struct Trap {
+    address: u64,
+    /// The byte that lay there.
+    content: u8,
 }
 
 /// What became of a process.
@@ -124,6 +133,11 @@ impl Entry {
         }
     }
 
+    fn trap(&self, pid: i32) -> Option<Trap> {
+        let found = self.found.filter(|(found, _)| *found == pid);
+        found.map(|(_, trap)| trap)
+    }
+
     /// Lets it go on; is it at the entry: then it stays stopped, and all are let go.
     fn stopped(&mut self, pid: i32, status: i32, program: &str) -> Result<bool> {
         let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
@@ -137,23 +151,30 @@ impl Entry {
                 }
             }
             libc::PTRACE_EVENT_EXEC => {
-                if self.found == Some(pid) {
-                    self.found = None;
-                }
-                if self.found.is_none() && runs(pid, program) {
-                    set_trap(pid, entry(pid)).map_err(|e| failed(pid, &e))?;
-                    self.found = Some(pid);
+                // The trap is gone with the program that it was in.
+                self.found = self.found.filter(|(found, _)| *found != pid);
+                let address = match self.found.is_none() && runs(pid, program) {
+                    true => entry(pid),
+                    false => None,
+                };
+                if let Some(address) = address {
+                    let trap = Trap::set(pid, address).map_err(|e| failed(pid, &e))?;
+                    self.found = Some((pid, trap));
                 }
             }
-            0 if signal == libc::SIGTRAP && self.found == Some(pid) => {
-                set_trap(pid, None).map_err(|e| failed(pid, &e))?;
-                self.traced.remove(&pid);
-                // The signal that it gets on the way out stops it there.
-                request(libc::PTRACE_DETACH, pid, 0, libc::SIGSTOP as usize)
-                    .map_err(|e| failed(pid, &e))?;
-                return Ok(true);
+            0 => {
+                let trap = self.trap(pid).filter(|_| signal == libc::SIGTRAP);
+                if let Some(trap) = trap.filter(|trap| trap.is_hit(pid)) {
+                    self.traced.remove(&pid);
+                    // The signal that it gets on the way out stops it there.
+                    let stopped = libc::SIGSTOP as usize;
+                    let detached = trap
+                        .remove(pid)
+                        .and_then(|()| request(libc::PTRACE_DETACH, pid, 0, stopped));
+                    return detached.map(|()| true).map_err(|e| failed(pid, &e));
+                }
+                deliver = signal as usize;
             }
-            0 => deliver = signal as usize,
             _ => {}
         }
         // One that was killed meanwhile is told of later.
@@ -175,7 +196,7 @@ impl Drop for Entry {
             };
             if request(libc::PTRACE_INTERRUPT, pid, 0, 0).is_ok() {
                 if let Some(status) = stopped() {
-                    let _ = set_trap(pid, None);
+                    let _ = self.trap(pid).map_or(Ok(()), |trap| trap.remove(pid));
                     let is_signal = status >> 16 == 0;
                     let signal = if is_signal { libc::WSTOPSIG(status) } else { 0 };
                     let _ = request(libc::PTRACE_DETACH, pid, 0, signal as usize);
@@ -201,18 +222,45 @@ fn entry(pid: i32) -> Option<u64> {
     pairs.find_map(|pair| (number(&pair[..8]) == AT_ENTRY).then(|| number(&pair[8..])))
 }
 
-/// `None`: no trap.
-fn set_trap(pid: i32, address: Option<u64>) -> std::io::Result<()> {
-    let register = |number: usize| offset_of!(libc::user, u_debugreg) + 8 * number;
-    let set = |number, value| request(libc::PTRACE_POKEUSER, pid, register(number), value);
-    set(7, 0)?;
-    match address {
-        Some(address) => {
-            set(0, address as usize)?;
-            set(7, EXECUTION)
-        }
-        None => set(0, 0),
+impl Trap {
+    fn set(pid: i32, address: u64) -> std::io::Result<Trap> {
+        let memory = memory(pid)?;
+        let mut content = [0];
+        memory.read_exact_at(&mut content, address)?;
+        memory.write_all_at(&[TRAP], address)?;
+        let [content] = content;
+        Ok(Trap { address, content })
     }
+
+    /// Has the thread just executed it?
+    fn is_hit(self, pid: i32) -> bool {
+        registers(pid).is_ok_and(|registers| registers.rip == self.address + 1)
+    }
+
+    /// The instruction is as it was, and the next one of a thread that has just trapped.
+    fn remove(self, pid: i32) -> std::io::Result<()> {
+        memory(pid)?.write_all_at(&[self.content], self.address)?;
+        let mut registers = registers(pid)?;
+        if registers.rip == self.address + 1 {
+            registers.rip = self.address;
+            let at = &raw const registers as usize;
+            request(libc::PTRACE_SETREGS, pid, 0, at)?;
+        }
+        Ok(())
+    }
+}
+
+fn memory(pid: i32) -> std::io::Result<File> {
+    let path = format!("/proc/{pid}/mem");
+    File::options().read(true).write(true).open(path)
+}
+
+fn registers(pid: i32) -> std::io::Result<libc::user_regs_struct> {
+    // SAFETY: plain numbers.
+    let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+    let at = &raw mut registers as usize;
+    request(libc::PTRACE_GETREGS, pid, 0, at)?;
+    Ok(registers)
 }
 
 #[cfg(test)]
