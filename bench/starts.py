@@ -28,6 +28,24 @@ public class Start {
     }
 }
 """
+CSHARP = """
+using System.Collections.Generic;
+public class Start {
+    public static void Main() {
+        long sum = 0;
+        var map = new Dictionary<int, int>();
+        for (int i = 0; i < 2000000; i++) { sum += i % 7; if (i % 16 == 0) map[i % 999] = i; }
+        System.Console.WriteLine(sum + map.Count > 0 ? "done" : "not");
+    }
+}
+"""
+DOTNET_SETTINGS = {
+    "runtimeOptions": {
+        "framework": {"name": "Microsoft.NETCore.App", "version": "3.1.0"},
+        "rollForward": "major",
+        "configProperties": {"System.Globalization.Invariant": True},
+    }
+}
 JS = "let s=0,m={};for(let i=0;i<2e6;i++){s+=i%7;if(i%16==0)m[i%999]=i}console.log(s>0?'done':'not')"
 LUA = "local s,m=0,{} for i=1,5e6 do s=s+i%7 if i%16==0 then m[i%999]=i end end print(s>0 and 'done' or 'not')"
 PYTHON = """
@@ -48,6 +66,11 @@ def programs(folder: Path) -> dict[str, list[str]]:
         (folder / "Start.java").write_text(JAVA)
         subprocess.run(["javac", "-d", folder, folder / "Start.java"], check=True)
         found["java"] = ["java", "-cp", str(folder), "Start"]
+    if shutil.which("dotnet") and shutil.which("mcs"):
+        (folder / "Start.cs").write_text(CSHARP)
+        subprocess.run(["mcs", f"-out:{folder}/Start.dll", folder / "Start.cs"], check=True)
+        (folder / "Start.runtimeconfig.json").write_text(json.dumps(DOTNET_SETTINGS))
+        found["dotnet"] = ["dotnet", "exec", str(folder / "Start.dll")]
     for name, command in (
         ("node", ["node", "-e", JS]),
         ("luajit", ["luajit", "-e", LUA]),
@@ -74,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--price-runs", type=int, default=3)
-    parser.add_argument("--programs", default="java,node,luajit,pypy3")
+    parser.add_argument("--programs", default="java,dotnet,node,luajit,pypy3")
     parser.add_argument("--json", type=Path, help="where to write the rows")
     options = parser.parse_args()
     rows = []

@@ -70,3 +70,18 @@ def test_one_of_two_words_is_not_said_to_be_sure(thread: tuple[dict[str, Any], i
     assert not flag["owed"] and not other["owed"]
     assert flag["confidence"] <= 0.5
     assert flag["evidence"][0].startswith(f"one of two words: {other['name']} would do as well")
+
+
+@pytest.mark.live
+def test_of_a_field_that_no_thread_owes_the_function_is_told_that_writes_it(tmp_path: Path) -> None:
+    source = SOURCE.with_name("unstarted.c")
+    process = subprocess.Popen([compiled(tmp_path / "unstarted", source, "-O1")])
+    try:
+        wait_for_rounds(process)
+        ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert_found(ran)
+    [flag] = json.loads(ran.stdout)["threads"][0]["flags"]
+    assert "(+0x30, 4 bytes), finish, is on no thread's stack" in flag["owed_by_nobody"]

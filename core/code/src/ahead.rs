@@ -49,6 +49,17 @@ struct Place {
     context: u64,
 }
 
+/// What an instruction adds to a base register, where it has a plain one; and how many bytes it is
+/// about.
+pub(crate) fn field_of(code: &Instruction) -> Option<(u64, usize)> {
+    let is_plain = !matches!(
+        code.memory_base(),
+        Register::None | Register::RIP | Register::RSP
+    ) && code.memory_index() == Register::None;
+    let bytes = code.memory_size().size();
+    (is_plain && bytes > 0).then(|| (code.memory_displacement64(), bytes))
+}
+
 impl<'a> CodeReader<'a> {
     pub fn new(memory: &'a dyn AddressSpace) -> Self {
         CodeReader {
@@ -113,16 +124,9 @@ impl<'a> CodeReader<'a> {
         self.stores(code, &machine, 0)
     }
 
-    /// What the instruction at `pc` adds to a base register, where it has a plain one; and how many
-    /// bytes it is about.
+    /// The field that the instruction at `pc` is about.
     pub fn field(&mut self, pc: u64) -> Option<(u64, usize)> {
-        let code = self.decode(pc)?;
-        let is_plain = !matches!(
-            code.memory_base(),
-            Register::None | Register::RIP | Register::RSP
-        ) && code.memory_index() == Register::None;
-        let bytes = code.memory_size().size();
-        (is_plain && bytes > 0).then(|| (code.memory_displacement64(), bytes))
+        field_of(&self.decode(pc)?)
     }
 
     fn stores(&mut self, code: &Instruction, machine: &Machine, depth: u32) -> Vec<Store> {

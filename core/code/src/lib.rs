@@ -67,4 +67,4 @@ pub use scope::{TypeRef, ValuePlace, Variable};
 pub use stack::CallSites;
 pub use typed::{VariableWord, Word};
 pub use words::times;
-pub use writers::{is_counted_in, writers, Writers};
+pub use writers::{field_writers, is_counted_in, writers, Writers};

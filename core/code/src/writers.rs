@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
-//! Which code of the program stores to a word whose address it holds itself: a global.
+//! Which code of the program stores to a word: a global, whose address the code holds itself, or a
+//! field, by its distance from its object.
 //!
-//! In: the executable segments, as they lie in memory. Every four bytes that may be the
-//! displacement of a reference to the word are looked at; where one lies in an instruction of a
-//! function, that counts. Blind spots: references by pointers, by indices and through the GOT;
-//! code without known functions; modules over [`LARGEST`].
+//! In: the executable segments, as they lie in memory. Of a global every four bytes that may be the
+//! displacement of a reference to it are looked at; for a field the code is decoded from end to
+//! end, half a second for 32 MiB. What lies in an instruction of a function counts. Blind spots:
+//! a global by a pointer, an index or the GOT; which object a field is of; code without known
+//! functions; modules over [`LARGEST`].
 
 use flagfinder_trace::Segment;
-use iced_x86::{Instruction, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 
 use crate::address_space::AddressSpace;
-use crate::ahead::CodeReader;
+use crate::ahead::{field_of, CodeReader};
 use crate::ahead_machine::Store;
 use crate::names::Names;
 
@@ -21,6 +23,8 @@ const CHUNK: usize = 1 << 20;
 /// Bytes of an instruction behind its displacement: an immediate operand of 0, 1, 2 or 4.
 const BEHIND: [u64; 4] = [0, 1, 2, 4];
 const DISPLACEMENT: usize = 4;
+/// Stores after which no further code is searched: who writes the word is not told by so many.
+const MOST: usize = 256;
 /// Before its displacement an instruction has at most so many bytes.
 const BEFORE: u64 = 11;
 
@@ -34,11 +38,51 @@ pub struct Writers {
 
 /// The stores to `bytes` bytes at `word`.
 pub fn writers(names: &Names, memory: &dyn AddressSpace, word: u64, bytes: usize) -> Writers {
+    let touches = |store: &Store| {
+        let address = store.address.unwrap_or(0);
+        address < word + bytes as u64 && word < address + store.bytes as u64
+    };
+    search(names, memory, None, |reader, code, start| {
+        let places = references(code, start, word, bytes).into_iter();
+        let stores = places.flat_map(|at| stores_around(reader, names, at));
+        stores.filter(touches).collect()
+    })
+}
+
+/// The stores to a field in the code of a module, [`MOST`] and some at most. Of the field: what is
+/// added to the object's address, and how many bytes are stored.
+pub fn field_writers(
+    names: &Names,
+    memory: &dyn AddressSpace,
+    module: &str,
+    field: (u64, usize),
+) -> Writers {
+    let touches = |store: &Store| {
+        store
+            .displacement
+            .is_some_and(|d| (d, store.bytes) == field)
+    };
+    search(names, memory, Some(module), |reader, code, start| {
+        let places = fields(code, start, field).into_iter();
+        let places = places.filter(|code| names.function(code.ip()).is_some());
+        let stores = places.flat_map(|code| reader.stores_of(&code));
+        stores.filter(touches).collect()
+    })
+}
+
+/// The stores that `look` finds in a piece of code, which begins at an address.
+fn search(
+    names: &Names,
+    memory: &dyn AddressSpace,
+    within: Option<&str>,
+    look: impl Fn(&mut CodeReader, &[u8], u64) -> Vec<Store>,
+) -> Writers {
     const EXECUTABLE: u32 = 4;
     let mut found = Writers::default();
     let mut reader = CodeReader::new(memory);
     let mut chunk = vec![0; CHUNK + DISPLACEMENT - 1];
-    for module in &names.input().modules {
+    let modules = names.input().modules.iter();
+    for module in modules.filter(|m| within.is_none_or(|name| name == &*m.identity.name)) {
         let code = |s: &&Segment| s.prot & EXECUTABLE != 0;
         for segment in module.segments.iter().filter(code) {
             if segment.end - segment.start > LARGEST {
@@ -46,23 +90,29 @@ pub fn writers(names: &Names, memory: &dyn AddressSpace, word: u64, bytes: usize
                 continue;
             }
             let mut start = segment.start;
-            while start < segment.end {
+            while start < segment.end && found.stores.len() < MOST {
                 let wanted = chunk.len().min((segment.end - start) as usize);
                 let got = memory.read(start, &mut chunk[..wanted]);
-                for at in references(&chunk[..got], start, word, bytes) {
-                    let stores = stores_around(&mut reader, names, at);
-                    let touches = |store: &Store| {
-                        let address = store.address.unwrap_or(0);
-                        address < word + bytes as u64 && word < address + store.bytes as u64
-                    };
-                    found.stores.extend(stores.into_iter().filter(touches));
-                }
+                found.stores.extend(look(&mut reader, &chunk[..got], start));
                 start += CHUNK as u64;
             }
         }
     }
     found.stores.sort_by_key(|store| store.pc);
     found.stores.dedup_by_key(|store| store.pc);
+    found
+}
+
+/// The instructions with such an operand. What was decoded may be no code: then some are none.
+fn fields(code: &[u8], start: u64, field: (u64, usize)) -> Vec<Instruction> {
+    let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let mut found = Vec::new();
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        if field_of(&instruction) == Some(field) {
+            found.push(instruction);
+        }
+    }
     found
 }
 
@@ -136,6 +186,18 @@ mod tests {
         assert!(counted(&[0xf0, 0x83, 0x05, 0x00, 0x01, 0x00, 0x00, 0x01]));
         assert!(counted(&[0xfe, 0x0d, 0x00, 0x01, 0x00, 0x00]));
         assert!(!counted(&[0x89, 0x05, 0x00, 0x01, 0x00, 0x00]));
+    }
+
+    #[test]
+    fn stores_to_a_field_are_found_by_distance_and_size() {
+        // mov dword [rdi+0x18], 7; mov byte [rdi+0x18], 1; mov dword [rdi+0x10], 7; mov eax, [rdi+0x18]
+        let code = [
+            0xc7, 0x47, 0x18, 0x07, 0x00, 0x00, 0x00, 0xc6, 0x47, 0x18, 0x01, 0xc7, 0x47, 0x10,
+            0x07, 0x00, 0x00, 0x00, 0x8b, 0x47, 0x18,
+        ];
+        let found = fields(&code, 0x1000, (0x18, 4));
+        let places: Vec<u64> = found.iter().map(Instruction::ip).collect();
+        assert_eq!(places, [0x1000, 0x1012]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Why nobody owes a write, as far as that is known.
 
-use flagfinder_code::{writers, Frame, Names};
+use flagfinder_code::{field_writers, writers, Frame, Names, Store, Writers};
 
 use crate::others::Process;
 use crate::owed_look::{Seen, Target};
@@ -9,6 +9,10 @@ use crate::sharers;
 
 /// Other processes that are told.
 const TOLD: usize = 8;
+/// Functions that are told.
+const FUNCTIONS: usize = 3;
+/// A field's distance and size are not its own where more functions store there.
+const AS_GOOD_AS_ANY: usize = 8;
 
 /// Why nobody owes it, as far as that is known.
 pub(crate) fn nobody(
@@ -17,7 +21,6 @@ pub(crate) fn nobody(
     target: &Target,
     refused: Option<&str>,
 ) -> String {
-    let names = process.names;
     let mut reasons = Vec::new();
     match refused {
         Some(why) => reasons.push(why.to_owned()),
@@ -25,7 +28,7 @@ pub(crate) fn nobody(
         None => {}
     }
     if !process.is_dead {
-        let pids = sharers::sharers(process.pid, names, target.address);
+        let pids = sharers::sharers(process.pid, process.names, target.address);
         if !pids.is_empty() {
             let pids = pids.iter().take(TOLD).map(|(pid, _)| pid.to_string());
             let pids: Vec<String> = pids.collect();
@@ -35,47 +38,77 @@ pub(crate) fn nobody(
             ));
         }
     }
-    if target.is_global {
-        let found = writers(names, process.memory, target.address, target.bytes);
-        let stores = found.stores.iter();
-        let stores = stores.filter(|s| {
-            target
-                .value(s)
-                .is_none_or(|value| Some(value) != target.now)
-        });
-        let mut functions: Vec<(String, bool)> = stores
-            .map(|store| function(names, seen, store.pc))
-            .collect();
-        functions.dedup();
-        let list = |open: bool| {
-            let some = functions.iter().filter(|f| f.1 == open).take(3);
-            some.map(|f| f.0.as_str()).collect::<Vec<_>>().join(", ")
-        };
-        let (open, closed) = (list(true), list(false));
-        if !open.is_empty() {
-            reasons.push(format!(
-                "{open}, which writes it, is on a thread's stack, but past the store"
-            ));
-        }
-        match (functions.is_empty(), closed.is_empty()) {
-            (true, _) if found.left_out.is_empty() => {
-                reasons.push("no store to its address was found in the program's code".into());
-            }
-            (true, _) => reasons.push(format!(
-                "no store to its address was found in the program's code; {} was too large to be searched",
-                found.left_out.join(", ")
-            )),
-            (_, false) => reasons.push(format!(
-                "the function that writes it, {closed}, is on no thread's stack"
-            )),
-            (_, true) => {}
-        }
-    } else if reasons.is_empty() {
-        reasons.push(
-            "no store to it is ahead of any thread, as far as their code could be followed".into(),
-        );
-    }
+    reasons.extend(by_code(process, seen, target, reasons.is_empty()));
     reasons.join("; ")
+}
+
+/// What the program's code says; `only`: there is no other reason.
+fn by_code(process: &Process, seen: &[Seen], target: &Target, only: bool) -> Vec<String> {
+    let names = process.names;
+    let field = target.field.zip(target.module.as_deref());
+    let (found, what) = match field {
+        _ if target.is_global => {
+            let found = writers(names, process.memory, target.address, target.bytes);
+            (found, "writes it".to_owned())
+        }
+        Some((field, module)) if !target.of_library => {
+            let found = field_writers(names, process.memory, module, field);
+            let what = format!("writes such a field (+{:#x}, {} bytes)", field.0, field.1);
+            (found, what)
+        }
+        _ => (Writers::default(), String::new()),
+    };
+    let functions = functions(names, seen, target, &found.stores);
+    if target.is_global && functions.is_empty() {
+        let mut reason = "no store to its address was found in the program's code".to_owned();
+        if !found.left_out.is_empty() {
+            let left_out = found.left_out.join(", ");
+            reason += &format!("; {left_out} was too large to be searched");
+        }
+        return vec![reason];
+    }
+    if functions.is_empty() || !target.is_global && functions.len() > AS_GOOD_AS_ANY {
+        let reason =
+            "no store to it is ahead of any thread, as far as their code could be followed";
+        return only.then(|| reason.to_owned()).into_iter().collect();
+    }
+    let list = |open: bool| {
+        let some = functions.iter().filter(|f| f.1 == open).take(FUNCTIONS);
+        some.map(|f| f.0.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let (open, closed) = (list(true), list(false));
+    let mut reasons = Vec::new();
+    if !open.is_empty() {
+        reasons.push(format!(
+            "{open}, which {what}, is on a thread's stack, but past the store"
+        ));
+    }
+    if !closed.is_empty() {
+        reasons.push(format!(
+            "the function that {what}, {closed}, is on no thread's stack"
+        ));
+    }
+    reasons
+}
+
+/// The functions that make these stores, but of what the word holds already; and whether a call of
+/// each is open.
+fn functions(
+    names: &Names,
+    seen: &[Seen],
+    target: &Target,
+    stores: &[Store],
+) -> Vec<(String, bool)> {
+    let changes = |store: &&Store| {
+        let value = target.value(store);
+        value.is_none_or(|value| Some(value) != target.now)
+    };
+    let stores = stores.iter().filter(changes);
+    let mut functions: Vec<(String, bool)> = stores
+        .map(|store| function(names, seen, store.pc))
+        .collect();
+    functions.dedup();
+    functions
 }
 
 /// The name of the function at `pc`, and whether a call of it is open.
