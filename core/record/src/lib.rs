@@ -5,6 +5,7 @@
 //! The pool's protocol is `include/ff_protocol.h`; the file is `flagfinder_trace`'s.
 
 mod alive;
+mod calls;
 mod chunk_writer;
 mod drain;
 mod error;

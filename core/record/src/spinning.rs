@@ -9,6 +9,9 @@
 //! A thread that mostly sleeps says nothing while others of its process come to ever new code: it
 //! may serve a program that is still starting (a virtual machine's service thread).
 //!
+//! Nor does one that mostly sleeps and waits for descriptors in between, until their time limit: an
+//! idle server, as far as anyone can tell. It ends the recording only after many times as long.
+//!
 //! A worker of a pool spins while there is no work for it. One that is in a loop which it has left
 //! before is taken for such a worker: it does not end the recording while its process comes to ever
 //! new code or takes data over again and again, since who does that may still bring it work. Blind
@@ -25,10 +28,9 @@ use std::sync::atomic::Ordering;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use flagfinder_linux::syscalls;
 use flagfinder_trace::protocol::{self as p, Chunk};
-use flagfinder_trace::Event;
 
+use crate::calls::{takes_data, times_out};
 use crate::growth::Growth;
 use crate::lock::lock;
 use crate::observe::waited_for_processor;
@@ -60,6 +62,8 @@ const WAITING_COUNTS: u32 = 4;
 
 /// Blocks a second below which a thread mostly sleeps.
 const BUSY: u64 = 100_000;
+/// An idle server has to go round for so many times the time asked.
+const IDLE_FOR: u32 = 10;
 /// A thread of an image: pid, the image's time stamp (it changes with exec), tid.
 type ThreadKey = (u32, u64, u32);
 
@@ -112,6 +116,8 @@ struct Suspect {
     latecomers: usize,
     /// Flow bytes executed since then.
     bytes: u64,
+    /// Since then it has waited for descriptors for as long as it may.
+    timed_out: bool,
     /// Where it is at present.
     stay: Stay,
     /// Loops that it stayed in for long, and left.
@@ -212,14 +218,17 @@ impl SpinWatch {
         let seen = self.blocks.len().saturating_sub(fresh.max(1));
         let fresh = &self.blocks[seen..];
         let late = events.iter().filter(|(before, ..)| *before >= seen);
-        let taken = late.filter(|(.., event)| takes_data(event)).count();
+        let late = late.map(|(.., event)| event);
+        let taken = late.clone().filter(|event| takes_data(event)).count();
+        let timed_out = times_out(late);
         let newest = fresh.iter().copied().max().unwrap_or(0);
         let growth = self.growth.entry((key.0, key.1)).or_default();
         // For longer than is asked of a loop: the thread that has just come to one ends the
         // recording, and no other one that sleeps all the time.
         growth.add(newest, taken as u32, now, self.wanted * 3 / 2);
+        suspect.timed_out |= timed_out;
         suspect.add(fresh, sample.position, now, self.wanted)
-            && (suspect.is_busy(now) || !growth.is_on_its_way())
+            && (suspect.is_busy(now) || !growth.is_on_its_way() && !suspect.idles(now, self.wanted))
     }
 }
 
@@ -246,13 +255,6 @@ fn being_written(pool: &Pool, index: u32) -> Option<(ThreadKey, Sample)> {
     Some((key_of(&chunk), Sample { position, raw }))
 }
 
-fn takes_data(event: &Event) -> bool {
-    let &Event::SyscallExit { number, result, .. } = event else {
-        return false;
-    };
-    result > 0 && syscalls::consumes(number) && !syscalls::gives(number)
-}
-
 fn key_of(chunk: &Chunk) -> ThreadKey {
     (chunk.pid, chunk.image_ts, chunk.tid)
 }
@@ -265,6 +267,7 @@ impl Suspect {
             since: now,
             latecomers: 0,
             bytes: 0,
+            timed_out: false,
             stay: Stay::new(HashSet::new(), 0, now),
             left: VecDeque::new(),
         }
@@ -298,6 +301,11 @@ impl Suspect {
         self.bytes as f64 / 2.0 >= BUSY as f64 * seconds
     }
 
+    /// Is it like a server that nobody asks anything, and not yet for long?
+    fn idles(&self, now: Instant, wanted: Duration) -> bool {
+        self.timed_out && now - self.since < wanted * IDLE_FOR
+    }
+
     fn add(&mut self, sample: &[u32], position: u64, now: Instant, wanted: Duration) -> bool {
         let executed = position - self.position;
         self.bytes += executed;
@@ -316,6 +324,7 @@ impl Suspect {
             self.since = now;
             self.latecomers = 0;
             self.bytes = 0;
+            self.timed_out = false;
             if self.set.len() > MOST_BLOCKS {
                 self.set.clear();
             }
@@ -423,6 +432,16 @@ mod tests {
         let found = looks.look(12, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
         assert!(none(&found[..8]), "not yet for two seconds");
         assert_eq!(found[11], [WORKER], "though another thread gets on");
+    }
+
+    #[test]
+    fn a_server_that_nobody_asks_ends_it_much_later() {
+        let begin = Instant::now();
+        let mut suspect = Suspect::new(begin);
+        assert!(!suspect.idles(begin + WANTED, WANTED));
+        suspect.timed_out = true;
+        assert!(suspect.idles(begin + WANTED, WANTED));
+        assert!(!suspect.idles(begin + WANTED * IDLE_FOR, WANTED));
     }
 
     #[test]
