@@ -28,9 +28,9 @@ const STATX: usize = 256;
 const SIGNAL: usize = 128;
 
 /// What a path begins at, and how the call takes its end.
-struct Named {
-    base: OwnedFd,
-    path: CString,
+pub(crate) struct Named {
+    pub base: OwnedFd,
+    pub path: CString,
 }
 
 /// Children of a process, as a call with WNOHANG sees them.
@@ -121,15 +121,19 @@ impl Replica<'_> {
         let Some(descriptors) = self.descriptors() else {
             return Ok(None);
         };
+        match descriptors.duplicate(descriptor) {
+            Ok(copy) => self.stat_of_file(&copy, to),
+            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(Some(error(libc::EBADF))),
+            Err(_) => Ok(None),
+        }
+    }
+
+    pub(crate) fn stat_of_file(&mut self, file: &impl AsRawFd, to: u64) -> Result<Option<Answer>> {
         let mut buffer = [0u8; STAT];
-        let asked = match descriptors.duplicate(descriptor) {
-            Ok(copy) => ask(|| {
-                // SAFETY: the kernel fills a buffer of the size of its structure.
-                unsafe { libc::syscall(libc::SYS_fstat, copy.as_raw_fd(), buffer.as_mut_ptr()) }
-            }),
-            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Some(error(libc::EBADF)),
-            Err(_) => None,
-        };
+        let asked = ask(|| {
+            // SAFETY: the kernel fills a buffer of the size of its structure.
+            unsafe { libc::syscall(libc::SYS_fstat, file.as_raw_fd(), buffer.as_mut_ptr()) }
+        });
         self.fill(asked, to, &buffer)
     }
 
@@ -144,7 +148,7 @@ impl Replica<'_> {
     }
 
     /// What our own call answers for the path, where that means the same to us.
-    fn by_path(
+    pub(crate) fn by_path(
         &mut self,
         base: u64,
         path: u64,

@@ -3,7 +3,8 @@
 //!
 //! By rule: clocks, sleeps, ids, futex (by comparing the word), signal masks. In the copy alone:
 //! memory. Asked of the process's descriptors without changing them: poll, select, read, FIONREAD;
-//! and of the kernel (`asked.rs`): what paths name, whether children have ended.
+//! and of the kernel (`asked.rs`): what paths name, whether children have ended. Read by us: files
+//! that it opens only to read them (`opened.rs`).
 //! In an experiment output is said to succeed, and goes nowhere. What remains halts the copy.
 
 use std::io::Result;
@@ -38,6 +39,7 @@ impl Replica<'_> {
             )
             .or_else(|| self.answer_memory(number, arguments).transpose())
             .or_else(|| self.answer_signals(number, arguments).transpose())
+            .or_else(|| self.answer_opened(number, arguments).transpose())
             .or_else(|| self.answer_output(number, arguments).transpose())
             .or_else(|| self.answer_descriptors(number, arguments).transpose())
             .or_else(|| self.answer_asked(number, arguments).transpose());

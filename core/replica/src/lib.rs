@@ -32,6 +32,7 @@ mod experiment;
 mod kept;
 mod live;
 mod native;
+mod opened;
 mod pages;
 mod replica;
 mod software;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! A copy of a thread: its memory comes in page by page, its calls are answered.
 
+use std::fs::File;
 use std::io::Result;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -46,6 +48,8 @@ pub struct Replica<'a> {
     pub(crate) mask: u64,
     /// Bytes that it read of each file descriptor.
     pub(crate) moved: FxHashMap<i32, u64>,
+    /// Files that it opened.
+    pub(crate) opened: FxHashMap<i32, Arc<File>>,
     /// Output is said to succeed, and goes nowhere.
     pub(crate) pretends: bool,
     /// It was told that a descriptor is not ready, and nobody could be asked.
@@ -93,6 +97,7 @@ impl<'a> Replica<'a> {
             identity: state.identity,
             mask: 0,
             moved: FxHashMap::default(),
+            opened: FxHashMap::default(),
             pretends: false,
             assumed: false,
             supposing: None,
@@ -126,6 +131,7 @@ impl<'a> Replica<'a> {
         let mut copy = Replica::with(self.pages, &state, self.regions.clone(), own, self.clock)?;
         copy.mask = self.mask;
         copy.moved.clone_from(&self.moved);
+        copy.opened.clone_from(&self.opened);
         copy.given_back = self.given_back;
         Ok(copy)
     }

@@ -23,6 +23,8 @@ const MOST: usize = 16;
 const LARGEST_MESSAGE: usize = 64;
 /// What accept is said to return: a descriptor that the process does not have.
 const NEW_DESCRIPTOR: i64 = 1_000_003;
+/// And what open is: of a file that holds one message.
+const NEW_FILE: i64 = 1_000_004;
 
 /// A made-up result, and the descriptor that it is about, where the arguments do not name it alone.
 type Made = Option<(i64, Option<i32>)>;
@@ -131,6 +133,14 @@ impl Replica<'_> {
             return Ok(None);
         };
         let made = match i64::from(number) {
+            libc::SYS_open | libc::SYS_openat => match how {
+                Supposition::Nothing => None,
+                Supposition::Failure => Some((-i64::from(libc::ENOENT), None)),
+                _ => Some((NEW_FILE, None)),
+            },
+            libc::SYS_read if i64::from(a[0] as i32) == NEW_FILE && self.has_handed_out() => {
+                Some((0, None))
+            }
             libc::SYS_read | libc::SYS_pread64 => self.make_read(how, a[1], a[2])?,
             libc::SYS_recvfrom => {
                 if a[5] != 0 {
@@ -227,6 +237,10 @@ impl Replica<'_> {
         // And the flags behind it.
         self.write(header + CONTROL_LENGTH, &[0; 12])?;
         self.make_vector(how, vectors as u64, count as u64)
+    }
+
+    fn has_handed_out(&self) -> bool {
+        self.supposing.as_ref().is_some_and(|s| s.handed > 0)
     }
 
     fn is_ready(&mut self, descriptor: i32) {

@@ -101,6 +101,9 @@ impl Patient {
 
 impl Drop for Patient {
     fn drop(&mut self) {
+        for name in ["patient", "fifo"] {
+            let _ = std::fs::remove_file(format!("/tmp/replica-{name}-{}", self.pid()));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -148,7 +151,9 @@ fn a_condition_of_two_words_needs_both() {
 
 #[test]
 fn what_changes_nothing_is_answered() {
-    for way in ["sleep", "clock", "poll", "read", "futex", "path", "child"] {
+    for way in [
+        "sleep", "clock", "poll", "read", "futex", "path", "open", "child",
+    ] {
         let patient = Patient::start(way);
         assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves, "{way}");
         assert_eq!(patient.outcome(&[(1, 7)]), Outcome::Returns, "{way}");
@@ -334,6 +339,8 @@ fn what_a_blocked_thread_would_write_is_seen() {
     assert_eq!(written("ends", Supposition::End), Some(7));
     assert_eq!(written("polls", Supposition::Number), Some(4));
     assert_eq!(written("woken", Supposition::Line), Some(3));
+    // A file that it waits to open holds one message.
+    assert_eq!(written("opens", Supposition::Line), Some(1));
 }
 
 #[test]

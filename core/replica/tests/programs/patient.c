@@ -84,6 +84,23 @@ static void wait_by_path(void) {
     }
 }
 
+// A regular file is read from its beginning in each round; one that is not there is not opened.
+static void wait_by_open(void) {
+    char name[64], text[8];
+    struct stat found;
+    snprintf(name, sizeof name, "/tmp/replica-patient-%d", (int)getpid());
+    FILE *file = fopen(name, "w");
+    if (file == NULL || fputs("words\n", file) < 0 || fclose(file) != 0) _exit(2);
+    while (!done) {
+        const int fd = open(name, O_RDONLY | O_CLOEXEC), none = open("/no/such/file", O_RDONLY);
+        const ssize_t got = read(fd, text, sizeof text), rest = read(fd, text, sizeof text);
+        const off_t end = lseek(fd, 0, SEEK_END);
+        const int right = got == 6 && rest == 0 && end == 6 && fstat(fd, &found) == 0 && S_ISREG(found.st_mode) &&
+                          close(fd) == 0 && none == -1;
+        if (!right) *(volatile int *)40 = 1;
+    }
+}
+
 // A child that goes on, and one that there is not.
 static void wait_by_child(void) {
     const pid_t child = fork();
@@ -180,6 +197,17 @@ static void write_after_poll(void) {
     for (;;) pause();
 }
 
+// Nobody opens the other end.
+static void write_after_open(void) {
+    char name[64], line[64];
+    snprintf(name, sizeof name, "/tmp/replica-fifo-%d", (int)getpid());
+    if (mkfifo(name, 0600) != 0) _exit(2);
+    FILE *fifo = fopen(name, "r");
+    while (fifo != NULL && fgets(line, sizeof line, fifo) != NULL) word++;
+    done = word;
+    for (;;) pause();
+}
+
 static void work_for_ever(void) {
     volatile unsigned long work = 0;
     char byte;
@@ -202,6 +230,7 @@ int main(int count, char **arguments) {
     if (strcmp(way, "read") == 0) wait_by_read();
     if (strcmp(way, "futex") == 0) wait_by_futex();
     if (strcmp(way, "path") == 0) wait_by_path();
+    if (strcmp(way, "open") == 0) wait_by_open();
     if (strcmp(way, "child") == 0) wait_by_child();
     if (strcmp(way, "zombie") == 0) wait_beside_zombie();
     if (strcmp(way, "vector") == 0) wait_with_vector();
@@ -212,6 +241,7 @@ int main(int count, char **arguments) {
     if (strcmp(way, "works") == 0) write_after_work();
     if (strcmp(way, "woken") == 0) write_when_woken();
     if (strcmp(way, "polls") == 0) write_after_poll();
+    if (strcmp(way, "opens") == 0) write_after_open();
     if (strcmp(way, "computes") == 0) work_for_ever();
     puts("left");
     return 0;

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+//! Files that a copy opens. A regular file that it only reads is opened by us, and the copy gets
+//! what it holds; the process notices nothing of that. All other opening halts the copy, or is
+//! supposed to succeed (`suppose.rs`).
+
+use std::fs::File;
+use std::io::Result;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::answer::{error, Answer};
+use crate::replica::Replica;
+
+type Arguments = [u64; 6];
+
+/// Numbers that the process does not have.
+const FIRST: i32 = 1_000_100;
+/// A copy has no more files.
+const MOST: usize = 64;
+/// Bytes that are read at a time.
+const LARGEST: u64 = 1 << 20;
+/// What a file that is only read may be opened with.
+const HARMLESS: i32 =
+    libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK | LARGE_FILE;
+/// As the kernel numbers it; the C library's is 0 here.
+const LARGE_FILE: i32 = 0o100_000;
+
+impl Replica<'_> {
+    /// `None`: it is about no file that the copy opened, and opens none.
+    pub(crate) fn answer_opened(&mut self, number: u32, a: &Arguments) -> Result<Option<Answer>> {
+        const HERE: u64 = libc::AT_FDCWD as u64;
+        match i64::from(number) {
+            libc::SYS_open => return self.open(HERE, a[0], a[1]),
+            libc::SYS_openat => return self.open(a[0], a[1], a[2]),
+            _ => {}
+        }
+        let fd = a[0] as i32;
+        let Some(file) = self.opened.get(&fd).cloned() else {
+            return Ok(None);
+        };
+        let at = self.moved.get(&fd).copied().unwrap_or(0);
+        Ok(match i64::from(number) {
+            libc::SYS_read => {
+                let (answer, taken) = self.give(&file, a[1], a[2], at)?;
+                self.moved.insert(fd, at + taken);
+                answer
+            }
+            libc::SYS_pread64 => self.give(&file, a[1], a[2], a[3])?.0,
+            libc::SYS_lseek => {
+                let size = file.metadata()?.len();
+                let from = match a[2] as i32 {
+                    libc::SEEK_SET => Some(0),
+                    libc::SEEK_CUR => Some(at),
+                    libc::SEEK_END => Some(size),
+                    _ => None,
+                };
+                let to = from.and_then(|from| from.checked_add_signed(a[1] as i64));
+                Some(match to {
+                    Some(to) => {
+                        self.moved.insert(fd, to);
+                        Answer::Result(to as i64)
+                    }
+                    None => error(libc::EINVAL),
+                })
+            }
+            libc::SYS_fstat => self.stat_of_file(&file, a[1])?,
+            libc::SYS_newfstatat => self.stat_of_file(&file, a[2])?,
+            libc::SYS_fcntl if matches!(a[1] as i32, libc::F_GETFD | libc::F_SETFD) => {
+                Some(Answer::Result(0))
+            }
+            libc::SYS_fadvise64 => Some(Answer::Result(0)),
+            libc::SYS_ioctl => Some(error(libc::ENOTTY)),
+            libc::SYS_close => {
+                self.opened.remove(&fd);
+                self.moved.remove(&fd);
+                Some(Answer::Result(0))
+            }
+            _ => None,
+        })
+    }
+
+    fn open(&mut self, base: u64, path: u64, flags: u64) -> Result<Option<Answer>> {
+        if flags as i32 & !HARMLESS != libc::O_RDONLY || self.opened.len() >= MOST {
+            return Ok(None);
+        }
+        let follow = flags as i32 & libc::O_NOFOLLOW;
+        let mut found = None;
+        let asked = self.by_path(base, path, |named| {
+            let (base, path) = (named.base.as_raw_fd(), named.path.as_ptr());
+            let only_name = libc::O_PATH | libc::O_CLOEXEC | follow;
+            // SAFETY: our own descriptor and text.
+            let fd = unsafe { libc::openat(base, path, only_name) };
+            if fd >= 0 {
+                // SAFETY: it was just opened, and is nobody else's.
+                found = Some(unsafe { File::from_raw_fd(fd) });
+            }
+            fd.into()
+        })?;
+        let Some(name) = found else {
+            // Why the process could not open it either.
+            return Ok(asked);
+        };
+        if !name.metadata()?.is_file() {
+            return Ok(None);
+        }
+        let Ok(file) = File::open(format!("/proc/self/fd/{}", name.as_raw_fd())) else {
+            return Ok(None);
+        };
+        let free = |fd: &i32| !self.opened.contains_key(fd);
+        let Some(fd) = (FIRST..).find(free) else {
+            return Ok(None);
+        };
+        self.opened.insert(fd, Arc::new(file));
+        Ok(Some(Answer::Result(fd.into())))
+    }
+
+    /// What reading answers, and how many bytes it took.
+    fn give(&mut self, file: &File, to: u64, most: u64, at: u64) -> Result<(Option<Answer>, u64)> {
+        let mut bytes = vec![0; most.min(LARGEST) as usize];
+        let Ok(got) = file.read_at(&mut bytes, at) else {
+            return Ok((None, 0));
+        };
+        let given = got == 0 || self.write(to, &bytes[..got])?;
+        Ok(match given {
+            true => (Some(Answer::Result(got as i64)), got as u64),
+            false => (Some(error(libc::EFAULT)), 0),
+        })
+    }
+}
