@@ -37,6 +37,7 @@ pub(crate) fn after(
     let text = answered(first, how, names);
     match supposed.len() {
         1 => text,
+        2 => format!("{text}, and one more call comes back like that"),
         count => format!("{text}, and {} more calls come back like that", count - 1),
     }
 }
