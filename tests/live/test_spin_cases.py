@@ -67,3 +67,8 @@ def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
     thread = json.loads(ran.stdout)["threads"][0]
     assert thread["class"] == "RepeatedYield"
     truth.assert_true_flag(thread["flags"], expect["flag"], written.read_text(), tmp_path)
+    if "owed" in expect:
+        flag = thread["flags"][0]
+        owed = flag["owed"][0] if flag["owed"] else {}
+        assert owed.get("known") == expect["owed"], flag["owed_by_nobody"]
+        assert owed["tid"] != thread["tid"]
