@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """How often `why PID` names the root of a planted hang, or an innocent, and how long it takes.
 
-The hangs are those of tests/live/why. Prints a table, and with --json the rows for
+The hangs are those of tests/live/why. The pause is the longest of any thread in a look of `spin` at
+the same process, which is how `why` looks. Prints a table, and with --json the rows for
 bench/results/why-hangs.json; asserts nothing. Needs root, as do some of the hangs.
 """
 
@@ -24,20 +25,26 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "live")]
 from planted import built, planted  # noqa: E402
 from test_why import SCENARIOS  # noqa: E402
 
-WHY = [sys.executable, "-P", "-m", "flagfinder", "why", "--json"]
+FLAGFINDER = [sys.executable, "-P", "-m", "flagfinder"]
+
+
+def asked(verb: str, pid: int) -> Any:
+    """Its JSON."""
+    ran = subprocess.run([*FLAGFINDER, verb, "--json", str(pid)], check=False, capture_output=True)
+    return json.loads(ran.stdout)
 
 
 def row(name: str, program: Path, turns: int, scratch: Path) -> dict[str, Any]:
     """What came of all turns of one hang. innocents: another thread than the root's is the root."""
-    right, innocents, seconds = 0, 0, []
+    right, innocents, seconds, pauses = 0, 0, [], [0.0]
     for turn in range(turns):
         folder = scratch / f"{name}-{turn}"
         folder.mkdir()
         with planted(program, name, folder) as (process, truth):
             begin = time.monotonic()
-            ran = subprocess.run([*WHY, str(process.pid)], check=False, capture_output=True)
+            report = asked("why", process.pid)
             seconds.append(time.monotonic() - begin)
-        report = json.loads(ran.stdout)
+            pauses += [thread["pause_ms"] for thread in asked("spin", process.pid)["threads"]]
         root = report["root"]
         is_right = root["kind"] == truth.kind
         is_right &= truth.pid in (None, root["pid"]) and truth.tid in (None, root["tid"])
@@ -52,6 +59,7 @@ def row(name: str, program: Path, turns: int, scratch: Path) -> dict[str, Any]:
         "innocents": innocents,
         "median s": round(median(seconds), 2),
         "most s": round(max(seconds), 2),
+        "pause ms": max(pauses),
     }
 
 
