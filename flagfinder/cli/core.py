@@ -25,14 +25,28 @@ program, or files that are not those of the process"""
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "core", "The same from the core file of a dead process.", _EXAMPLES, run)
-    parser.add_argument("core", type=Path, metavar="FILE", help="an ELF core, plain or packed by zstd or lz4")
-    parser.add_argument("--program", type=Path, metavar="EXE", help="the executable, where it lies elsewhere now")
-    parser.add_argument(
-        "--sysroot", type=Path, metavar="DIR", help="where the files of the process lie (default: this machine's)"
+    parser = add_verb(
+        subparsers, "core", "The same from the core file of a dead process.", _EXAMPLES, run
     )
     parser.add_argument(
-        "--thread", type=TID, action="append", default=[], metavar="TID", help="only this thread (repeatable)"
+        "core", type=Path, metavar="FILE", help="an ELF core, plain or packed by zstd or lz4"
+    )
+    parser.add_argument(
+        "--program", type=Path, metavar="EXE", help="the executable, where it lies elsewhere now"
+    )
+    parser.add_argument(
+        "--sysroot",
+        type=Path,
+        metavar="DIR",
+        help="where the files of the process lie (default: this machine's)",
+    )
+    parser.add_argument(
+        "--thread",
+        type=TID,
+        action="append",
+        default=[],
+        metavar="TID",
+        help="only this thread (repeatable)",
     )
     parser.add_argument(
         "--budget",

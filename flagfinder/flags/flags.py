@@ -57,11 +57,17 @@ class Code:
     def from_raw(cls, raw: CodeFields) -> Code:
         """Reads a CODE object of the engine's JSON."""
         return cls(
-            raw.get("module"), parse_hex(raw.get("offset")), raw.get("symbol"), raw.get("source"), raw.get("near")
+            raw.get("module"),
+            parse_hex(raw.get("offset")),
+            raw.get("symbol"),
+            raw.get("source"),
+            raw.get("near"),
         )
 
     def __str__(self) -> str:
-        place = f"{self.module}+{self.offset:#x}" if self.module and self.offset is not None else None
+        place = (
+            f"{self.module}+{self.offset:#x}" if self.module and self.offset is not None else None
+        )
         if self.symbol:
             return f"{self.symbol} ({place})" if place else self.symbol
         if place:
@@ -166,7 +172,9 @@ class Owed:
             value=parse_hex(raw["value"]),
             known=raw["known"],
             after=raw["after"],
-            normal=ThreadName(raw["normal"]["tid"], raw["normal"]["name"]) if "normal" in raw else None,
+            normal=ThreadName(raw["normal"]["tid"], raw["normal"]["name"])
+            if "normal" in raw
+            else None,
         )
 
 
@@ -309,7 +317,9 @@ def find_flags(
     Raises BadTraceError when a trace is damaged where it is needed.
     """
     cores = [normal.core for normal in normals]
-    found = _core.find_flags(spin.core, cores, divergence.core if divergence else None, thread, progress)
+    found = _core.find_flags(
+        spin.core, cores, divergence.core if divergence else None, thread, progress
+    )
     raw: DiffFields = json.loads(found)
     python_objects.prefer_programs_words(raw)
     return Report.from_raw(raw)
@@ -343,7 +353,9 @@ def _divergence(raw: DivergencePointFields | None) -> DivergencePoint | None:
     if raw is None or raw.get("branch") is None:
         return None
     return DivergencePoint(
-        Code.from_raw(raw["branch"]), _maybe_code(raw.get("normal_target")), _maybe_code(raw.get("spin_target"))
+        Code.from_raw(raw["branch"]),
+        _maybe_code(raw.get("normal_target")),
+        _maybe_code(raw.get("spin_target")),
     )
 
 

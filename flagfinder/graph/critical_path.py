@@ -82,7 +82,11 @@ class CriticalPath:
 
 
 def critical_path(
-    graph: EventGraph, thread: int, start: int | None = None, end: int | None = None, most: int | None = None
+    graph: EventGraph,
+    thread: int,
+    start: int | None = None,
+    end: int | None = None,
+    most: int | None = None,
 ) -> CriticalPath | None:
     """What made up the time of ``thread`` from ``start`` to ``end`` (ns, CLOCK_MONOTONIC; default:
     all of it).

@@ -106,7 +106,9 @@ class PythonLoop:
     def when(self) -> str | None:
         """What ends the wait, in one expression; None for a loop that does not wait."""
         asked = [way.when for way in self.exits if way.foreign and way.way != "raise"]
-        return " or ".join(dict.fromkeys(asked)) if asked and self.kind in ("waits", "mixed") else None
+        return (
+            " or ".join(dict.fromkeys(asked)) if asked and self.kind in ("waits", "mixed") else None
+        )
 
     @property
     def is_answer(self) -> bool:
@@ -212,12 +214,18 @@ class PythonReader:
         return _codes(self._pid, self._looks.result(), repeating)
 
 
-def _codes(pid: int, looks: Sequence[Mapping[int, SeenStack]], repeating: Collection[int]) -> dict[int, PythonCode]:
+def _codes(
+    pid: int, looks: Sequence[Mapping[int, SeenStack]], repeating: Collection[int]
+) -> dict[int, PythonCode]:
     sources = Sources(pid)
     codes = {}
-    for tid in sorted({tid for seen in looks for tid in seen}, key=lambda tid: (tid not in repeating, tid)):
+    for tid in sorted(
+        {tid for seen in looks for tid in seen}, key=lambda tid: (tid not in repeating, tid)
+    ):
         stacks = [seen[tid] for seen in looks if tid in seen]
-        loop, note = _loop(stacks, sources) if tid in repeating else (_paused(stacks, sources), None)
+        loop, note = (
+            _loop(stacks, sources) if tid in repeating else (_paused(stacks, sources), None)
+        )
         last = stacks[-1].frames[::-1][:_FRAMES]
         codes[tid] = PythonCode(
             looks=len(looks),
@@ -273,7 +281,9 @@ def _loop(stacks: Sequence[SeenStack], sources: Sources) -> tuple[PythonLoop | N
     for frames in reversed(common):
         if frames[0].file.startswith("<frozen "):
             continue  # the interpreter's own: imports, `python -m`
-        loops = sources.loops(frames[0].file, frames[0].function, frozenset(frame.line for frame in frames))
+        loops = sources.loops(
+            frames[0].file, frames[0].function, frozenset(frame.line for frame in frames)
+        )
         if isinstance(loops, str):
             note = loops
             break  # a loop further out would pass for the innermost one
@@ -294,7 +304,11 @@ def _paused(stacks: Sequence[SeenStack], sources: Sources) -> PythonLoop | None:
     confidence.
     """
     loop, _ = _loop(stacks, sources)
-    return dataclasses.replace(loop, confidence=None) if loop is not None and loop.when is not None else None
+    return (
+        dataclasses.replace(loop, confidence=None)
+        if loop is not None and loop.when is not None
+        else None
+    )
 
 
 def _common(stacks: Sequence[SeenStack]) -> list[list[SeenFrame]]:
@@ -343,7 +357,9 @@ def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: Sou
         kind=kind,
         source=sources.lines(frames[0].file, loop.line, loop.end_line),
         exits=tuple(_exit(way) for way in loop.exits),
-        values=tuple(PythonValue(name, _short(seen[name][0]), f"{seen[name][1]:#x}") for name in names),
+        values=tuple(
+            PythonValue(name, _short(seen[name][0]), f"{seen[name][1]:#x}") for name in names
+        ),
         confidence=_CONFIDENCE if founded else None,
     )
 
@@ -399,7 +415,11 @@ class Sources:
             return f"no time was left to read {file}"
         if file == _COMMAND:
             return self._parse_command()
-        inside = self._process / "root" / file.lstrip("/") if file.startswith("/") else self._process / "cwd" / file
+        inside = (
+            self._process / "root" / file.lstrip("/")
+            if file.startswith("/")
+            else self._process / "cwd" / file
+        )
         try:
             # The process names the file: it may be a FIFO, or grow while it is read.
             with open_regular(inside) as source:
