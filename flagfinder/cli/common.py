@@ -207,6 +207,44 @@ def add_environment(parser: Parser) -> None:
     )
 
 
+def add_places(parser: Parser, program: str) -> None:
+    """Where the files of a dead process lie; ``program`` begins the help of its executable."""
+    parser.add_argument(
+        "--program", type=Path, metavar="EXE", help=f"{program}, where it lies elsewhere now"
+    )
+    parser.add_argument(
+        "--sysroot",
+        type=Path,
+        metavar="DIR",
+        help="where the files of the process lie (default: this machine's)",
+    )
+
+
+def add_threads(parser: Parser) -> None:
+    """``--thread``, of which there may be several."""
+    parser.add_argument(
+        "--thread",
+        type=TID,
+        action="append",
+        default=[],
+        metavar="TID",
+        help="only this thread (repeatable)",
+    )
+
+
+def add_export(parser: Parser, formats: Sequence[str]) -> None:
+    """Where another tool's file goes, and which it is."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="the file or folder to write",
+    )
+    parser.add_argument("--format", choices=formats, help="default: what the file's name ends in")
+
+
 def print_json(terminal: Terminal, verb: str, fields: Mapping[str, object]) -> None:
     """One object with its schema in front."""
     terminal.answer({"schema": f"flagfinder.{verb}/1", **fields})

@@ -15,6 +15,7 @@ from flagfinder.cli.common import (
     TID,
     Parser,
     Subparsers,
+    add_export,
     add_verb,
     print_json,
     refuse_backwards,
@@ -85,15 +86,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "pyarrow",
         _export,
     )
-    export.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        required=True,
-        help="the file or folder to write",
-    )
-    export.add_argument("--format", choices=FORMATS, help="default: what the file's name ends in")
+    add_export(export, FORMATS)
     for action in (info, query, export):
         action.add_argument("file", type=Path, metavar="GRAPH")
     query.add_argument("--tid", type=TID, help="this thread only")

@@ -11,8 +11,8 @@ from flagfinder.cli.common import (
     EXIT_NOTHING_FOUND,
     PID,
     SECONDS,
-    TID,
     Subparsers,
+    add_threads,
     add_verb,
 )
 from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_THREADS, spin
@@ -51,14 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument("pid", type=PID, metavar="PID", help="the process")
-    parser.add_argument(
-        "--thread",
-        type=TID,
-        action="append",
-        default=[],
-        metavar="TID",
-        help="only this thread (repeatable)",
-    )
+    add_threads(parser)
     parser.add_argument(
         "--budget",
         type=SECONDS,

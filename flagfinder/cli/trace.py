@@ -18,6 +18,7 @@ from flagfinder.cli.common import (
     Number,
     Parser,
     Subparsers,
+    add_export,
     add_verb,
     print_json,
 )
@@ -98,15 +99,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "  flagfinder diff normal.trace run.trace",
         _import,
     )
-    export.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        required=True,
-        help="the file or folder to write",
-    )
-    export.add_argument("--format", choices=FORMATS, help="default: what the file's name ends in")
+    add_export(export, FORMATS)
     export.add_argument(
         "--tid", type=TID, help="tenet: this thread (default: the busiest); drcov: its process"
     )

@@ -14,6 +14,7 @@ from flagfinder.cli.common import (
     SECONDS,
     TID,
     Subparsers,
+    add_places,
     add_verb,
 )
 from flagfinder.cli.diff import check_thread
@@ -67,15 +68,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--core", type=Path, metavar="FILE", help="an ELF core of a dead process instead"
     )
-    parser.add_argument(
-        "--program", type=Path, metavar="EXE", help="its executable, where it lies elsewhere now"
-    )
-    parser.add_argument(
-        "--sysroot",
-        type=Path,
-        metavar="DIR",
-        help="where the files of the process lie (default: this machine's)",
-    )
+    add_places(parser, "its executable")
     parser.add_argument(
         "--thread",
         type=TID,

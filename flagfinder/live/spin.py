@@ -28,6 +28,7 @@ from flagfinder.live.interpreters.python import (
     runs_python,
 )
 from flagfinder.live.interpreters.python_word import sort_words
+from flagfinder.shared.build import build
 from flagfinder.shared.machine import require_own_proc
 
 if TYPE_CHECKING:
@@ -258,23 +259,14 @@ def _add_python_word(thread: SpinThreadFields) -> None:
 
 def _thread(raw: SpinThreadFields) -> SpinThread:
     python = raw.get("python")
-    return SpinThread(
-        tid=raw["tid"],
-        name=raw["name"],
+    return build(
+        SpinThread,
+        raw,
         kind=raw["class"],
-        cpu=raw["cpu"],
-        verdict=raw["verdict"],
-        reason=raw["reason"],
         loop=loop_from_raw(raw.get("loop")),
         flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
-        notes=tuple(raw.get("notes") or ()),
-        explain=tuple(raw.get("explain") or ()),
         wait=_wait(raw.get("wait")),
         python=PythonCode.from_raw(python) if python else None,
-        steps=raw["steps"],
-        pause_ms=raw["pause_ms"],
-        via=raw.get("via"),
-        via_reason=raw.get("via_reason"),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder.flags.flags import Code
+from flagfinder.shared.build import build
 from flagfinder.shared.visible import visible
 
 if TYPE_CHECKING:
@@ -87,15 +88,12 @@ class WhyReport:
         """The same of the object itself."""
         if raw.get("schema") != "flagfinder.why/1":
             raise ValueError(f"expected schema flagfinder.why/1, found {raw.get('schema')!r}")
-        return cls(
-            pid=raw["pid"],
+        return build(
+            cls,
+            raw,
             source=raw.get("source", "live"),  # older reports have none
-            program=raw["program"],
-            story=tuple(raw["story"]),
             links=tuple(_link(item) for item in raw["links"]),
             root=WhyRoot(**raw["root"]),
-            next=tuple(raw["next"]),
-            notes=tuple(raw["notes"]),
             raw=raw,
         )
 

@@ -252,10 +252,8 @@ def test_a_loop_that_is_entered_anew_is_not_where_it_waits(tmp_path: Path) -> No
     one that waits.
     """
     script = tmp_path / "program.py"
-    body = (
-        "q = multiprocessing.Queue()\nwhile True:\n    try:\n        q.get(timeout=0.001)\n    "
-        "    break\n"
-    )
+    body = "q = multiprocessing.Queue()\nwhile True:\n    try:\n"
+    body += "        q.get(timeout=0.001)\n        break\n"
     script.write_text("import multiprocessing\n" + program(body + "    except queue.Empty: pass"))
     with running([PYTHON, script]) as process:
         code = of(process, spin(process))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from flagfinder.live.interpreters.py_spy import SeenFrame, SeenStack, UnreadableError, look
 from flagfinder.live.interpreters.python_loop import Exit, Loop, Way, find_loops
+from flagfinder.shared.build import build
 from flagfinder.shared.regular_file import open_regular
 
 if TYPE_CHECKING:
@@ -135,14 +136,9 @@ class PythonCode:
     @classmethod
     def from_raw(cls, raw: PythonFields) -> PythonCode:
         """From the field ``python`` of ``flagfinder.spin/1``."""
-        return cls(
-            looks=raw["looks"],
-            seen=raw["seen"],
-            gil=raw["gil"],
-            frames=tuple(PythonFrame(**item) for item in raw["frames"]),
-            loop=None if raw["loop"] is None else _loop_from_raw(raw["loop"]),
-            note=raw["note"],
-        )
+        frames = tuple(PythonFrame(**item) for item in raw["frames"])
+        loop = None if raw["loop"] is None else _loop_from_raw(raw["loop"])
+        return build(cls, raw, frames=frames, loop=loop)
 
     def to_raw(self) -> PythonFields:
         """As ``--json`` prints it."""
@@ -150,18 +146,9 @@ class PythonCode:
 
 
 def _loop_from_raw(raw: PythonLoopFields) -> PythonLoop:
-    return PythonLoop(
-        function=raw["function"],
-        file=raw["file"],
-        line=raw["line"],
-        end_line=raw["end_line"],
-        lines=tuple(raw["lines"]),
-        kind=raw["kind"],
-        source=tuple(raw["source"]),
-        exits=tuple(PythonExit(**item) for item in raw["exits"]),
-        values=tuple(PythonValue(**item) for item in raw["values"]),
-        confidence=raw["confidence"],
-    )
+    exits = tuple(PythonExit(**item) for item in raw["exits"])
+    values = tuple(PythonValue(**item) for item in raw["values"])
+    return build(PythonLoop, raw, exits=exits, values=values)
 
 
 def gil_holder(codes: Mapping[int, PythonCode]) -> int | None:
