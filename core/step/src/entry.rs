@@ -14,9 +14,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flagfinder_failure::Failure;
+use flagfinder_linux::ptrace::request;
 
 use crate::error::{unable_by, Result};
-use crate::ptrace::request;
 
 /// Processes that have come to nothing are asked this often.
 const LOOK: Duration = Duration::from_micros(200);
@@ -204,7 +204,8 @@ fn entry(pid: i32) -> Option<u64> {
 /// `None`: no trap.
 fn set_trap(pid: i32, address: Option<u64>) -> std::io::Result<()> {
     let register = |number: usize| offset_of!(libc::user, u_debugreg) + 8 * number;
-    let set = |number, value| request(libc::PTRACE_POKEUSER, pid, register(number), value);
+    let set =
+        |number, value| request(libc::PTRACE_POKEUSER, pid, register(number), value).map(drop);
     set(7, 0)?;
     match address {
         Some(address) => {
