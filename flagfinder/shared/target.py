@@ -7,6 +7,7 @@ oddly.
 
 from __future__ import annotations
 
+import importlib.util
 import mmap
 import os
 import platform
@@ -81,7 +82,7 @@ def find_program(command: Sequence[str], traced: bool = True) -> Path:
     return program
 
 
-def check_loadable(program: Path) -> None:
+def _check_loadable(program: Path) -> None:
     """Raises TargetError when no library can be loaded into ``program``: it is static, or not for
     x86-64.
     """
@@ -96,6 +97,20 @@ def check_loadable(program: Path) -> None:
             f"{program} has no dynamic loader, so no library can be brought into it",
             "Record it with --tracer dynamorio, or link it dynamically.",
             _READING_WORKS,
+        )
+
+
+def check_frida(command: Sequence[str], otherwise: str) -> None:
+    """Raises TargetError for a program into which no library can be loaded, UnavailableError
+    without Frida; ``otherwise`` says what works all the same.
+    """
+    _check_loadable(find_program(command))
+    if importlib.util.find_spec("frida") is None:
+        raise UnavailableError(
+            "Frida is not installed",
+            "no Python module frida",
+            "Try: pip install 'flagfinder[frida]'",
+            otherwise,
         )
 
 

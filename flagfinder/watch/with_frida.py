@@ -10,7 +10,6 @@ themselves and go on. The kernel's accesses do not trap. Running processes are n
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import socket
@@ -30,7 +29,7 @@ from flagfinder.shared.errors import (
     UnavailableError,
 )
 from flagfinder.shared.places import shipped
-from flagfinder.shared.target import caller, check_loadable, find_program
+from flagfinder.shared.target import caller, check_frida
 from flagfinder.watch.ring import Ring
 from flagfinder.watch.trapper import Word
 
@@ -66,14 +65,7 @@ class FridaProgram:
                 "Run flagfinder without sudo.",
                 _OTHERS,
             )
-        check_loadable(find_program(command))
-        if importlib.util.find_spec("frida") is None:
-            raise UnavailableError(
-                "Frida is not installed",
-                "no Python module frida",
-                "Try: pip install 'flagfinder[frida]'",
-                _OTHERS,
-            )
+        check_frida(command, _OTHERS)
         agent = shipped("frida_agents", "watcher.js")
         self._channel, theirs = socket.socketpair()
         self._ring: Ring | None = None

@@ -7,7 +7,6 @@ the program and brings the agent into it; what it has to say comes through a pip
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import select
@@ -34,7 +33,7 @@ from flagfinder.shared.errors import (
     UsageError,
 )
 from flagfinder.shared.places import PACKAGE
-from flagfinder.shared.target import check_loadable, find_program
+from flagfinder.shared.target import check_frida
 
 _CONTROL = Path(__file__).with_name("control.py")
 _OTHERS_WORK = "Recording with DynamoRIO (the default) and reading traces work."
@@ -59,14 +58,7 @@ def record(
     library can be loaded, UnavailableError without Frida or when it can't get into the program.
     """
     _check_options(options)
-    check_loadable(find_program(command))
-    if importlib.util.find_spec("frida") is None:
-        raise UnavailableError(
-            "Frida is not installed",
-            "no Python module frida",
-            "Try: pip install 'flagfinder[frida]'",
-            _OTHERS_WORK,
-        )
+    check_frida(command, _OTHERS_WORK)
     # Every command would pay for this import, which brings the e-mail package along.
     from importlib import metadata  # noqa: PLC0415
 
