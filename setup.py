@@ -29,7 +29,10 @@ def workspace_version() -> str:
     text = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
     match = re.search(r'^version = "([^"]+)"', text, re.MULTILINE)
     if match is None:
-        raise SystemExit("Cargo.toml has no workspace version; restore the line [workspace.package] version = ...")
+        raise SystemExit(
+            "Cargo.toml has no workspace version; restore the line [workspace.package] version = "
+            "..."
+        )
     return match.group(1)
 
 
@@ -67,7 +70,10 @@ class BuildWithTracerSources(build_py):
 setup(
     version=workspace_version(),
     packages=find_packages(include=["flagfinder", "flagfinder.*", "flagfinder_pytest"]),
-    package_data={"flagfinder": ["_core.pyi", "py.typed"], "flagfinder.report": ["hang_page.html", "why_page.html"]},
+    package_data={
+        "flagfinder": ["_core.pyi", "py.typed"],
+        "flagfinder.report": ["hang_page.html", "why_page.html"],
+    },
     include_package_data=False,
     cmdclass={"build_py": BuildWithTracerSources},
     rust_extensions=[

@@ -70,7 +70,8 @@ public class Poll {
     static volatile boolean done;
     public static void main(String[] a) throws Exception {
         var counts = new java.util.HashMap<Integer, Integer>();
-        for (int i = 0; i < Integer.parseInt(a[0]); i++) counts.merge(i * 31 % 5003, i, Integer::sum);
+        for (int i = 0; i < Integer.parseInt(a[0]); i++)
+            counts.merge(i * 31 % 5003, i, Integer::sum);
         System.out.println(counts.size());
         new Thread(() -> {
             try { Thread.sleep(200); } catch (InterruptedException e) {}
@@ -84,17 +85,34 @@ public class Poll {
 
 def main() -> int:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("millions", nargs="*", type=int, default=[10, 30, 100, 300])
-    parser.add_argument("--rounds", default="125000,400000,1250000", help="of the interpreter's computing")
-    parser.add_argument("--programs", default=",".join(PROGRAMS), help="others to record (default: all)")
+    parser.add_argument(
+        "--rounds", default="125000,400000,1250000", help="of the interpreter's computing"
+    )
+    parser.add_argument(
+        "--programs", default=",".join(PROGRAMS), help="others to record (default: all)"
+    )
     parser.add_argument("--scratch", type=Path, help="where traces go for the time being")
     options = parser.parse_args()
     print(machine() + "\n\n## Synthetic pairs, the engine alone\n", flush=True)
     scratch = {"TMPDIR": str(options.scratch)} if options.scratch else {}
     if options.millions != [0]:
         subprocess.run(
-            ["cargo", "run", "--release", "--locked", "-q", "-p", "flagfinder-diff", "--example", "scale", "--"]
+            [
+                "cargo",
+                "run",
+                "--release",
+                "--locked",
+                "-q",
+                "-p",
+                "flagfinder-diff",
+                "--example",
+                "scale",
+                "--",
+            ]
             + [str(size) for size in options.millions],
             cwd=ROOT,
             env={**os.environ, **scratch},
@@ -110,15 +128,24 @@ def main() -> int:
             rows.append(_pair("interpreter", [PYTHON, "-I", "-S", str(script), rounds], folder))
         for name in filter(None, options.programs.split(",")):
             command = PROGRAMS[name](folder)
-            rows.append(_pair(name, command, folder) if command else [name, "not installed", *[""] * 5])
-        print(table(["program", "M blocks", "MB on disk", "seconds", "CPU s", "peak MiB", "answer"], rows))
+            rows.append(
+                _pair(name, command, folder) if command else [name, "not installed", *[""] * 5]
+            )
+        print(
+            table(
+                ["program", "M blocks", "MB on disk", "seconds", "CPU s", "peak MiB", "answer"],
+                rows,
+            )
+        )
     return 0
 
 
 def _numpy(folder: Path) -> list[str] | None:
     script = folder / "numeric.py"
     script.write_text(_NUMPY)
-    has_numpy = subprocess.run([PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode == 0
+    has_numpy = (
+        subprocess.run([PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL).returncode == 0
+    )
     return [PYTHON, str(script), "35"] if has_numpy else None
 
 
@@ -137,8 +164,18 @@ def _compiled(kind: str, *arguments: str) -> Callable[[Path], list[str] | None]:
     def command(folder: Path) -> list[str] | None:
         libraries = {"blas": ["-lopenblas"], "ffmpeg": ["-lavfilter", "-lavutil"]}.get(kind, [])
         program = folder / kind
-        compiler = ["cc", "-O3", "-mavx2", "-mfma", "-pthread", f"-DWORK_{kind.upper()}", str(HERE / "computes.c")]
-        built = subprocess.run([*compiler, "-o", str(program), *libraries], stderr=subprocess.DEVNULL)
+        compiler = [
+            "cc",
+            "-O3",
+            "-mavx2",
+            "-mfma",
+            "-pthread",
+            f"-DWORK_{kind.upper()}",
+            str(HERE / "computes.c"),
+        ]
+        built = subprocess.run(
+            [*compiler, "-o", str(program), *libraries], stderr=subprocess.DEVNULL
+        )
         return [str(program), *arguments] if built.returncode == 0 else None
 
     return command
@@ -165,7 +202,9 @@ def _pair(name: str, command: list[str], folder: Path) -> list[str]:
             path,
             flagfinder.RecordOptions(stop_when_spinning=2.0 if mode == "spin" else None),
         )
-        blocks[mode] = sum(thread.summary().blocks for thread in flagfinder.open_trace(path).threads)
+        blocks[mode] = sum(
+            thread.summary().blocks for thread in flagfinder.open_trace(path).threads
+        )
         sizes[mode] = path.stat().st_size
     began = time.monotonic()
     process = subprocess.Popen(
@@ -187,7 +226,9 @@ def _pair(name: str, command: list[str], folder: Path) -> list[str]:
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.monotonic() - began
     process.returncode = os.waitstatus_to_exitcode(status)
-    answer: dict[str, Any] = json.loads(text) if text else {"verdict": f"exit {process.returncode}", "flags": []}
+    answer: dict[str, Any] = (
+        json.loads(text) if text else {"verdict": f"exit {process.returncode}", "flags": []}
+    )
     flag = answer["flags"][0]["name"] if answer["flags"] else "none"
     row = [
         name,

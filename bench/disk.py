@@ -22,8 +22,12 @@ import flagfinder
 
 def main() -> int:
     """Records and prints a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60, help="how long each one spins (default %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="how long each one spins (default %(default)s)"
+    )
     parser.add_argument("--scratch", type=Path, help="where traces go for the time being")
     options = parser.parse_args()
     levels: tuple[Literal["flow", "values"], ...] = ("flow", "values")
@@ -48,13 +52,27 @@ def main() -> int:
                         f"{recorded.flow_bytes / 1e6:.0f}",
                         f"{recorded.values_bytes / 1e6:.0f}",
                         f"{recorded.stored_bytes / 1e6:.2f}",
-                        f"{recorded.lost_flow_bytes} bytes of flow, {recorded.lost_value_chunks} chunks of values",
+                        f"{recorded.lost_flow_bytes} bytes of flow, {recorded.lost_value_chunks} "
+                        "chunks of values",
                     ]
                 )
-                print(f"{way}, {level}: {recorded.stored_bytes / 1e6:.2f} MB", file=sys.stderr, flush=True)
+                print(
+                    f"{way}, {level}: {recorded.stored_bytes / 1e6:.2f} MB",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 path.unlink()
     print(machine() + "\n")
-    header = ["spins", "level", "seconds", "M blocks", "flow MB raw", "values MB raw", "MB on disk", "let go"]
+    header = [
+        "spins",
+        "level",
+        "seconds",
+        "M blocks",
+        "flow MB raw",
+        "values MB raw",
+        "MB on disk",
+        "let go",
+    ]
     print(table(header, rows))
     return 0
 

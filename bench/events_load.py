@@ -70,10 +70,17 @@ def pgbench(scratch: Path, transactions: int) -> Iterator[Load]:
     data = str(folder / "data")
     initdb, control, bench = (_postgres(name) for name in ("initdb", "pg_ctl", "pgbench"))
     assert initdb and control and bench
-    quiet: dict[str, Any] = {"check": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+    quiet: dict[str, Any] = {
+        "check": True,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "cwd": "/",
+    }
     subprocess.run([*user, initdb, "-D", data, "-A", "trust", "--no-sync"], **quiet)
     settings = f"-k {folder} -h '' -c fsync=off"
-    subprocess.run([*user, control, "-D", data, "-w", "-o", settings, "-l", f"{folder}/log", "start"], **quiet)
+    subprocess.run(
+        [*user, control, "-D", data, "-w", "-o", settings, "-l", f"{folder}/log", "start"], **quiet
+    )
     try:
         connection = ["-h", str(folder)]
         subprocess.run([*user, bench, *connection, "-i", "-s", "5", "postgres"], **quiet)

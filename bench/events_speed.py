@@ -77,7 +77,9 @@ def _ours(*options: str) -> Callable[[Load, Path], list[str]]:
 _SCHED = ("-e", "sched:sched_switch", "-e", "sched:sched_waking")
 RECORDERS = [
     Recorder("flagfinder, lazy", sys.executable, _ours(), None),
-    Recorder("flagfinder, all calls of the server", sys.executable, _ours("--syscalls", "target"), None),
+    Recorder(
+        "flagfinder, all calls of the server", sys.executable, _ours("--syscalls", "target"), None
+    ),
     Recorder(
         "perf record",
         "perf",
@@ -90,7 +92,9 @@ RECORDERS = [
         lambda _, path: ["trace-cmd", "record", "-q", "-d", *_SCHED, "-o", str(path)],
         lambda path: ["trace-cmd", "report", "-i", str(path)],
     ),
-    Recorder("bpftrace", "bpftrace", lambda _, path: ["bpftrace", "-o", str(path), "-e", _BPFTRACE]),
+    Recorder(
+        "bpftrace", "bpftrace", lambda _, path: ["bpftrace", "-o", str(path), "-e", _BPFTRACE]
+    ),
 ]
 
 
@@ -115,12 +119,20 @@ def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) ->
     log = scratch / "log"
     with log.open("w+") as out:
         process = subprocess.Popen(
-            recorder.command(load, path), stdout=out, stderr=subprocess.DEVNULL, cwd=scratch, start_new_session=True
+            recorder.command(load, path),
+            stdout=out,
+            stderr=subprocess.DEVNULL,
+            cwd=scratch,
+            start_new_session=True,
         )
         try:
             # trace-cmd has a file for each CPU first.
             deadline = time.monotonic() + _TIMEOUT
-            while process.poll() is None and not list(scratch.glob("recording*")) and time.monotonic() < deadline:
+            while (
+                process.poll() is None
+                and not list(scratch.glob("recording*"))
+                and time.monotonic() < deadline
+            ):
                 time.sleep(0.1)
             time.sleep(_SETTLES)
             if process.poll() is not None:
@@ -136,7 +148,9 @@ def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) ->
         figures.told = json.loads(log.read_text())
     if recorder.read:
         began = time.monotonic()
-        reader = subprocess.Popen(recorder.read(path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=scratch)
+        reader = subprocess.Popen(
+            recorder.read(path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=scratch
+        )
         assert reader.stdout is not None
         lines = sum(1 for _ in reader.stdout)
         reader.wait(timeout=60)
@@ -201,26 +215,52 @@ def beside_peers(load: Load, recorders: list[Recorder], runs: int, scratch: Path
 
 def graph_speed(millions: float, scratch: Path) -> str:
     """Loading, building and asking a made-up recording, by graph/graph/examples/graph_speed.rs."""
-    build = ["cargo", "build", "--release", "-q", "-p", "flagfinder-graph", "--example", "graph_speed"]
+    build = [
+        "cargo",
+        "build",
+        "--release",
+        "-q",
+        "-p",
+        "flagfinder-graph",
+        "--example",
+        "graph_speed",
+    ]
     subprocess.run(build, cwd=ROOT, check=True)
     command = [*build[:1], "run", *build[2:], "--", str(millions), str(scratch / "made-up.events")]
-    ran = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=3600)
+    ran = subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=3600
+    )
     rows = [line.split() for line in ran.stdout.splitlines()]
     return f"### Graph of {millions:g} million events\n{table(['what', 'figure'], rows)}\n"
 
 
 def main() -> None:
     """Measures, prints Markdown on stdout and progress on stderr."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="of each recorder on each load (default 5)")
-    parser.add_argument("--loads", default="redis,pgbench,pipe", help="of redis,pgbench,pipe (default all)")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the loads; at 1 each runs for some seconds")
-    parser.add_argument(
-        "--recorder", action="append", metavar="PART", help="only those with PART in their names; several (default all)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--millions", type=float, default=19, help="of events for the graph; 0: leave it out")
+    parser.add_argument(
+        "--runs", type=int, default=5, help="of each recorder on each load (default 5)"
+    )
+    parser.add_argument(
+        "--loads", default="redis,pgbench,pipe", help="of redis,pgbench,pipe (default all)"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of the loads; at 1 each runs for some seconds"
+    )
+    parser.add_argument(
+        "--recorder",
+        action="append",
+        metavar="PART",
+        help="only those with PART in their names; several (default all)",
+    )
+    parser.add_argument(
+        "--millions", type=float, default=19, help="of events for the graph; 0: leave it out"
+    )
     options = parser.parse_args()
-    chosen = [one for one in RECORDERS if any(part in one.name for part in options.recorder or [""])]
+    chosen = [
+        one for one in RECORDERS if any(part in one.name for part in options.recorder or [""])
+    ]
     print(f"{machine()}\n")
     for peer in (["perf", "--version"], ["trace-cmd", "--version"], ["bpftrace", "--version"]):
         print(f"- {peer[0]}: {first_line(*peer)}")

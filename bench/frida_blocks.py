@@ -28,7 +28,8 @@ function follow() {
 }
 const libc = Process.getModuleByName('libc.so.6');
 // It has two versions, and hooks of `main` itself need its address: its first argument.
-for (const start of libc.enumerateExports().filter((one) => one.name.startsWith('__libc_start_main'))) {
+const isStart = (one) => one.name.startsWith('__libc_start_main');
+for (const start of libc.enumerateExports().filter(isStart)) {
   Interceptor.attach(start.address, {
     onEnter(args) { Interceptor.attach(args[0], { onEnter: follow }); },
   });

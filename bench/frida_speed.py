@@ -42,8 +42,12 @@ def main() -> int:
     """Measures, prints Markdown on stdout and progress on stderr."""
     if sys.argv[1:2] == [_ALONE]:
         return _stalker_alone(sys.argv[2:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=int, default=170, help="of text for gzip (default 170: 2 s and more)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--megabytes", type=int, default=170, help="of text for gzip (default 170: 2 s and more)"
+    )
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     print(f"{machine()}\n\nFrida {frida.__version__}\n")
@@ -71,10 +75,15 @@ def main() -> int:
         seconds: dict[str, list[float]] = {name: [] for name in commands}
         for turn, name in alternate(list(commands), options.runs):
             sample = timed(commands[name], timeout=1800)
-            print(f"turn {turn + 1}, {name}: {sample.wall:.2f} s, status {sample.status}", file=sys.stderr)
+            print(
+                f"turn {turn + 1}, {name}: {sample.wall:.2f} s, status {sample.status}",
+                file=sys.stderr,
+            )
             seconds[name].append(sample.wall)
     plain = median(seconds["native"])
-    rows = [[name, spread(walls), f"{median(walls) / plain:.2f}"] for name, walls in seconds.items()]
+    rows = [
+        [name, spread(walls), f"{median(walls) / plain:.2f}"] for name, walls in seconds.items()
+    ]
     print(table(["", "seconds (min-max)", "x native"], rows))
     return 0
 
@@ -83,7 +92,11 @@ def _stalker_alone(program: list[str]) -> int:
     """Runs a program under Stalker, from the same place on as the tracer."""
     ours, theirs = socket.socketpair()
     theirs.set_inheritable(True)
-    environment = {**os.environ, "LD_PRELOAD": str(library()), "FF_FRIDA_GATE": str(theirs.fileno())}
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": str(library()),
+        "FF_FRIDA_GATE": str(theirs.fileno()),
+    }
     with subprocess.Popen(program, env=environment, pass_fds=[theirs.fileno()]) as process:
         theirs.close()
         ours.recv(1)

@@ -18,7 +18,12 @@ STEPS = 5000
 
 def main() -> None:
     """Two measurements, one after the other, at the program's start in its dynamic linker."""
-    for setting in ("pagination off", "confirm off", "debuginfod enabled off", "record full insn-number-max unlimited"):
+    for setting in (
+        "pagination off",
+        "confirm off",
+        "debuginfod enabled off",
+        "record full insn-number-max unlimited",
+    ):
         gdb.execute(f"set {setting}", to_string=True)
     # gdb's `record full` does not know AVX.
     gdb.execute("set environment GLIBC_TUNABLES glibc.cpu.hwcaps=-AVX2,-AVX,-XSAVE,-XSAVEC")

@@ -49,13 +49,16 @@ COMMANDS = {
 _TREE = "exec 3<&0; for i in 1 2 3; do ({each}cat <&3 & wait) & done; {more}cat <&3"
 TREES = {
     "20 that wait": _TREE.format(
-        each="sleep 1000 & sleep 1001 & sleep 1002 & ", more="sleep 1003 & sleep 1004 & sleep 1005 & "
+        each="sleep 1000 & sleep 1001 & sleep 1002 & ",
+        more="sleep 1003 & sleep 1004 & sleep 1005 & ",
     ),
     "20, 6 of them busy": _TREE.format(
         each="sleep 1000 & (while :; do :; done) & (while :; do :; done) & ",
         more="sleep 1003 & sleep 1004 & sleep 1005 & ",
     ),
-    "20, 12 of them busy": _TREE.format(each="(while :; do :; done) & " * 3, more="(while :; do :; done) & " * 3),
+    "20, 12 of them busy": _TREE.format(
+        each="(while :; do :; done) & " * 3, more="(while :; do :; done) & " * 3
+    ),
 }
 LIMIT = 3.0
 
@@ -82,7 +85,9 @@ def measured(runner: str, command: Sequence[str], folder: Path) -> Run:
     wall = time.monotonic() - begin
     after = os.times()
     took, used = json.loads(inner.read_text())
-    all_used = after.children_user + after.children_system - before.children_user - before.children_system
+    all_used = (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
     return Run(took, used, wall - took, all_used - used)
 
 
@@ -95,7 +100,11 @@ def cost(times: int, folder: Path) -> list[dict[str, str | float]]:
             runs[runner].append(measured(runner, command, folder))
         bare = runs["bare"]
         for runner, own in runs.items():
-            ratios = [run.used / other.used for run, other in zip(own, bare, strict=True) if other.used > 0.1]
+            ratios = [
+                run.used / other.used
+                for run, other in zip(own, bare, strict=True)
+                if other.used > 0.1
+            ]
             rows.append(
                 {
                     "command": name,
@@ -158,11 +167,17 @@ def hangs(times: int) -> list[dict[str, str | float]]:
 
 def show(rows: list[dict[str, str | float]]) -> None:
     """As a table."""
-    print(table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]), "\n", flush=True)
+    print(
+        table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]),
+        "\n",
+        flush=True,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=5, help="of each command and runner")
     parser.add_argument("--hangs", type=int, default=5, help="of each tree")
     options = parser.parse_args()

@@ -59,7 +59,11 @@ def main(packages: str, *command: str) -> None:
         program.kill()
     steps = ROUNDS * STEPS
     for kind, name in enumerate(("clock", "processor")):
-        told = {"bare": steps / bare[kind], "recording": steps / recording[kind], "ratio": bare[kind] / recording[kind]}
+        told = {
+            "bare": steps / bare[kind],
+            "recording": steps / recording[kind],
+            "ratio": bare[kind] / recording[kind],
+        }
         print(json.dumps({name: {key: round(value, 2) for key, value in told.items()}}))
 
 

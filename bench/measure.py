@@ -128,7 +128,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     rule = ["-" * width for width in widths]
     return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
         for line in [lines[0], rule, *lines[1:]]
     )
 
@@ -146,7 +148,10 @@ def first_line(*command: str) -> str:
 def machine() -> str:
     """Processor, cores, memory, kernel, system, load and date; no names."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
-    model = next((line.split(":", 1)[1].strip() for line in cpuinfo.splitlines() if "model name" in line), "unknown")
+    model = next(
+        (line.split(":", 1)[1].strip() for line in cpuinfo.splitlines() if "model name" in line),
+        "unknown",
+    )
     features = "AVX-512" if " avx512f" in cpuinfo else "no AVX-512"
     virtual = ", virtual machine" if " hypervisor" in cpuinfo else ""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -155,6 +160,6 @@ def machine() -> str:
     kernel = platform.release().split("-")[0]
     return (
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC; {model} ({features}{virtual}),"
-        f" {os.cpu_count()} cores, {memory:.0f} GiB; {system}, kernel {kernel}; niceness {os.nice(0)};"
-        f" load average {load}"
+        f" {os.cpu_count()} cores, {memory:.0f} GiB; {system}, kernel {kernel}; niceness "
+        f"{os.nice(0)}; load average {load}"
     )

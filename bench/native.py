@@ -38,7 +38,9 @@ def polled(program: Path, kind: str) -> list[Any]:
     return flags[:3]
 
 
-def once(program: Path, kind: str, flags: list[Any] | None, folder: Path) -> tuple[float, float, int]:
+def once(
+    program: Path, kind: str, flags: list[Any] | None, folder: Path
+) -> tuple[float, float, int]:
     """Seconds on the clock, of the worker's processor time, and writes that were seen."""
     file = folder / "times"
     command = [str(program), str(file), kind]
@@ -53,7 +55,9 @@ def once(program: Path, kind: str, flags: list[Any] | None, folder: Path) -> tup
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=5, help="of each kind, bare and watched")
     options = parser.parse_args()
     print(machine(), "\n", flush=True)
@@ -74,11 +78,17 @@ def main() -> None:
                     "runs": options.runs,
                     "bare s": round(median([bare[0] for bare, _ in pairs]), 3),
                     "x bare": spread([watched[0] / bare[0] for bare, watched in pairs]),
-                    "CPU x bare": round(median([watched[1] / bare[1] for bare, watched in pairs]), 3),
+                    "CPU x bare": round(
+                        median([watched[1] / bare[1] for bare, watched in pairs]), 3
+                    ),
                     "writes seen": min(watched[2] for _, watched in pairs),
                 }
             )
-    print(table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]), "\n", flush=True)
+    print(
+        table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]),
+        "\n",
+        flush=True,
+    )
     print(json.dumps(rows))
 
 

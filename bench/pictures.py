@@ -53,7 +53,9 @@ def histogram(scratch: Path) -> list[str]:
 def draw_terminal(command: list[str], shown: str, picture: Path) -> None:
     """What the command prints in a terminal of COLUMNS columns, as SVG."""
     env = {**os.environ, "COLUMNS": str(COLUMNS)}
-    ran = subprocess.run([*command, "--color", "always", "-q"], env=env, capture_output=True, text=True)
+    ran = subprocess.run(
+        [*command, "--color", "always", "-q"], env=env, capture_output=True, text=True
+    )
     if ran.returncode:
         sys.exit(f"{shown}: {ran.stdout}{ran.stderr}")
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115
@@ -65,7 +67,13 @@ def draw_terminal(command: list[str], shown: str, picture: Path) -> None:
 def draw_page(page: Path, picture: Path) -> None:
     """The first screen of a page."""
     size = ",".join(map(str, PAGE))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--window-size={size}",
+    ]
     profile = f"--user-data-dir={page.parent}/profile"
     quiet = subprocess.DEVNULL
     command = ["chromium", *options, profile, f"--screenshot={picture}", page.as_uri()]
@@ -84,11 +92,16 @@ def main() -> int:
                 try:
                     time.sleep(2)  # until it waits
                     pid = str(hung.pid)
-                    draw_terminal([*FLAGFINDER, "why", pid], f"flagfinder why {pid}", PICTURES / "why.svg")
+                    draw_terminal(
+                        [*FLAGFINDER, "why", pid], f"flagfinder why {pid}", PICTURES / "why.svg"
+                    )
                 finally:
                     hung.kill()
         events, graph, page = (str(scratch / f"run.{kind}") for kind in ("events", "graph", "html"))
-        subprocess.run([*FLAGFINDER, "events", "record", "-q", "-o", events, "--", "sh", "-c", LATE], check=True)
+        subprocess.run(
+            [*FLAGFINDER, "events", "record", "-q", "-o", events, "--", "sh", "-c", LATE],
+            check=True,
+        )
         subprocess.run([*FLAGFINDER, "graph", "build", "-q", events, "-o", graph], check=True)
         subprocess.run([*FLAGFINDER, "report", "-q", graph, "-o", page], check=True)
         draw_page(Path(page), PICTURES / "report.png")

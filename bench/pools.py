@@ -53,7 +53,9 @@ def main() -> None:
     parser.add_argument("--pools", default=",".join(pool.name for pool in POOLS))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--stop", default="3", help="seconds of --stop-when-spinning")
-    parser.add_argument("--freeze", default="signal", choices=("signal", "stop"), help="how the worker is frozen")
+    parser.add_argument(
+        "--freeze", default="signal", choices=("signal", "stop"), help="how the worker is frozen"
+    )
     parser.add_argument("--keep", type=Path, help="a folder for the recordings")
     parser.add_argument("--again", action="store_true", help="diff the recordings in --keep again")
     parser.add_argument("--json", type=Path)
@@ -94,15 +96,36 @@ def record(pool: PoolProgram, folder: Path, name: str, stop: str, freeze: str) -
     out = folder / f"{pool.name}.{name}.out"
     with out.open("w") as stdout, out.with_suffix(".err").open("w") as stderr:
         if pool.name != "redis":
-            command += ["--", str(folder.resolve() / pool.name), "spin" if hangs else "normal", ROUNDS]
+            command += [
+                "--",
+                str(folder.resolve() / pool.name),
+                "spin" if hangs else "normal",
+                ROUNDS,
+            ]
             recorder = subprocess.Popen(command, stdout=stdout, stderr=stderr)
             tracee = stop_one(out, recorder) if hangs and freeze == "stop" else None
             recorder.wait(180)
             if tracee:
                 tracee.kill()
             return
-        command += ["--env", f"LD_PRELOAD={folder.resolve()}/freeze.so", "--", "redis-server", "--port", PORT]
-        command += ["--io-threads", "4", "--io-threads-do-reads", "yes", "--save", "", "--appendonly", "no"]
+        command += [
+            "--env",
+            f"LD_PRELOAD={folder.resolve()}/freeze.so",
+            "--",
+            "redis-server",
+            "--port",
+            PORT,
+        ]
+        command += [
+            "--io-threads",
+            "4",
+            "--io-threads-do-reads",
+            "yes",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]
         recorder = subprocess.Popen(command, stdout=stdout, stderr=stderr)
         try:
             drive_redis(out, recorder, hangs)
@@ -147,12 +170,16 @@ def drive_redis(out: Path, recorder: subprocess.Popen[bytes], hangs: bool) -> No
     if not hangs:
         subprocess.run([*ask, "shutdown", "nosave"], check=False)
         return
-    info = subprocess.run([*ask, "info", "server"], capture_output=True, text=True, check=True).stdout
+    info = subprocess.run(
+        [*ask, "info", "server"], capture_output=True, text=True, check=True
+    ).stdout
     said = re.search(r"process_id:(\d+)", info)
     assert said, info
     pid = int(said[1])
     tasks = Path(f"/proc/{pid}/task").iterdir()
-    tid = next(int(task.name) for task in tasks if (task / "comm").read_text().strip() == "io_thd_2")
+    tid = next(
+        int(task.name) for task in tasks if (task / "comm").read_text().strip() == "io_thd_2"
+    )
     more = subprocess.Popen([*load, "1000000"], stdout=subprocess.DEVNULL)
     try:
         time.sleep(0.5)
@@ -167,7 +194,11 @@ def drive_redis(out: Path, recorder: subprocess.Popen[bytes], hangs: bool) -> No
 def judge(pool: PoolProgram, normal: Path, spin: Path) -> tuple[bool, str]:
     """Is the first answer of `diff` right? With what it says."""
     done = subprocess.run(
-        ["flagfinder", "diff", "--json", normal, spin], capture_output=True, text=True, check=False, timeout=900
+        ["flagfinder", "diff", "--json", normal, spin],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
     )
     printed = spin.with_name(spin.name + ".out").read_text()
     frozen = re.search(r"frozen (\d+)", printed)
@@ -180,7 +211,9 @@ def judge(pool: PoolProgram, normal: Path, spin: Path) -> tuple[bool, str]:
     if not found["flags"]:
         return False, found["reason"]
     flag, thread = found["flags"][0], found["threads"]["spin"]
-    text = f"{thread['tid']} {thread['name']}: {flag['name']} {flag['confidence']} {flag['exit_when']}"
+    text = (
+        f"{thread['tid']} {thread['name']}: {flag['name']} {flag['confidence']} {flag['exit_when']}"
+    )
     right = thread["tid"] != int(frozen[1])
     address = re.search(r"flag (0x[0-9a-f]+)", printed)
     if pool.announced and address:
@@ -195,7 +228,9 @@ def judge(pool: PoolProgram, normal: Path, spin: Path) -> tuple[bool, str]:
 
 def first_thread(trace: Path) -> int:
     """The program's pid, which is its first thread's number."""
-    done = subprocess.run(["flagfinder", "trace", "info", "--json", trace], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["flagfinder", "trace", "info", "--json", trace], capture_output=True, text=True, check=True
+    )
     return int(json.loads(done.stdout)["processes"][0]["pid"])
 
 

@@ -34,7 +34,9 @@ def main() -> int:
     options = _options()
     print(f"{machine()}\n\n{_versions()}\n")
     # Builds and checks the tracer now, not in the first measured run.
-    subprocess.run([sys.executable, "-P", "-m", "flagfinder", "record", "--check"], check=True, timeout=1800)
+    subprocess.run(
+        [sys.executable, "-P", "-m", "flagfinder", "record", "--check"], check=True, timeout=1800
+    )
     tracer = ensure_tracer(_say).directory
     basis = [native(), dynamorio_alone(tracer), *ours()]
     workloads = [WORKLOADS[name] for name in options.workloads.split(",")]
@@ -43,13 +45,24 @@ def main() -> int:
         if options.runs:
             print(f"## Programs of 2 s and more, {options.runs} runs each\n", flush=True)
             for workload in workloads:
-                _compare(workload, workload.size, basis, (options.runs, options.values_runs), options.timeout, scratch)
+                _compare(
+                    workload,
+                    workload.size,
+                    basis,
+                    (options.runs, options.values_runs),
+                    options.timeout,
+                    scratch,
+                )
         if options.peer_runs:
             usable = [*basis, *(peer for peer in peers() if peer.absent is None)]
             for peer in peers():
                 if peer.absent is not None:
                     print(f"Left out: {peer.name} ({peer.absent}).\n")
-            print(f"## Peers, on one part in {options.peer_part} of that, {options.peer_runs} runs each\n", flush=True)
+            print(
+                f"## Peers, on one part in {options.peer_part} of that, {options.peer_runs} runs "
+                "each\n",
+                flush=True,
+            )
             for workload in workloads:
                 samples = _compare(
                     workload,
@@ -68,7 +81,12 @@ def main() -> int:
 
 
 def _compare(
-    workload: Workload, size: int, recorders: list[Recorder], counts: tuple[int, int], timeout: float, scratch: Path
+    workload: Workload,
+    size: int,
+    recorders: list[Recorder],
+    counts: tuple[int, int],
+    timeout: float,
+    scratch: Path,
 ) -> dict[str, list[Sample]]:
     """Runs and prints one program's table. ``counts``: runs, and runs at level values."""
     runs, values_runs = counts
@@ -78,12 +96,16 @@ def _compare(
     kept: dict[str, str] = {}
     for turn, name in alternate(list(by_name), runs):
         # Once is enough to know that it takes too long.
-        if any(one.timed_out for one in samples.get(name, ())) or (" values" in name and turn >= values_runs):
+        if any(one.timed_out for one in samples.get(name, ())) or (
+            " values" in name and turn >= values_runs
+        ):
             continue
         recorder = by_name[name]
         trace = scratch / TRACE
         errors = scratch / "errors"
-        sample = timed(recorder.command(program, scratch), timeout=timeout, env=recorder.env, errors=errors)
+        sample = timed(
+            recorder.command(program, scratch), timeout=timeout, env=recorder.env, errors=errors
+        )
         _say(f"{workload.name}, turn {turn + 1}, {name}: {sample.wall:.2f} s")
         if sample.status != 0 and not sample.timed_out:
             _say(f"  FAILED with {sample.status}: {errors.read_text(errors='replace')[-500:]}")
@@ -115,7 +137,15 @@ def _compare(
             ]
         )
     print(f"### {workload.name}: {size} {workload.unit}\n")
-    header = ["", "seconds (min-max)", "x native", "x DynamoRIO", "target's CPU x DynamoRIO", "CPU s, all", "kept"]
+    header = [
+        "",
+        "seconds (min-max)",
+        "x native",
+        "x DynamoRIO",
+        "target's CPU x DynamoRIO",
+        "CPU s, all",
+        "kept",
+    ]
     print(table(header, rows) + "\n", flush=True)
     return samples
 
@@ -125,10 +155,15 @@ def _facts(trace: Path) -> str:
     end: Mapping[str, Any] = flagfinder.open_trace(trace).end or {}
     lost = {
         what: end[key]
-        for what, key in (("flow bytes", "dropped_flow_bytes"), ("value chunks", "dropped_value_chunks"))
+        for what, key in (
+            ("flow bytes", "dropped_flow_bytes"),
+            ("value chunks", "dropped_value_chunks"),
+        )
         if end.get(key)
     }
-    missing = ", ".join(f"{count} {what} let go" for what, count in lost.items()) or "nothing let go"
+    missing = (
+        ", ".join(f"{count} {what} let go" for what, count in lost.items()) or "nothing let go"
+    )
     return f"{trace.stat().st_size / 1e6:.1f} MB, {missing}"
 
 
@@ -149,8 +184,9 @@ def _stepping(program: list[str], plain: float, scratch: Path) -> None:
     for method, rate in json.loads(ran.stdout.strip().splitlines()[-1]).items():
         if rate is not None:
             print(
-                f"gdb {method}, extrapolated: {rate:.0f} steps/s; these {instructions / 1e6:.0f} M instructions"
-                f" would take {instructions / rate / 3600:.1f} hours, {instructions / rate / plain:.0f} x native.\n"
+                f"gdb {method}, extrapolated: {rate:.0f} steps/s; these {instructions / 1e6:.0f} M "
+                f"instructions would take {instructions / rate / 3600:.1f} hours, "
+                f"{instructions / rate / plain:.0f} x native.\n"
             )
 
 
@@ -184,14 +220,33 @@ def _say(text: str) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="runs of each program of 2 s and more; 0 leaves them out")
-    parser.add_argument("--values-runs", type=int, default=3, help="of those at level values, which take longest")
-    parser.add_argument("--peer-runs", type=int, default=1, help="runs beside the peers; 0 leaves them out")
-    parser.add_argument("--peer-part", type=int, default=10, help="the peers get one part in so many of a program")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS), metavar="NAMES", help="of: %(default)s")
-    parser.add_argument("--timeout", type=float, default=300, metavar="SECONDS", help="limit of one run")
-    parser.add_argument("--scratch", type=Path, help="where traces and inputs go for the time being")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=5,
+        help="runs of each program of 2 s and more; 0 leaves them out",
+    )
+    parser.add_argument(
+        "--values-runs", type=int, default=3, help="of those at level values, which take longest"
+    )
+    parser.add_argument(
+        "--peer-runs", type=int, default=1, help="runs beside the peers; 0 leaves them out"
+    )
+    parser.add_argument(
+        "--peer-part", type=int, default=10, help="the peers get one part in so many of a program"
+    )
+    parser.add_argument(
+        "--workloads", default=",".join(WORKLOADS), metavar="NAMES", help="of: %(default)s"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=300, metavar="SECONDS", help="limit of one run"
+    )
+    parser.add_argument(
+        "--scratch", type=Path, help="where traces and inputs go for the time being"
+    )
     return parser.parse_args()
 
 

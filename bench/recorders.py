@@ -76,7 +76,19 @@ def flagfinder(name: str, content: str, *options: str) -> Recorder:
 
     def command(program: Sequence[str], scratch: Path) -> list[str]:
         trace = str(scratch / TRACE)
-        return [sys.executable, "-P", "-m", "flagfinder", "record", "-q", "-o", trace, *options, "--", *program]
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            "flagfinder",
+            "record",
+            "-q",
+            "-o",
+            trace,
+            *options,
+            "--",
+            *program,
+        ]
 
     return Recorder(name, content, command)
 
@@ -85,8 +97,20 @@ def ours() -> list[Recorder]:
     """flagfinder at its levels."""
     return [
         flagfinder("flagfinder flow", "blocks in order, events", "--level", "flow"),
-        flagfinder("flagfinder values", "the same + newest loaded values (default options)", "--level", "values"),
-        flagfinder("flagfinder values, tail", "the newest 64 MB of that", "--level", "values", "--last", "64M"),
+        flagfinder(
+            "flagfinder values",
+            "the same + newest loaded values (default options)",
+            "--level",
+            "values",
+        ),
+        flagfinder(
+            "flagfinder values, tail",
+            "the newest 64 MB of that",
+            "--level",
+            "values",
+            "--last",
+            "64M",
+        ),
     ]
 
 
@@ -120,7 +144,9 @@ def _frida() -> Recorder:
     def command(program: Sequence[str], _scratch: Path) -> list[str]:
         return [sys.executable, str(HERE / "frida_blocks.py"), *program]
 
-    return Recorder("Frida Stalker, block events", "blocks in order", command, version, absent=missing)
+    return Recorder(
+        "Frida Stalker, block events", "blocks in order", command, version, absent=missing
+    )
 
 
 def _drmemtrace() -> Recorder:
@@ -139,5 +165,7 @@ def _drmemtrace() -> Recorder:
         "instructions and addresses",
         command,
         first_line(str(home / "bin64" / "drrun"), "-version"),
-        absent=None if client.is_file() else "DRMEMTRACE_HOME names no DynamoRIO build with its clients",
+        absent=None
+        if client.is_file()
+        else "DRMEMTRACE_HOME names no DynamoRIO build with its clients",
     )

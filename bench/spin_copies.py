@@ -47,7 +47,9 @@ class Looks:
             "with a flag": self.flags,
             "seen in copies": f"{self.in_copies} of {self.threads}",
             "median ms": round(median(self.pauses), 2) if self.pauses else None,
-            "99% ms": round(sorted(self.pauses)[len(self.pauses) * 99 // 100], 2) if self.pauses else None,
+            "99% ms": round(sorted(self.pauses)[len(self.pauses) * 99 // 100], 2)
+            if self.pauses
+            else None,
             "median s": round(median(self.seconds), 2),
         }
 
@@ -55,7 +57,11 @@ class Looks:
 def _spinning(*words: str) -> Callable[[Path], AbstractContextManager[int]]:
     @contextlib.contextmanager
     def start(scratch: Path) -> Iterator[int]:
-        command = [str(compile_c("spin", scratch)), *words] if words[0] in ("yield", "busy") else list(words)
+        command = (
+            [str(compile_c("spin", scratch)), *words]
+            if words[0] in ("yield", "busy")
+            else list(words)
+        )
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             time.sleep(2)
@@ -104,8 +110,12 @@ def main() -> int:
     """Measures; progress on stderr."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50, help="looks in each way (default 50)")
-    parser.add_argument("--mib", type=int, default=4096, help="memory of the large process (default 4096)")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="only this process (repeatable)")
+    parser.add_argument(
+        "--mib", type=int, default=4096, help="memory of the large process (default 4096)"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only this process (repeatable)"
+    )
     parser.add_argument("--json", action="store_true", help="print the rows as results/ has them")
     options = parser.parse_args()
     rows = []

@@ -100,7 +100,9 @@ def _redis(scratch: Path) -> Iterator[Patient]:
     words = ["redis-server", "--port", str(port), "--save", "", "--dir", str(scratch)]
     server = subprocess.Popen(words, **quiet)
     time.sleep(1)
-    load = subprocess.Popen(["redis-benchmark", "-p", str(port), "-l", "-q", "-t", "set,get", "-c", "8"], **quiet)
+    load = subprocess.Popen(
+        ["redis-benchmark", "-p", str(port), "-l", "-q", "-t", "set,get", "-c", "8"], **quiet
+    )
     over, right = threading.Event(), [0]
 
     def client() -> None:
@@ -144,11 +146,17 @@ NEEDS: dict[Start, str] = {_redis: "redis-server"}
 def main() -> int:
     """Measures, prints Markdown on stdout and progress on stderr."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200, help="looks at each patient (default 200)")
-    parser.add_argument("--kills", type=int, default=50, help="looks that are killed midway (default 50)")
+    parser.add_argument(
+        "--rounds", type=int, default=200, help="looks at each patient (default 200)"
+    )
+    parser.add_argument(
+        "--kills", type=int, default=50, help="looks that are killed midway (default 50)"
+    )
     options = parser.parse_args()
     print(f"{machine()}\n")
-    patients = {name: start for name, start in PATIENTS.items() if shutil.which(NEEDS.get(start, "true"))}
+    patients = {
+        name: start for name, start in PATIENTS.items() if shutil.which(NEEDS.get(start, "true"))
+    }
     for name in PATIENTS.keys() - patients.keys():
         print(f"{name}: left out, {NEEDS[PATIENTS[name]]} is not installed", file=sys.stderr)
     rows = []
@@ -158,7 +166,9 @@ def main() -> int:
                 seconds, pauses, flags = [], [], 0
                 for _ in range(options.rounds):
                     begin = time.monotonic()
-                    ran = subprocess.run([*SPIN, "--json", str(patient.pid)], capture_output=True, text=True)
+                    ran = subprocess.run(
+                        [*SPIN, "--json", str(patient.pid)], capture_output=True, text=True
+                    )
                     seconds.append(time.monotonic() - begin)
                     if ran.returncode not in (0, 1):
                         print(ran.stderr, file=sys.stderr)
@@ -168,19 +178,33 @@ def main() -> int:
                     flags += any(thread["flags"] for thread in threads)
                 for _ in range(options.kills):
                     command = subprocess.Popen(
-                        [*SPIN, str(patient.pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                        [*SPIN, str(patient.pid)],
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
                     )
                     time.sleep(0.3 + random.random() * 0.6)
                     command.kill()
                     command.wait()
                 time.sleep(3)  # until the helpers have let go
-                traced = any("TracerPid:\t0" not in path.read_text() for path in _statuses(patient.pid))
+                traced = any(
+                    "TracerPid:\t0" not in path.read_text() for path in _statuses(patient.pid)
+                )
                 well = patient.ends_well() and not traced
                 times = (median(seconds), max(seconds), median(pauses), max(pauses))
                 counts = (len(seconds), options.kills, flags, "yes" if well else "NO")
                 rows.append([name, *map(str, counts), *(f"{value:.3g}" for value in times)])
                 print(*rows[-1], sep=", ", file=sys.stderr)
-    heads = ["patient", "looks", "killed", "with a flag", "all right", "seconds", "greatest", "ms paused", "greatest"]
+    heads = [
+        "patient",
+        "looks",
+        "killed",
+        "with a flag",
+        "all right",
+        "seconds",
+        "greatest",
+        "ms paused",
+        "greatest",
+    ]
     print(table(heads, rows))
     return 0
 

@@ -46,8 +46,13 @@ DOTNET_SETTINGS = {
         "configProperties": {"System.Globalization.Invariant": True},
     }
 }
-JS = "let s=0,m={};for(let i=0;i<2e6;i++){s+=i%7;if(i%16==0)m[i%999]=i}console.log(s>0?'done':'not')"
-LUA = "local s,m=0,{} for i=1,5e6 do s=s+i%7 if i%16==0 then m[i%999]=i end end print(s>0 and 'done' or 'not')"
+JS = (
+    "let s=0,m={};for(let i=0;i<2e6;i++){s+=i%7;if(i%16==0)m[i%999]=i}console.log(s>0?'done':'not')"
+)
+LUA = (
+    "local s,m=0,{} for i=1,5e6 do s=s+i%7 if i%16==0 then m[i%999]=i end end print(s>0 and "
+    "'done' or 'not')"
+)
 PYTHON = """
 def main():
     s, m = 0, {}
@@ -83,7 +88,17 @@ def programs(folder: Path) -> dict[str, list[str]]:
 
 def start(command: list[str], trace: Path, *options: str) -> tuple[float, str | None]:
     """Seconds, and why it counts as a death (None: it does not)."""
-    words = ["flagfinder", "record", "-o", str(trace), "--stop-after", "180", *options, "--", *command]
+    words = [
+        "flagfinder",
+        "record",
+        "-o",
+        str(trace),
+        "--stop-after",
+        "180",
+        *options,
+        "--",
+        *command,
+    ]
     began = time.monotonic()
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=400)
     seconds = time.monotonic() - began
@@ -113,12 +128,17 @@ def main() -> None:
             times: dict[str, list[float]] = {"yes": [], "no": []}
             for _ in range(options.price_runs):
                 for setting in times:
-                    seconds, death = start(command, folder / "trace", "--level", "flow", "--generated-code", setting)
+                    seconds, death = start(
+                        command, folder / "trace", "--level", "flow", "--generated-code", setting
+                    )
                     times[setting] += [] if death else [seconds]
             price = None
             if all(times.values()):
                 price = round(statistics.median(times["yes"]) / statistics.median(times["no"]), 2)
-            medians = {key: round(statistics.median(value), 2) if value else None for key, value in times.items()}
+            medians = {
+                key: round(statistics.median(value), 2) if value else None
+                for key, value in times.items()
+            }
             row = {
                 "program": program,
                 "starts": options.starts,

@@ -52,16 +52,24 @@ class Row:
 
 
 CPYTHON = (
-    "test_queue test_thread test_threading test_threading_local test_signal test_subprocess test_asyncio "
-    "test_concurrent_futures test_socket test_select test_selectors test_mmap test_faulthandler test_gc test_fork1 "
-    "test_posix test_os test_ctypes test_generators test_exceptions"
+    "test_queue test_thread test_threading test_threading_local test_signal test_subprocess "
+    "test_asyncio test_concurrent_futures test_socket test_select test_selectors test_mmap "
+    "test_faulthandler test_gc test_fork1 test_posix test_os test_ctypes test_generators "
+    "test_exceptions"
 )
 REDIS = (
-    "unit/protocol unit/keyspace unit/scan unit/expire unit/multi unit/pubsub unit/info unit/scripting unit/dump "
-    "unit/type/list unit/type/hash unit/type/set unit/type/zset unit/type/string unit/auth unit/quit unit/bitops"
+    "unit/protocol unit/keyspace unit/scan unit/expire unit/multi unit/pubsub unit/info "
+    "unit/scripting unit/dump unit/type/list unit/type/hash unit/type/set unit/type/zset "
+    "unit/type/string unit/auth unit/quit unit/bitops"
 )
-SQLITE = "main select1 insert trans lock wal thread001 thread002 walthread shared vacuum crash attach index where func"
-GO_RUNTIME = "^Test(Chan|Select|Lock|RWMutex|Map|Sema|Note|Proc|Stop|GC|Defer|Panic|Timer|Yield|Goroutine|Signal|Stack)"
+SQLITE = (
+    "main select1 insert trans lock wal thread001 thread002 walthread shared vacuum crash "
+    "attach index where func"
+)
+GO_RUNTIME = (
+    "^Test(Chan|Select|Lock|RWMutex|Map|Sema|Note|Proc|Stop|GC|Defer|Panic|Timer|Yield|"
+    "Goroutine|Signal|Stack)"
+)
 
 
 def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
@@ -69,28 +77,57 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
     if suite == "cpython" and Path("/usr/lib/python3.11/test/test_threading.py").exists():
         for module in CPYTHON.split():
             report = scratch / "report.xml"
-            command = ["/usr/bin/python3.11", "-m", "test", "--timeout", "850", "--junit-xml", str(report), module]
+            command = [
+                "/usr/bin/python3.11",
+                "-m",
+                "test",
+                "--timeout",
+                "850",
+                "--junit-xml",
+                str(report),
+                module,
+            ]
             yield Part(module, command, "", xml=True)
     if suite == "go":
         for program in sorted((sources / "go").glob("*.test")):
             command = [str(program), "-test.short", "-test.v"]
             command += ["-test.run", GO_RUNTIME] if program.stem == "runtime" else []
-            yield Part(program.stem, command, r"^\s*--- (?P<outcome>\w+): (?P<name>\S+)", folder=scratch)
+            yield Part(
+                program.stem, command, r"^\s*--- (?P<outcome>\w+): (?P<name>\S+)", folder=scratch
+            )
     if suite == "redis":
         for folder in sources.glob("redis-*/tests"):
             for name in REDIS.split():
-                command = ["tclsh", "tests/test_helper.tcl", "--single", name, "--clients", "1", "--timeout", "600"]
+                command = [
+                    "tclsh",
+                    "tests/test_helper.tcl",
+                    "--single",
+                    name,
+                    "--clients",
+                    "1",
+                    "--timeout",
+                    "600",
+                ]
                 yield Part(
-                    name, command, r"^\[(?P<outcome>ok|err|exception)\]: (?P<name>.*?)(?: \(\d+ ms\))?$", folder.parent
+                    name,
+                    command,
+                    r"^\[(?P<outcome>ok|err|exception)\]: (?P<name>.*?)(?: \(\d+ ms\))?$",
+                    folder.parent,
                 )
     if suite == "sqlite":
         for program in sources.glob("sqlite3-*/testfixture"):
             for name in SQLITE.split():
                 command = [str(program), str(program.parent / "test" / f"{name}.test")]
-                yield Part(name, command, r"^(?P<name>\S+)\.\.\. (?P<outcome>Ok|.*)$", folder=scratch)
+                yield Part(
+                    name, command, r"^(?P<name>\S+)\.\.\. (?P<outcome>Ok|.*)$", folder=scratch
+                )
     if suite == "java":
         subprocess.run(["javac", "-d", scratch, HERE / "suites" / "Suite.java"], check=True)
-        yield Part("Suite", ["java", "-cp", str(scratch), "Suite"], r"^(?P<name>\w+) (?P<outcome>ok|wrong|threw.*)$")
+        yield Part(
+            "Suite",
+            ["java", "-cp", str(scratch), "Suite"],
+            r"^(?P<name>\w+) (?P<outcome>ok|wrong|threw.*)$",
+        )
 
 
 def outcomes(part: Part, scratch: Path, recorded: bool) -> Outcomes:
@@ -125,7 +162,9 @@ def outcomes(part: Part, scratch: Path, recorded: bool) -> Outcomes:
 
 def differing(plain: Outcomes, recorded: Outcomes) -> set[str]:
     """Tests that ended otherwise, or were not reached."""
-    return {name for name in plain.keys() | recorded.keys() if plain.get(name) != recorded.get(name)}
+    return {
+        name for name in plain.keys() | recorded.keys() if plain.get(name) != recorded.get(name)
+    }
 
 
 def main() -> None:
@@ -162,17 +201,21 @@ def compare(part: Part, scratch: Path, row: Row) -> None:
     seconds = (between - began, time.monotonic() - between)
     different = differing(plain, recorded)
     if different:
-        plain_again, recorded_again = (outcomes(part, scratch, recorded=way) for way in (False, True))
+        plain_again, recorded_again = (
+            outcomes(part, scratch, recorded=way) for way in (False, True)
+        )
         # Of those that are not the same twice without us nothing can be said.
         different &= differing(plain, recorded_again) - differing(plain, plain_again)
     row.tests += len(plain)
     row.passed += sum(outcome in GOOD for outcome in plain.values())
     row.recorded += sum(recorded.get(name) in GOOD for name in plain)
     row.differ += [
-        f"{part.name}: {name}: {plain.get(name)}, recorded {recorded.get(name)}" for name in sorted(different)
+        f"{part.name}: {name}: {plain.get(name)}, recorded {recorded.get(name)}"
+        for name in sorted(different)
     ]
     print(
-        f"{row.suite} {part.name}: {len(plain)} tests, {len(different)} differ, {seconds[0]:.0f} s, {seconds[1]:.0f} s"
+        f"{row.suite} {part.name}: {len(plain)} tests, {len(different)} differ, {seconds[0]:.0f} "
+        f"s, {seconds[1]:.0f} s"
     )
     for line in row.differ[-len(different) :] if different else ():
         print(f"  {line}", flush=True)

@@ -27,7 +27,17 @@ from typing import Any
 from measure import kill_session, machine
 
 HERE = Path(__file__).resolve().parent / "vm"
-STAT = ("newfstatat", "stat", "statx", "access", "faccessat2", "faccessat", "lstat", "open", "openat")
+STAT = (
+    "newfstatat",
+    "stat",
+    "statx",
+    "access",
+    "faccessat2",
+    "faccessat",
+    "lstat",
+    "open",
+    "openat",
+)
 CHILD = ("wait4", "waitid")
 
 
@@ -50,7 +60,9 @@ def waits(scratch: Path) -> Iterator[Wait]:
     calls["socket"] = ("read", "recvfrom", "recvmsg")
     mapped = scratch / "words"
 
-    def each(runtime: str, command: Sequence[str], hows: str, wakes: str = "line") -> Iterator[Wait]:
+    def each(
+        runtime: str, command: Sequence[str], hows: str, wakes: str = "line"
+    ) -> Iterator[Wait]:
         if shutil.which(command[0]):
             for how in hows.split():
                 last = [str(mapped)] if wakes == "file" else []
@@ -71,13 +83,27 @@ def waits(scratch: Path) -> Iterator[Wait]:
     yield from each("perl", perl, "plain", "usr1")
     ruby = "global attribute table cells pass file child socket"
     yield from each("ruby", ["ruby", str(HERE / "waits.rb")], ruby)
-    yield from each("lua", ["lua5.3", str(HERE / "waits.lua")], "field cells global file access child", "usr1")
-    yield from each("luajit", ["luajit", str(HERE / "waits_jit.lua")], "nothing yield sleep file", "file")
+    yield from each(
+        "lua", ["lua5.3", str(HERE / "waits.lua")], "field cells global file access child", "usr1"
+    )
+    yield from each(
+        "luajit", ["luajit", str(HERE / "waits_jit.lua")], "nothing yield sleep file", "file"
+    )
     interpreted_lua = ["luajit", "-joff", str(HERE / "waits_jit.lua")]
     yield from each("luajit -joff", interpreted_lua, "nothing yield sleep", "file")
-    yield from each("php", ["php", str(HERE / "waits.php")], "global field static table file child", "usr1")
+    yield from each(
+        "php", ["php", str(HERE / "waits.php")], "global field static table file child", "usr1"
+    )
     yield from each("guile", ["guile", str(HERE / "waits.scm")], "global cells box table file")
-    erlang = ["erl", "-noshell", "-pa", str(scratch), "-eval", "waits:main(init:get_plain_arguments())", "-extra"]
+    erlang = [
+        "erl",
+        "-noshell",
+        "-pa",
+        str(scratch),
+        "-eval",
+        "waits:main(init:get_plain_arguments())",
+        "-extra",
+    ]
     yield from each("erlang", erlang, "atomics yield table file")
     ocaml = "ref cells sleep table file child"
     yield from each("ocaml", [str(scratch / "waits_native")], ocaml)
@@ -151,7 +177,9 @@ def read(pid: int, address: int, size: int) -> bytes:
         os.close(file)
 
 
-def is_polled(wait: Wait, process: subprocess.Popen[bytes], flag: dict[str, Any], scratch: Path) -> bool:
+def is_polled(
+    wait: Wait, process: subprocess.Popen[bytes], flag: dict[str, Any], scratch: Path
+) -> bool:
     """Does the named word change when, and only when, the other side writes?"""
     address = int(flag["address"]["spin"], 16)
     size = flag["size"] or 8
@@ -175,7 +203,11 @@ def judge(
         if loop.get("confidence"):
             whens = " ".join(exit_["when"] for exit_ in loop["exits"])
             named = "exists" if wait.how == "file" else {"cells": "cells[5]"}.get(wait.how, "")
-            named = named or {"global": "state", "attribute": "box.state", "class": "Box.shared"}.get(wait.how, "ready")
+            named = named or {
+                "global": "state",
+                "attribute": "box.state",
+                "class": "Box.shared",
+            }.get(wait.how, "ready")
             return ("right" if named in whens else "wrong", whens, loop["confidence"])
         for flag in thread["flags"][:1]:
             name, sure = flag["name"], flag["confidence"]
@@ -184,7 +216,9 @@ def judge(
                 return ("right" if asked in wait.calls else "wrong", name, sure)
             right = not wait.calls and is_polled(wait, process, flag, scratch)
             return ("right" if right else "wrong", name, sure)
-    reasons = [thread["reason"] for thread in threads if thread["class"] != "blocked" and thread["reason"]]
+    reasons = [
+        thread["reason"] for thread in threads if thread["class"] != "blocked" and thread["reason"]
+    ]
     return "nothing", (reasons or ["no thread was looked at"])[0], 0.0
 
 
@@ -193,7 +227,10 @@ def look(command: str, wait: Wait, scratch: Path, kept: Path | None) -> dict[str
     with started(wait, scratch) as process:
         began = time.monotonic()
         found = subprocess.run(
-            [command, "spin", str(process.pid), "--json", "--explain"], capture_output=True, text=True, check=False
+            [command, "spin", str(process.pid), "--json", "--explain"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         seconds = time.monotonic() - began
         report = json.loads(found.stdout) if found.stdout.startswith("{") else {}
@@ -230,11 +267,15 @@ def main() -> int:
             row = look(arguments.flagfinder, wait, scratch, arguments.keep)
             rows.append(row)
             print(*row.values(), sep="\t", file=sys.stderr, flush=True)
-    count = {worth: sum(row["worth"] == worth for row in rows) for worth in ("right", "wrong", "nothing")}
+    count = {
+        worth: sum(row["worth"] == worth for row in rows) for worth in ("right", "wrong", "nothing")
+    }
     if arguments.json:
         print(json.dumps({"machine": machine(), "count": count, "rows": rows}, indent=1))
     else:
-        print(*(f"{number} {worth}" for worth, number in count.items()), f"of {len(rows)}", sep=", ")
+        print(
+            *(f"{number} {worth}" for worth, number in count.items()), f"of {len(rows)}", sep=", "
+        )
     return 0
 
 

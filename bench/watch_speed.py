@@ -42,7 +42,9 @@ int main(int argc, char **argv) {
 
 def nanoseconds(program: Path, what: str, count: int, watch: list[str] | None) -> float:
     """CPU time of one access."""
-    target = subprocess.Popen([program, what, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    target = subprocess.Popen(
+        [program, what, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert target.stdout is not None
     assert target.stdin is not None
     target.stdout.readline()

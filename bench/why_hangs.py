@@ -64,7 +64,9 @@ def row(name: str, program: Path, turns: int, scratch: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=5, help="of each hang")
     parser.add_argument("--only", nargs="*", help="these hangs")
     parser.add_argument("--json", action="store_true", help="print the rows as results/ has them")

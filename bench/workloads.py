@@ -14,7 +14,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 _SQL = (
-    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<{size}) SELECT count(*), sum(x*x%7) FROM c;"
+    "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<{size}) SELECT "
+    "count(*), sum(x*x%7) FROM c;"
 )
 _PYTHON = """
 def total(count):
@@ -91,6 +92,8 @@ WORKLOADS = {
         Workload("gzip", 170, "MB of text, gzip -1", _gzip),
         Workload("sqlite", 10_000_000, "rows of a recursive query", _sqlite),
         Workload("python", 55_000_000, "rounds of an integer loop", _python),
-        Workload("threads", 6_000_000, "rounds in each of 2 threads that share 4 mutexes", _threads),
+        Workload(
+            "threads", 6_000_000, "rounds in each of 2 threads that share 4 mutexes", _threads
+        ),
     )
 }

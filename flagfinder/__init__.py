@@ -26,11 +26,20 @@ from flagfinder.flags.flags import (
     find_flags,
 )
 from flagfinder.graph.diagnose import Choice, Culprit, Diagnosis, Question, diagnose
-from flagfinder.graph.events import EventFile, EventImport, EventOptions, EventRecording, import_events, record_events
+from flagfinder.graph.events import (
+    EventFile,
+    EventImport,
+    EventOptions,
+    EventRecording,
+    import_events,
+    record_events,
+)
 from flagfinder.graph.graph import EventGraph, build_graph, open_graph
-from flagfinder.live.poke import Poked, plan_poke, poke, try_poke
+from flagfinder.live.poke import Poked, poke, try_poke
+from flagfinder.live.poke_plan import plan_poke
 from flagfinder.live.spin import SpinReport, SpinThread, Wait, look_at_core, spin
-from flagfinder.live.why import WhyLink, WhyNode, WhyReport, WhyRoot, why, why_of_core, why_recorded
+from flagfinder.live.why import why, why_of_core, why_recorded
+from flagfinder.live.why_chain import WhyLink, WhyNode, WhyReport, WhyRoot
 from flagfinder.record.record import record
 from flagfinder.record.recorder import Recording, RecordOptions
 from flagfinder.record.stepping import StepOptions
@@ -43,7 +52,16 @@ from flagfinder.shared.errors import (
     UnavailableError,
     UsageError,
 )
-from flagfinder.trace.trace import BlockTable, Module, Process, Syscalls, Thread, Trace, Values, open_trace
+from flagfinder.trace.trace import (
+    BlockTable,
+    Module,
+    Process,
+    Syscalls,
+    Thread,
+    Trace,
+    Values,
+    open_trace,
+)
 
 __all__ = [
     "BadTraceError",

@@ -33,7 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--flagfinder-after",
         type=_seconds,
         metavar="SECONDS",
-        help="a test whose set-up, call or tear-down runs for longer fails, and its report says why it hangs",
+        help="a test whose set-up, call or tear-down runs for longer fails, and its report says "
+        "why it hangs",
     )
 
 
@@ -86,7 +87,9 @@ class _OverTime:
         self._stories: dict[str, str] = {}  # of tests whose report is not made yet
         self._test = ""
         self._clock: watchdog.Clock | None = None
-        self._before: signal.Handlers | Callable[[int, FrameType | None], object] | int | None = None
+        self._before: signal.Handlers | Callable[[int, FrameType | None], object] | int | None = (
+            None
+        )
         self._watchdog = -1
         # The real one: pytest replaces it while a test runs.
         self._stderr = os.dup(2)
@@ -186,7 +189,9 @@ class _OverTime:
             return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Adds the story."""
         report = yield
         text = self._stories.pop(item.nodeid, None)

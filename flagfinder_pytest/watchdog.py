@@ -42,7 +42,9 @@ class Clock:
 
     def start(self, number: int, test: str) -> None:
         """This phase of that test begins."""
-        self._memory[_RUNNING.size :] = test.encode("utf-8", "backslashreplace")[:_NAME].ljust(_NAME, b"\0")
+        self._memory[_RUNNING.size :] = test.encode("utf-8", "backslashreplace")[:_NAME].ljust(
+            _NAME, b"\0"
+        )
         _RUNNING.pack_into(self._memory, 0, number, max(time.monotonic(), _OLDEST))
 
     def stop(self) -> None:
@@ -124,7 +126,11 @@ def _ask(pid: int) -> bytes:
 
     command = [sys.executable, "-P", "-m", "flagfinder", "why", "--children", "--json", str(pid)]
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         return process.communicate(timeout=_ASKING)[0]
@@ -139,7 +145,14 @@ def _end(run: _Run, found: bytes) -> None:
 
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(run.pidfd, signal.SIGSTOP)  # it starts no more
-    command = [sys.executable, "-P", "-m", "flagfinder.live.over_time", str(run.pid), run.clock.test()]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "flagfinder.live.over_time",
+        str(run.pid),
+        run.clock.test(),
+    ]
     subprocess.run(command, input=found, stdout=sys.stderr)
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(run.pidfd, signal.SIGKILL)

@@ -10,8 +10,10 @@ import lldb
 ALLOCATED, FREED = 3, 4
 MASK = (1 << 64) - 1
 # enum ff_alloc_kind; which argument is the size.
-ALLOCATORS = {"malloc": (1, "rdi"), "_Znwm": (1, "rdi"), "_Znam": (1, "rdi"), "calloc": (2, ""), "realloc": (3, "rsi"),
-              "aligned_alloc": (4, "rsi"), "memalign": (4, "rsi")}  # fmt: skip
+ALLOCATORS = {
+    "malloc": (1, "rdi"), "_Znwm": (1, "rdi"), "_Znam": (1, "rdi"), "calloc": (2, ""),
+    "realloc": (3, "rsi"), "aligned_alloc": (4, "rsi"), "memalign": (4, "rsi"),
+}  # fmt: skip
 LIBERATORS = ("free", "_ZdlPv", "_ZdlPvm", "_ZdaPv", "_ZdaPvm")
 
 
@@ -19,7 +21,9 @@ def arguments(name: str, frame: lldb.SBFrame) -> tuple[str, int, int] | None:
     """At the call: the function's name and what it was given; None: it is no allocator's."""
     if name not in ALLOCATORS and name not in LIBERATORS:
         return None
-    first, second = (frame.FindRegister(register).GetValueAsUnsigned() for register in ("rdi", "rsi"))
+    first, second = (
+        frame.FindRegister(register).GetValueAsUnsigned() for register in ("rdi", "rsi")
+    )
     return name, first, second
 
 

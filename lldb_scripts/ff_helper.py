@@ -30,7 +30,10 @@ INTERVAL = 0.05
 def main(debugger: lldb.SBDebugger) -> None:
     """Returns when the process has ended, or has been let go of."""
     wishes, answers = (int(word) for word in os.environ["FF_LLDB_HELPER"].split())
-    with os.fdopen(wishes, encoding="utf-8") as asked, os.fdopen(answers, "wb", buffering=0) as told:
+    with (
+        os.fdopen(wishes, encoding="utf-8") as asked,
+        os.fdopen(answers, "wb", buffering=0) as told,
+    ):
         wanted = json.loads(asked.readline())
         try:
             process, traps = _attach(debugger, wanted)
@@ -47,12 +50,16 @@ def main(debugger: lldb.SBDebugger) -> None:
             process.Detach()
 
 
-def _attach(debugger: lldb.SBDebugger, wanted: dict[str, Any]) -> tuple[lldb.SBProcess, ff_trap.Traps]:
+def _attach(
+    debugger: lldb.SBDebugger, wanted: dict[str, Any]
+) -> tuple[lldb.SBProcess, ff_trap.Traps]:
     for setting in SETTINGS:
         debugger.HandleCommand(setting)
     debugger.SetAsync(False)
     error = lldb.SBError()
-    process = debugger.CreateTarget("").AttachToProcessWithID(debugger.GetListener(), wanted["pid"], error)
+    process = debugger.CreateTarget("").AttachToProcessWithID(
+        debugger.GetListener(), wanted["pid"], error
+    )
     if error.Fail():
         raise ff_trap.Refused(f"lldb can't attach: {error.GetCString()}")
     try:

@@ -93,7 +93,10 @@ class _Other:
 def main(debugger: lldb.SBDebugger) -> None:
     """Returns when the process has ended, or has been let go of."""
     wishes, answers = (int(word) for word in os.environ["FF_LLDB_HELPER"].split())
-    with os.fdopen(wishes, encoding="utf-8") as asked, os.fdopen(answers, "wb", buffering=0) as told:
+    with (
+        os.fdopen(wishes, encoding="utf-8") as asked,
+        os.fdopen(answers, "wb", buffering=0) as told,
+    ):
         wanted = json.loads(asked.readline())
         other = _Other(asked, told)
         try:
@@ -135,7 +138,11 @@ def _record(process: lldb.SBProcess, wanted: dict[str, Any], other: _Other) -> s
     if wanted["gated"]:
         other.ask(do="gate")
         _run_to_program(process, other)
-    thread = _run_to_break(process, wanted["from"], other) if wanted["from"] else _chosen(process, wanted["thread"])
+    thread = (
+        _run_to_break(process, wanted["from"], other)
+        if wanted["from"]
+        else _chosen(process, wanted["thread"])
+    )
     process.SetSelectedThread(thread)
     other.ask(do="begin", **ff_start.facts(process, thread))
     return ff_step.Stepper(process, thread, other, other.gone.is_set).run(wanted["steps"])
@@ -150,7 +157,9 @@ def _run_to_program(process: lldb.SBProcess, other: _Other) -> None:
     target = process.GetTarget()
     program = target.FindModule(target.GetExecutable())
     begins = program.GetObjectFileEntryPointAddress()
-    if any(thread.GetFrameAtIndex(0).GetPC() == begins.GetLoadAddress(target) for thread in process):
+    if any(
+        thread.GetFrameAtIndex(0).GetPC() == begins.GetLoadAddress(target) for thread in process
+    ):
         return  # a static program is there already, and would go on without a stop
     entry = target.BreakpointCreateBySBAddress(begins)
     while ff_start.stopped_at(process, [entry.GetID()]) is None:

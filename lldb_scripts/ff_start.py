@@ -36,15 +36,23 @@ def break_at(target: lldb.SBTarget, place: str) -> list[int]:
     Raises Refused when no module has it.
     """
     found = _PLACE.fullmatch(place)
-    addresses = _at_offset(target, found["module"], int(found["offset"], 16)) if found else _of_name(target, place)
+    addresses = (
+        _at_offset(target, found["module"], int(found["offset"], 16))
+        if found
+        else _of_name(target, place)
+    )
     if not addresses:
-        raise Refused("symbol", f"none of the {target.GetNumModules()} modules of the program has {place}")
+        raise Refused(
+            "symbol", f"none of the {target.GetNumModules()} modules of the program has {place}"
+        )
     points = [target.BreakpointCreateBySBAddress(address) for address in addresses]
     return [point.GetID() for point in points]
 
 
 def _at_offset(target: lldb.SBTarget, name: str, offset: int) -> list[lldb.SBAddress]:
-    modules = [module for module in target.module_iter() if module.GetFileSpec().GetFilename() == name]
+    modules = [
+        module for module in target.module_iter() if module.GetFileSpec().GetFilename() == name
+    ]
     addresses = [module.ResolveFileAddress(offset) for module in modules]
     return [
         address
@@ -75,7 +83,10 @@ def stopped_at(process: lldb.SBProcess, points: list[int]) -> lldb.SBThread | No
     """
     for thread in process:
         if thread.GetStopReason() == lldb.eStopReasonBreakpoint:
-            data = [thread.GetStopReasonDataAtIndex(index) for index in range(0, thread.GetStopReasonDataCount(), 2)]
+            data = [
+                thread.GetStopReasonDataAtIndex(index)
+                for index in range(0, thread.GetStopReasonDataCount(), 2)
+            ]
             if set(data) & set(points):
                 return thread
     return None
@@ -105,7 +116,11 @@ def facts(process: lldb.SBProcess, thread: lldb.SBThread) -> StartFields:
         at = thread.GetFrameAtIndex(number)
         module = at.GetModule().GetFileSpec().GetFilename() or "?"
         stack.append(
-            {"module": module, "offset": f"{at.GetPCAddress().GetFileAddress():#x}", "function": at.GetFunctionName()}
+            {
+                "module": module,
+                "offset": f"{at.GetPCAddress().GetFileAddress():#x}",
+                "function": at.GetFunctionName(),
+            }
         )
     pid = process.GetProcessID()
     return {

@@ -23,8 +23,24 @@ import ff_heap
 import ff_walk
 import lldb
 
-REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{number}" for number in range(8, 16)))
-ENDED = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateCrashed, lldb.eStateInvalid, lldb.eStateUnloaded)
+REGISTERS = (
+    "rax",
+    "rcx",
+    "rdx",
+    "rbx",
+    "rsp",
+    "rbp",
+    "rsi",
+    "rdi",
+    *(f"r{number}" for number in range(8, 16)),
+)
+ENDED = (
+    lldb.eStateExited,
+    lldb.eStateDetached,
+    lldb.eStateCrashed,
+    lldb.eStateInvalid,
+    lldb.eStateUnloaded,
+)
 PLAIN, SYSCALL, PUSHES_FLAGS, POPS_FLAGS, CALL, RETURN, JUMP, REPEATED = range(8)
 NOT_IN_PASSING = (PUSHES_FLAGS, REPEATED)  # the step may not be all
 STEP, REGISTERS_ARE, MOVED, _, _, CALLED_OVER = range(6)  # ALLOCATED, FREED: ff_heap.py
@@ -42,8 +58,10 @@ CHEAP = {"rsp": lldb.SBFrame.GetSP, "rbp": lldb.SBFrame.GetFP}
 SYSTEM_CALL = b"\x0f\x05"
 SMALL = 512  # bytes of a function; `select` has 485, locks that rarely call have more
 # They go on elsewhere than behind their call.
-JUMPERS = ("longjmp", "_longjmp", "siglongjmp", "__longjmp_chk", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume",
-           "_Unwind_RaiseException")  # fmt: skip
+JUMPERS = (
+    "longjmp", "_longjmp", "siglongjmp", "__longjmp_chk",
+    "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume", "_Unwind_RaiseException",
+)  # fmt: skip
 
 
 POPFQ, IRETQ = b"\x9d", b"\x48\xcf"
@@ -63,7 +81,13 @@ class Stepper:
     have; ``stopping()`` tells whether to end.
     """
 
-    def __init__(self, process: lldb.SBProcess, thread: lldb.SBThread, sink: Any, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        process: lldb.SBProcess,
+        thread: lldb.SBThread,
+        sink: Any,
+        stopping: Callable[[], bool],
+    ) -> None:
         self._process = process
         self._target = process.GetTarget()
         self._thread = thread
@@ -145,7 +169,12 @@ class Stepper:
         following = frame.GetPC()
         plan = self._plans.get(following)
         kind, _, _, targets = self._plan
-        if plan is None or plan[0] == POPS_FLAGS or kind in NOT_IN_PASSING or self.steps >= self._until:
+        if (
+            plan is None
+            or plan[0] == POPS_FLAGS
+            or kind in NOT_IN_PASSING
+            or self.steps >= self._until
+        ):
             return ff_walk.NO_STEP
         if targets and following not in targets:
             return ff_walk.NO_STEP
@@ -185,7 +214,9 @@ class Stepper:
         """Does what a popf or iret does. Stepping it would leave the trap flag set in the program
         for good, and kill it: see ``core/step/src/popped.rs``.
         """
-        cs, ss, flags = (frame.FindRegister(name).GetValueAsUnsigned() for name in ("cs", "ss", "rflags"))
+        cs, ss, flags = (
+            frame.FindRegister(name).GetValueAsUnsigned() for name in ("cs", "ss", "rflags")
+        )
         pc, sp, code = frame.GetPC(), frame.GetSP(), self._read(frame.GetPC(), 2)
         stack = [word for (word,) in struct.iter_unpack("<Q", self._read(sp, 40))]
         if code[:1] == POPFQ and stack:
@@ -239,7 +270,11 @@ class Stepper:
         for number, (base, index, scale, displacement, in_thread_block, size) in enumerate(reads):
             address = displacement
             if base is not None:
-                address += CHEAP[base](frame) if base in CHEAP else frame.FindRegister(base).GetValueAsUnsigned()
+                address += (
+                    CHEAP[base](frame)
+                    if base in CHEAP
+                    else frame.FindRegister(base).GetValueAsUnsigned()
+                )
             if index is not None:
                 address += frame.FindRegister(index).GetValueAsUnsigned() * scale
             if in_thread_block:
@@ -296,7 +331,10 @@ class Stepper:
         known = self._small.get(pc)
         if known is None:
             symbol = self._target.ResolveLoadAddress(pc).GetSymbol()
-            start, end = (at.GetLoadAddress(self._target) for at in (symbol.GetStartAddress(), symbol.GetEndAddress()))
+            start, end = (
+                at.GetLoadAddress(self._target)
+                for at in (symbol.GetStartAddress(), symbol.GetEndAddress())
+            )
             size = end - start if symbol.IsValid() else 0
             known = self._small[pc] = 0 < size <= SMALL and SYSTEM_CALL in self._read(start, size)
         return known
@@ -399,7 +437,8 @@ class Stepper:
     def _flush(self) -> None:
         if self._words:
             self._sink.feed(
-                time.clock_gettime_ns(time.CLOCK_MONOTONIC), struct.pack(f"<{len(self._words)}Q", *self._words)
+                time.clock_gettime_ns(time.CLOCK_MONOTONIC),
+                struct.pack(f"<{len(self._words)}Q", *self._words),
             )
             self._words.clear()
 

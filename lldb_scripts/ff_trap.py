@@ -16,7 +16,17 @@ import lldb
 STACK_BYTES = 512
 NO_CPU = 0xFFFFFFFF
 MARK_VALUE = 1
-REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{number}" for number in range(8, 16)))
+REGISTERS = (
+    "rax",
+    "rcx",
+    "rdx",
+    "rbx",
+    "rsp",
+    "rbp",
+    "rsi",
+    "rdi",
+    *(f"r{number}" for number in range(8, 16)),
+)
 # ts sequence address value reads ip rflags registers syscall tid cpu place kind marks words thread
 HEAD = struct.Struct("<7Q16QqIIHBBI16s")
 ENDED = (lldb.eStateExited, lldb.eStateDetached, lldb.eStateCrashed, lldb.eStateInvalid)
@@ -47,7 +57,9 @@ class Traps:
             watchpoint = target.WatchpointCreateByAddress(address, size, options, error)
             if not watchpoint.IsValid() or error.Fail():
                 self.remove()
-                raise Refused(f"lldb can't watch {size} bytes at {address:#x}: {error.GetCString()}")
+                raise Refused(
+                    f"lldb can't watch {size} bytes at {address:#x}: {error.GetCString()}"
+                )
             self._places[watchpoint.GetID()] = place
 
     def resume(self) -> tuple[list[bytes], bool]:
@@ -63,9 +75,17 @@ class Traps:
         if error.Fail():
             raise Refused(f"the process can't go on: {error.GetCString()}")
         ts = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        stopped = (thread for thread in self._process if thread.GetStopReason() == lldb.eStopReasonWatchpoint)
-        places = ((thread, self._places.get(thread.GetStopReasonDataAtIndex(0))) for thread in stopped)
-        return [self._record(ts, thread, place) for thread, place in places if place is not None], False
+        stopped = (
+            thread
+            for thread in self._process
+            if thread.GetStopReason() == lldb.eStopReasonWatchpoint
+        )
+        places = (
+            (thread, self._places.get(thread.GetStopReasonDataAtIndex(0))) for thread in stopped
+        )
+        return [
+            self._record(ts, thread, place) for thread, place in places if place is not None
+        ], False
 
     def remove(self) -> None:
         """Takes the watchpoints away, while the process is stopped."""

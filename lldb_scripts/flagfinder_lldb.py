@@ -30,14 +30,18 @@ import ff_start  # noqa: E402
 import ff_step  # noqa: E402
 import ff_trap  # noqa: E402
 
-_USAGE = "write `flagfinder record|registers|watch ...`; `flagfinder watch --help` shows the options"
+_USAGE = (
+    "write `flagfinder record|registers|watch ...`; `flagfinder watch --help` shows the options"
+)
 
 
 class _Watching:
     """A ``flagfinder.watch.trapper.Trapper`` on a process that somebody debugs."""
 
     def __init__(self, process: lldb.SBProcess, words: list[Any]) -> None:
-        self._traps = ff_trap.Traps(process, [(word.address, word.size, word.reads) for word in words])
+        self._traps = ff_trap.Traps(
+            process, [(word.address, word.size, word.reads) for word in words]
+        )
         self.notes: list[str] = []
         self.lost = 0
         self.over = False
@@ -75,7 +79,9 @@ def _record(process: lldb.SBProcess, path: Path, options: Any) -> Any:
 
 def _thread(process: lldb.SBProcess, options: Any) -> lldb.SBThread:
     if not options.from_break:
-        thread = process.GetThreadByID(options.thread) if options.thread else process.GetSelectedThread()
+        thread = (
+            process.GetThreadByID(options.thread) if options.thread else process.GetSelectedThread()
+        )
         if not thread.IsValid():
             raise ff_start.Refused("thread", f"the process has no thread {options.thread}")
         return thread
@@ -87,7 +93,9 @@ def _thread(process: lldb.SBProcess, options: Any) -> lldb.SBThread:
         for point in points:
             process.GetTarget().BreakpointDelete(point)
     if thread is None:
-        raise ff_start.Refused("unreached", f"the process ended or stopped before {options.from_break} was called")
+        raise ff_start.Refused(
+            "unreached", f"the process ended or stopped before {options.from_break} was called"
+        )
     return thread
 
 
@@ -103,7 +111,9 @@ def _run(words: list[str], preset: dict[str, Any]) -> int:
     from flagfinder.shared.lldb_helper import require_version  # noqa: PLC0415
 
     if preset:  # it is this lldb that traps or steps
-        require_version(lldb.SBDebugger.GetVersionString(), "`flagfinder registers` needs no newer lldb.")
+        require_version(
+            lldb.SBDebugger.GetVersionString(), "`flagfinder registers` needs no newer lldb."
+        )
     return run(words, preset)
 
 
@@ -112,7 +122,9 @@ def _on_process(
 ) -> tuple[list[str], dict[str, Callable[..., Any]]]:
     pid = str(process.GetProcessID())
     if verb == "watch":
-        return [verb, pid, *words], {"trapper": lambda _pid, wanted, _config: _Watching(process, wanted)}
+        return [verb, pid, *words], {
+            "trapper": lambda _pid, wanted, _config: _Watching(process, wanted)
+        }
 
     def record(_command: Any, _pid: int, path: Path, options: Any, **_progress: Any) -> Any:
         return _record(process, path, options)
@@ -140,12 +152,20 @@ def command(
     preset: dict[str, Any] = {}
     process = context.GetProcess()
     verb = words[0] if words else ""
-    if verb not in ("record", "registers", "watch") or {"--duration", "--pid", "--tracer", "--"} & set(words):
+    if verb not in ("record", "registers", "watch") or {
+        "--duration",
+        "--pid",
+        "--tracer",
+        "--",
+    } & set(words):
         result.SetError(_USAGE)
         return
     if verb != "registers" and not {"-h", "--help"} & set(words):
         if not process.IsValid() or process.GetState() != lldb.eStateStopped:
-            result.SetError("there is no stopped process; `process attach --pid N` or `run` it up to a breakpoint")
+            result.SetError(
+                "there is no stopped process; `process attach --pid N` or `run` it up to a "
+                "breakpoint"
+            )
             return
         words, preset = _on_process(verb, words[1:], process)
     was_async = debugger.GetAsync()
@@ -158,7 +178,10 @@ def command(
     except KeyboardInterrupt:
         result.SetError("interrupted")
     except ImportError as error:
-        result.SetError(f"flagfinder can't be imported ({error}); import this file from where flagfinder is installed")
+        result.SetError(
+            f"flagfinder can't be imported ({error}); import this file from where flagfinder is "
+            "installed"
+        )
     except Exception as error:
         parts = [str(error), *str(getattr(error, "hint", "")).splitlines()]
         result.SetError(error.found if isinstance(error, ff_start.Refused) else "\n".join(parts))
@@ -169,5 +192,6 @@ def command(
 def __lldb_init_module(debugger: lldb.SBDebugger, _names: dict[str, Any]) -> None:
     summary = "Records, watches and compares what threads execute."
     debugger.HandleCommand(
-        f"command script add --overwrite --help '{summary}' --function {__name__}.command flagfinder"
+        f"command script add --overwrite --help '{summary}' --function {__name__}.command "
+        "flagfinder"
     )

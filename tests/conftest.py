@@ -74,6 +74,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"first try of {failure}")
     for one in expectations.FLAKY:
         if one.failures:
-            terminalreporter.write_line(f"flaky: {one.pattern} failed {one.failures} of {one.runs} tries; {one.reason}")
+            terminalreporter.write_line(
+                f"flaky: {one.pattern} failed {one.failures} of {one.runs} tries; {one.reason}"
+            )
     for reason in expectations.too_many():
         terminalreporter.write_line(f"the run fails: {reason}")

@@ -112,7 +112,8 @@ def note(report: pytest.TestReport) -> None:
 def too_many() -> list[str]:
     """Why the run fails though each test ended as it may."""
     found = [
-        f"{one.pattern} failed {one.failures} times of {one.runs}, at a measured rate of {one.rate:.2f}"
+        f"{one.pattern} failed {one.failures} times of {one.runs}, at a measured rate of "
+        f"{one.rate:.2f}"
         for one in FLAKY
         if one.runs and one.is_worse
     ]

@@ -28,7 +28,9 @@ import pytest
 import flagfinder as ff
 
 ROOT = Path(__file__).resolve().parent.parent
-FLAGFINDER = shlex.split(os.environ.get("FF_COMMAND", f"{shlex.quote(sys.executable)} -P -m flagfinder"))
+FLAGFINDER = shlex.split(
+    os.environ.get("FF_COMMAND", f"{shlex.quote(sys.executable)} -P -m flagfinder")
+)
 
 
 def live_or_skip(reason: str) -> NoReturn:
@@ -115,15 +117,25 @@ def compiled(program: Path, *words: object) -> Path:
     return program
 
 
-def flagfinder(*words: object, timeout: float = 300, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def flagfinder(
+    *words: object, timeout: float = 300, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs the command line."""
     return run([*FLAGFINDER, *words], timeout=timeout, cwd=cwd)
 
 
 def browse(page: Path, *options: str) -> str:
     """What a browser without a screen prints about a page."""
-    chromium = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    ran = run([*chromium, f"--user-data-dir={page.parent}/profile", *options, page.as_uri()], timeout=60)
+    chromium = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+    ]
+    ran = run(
+        [*chromium, f"--user-data-dir={page.parent}/profile", *options, page.as_uri()], timeout=60
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -162,7 +174,16 @@ def pid_namespace() -> Iterator[list[str]]:
     """A pid namespace with its own /proc: the beginning of a command that runs the rest in it."""
     if shutil.which("nsenter") is None or os.geteuid() != 0:
         live_or_skip("pid namespaces need root and nsenter (util-linux)")
-    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", "echo; exec sleep 3600"]
+    words = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        "echo; exec sleep 3600",
+    ]
     holder = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert holder.stdout is not None
@@ -187,7 +208,15 @@ def record(
     out_path, err_path = trace.with_suffix(".out"), trace.with_suffix(".err")
     with out_path.open("wb") as out, err_path.open("wb") as err:
         process = subprocess.Popen(
-            [*FLAGFINDER, "record", "-o", str(trace), *options, "--", *[str(word) for word in command]],
+            [
+                *FLAGFINDER,
+                "record",
+                "-o",
+                str(trace),
+                *options,
+                "--",
+                *[str(word) for word in command],
+            ],
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -225,7 +254,9 @@ def diff(normal: Path, spin: Path, *options: str, timeout: float = 300) -> dict[
     assert result["schema"] == "flagfinder.diff/1"
     found = result["verdict"] in ("data-flag", "syscall-loop", "lock")
     assert (ran.returncode == 0) == found, f"exit {ran.returncode} with verdict {result['verdict']}"
-    assert bool(result["flags"]) == found, f"verdict {result['verdict']} with {len(result['flags'])} flags"
+    assert bool(result["flags"]) == found, (
+        f"verdict {result['verdict']} with {len(result['flags'])} flags"
+    )
     return result
 
 
@@ -235,10 +266,18 @@ def own_blocks(trace: Path, program: Path) -> list[tuple[int, int, int]]:
     """
     thread = ff.open_trace(trace).threads[0]
     table = thread.process.block_table
-    numbers = [number for number, module in enumerate(thread.process.modules) if module.path == str(program)]
+    numbers = [
+        number
+        for number, module in enumerate(thread.process.modules)
+        if module.path == str(program)
+    ]
     rows = thread.blocks()
     rows = rows[np.isin(table.module[rows], numbers)]
-    columns = (table.offset[rows].tolist(), table.size[rows].tolist(), table.instructions[rows].tolist())
+    columns = (
+        table.offset[rows].tolist(),
+        table.size[rows].tolist(),
+        table.instructions[rows].tolist(),
+    )
     return list(zip(*columns, strict=True))
 
 
@@ -276,7 +315,9 @@ def work_done(pid: int) -> int:
     return done
 
 
-def wait_until(process: subprocess.Popen[Any], what: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(
+    process: subprocess.Popen[Any], what: Callable[[], bool], seconds: float = 60
+) -> None:
     """Returns as soon as `what` holds, and fails if the process ends first."""
     deadline = time.monotonic() + seconds
     while not what():
@@ -338,7 +379,10 @@ def assert_consistent(trace: Path) -> None:
 
 def announced_flags(stderr: str) -> list[tuple[int, int]]:
     """(address, size) of each FLAG line that a sample printed."""
-    return [(int(a, 16), int(s)) for a, s in re.findall(r"FLAG address=0x([0-9a-f]+) size=(\d+)", stderr)]
+    return [
+        (int(a, 16), int(s))
+        for a, s in re.findall(r"FLAG address=0x([0-9a-f]+) size=(\d+)", stderr)
+    ]
 
 
 _COMPARISON = re.compile(r"(==|!=|<=|>=|<|>)\s*(-?(?:0x[0-9a-fA-F]+|\d+))")

@@ -18,12 +18,13 @@ _EXEC, _BUILD_ID = 1 << 13, 1 << 14  # in the header of a record
 _SAMPLE_TYPE = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 10 | 1 << 16
 _SAMPLE_ID_ALL = 1 << 18
 _COMMON = (
-    "unsigned short common_type:2 unsigned char common_flags:1 unsigned char common_preempt_count:1 int common_pid:4"
+    "unsigned short common_type:2 unsigned char common_flags:1 unsigned char "
+    "common_preempt_count:1 int common_pid:4"
 )
 # What stands behind the common fields, with bytes.
 _FIELDS = {
-    "sched_switch": "char prev_comm[16]:16 pid_t prev_pid:4 int prev_prio:4 long prev_state:8 char next_comm[16]:16 "
-    "pid_t next_pid:4 int next_prio:4",
+    "sched_switch": "char prev_comm[16]:16 pid_t prev_pid:4 int prev_prio:4 long prev_state:8 char "
+    "next_comm[16]:16 pid_t next_pid:4 int next_prio:4",
     "sched_waking": "char comm[16]:16 pid_t pid:4 int prio:4 int target_cpu:4",
     "sys_enter": "long id:8 unsigned long args[6]:48",
     "sys_exit": "long id:8 long ret:8",
@@ -75,15 +76,25 @@ class PerfData:
         """A thread, the first of its process, has a name. At time 0: it had it before."""
         text = name.encode() + b"\0"
         text = text.ljust(-(-len(text) // 8) * 8, b"\0")
-        self._record(_COMM, struct.pack("<II", tid, tid) + text + self._trailer(ts, cpu, tid), is_exec * _EXEC)
+        self._record(
+            _COMM,
+            struct.pack("<II", tid, tid) + text + self._trailer(ts, cpu, tid),
+            is_exec * _EXEC,
+        )
 
     def fork(self, ts: int, cpu: int, parent: int, child: int) -> None:
         """A process starts another."""
-        self._record(_FORK, struct.pack("<IIIIQ", child, parent, child, parent, ts) + self._trailer(ts, cpu, parent))
+        self._record(
+            _FORK,
+            struct.pack("<IIIIQ", child, parent, child, parent, ts)
+            + self._trailer(ts, cpu, parent),
+        )
 
     def mapped(self, ts: int, cpu: int, tid: int, build_id_bytes: int) -> None:
         """A mapping whose build-id is said to have so many bytes; it has room for 20."""
-        head = struct.pack("<IIQQQBBH20sII", tid, tid, 0x1000, 0x1000, 0, build_id_bytes, 0, 0, b"", 5, 2)
+        head = struct.pack(
+            "<IIQQQBBH20sII", tid, tid, 0x1000, 0x1000, 0, build_id_bytes, 0, 0, b"", 5, 2
+        )
         self._record(_MMAP2, head + b"/bin/a\0\0" + self._trailer(ts, cpu, tid), _BUILD_ID)
 
     def lost(self, ts: int, cpu: int, count: int) -> None:
@@ -100,7 +111,9 @@ class PerfData:
         described = struct.pack("<II", len(names), _ATTR_BYTES)
         for name in names:
             number, identity = self._number(name), 1 + list(_FIELDS).index(name)
-            attr = struct.pack("<IIQQQQQ", _TRACEPOINT, _ATTR_BYTES, number, 1, _SAMPLE_TYPE, 0, _SAMPLE_ID_ALL)
+            attr = struct.pack(
+                "<IIQQQQQ", _TRACEPOINT, _ATTR_BYTES, number, 1, _SAMPLE_TYPE, 0, _SAMPLE_ID_ALL
+            )
             attr = attr.ljust(_ATTR_BYTES, b"\0")
             attrs += attr + struct.pack("<QQ", 0, 0)
             described += attr + struct.pack("<II64sQ", 1, 64, name.encode(), identity)
@@ -109,5 +122,7 @@ class PerfData:
         features = 1 << _TRACING_DATA | 1 << _EVENT_DESC
         header = b"PERFILE2" + struct.pack("<8Q4Q", _HEADER_BYTES, *sections, features, 0, 0, 0)
         tracing_at = data_at + len(data) + 2 * 16
-        places = struct.pack("<QQQQ", tracing_at, len(tracing), tracing_at + len(tracing), len(described))
+        places = struct.pack(
+            "<QQQQ", tracing_at, len(tracing), tracing_at + len(tracing), len(described)
+        )
         path.write_bytes(header + attrs + data + places + tracing + described)

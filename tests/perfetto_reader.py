@@ -148,7 +148,9 @@ def read_perfetto(path: Path) -> PerfettoTrace:
             if kind == _END:
                 open_slices.pop(tid).end = ts
                 continue
-            flows, ending = ([int(flow) for flow in event.get(number, [])] for number in (_FLOWS, _ENDING_FLOWS))
+            flows, ending = (
+                [int(flow) for flow in event.get(number, [])] for number in (_FLOWS, _ENDING_FLOWS)
+            )
             name = interned.texts[_NAMES, _number(event, _NAME)]
             category = interned.texts[_CATEGORIES, _number(event, _CATEGORY)]
             made = Slice(tid, name, category, ts, ts, flows, ending, interned.notes(event))

@@ -11,7 +11,16 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -87,7 +96,10 @@ def schema_of(name: str) -> Schema:
     mark = {"schema": {"const": f"flagfinder.{name}/1"}}
     roots = [_object(kind, defs, mark) for kind in _choices(REPORTS[name])]
     body = roots[0] if len(roots) == 1 else {"anyOf": roots}
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"flagfinder.{name}/1"}
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"flagfinder.{name}/1",
+    }
     return {**head, **body, **({"$defs": dict(sorted(defs.items()))} if defs else {})}
 
 
@@ -181,9 +193,13 @@ def _any_of(schemas: list[Schema]) -> Schema:
 def stale() -> Iterator[str]:
     """Names of the files that are not as they would be written, or should not be there."""
     for name in REPORTS:
-        if not path_of(name).is_file() or path_of(name).read_text(encoding="utf-8") != text_of(name):
+        if not path_of(name).is_file() or path_of(name).read_text(encoding="utf-8") != text_of(
+            name
+        ):
             yield path_of(name).name
-    yield from sorted({path.name for path in FOLDER.iterdir()} - {path_of(name).name for name in REPORTS})
+    yield from sorted(
+        {path.name for path in FOLDER.iterdir()} - {path_of(name).name for name in REPORTS}
+    )
 
 
 if __name__ == "__main__":

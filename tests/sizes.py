@@ -23,6 +23,7 @@ ALONE = (
     "tests/events/test_scenes.py",
     "tests/live/test_spin_safety.py",
     "tests/live/test_watch.py",
+    "tests/live/test_watch_places.py",
     "tests/live/test_watch_frida.py",
 )
 # Of those these wait for seconds and are answered from what the kernel recorded.
@@ -42,13 +43,18 @@ def rounds(usual: int, bar: int) -> int:
 def param(*values: Any, name: str, usual: bool = True) -> list[Any]:
     """The parameters once for each repetition; those that are not usual are for `make soak`."""
     marks = () if usual else pytest.mark.soak
-    return [pytest.param(*values, id=f"{name}{f'-{turn}' * (REPEAT > 1)}", marks=marks) for turn in range(REPEAT)]
+    return [
+        pytest.param(*values, id=f"{name}{f'-{turn}' * (REPEAT > 1)}", marks=marks)
+        for turn in range(REPEAT)
+    ]
 
 
 @functools.cache
 def sample_programs() -> tuple[str, ...]:
     """NAME or NAME@VARIANT of each sample program that can be built here."""
-    return tuple(run(["make", "-s", "-C", str(ROOT / "samples"), "list"], timeout=60).stdout.split())
+    return tuple(
+        run(["make", "-s", "-C", str(ROOT / "samples"), "list"], timeout=60).stdout.split()
+    )
 
 
 def truth_of(program: str) -> dict[str, Any]:
@@ -84,6 +90,8 @@ def sample_cases(positive: bool) -> list[Any]:
         if is_positive(program) == positive
         for stripped in (False, True)
         for case in param(
-            (program, stripped), name=f"{program}{'-stripped' * stripped}", usual=is_usual(program, stripped)
+            (program, stripped),
+            name=f"{program}{'-stripped' * stripped}",
+            usual=is_usual(program, stripped),
         )
     ]

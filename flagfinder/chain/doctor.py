@@ -45,14 +45,24 @@ def examine(pid: int | None = None, program: Path | None = None) -> Report:
 
     The tracer is not built for this. Raises UsageError when there is no such process or program.
     """
-    checks = [*check_machine_abilities(), _kernel(), _bpf_programs(), _tracer(), _lldb(), _py_spy(), _frida()]
+    checks = [
+        *check_machine_abilities(),
+        _kernel(),
+        _bpf_programs(),
+        _tracer(),
+        _lldb(),
+        _py_spy(),
+        _frida(),
+    ]
     if pid is not None:
         require_own_proc()
         checks.append(_process(pid))
         checks.append(_debug_info(_mapped_files(pid), f"process {pid}"))
     if program is not None:
         if not program.is_file():
-            raise UsageError("The program can't be examined", f"there is no file {program}", "Check the path.")
+            raise UsageError(
+                "The program can't be examined", f"there is no file {program}", "Check the path."
+            )
         checks.append(_debug_info([program], str(program)))
     return Report(tuple(checks))
 
@@ -67,25 +77,47 @@ def _tracer() -> Check:
     except FlagfinderError as error:
         return Check("tracer", False, str(error), error.fix, serves)
     return Check(
-        "tracer", True, f"built, and programs see under it what they see without: {tracer.directory}", "", serves
+        "tracer",
+        True,
+        f"built, and programs see under it what they see without: {tracer.directory}",
+        "",
+        serves,
     )
 
 
 def _unbuilt_tracer(serves: str) -> Check:
     if missing := missing_tools():
         fix = f"On Debian: apt-get install {' '.join(sorted(set(missing.values())))}"
-        return Check("tracer", False, f"not built yet, and tools are missing: {', '.join(missing)}", fix, serves)
+        return Check(
+            "tracer",
+            False,
+            f"not built yet, and tools are missing: {', '.join(missing)}",
+            fix,
+            serves,
+        )
     fix = "flagfinder record --check builds it now (two minutes)"
-    return Check("tracer", None, "not built yet; the first recording builds it, all tools are there", fix, serves)
+    return Check(
+        "tracer",
+        None,
+        "not built yet; the first recording builds it, all tools are there",
+        fix,
+        serves,
+    )
 
 
 def _kernel() -> Check:
     """The version alone: some distributions' older kernels have what is needed, too."""
     release, serves = platform.release(), "watch, events"
-    numbers = [int(number) if number.isdecimal() else 0 for number in release.replace("-", ".").split(".")[:2]]
+    numbers = [
+        int(number) if number.isdecimal() else 0
+        for number in release.replace("-", ".").split(".")[:2]
+    ]
     if numbers >= [int(number) for number in _core.MINIMUM_KERNEL.split(".")]:
         return Check("kernel", True, f"Linux {release}", "", serves)
-    found, fix = f"Linux {release}, older than {_core.MINIMUM_KERNEL}", f"Use Linux {_core.MINIMUM_KERNEL} or newer."
+    found, fix = (
+        f"Linux {release}, older than {_core.MINIMUM_KERNEL}",
+        f"Use Linux {_core.MINIMUM_KERNEL} or newer.",
+    )
     return Check("kernel", None, found, fix, serves)
 
 
@@ -106,7 +138,9 @@ def _lldb() -> Check:
     except UnavailableError as error:
         return Check("lldb", False, f"{error.what}: {error.found}", error.fix, serves, True)
     script = shipped("lldb_scripts", "flagfinder_lldb.py")
-    return Check("lldb", True, f"{found}; inside it: command script import {script}", "", serves, True)
+    return Check(
+        "lldb", True, f"{found}; inside it: command script import {script}", "", serves, True
+    )
 
 
 def _py_spy() -> Check:
@@ -120,7 +154,14 @@ def _py_spy() -> Check:
 def _frida() -> Check:
     serves = "record --tracer frida, watch --backend frida"
     if importlib.util.find_spec("frida") is None:
-        return Check("frida", False, "no Python module frida", "pip install 'flagfinder[frida]'", serves, True)
+        return Check(
+            "frida",
+            False,
+            "no Python module frida",
+            "pip install 'flagfinder[frida]'",
+            serves,
+            True,
+        )
     return Check("frida", True, "installed", "", serves, True)
 
 
@@ -128,12 +169,20 @@ def _process(pid: int) -> Check:
     serves = "spin, poke, watch"
     status = Path(f"/proc/{pid}/status")
     if not status.exists():
-        raise UsageError("The process can't be examined", f"there is no process {pid}", "`ps -e` lists them.")
-    fields = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines() if ":" in line)
+        raise UsageError(
+            "The process can't be examined", f"there is no process {pid}", "`ps -e` lists them."
+        )
+    fields = dict(
+        line.split(":", 1)
+        for line in status.read_text(encoding="utf-8").splitlines()
+        if ":" in line
+    )
     tracer = int(fields.get("TracerPid", "0"))
     name = f"process {pid}"
     if tracer:
-        return Check(name, False, f"process {tracer} traces it already", "End that debugger first.", serves)
+        return Check(
+            name, False, f"process {tracer} traces it already", "End that debugger first.", serves
+        )
     try:
         with Path(f"/proc/{pid}/mem").open("rb"):
             pass
@@ -143,7 +192,9 @@ def _process(pid: int) -> Check:
         fix = "Run as its user or as root (CAP_SYS_PTRACE); see ptrace above."
         return Check(name, False, f"its memory can't be opened: {error.strerror}", fix, serves)
     if not is_64_bit:
-        return Check(name, False, "it is a 32-bit program", "Only 64-bit programs are understood.", serves)
+        return Check(
+            name, False, "it is a 32-bit program", "Only 64-bit programs are understood.", serves
+        )
     return Check(name, True, "it can be looked at", "", serves)
 
 
@@ -165,11 +216,18 @@ def _debug_info(files: list[Path], of: str) -> Check:
     name, serves = "debug info", "names of variables, fields and source lines"
     without = [file for file in files if not _has_debug_info(file)]
     if not files:
-        return Check(name, None, f"the files of {of} can't be read", "Run as its user or as root.", serves)
+        return Check(
+            name, None, f"the files of {of} can't be read", "Run as its user or as root.", serves
+        )
     if without:
         listed = ", ".join(file.name for file in without[:4]) + (", .." if len(without) > 4 else "")
-        fix = "Compile with -g, or install the packages' -dbgsym; without it, names are module+offset."
-        return Check(name, None, f"{len(without)} of {len(files)} files have none: {listed}", fix, serves)
+        fix = (
+            "Compile with -g, or install the packages' -dbgsym; without it, names are "
+            "module+offset."
+        )
+        return Check(
+            name, None, f"{len(without)} of {len(files)} files have none: {listed}", fix, serves
+        )
     return Check(name, True, f"all {len(files)} files of {of} have it", "", serves)
 
 

@@ -59,7 +59,9 @@ def find(
     ``record`` and ``find_flags`` raise, TargetError when a signal kills the good run, UsageError
     when there are such files already, unless ``overwrite``.
     """
-    normal, spin, listed = (directory / name for name in ("normal.trace", "spin.trace", "values-in.txt"))
+    normal, spin, listed = (
+        directory / name for name in ("normal.trace", "spin.trace", "values-in.txt")
+    )
     there = [path.name for path in (normal, spin, listed) if path.exists()]
     if there and not overwrite:
         raise UsageError(
@@ -70,13 +72,17 @@ def find(
     doubts: set[str] = set()
     normal_options = dataclasses.replace(options, stop_when_spinning=None)
 
-    def record_both(normal_chosen: RecordOptions, spin_chosen: RecordOptions) -> tuple[Trace, Trace]:
+    def record_both(
+        normal_chosen: RecordOptions, spin_chosen: RecordOptions
+    ) -> tuple[Trace, Trace]:
         for command, path, chosen, kind in (
             (normal_command, normal, normal_chosen, "good"),
             (spin_command, spin, spin_chosen, "spinning"),
         ):
             observer.announce(f"recording the {kind} run at level {chosen.level}")
-            recording = record(command, path, chosen, announce=observer.announce, progress=observer.progress)
+            recording = record(
+                command, path, chosen, announce=observer.announce, progress=observer.progress
+            )
             observer.recorded(recording)
             if path == normal and recording.signal is not None:
                 raise TargetError(
@@ -87,8 +93,8 @@ def find(
                 )
             if path == normal and recording.status:
                 doubts.add(
-                    f"the good run ended with status {recording.status}: if that is a failure, it is the wrong run to "
-                    "compare with"
+                    f"the good run ended with status {recording.status}: if that is a failure, it "
+                    "is the wrong run to compare with"
                 )
         return open_trace(normal), open_trace(spin)
 

@@ -123,7 +123,9 @@ class _Plan:
             self.absent.add(module)
         return there
 
-    def _hook(self, number: int, code: CodeFields | None, modules: set[str], *, follow: bool) -> None:
+    def _hook(
+        self, number: int, code: CodeFields | None, modules: set[str], *, follow: bool
+    ) -> None:
         offset = parse_hex(code["offset"]) if code is not None else None
         module = code["module"] if code is not None else None
         if module is None or offset is None or not self._is_there(module, modules):
@@ -176,9 +178,14 @@ def _at_its_entry(gate: GatedProgram, program: str) -> int:
     )
 
 
-def _watched(pid: int, gate: GatedProgram, flags: Sequence[FlagFields], announce: Callable[[str], None]) -> GoodRun:
+def _watched(
+    pid: int, gate: GatedProgram, flags: Sequence[FlagFields], announce: Callable[[str], None]
+) -> GoodRun:
     plan = _Plan(flags, _modules(pid))
-    notes = [f"{module} is not loaded when the program starts: its words were not watched" for module in plan.absent]
+    notes = [
+        f"{module} is not loaded when the program starts: its words were not watched"
+        for module in plan.absent
+    ]
     words: list[dict[int, SeenWord]] = [{} for _ in flags]
     lost = 0
     if plan.words or plan.sites:
@@ -194,7 +201,10 @@ def _watched(pid: int, gate: GatedProgram, flags: Sequence[FlagFields], announce
             pass
     status = gate.process.wait()
     hooked = set().union(*plan.of_site) if plan.of_site else set()
-    read = [any(word.readers for word in words[n].values()) if n in hooked else None for n in range(len(flags))]
+    read = [
+        any(word.readers for word in words[n].values()) if n in hooked else None
+        for n in range(len(flags))
+    ]
     return GoodRun(pid, status, words, read, lost, notes)
 
 
@@ -206,7 +216,9 @@ def _going_on(pid: int) -> Iterator[None]:
 
 
 def _modules(pid: int) -> set[str]:
-    lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    lines = (
+        Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    )
     return {fields[5] for line in lines if len(fields := line.split(maxsplit=5)) > 5}
 
 
@@ -218,7 +230,9 @@ class _Collected:
         self._of_watch: dict[int, set[int]] = {}
         self._of_address: dict[int, set[int]] = {}
         self._sites = range(len(plan.words) + 1, len(plan.words) + len(plan.sites) + 1)
-        for number, (shown, flag) in enumerate(zip(watch.header["watches"], plan.of_word, strict=False), 1):
+        for number, (shown, flag) in enumerate(
+            zip(watch.header["watches"], plan.of_word, strict=False), 1
+        ):
             address = parse_hex(shown["address"]) if shown["type"] == "word" else None
             assert address is not None
             self._of_address[address] = {flag}
@@ -235,13 +249,19 @@ class _Collected:
         if address is None:
             return
         by_site = watch in self._sites
-        flags = self._of_watch[watch] if watch in self._of_watch else self._of_address.get(address, set())
+        flags = (
+            self._of_watch[watch]
+            if watch in self._of_watch
+            else self._of_address.get(address, set())
+        )
         if by_site:
             self._of_address.setdefault(address, set()).update(flags)
         for flag in flags:
             word = self._words[flag].setdefault(address, SeenWord(address))
             if event["event"] == "data_flag_read":
-                read = word.readers.setdefault(event["tid"], Read(event["thread"], event["ts"], event["ts"]))
+                read = word.readers.setdefault(
+                    event["tid"], Read(event["thread"], event["ts"], event["ts"])
+                )
                 read.last = event["ts"]
             else:
                 _add(word.early if by_site else word.writes, event)
@@ -252,6 +272,8 @@ def _add(writes: dict[tuple[object, ...], Wrote], event: EventFields) -> None:
     key = (event["tid"], code["module"], code["offset"], value)
     known = writes.get(key)
     if known is None:
-        writes[key] = Wrote(event["tid"], event["thread"], code, event["stack"], value, event["ts"], event["ts"])
+        writes[key] = Wrote(
+            event["tid"], event["thread"], code, event["stack"], value, event["ts"], event["ts"]
+        )
     else:
         known.last, known.count = event["ts"], known.count + 1

@@ -71,7 +71,9 @@ def find_native(
     with _bad_run(bad, options, announce) as pid:
         asked = _ask(pid)
         thread = asked.raw["threads"][0] if asked.raw["threads"] else None
-        watched = [flag for flag in (thread["flags"] if thread else []) if flag["kind"] != "syscall"][:_WORDS]
+        watched = [
+            flag for flag in (thread["flags"] if thread else []) if flag["kind"] != "syscall"
+        ][:_WORDS]
         if thread is None or not watched:
             return _report(thread, [])
         announce(f"process {asked.pid} polls {watched[0]['name']}; now the good run is watched")
@@ -82,7 +84,9 @@ def find_native(
     flags.sort(key=lambda told: not told.ends)
     rest = [flag for flag in thread["flags"] if flag not in watched]
     thread = copy.copy(thread)
-    thread["flags"] = [{**flag, "rank": rank} for rank, flag in enumerate([*(t.flag for t in flags), *rest], 1)]
+    thread["flags"] = [
+        {**flag, "rank": rank} for rank, flag in enumerate([*(t.flag for t in flags), *rest], 1)
+    ]
     notes = [note for told in flags[:1] for note in told.notes]
     return _report(thread, [*doubts, *notes], flags[0].reader)
 
@@ -98,7 +102,9 @@ def _require_rights() -> None:
 
 
 @contextmanager
-def _bad_run(bad: Sequence[str] | int, options: NativeOptions, announce: Callable[[str], None]) -> Iterator[int]:
+def _bad_run(
+    bad: Sequence[str] | int, options: NativeOptions, announce: Callable[[str], None]
+) -> Iterator[int]:
     """Its process, which hangs by now."""
     if isinstance(bad, int):
         yield bad
@@ -114,7 +120,8 @@ def _bad_run(bad: Sequence[str] | int, options: NativeOptions, announce: Callabl
                 raise TargetError(
                     "The bad run ended",
                     f"its status was {status} before it was asked",
-                    "Name a command that hangs: --spin CMD; or ask it earlier: --stop-when-spinning SECONDS.",
+                    "Name a command that hangs: --spin CMD; or ask it earlier: "
+                    "--stop-when-spinning SECONDS.",
                 )
             yield process.pid
         finally:
@@ -147,7 +154,8 @@ def _doubts(run: GoodRun) -> list[str]:
     doubts = []
     if run.status:
         doubts.append(
-            f"the good run ended with status {run.status}: if that is a failure, it is the wrong run to compare with"
+            f"the good run ended with status {run.status}: if that is a failure, it is the wrong "
+            "run to compare with"
         )
     if run.lost:
         doubts.append(f"{run.lost} accesses of the good run were lost")
@@ -166,17 +174,23 @@ class _Told:
     reader: ThreadNameFields | None
 
 
-def _told(flag: FlagFields, run: GoodRun, number: int, asked: SpinReport, thread: SpinThreadFields) -> _Told:
+def _told(
+    flag: FlagFields, run: GoodRun, number: int, asked: SpinReport, thread: SpinThreadFields
+) -> _Told:
     now, wanted = parse_hex(flag["value"]["spin"]), parse_hex(flag["value"]["exit"])
 
     def is_like(tid: int, name: str) -> bool:
-        return (tid == run.pid) == (thread["tid"] == asked.pid) and (tid == run.pid or name == thread["name"])
+        return (tid == run.pid) == (thread["tid"] == asked.pid) and (
+            tid == run.pid or name == thread["name"]
+        )
 
     def ending(word: SeenWord) -> Wrote | None:
         """What ended the first wait. Later the memory may be another object's."""
         reads = [read for tid, read in word.readers.items() if is_like(tid, read.thread)]
         begin = min((read.first for read in reads), default=0)
-        others = [one for one in word.written() if not is_like(one.tid, one.thread) and one.last >= begin]
+        others = [
+            one for one in word.written() if not is_like(one.tid, one.thread) and one.last >= begin
+        ]
         writes = [one for one in others if one.value is not None and one.value != now]
         return next((one for one in writes if one.value == wanted), next(iter(writes), None))
 
@@ -190,7 +204,9 @@ def _told(flag: FlagFields, run: GoodRun, number: int, asked: SpinReport, thread
         return _Told(flag, False, [_unread(flag, run.read[number])], None)
     word = words[-1]
     readers: list[ThreadNameFields] = [
-        {"tid": tid, "name": read.thread} for tid, read in word.readers.items() if is_like(tid, read.thread)
+        {"tid": tid, "name": read.thread}
+        for tid, read in word.readers.items()
+        if is_like(tid, read.thread)
     ]
     reader = readers[0] if readers else None
     told = copy.copy(flag)
@@ -248,7 +264,9 @@ def _owed(wrote: Wrote, like: SpinThreadFields, run: GoodRun, asked: SpinReport)
     }
 
 
-def _thread_like(wrote: Wrote, run: GoodRun, asked: SpinReport, flag: FlagFields) -> SpinThreadFields | None:
+def _thread_like(
+    wrote: Wrote, run: GoodRun, asked: SpinReport, flag: FlagFields
+) -> SpinThreadFields | None:
     """The bad run's thread that corresponds to the one that wrote: the first to the first. Of
     others those with its name; of these the one that is to come to the same function, or is in the
     same calls. None: there is none, or more than one.
@@ -258,7 +276,9 @@ def _thread_like(wrote: Wrote, run: GoodRun, asked: SpinReport, flag: FlagFields
         return next((thread for thread in threads if thread["tid"] == asked.pid), None)
     named = [t for t in threads if t["tid"] != asked.pid and t["name"] == wrote.thread]
     open_calls = {_function(code) for code in [wrote.code, *wrote.stack]} - {None}
-    ahead = {o["tid"] for o in flag.get("owed") or () if _function(o["code"]) == _function(wrote.code)}
+    ahead = {
+        o["tid"] for o in flag.get("owed") or () if _function(o["code"]) == _function(wrote.code)
+    }
 
     def shared(thread: SpinThreadFields) -> tuple[bool, int]:
         stack = thread["wait"]["stack"] if thread["wait"] is not None else []
@@ -278,12 +298,17 @@ def _is_library(code: CodeFields) -> bool:
     return Path(code["module"] or "").name.startswith(("libc.", "ld-", "libpthread"))
 
 
-def _report(thread: SpinThreadFields | None, notes: list[str], normal: ThreadNameFields | None = None) -> Report:
+def _report(
+    thread: SpinThreadFields | None, notes: list[str], normal: ThreadNameFields | None = None
+) -> Report:
     raw: DiffFields = {
         "schema": "flagfinder.diff/1",
         "verdict": (thread["verdict"] if thread else None) or "no-flag",
         "reason": thread["reason"] if thread else "the process has no thread",
-        "threads": {"normal": normal, "spin": {"tid": thread["tid"], "name": thread["name"]} if thread else None},
+        "threads": {
+            "normal": normal,
+            "spin": {"tid": thread["tid"], "name": thread["name"]} if thread else None,
+        },
         "loop": thread["loop"] if thread else None,
         "divergence": None,
         "flags": thread["flags"] if thread else [],

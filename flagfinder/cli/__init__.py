@@ -53,7 +53,8 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
     """
     parser = Parser(
         prog="flagfinder",
-        description="Names the memory word that a hung or spinning thread waits for, who owes the write,\n"
+        description="Names the memory word that a hung or spinning thread waits for, who owes the "
+        "write,\n"
         "and why it has not come.",
         epilog=_EPILOG,
     )
@@ -123,7 +124,11 @@ def _failure(error: BaseException) -> FlagfinderError:
     return _from_os(error) if isinstance(error, OSError) else _unforeseen(error)
 
 
-def run(arguments: Sequence[str], preset: Mapping[str, object] | None = None, answers: Answers | None = None) -> int:
+def run(
+    arguments: Sequence[str],
+    preset: Mapping[str, object] | None = None,
+    answers: Answers | None = None,
+) -> int:
     """Runs one command line; returns the exit code and raises what goes wrong.
 
     ``preset`` holds options that no word can express: the ``trapper`` of ``watch`` and the
@@ -149,8 +154,12 @@ def _parse(parser: Parser, words: Sequence[str], preset: argparse.Namespace) -> 
     verb = " ".join(("flagfinder", *words[:1]))
     fix = f"`{verb} --help` shows the options and examples."
     if words[0] == "record" and parsed.command is None and not unknown[0].startswith("-"):
-        fix = f"Put -- in front of the program: flagfinder {words[0]} .. -- {quote_command(*unknown)}"
-    raise UsageError("The command line isn't understood", f"unknown: {quote_command(*unknown)}", fix)
+        fix = (
+            f"Put -- in front of the program: flagfinder {words[0]} .. -- {quote_command(*unknown)}"
+        )
+    raise UsageError(
+        "The command line isn't understood", f"unknown: {quote_command(*unknown)}", fix
+    )
 
 
 def entry() -> None:
@@ -176,7 +185,9 @@ def _early_options(words: Sequence[str]) -> argparse.Namespace:
     try:
         return parser.parse_known_args(words)[0]
     except UsageError:
-        return argparse.Namespace(color="auto", json="--json" in words, json_file=None, debug="--debug" in words)
+        return argparse.Namespace(
+            color="auto", json="--json" in words, json_file=None, debug="--debug" in words
+        )
 
 
 def _from_os(error: OSError) -> FlagfinderError:

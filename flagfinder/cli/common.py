@@ -19,7 +19,9 @@ Run = Callable[[argparse.Namespace, Terminal], int]
 Subparsers = Any  # argparse keeps the type of add_subparsers' result private
 
 # Why Frida is kept out of running processes: docs/decisions.md.
-FRIDA_HARM = "Frida's way into a running process may kill it, where a thread holds the dynamic loader's lock"
+FRIDA_HARM = (
+    "Frida's way into a running process may kill it, where a thread holds the dynamic loader's lock"
+)
 
 EXIT_FOUND = 0
 EXIT_NOTHING_FOUND = 1
@@ -53,7 +55,9 @@ class Number:
         except ValueError:
             value = None
         if value is None or not self.low <= value <= self.high:
-            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is no {self.what} from {self.low} to {self.high}")
+            raise argparse.ArgumentTypeError(
+                f"{reprlib.repr(text)} is no {self.what} from {self.low} to {self.high}"
+            )
         return value
 
 
@@ -68,7 +72,8 @@ class Size:
         value = float(match[1]) * 1024 ** _POWERS[match[2].upper()] if match else 0
         if not 1 <= value <= self.high:
             raise argparse.ArgumentTypeError(
-                f"{reprlib.repr(text)} is no size from 1 to {self.high} bytes; write it like 64M or 1.5GiB"
+                f"{reprlib.repr(text)} is no size from 1 to {self.high} bytes; write it like 64M "
+                "or 1.5GiB"
             )
         return int(value)
 
@@ -153,7 +158,9 @@ class Parser(argparse.ArgumentParser):
         )
 
 
-def add_verb(subparsers: Subparsers, name: str, summary: str, examples: str, run: Run, **options: str) -> Parser:
+def add_verb(
+    subparsers: Subparsers, name: str, summary: str, examples: str, run: Run, **options: str
+) -> Parser:
     """A verb's parser with the options that all verbs have."""
     parser: Parser = subparsers.add_parser(
         name, help=summary, description=summary, epilog=f"examples:\n{examples}", **options
@@ -170,14 +177,21 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     answer.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON object, also about a failure, and nothing else to stdout: what programs print there goes "
-        "to stderr",
+        help="print one JSON object, also about a failure, and nothing else to stdout: what "
+        "programs print there goes to stderr",
     )
-    answer.add_argument("--json-file", type=Path, metavar="FILE", help="write that object to FILE instead")
+    answer.add_argument(
+        "--json-file", type=Path, metavar="FILE", help="write that object to FILE instead"
+    )
     shared.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="auto honours NO_COLOR (default)"
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="auto honours NO_COLOR (default)",
     )
-    shared.add_argument("-q", "--quiet", action="store_true", help="no progress, no hints; warnings stay")
+    shared.add_argument(
+        "-q", "--quiet", action="store_true", help="no progress, no hints; warnings stay"
+    )
     shared.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
@@ -188,8 +202,47 @@ def add_environment(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="set this for the program alone (repeatable); what is set already reaches it unchanged",
+        help="set this for the program alone (repeatable); what is set already reaches it "
+        "unchanged",
     )
+
+
+def add_places(parser: Parser, program: str) -> None:
+    """Where the files of a dead process lie; ``program`` begins the help of its executable."""
+    parser.add_argument(
+        "--program", type=Path, metavar="EXE", help=f"{program}, where it lies elsewhere now"
+    )
+    parser.add_argument(
+        "--sysroot",
+        type=Path,
+        metavar="DIR",
+        help="where the files of the process lie (default: this machine's)",
+    )
+
+
+def add_threads(parser: Parser) -> None:
+    """``--thread``, of which there may be several."""
+    parser.add_argument(
+        "--thread",
+        type=TID,
+        action="append",
+        default=[],
+        metavar="TID",
+        help="only this thread (repeatable)",
+    )
+
+
+def add_export(parser: Parser, formats: Sequence[str]) -> None:
+    """Where another tool's file goes, and which it is."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="the file or folder to write",
+    )
+    parser.add_argument("--format", choices=formats, help="default: what the file's name ends in")
 
 
 def print_json(terminal: Terminal, verb: str, fields: Mapping[str, object]) -> None:
@@ -200,4 +253,6 @@ def print_json(terminal: Terminal, verb: str, fields: Mapping[str, object]) -> N
 def refuse_backwards(start: int | None, end: int | None) -> None:
     """Raises UsageError for a time span that ends before it begins."""
     if start is not None and end is not None and start > end:
-        raise UsageError("The time span ends before it begins", f"--from {start}, --to {end}", "Swap the two.")
+        raise UsageError(
+            "The time span ends before it begins", f"--from {start}, --to {end}", "Swap the two."
+        )

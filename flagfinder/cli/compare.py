@@ -6,8 +6,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from flagfinder.cli.common import COUNT, EXIT_FOUND, EXIT_NOTHING_FOUND, Subparsers, add_verb, print_json
-from flagfinder.graph.compare import compare_events, plot_comparison
+from flagfinder.cli.common import (
+    COUNT,
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    Subparsers,
+    add_verb,
+    print_json,
+)
+from flagfinder.graph.call_plot import plot_comparison
+from flagfinder.graph.compare import compare_events
 from flagfinder.report.compare_report import comparison_fields, show_comparison
 from flagfinder.report.terminal import Terminal
 
@@ -22,16 +30,29 @@ without matplotlib"""
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "compare", "System calls by user code, a good run against a bad one.", _EXAMPLES, run)
+    parser = add_verb(
+        subparsers,
+        "compare",
+        "System calls by user code, a good run against a bad one.",
+        _EXAMPLES,
+        run,
+    )
     parser.add_argument("good", type=Path, metavar="GOOD")
     parser.add_argument("bad", type=Path, metavar="BAD")
-    parser.add_argument("--limit", type=COUNT, default=20, metavar="N", help="rows at most (default 20)")
+    parser.add_argument(
+        "--limit", type=COUNT, default=20, metavar="N", help="rows at most (default 20)"
+    )
     parser.needs(
         "--limit",
         "has no say in JSON, which has all rows, nor needs it any without --plot",
         lambda o: not o.json or o.plot,
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them, as .svg, .png or .pdf; needs matplotlib")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw them, as .svg, .png or .pdf; needs matplotlib",
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -6,7 +6,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, SECONDS, TID, Subparsers, add_verb
+from flagfinder.cli.common import (
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    SECONDS,
+    Subparsers,
+    add_places,
+    add_threads,
+    add_verb,
+)
 from flagfinder.live.spin import DEFAULT_CORE_BUDGET, look_at_core
 from flagfinder.report.spin_report import show_spin
 from flagfinder.report.terminal import Terminal
@@ -25,15 +33,14 @@ program, or files that are not those of the process"""
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "core", "The same from the core file of a dead process.", _EXAMPLES, run)
-    parser.add_argument("core", type=Path, metavar="FILE", help="an ELF core, plain or packed by zstd or lz4")
-    parser.add_argument("--program", type=Path, metavar="EXE", help="the executable, where it lies elsewhere now")
-    parser.add_argument(
-        "--sysroot", type=Path, metavar="DIR", help="where the files of the process lie (default: this machine's)"
+    parser = add_verb(
+        subparsers, "core", "The same from the core file of a dead process.", _EXAMPLES, run
     )
     parser.add_argument(
-        "--thread", type=TID, action="append", default=[], metavar="TID", help="only this thread (repeatable)"
+        "core", type=Path, metavar="FILE", help="an ELF core, plain or packed by zstd or lz4"
     )
+    add_places(parser, "the executable")
+    add_threads(parser)
     parser.add_argument(
         "--budget",
         type=SECONDS,

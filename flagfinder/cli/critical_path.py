@@ -37,13 +37,21 @@ exit codes: 0 found, 1 no such thread, 2 failure, 65 no graph"""
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(
-        subparsers, "critical-path", "Which threads and waits made up the time of a thread.", _EXAMPLES, run
+        subparsers,
+        "critical-path",
+        "Which threads and waits made up the time of a thread.",
+        _EXAMPLES,
+        run,
     )
     parser.add_argument("file", type=Path, metavar="GRAPH")
-    parser.add_argument("--thread", type=TID, required=True, metavar="TID", help="the thread whose time it is")
+    parser.add_argument(
+        "--thread", type=TID, required=True, metavar="TID", help="the thread whose time it is"
+    )
     parser.add_argument("--from", dest="start", type=NS, metavar="NS", help="from this time on")
     parser.add_argument("--to", dest="end", type=NS, metavar="NS", help="up to this time")
-    parser.add_argument("--limit", type=COUNT, default=10, metavar="N", help="waits shown at most (default 10)")
+    parser.add_argument(
+        "--limit", type=COUNT, default=10, metavar="N", help="waits shown at most (default 10)"
+    )
     parser.needs("--limit", "is for the screen, JSON has all waits", lambda o: not o.json)
 
 
@@ -53,7 +61,12 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     found = critical_path(open_graph(options.file), options.thread, options.start, options.end)
     if found is None:
         if options.json:
-            nothing: NoCriticalPathFields = {"tid": None, "segments": [], "waits": [], "threads": []}
+            nothing: NoCriticalPathFields = {
+                "tid": None,
+                "segments": [],
+                "waits": [],
+                "threads": [],
+            }
             print_json(terminal, "critical-path", nothing)
         else:
             terminal.result(f"there is no thread {options.thread} in {options.file}")

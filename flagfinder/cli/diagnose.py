@@ -42,23 +42,41 @@ exit codes: 0 a hang was explained, 1 there is none, 2 failure, 65 no graph"""
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "diagnose", "Name the thread that is to blame for a hang.", _EXAMPLES, run)
+    parser = add_verb(
+        subparsers, "diagnose", "Name the thread that is to blame for a hang.", _EXAMPLES, run
+    )
     parser.add_argument("file", type=Path, metavar="GRAPH")
     decided = parser.add_mutually_exclusive_group()
     decided.add_argument(
-        "--auto", action="store_true", help="decide by rule (so it is, too, where there is no terminal)"
+        "--auto",
+        action="store_true",
+        help="decide by rule (so it is, too, where there is no terminal)",
     )
-    decided.add_argument("--answers", type=Path, metavar="FILE", help="answers to the questions: a number on each line")
-    parser.add_argument("--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)")
-    parser.add_argument("--at", type=NS, metavar="NS", help="when (default: the last mark, or what was most unusual)")
+    decided.add_argument(
+        "--answers",
+        type=Path,
+        metavar="FILE",
+        help="answers to the questions: a number on each line",
+    )
+    parser.add_argument(
+        "--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)"
+    )
+    parser.add_argument(
+        "--at",
+        type=NS,
+        metavar="NS",
+        help="when (default: the last mark, or what was most unusual)",
+    )
     parser.add_argument(
         "--emit",
         choices=DEBUGGERS,
-        help="print a script instead, with which the debugger stops where the culprit waited, or began to compute, and "
-        "watches what it waits for",
+        help="print a script instead, with which the debugger stops where the culprit waited, or "
+        "began to compute, and watches what it waits for",
     )
     parser.add_argument(
-        "--flag", metavar="FILE#RANK", help="with --emit: what it polls, of a spin or diff report (JSON)"
+        "--flag",
+        metavar="FILE#RANK",
+        help="with --emit: what it polls, of a spin or diff report (JSON)",
     )
     parser.needs("--emit", "prints a script, not JSON", lambda o: not (o.json or o.json_file))
     parser.needs("--flag", "goes with --emit only", lambda o: o.emit)
@@ -73,7 +91,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--beam",
         type=Number("number of paths", 1, 1000),
         metavar="N",
-        help="by rule, follow the N best paths back at once (default 8; 1: the best edge at each step)",
+        help="by rule, follow the N best paths back at once (default 8; 1: the best edge at each "
+        "step)",
     )
     parser.needs("--beam", "is for what is decided by rule", lambda o: not o.answers)
 
@@ -94,7 +113,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     graph = open_graph(options.file)
     found = diagnose(graph, options.thread, options.at, options.preceding, ask, options.beam)
     if answers and answers.left:
-        terminal.warning(f"{options.answers}: {count(answers.left, 'answer')} to questions that were not asked")
+        terminal.warning(
+            f"{options.answers}: {count(answers.left, 'answer')} to questions that were not asked"
+        )
     if found is None:
         if options.json:
             nothing: NoDiagnosisFields = {"class": None, "culprits": [], "path": [], "questions": 0}

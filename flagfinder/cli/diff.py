@@ -63,7 +63,8 @@ def add_parser(subparsers: Subparsers) -> None:
     shown.add_argument(
         "--emit",
         choices=DEBUGGERS,
-        help="print a script instead, with which the debugger stops where the runs part and watches the flag",
+        help="print a script instead, with which the debugger stops where the runs part and "
+        "watches the flag",
     )
     parser.needs("--emit", "prints a script, not JSON", lambda o: not (o.json or o.json_file))
 
@@ -102,7 +103,9 @@ def compare(
 class Steps:
     """Tells how far each step is, and how long it still takes at the speed that it had so far."""
 
-    def __init__(self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._tell = tell
         self._clock = clock
         self._began = 0.0
@@ -119,7 +122,11 @@ class Steps:
         # The number of blocks is an estimate.
         share = min(done / total, 0.99)
         passed = self._clock() - self._began
-        left = f", {duration(round(passed * (1 / share - 1) * 1e9))} left" if share > 0.02 and passed > 1 else ""
+        left = (
+            f", {duration(round(passed * (1 / share - 1) * 1e9))} left"
+            if share > 0.02 and passed > 1
+            else ""
+        )
         self._tell(f"{stage}, {int(share * 100)} %{left}")
 
 
@@ -128,7 +135,9 @@ def check_thread(spin: Trace, tid: int | None) -> None:
     names = {thread.tid: thread.name for thread in spin.threads}
     if tid is None or tid in names:
         return
-    known = [f"{number} ({name})" if name else str(number) for number, name in sorted(names.items())]
+    known = [
+        f"{number} ({name})" if name else str(number) for number, name in sorted(names.items())
+    ]
     more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
     raise UsageError(
         f"There is no thread {tid} to answer about",
@@ -154,7 +163,9 @@ def show(
         if spin is None:
             pass  # nothing was recorded that could be looked into
         elif report.divergence is not None and spin.level == "values":
-            terminal.next_command("flagfinder", "registers", spin.path, "--before-divergence", normal_paths[0])
+            terminal.next_command(
+                "flagfinder", "registers", spin.path, "--before-divergence", normal_paths[0]
+            )
         elif not explain:
             terminal.next_command("flagfinder", "diff", *normal_paths[:1], spin.path, "--explain")
     return EXIT_FOUND if found else EXIT_NOTHING_FOUND

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from flagfinder.chain.doctor import examine
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, PID, Subparsers, add_verb, print_json
+from flagfinder.cli.common import (
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    PID,
+    Subparsers,
+    add_verb,
+    print_json,
+)
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.machine import as_fields
 
@@ -32,7 +39,9 @@ _OPTIONAL = ("opt", "yellow")
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "doctor", "Say what works for this user on this machine.", _EXAMPLES, run)
+    parser = add_verb(
+        subparsers, "doctor", "Say what works for this user on this machine.", _EXAMPLES, run
+    )
     parser.add_argument("--pid", type=PID, metavar="PID", help="also examine this process")
     parser.add_argument("--program", type=Path, metavar="FILE", help="also examine this program")
 

@@ -75,7 +75,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "events",
         help=_SUMMARY,
         description=_SUMMARY,
-        epilog="examples:\n  flagfinder events record -o run.events -- ./app\n  flagfinder events info run.events",
+        epilog="examples:\n  flagfinder events record -o run.events -- ./app\n  flagfinder events "
+        "info run.events",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
     record = add_verb(
@@ -92,17 +93,21 @@ def add_parser(subparsers: Subparsers) -> None:
         actions,
         "import",
         "Make a recording of what `perf record -a` or Perfetto wrote.",
-        "  perf record -a -e 'sched:sched_switch,sched:sched_waking,raw_syscalls:*' -o perf.data -- ./app\n"
+        "  perf record -a -e 'sched:sched_switch,sched:sched_waking,raw_syscalls:*' -o perf.data "
+        "-- ./app\n"
         "  flagfinder events import perf.data -o run.events\n"
         "  flagfinder events import trace.perfetto-trace -o run.events",
         _import,
     )
-    imports.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the file to write")
+    imports.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", required=True, help="the file to write"
+    )
     info = add_verb(
         actions,
         "info",
         "What was recorded: events by kind, losses by CPU, how it ended.",
-        "  flagfinder events info run.events\n  flagfinder events info --json run.events | jq .wakes",
+        "  flagfinder events info run.events\n  flagfinder events info --json run.events | jq "
+        ".wakes",
         _info,
     )
     check = add_verb(
@@ -122,8 +127,12 @@ def add_parser(subparsers: Subparsers) -> None:
     for action in (imports, info, check, dump):
         action.add_argument("file", type=Path, metavar="FILE")
     dump.add_argument("--tid", type=TID, help="only what concerns this thread")
-    dump.add_argument("--from", dest="start", type=NS, default=0, metavar="NS", help="begin at this time")
-    dump.add_argument("--limit", type=COUNT, default=1000, metavar="N", help="lines at most (default 1000)")
+    dump.add_argument(
+        "--from", dest="start", type=NS, default=0, metavar="NS", help="begin at this time"
+    )
+    dump.add_argument(
+        "--limit", type=COUNT, default=1000, metavar="N", help="lines at most (default 1000)"
+    )
 
 
 def _add_record_options(parser: Parser) -> None:
@@ -136,26 +145,30 @@ def _add_record_options(parser: Parser) -> None:
         metavar="PID",
         help="a process (repeatable); beside a program also one that it talks to",
     )
-    parser.add_argument("--all", action="store_true", help="scheduling of all processes, not only the target's")
+    parser.add_argument(
+        "--all", action="store_true", help="scheduling of all processes, not only the target's"
+    )
     parser.add_argument(
         "--threads",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only switches, wakes and calls of threads with such names, as in '*ui*', 'pool-?' (repeatable)",
+        help="only switches, wakes and calls of threads with such names, as in '*ui*', 'pool-?' "
+        "(repeatable)",
     )
     parser.add_argument(
         "--syscalls",
         choices=SYSCALLS,
         default="lazy",
-        help="lazy: those that threads block in and wake from (default); target: all calls of the target",
+        help="lazy: those that threads block in and wake from (default); target: all calls of the "
+        "target",
     )
     parser.add_argument(
         "--stacks",
         choices=STACK_MODES,
         default="off",
-        help="call sites where threads block and wake others: the innermost of the program, all of the program, one of "
-        "each library, all (default off)",
+        help="call sites where threads block and wake others: the innermost of the program, all of "
+        "the program, one of each library, all (default off)",
     )
     parser.add_argument(
         "--stack-budget",
@@ -169,7 +182,8 @@ def _add_record_options(parser: Parser) -> None:
         type=Size(2**14),
         default=0,
         metavar="SIZE",
-        help="copy so much of each stack, at most 16K, and find callers by unwind tables, also across large frames",
+        help="copy so much of each stack, at most 16K, and find callers by unwind tables, also "
+        "across large frames",
     )
     parser.needs("--stack-copy", "goes with --stacks only", lambda o: o.stacks != "off")
     parser.needs("--stack-budget", "goes with --stacks only", lambda o: o.stacks != "off")
@@ -177,21 +191,26 @@ def _add_record_options(parser: Parser) -> None:
     parser.needs("--stacks", nobody, _has_target)
     parser.needs("--syscalls", nobody, lambda o: o.syscalls != "target" or _has_target(o))
     parser.add_argument(
-        "--buffer", type=Size(2**31), default=64 << 20, metavar="SIZE", help="of the kernel's ring (default 64M)"
+        "--buffer",
+        type=Size(2**31),
+        default=64 << 20,
+        metavar="SIZE",
+        help="of the kernel's ring (default 64M)",
     )
     parser.add_argument(
         "--size",
         type=SIZE,
         metavar="SIZE",
-        help="keep the file within SIZE on the disk: the oldest events are let go of, so that it can be always on",
+        help="keep the file within SIZE on the disk: the oldest events are let go of, so that it "
+        "can be always on",
     )
     parser.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
     parser.add_argument(
         "--mark-on-hang",
         type=SECONDS,
         metavar="SECONDS",
-        help="write a mark, as `flagfinder mark` does, when the main thread was not back at its event wait for SECONDS "
-        "(poll, select, epoll)",
+        help="write a mark, as `flagfinder mark` does, when the main thread was not back at its "
+        "event wait for SECONDS (poll, select, epoll)",
     )
     add_environment(parser)
     parser.needs("--env", "is for a program, and there is none", lambda o: bool(o.command))
@@ -210,7 +229,9 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
         )
     if not (options.command or options.pid or options.all):
         raise UsageError(
-            "There is nothing to record", "no program, no --pid, no --all", "Write `-- PROGRAM`, --pid PID or --all."
+            "There is nothing to record",
+            "no program, no --pid, no --all",
+            "Write `-- PROGRAM`, --pid PID or --all.",
         )
     chosen = EventOptions(
         everything=options.all,
@@ -231,12 +252,19 @@ def _record(options: argparse.Namespace, terminal: Terminal) -> int:
             nonlocal told
             if progress.outlives and not told:
                 told = True
-                terminal.message("the program ended; what it started is recorded until it ends, too, or Ctrl-C")
+                terminal.message(
+                    "the program ended; what it started is recorded until it ends, too, or Ctrl-C"
+                )
             lost = f", {progress.lost:,} lost" if progress.lost else ""
             line.update(f"{count(progress.events, 'event')}, {size(progress.bytes)}{lost}")
 
         recording = record_events(
-            options.output, options.command or [], options.pid, chosen, show, environment=options.env
+            options.output,
+            options.command or [],
+            options.pid,
+            chosen,
+            show,
+            environment=options.env,
         )
     if options.json:
         print_json(terminal, "events-record", recording_fields(recording))
@@ -255,7 +283,12 @@ def _import(options: argparse.Namespace, terminal: Terminal) -> int:
     else:
         show_import(terminal, imported)
         terminal.next_command(
-            "flagfinder", "graph", "build", options.output, "-o", options.output.with_suffix(".graph")
+            "flagfinder",
+            "graph",
+            "build",
+            options.output,
+            "-o",
+            options.output.with_suffix(".graph"),
         )
     return EXIT_FOUND
 

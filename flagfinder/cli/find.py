@@ -32,17 +32,30 @@ is recorded: the bad run is asked what it polls, and the good run is watched at 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(
-        subparsers, "find", "Record a good run and one that spins, and name what it waits for.", _EXAMPLES, run
+        subparsers,
+        "find",
+        "Record a good run and one that spins, and name what it waits for.",
+        _EXAMPLES,
+        run,
     )
     parser.add_argument("--normal", required=True, metavar="CMD", help="a command that ends well")
     bad = parser.add_mutually_exclusive_group(required=True)
     bad.add_argument("--spin", metavar="CMD", help="the command that spins")
-    bad.add_argument("--pid", type=PID, metavar="PID", help="with --native: a process that spins already")
-    parser.add_argument(
-        "--native", action="store_true", help="record nothing: both runs go at their own speed, and hardware watches"
+    bad.add_argument(
+        "--pid", type=PID, metavar="PID", help="with --native: a process that spins already"
     )
     parser.add_argument(
-        "-d", "--directory", type=Path, default=Path(), metavar="DIR", help="where the traces go (default: here)"
+        "--native",
+        action="store_true",
+        help="record nothing: both runs go at their own speed, and hardware watches",
+    )
+    parser.add_argument(
+        "-d",
+        "--directory",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where the traces go (default: here)",
     )
     parser.add_argument(
         "--level",
@@ -57,13 +70,24 @@ def add_parser(subparsers: Subparsers) -> None:
         help="end the spinning run after so long, or ask it then (default 2)",
     )
     add_environment(parser)
-    parser.add_argument("--overwrite", action="store_true", help="replace the traces of an earlier find in DIR")
     parser.add_argument(
-        "--follow-children", action=argparse.BooleanOptionalAction, help="record child processes too (default)"
+        "--overwrite", action="store_true", help="replace the traces of an earlier find in DIR"
+    )
+    parser.add_argument(
+        "--follow-children",
+        action=argparse.BooleanOptionalAction,
+        help="record child processes too (default)",
     )
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
     parser.needs("--pid", "is not recorded: add --native", lambda o: o.native)
-    for option in ("--level", "--overwrite", "--follow-children", "--no-follow-children", "-d", "--directory"):
+    for option in (
+        "--level",
+        "--overwrite",
+        "--follow-children",
+        "--no-follow-children",
+        "-d",
+        "--directory",
+    ):
         parser.needs(option, "is about recordings, and --native makes none", lambda o: not o.native)
 
 
@@ -81,7 +105,14 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     )
     commands = _words("--normal", options.normal), _words("--spin", options.spin)
     found = _find(*commands, directory, chosen, terminal, options.overwrite)
-    return show(terminal, found.report, [found.normal], open_trace(found.spin), options.json, options.explain)
+    return show(
+        terminal,
+        found.report,
+        [found.normal],
+        open_trace(found.spin),
+        options.json,
+        options.explain,
+    )
 
 
 def _run_native(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -92,7 +123,12 @@ def _run_native(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _find(
-    normal: list[str], spin: list[str], directory: Path, chosen: RecordOptions, terminal: Terminal, overwrite: bool
+    normal: list[str],
+    spin: list[str],
+    directory: Path,
+    chosen: RecordOptions,
+    terminal: Terminal,
+    overwrite: bool,
 ) -> Found:
     with terminal.progress() as line:
 
@@ -105,14 +141,25 @@ def _find(
         def progress(state: Progress) -> None:
             show_progress(line, state)
 
-        return find(normal, spin, directory, chosen, Observer(terminal.message, progress, recorded), overwrite)
+        return find(
+            normal,
+            spin,
+            directory,
+            chosen,
+            Observer(terminal.message, progress, recorded),
+            overwrite,
+        )
 
 
 def _words(option: str, command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise UsageError(f"{option} is no command line", f"{command!r}: {error}", "Check the quotes.") from error
+        raise UsageError(
+            f"{option} is no command line", f"{command!r}: {error}", "Check the quotes."
+        ) from error
     if not words:
-        raise UsageError(f"{option} is empty", "there is no program to run", f"Write {option} 'PROGRAM ARGS'.")
+        raise UsageError(
+            f"{option} is empty", "there is no program to run", f"Write {option} 'PROGRAM ARGS'."
+        )
     return words

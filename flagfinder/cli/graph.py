@@ -15,6 +15,7 @@ from flagfinder.cli.common import (
     TID,
     Parser,
     Subparsers,
+    add_export,
     add_verb,
     print_json,
     refuse_backwards,
@@ -37,7 +38,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "graph",
         help=_SUMMARY,
         description=_SUMMARY,
-        epilog="examples:\n  flagfinder graph build run.events -o run.graph\n  flagfinder graph info run.graph",
+        epilog="examples:\n  flagfinder graph build run.events -o run.graph\n  flagfinder graph "
+        "info run.graph",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=Parser)
     build = add_verb(
@@ -48,12 +50,25 @@ def add_parser(subparsers: Subparsers) -> None:
         "  flagfinder graph build run.events --flags watch.jsonl -o run.graph",
         _build,
     )
-    build.add_argument("file", type=Path, metavar="EVENTS", help="what `flagfinder events record` wrote")
+    build.add_argument(
+        "file", type=Path, metavar="EVENTS", help="what `flagfinder events record` wrote"
+    )
     build.add_argument("-o", "--output", type=Path, metavar="FILE", help="the graph to write")
     build.add_argument(
-        "--flags", type=Path, action="append", default=[], metavar="JSONL", help="what `flagfinder watch -o` wrote"
+        "--flags",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="JSONL",
+        help="what `flagfinder watch -o` wrote",
     )
-    info = add_verb(actions, "info", "Vertices, edges by kind, gaps.", "  flagfinder graph info run.graph", _info)
+    info = add_verb(
+        actions,
+        "info",
+        "Vertices, edges by kind, gaps.",
+        "  flagfinder graph info run.graph",
+        _info,
+    )
     query = add_verb(
         actions,
         "query",
@@ -67,17 +82,23 @@ def add_parser(subparsers: Subparsers) -> None:
         "Write the graph for other tools: the Perfetto UI, GraphML, Parquet.",
         "  flagfinder graph export run.graph -o run.perfetto-trace     open it in ui.perfetto.dev\n"
         "  flagfinder graph export run.graph -o run.graphml\n"
-        "  flagfinder graph export run.graph -o run.parquet            a folder of tables; needs pyarrow",
+        "  flagfinder graph export run.graph -o run.parquet            a folder of tables; needs "
+        "pyarrow",
         _export,
     )
-    export.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the file or folder to write")
-    export.add_argument("--format", choices=FORMATS, help="default: what the file's name ends in")
+    add_export(export, FORMATS)
     for action in (info, query, export):
         action.add_argument("file", type=Path, metavar="GRAPH")
     query.add_argument("--tid", type=TID, help="this thread only")
-    query.add_argument("--from", dest="start", type=NS, default=0, metavar="NS", help="from this time on")
-    query.add_argument("--to", dest="end", type=NS, default=NS.high, metavar="NS", help="up to this time")
-    query.add_argument("--limit", type=COUNT, default=100, metavar="N", help="vertices at most (default 100)")
+    query.add_argument(
+        "--from", dest="start", type=NS, default=0, metavar="NS", help="from this time on"
+    )
+    query.add_argument(
+        "--to", dest="end", type=NS, default=NS.high, metavar="NS", help="up to this time"
+    )
+    query.add_argument(
+        "--limit", type=COUNT, default=100, metavar="N", help="vertices at most (default 100)"
+    )
 
 
 def _build(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -117,7 +138,9 @@ def _query(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _export(options: argparse.Namespace, terminal: Terminal) -> int:
-    written = [str(path) for path in export_graph(open_graph(options.file), options.output, options.format)]
+    written = [
+        str(path) for path in export_graph(open_graph(options.file), options.output, options.format)
+    ]
     if options.json:
         fields: GraphExportFields = {"files": written}
         print_json(terminal, "graph-export", fields)

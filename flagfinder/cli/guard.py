@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from flagfinder import _core
 from flagfinder.cli.common import SECONDS, Subparsers, add_verb
 from flagfinder.live.guard import Hang, guard
-from flagfinder.live.why import why_text
+from flagfinder.live.why_chain import why_text
 from flagfinder.report.junit import Problem, junit_xml
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
@@ -37,22 +37,36 @@ _EXAMPLES = """\
 The command runs as it is: nothing is watched until it hangs. Then `flagfinder why` asks each of
 its processes, and all of them are ended. Under GitHub Actions the story is also an annotation.
 
-exit codes: that of the command (128 + N for signal N); 124 it hung; 126 or 127 it can't be started"""
+exit codes: that of the command (128 + N for signal N); 124 it hung; 126, 127 it can't be started"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "guard", "Run a command; if it hangs, say why, and end it.", _EXAMPLES, run)
-    parser.add_argument("--after", type=SECONDS, metavar="SECONDS", help="it hangs when it runs for so long")
+    parser = add_verb(
+        subparsers, "guard", "Run a command; if it hangs, say why, and end it.", _EXAMPLES, run
+    )
+    parser.add_argument(
+        "--after", type=SECONDS, metavar="SECONDS", help="it hangs when it runs for so long"
+    )
     parser.add_argument(
         "--idle",
         type=SECONDS,
         metavar="SECONDS",
         help="it hangs when for so long its processes read and write nothing and use no processor",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="write why.txt, why.json and why.html there")
-    parser.add_argument("--core", action="store_true", help="also write a core file of each process there")
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write how it ended as JUnit XML")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write why.txt, why.json and why.html there",
+    )
+    parser.add_argument(
+        "--core", action="store_true", help="also write a core file of each process there"
+    )
+    parser.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write how it ended as JUnit XML"
+    )
     parser.needs("--core", "needs -o DIR to write to", lambda parsed: parsed.output is not None)
 
 
@@ -60,7 +74,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     if not options.command or (options.after is None and options.idle is None):
         raise UsageError(
-            "There is nothing to guard" if not options.command else "It isn't said when the command hangs",
+            "There is nothing to guard"
+            if not options.command
+            else "It isn't said when the command hangs",
             "no command behind --" if not options.command else "neither --after nor --idle",
             "flagfinder guard --after 60 -- COMMAND",
         )
@@ -130,12 +146,21 @@ class _Junit:
 
     def failed(self, error: FlagfinderError) -> None:
         """The command could not be started, or not be ended."""
-        self._tell(("error", "flagfinder", str(error), "\n".join((error.what, error.found, error.hint))))
+        self._tell(
+            ("error", "flagfinder", str(error), "\n".join((error.what, error.found, error.hint)))
+        )
 
     def ended(self, status: int, hangs: list[Hang]) -> None:
         """With the story of a hang."""
         if hangs:
-            self._tell(("failure", "hang", f"it hangs: {hangs[0].because}", _all_text(hangs[0], self._command)))
+            self._tell(
+                (
+                    "failure",
+                    "hang",
+                    f"it hangs: {hangs[0].because}",
+                    _all_text(hangs[0], self._command),
+                )
+            )
         elif status:
             self._tell(("failure", "status", f"exit code {status}", ""))
         else:
@@ -165,7 +190,11 @@ def _write_cores(folder: Path, hang: Hang, terminal: Terminal) -> None:
 
 
 def _all_text(hang: Hang, command: str) -> str:
-    parts = [f"{command} hangs: {hang.because}", *hang.notes, *(why_text(report) for report in hang.reports)]
+    parts = [
+        f"{command} hangs: {hang.because}",
+        *hang.notes,
+        *(why_text(report) for report in hang.reports),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -6,7 +6,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, PID, Subparsers, add_verb, print_json
+from flagfinder.cli.common import (
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    PID,
+    Subparsers,
+    add_verb,
+    print_json,
+)
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.marks import END, MARK, mark
@@ -25,18 +32,30 @@ exit codes: 0 marked or ended, 1 no recording goes on, 2 failure, 77 another use
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "mark", 'Say "here it hung" while `events record` runs.', _EXAMPLES, run)
-    parser.add_argument("text", metavar="TEXT", nargs="?", help="what to say; --end goes without, too")
-    parser.add_argument(
-        "--end", action="store_true", help="end what `flagfinder record` records, in place of marking events"
+    parser = add_verb(
+        subparsers, "mark", 'Say "here it hung" while `events record` runs.', _EXAMPLES, run
     )
-    parser.add_argument("--recorder", type=PID, metavar="PID", help="the recorder's process id (default: all)")
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="?", help="what to say; --end goes without, too"
+    )
+    parser.add_argument(
+        "--end",
+        action="store_true",
+        help="end what `flagfinder record` records, in place of marking events",
+    )
+    parser.add_argument(
+        "--recorder", type=PID, metavar="PID", help="the recorder's process id (default: all)"
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     if options.text is None and not options.end:
-        raise UsageError("There is nothing to mark with", "TEXT is missing", 'Write `flagfinder mark "it hangs"`.')
+        raise UsageError(
+            "There is nothing to mark with",
+            "TEXT is missing",
+            'Write `flagfinder mark "it hangs"`.',
+        )
     text = "the end" if options.text is None else options.text
     marked = mark(text, options.recorder, END if options.end else MARK)
     if options.json:

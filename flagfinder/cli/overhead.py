@@ -43,16 +43,26 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
         usage="flagfinder overhead [options] -- PROGRAM [ARGS...]",
     )
-    parser.add_argument("--rounds", type=COUNT, default=10, metavar="N", help="runs of each sort (default 10)")
-    parser.add_argument("--syscalls", choices=SYSCALLS, default="lazy", help="as for `events record` (default lazy)")
-    parser.add_argument("--stacks", choices=STACK_MODES, default="off", help="as for `events record` (default off)")
+    parser.add_argument(
+        "--rounds", type=COUNT, default=10, metavar="N", help="runs of each sort (default 10)"
+    )
+    parser.add_argument(
+        "--syscalls", choices=SYSCALLS, default="lazy", help="as for `events record` (default lazy)"
+    )
+    parser.add_argument(
+        "--stacks", choices=STACK_MODES, default="off", help="as for `events record` (default off)"
+    )
     add_environment(parser)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     if not options.command:
-        raise UsageError("There is nothing to measure", "no program", "Write `flagfinder overhead -- PROGRAM ARGS`.")
+        raise UsageError(
+            "There is nothing to measure",
+            "no program",
+            "Write `flagfinder overhead -- PROGRAM ARGS`.",
+        )
     chosen = EventOptions(syscalls=options.syscalls, stacks=options.stacks)
     with terminal.progress() as line:
 
@@ -75,8 +85,17 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         print_json(terminal, "overhead", fields)
     else:
         for label, seconds in (("without", found.plain), ("with", found.recorded)):
-            terminal.result(f"{label:<8} {duration(round(statistics.median(seconds) * 1e9))} (median)")
-        numbers = f"{100 * found.overhead:+.1f}% ({100 * found.low:+.1f}% to {100 * found.high:+.1f}%, 95% confidence)"
-        terminal.result(f"overhead {numbers}" if found.proven else f"no difference proven: {numbers}")
-        terminal.result(f"recorded {count(found.events, 'event')} in {options.rounds} runs, {found.lost:,} lost")
+            terminal.result(
+                f"{label:<8} {duration(round(statistics.median(seconds) * 1e9))} (median)"
+            )
+        numbers = (
+            f"{100 * found.overhead:+.1f}% ({100 * found.low:+.1f}% to "
+            f"{100 * found.high:+.1f}%, 95% confidence)"
+        )
+        terminal.result(
+            f"overhead {numbers}" if found.proven else f"no difference proven: {numbers}"
+        )
+        terminal.result(
+            f"recorded {count(found.events, 'event')} in {options.rounds} runs, {found.lost:,} lost"
+        )
     return EXIT_FOUND if found.proven else EXIT_NOTHING_FOUND

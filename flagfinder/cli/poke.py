@@ -21,7 +21,8 @@ from flagfinder.cli.common import (
     add_verb,
     print_json,
 )
-from flagfinder.live.poke import Plan, Poked, plan_poke, poke, try_poke
+from flagfinder.live.poke import Poked, poke, try_poke
+from flagfinder.live.poke_plan import Plan, plan_poke
 from flagfinder.report.diff_report import proof_text
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.errors import UsageError
@@ -47,16 +48,24 @@ _VALUE = Number("value", 0, 2**64 - 1, base=0, none="auto")
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "poke", "Write the value that ends a loop into a live process.", _EXAMPLES, run)
+    parser = add_verb(
+        subparsers, "poke", "Write the value that ends a loop into a live process.", _EXAMPLES, run
+    )
     parser.add_argument("pid", type=PID, metavar="PID", help="the process")
-    parser.add_argument("--flag", metavar="FILE#RANK", help="a flag of a spin or diff report (JSON)")
+    parser.add_argument(
+        "--flag", metavar="FILE#RANK", help="a flag of a spin or diff report (JSON)"
+    )
     parser.add_argument("--address", type=ADDRESS, metavar="0x..", help="where to write")
     parser.add_argument("--size", type=WORD_SIZE, choices=(1, 2, 4, 8), help="how many bytes")
     parser.add_argument("--thread", type=TID, metavar="TID", help="the thread that polls it")
-    parser.add_argument("--value", type=_VALUE, metavar="N|auto", help="what to write (default auto)")
+    parser.add_argument(
+        "--value", type=_VALUE, metavar="N|auto", help="what to write (default auto)"
+    )
     parser.needs("--address", "names the word, and so does --flag", lambda o: o.flag is None)
     parser.add_argument(
-        "--dry-run", action="store_true", help="write into a copy of the thread and tell what it does; change nothing"
+        "--dry-run",
+        action="store_true",
+        help="write into a copy of the thread and tell what it does; change nothing",
     )
     parser.add_argument("--yes", action="store_true", help="write without asking")
     parser.needs("--yes", "goes without --dry-run, which writes nothing", lambda o: not o.dry_run)
@@ -65,7 +74,9 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
     """Runs the verb."""
     if (options.address is None) != (options.size is None) and options.flag is None:
-        raise UsageError("The word isn't named", "--address goes with --size", "Give both, or --flag.")
+        raise UsageError(
+            "The word isn't named", "--address goes with --size", "Give both, or --flag."
+        )
     terminal.message(f"looking which thread of process {options.pid} polls it")
     plan = plan_poke(
         options.pid,
@@ -86,7 +97,9 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.json:
         print_json(terminal, "poke", _fields(done))
     else:
-        terminal.result(f"wrote {plan.value:#x} over {done.before:#x} at {plan.address:#x}, {plan.name}")
+        terminal.result(
+            f"wrote {plan.value:#x} over {done.before:#x} at {plan.address:#x}, {plan.name}"
+        )
         terminal.result(_outcome(done))
         if not done.ended:
             terminal.next_command("flagfinder", "spin", str(plan.pid))
@@ -113,7 +126,9 @@ def _try(options: argparse.Namespace, terminal: Terminal, plan: Plan) -> int:
 
 def _confirmed(terminal: Terminal, plan: Plan) -> bool:
     now = "unknown" if plan.now is None else f"{plan.now:#x}"
-    terminal.warning(f"this changes process {plan.pid}: {plan.size} bytes at {plan.address:#x}, {plan.name}")
+    terminal.warning(
+        f"this changes process {plan.pid}: {plan.size} bytes at {plan.address:#x}, {plan.name}"
+    )
     terminal.warning(f"value {now} becomes {plan.value:#x}, because {plan.why}")
     if not sys.stdin.isatty():
         raise UsageError("Nothing was written", "there is no terminal to ask on", "Add --yes.")

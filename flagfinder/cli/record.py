@@ -67,53 +67,61 @@ def add_parser(subparsers: Subparsers) -> None:
         "--tracer",
         choices=tuple(_TRACERS),
         default="dynamorio",
-        help="who records (default dynamorio); frida needs `pip install flagfinder[frida]`; lldb steps one thread "
-        "through a part of the run, also in a process that runs already",
+        help="who records (default dynamorio); frida needs `pip install flagfinder[frida]`; lldb "
+        "steps one thread through a part of the run, also in a process that runs already",
     )
     parser.add_argument(
         "--level",
         choices=("flow", "values"),
         default="values",
-        help="flow: which code ran; values: also what loads read, which naming a flag needs (default)",
+        help="flow: which code ran; values: also what loads read, which naming a flag needs "
+        "(default)",
     )
-    parser.add_argument("--last", type=SIZE, metavar="SIZE", help="keep the newest SIZE of the recording, as in 256M")
+    parser.add_argument(
+        "--last",
+        type=SIZE,
+        metavar="SIZE",
+        help="keep the newest SIZE of the recording, as in 256M",
+    )
     parser.add_argument(
         "--stop-when-spinning",
         type=SECONDS,
         nargs="?",
         const=2.0,
         metavar="SECONDS",
-        help="end once a thread has repeated the same few blocks for SECONDS (default 2); time in which it waits for a "
-        "processor counts for a quarter",
+        help="end once a thread has repeated the same few blocks for SECONDS (default 2); time in "
+        "which it waits for a processor counts for a quarter",
     )
     parser.add_argument(
         "--until",
         type=_text,
         metavar="TEXT",
-        help="end when the program prints TEXT; its stdout and stderr then pass through a pipe of the recorder's, or a "
-        "pseudo-terminal in place of a terminal, unchanged",
+        help="end when the program prints TEXT; its stdout and stderr then pass through a pipe of "
+        "the recorder's, or a pseudo-terminal in place of a terminal, unchanged",
     )
-    parser.add_argument("--stop-after", type=SECONDS, metavar="SECONDS", help="end after SECONDS in any case")
+    parser.add_argument(
+        "--stop-after", type=SECONDS, metavar="SECONDS", help="end after SECONDS in any case"
+    )
     parser.add_argument(
         "--then",
         choices=("kill", "leave"),
         default="kill",
-        help="what becomes of a program that runs on when --until, a --stop option, a mark or the second Ctrl-C ends "
-        "the recording (default kill)",
+        help="what becomes of a program that runs on when --until, a --stop option, a mark or the "
+        "second Ctrl-C ends the recording (default kill)",
     )
     parser.add_argument(
         "--follow-children",
         action=argparse.BooleanOptionalAction,
-        help="record child processes too, and wait for them; by default dynamorio records them while the program runs, "
-        "or until one spins with --stop-when-spinning",
+        help="record child processes too, and wait for them; by default dynamorio records them "
+        "while the program runs, or until one spins with --stop-when-spinning",
     )
     add_environment(parser)
     parser.add_argument(
         "--generated-code",
         choices=("auto", "yes", "no"),
         default="auto",
-        help="whether the program generates code while it runs, as Java does, and needs a slower setting "
-        "(default: told by the executable)",
+        help="whether the program generates code while it runs, as Java does, and needs a slower "
+        "setting (default: told by the executable)",
     )
     parser.add_argument(
         "--values-in",
@@ -122,17 +130,26 @@ def add_parser(subparsers: Subparsers) -> None:
         help="record values only in the code that the file lists, lines of module+0xstart-0xend",
     )
     parser.needs("--values-in", "goes with --level values", lambda o: o.level == "values")
-    parser.needs("--generated-code", "goes with --tracer dynamorio", lambda o: o.tracer == "dynamorio")
-    parser.needs("--until", "waits for what a program prints that flagfinder starts", lambda o: not o.pid)
     parser.needs(
-        "--then", "is about a program that flagfinder starts, and --pid lets its process go", lambda o: not o.pid
+        "--generated-code", "goes with --tracer dynamorio", lambda o: o.tracer == "dynamorio"
+    )
+    parser.needs(
+        "--until", "waits for what a program prints that flagfinder starts", lambda o: not o.pid
+    )
+    parser.needs(
+        "--then",
+        "is about a program that flagfinder starts, and --pid lets its process go",
+        lambda o: not o.pid,
     )
     stepping = parser.add_argument_group("with --tracer lldb")
-    stepping.add_argument("--pid", type=PID, metavar="PID", help="record a process that runs already, and let it go")
+    stepping.add_argument(
+        "--pid", type=PID, metavar="PID", help="record a process that runs already, and let it go"
+    )
     stepping.add_argument(
         "--from-break",
         metavar="SYMBOL",
-        help="begin when this function, or MODULE+0xOFFSET, is reached first (default: main; with --pid: at once)",
+        help="begin when this function, or MODULE+0xOFFSET, is reached first (default: main; with "
+        "--pid: at once)",
     )
     stepping.add_argument(
         "--max-steps",
@@ -141,9 +158,14 @@ def add_parser(subparsers: Subparsers) -> None:
         help=f"end after N instructions (default {MAX_STEPS}, some twenty seconds)",
     )
     stepping.add_argument(
-        "--thread", type=TID, metavar="TID", help="the thread, without --from-break (default: the busiest)"
+        "--thread",
+        type=TID,
+        metavar="TID",
+        help="the thread, without --from-break (default: the busiest)",
     )
-    parser.needs("--thread", "goes with --pid and without --from-break", lambda o: o.pid and not o.from_break)
+    parser.needs(
+        "--thread", "goes with --pid and without --from-break", lambda o: o.pid and not o.from_break
+    )
     stepping.add_argument(
         "--into",
         action="append",
@@ -151,7 +173,9 @@ def add_parser(subparsers: Subparsers) -> None:
         help="step into this library instead of over calls of it, as in libc.so.6 (repeatable)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="build the tracer if need be, check that it works here, and exit"
+        "--check",
+        action="store_true",
+        help="build the tracer if need be, check that it works here, and exit",
     )
     parser.needs("--check", "records nothing: it takes no program, no --pid, no -o", _is_bare)
     for option in _OF_RECORDINGS:
@@ -167,7 +191,9 @@ _OF_RECORDINGS = (
 
 def _text(text: str) -> str:
     if not text:
-        raise argparse.ArgumentTypeError("an empty text is printed from the beginning on; name a longer one")
+        raise argparse.ArgumentTypeError(
+            "an empty text is printed from the beginning on; name a longer one"
+        )
     return text
 
 
@@ -207,14 +233,25 @@ def _all_threads(options: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
-    _refuse(options, "lldb", "--last", "--stop-when-spinning", "--until", "--follow-children", "--values-in", "--env")
+    _refuse(
+        options,
+        "lldb",
+        "--last",
+        "--stop-when-spinning",
+        "--until",
+        "--follow-children",
+        "--values-in",
+        "--env",
+    )
     command = options.command or []
     too_few = options.max_steps is not None and options.max_steps < 1
     if options.level != "values" or (options.pid is not None) == bool(command) or too_few:
         raise UsageError(
             "lldb can't record that",
-            "it needs either a program behind `--` or --pid, --max-steps above zero, and records values always",
-            "Write `flagfinder record --tracer lldb -o FILE -- PROGRAM ARGS`, or `--pid PID` in place of the program.",
+            "it needs either a program behind `--` or --pid, --max-steps above zero, and records "
+            "values always",
+            "Write `flagfinder record --tracer lldb -o FILE -- PROGRAM ARGS`, or `--pid PID` in "
+            "place of the program.",
         )
     chosen = StepOptions(
         from_break=options.from_break,
@@ -236,7 +273,8 @@ def _with_lldb(options: argparse.Namespace, terminal: Terminal) -> int:
 
 # Why a process that runs already is left alone.
 _HARM = {
-    "dynamorio": "DynamoRIO's way into a running process disturbs its system calls, and its way out crashed",
+    "dynamorio": "DynamoRIO's way into a running process disturbs its system calls, and its way "
+    "out crashed",
     "frida": FRIDA_HARM,
 }
 
@@ -246,21 +284,25 @@ def _refuse(options: argparse.Namespace, tracer: str, *names: str) -> None:
         raise UsageError(
             f"--pid doesn't go with --tracer {tracer}",
             _HARM[tracer],
-            f"`flagfinder spin {options.pid}` names what it polls; `--tracer lldb` records a part of what it does.",
+            f"`flagfinder spin {options.pid}` names what it polls; `--tracer lldb` records a part "
+            "of what it does.",
         )
     for name in names:
         if getattr(options, name.removeprefix("--").replace("-", "_")) not in (None, False, []):
             raise UsageError(
                 f"{name} doesn't go with --tracer {tracer}",
                 "this tracer can't do that",
-                "Leave it out, or choose another --tracer; `flagfinder record --help` says which has it.",
+                "Leave it out, or choose another --tracer; `flagfinder record --help` says which "
+                "has it.",
             )
 
 
 _TRACERS = {"dynamorio": _all_threads, "frida": _all_threads, "lldb": _with_lldb}
 
 
-def record_and_show(command: list[str], output: Path, chosen: RecordOptions, terminal: Terminal, as_json: bool) -> int:
+def record_and_show(
+    command: list[str], output: Path, chosen: RecordOptions, terminal: Terminal, as_json: bool
+) -> int:
     """Records, says what was recorded and returns the exit code to end with."""
     with terminal.progress() as line:
 
@@ -276,11 +318,17 @@ def _show(recording: Recording, terminal: Terminal, as_json: bool, command: list
         print_json(terminal, "record", recording_fields(recording))
         return recording.exit_code
     show_recording(terminal, recording)
-    if recording.ended in ("spinning", "limit", "printed", "marked") or recording.signal is not None or not command:
+    if (
+        recording.ended in ("spinning", "limit", "printed", "marked")
+        or recording.signal is not None
+        or not command
+    ):
         good = "normal.trace" if Path("normal.trace").exists() else "GOOD.trace"
         terminal.next_command("flagfinder", "diff", good, recording.path)
     elif recording.status == 0:
-        terminal.next_command("flagfinder", "record", "-o", "spin.trace", "--stop-when-spinning", "--", *command)
+        terminal.next_command(
+            "flagfinder", "record", "-o", "spin.trace", "--stop-when-spinning", "--", *command
+        )
     return recording.exit_code
 
 

@@ -9,7 +9,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, Number, Subparsers, add_verb, print_json
+from flagfinder.cli.common import (
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    Number,
+    Subparsers,
+    add_verb,
+    print_json,
+)
 from flagfinder.diff.diff import diff
 from flagfinder.flags.registers import RegisterHistory, registers_before
 from flagfinder.record.record import record
@@ -37,10 +44,20 @@ nothing is known; 69: SPIN has no values there."""
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "registers", "Show the registers at the blocks before two runs part.", _EXAMPLES, run)
+    parser = add_verb(
+        subparsers,
+        "registers",
+        "Show the registers at the blocks before two runs part.",
+        _EXAMPLES,
+        run,
+    )
     parser.add_argument("spin_trace", type=Path, metavar="SPIN", help="the run that spins")
     parser.add_argument(
-        "--before-divergence", type=Path, required=True, metavar="NORMAL", help="the good run to compare with"
+        "--before-divergence",
+        type=Path,
+        required=True,
+        metavar="NORMAL",
+        help="the good run to compare with",
     )
     parser.add_argument(
         "-n",
@@ -53,7 +70,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--record-again",
         action="store_true",
-        help="where SPIN has no values: print the command line that it holds, and run it to record it with values",
+        help="where SPIN has no values: print the command line that it holds, and run it to record "
+        "it with values",
     )
 
 
@@ -89,29 +107,37 @@ def _read(terminal: Terminal, spin: Trace, normal: Trace, blocks: int) -> Regist
 
 
 def _no_values(spin: Path, normal: Path) -> UnavailableError:
-    again = quote_command("flagfinder", "registers", spin, "--before-divergence", normal, "--record-again")
+    again = quote_command(
+        "flagfinder", "registers", spin, "--before-divergence", normal, "--record-again"
+    )
     return UnavailableError(
         "The registers aren't known",
         f"{spin} has no values before the divergence",
-        "Record the spinning run again yourself: flagfinder record --level values -o FILE -- PROGRAM ARGS\n"
+        "Record the spinning run again yourself: flagfinder record --level values -o FILE -- "
+        "PROGRAM ARGS\n"
         f"Or let flagfinder run the command line that the trace holds, if you trust it: {again}\n"
         "(`flagfinder trace info` shows that command line.)",
         "`flagfinder diff` needs no values.",
     )
 
 
-def _record_again(terminal: Terminal, spin: Trace, normal: Trace, blocks: int) -> RegisterHistory | None:
+def _record_again(
+    terminal: Terminal, spin: Trace, normal: Trace, blocks: int
+) -> RegisterHistory | None:
     """Runs the program of ``spin`` once more, with values, where it ran before."""
     directory = Path(str(spin.info["working_directory"]))
     if not directory.is_dir():
         raise UnavailableError(
             "The program can't be run again",
-            f"its directory {directory} is gone, and {spin.path} has no values before the divergence",
+            f"its directory {directory} is gone, and {spin.path} has no values before the "
+            "divergence",
             "Record it again yourself: flagfinder record --level values -o FILE -- PROGRAM ARGS",
             "`flagfinder diff` needs no new run.",
         )
     # A warning: --quiet must not hide what is run.
-    terminal.warning(f"running what {spin.path} holds, in {directory}: {quote_command(*spin.command)}")
+    terminal.warning(
+        f"running what {spin.path} holds, in {directory}: {quote_command(*spin.command)}"
+    )
     chosen = RecordOptions(level="values", stop_when_spinning=2.0)
     here = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="flagfinder-registers-") as temporary:

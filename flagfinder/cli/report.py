@@ -7,7 +7,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, NS, TID, Subparsers, add_verb, print_json
+from flagfinder.cli.common import (
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    NS,
+    TID,
+    Subparsers,
+    add_verb,
+    print_json,
+)
 from flagfinder.cli.diagnose import nothing_found
 from flagfinder.graph.diagnose import diagnose
 from flagfinder.graph.graph import open_graph
@@ -28,11 +36,26 @@ The page needs nothing else and can be mailed. Call sites are in it when they we
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "report", "The story of a hang as one HTML page, with a timeline.", _EXAMPLES, run)
+    parser = add_verb(
+        subparsers,
+        "report",
+        "The story of a hang as one HTML page, with a timeline.",
+        _EXAMPLES,
+        run,
+    )
     parser.add_argument("file", type=Path, metavar="GRAPH")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the page to write")
-    parser.add_argument("--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)")
-    parser.add_argument("--at", type=NS, metavar="NS", help="when (default: the last mark, or what was most unusual)")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", required=True, help="the page to write"
+    )
+    parser.add_argument(
+        "--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)"
+    )
+    parser.add_argument(
+        "--at",
+        type=NS,
+        metavar="NS",
+        help="when (default: the last mark, or what was most unusual)",
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 import argparse
 
-from flagfinder.cli.common import COUNT, EXIT_FOUND, EXIT_NOTHING_FOUND, PID, SECONDS, TID, Subparsers, add_verb
+from flagfinder.cli.common import (
+    COUNT,
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    PID,
+    SECONDS,
+    Subparsers,
+    add_threads,
+    add_verb,
+)
 from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_THREADS, spin
 from flagfinder.report.spin_report import show_spin
 from flagfinder.report.terminal import Terminal
@@ -34,11 +43,15 @@ no such process, or none that can be stepped; 77 no permission to trace it"""
 
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
-    parser = add_verb(subparsers, "spin", "Name what the threads of a live process poll, or wait for.", _EXAMPLES, run)
-    parser.add_argument("pid", type=PID, metavar="PID", help="the process")
-    parser.add_argument(
-        "--thread", type=TID, action="append", default=[], metavar="TID", help="only this thread (repeatable)"
+    parser = add_verb(
+        subparsers,
+        "spin",
+        "Name what the threads of a live process poll, or wait for.",
+        _EXAMPLES,
+        run,
     )
+    parser.add_argument("pid", type=PID, metavar="PID", help="the process")
+    add_threads(parser)
     parser.add_argument(
         "--budget",
         type=SECONDS,
@@ -53,8 +66,12 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="N",
         help=f"look at most at so many threads (default {DEFAULT_THREADS})",
     )
-    parser.add_argument("--in-place", action="store_true", help="step the threads themselves, not copies of them")
-    parser.needs("--most", "chooses among all threads, and --thread names them", lambda o: not o.thread)
+    parser.add_argument(
+        "--in-place", action="store_true", help="step the threads themselves, not copies of them"
+    )
+    parser.needs(
+        "--most", "chooses among all threads, and --thread names them", lambda o: not o.thread
+    )
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
 
 
@@ -63,12 +80,12 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
 
     def told(threads: int, stepped: list[int]) -> None:
         process = f"process {options.pid}, {count(threads, 'thread')}"
-        if stepped:
-            listed = ", ".join(str(tid) for tid in stepped)
+        listed = ", ".join(map(str, stepped))
+        how = f"looking at copies of {listed}"
+        if options.in_place:
             how = f"stepping {listed}, each paused for about {options.budget:g} s"
-            terminal.message(f"{process}: {how if options.in_place else f'looking at copies of {listed}'}")
-        else:
-            terminal.message(f"{process}: none repeats anything, none is touched")
+        how = how if stepped else "none repeats anything, none is touched"
+        terminal.message(f"{process}: {how}")
 
     report = spin(
         options.pid,

@@ -21,12 +21,15 @@ from flagfinder.cli.common import (
     add_verb,
     print_json,
 )
-from flagfinder.graph.top import Top, TopQuestion, count_events, top_of_file
+from flagfinder.graph.top import Top, count_events, top_of_file
+from flagfinder.graph.top_question import TopQuestion
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.top_report import show_top, top_fields
 from flagfinder.shared.errors import UsageError
 
-_SUMMARY = "Sum up how long threads were blocked, where, and how long they were ready without a processor."
+_SUMMARY = (
+    "Sum up how long threads were blocked, where, and how long they were ready without a processor."
+)
 _EXAMPLES = """\
   flagfinder events top -- ./app
   flagfinder events top --pid 4711 --duration 10 --min-wait 10ms
@@ -51,9 +54,19 @@ def add_top(actions: Subparsers) -> None:
         _run,
         usage="flagfinder events top [options] [FILE | -- PROGRAM [ARGS...]]",
     )
-    top.add_argument("file", type=Path, metavar="FILE", nargs="?", help="a recording, instead of what happens now")
-    top.add_argument("--pid", type=PID, action="append", default=[], metavar="PID", help="a process (repeatable)")
-    top.add_argument("--all", action="store_true", help="all processes; stacks are those of the program or --pid")
+    top.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        nargs="?",
+        help="a recording, instead of what happens now",
+    )
+    top.add_argument(
+        "--pid", type=PID, action="append", default=[], metavar="PID", help="a process (repeatable)"
+    )
+    top.add_argument(
+        "--all", action="store_true", help="all processes; stacks are those of the program or --pid"
+    )
     top.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
     top.add_argument(
         "--min-wait",
@@ -63,13 +76,31 @@ def add_top(actions: Subparsers) -> None:
         help="count waits and delays from TIME on, as in 10ms",
     )
     top.add_argument(
-        "--threads", action="append", default=[], metavar="PATTERN", help="only threads with such names (repeatable)"
+        "--threads",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only threads with such names (repeatable)",
     )
     top.add_argument("--tid", type=TID, metavar="TID", help="only this thread")
-    top.add_argument("--call", action="append", default=[], metavar="NAME", help="only waits in this call (repeatable)")
-    top.add_argument("--errno", metavar="NAME", help="only waits whose call returned this error, as in ETIMEDOUT")
-    top.add_argument("--errors", action="store_true", help="tell waits apart by the error that their call returned")
-    top.add_argument("--no-stacks", action="store_true", help="without the places where threads block")
+    top.add_argument(
+        "--call",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only waits in this call (repeatable)",
+    )
+    top.add_argument(
+        "--errno", metavar="NAME", help="only waits whose call returned this error, as in ETIMEDOUT"
+    )
+    top.add_argument(
+        "--errors",
+        action="store_true",
+        help="tell waits apart by the error that their call returned",
+    )
+    top.add_argument(
+        "--no-stacks", action="store_true", help="without the places where threads block"
+    )
     top.add_argument(
         "--stack-copy",
         type=Size(2**14),
@@ -77,12 +108,22 @@ def add_top(actions: Subparsers) -> None:
         metavar="SIZE",
         help="copy so much of each different stack, for unwind tables",
     )
-    top.add_argument("--limit", type=COUNT, default=10, metavar="N", help="rows of each table at most (default 10)")
+    top.add_argument(
+        "--limit",
+        type=COUNT,
+        default=10,
+        metavar="N",
+        help="rows of each table at most (default 10)",
+    )
     add_environment(top)
     top.needs("--limit", "has no say in JSON, which has all rows", lambda o: not o.json)
     top.needs("--all", "is for what happens now, and a FILE was given", lambda o: o.file is None)
-    top.needs("--stack-copy", "is for what happens now, and a FILE was given", lambda o: o.file is None)
-    top.needs("--duration", "is for what happens now, and a FILE was given", lambda o: o.file is None)
+    top.needs(
+        "--stack-copy", "is for what happens now, and a FILE was given", lambda o: o.file is None
+    )
+    top.needs(
+        "--duration", "is for what happens now, and a FILE was given", lambda o: o.file is None
+    )
     top.needs("--env", "is for a program, and there is none", lambda o: bool(o.command))
 
 
@@ -127,5 +168,7 @@ def _count(options: argparse.Namespace, question: TopQuestion) -> Top:
             environment=options.env,
         )
     if options.command:
-        raise UsageError("There are two things to count", f"{options.file} and a program", "Name one of them.")
+        raise UsageError(
+            "There are two things to count", f"{options.file} and a program", "Name one of them."
+        )
     return top_of_file(options.file, question, options.pid)

@@ -18,17 +18,31 @@ from flagfinder.cli.common import (
     Number,
     Parser,
     Subparsers,
+    add_export,
     add_verb,
     print_json,
 )
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.trace_report import show_trace, trace_fields
 from flagfinder.report.units import count
-from flagfinder.trace.export import FORMATS, INSTRUCTIONS, Format, Image, export_trace, format_of, import_tenet
+from flagfinder.trace.export import (
+    FORMATS,
+    INSTRUCTIONS,
+    Format,
+    Image,
+    export_trace,
+    format_of,
+    import_tenet,
+)
 from flagfinder.trace.trace import open_trace
 
 if TYPE_CHECKING:
-    from flagfinder.trace.fields import TraceCheckFields, TraceDumpFields, TraceExportFields, TraceImportFields
+    from flagfinder.trace.fields import (
+        TraceCheckFields,
+        TraceDumpFields,
+        TraceExportFields,
+        TraceImportFields,
+    )
 
 _SUMMARY = "Look into a recording."
 
@@ -44,7 +58,8 @@ def add_parser(subparsers: Subparsers) -> None:
         actions,
         "info",
         "What was recorded: command, threads, modules, losses.",
-        "  flagfinder trace info spin.trace\n  flagfinder trace info --json spin.trace | jq .processes",
+        "  flagfinder trace info spin.trace\n  flagfinder trace info --json spin.trace | jq "
+        ".processes",
         _info,
     )
     check = add_verb(
@@ -66,10 +81,14 @@ def add_parser(subparsers: Subparsers) -> None:
         actions,
         "export",
         "Write a recording in another tool's format.",
-        "  flagfinder trace export spin.trace -o spin.drcov             which blocks ran: Lighthouse\n"
-        "  flagfinder trace export spin.trace -o spin.tenet --tid 4711  each instruction's effect: Tenet\n"
-        "  flagfinder trace export spin.trace -o spin.perfetto-trace    calls over time: ui.perfetto.dev\n"
-        "  flagfinder trace export spin.trace -o spin.parquet           a folder of tables; needs pyarrow",
+        "  flagfinder trace export spin.trace -o spin.drcov             which blocks ran: "
+        "Lighthouse\n"
+        "  flagfinder trace export spin.trace -o spin.tenet --tid 4711  each instruction's effect: "
+        "Tenet\n"
+        "  flagfinder trace export spin.trace -o spin.perfetto-trace    calls over time: "
+        "ui.perfetto.dev\n"
+        "  flagfinder trace export spin.trace -o spin.parquet           a folder of tables; needs "
+        "pyarrow",
         _export,
     )
     importing = add_verb(
@@ -80,9 +99,10 @@ def add_parser(subparsers: Subparsers) -> None:
         "  flagfinder diff normal.trace run.trace",
         _import,
     )
-    export.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the file or folder to write")
-    export.add_argument("--format", choices=FORMATS, help="default: what the file's name ends in")
-    export.add_argument("--tid", type=TID, help="tenet: this thread (default: the busiest); drcov: its process")
+    add_export(export, FORMATS)
+    export.add_argument(
+        "--tid", type=TID, help="tenet: this thread (default: the busiest); drcov: its process"
+    )
     export.add_argument(
         "--instructions",
         type=COUNT,
@@ -91,8 +111,12 @@ def add_parser(subparsers: Subparsers) -> None:
         help=f"tenet: the last N (default {INSTRUCTIONS})",
     )
     export.needs("--instructions", "is for --format tenet", lambda o: _format(o) == "tenet")
-    export.needs("--tid", "is for --format tenet and drcov", lambda o: _format(o) in ("tenet", "drcov"))
-    importing.add_argument("-o", "--output", type=Path, metavar="FILE", required=True, help="the recording to write")
+    export.needs(
+        "--tid", "is for --format tenet and drcov", lambda o: _format(o) in ("tenet", "drcov")
+    )
+    importing.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", required=True, help="the recording to write"
+    )
     importing.add_argument(
         "--image",
         dest="images",
@@ -104,7 +128,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     for action in (info, check, dump, export, importing):
         action.add_argument("file", type=Path, metavar="FILE")
-    dump.add_argument("--what", choices=("flow", "values", "events", "blocks", "modules"), default="flow")
+    dump.add_argument(
+        "--what", choices=("flow", "values", "events", "blocks", "modules"), default="flow"
+    )
     dump.add_argument("--tid", type=TID, help="this thread only (default: all)")
     dump.add_argument(
         "--from",
@@ -114,11 +140,19 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="POS",
         help="begin at this flow position",
     )
-    dump.add_argument("--limit", type=COUNT, default=1000, metavar="N", help="lines for each thread (default 1000)")
+    dump.add_argument(
+        "--limit",
+        type=COUNT,
+        default=1000,
+        metavar="N",
+        help="lines for each thread (default 1000)",
+    )
 
     for option in ("--tid", "--from"):
         dump.needs(
-            option, "is for what threads did: flow, values, events", lambda o: o.what not in ("blocks", "modules")
+            option,
+            "is for what threads did: flow, values, events",
+            lambda o: o.what not in ("blocks", "modules"),
         )
 
 
@@ -179,19 +213,27 @@ def _image(text: str) -> Image:
     if number is None:
         return Image(Path(text))
     if not 0 <= number < 2**64:
-        raise argparse.ArgumentTypeError(f"{reprlib.repr(base)} is no address from 0 to {2**64 - 1}")
+        raise argparse.ArgumentTypeError(
+            f"{reprlib.repr(base)} is no address from 0 to {2**64 - 1}"
+        )
     return Image(Path(path), number)
 
 
 def _export(options: argparse.Namespace, terminal: Terminal) -> int:
     done = export_trace(
-        open_trace(options.file), options.output, options.format, tid=options.tid, instructions=options.instructions
+        open_trace(options.file),
+        options.output,
+        options.format,
+        tid=options.tid,
+        instructions=options.instructions,
     )
     if options.json:
         fields: TraceExportFields = {"paths": [str(path) for path in done.paths], **done.counts}
         print_json(terminal, "trace-export", fields)
     else:
-        counts = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in done.counts.items())
+        counts = ", ".join(
+            f"{name.replace('_', ' ')} {number:,}" for name, number in done.counts.items()
+        )
         terminal.result(f"{options.output}: {counts}")
     return EXIT_FOUND
 
@@ -204,6 +246,8 @@ def _import(options: argparse.Namespace, terminal: Terminal) -> int:
     else:
         outside = counts["outside_images"]
         missing = f", {outside:,} of them in no image" if outside else ""
-        terminal.result(f"{options.output}: {count(counts['instructions'], 'instruction')}{missing}")
+        terminal.result(
+            f"{options.output}: {count(counts['instructions'], 'instruction')}{missing}"
+        )
         terminal.next_command("flagfinder", "trace", "info", options.output)
     return EXIT_FOUND

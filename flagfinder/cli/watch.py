@@ -34,7 +34,15 @@ from flagfinder.shared.errors import UsageError
 from flagfinder.shared.private_file import create_private
 from flagfinder.shared.visible import quote_command
 from flagfinder.watch.flag import flag_sites, flag_word
-from flagfinder.watch.watch import BACKENDS, Watch, WatchRequest, address_word, expression_word, site, symbol_word
+from flagfinder.watch.watch import (
+    BACKENDS,
+    Watch,
+    WatchRequest,
+    address_word,
+    expression_word,
+    site,
+    symbol_word,
+)
 from flagfinder.watch.with_frida import FridaProgram
 
 if TYPE_CHECKING:
@@ -83,51 +91,85 @@ def add_parser(subparsers: Subparsers) -> None:
         "names",
         nargs="*",
         metavar="PID [IMAGE SYMBOL]",
-        help="the process, unless PROGRAM is to be started; file name or path of the program or a library; a variable "
-        "in it, or an access path",
+        help="the process, unless PROGRAM is to be started; file name or path of the program or a "
+        "library; a variable in it, or an access path",
     )
     what = parser.add_argument_group("what to watch (repeatable)")
     what.add_argument(
-        "--address", type=ADDRESS, action="append", default=[], metavar="0x..", help="a word, with --size"
+        "--address",
+        type=ADDRESS,
+        action="append",
+        default=[],
+        metavar="0x..",
+        help="a word, with --size",
     )
     what.add_argument(
-        "--size", type=WORD_SIZE, choices=(1, 2, 4, 8), help="bytes of the word: 1, 2, 4 or 8 (default: the variable's)"
+        "--size",
+        type=WORD_SIZE,
+        choices=(1, 2, 4, 8),
+        help="bytes of the word: 1, 2, 4 or 8 (default: the variable's)",
     )
-    what.add_argument("--expr", action="append", default=[], metavar="PATH", help="as in 'pool->workers[2].state'")
     what.add_argument(
-        "--flag", action="append", default=[], metavar="FILE#RANK", help="a flag that diff or spin printed with --json"
+        "--expr", action="append", default=[], metavar="PATH", help="as in 'pool->workers[2].state'"
     )
     what.add_argument(
-        "--site", type=_site, action="append", default=[], metavar="MODULE+0x..", help="an instruction, for any object"
+        "--flag",
+        action="append",
+        default=[],
+        metavar="FILE#RANK",
+        help="a flag that diff or spin printed with --json",
+    )
+    what.add_argument(
+        "--site",
+        type=_site,
+        action="append",
+        default=[],
+        metavar="MODULE+0x..",
+        help="an instruction, for any object",
     )
     parser.needs(
-        "--size", "is about a variable, an --expr or an --address", lambda o: bool(_names(o)[2] or o.expr or o.address)
+        "--size",
+        "is about a variable, an --expr or an --address",
+        lambda o: bool(_names(o)[2] or o.expr or o.address),
     )
-    what.add_argument("--all-objects", action="store_true", help="with --flag: hook the code that uses it instead")
+    what.add_argument(
+        "--all-objects", action="store_true", help="with --flag: hook the code that uses it instead"
+    )
     what.add_argument("--thread", type=TID, metavar="TID", help="whose thread-local variable")
     parser.needs("--all-objects", "goes with --flag", lambda o: o.flag)
     parser.needs(
-        "--thread", "is about a variable, an --expr or a --flag", lambda o: bool(_names(o)[2] or o.expr or o.flag)
+        "--thread",
+        "is about a variable, an --expr or a --flag",
+        lambda o: bool(_names(o)[2] or o.expr or o.flag),
     )
     parser.needs("--thread", "is about a running process", lambda o: o.command is None)
     parser.add_argument("--reads", action="store_true", help="reads too, not only writes")
     parser.needs("--reads", "is about words, and only instructions are named", _names_words)
     parser.add_argument(
-        "--until", metavar="WHAT", help="stop at: write, read, value==N (!= < <= > >=), or COUNT events"
+        "--until",
+        metavar="WHAT",
+        help="stop at: write, read, value==N (!= < <= > >=), or COUNT events",
     )
     parser.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the events there, as JSON lines")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write the events there, as JSON lines"
+    )
     parser.add_argument(
         "--json-lines",
         action="store_true",
         help="print the events as they come, one JSON object a line, as -o writes them",
     )
-    parser.needs("--json-lines", "is another form of the same as --json", lambda o: not (o.json or o.json_file))
+    parser.needs(
+        "--json-lines",
+        "is another form of the same as --json",
+        lambda o: not (o.json or o.json_file),
+    )
     parser.add_argument(
         "--backend",
         choices=BACKENDS,
-        help="who traps the accesses: perf, BPF on hardware breakpoints; lldb, which stops the process "
-        "at each (default: perf, and lldb where perf can't be used); frida, in a PROGRAM that it starts",
+        help="who traps the accesses: perf, BPF on hardware breakpoints; lldb, which stops the "
+        "process at each (default: perf, and lldb where perf can't be used); frida, in a PROGRAM "
+        "that it starts",
     )
     add_environment(parser)
     parser.needs("--env", "is for a PROGRAM that is started", lambda o: o.command is not None)
@@ -150,7 +192,12 @@ def _names(options: argparse.Namespace) -> tuple[int | None, str | None, str | N
 
 
 def _names_words(options: argparse.Namespace) -> bool:
-    return bool(_names(options)[2] or options.expr or options.address or (options.flag and not options.all_objects))
+    return bool(
+        _names(options)[2]
+        or options.expr
+        or options.address
+        or (options.flag and not options.all_objects)
+    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
@@ -162,7 +209,11 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if _starts_program(options):
             # Its stdout, as with --json, where ours is for programs.
             program = stack.enter_context(
-                FridaProgram(options.command, options.env, sys.stderr.fileno() if options.json_lines else None)
+                FridaProgram(
+                    options.command,
+                    options.env,
+                    sys.stderr.fileno() if options.json_lines else None,
+                )
             )
             pid, options.backend, trapper = program.pid, "frida", program.trap
         assert pid is not None
@@ -186,14 +237,17 @@ def _starts_program(options: argparse.Namespace) -> bool:
         raise UsageError(
             "--backend frida can't watch a running process",
             FRIDA_HARM,
-            "Let it start the program: flagfinder watch .. --backend frida -- PROGRAM ARGS. Or leave --backend out, or "
-            "write --backend lldb where BPF may not be used.",
+            "Let it start the program: flagfinder watch .. --backend frida -- PROGRAM ARGS. Or "
+            "leave --backend out, or write --backend lldb where BPF may not be used.",
         )
     if options.command is not None and not (options.command and (frida or options.backend is None)):
         raise UsageError(
-            "There is no program to start" if frida else f"--backend {options.backend} starts no program",
+            "There is no program to start"
+            if frida
+            else f"--backend {options.backend} starts no program",
             "there is nothing behind --" if frida else "there is a program behind --",
-            "flagfinder watch IMAGE SYMBOL --backend frida -- PROGRAM ARGS, or flagfinder watch PID IMAGE SYMBOL.",
+            "flagfinder watch IMAGE SYMBOL --backend frida -- PROGRAM ARGS, or flagfinder watch "
+            "PID IMAGE SYMBOL.",
         )
     return options.command is not None
 
@@ -202,7 +256,9 @@ def _created(path: Path) -> TextIO:
     return io.TextIOWrapper(create_private(path), encoding="utf-8")
 
 
-def _watch(watch: Watch, options: argparse.Namespace, terminal: Terminal, file: TextIO | None) -> int:
+def _watch(
+    watch: Watch, options: argparse.Namespace, terminal: Terminal, file: TextIO | None
+) -> int:
     live = LiveEvents(terminal, watch.header)
     is_shown = not (options.json or options.json_lines)
     events: list[str] = []
@@ -230,7 +286,11 @@ def _watch(watch: Watch, options: argparse.Namespace, terminal: Terminal, file: 
     summary = watch.summary()
     write([json.dumps(summary)], are_events=False)
     if options.json:
-        fields: WatchFields = {**watch.header, "events": [json.loads(event) for event in events], "end": summary}
+        fields: WatchFields = {
+            **watch.header,
+            "events": [json.loads(event) for event in events],
+            "end": summary,
+        }
         terminal.answer(fields)
     if is_shown:
         live.close()
@@ -248,7 +308,9 @@ def _request(options: argparse.Namespace, pid: int) -> WatchRequest:
     if symbol is not None:
         by_path = _ACCESS_PATH.search(symbol)
         words.append(
-            expression_word(symbol, image, size, thread) if by_path else symbol_word(image, symbol, size, thread)
+            expression_word(symbol, image, size, thread)
+            if by_path
+            else symbol_word(image, symbol, size, thread)
         )
     elif image is not None:
         raise UsageError(
@@ -275,7 +337,8 @@ def _request(options: argparse.Namespace, pid: int) -> WatchRequest:
         raise UsageError(
             "There is nothing to watch",
             "no variable, address, expression, flag or site was named",
-            "`flagfinder watch --help` shows the ways to name it; `flagfinder spin PID` finds out what to watch.",
+            "`flagfinder watch --help` shows the ways to name it; `flagfinder spin PID` finds out "
+            "what to watch.",
         )
     return WatchRequest(words, sites, options.reads, options.until)
 

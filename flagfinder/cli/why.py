@@ -7,11 +7,21 @@ import argparse
 import os
 from pathlib import Path
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, PID, SECONDS, TID, Subparsers, add_verb
+from flagfinder.cli.common import (
+    EXIT_FOUND,
+    EXIT_NOTHING_FOUND,
+    PID,
+    SECONDS,
+    TID,
+    Subparsers,
+    add_places,
+    add_verb,
+)
 from flagfinder.cli.diff import check_thread
 from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
 from flagfinder.live.tree import ask, descendants
-from flagfinder.live.why import WhyReport, why, why_of_core, why_recorded
+from flagfinder.live.why import why, why_of_core, why_recorded
+from flagfinder.live.why_chain import WhyReport
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
@@ -43,7 +53,11 @@ can be looked at; 77 no permission to look at it"""
 def add_parser(subparsers: Subparsers) -> None:
     """Adds the verb."""
     parser = add_verb(
-        subparsers, "why", "Say who keeps a process, live or recorded, from going on, and why.", _EXAMPLES, run
+        subparsers,
+        "why",
+        "Say who keeps a process, live or recorded, from going on, and why.",
+        _EXAMPLES,
+        run,
     )
     parser.add_argument(
         "target",
@@ -51,33 +65,43 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="PID | NORMAL SPIN",
         help="the process, or a recording of a good run and one of the bad run",
     )
-    parser.add_argument("--core", type=Path, metavar="FILE", help="an ELF core of a dead process instead")
-    parser.add_argument("--program", type=Path, metavar="EXE", help="its executable, where it lies elsewhere now")
     parser.add_argument(
-        "--sysroot", type=Path, metavar="DIR", help="where the files of the process lie (default: this machine's)"
+        "--core", type=Path, metavar="FILE", help="an ELF core of a dead process instead"
+    )
+    add_places(parser, "its executable")
+    parser.add_argument(
+        "--thread",
+        type=TID,
+        metavar="TID",
+        help="begin with this thread (default: one that polls, or the first)",
     )
     parser.add_argument(
-        "--thread", type=TID, metavar="TID", help="begin with this thread (default: one that polls, or the first)"
+        "--children",
+        action="store_true",
+        help="also ask the processes that it started and no chain led to",
     )
     parser.add_argument(
-        "--children", action="store_true", help="also ask the processes that it started and no chain led to"
+        "--html", type=Path, metavar="FILE", help="also write a page that draws the chain"
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page that draws the chain")
     parser.add_argument(
         "--budget",
         type=SECONDS,
         metavar="SECONDS",
-        help=f"hold each stepped thread for about SECONDS (default {DEFAULT_BUDGET}); of a core: let each copy go on "
-        f"for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
+        help=f"hold each stepped thread for about SECONDS (default {DEFAULT_BUDGET}); of a core: "
+        f"let each copy go on for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
     )
     for option in ("--program", "--sysroot"):
         parser.needs(option, "goes with --core only", lambda parsed: parsed.core is not None)
     parser.needs("--children", "goes with a PID only", lambda parsed: len(parsed.target) == 1)
     parser.needs(
-        "--budget", "is about threads that are stepped, and recordings have none", lambda parsed: len(parsed.target) < 2
+        "--budget",
+        "is about threads that are stepped, and recordings have none",
+        lambda parsed: len(parsed.target) < 2,
     )
     parser.needs(
-        "--budget", "is about threads that are stepped, and recordings have none", lambda o: len(o.target) == 1
+        "--budget",
+        "is about threads that are stepped, and recordings have none",
+        lambda o: len(o.target) == 1,
     )
 
 
@@ -88,7 +112,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         raise UsageError(
             "One thing can be looked at, not more" if given else "It isn't said what to look at",
             f"{count(len(options.target), 'word')}{'' if options.core is None else ' and --core'}",
-            "flagfinder why PID, flagfinder why NORMAL SPIN (two recordings), or flagfinder why --core FILE",
+            "flagfinder why PID, flagfinder why NORMAL SPIN (two recordings), or flagfinder why "
+            "--core FILE",
         )
     report = _report(options, terminal)
     if options.html is not None:
@@ -134,7 +159,9 @@ def _pid(word: str) -> int:
         return PID(word) or 0
     except argparse.ArgumentTypeError as error:
         raise UsageError(
-            f"{word} is no process", str(error), "Give a process id, or two recordings: `flagfinder why NORMAL SPIN`."
+            f"{word} is no process",
+            str(error),
+            "Give a process id, or two recordings: `flagfinder why NORMAL SPIN`.",
         ) from error
 
 

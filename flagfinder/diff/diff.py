@@ -48,4 +48,6 @@ def diff(
     ``progress`` is called with the stage, the blocks scanned in it and about how many there are (0:
     not known). Raises BadTraceError when a trace is damaged where it is needed.
     """
-    return Divergence(_core.diff([trace.core for trace in (normal, *extra_normals)], spin.core, thread, progress))
+    return Divergence(
+        _core.diff([trace.core for trace in (normal, *extra_normals)], spin.core, thread, progress)
+    )

@@ -104,7 +104,15 @@ class PartingFields(TypedDict):
 
     thread: ThreadRefFields
     normal_thread: ThreadRefFields | None
-    kind: Literal["loop-exit", "inside-loop", "path-to-loop", "path-to-call", "callee", "only-in-spin", "alike"]
+    kind: Literal[
+        "loop-exit",
+        "inside-loop",
+        "path-to-loop",
+        "path-to-call",
+        "callee",
+        "only-in-spin",
+        "alike",
+    ]
     branch: PlaceFields | None
     block: PlaceFields | None
     normal_target: PlaceFields | None

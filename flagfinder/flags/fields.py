@@ -108,7 +108,13 @@ class WriterFields(TypedDict):
 # ``with`` is a word of Python's own, so this can't be written as a class.
 ProofFields = TypedDict(
     "ProofFields",
-    {"outcome": Outcome, "instructions": int | None, "reached": CodeFields | None, "with": dict[str, str], "why": str},
+    {
+        "outcome": Outcome,
+        "instructions": int | None,
+        "reached": CodeFields | None,
+        "with": dict[str, str],
+        "why": str,
+    },
 )
 ProofFields.__doc__ = """What a copy of the thread did with other values in memory: ``with`` has
 them by address."""

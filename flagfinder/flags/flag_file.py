@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import json
 import reprlib
-import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any
 
 from flagfinder.flags.fields import FlagFields, ThreadNameFields
-from flagfinder.flags.flags import Flag, flag_from_raw, parse_hex
+from flagfinder.flags.flag_check import fits, has_sound_numbers
+from flagfinder.flags.flags import Flag, flag_from_raw
 from flagfinder.shared.errors import UsageError
-
-_LARGEST_WORD = 2**31
 
 
 @dataclass(frozen=True)
@@ -69,10 +67,12 @@ def read_flag(spec: str) -> FoundFlag:
             continue
         pid, started = raw.get("pid"), raw.get("started")
         if not (
-            _fits(thread, ThreadNameFields) and _fits(flag, FlagFields) and _fits([pid, started], list[int | None])
+            fits(thread, ThreadNameFields)
+            and fits(flag, FlagFields)
+            and fits([pid, started], list[int | None])
         ):
             raise _unreadable(spec, f"its flag of rank {rank} is not as docs/formats says")
-        if not _has_sound_numbers(flag):
+        if not has_sound_numbers(flag):
             raise _unreadable(spec, f"its flag of rank {rank} has numbers that none has")
         return FoundFlag(spec, flag, pid, started, thread.get("tid"), thread.get("name"))
     raise UsageError(
@@ -98,42 +98,10 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether the value is of the type, as far as it goes: fields may be missing."""
-    if is_typeddict(kind):
-        fields = get_type_hints(kind).items()
-        return isinstance(value, dict) and all(_fits(value[name], of) for name, of in fields if name in value)
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return value in arguments
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, choice) for choice in arguments)
-    if origin in (list, dict):
-        items = value.values() if isinstance(value, dict) else value
-        return isinstance(value, origin) and all(_fits(item, arguments[-1]) for item in items)
-    # To Python True is a number, too.
-    return isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
-
-
-def _has_sound_numbers(flag: FlagFields) -> bool:
-    """Whether texts that stand for numbers do, and none is beyond what a process has."""
-    address, value = flag.get("address", {}), flag.get("value", {})
-    texts = [flag.get("offset"), address.get("normal"), address.get("spin"), value.get("spin"), value.get("exit")]
-    codes = [*flag.get("readers", []), *flag.get("reader_stack", [])]
-    for writer in flag.get("writers", []):
-        texts.append(writer.get("value"))
-        codes += [*([writer["code"]] if "code" in writer else []), *writer.get("stack", [])]
-    texts += [code.get("offset") for code in codes]
-    try:
-        sound = all(0 <= (parse_hex(text) or 0) < 2**64 for text in texts)
-    except ValueError:
-        return False
-    return sound and 0 <= flag.get("size", 0) <= _LARGEST_WORD
-
-
 def _unreadable(spec: str, found: str) -> UsageError:
     return UsageError(
         f"--flag {spec} can't be read",
         found,
-        "Name a file that `flagfinder diff --json` or `flagfinder spin --json` printed, as in --flag flags.json#1.",
+        "Name a file that `flagfinder diff --json` or `flagfinder spin --json` printed, as in "
+        "--flag flags.json#1.",
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from flagfinder import _core
 from flagfinder.diff.diff import Divergence
 from flagfinder.flags import python_objects
+from flagfinder.shared.build import build
 from flagfinder.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -57,11 +58,17 @@ class Code:
     def from_raw(cls, raw: CodeFields) -> Code:
         """Reads a CODE object of the engine's JSON."""
         return cls(
-            raw.get("module"), parse_hex(raw.get("offset")), raw.get("symbol"), raw.get("source"), raw.get("near")
+            raw.get("module"),
+            parse_hex(raw.get("offset")),
+            raw.get("symbol"),
+            raw.get("source"),
+            raw.get("near"),
         )
 
     def __str__(self) -> str:
-        place = f"{self.module}+{self.offset:#x}" if self.module and self.offset is not None else None
+        place = (
+            f"{self.module}+{self.offset:#x}" if self.module and self.offset is not None else None
+        )
         if self.symbol:
             return f"{self.symbol} ({place})" if place else self.symbol
         if place:
@@ -127,13 +134,8 @@ class Proof:
     @classmethod
     def from_raw(cls, raw: ProofFields) -> Proof:
         """Reads a PROOF object of the engine's JSON."""
-        return cls(
-            outcome=raw["outcome"],
-            instructions=raw["instructions"],
-            reached=_maybe_code(raw["reached"]),
-            words={int(address, 16): int(value, 16) for address, value in raw["with"].items()},
-            why=raw["why"],
-        )
+        words = {int(address, 16): int(value, 16) for address, value in raw["with"].items()}
+        return build(cls, raw, reached=_maybe_code(raw["reached"]), words=words)
 
 
 @dataclass(frozen=True)
@@ -158,16 +160,8 @@ class Owed:
     @classmethod
     def from_raw(cls, raw: OwedFields) -> Owed:
         """Reads an OWED object of the engine's JSON."""
-        return cls(
-            pid=raw["pid"],
-            tid=raw["tid"],
-            name=raw["name"],
-            code=_maybe_code(raw["code"]),
-            value=parse_hex(raw["value"]),
-            known=raw["known"],
-            after=raw["after"],
-            normal=ThreadName(raw["normal"]["tid"], raw["normal"]["name"]) if "normal" in raw else None,
-        )
+        code, value = _maybe_code(raw["code"]), parse_hex(raw["value"])
+        return build(cls, raw, code=code, value=value, normal=_thread(raw.get("normal")))
 
 
 @dataclass(frozen=True)
@@ -188,15 +182,7 @@ class AskedDescriptor:
     @classmethod
     def from_raw(cls, raw: AskedDescriptorFields) -> AskedDescriptor:
         """Reads a descriptor of the engine's JSON."""
-        return cls(
-            fd=raw["fd"],
-            what=raw["what"],
-            peers=tuple(raw["peers"]),
-            via=raw["via"],
-            because=raw["because"],
-            why=raw["why"],
-            inherited_from=raw["inherited_from"],
-        )
+        return build(cls, raw)
 
 
 @dataclass(frozen=True)
@@ -273,17 +259,14 @@ class Report:
         if raw.get("schema") != "flagfinder.diff/1":
             raise ValueError(f"expected schema flagfinder.diff/1, found {raw.get('schema')!r}")
         threads = raw.get("threads")
-        return cls(
-            verdict=raw["verdict"],
-            reason=raw["reason"],
+        return build(
+            cls,
+            raw,
             normal_thread=_thread(threads.get("normal") if threads else None),
             spin_thread=_thread(threads.get("spin") if threads else None),
             loop=loop_from_raw(raw.get("loop")),
             divergence=_divergence(raw.get("divergence")),
             flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
-            explain=tuple(raw.get("explain") or ()),
-            notes=tuple(raw.get("notes") or ()),
-            chains=tuple(raw.get("chains") or ()),
             raw=raw,
         )
 
@@ -309,7 +292,9 @@ def find_flags(
     Raises BadTraceError when a trace is damaged where it is needed.
     """
     cores = [normal.core for normal in normals]
-    found = _core.find_flags(spin.core, cores, divergence.core if divergence else None, thread, progress)
+    found = _core.find_flags(
+        spin.core, cores, divergence.core if divergence else None, thread, progress
+    )
     raw: DiffFields = json.loads(found)
     python_objects.prefer_programs_words(raw)
     return Report.from_raw(raw)
@@ -329,63 +314,49 @@ def _maybe_code(raw: CodeFields | None) -> Code | None:
 
 
 def _thread(raw: ThreadNameFields | None) -> ThreadName | None:
-    return None if raw is None else ThreadName(raw.get("tid"), raw.get("name"))
+    return None if raw is None else build(ThreadName, raw)
 
 
 def loop_from_raw(raw: LoopFields | None) -> Loop | None:
     """Reads a LOOP object of the engine's JSON."""
-    if raw is None:
-        return None
-    return Loop(raw["kind"], raw.get("function"), raw.get("module"), raw.get("iterations"))
+    return None if raw is None else build(Loop, raw)
 
 
 def _divergence(raw: DivergencePointFields | None) -> DivergencePoint | None:
     if raw is None or raw.get("branch") is None:
         return None
     return DivergencePoint(
-        Code.from_raw(raw["branch"]), _maybe_code(raw.get("normal_target")), _maybe_code(raw.get("spin_target"))
+        Code.from_raw(raw["branch"]),
+        _maybe_code(raw.get("normal_target")),
+        _maybe_code(raw.get("spin_target")),
     )
 
 
 def _writer(raw: WriterFields) -> Writer:
-    return Writer(
-        run=raw["run"],
-        tid=raw.get("tid"),
-        thread=raw.get("thread"),
-        code=_maybe_code(raw.get("code")),
-        value=raw.get("value"),
-        stack=tuple(Code.from_raw(item) for item in raw.get("stack") or ()),
-    )
+    return build(Writer, raw, code=_maybe_code(raw.get("code")), stack=_codes(raw.get("stack")))
+
+
+def _codes(raw: Sequence[CodeFields] | None) -> tuple[Code, ...]:
+    return tuple(Code.from_raw(item) for item in raw or ())
 
 
 def flag_from_raw(raw: FlagFields) -> Flag:
     """Reads a FLAG object of the engine's JSON."""
-    address, value, proof = raw.get("address"), raw.get("value"), raw.get("proof")
-    return Flag(
-        rank=raw["rank"],
-        confidence=raw["confidence"],
-        kind=raw["kind"],
-        name=raw["name"],
-        module=raw.get("module"),
+    address, value, proof = raw.get("address") or {}, raw.get("value") or {}, raw.get("proof")
+    return build(
+        Flag,
+        raw,
         offset=parse_hex(raw.get("offset")),
-        symbol=raw.get("symbol"),
-        field=raw.get("field"),
-        normal_address=parse_hex(address.get("normal") if address else None),
-        spin_address=parse_hex(address.get("spin") if address else None),
-        size=raw.get("size"),
-        value_spin=parse_hex(value.get("spin") if value else None),
-        value_exit=parse_hex(value.get("exit") if value else None),
-        value_spin_symbol=value.get("spin_symbol") if value else None,
-        value_exit_symbol=value.get("exit_symbol") if value else None,
-        exit_when=raw.get("exit_when"),
-        access_path=raw.get("access_path"),
-        readers=tuple(Code.from_raw(item) for item in raw.get("readers") or ()),
-        reader_stack=tuple(Code.from_raw(item) for item in raw.get("reader_stack") or ()),
+        normal_address=parse_hex(address.get("normal")),
+        spin_address=parse_hex(address.get("spin")),
+        value_spin=parse_hex(value.get("spin")),
+        value_exit=parse_hex(value.get("exit")),
+        value_spin_symbol=value.get("spin_symbol"),
+        value_exit_symbol=value.get("exit_symbol"),
+        readers=_codes(raw.get("readers")),
+        reader_stack=_codes(raw.get("reader_stack")),
         writers=tuple(_writer(item) for item in raw.get("writers") or ()),
-        evidence=tuple(raw.get("evidence") or ()),
         proof=Proof.from_raw(proof) if proof else None,
         owed=tuple(Owed.from_raw(item) for item in raw.get("owed") or ()),
-        owed_by_nobody=raw.get("owed_by_nobody"),
         descriptors=tuple(AskedDescriptor.from_raw(item) for item in raw.get("descriptors") or ()),
-        calls_per_second=raw.get("calls_per_second"),
     )

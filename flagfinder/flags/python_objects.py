@@ -18,14 +18,18 @@ from flagfinder import _core
 if TYPE_CHECKING:
     from flagfinder.flags.fields import DiffFields, FlagFields, GroupFields
 
-SINGLETONS: Mapping[str | None, str] = {"_Py_TrueStruct": "True", "_Py_FalseStruct": "False", "_Py_NoneStruct": "None"}
+SINGLETONS: Mapping[str | None, str] = {
+    "_Py_TrueStruct": "True",
+    "_Py_FalseStruct": "False",
+    "_Py_NoneStruct": "None",
+}
 _MODULE = re.compile(r"(lib)?python[23][\w.]*$")
 _TYPE = re.compile(r"_?Py\w+_Type$")
 _REFERENCE = 8
 _EVALUATES = "_PyEval_EvalFrame"
 _ASK_PYTHON = (
-    "it is a Python program: where it hangs without being recorded, `flagfinder spin PID` reads its Python code, "
-    "and names the loop and the expression that ends it"
+    "it is a Python program: where it hangs without being recorded, `flagfinder spin PID` reads "
+    "its Python code, and names the loop and the expression that ends it"
 )
 
 
@@ -51,13 +55,23 @@ def prefer_programs_words(report: DiffFields) -> None:
     if report["verdict"] != "data-flag" or not (loop.get("function") or "").startswith(_EVALUATES):
         return
     words: list[FlagFields] = [*report["flags"], *report["considered"]]
-    ours = [word for word in words if not is_interpreters(word) and not _holds_type(word) and _fits(word)]
+    ours = [
+        word
+        for word in words
+        if not is_interpreters(word) and not _holds_type(word) and _fits(word)
+    ]
     # The value of a class's attribute is read from the interpreter's cache.
-    holders = [word for word in ours if holds_singleton(word)] or [word for word in words if holds_singleton(word)]
+    holders = [word for word in ours if holds_singleton(word)] or [
+        word for word in words if holds_singleton(word)
+    ]
     if len(holders) == 1:
         only = _only_holder(holders[0])
         ours = [only, *(word for word in ours if word is not holders[0])]
-    flags = [word for word in ours if word["confidence"] > 0] if ours and ours[0]["confidence"] >= _core.ENOUGH else []
+    flags = (
+        [word for word in ours if word["confidence"] > 0]
+        if ours and ours[0]["confidence"] >= _core.ENOUGH
+        else []
+    )
     named = {word["rank"] for word in flags}
     left = [word for word in words if word["rank"] not in named]
     ranks = {word["rank"]: rank for rank, word in enumerate([*flags, *left], 1)}
@@ -66,15 +80,25 @@ def prefer_programs_words(report: DiffFields) -> None:
     report["groups"] = _regrouped(report["groups"], ranks, len(flags))
     if not flags:
         report["verdict"] = "no-flag"
-        report["reason"] = "of the words that decide in the Python interpreter none is seen to be the program's"
+        report["reason"] = (
+            "of the words that decide in the Python interpreter none is seen to be the program's"
+        )
     elif flags[0]["rank"] != 1:
-        report["reason"] = f"the loop polls {flags[0]['name']}; it ends when {flags[0]['exit_when']}"
+        report["reason"] = (
+            f"the loop polls {flags[0]['name']}; it ends when {flags[0]['exit_when']}"
+        )
 
 
-def _regrouped(groups: list[GroupFields], ranks: Mapping[int, int], flags: int) -> list[GroupFields]:
+def _regrouped(
+    groups: list[GroupFields], ranks: Mapping[int, int], flags: int
+) -> list[GroupFields]:
     """Groups name flags by their ranks: the new ones, of those that are flags still."""
-    kept: list[GroupFields] = [{**group, "flags": sorted(ranks[rank] for rank in group["flags"])} for group in groups]
-    kept = [{**group, "flags": [rank for rank in group["flags"] if rank <= flags]} for group in kept]
+    kept: list[GroupFields] = [
+        {**group, "flags": sorted(ranks[rank] for rank in group["flags"])} for group in groups
+    ]
+    kept = [
+        {**group, "flags": [rank for rank in group["flags"] if rank <= flags]} for group in kept
+    ]
     return [group for group in kept if group["flags"]]
 
 
@@ -91,5 +115,12 @@ def _holds_type(word: FlagFields) -> bool:
 
 def _only_holder(word: FlagFields) -> FlagFields:
     held = SINGLETONS[word["value"]["spin_symbol"]]
-    why = f"of the words that decide in the interpreter only this one holds True, False or None: {held}"
-    return {**word, "confidence": max(word["confidence"], _core.INTERPRETER), "evidence": [why, *word["evidence"]]}
+    why = (
+        "of the words that decide in the interpreter only this one holds True, False or None: "
+        f"{held}"
+    )
+    return {
+        **word,
+        "confidence": max(word["confidence"], _core.INTERPRETER),
+        "evidence": [why, *word["evidence"]],
+    }

@@ -52,7 +52,9 @@ class RegisterHistory:
         return any(value is not None for block in self.blocks for value in block.registers.values())
 
 
-def registers_before(spin: Trace, divergence: Divergence, blocks: int = 8) -> RegisterHistory | None:
+def registers_before(
+    spin: Trace, divergence: Divergence, blocks: int = 8
+) -> RegisterHistory | None:
     """The registers at the last ``blocks`` blocks before the divergence; None when the runs don't
     part.
 

@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.graph.events import EventFile
-from flagfinder.shared.errors import UnavailableError
 
 if TYPE_CHECKING:
     from flagfinder.graph.call_fields import CallsFields, ProfileFields
@@ -91,68 +89,34 @@ _NONE: CallsFields = {"count": 0, "total": 0, "longest": 0, "errors": {}}
 
 def compare_events(good: Path | str, bad: Path | str) -> Comparison:
     """Compares two recordings. Raises BadTraceError for a file that is none."""
-    profiles: list[ProfileFields] = [json.loads(_core.profile(EventFile(path).core)) for path in (good, bad)]
+    profiles: list[ProfileFields] = [
+        json.loads(_core.profile(EventFile(path).core)) for path in (good, bad)
+    ]
     by_key = [{(row["call"], row["code"]): row for row in profile["rows"]} for profile in profiles]
-    rows = [CallDifference(*key, *(_calls(found.get(key, _NONE)) for found in by_key)) for key in by_key[0] | by_key[1]]
+    rows = [
+        CallDifference(*key, *(_calls(found.get(key, _NONE)) for found in by_key))
+        for key in by_key[0] | by_key[1]
+    ]
     rows.sort(key=lambda row: (-row.unlike, -abs(row.more), row.call, row.code))
     notes = []
     if profiles[0]["syscalls"] != profiles[1]["syscalls"]:
         modes = " and ".join(profile["syscalls"] for profile in profiles)
         notes.append(f"recorded with --syscalls {modes}: numbers of calls can't be compared")
     if any(row["sampled"] for profile in profiles for row in profile["rows"]):
-        notes.append("the user code of calls that did not block is that of samples, their numbers are in proportion")
+        notes.append(
+            "the user code of calls that did not block is that of samples, their numbers are in "
+            "proportion"
+        )
     lost = sum(profile["lost"] for profile in profiles)
     return Comparison(profiles[0]["span"], profiles[1]["span"], tuple(rows), lost, tuple(notes))
 
 
 def _calls(row: CallsFields) -> Calls:
-    errors = {errno.errorcode.get(int(number), f"errno {number}"): count for number, count in row["errors"].items()}
+    errors = {
+        errno.errorcode.get(int(number), f"errno {number}"): count
+        for number, count in row["errors"].items()
+    }
     return Calls(row["count"], row["total"], row["longest"], errors)
-
-
-def plot_comparison(rows: Sequence[CallDifference], path: Path) -> None:
-    """Draws which user code makes which calls, the good run as circles and the bad one as crosses
-    (Uscope, figure 7); larger ones stand for more calls. The file's name tells the format. Raises
-    UnavailableError without matplotlib.
-    """
-    try:
-        figures = importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        raise UnavailableError(
-            "The plot can't be drawn",
-            str(error),
-            "Install it: pip install 'flagfinder[plot]'.",
-            "The table needs nothing more.",
-        ) from None
-    names = [list(dict.fromkeys(row.call for row in rows)), list(dict.fromkeys(code_name(row) for row in rows))]
-    columns, lines = ({name: place for place, name in enumerate(part)} for part in names)
-    figure = figures.Figure(figsize=(4 + 0.5 * len(columns), 1.6 + 0.35 * len(lines)), layout="constrained")
-    axes = figure.subplots()
-    for name, color, style in (
-        ("good", "#0b7285", {"marker": "o", "facecolors": "none", "edgecolors": "#0b7285"}),
-        ("bad", "#c92a2a", {"marker": "x", "color": "#c92a2a"}),
-    ):
-        made = [row for row in rows if getattr(row, name).count]
-        places = [columns[row.call] for row in made], [lines[code_name(row)] for row in made]
-        # A thousand times as many calls are a mark three times as wide.
-        sizes = [40 * (1 + math.log10(getattr(row, name).count)) for row in made]
-        axes.scatter(*places, s=sizes, **style)
-        axes.scatter([], [], s=40, label=f"{name} run", **style)
-        for row, x, y, size in zip(made, *places, sizes, strict=True):
-            offset = (math.sqrt(size) / 2 + 2, 3 if name == "good" else -9)
-            text = f"{getattr(row, name).count:,}"
-            axes.annotate(text, (x, y), xytext=offset, textcoords="offset points", fontsize=7, color=color)
-    axes.set_xticks(range(len(columns)), list(columns), rotation=45, ha="right")
-    # A name may hold what would be taken for a formula.
-    axes.set_yticks(range(len(lines)), [line.replace("$", r"\$") for line in lines])
-    axes.set_xlim(-0.5, len(columns))
-    axes.set_ylim(len(lines) - 0.5, -0.5)
-    axes.set_xlabel("system call")
-    axes.set_ylabel("user code")
-    axes.grid(color="#eceff2")
-    axes.set_axisbelow(True)
-    figure.legend(loc="outside upper right", ncols=2, frameon=False)
-    figure.savefig(path)
 
 
 def code_name(row: CallDifference) -> str:

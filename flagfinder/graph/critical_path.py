@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from flagfinder.graph.graph import EventGraph
+from flagfinder.shared.build import build
 
 if TYPE_CHECKING:
     from flagfinder.graph.path_fields import BlockedFields, CriticalPathFields
@@ -82,7 +83,11 @@ class CriticalPath:
 
 
 def critical_path(
-    graph: EventGraph, thread: int, start: int | None = None, end: int | None = None, most: int | None = None
+    graph: EventGraph,
+    thread: int,
+    start: int | None = None,
+    end: int | None = None,
+    most: int | None = None,
 ) -> CriticalPath | None:
     """What made up the time of ``thread`` from ``start`` to ``end`` (ns, CLOCK_MONOTONIC; default:
     all of it).
@@ -107,19 +112,5 @@ def critical_path(
 
 def _wait(fields: BlockedFields) -> BlockedWait:
     inversion = fields["inversion"]
-    return BlockedWait(
-        tid=fields["tid"],
-        thread=fields["thread"],
-        start=fields["start"],
-        dur=fields["dur"],
-        call=fields["call"],
-        target=fields["target"],
-        edge=fields["edge"],
-        by_tid=fields["by_tid"],
-        by_thread=fields["by_thread"],
-        stack=tuple(fields["stack"]),
-        wake_stack=tuple(fields["wake_stack"]),
-        kind=fields["kind"],
-        inversion=None if inversion is None else Inversion(**inversion),
-        depth=fields["depth"],
-    )
+    told = None if inversion is None else Inversion(**inversion)
+    return build(BlockedWait, fields, inversion=told)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from flagfinder.flags.flags import AskedDescriptor
 from flagfinder.graph.critical_path import Inversion
 from flagfinder.graph.graph import EventGraph
+from flagfinder.shared.build import build
 
 if TYPE_CHECKING:
     from flagfinder.graph.call_fields import HotFields
@@ -225,43 +226,22 @@ def _circle(members: Sequence[MemberFields]) -> str:
 
 
 def _question(raw: QuestionFields) -> Question:
-    choices = tuple(map(_choice, raw["choices"]))
-    return Question(raw["topic"], raw["vertex"], raw["tid"], raw["thread"], raw["start"], choices)
+    return build(Question, raw, choices=tuple(map(_choice, raw["choices"])))
 
 
 def _choice(raw: ChoiceFields) -> Choice:
-    return Choice(
-        vertex=raw["vertex"],
-        tid=raw["tid"],
-        thread=raw["thread"],
-        start=raw["start"],
-        dur=raw["dur"],
-        edge=raw["edge"],
-        by_tid=raw["by_tid"],
-        by_thread=raw["by_thread"],
-        stack=tuple(raw["stack"]),
-    )
+    return build(Choice, raw)
 
 
 def _culprit(raw: CulpritFields) -> Culprit:
-    return Culprit(
-        vertex=raw["vertex"],
-        tid=raw["tid"],
-        pid=raw["pid"],
-        thread=raw["thread"],
+    return build(
+        Culprit,
+        raw,
         hang_class=raw["class"],
-        start=raw["start"],
-        dur=raw["dur"],
-        doing=raw["doing"],
-        depth=raw["depth"],
-        stack=tuple(raw["stack"]),
         places=_places(raw["places"]),
         places_before=_places(raw["places_before"]),
-        call=raw["call"],
         set_off=_set_off(raw["set_off"]),
         hot=HotCall.from_raw(raw["hot"]),
-        ran=raw["ran"],
-        starved=raw["starved"],
         inversion=None if raw["inversion"] is None else Inversion(**raw["inversion"]),
     )
 

@@ -133,14 +133,20 @@ def record_events(
     options = options or EventOptions()
     [shown] = as_unicode([os.fspath(output)])
     if shown != os.fspath(output):
-        raise UsageError("The name of the event file is not UTF-8", shown, "Choose another name for -o.")
+        raise UsageError(
+            "The name of the event file is not UTF-8", shown, "Choose another name for -o."
+        )
     if command:
-        find_program(command, traced=False)  # a clear error now; the shell finds it as the user wrote it
+        find_program(
+            command, traced=False
+        )  # a clear error now; the shell finds it as the user wrote it
     words = list(command)
     with gated(words, stdout, environment) as program, interruptible(), held_back() as let_in:
         targets = [program.process.pid] if program else list(pids)
         beside = list(pids) if program else []
-        engine = _core.EventRecorder(_request(output, targets, beside, command, options), bpf_object("events"))
+        engine = _core.EventRecorder(
+            _request(output, targets, beside, command, options), bpf_object("events")
+        )
         if program:
             program.let_go()
         reason, status, seconds = "interrupted", None, None
@@ -176,7 +182,9 @@ def _finish(
         end: FinishedFields = json.loads(engine.finish(reason, status))
     except FlagfinderError as error:
         if program and program.process.poll() is None:
-            error.still_works += f" The program goes on unrecorded, as process {program.process.pid}."
+            error.still_works += (
+                f" The program goes on unrecorded, as process {program.process.pid}."
+            )
         raise
     return end
 
@@ -187,7 +195,11 @@ def _disk_bytes(path: Path) -> int:
 
 
 def _request(
-    output: Path | str, targets: Sequence[int], beside: Sequence[int], command: Sequence[str], options: EventOptions
+    output: Path | str,
+    targets: Sequence[int],
+    beside: Sequence[int],
+    command: Sequence[str],
+    options: EventOptions,
 ) -> str:
     fields = {
         "output": os.fspath(output),
@@ -201,7 +213,9 @@ def _request(
         "stack_copy": options.stack_copy,
         "buffer_bytes": options.buffer,
         "size_bytes": options.size,
-        "mark_on_hang_ns": None if options.mark_on_hang is None else int(options.mark_on_hang * 1e9),
+        "mark_on_hang_ns": None
+        if options.mark_on_hang is None
+        else int(options.mark_on_hang * 1e9),
         "command": as_unicode(command),
     }
     return json.dumps(fields)
@@ -236,7 +250,9 @@ class _Run:
                 handle = os.pidfd_open(self._program.process.pid)
         try:
             while not self._engine.failed():
-                left = _PATIENCE if deadline is None else min(_PATIENCE, deadline - time.monotonic())
+                left = (
+                    _PATIENCE if deadline is None else min(_PATIENCE, deadline - time.monotonic())
+                )
                 if left <= 0:
                     return "duration"
                 program = [] if handle is None or self.ended else [handle]
@@ -249,7 +265,9 @@ class _Run:
                     return reason
                 if self._progress and time.monotonic() > shown + _SHOWN_EVERY:
                     shown = time.monotonic()
-                    self._progress(EventProgress(*self._engine.progress(), outlives=self.ended is not None))
+                    self._progress(
+                        EventProgress(*self._engine.progress(), outlives=self.ended is not None)
+                    )
             return "interrupted"
         finally:
             if handle is not None:
@@ -316,7 +334,9 @@ class EventFile:
 
     def check(self) -> EventFindings:
         """Reads the whole file and judges it."""
-        return EventFindings(**{name: tuple(lines) for name, lines in json.loads(self.core.check()).items()})
+        return EventFindings(
+            **{name: tuple(lines) for name, lines in json.loads(self.core.check()).items()}
+        )
 
     def dump(self, tid: int | None = None, start: int = 0, limit: int = 1000) -> list[str]:
         """Events as text, those that concern thread ``tid`` (None: all), from the time ``start``

@@ -57,5 +57,7 @@ def export_graph(graph: EventGraph, path: Path, form: Format | None = None) -> l
             return [path]
         case "parquet":
             return write_tables(
-                path, graph.tables().named(), "--format perfetto and --format graphml need nothing more."
+                path,
+                graph.tables().named(),
+                "--format perfetto and --format graphml need nothing more.",
             )

@@ -80,17 +80,30 @@ class EventGraph:
         self, thread: int, start: int | None, end: int | None, most: int | None = None
     ) -> CriticalPathFields | None:
         """The engine's critical path; use ``flagfinder.critical_path`` for the typed one."""
-        found = self._core.critical_path(json.dumps({"thread": thread, "from": start, "to": end, "most": most}))
+        found = self._core.critical_path(
+            json.dumps({"thread": thread, "from": start, "to": end, "most": most})
+        )
         fields: CriticalPathFields | None = json.loads(found) if found is not None else None
         return fields
 
     def diagnose_json(
-        self, thread: int | None, at: int | None, preceding: int, answers: Sequence[int] | None, beam: int | None
+        self,
+        thread: int | None,
+        at: int | None,
+        preceding: int,
+        answers: Sequence[int] | None,
+        beam: int | None,
     ) -> OutcomeFields | None:
         """The engine's diagnosis, or its next question; use ``flagfinder.diagnose`` for the typed
         one.
         """
-        request = {"thread": thread, "at": at, "preceding": preceding, "answers": answers, "beam": beam}
+        request = {
+            "thread": thread,
+            "at": at,
+            "preceding": preceding,
+            "answers": answers,
+            "beam": beam,
+        }
         found = self._core.diagnose(json.dumps(request))
         fields: OutcomeFields | None = json.loads(found) if found is not None else None
         return fields
@@ -125,7 +138,9 @@ def _is_flag_record(line: str) -> bool:
         record = json.loads(line)
     except ValueError:
         return False
-    return isinstance(record, dict) and ("event" in record or ("watches" in record and "events" not in record))
+    return isinstance(record, dict) and (
+        "event" in record or ("watches" in record and "events" not in record)
+    )
 
 
 def open_graph(path: Path | str) -> EventGraph:

@@ -37,7 +37,12 @@ class _GraphMl:
     def keys(self, element: str, table: Table) -> None:
         """Declares the columns."""
         for column, values in table.items():
-            names = {"id": f"{element}-{column}", "for": element, "attr.name": column, "attr.type": _type_of(values)}
+            names = {
+                "id": f"{element}-{column}",
+                "for": element,
+                "attr.name": column,
+                "attr.type": _type_of(values),
+            }
             self.open("key", names)
             self.close("key")
 
@@ -62,14 +67,18 @@ def write_graphml(tables: GraphTables, file: BinaryIO) -> None:
     known = tables.edges["from"] >= 0  # GraphML has no edges from nowhere
     ends = tables.edges["from"][known].tolist(), tables.edges["to"][known].tolist()
     nodes = _without(tables.vertices, "vertex")
-    edges = {column: values[known] for column, values in _without(tables.edges, "from", "to").items()}
+    edges = {
+        column: values[known] for column, values in _without(tables.edges, "from", "to").items()
+    }
     out = _GraphMl(file)
     out.open("graphml", {"xmlns": _NAMESPACE})
     out.keys("node", nodes)
     out.keys("edge", edges)
     out.open("graph", {"id": "events", "edgedefault": "directed"})
     out.rows("node", [{"id": f"v{vertex}"} for vertex in tables.vertices["vertex"].tolist()], nodes)
-    out.rows("edge", [{"source": f"v{a}", "target": f"v{b}"} for a, b in zip(*ends, strict=True)], edges)
+    out.rows(
+        "edge", [{"source": f"v{a}", "target": f"v{b}"} for a, b in zip(*ends, strict=True)], edges
+    )
     out.close("graph")
     out.close("graphml")
     out.end()

@@ -19,8 +19,40 @@ from flagfinder.shared.target import find_program
 
 # Student's t, two-sided 95%, by degrees of freedom; beyond, that of the last is on the safe side.
 _T95 = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
-    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+    *(
+        12.706,
+        4.303,
+        3.182,
+        2.776,
+        2.571,
+        2.447,
+        2.365,
+        2.306,
+        2.262,
+        2.228,
+        2.201,
+        2.179,
+        2.160,
+        2.145,
+        2.131,
+    ),
+    *(
+        2.120,
+        2.110,
+        2.101,
+        2.093,
+        2.086,
+        2.080,
+        2.074,
+        2.069,
+        2.064,
+        2.060,
+        2.056,
+        2.052,
+        2.048,
+        2.045,
+        2.042,
+    ),
 )
 FEWEST = 3
 
@@ -72,8 +104,12 @@ def measure_overhead(
     UsageError for too few rounds, TargetError when the program fails or ends at once.
     """
     if rounds < FEWEST:
-        raise UsageError("The overhead can't be measured", f"{rounds} rounds", f"Give at least {FEWEST}.")
-    find_program(command, traced=False)  # a clear error now; the shell finds it as the user wrote it
+        raise UsageError(
+            "The overhead can't be measured", f"{rounds} rounds", f"Give at least {FEWEST}."
+        )
+    find_program(
+        command, traced=False
+    )  # a clear error now; the shell finds it as the user wrote it
     words = list(command)
     options = replace(options or EventOptions(), outlive=False)
     plain, recorded, events, lost = [], [], 0, 0
@@ -84,7 +120,9 @@ def measure_overhead(
             # In turn, so that neither always runs after the other.
             first = _run(words, environment) if number % 2 else 0.0
             file = Path(folder) / "run.events"
-            recording = record_events(file, words, options=options, stdout=subprocess.DEVNULL, environment=environment)
+            recording = record_events(
+                file, words, options=options, stdout=subprocess.DEVNULL, environment=environment
+            )
             _must_succeed(recording.exit_status)
             alone = first or _run(words, environment)
             if number > 0:

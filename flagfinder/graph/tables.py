@@ -23,7 +23,10 @@ _VERTEX = np.dtype(
 )
 _DETAILS = np.dtype(
     [("result", "<i8"), ("semantics", "<u8")]
-    + [(name, "<u4") for name in ("yields", "flags", "stack", "waker_stack", "priority", "waker_priority")]
+    + [
+        (name, "<u4")
+        for name in ("yields", "flags", "stack", "waker_stack", "priority", "waker_priority")
+    ]
 )
 _EDGE = np.dtype([("from", "<u4"), ("to", "<u4"), ("ts", "<u8"), ("kind", "<u4"), ("stack", "<u4")])
 _NOBODY = 2**32 - 1
@@ -58,12 +61,19 @@ def graph_tables(core: _core.EventGraph) -> GraphTables:
     raw_vertices, raw_details, raw_edges = core.records()
     vertices, edges = np.frombuffer(raw_vertices, _VERTEX), np.frombuffer(raw_edges, _EDGE)
     details = np.frombuffer(raw_details, _DETAILS)[vertices["details"]]
-    threads = {name: _column(meta["threads"], name) for name in ("tid", "pid", "name", "kernel", "priority")}
+    threads = {
+        name: _column(meta["threads"], name)
+        for name in ("tid", "pid", "name", "kernel", "priority")
+    }
     sites = meta["sites"]
-    stacks = np.array(["\n".join(sites[site] for site in stack) for stack in meta["stacks"]] or [""], dtype=object)
+    stacks = np.array(
+        ["\n".join(sites[site] for site in stack) for stack in meta["stacks"]] or [""], dtype=object
+    )
     of = vertices["thread"]
     calls, which = np.unique(vertices["call"] >> 48, return_inverse=True)
-    names = np.array([_core.call_name(int(call) - 1) if call else "" for call in calls], dtype=object)
+    names = np.array(
+        [_core.call_name(int(call) - 1) if call else "" for call in calls], dtype=object
+    )
     results = np.where(details["result"] == _NO_RESULT, "", details["result"].astype(str))
     kinds = np.array(_core.edge_kinds(), dtype=object)
     causes = edges["from"].astype(np.int64)

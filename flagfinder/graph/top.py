@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from flagfinder import _core
 from flagfinder.graph.events import EventFile
+from flagfinder.graph.top_question import TopQuestion, as_request
 from flagfinder.shared.bpf_build import bpf_object
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.gated import gated
@@ -34,26 +35,6 @@ _LOOKS_EVERY, _FIRST_LOOKS_EVERY, _FIRST = 0.05, 0.01, 0.5
 
 
 @dataclass(frozen=True)
-class TopQuestion:
-    """What is counted: waits and delays of at least ``least`` seconds, of threads whose names fit
-    one of the patterns ``threads`` (``*`` any letters, ``?`` one), of thread ``tid``, in the system
-    calls ``calls``, that failed with ``error`` (a name, as in ``EAGAIN``). What is not given does
-    not restrict. ``results`` tells waits apart by the error that their call returns. ``stacks``
-    takes the call sites of what blocks; with ``stack_copy`` so many bytes of each different stack
-    are copied, in which callers are found by unwind tables (not of a file).
-    """
-
-    least: float = 0.0
-    threads: tuple[str, ...] = ()
-    tid: int | None = None
-    calls: tuple[str, ...] = ()
-    error: str | None = None
-    results: bool = False
-    stacks: bool = True
-    stack_copy: int = 0
-
-
-@dataclass(frozen=True)
 class Top:
     """What was counted, and why the counting ended: ``program-ended``, ``target-ended``,
     ``duration``, ``interrupted``, or ``recorded`` of a file. ``exit_status`` is the program's, as a
@@ -65,38 +46,14 @@ class Top:
     exit_status: int | None
 
 
-def _request(question: TopQuestion, pids: Sequence[int], everything: bool, own: int | None = None) -> str:
-    numbers = _core.EventFile.calls(list(question.calls))
-    for name, number in zip(question.calls, numbers, strict=True):
-        if number is None:
-            raise UsageError("There is no such system call", name, "`man 2 syscalls` lists them.")
-    error = None
-    if question.error is not None:
-        error = getattr(errno, question.error, None)
-        if error is None or question.error not in errno.errorcode.values():
-            raise UsageError("There is no such error", question.error, "Give a name of errno(3), as in ETIMEDOUT.")
-    fields = {
-        "least": int(question.least * 1e9),
-        "pids": list(pids),
-        "everything": everything,
-        "threads": question.threads,
-        "tid": question.tid,
-        "calls": numbers,
-        "results": question.results,
-        "error": error,
-        "stacks": question.stacks,
-        "stack_copy": question.stack_copy,
-        "held_back": own,
-    }
-    return json.dumps(fields)
-
-
-def top_of_file(path: Path | str, question: TopQuestion | None = None, pids: Sequence[int] = ()) -> Top:
+def top_of_file(
+    path: Path | str, question: TopQuestion | None = None, pids: Sequence[int] = ()
+) -> Top:
     """Of a recording, of processes ``pids`` only if there are any.
 
     Raises BadTraceError for what is none, UsageError where the question can't be answered from it.
     """
-    asked = _request(question or TopQuestion(), pids, False)
+    asked = as_request(question or TopQuestion(), pids, False)
     return Top(_named(EventFile(path).core.top(asked)), "recorded", None)
 
 
@@ -120,7 +77,9 @@ def count_events(
     if command and pids:
         raise UsageError("There are two targets", "a program and --pid", "Name one of them.")
     if not (command or pids or everything):
-        raise UsageError("There is nothing to count", "no program, no process, not all", "Name one of them.")
+        raise UsageError(
+            "There is nothing to count", "no program, no process, not all", "Name one of them."
+        )
     for pid in pids:
         if not Path(f"/proc/{pid}").exists():
             raise UsageError("There is no such process", f"pid {pid}", "Check the process id.")
@@ -129,14 +88,16 @@ def count_events(
     with gated(list(command), None, environment) as program, interruptible(), held_back() as let_in:
         targets = [program.process.pid] if program else list(pids)
         own = program.process.pid if program else None
-        asked = _request(question or TopQuestion(), targets, everything, own)
+        asked = as_request(question or TopQuestion(), targets, everything, own)
         engine = _core.EventCounting(asked, bpf_object("top"))
         if program:
             program.let_go()
         ended = "interrupted"
         with suppress(KeyboardInterrupt):
             let_in()
-            ended = _wait(engine, bool(targets), duration, "program-ended" if program else "target-ended")
+            ended = _wait(
+                engine, bool(targets), duration, "program-ended" if program else "target-ended"
+            )
         fields = _named(engine.finish())
         status = None
         if program:

@@ -29,7 +29,9 @@ class TimesFields(TypedDict):
 
 # "from" is no name in Python.
 BarFields = TypedDict("BarFields", {"from": int, "to": int | None, "count": int})
-BarFields.__doc__ = "How many were at least ``from`` long and shorter than ``to``, which is null for no bound."
+BarFields.__doc__ = (
+    "How many were at least ``from`` long and shorter than ``to``, which is null for no bound."
+)
 
 
 class TopWaitFields(TopThreadFields, TimesFields):

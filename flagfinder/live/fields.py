@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict, final
 
-from flagfinder.flags.fields import CodeFields, FlagFields, GroupFields, LoopFields, Outcome, Verdict
+from flagfinder.flags.fields import (
+    CodeFields,
+    FlagFields,
+    GroupFields,
+    LoopFields,
+    Outcome,
+    Verdict,
+)
 from flagfinder.live.interpreters.fields import PythonFields
 
 SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
@@ -106,7 +113,9 @@ class SpinFields(TypedDict):
 
 WhyKind = Literal["flag", "lock", "call", "child", "timer", "cpu"]
 WhyKnown = Literal["seen", "proved", "by-code", "assumed"]
-RootKind = Literal["input", "peer", "timer", "stopped", "frozen", "ended", "computes", "deadlock", "unknown"]
+RootKind = Literal[
+    "input", "peer", "timer", "stopped", "frozen", "ended", "computes", "deadlock", "unknown"
+]
 
 
 class NodeFields(TypedDict):

@@ -15,7 +15,7 @@ import signal
 import sys
 
 from flagfinder.live.tree import descendants
-from flagfinder.live.why import WhyReport, why_text
+from flagfinder.live.why_chain import WhyReport, why_text
 from flagfinder.shared.visible import visible
 
 

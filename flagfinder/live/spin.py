@@ -28,6 +28,7 @@ from flagfinder.live.interpreters.python import (
     runs_python,
 )
 from flagfinder.live.interpreters.python_word import sort_words
+from flagfinder.shared.build import build
 from flagfinder.shared.machine import require_own_proc
 
 if TYPE_CHECKING:
@@ -142,7 +143,9 @@ class SpinReport:
     @property
     def found(self) -> bool:
         """Whether it is named what some thread polls: a flag, or an expression in Python."""
-        return any(thread.flag is not None or thread.waits_until is not None for thread in self.threads)
+        return any(
+            thread.flag is not None or thread.waits_until is not None for thread in self.threads
+        )
 
 
 def spin(
@@ -214,7 +217,9 @@ def _add_python(raw: SpinFields, read: Callable[[set[int]], dict[int, PythonCode
         return
     holder = gil_holder(codes)
     if holder is not None:
-        raw["notes"].append(f"thread {holder} held the interpreter's lock (GIL) at all {codes[holder].looks} looks")
+        raw["notes"].append(
+            f"thread {holder} held the interpreter's lock (GIL) at all {codes[holder].looks} looks"
+        )
     for thread in threads:
         code = codes.get(thread["tid"])
         thread["python"] = code.to_raw() if code is not None else None
@@ -233,36 +238,35 @@ def _add_python_word(thread: SpinThreadFields) -> None:
     before = thread["flags"][:1]
     thread["flags"], thread["considered"] = sort_words(thread["flags"], thread["considered"], loop)
     for flag in thread["flags"]:
-        flag.setdefault("owed", [])  # of the interpreter's words only the engine's own were asked about
-        flag.setdefault("owed_by_nobody", None if flag["owed"] else "it was not asked about: Python code named it")
+        flag.setdefault(
+            "owed", []
+        )  # of the interpreter's words only the engine's own were asked about
+        flag.setdefault(
+            "owed_by_nobody",
+            None if flag["owed"] else "it was not asked about: Python code named it",
+        )
     first = thread["flags"][0] if thread["flags"] else None
     if first is not None and first["access_path"] is not None and first["exit_when"] == loop.when:
         thread["verdict"] = "data-flag"
         thread["reason"] = f"the loop polls {first['name']}; it ends when {first['exit_when']}"
     elif first is None and before:
         thread["verdict"] = "no-flag"
-        thread["reason"] = f"{before[0]['name']}, which the interpreter tests, is none of what the Python loop asks"
+        thread["reason"] = (
+            f"{before[0]['name']}, which the interpreter tests, is none of what the Python loop "
+            "asks"
+        )
 
 
 def _thread(raw: SpinThreadFields) -> SpinThread:
     python = raw.get("python")
-    return SpinThread(
-        tid=raw["tid"],
-        name=raw["name"],
+    return build(
+        SpinThread,
+        raw,
         kind=raw["class"],
-        cpu=raw["cpu"],
-        verdict=raw["verdict"],
-        reason=raw["reason"],
         loop=loop_from_raw(raw.get("loop")),
         flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
-        notes=tuple(raw.get("notes") or ()),
-        explain=tuple(raw.get("explain") or ()),
         wait=_wait(raw.get("wait")),
         python=PythonCode.from_raw(python) if python else None,
-        steps=raw["steps"],
-        pause_ms=raw["pause_ms"],
-        via=raw.get("via"),
-        via_reason=raw.get("via_reason"),
     )
 
 

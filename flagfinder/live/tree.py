@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from flagfinder import _core
 from flagfinder.live.interpreters.python import runs_python
 from flagfinder.live.interpreters.python_owed import asked_in_python
-from flagfinder.live.why import WhyReport
+from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.machine import require_own_proc
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def ask(pids: Iterable[int], before: Iterable[WhyReport] = ()) -> Asked:
     unseen = [pid for pid in pids if pid not in seen]
     asked, left = _core.why_each(unseen, json.dumps(_asked_in_python(unseen)), _BUDGET, _PATIENCE)
     reports = [WhyReport.from_json(text) for _, text, _ in asked if text is not None]
-    notes = [f"process {pid}: {parts[0]}: {parts[1]}" for pid, _, parts in asked if parts is not None]
+    notes = [f"process {pid}: {what[0]}: {what[1]}" for pid, _, what in asked if what is not None]
     if left:
         notes.append(f"{left} of the processes were not asked: there are too many")
     reports.sort(key=lambda report: (not report.found, _only_sleeps(report)))
@@ -71,9 +71,7 @@ def _in_chain(report: WhyReport) -> set[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Living processes that it started, and those that these started, in the order of
-    generations.
-    """
+    """Living processes that it started, and those that these started, by generations."""
     parents = list(_parents())
     found: list[int] = []
     above = {pid}
@@ -104,6 +102,7 @@ def _parents() -> Iterator[tuple[int, int]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                stat = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+                stat = text.rpartition(")")[2].split()
                 if stat[0] not in "ZX":
                     yield int(entry.name), int(stat[1])

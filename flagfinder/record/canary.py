@@ -40,17 +40,23 @@ def check_canary(tracer: Tracer, announce: Callable[[str], None]) -> None:
     found = _differences(tracer)
     if found:
         raise UnavailableError(
-            "This tracer does not work on this machine: traced programs don't see what they see untraced",
+            "This tracer does not work on this machine: traced programs don't see what they see "
+            "untraced",
             found,
-            "Unset DYNAMORIO_HOME and FF_TRACER_DIR so that flagfinder builds its own patched DynamoRIO, "
-            "or use a DynamoRIO newer than 11.90.",
+            "Unset DYNAMORIO_HOME and FF_TRACER_DIR so that flagfinder builds its own patched "
+            "DynamoRIO, or use a DynamoRIO newer than 11.90.",
             "Reading and comparing existing traces works.",
         )
     try:
         remembered.parent.mkdir(parents=True, exist_ok=True)
-        remembered.write_text(json.dumps({"tracer": str(tracer.directory), "result": "sound"}), encoding="utf-8")
+        remembered.write_text(
+            json.dumps({"tracer": str(tracer.directory), "result": "sound"}), encoding="utf-8"
+        )
     except OSError as error:
-        announce(f"the check's result can't be kept in {remembered.parent} ({error.strerror}): it runs each time")
+        announce(
+            f"the check's result can't be kept in {remembered.parent} ({error.strerror}): it runs "
+            "each time"
+        )
 
 
 def _differences(tracer: Tracer) -> str:
@@ -70,7 +76,9 @@ def _differences(tracer: Tracer) -> str:
             except FlagfinderError as error:
                 return f"at level {level} the check program can't be recorded: {error}"
             if recording.exit_code != 0:
-                return f"at level {level}: untraced it exits with 0, traced with {recording.exit_code}"
+                return (
+                    f"at level {level}: untraced it exits with 0, traced with {recording.exit_code}"
+                )
             expected, seen = _lines(native), _lines(traced)
             for line, (good, bad) in enumerate(zip(expected, seen, strict=False), 1):
                 if good != bad:

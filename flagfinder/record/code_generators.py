@@ -13,11 +13,12 @@ later (dlopen). ``record --generated-code yes`` is for those.
 from __future__ import annotations
 
 import mmap
-import os
 import shutil
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+
+from flagfinder.shared.elf import DYNAMIC, LOAD, SCRIPT_DEPTH, interpreter, segments
 
 # Beginnings of names in the dynamic section.
 _MARKS = {
@@ -44,12 +45,10 @@ _MARKS = {
 _DOTNET = b"libhostfxr.so"
 _SMALL = 1 << 20
 _ELF = b"\x7fELF\x02\x01"
-_SCRIPT_DEPTH = 4  # the kernel's own limit on interpreters of interpreters
-_LOAD, _DYNAMIC = 1, 2
 _STRTAB, _STRSZ = 5, 10
 
 
-def code_generator(command: Sequence[str], depth: int = _SCRIPT_DEPTH) -> tuple[str, str] | None:
+def code_generator(command: Sequence[str], depth: int = SCRIPT_DEPTH) -> tuple[str, str] | None:
     """The first word that starts a runtime which generates code, and which; None if none does.
 
     Words count that are programs: in ``env A=1 java -jar x`` the third; of a script, those of its
@@ -62,48 +61,41 @@ def code_generator(command: Sequence[str], depth: int = _SCRIPT_DEPTH) -> tuple[
         runtime = runtime_of(Path(path))
         if runtime:
             return word, runtime
-        if depth > 0 and (found := code_generator(_first_line(Path(path)), depth - 1)):
+        if depth > 0 and (found := code_generator(interpreter(Path(path)), depth - 1)):
             return found
     return None
-
-
-def _first_line(program: Path) -> list[str]:
-    """The words behind ``#!``."""
-    try:
-        with program.open("rb") as file:
-            line = file.readline(256)
-    except OSError:
-        return []
-    return [os.fsdecode(word) for word in line[2:].split()] if line.startswith(b"#!") else []
 
 
 def runtime_of(program: Path) -> str | None:
     """The runtime in an executable; None if there is none, or it is no ELF file of 64 bits."""
     try:
-        with program.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with (
+            program.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
             if data[:6] != _ELF:
                 return None
             if len(data) < _SMALL and data.find(_DOTNET) >= 0:
                 return "the .NET runtime"
             names = b"\0" + _dynamic_names(data)
-            return next((runtime for mark, runtime in _MARKS.items() if b"\0" + mark in names), None)
+            return next(
+                (runtime for mark, runtime in _MARKS.items() if b"\0" + mark in names), None
+            )
     except (OSError, ValueError, struct.error):
         return None  # unreadable, empty or damaged: what starts it will say so
 
 
 def _dynamic_names(data: mmap.mmap) -> bytes:
     """The string table of the dynamic section; empty for a static program."""
-    (offset,) = struct.unpack_from("<Q", data, 32)
-    size, count = struct.unpack_from("<HH", data, 54)
-    headers = [struct.unpack_from("<IIQQQQQQ", data, offset + size * number) for number in range(count)]
-    dynamic = next((header for header in headers if header[0] == _DYNAMIC), None)
+    headers = segments(data)
+    dynamic = next((header for header in headers if header.kind == DYNAMIC), None)
     if dynamic is None:
         return b""
-    start, length = dynamic[2], dynamic[5]
-    entries = dict(reversed(list(struct.iter_unpack("<QQ", data[start : start + length // 16 * 16]))))
+    content = data[dynamic.offset : dynamic.offset + dynamic.stored // 16 * 16]
+    entries = dict(reversed(list(struct.iter_unpack("<QQ", content))))
     address = entries.get(_STRTAB, 0)
-    for kind, _, place, virtual, _, held, _, _ in headers:
-        if kind == _LOAD and virtual <= address < virtual + held:
-            begin = place + address - virtual
+    for one in headers:
+        if one.kind == LOAD and one.address <= address < one.address + one.stored:
+            begin = one.offset + address - one.address
             return data[begin : begin + entries.get(_STRSZ, 0)]
     return b""

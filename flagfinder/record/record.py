@@ -20,7 +20,9 @@ from flagfinder.shared.errors import UsageError
 from flagfinder.shared.target import check_machine, find_program
 
 # As pintools/client/ff_ranges.c reads them.
-_RANGE = re.compile(rb"[^\n]{1,127}\+(?:0x)?([0-9a-f]{1,16})(?:-(?:0x)?([0-9a-f]{1,16}))?", re.IGNORECASE)
+_RANGE = re.compile(
+    rb"[^\n]{1,127}\+(?:0x)?([0-9a-f]{1,16})(?:-(?:0x)?([0-9a-f]{1,16}))?", re.IGNORECASE
+)
 
 
 def record(
@@ -56,7 +58,9 @@ def record(
 def check_output(path: Path) -> None:
     if path.is_dir():
         raise UsageError(
-            "The trace can't be written", f"{path} is a directory", f"Name a file: -o {path / 'spin.trace'}"
+            "The trace can't be written",
+            f"{path} is a directory",
+            f"Name a file: -o {path / 'spin.trace'}",
         )
     if not path.absolute().parent.is_dir():
         raise UsageError(
@@ -82,5 +86,7 @@ def check_ranges(path: Path) -> None:
 
 def _unfit_ranges(path: Path, found: str) -> UsageError:
     return UsageError(
-        f"--values-in {path} can't be used", found, "Write lines like module+0xSTART-0xEND, with START below END."
+        f"--values-in {path} can't be used",
+        found,
+        "Write lines like module+0xSTART-0xEND, with START below END.",
     )

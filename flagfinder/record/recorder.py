@@ -22,7 +22,8 @@ from flagfinder.record.code_generators import code_generator
 from flagfinder.record.tracer_build import Tracer
 from flagfinder.shared.errors import PermissionDeniedError
 from flagfinder.shared.machine import as_fields, check_machine_abilities
-from flagfinder.shared.marks import END, MarkInbox, check_folder
+from flagfinder.shared.mark_folder import check_folder
+from flagfinder.shared.marks import END, MarkInbox
 from flagfinder.shared.notes import Note
 from flagfinder.shared.visible import as_unicode
 
@@ -78,7 +79,9 @@ class RecordOptions:
     @property
     def waits_for_children(self) -> bool:
         """Whether the recording goes on after the program's own end."""
-        return self.follows and (self.follow_children is True or self.stop_when_spinning is not None)
+        return self.follows and (
+            self.follow_children is True or self.stop_when_spinning is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,9 @@ class Recording:
     @property
     def exit_code(self) -> int:
         """The program's exit status as a shell gives it; 0 when ending it was asked for."""
-        if self.ended in ("spinning", "printed", "marked") or (self.status is None and self.signal is None):
+        if self.ended in ("spinning", "printed", "marked") or (
+            self.status is None and self.signal is None
+        ):
             return 0
         return 128 + self.signal if self.signal is not None else self.status or 0
 
@@ -174,8 +179,8 @@ def run_tracer(
     generator = code_generator(command) if options.generated_code == "auto" else None
     if generator is not None:
         fallbacks.append(
-            f"{generator[0]} starts {generator[1]}, which generates code: recorded with the setting for that, which is "
-            "slower (--generated-code no records without)"
+            f"{generator[0]} starts {generator[1]}, which generates code: recorded with the "
+            "setting for that, which is slower (--generated-code no records without)"
         )
     if generator is not None or options.generated_code == "yes":
         words.append("--generates-code")

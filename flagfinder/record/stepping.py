@@ -36,7 +36,8 @@ _ENDINGS = {
     "limit": "it ends after {steps} instructions, as asked (--max-steps)",
     "left": "it ends where the thread returned from the last function of the traced modules",
     "thread-ended": "it ends with the thread",
-    "flags": "it ends before an instruction that sets flags which no debugger can set, and that must not be stepped",
+    "flags": "it ends before an instruction that sets flags which no debugger can set, and that "
+    "must not be stepped",
 }
 
 
@@ -116,12 +117,20 @@ class Sink:
             ts=facts["ts"],
         )
         others = facts["threads"] - 1
-        begin = f"from {self._options.from_break} on" if self._options.from_break else "from where it stood on"
-        self.note("fallback", f"lldb recorded thread {facts['tid']} only, {begin}; {others} more threads were there")
+        begin = (
+            f"from {self._options.from_break} on"
+            if self._options.from_break
+            else "from where it stood on"
+        )
         self.note(
             "fallback",
-            f"calls out of {', '.join(self._traced_names())} were stepped over, but for small functions that make a "
-            "system call themselves: of the others only the registers at their return are known",
+            f"lldb recorded thread {facts['tid']} only, {begin}; {others} more threads were there",
+        )
+        self.note(
+            "fallback",
+            f"calls out of {', '.join(self._traced_names())} were stepped over, but for small "
+            "functions that make a system call themselves: of the others only the registers at "
+            "their return are known",
         )
 
     def _traced_names(self) -> list[str]:
@@ -166,8 +175,15 @@ class Sink:
             self.note("warning", _ENDINGS[why].format(steps=self.instructions))
         reason: Ended = _REASONS.get(why, "limit")
         running = status is None and signal is None and why != "target-ended"
-        process = {"pid": self._facts["pid"], "status": status, "signal": signal, "running": running}
-        stored = self._core.finish(os.fspath(path), json.dumps({"reason": reason, "processes": [process]}))
+        process = {
+            "pid": self._facts["pid"],
+            "status": status,
+            "signal": signal,
+            "running": running,
+        }
+        stored = self._core.finish(
+            os.fspath(path), json.dumps({"reason": reason, "processes": [process]})
+        )
         blocks = sum(thread.summary().blocks for thread in open_trace(path).threads)
         return Recording(
             path=path,

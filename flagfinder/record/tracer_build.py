@@ -55,7 +55,10 @@ class Tracer:
         ``pintools/dynamorio/``.
         """
         asked = subprocess.run(
-            [self.directory / "ff_launch", "--lost-patches"], stdin=subprocess.DEVNULL, capture_output=True, text=True
+            [self.directory / "ff_launch", "--lost-patches"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
         )
         return tuple(asked.stdout.split())
 
@@ -65,8 +68,9 @@ class Tracer:
         if not self.lost_patches:
             return ()
         return (
-            f"the tracer was built with a DynamoRIO of yours (DYNAMORIO_HOME), which lacks {len(self.lost_patches)} "
-            f"patches of flagfinder's ({', '.join(self.lost_patches)}): the program may behave otherwise than untraced",
+            "the tracer was built with a DynamoRIO of yours (DYNAMORIO_HOME), which lacks "
+            f"{len(self.lost_patches)} patches of flagfinder's ({', '.join(self.lost_patches)}): "
+            "the program may behave otherwise than untraced",
         )
 
 
@@ -82,7 +86,8 @@ def sources_dir() -> Path:
     raise UnavailableError(
         "The tracer's sources are missing",
         f"no pintools/build.sh in {PACKAGE / '_tracer_sources'} or {PACKAGE.parent}",
-        "Reinstall with `pip install --force-reinstall flagfinder`, or set FF_TRACER_DIR to a built tracer.",
+        "Reinstall with `pip install --force-reinstall flagfinder`, or set FF_TRACER_DIR to a "
+        "built tracer.",
         "Reading and comparing existing traces works without the tracer.",
     )
 
@@ -136,7 +141,11 @@ def missing_tools() -> dict[str, str]:
 def _cargo_version() -> tuple[int, int]:
     try:
         asked = subprocess.run(
-            ["cargo", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
+            ["cargo", "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired):
         return (0, 0)
@@ -258,16 +267,22 @@ def _build(sources: Path, directory: Path, work: Path, progress: Progress) -> No
         raise UnavailableError(
             "The tracer did not build",
             "\n".join(
-                [f"pintools/build.sh was not done after {_LONGEST_BUILD / 60:.0f} minutes; its last words:", *tail]
+                [
+                    f"pintools/build.sh was not done after {_LONGEST_BUILD / 60:.0f} minutes; its "
+                    "last words:",
+                    *tail,
+                ]
             ),
-            f"Try again; what was built is kept. The whole log is {log}. Can cargo reach its registry?",
+            f"Try again; what was built is kept. The whole log is {log}. Can cargo reach its "
+            "registry?",
             "Reading and comparing existing traces works without the tracer.",
         )
     if process.returncode != 0:
         raise UnavailableError(
             "The tracer did not build",
             "\n".join([f"pintools/build.sh ended with status {process.returncode}", *tail]),
-            f"The whole log is {log}. A DynamoRIO release can be used instead: set DYNAMORIO_HOME to it.",
+            f"The whole log is {log}. A DynamoRIO release can be used instead: set DYNAMORIO_HOME "
+            "to it.",
             "Reading and comparing existing traces works without the tracer.",
         )
     (directory / ".complete").touch()

@@ -22,7 +22,13 @@ from pathlib import Path
 from flagfinder.record.record import check_output
 from flagfinder.record.recorder import Progress, Recording
 from flagfinder.record.stepping import Sink, StepOptions
-from flagfinder.shared.errors import FlagfinderError, PermissionDeniedError, TargetError, UnavailableError, UsageError
+from flagfinder.shared.errors import (
+    FlagfinderError,
+    PermissionDeniedError,
+    TargetError,
+    UnavailableError,
+    UsageError,
+)
 from flagfinder.shared.gated import GatedProgram, gated
 from flagfinder.shared.interruption import interruptible
 from flagfinder.shared.lldb_helper import LldbHelper
@@ -111,7 +117,10 @@ class _Recorder:
             if self._stopped is not None:
                 raise KeyboardInterrupt
             raise UnavailableError(
-                "lldb ended before the recording began", words, "Look at what it says.", _STILL_WORKS
+                "lldb ended before the recording began",
+                words,
+                "Look at what it says.",
+                _STILL_WORKS,
             )
         if why is None and self._stopped is None:
             self._sink.note("lost", f"lldb ended early: {words}")
@@ -202,10 +211,16 @@ def _pid_of(program: GatedProgram | None) -> int:
 
 def _check_process(pid: int) -> None:
     if not Path(f"/proc/{pid}").is_dir():
-        raise TargetError("The process can't be recorded", f"there is no process {pid}", "Check the number: ps -e.")
+        raise TargetError(
+            "The process can't be recorded",
+            f"there is no process {pid}",
+            "Check the number: ps -e.",
+        )
 
 
-def _fate(program: GatedProgram | None, why: str, options: StepOptions) -> tuple[int | None, int | None]:
+def _fate(
+    program: GatedProgram | None, why: str, options: StepOptions
+) -> tuple[int | None, int | None]:
     """What becomes of a program that was started: exit status, signal; None while it runs."""
     if program is None:
         return None, None
@@ -230,7 +245,8 @@ def _refusal(kind: str, found: str, pid: int, options: StepOptions) -> Flagfinde
             return UsageError(
                 f"The recording can't begin at {place}",
                 found,
-                "Check the name with `nm -C PROGRAM`; where it has no symbols give MODULE+0xOFFSET.",
+                "Check the name with `nm -C PROGRAM`; where it has no symbols give "
+                "MODULE+0xOFFSET.",
                 _STILL_WORKS,
             )
         case "unreached":
@@ -241,14 +257,17 @@ def _refusal(kind: str, found: str, pid: int, options: StepOptions) -> Flagfinde
                 _STILL_WORKS,
             )
         case "thread":
-            return UsageError("The thread can't be recorded", found, f"See `ls /proc/{pid}/task`.", _STILL_WORKS)
+            return UsageError(
+                "The thread can't be recorded", found, f"See `ls /proc/{pid}/task`.", _STILL_WORKS
+            )
     tracer = _tracer_of(pid)
     if tracer:
         found = f"process {tracer} traces it already ({found})"
     return PermissionDeniedError(
         f"lldb may not attach to process {pid}",
         found,
-        "End other debuggers of it; run as root, or as its user where /proc/sys/kernel/yama/ptrace_scope is 0.",
+        "End other debuggers of it; run as root, or as its user where "
+        "/proc/sys/kernel/yama/ptrace_scope is 0.",
         "`flagfinder record --tracer dynamorio -- PROGRAM` needs no ptrace.",
     )
 

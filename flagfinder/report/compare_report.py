@@ -36,7 +36,12 @@ def comparison_fields(found: Comparison) -> CompareFields:
 
 
 def _calls_fields(calls: Calls) -> CallsFields:
-    return {"count": calls.count, "total": calls.total, "longest": calls.longest, "errors": dict(calls.errors)}
+    return {
+        "count": calls.count,
+        "total": calls.total,
+        "longest": calls.longest,
+        "errors": dict(calls.errors),
+    }
 
 
 def _times(row: CallDifference) -> str:
@@ -56,7 +61,9 @@ def _show_row(terminal: Terminal, row: CallDifference, most: int) -> None:
         numbers = f"  {label:<5}{calls.count:>10,} calls {total:>9}, longest {longest:>9} "
         terminal.result(Text(numbers).append(bar(calls.total, most), style))
         if calls.errors:
-            failed = ", ".join(f"{name} {number:,}" for name, number in sorted(calls.errors.items()))
+            failed = ", ".join(
+                f"{name} {number:,}" for name, number in sorted(calls.errors.items())
+            )
             terminal.result(f"       failed: {failed}")
 
 
@@ -64,7 +71,9 @@ def show_comparison(terminal: Terminal, found: Comparison, limit: int) -> None:
     """What differs most first, two bars each."""
     rows = found.rows[:limit]
     most = max((calls.total for row in rows for calls in (row.good, row.bad)), default=0)
-    terminal.result(Text(f"good run {duration(found.good_span)}, bad run {duration(found.bad_span)}", "dim"))
+    terminal.result(
+        Text(f"good run {duration(found.good_span)}, bad run {duration(found.bad_span)}", "dim")
+    )
     for row in rows:
         _show_row(terminal, row, most)
     if len(found.rows) > limit:

@@ -69,9 +69,15 @@ def _headline(report: Report) -> Text:
     flag = report.flag
     if report.verdict == "data-flag" and flag is not None:
         does = "sleeps until a change of" if report.loop is None else "polls"
-        return Text("data flag: ", "bold green").append(f"{thread} {does} ").append(flag.name, "bold")
+        return (
+            Text("data flag: ", "bold green").append(f"{thread} {does} ").append(flag.name, "bold")
+        )
     if report.verdict == "syscall-loop" and flag is not None:
-        return Text("syscall loop: ", "bold green").append(f"{thread} repeats ").append(flag.name, "bold")
+        return (
+            Text("syscall loop: ", "bold green")
+            .append(f"{thread} repeats ")
+            .append(flag.name, "bold")
+        )
     if report.verdict == "lock" and flag is not None:
         return Text("lock: ", "bold green").append(f"{thread} spins for ").append(flag.name, "bold")
     return Text(f"{report.verdict.replace('-', ' ')}: ", "bold yellow").append(report.reason)
@@ -95,9 +101,13 @@ def _show_spot(terminal: Terminal, report: Report) -> None:
         return
     label_line(terminal, "parts at", code_text(point.branch))
     if point.normal_target is not None:
-        label_line(terminal, "", Text("normal run went to ").append_text(code_text(point.normal_target)))
+        label_line(
+            terminal, "", Text("normal run went to ").append_text(code_text(point.normal_target))
+        )
     if point.spin_target is not None:
-        label_line(terminal, "", Text("spin run goes to   ").append_text(code_text(point.spin_target)))
+        label_line(
+            terminal, "", Text("spin run goes to   ").append_text(code_text(point.spin_target))
+        )
 
 
 def show_flag_facts(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) -> None:
@@ -127,7 +137,9 @@ def _show_descriptors(terminal: Terminal, flag: Flag, explain: bool) -> None:
         more = count(len(flag.descriptors) - len(shown), "more descriptor")
         label_line(terminal, "", Text(f"and {more}: --explain"))
     if flag.calls_per_second is not None:
-        label_line(terminal, "rate", Text(f"{flag.calls_per_second:,} such calls a second by this thread"))
+        label_line(
+            terminal, "rate", Text(f"{flag.calls_per_second:,} such calls a second by this thread")
+        )
 
 
 def descriptor_text(descriptor: AskedDescriptor) -> str:
@@ -144,7 +156,9 @@ def holders_text(descriptor: AskedDescriptor) -> str:
     parts = []
     parent = descriptor.inherited_from
     if parent is not None and parent["known"] == "seen":
-        parts.append(f"inherited from process {parent['pid']} ({parent['name']}), fd {parent['fd']}")
+        parts.append(
+            f"inherited from process {parent['pid']} ({parent['name']}), fd {parent['fd']}"
+        )
     elif parent is not None:
         parts.append(f"probably set by process {parent['pid']} ({parent['name']}), its parent")
     if descriptor.peers:
@@ -156,11 +170,19 @@ def _show_owed(terminal: Terminal, flag: Flag, explain: bool) -> None:
     shown = flag.owed if explain else flag.owed[:_OWED_SHOWN]
     labels = ["owed by", *[""] * len(shown)]
     if len(flag.owed) > 1 and all(owed.known == "by-code" for owed in flag.owed):
-        label_line(terminal, labels.pop(0), Text(f"one of {len(flag.owed)} threads, which one is not known:"))
+        label_line(
+            terminal,
+            labels.pop(0),
+            Text(f"one of {len(flag.owed)} threads, which one is not known:"),
+        )
     for label, owed in zip(labels, shown, strict=False):
         label_line(terminal, label, owed_text(owed))
     if len(flag.owed) > len(shown):
-        label_line(terminal, "", Text(f"and {count(len(flag.owed) - len(shown), 'more thread')}: --explain"))
+        label_line(
+            terminal,
+            "",
+            Text(f"and {count(len(flag.owed) - len(shown), 'more thread')}: --explain"),
+        )
     if not flag.owed and flag.owed_by_nobody:
         label_line(terminal, "owed by", Text("nobody: ", "bold").append(flag.owed_by_nobody))
 
@@ -178,7 +200,9 @@ def owed_text(owed: Owed) -> Text:
     what = f"it would write {owed.value:#x}" if owed.value is not None else "it would write it"
     text.append(f": {what}")
     if owed.known == "proved":
-        return text.append(f" after {owed.after} (proved in a copy)" if owed.after else " (proved in a copy)")
+        return text.append(
+            f" after {owed.after} (proved in a copy)" if owed.after else " (proved in a copy)"
+        )
     if owed.after is not None:
         text.append(f"; it waits: {owed.after}")
     return text.append(" (by its code)")
@@ -189,7 +213,11 @@ def proof_text(proof: Proof) -> Text:
     main+0x40``.
     """
     values = " and ".join(f"{value:#x}" for value in proof.words.values())
-    where = "there" if len(proof.words) == 1 else "in " + " and ".join(f"{address:#x}" for address in proof.words)
+    where = (
+        "there"
+        if len(proof.words) == 1
+        else "in " + " and ".join(f"{address:#x}" for address in proof.words)
+    )
     text = Text(f"in a copy of the thread, with {values} {where}: ")
     if proof.outcome == "leaves":
         text.append("it left the loop", "bold")
@@ -212,7 +240,10 @@ def _show_flag(terminal: Terminal, flag: Flag, explain: bool) -> None:
     _show_place(terminal, flag)
     ends = Text(flag.exit_when or "not known", "bold")
     if flag.value_exit is not None:
-        ends.append(f" (the normal run left with {_value(flag.value_exit, flag.value_exit_symbol)})", "default")
+        ends.append(
+            f" (the normal run left with {_value(flag.value_exit, flag.value_exit_symbol)})",
+            "default",
+        )
     label_line(terminal, "ends when", ends)
     _show_writers(terminal, flag)
     _show_owed(terminal, flag, explain)
@@ -271,7 +302,11 @@ def _show_evidence(terminal: Terminal, flags: tuple[Flag, ...], explain: bool) -
     rank = f"first of {len(flags)} candidates" if others else "the only candidate"
     if explain:
         rank += f", score {score(flag.confidence)}"
-    label_line(terminal, "ranked", Text(rank if explain or not others else f"{rank}: --explain shows the others"))
+    label_line(
+        terminal,
+        "ranked",
+        Text(rank if explain or not others else f"{rank}: --explain shows the others"),
+    )
     for item in flag.evidence[:shown]:
         label_line(terminal, "", Text(f"- {item}"))
     if len(flag.evidence) > shown:
@@ -303,4 +338,6 @@ def _thread(thread: ThreadName | None) -> str:
 
 def label_line(terminal: Terminal, label: str, body: Text) -> None:
     """One line of a report: what it is about, then what there is to say."""
-    terminal.paragraph(Text(f"  {label:<{_LABEL_WIDTH}}", "bold").append_text(body), 2 + _LABEL_WIDTH)
+    terminal.paragraph(
+        Text(f"  {label:<{_LABEL_WIDTH}}", "bold").append_text(body), 2 + _LABEL_WIDTH
+    )

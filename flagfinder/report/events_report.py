@@ -13,7 +13,12 @@ from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, size
 
 if TYPE_CHECKING:
-    from flagfinder.graph.fields import EventsEndFields, EventsImportFields, EventsInfoFields, EventsRecordFields
+    from flagfinder.graph.fields import (
+        EventsEndFields,
+        EventsImportFields,
+        EventsInfoFields,
+        EventsRecordFields,
+    )
 
 _REASONS = {
     "program-ended": "the program ended",
@@ -53,11 +58,13 @@ def show_recording(terminal: Terminal, recording: EventRecording) -> None:
     )
     if recording.lost:
         cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in recording.lost_cpus.items())
-        terminal.warning(f"lost {recording.lost:,} events, the buffer was full ({cpus}); try a larger --buffer")
+        terminal.warning(
+            f"lost {recording.lost:,} events, the buffer was full ({cpus}); try a larger --buffer"
+        )
     if recording.lost_processes:
         terminal.warning(
-            f"{recording.lost_processes:,} of the processes that the target started are not recorded: there was no "
-            "room for more; record a part of the target with --pid"
+            f"{recording.lost_processes:,} of the processes that the target started are not "
+            "recorded: there was no room for more; record a part of the target with --pid"
         )
 
 
@@ -76,7 +83,9 @@ def show_import(terminal: Terminal, imported: EventImport) -> None:
     terminal.message(f"{count(imported.events, 'event')} in {imported.path}")
     if imported.lost:
         lost = count(imported.lost, "event")
-        terminal.warning(f"its recorder lost at least {lost}; try larger buffers there (perf: --mmap-pages)")
+        terminal.warning(
+            f"its recorder lost at least {lost}; try larger buffers there (perf: --mmap-pages)"
+        )
     if imported.skipped:
         terminal.warning(f"left out: {_numbers(imported.skipped)}")
 
@@ -89,7 +98,9 @@ def _limit(summary: EventsInfoFields) -> str:
     if summary["size_bytes"] is None:
         return ""
     before = summary["before"]["events"]
-    return f" of at most {size(summary['size_bytes'])}; {count(before, 'event')} before were let go of"
+    return (
+        f" of at most {size(summary['size_bytes'])}; {count(before, 'event')} before were let go of"
+    )
 
 
 def _lost_processes(end: EventsEndFields | None) -> dict[str, int]:
@@ -104,7 +115,11 @@ def show_summary(terminal: Terminal, summary: EventsInfoFields) -> None:
     pids = summary["pids"][len(program) :]  # the first is the program's own
     target = ", ".join([*program, *(f"process {pid}" for pid in pids)]) or "all processes"
     rows = [
-        ("target", target + (" and the scheduling of all" if summary["everything"] and summary["pids"] else "")),
+        (
+            "target",
+            target
+            + (" and the scheduling of all" if summary["everything"] and summary["pids"] else ""),
+        ),
         ("threads", ", ".join(summary["thread_names"]) or "all"),
         ("time", duration(summary["span"])),
         ("events", _numbers(summary["events"])),
@@ -112,8 +127,18 @@ def show_summary(terminal: Terminal, summary: EventsInfoFields) -> None:
         ("system calls", summary["syscalls"]),
         ("stacks", f"{summary['stacks']}, {summary['different_stacks']:,} different"),
         ("size", size(summary["bytes"]) + _limit(summary)),
-        ("ended", "unknown: the recorder was killed" if end is None else _REASONS.get(end["reason"], end["reason"])),
-        ("lost", _numbers({**{f"CPU {cpu}": n for cpu, n in summary["lost"].items()}, **_lost_processes(end)})),
+        (
+            "ended",
+            "unknown: the recorder was killed"
+            if end is None
+            else _REASONS.get(end["reason"], end["reason"]),
+        ),
+        (
+            "lost",
+            _numbers(
+                {**{f"CPU {cpu}": n for cpu, n in summary["lost"].items()}, **_lost_processes(end)}
+            ),
+        ),
     ]
     rows += [("mark", f"{mark['ts']}: {mark['text']}") for mark in summary["marks"]]
     rows += [(note["level"], note["text"]) for note in summary["notes"]]

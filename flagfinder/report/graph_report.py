@@ -43,7 +43,9 @@ def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields], begun: i
     it.
     """
     for vertex in vertices:
-        text = Text(f"+{(vertex['start'] - begun) / 1e9:.6f} s ", "default").append(f"({vertex['start']}) ", "dim")
+        text = Text(f"+{(vertex['start'] - begun) / 1e9:.6f} s ", "default").append(
+            f"({vertex['start']}) ", "dim"
+        )
         text.append(f"thread {vertex['tid']} ({vertex['thread']})", "bold")
         text.append(f" for {duration(vertex['dur'])}")
         if vertex["ends_in"]:
@@ -53,7 +55,9 @@ def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields], begun: i
         if vertex["futex"]:
             text.append(f" on the word {vertex['futex']}")
         for cause in vertex["causes"]:
-            whom = "" if cause["tid"] is None else f" from thread {cause['tid']} ({cause['thread']})"
+            whom = (
+                "" if cause["tid"] is None else f" from thread {cause['tid']} ({cause['thread']})"
+            )
             text.append(f"; {cause['edge']}{whom}")
         terminal.result(text)
         _sites(terminal, "blocks", vertex["stack"])
@@ -63,11 +67,18 @@ def show_vertices(terminal: Terminal, vertices: Sequence[VertexFields], begun: i
 
 def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
     """The hang, then its causes, root first."""
-    text = Text(found.hang_class, "bold red").append(f": thread {found.tid} ({found.thread})", "bold")
+    text = Text(found.hang_class, "bold red").append(
+        f": thread {found.tid} ({found.thread})", "bold"
+    )
     terminal.result(text.append(f", {found.doing}, for {duration(found.dur)}", "default"))
     for culprit in found.culprits:
-        line = Text("  culprit: ", "bold").append(f"thread {culprit.tid} ({culprit.thread})", "bold cyan")
-        line.append(f" of process {culprit.pid}, {culprit.doing}, for {duration(culprit.dur)} ({culprit.hang_class})")
+        line = Text("  culprit: ", "bold").append(
+            f"thread {culprit.tid} ({culprit.thread})", "bold cyan"
+        )
+        line.append(
+            f" of process {culprit.pid}, {culprit.doing}, for {duration(culprit.dur)} "
+            f"({culprit.hang_class})"
+        )
         terminal.result(line)
         if culprit.set_off and culprit.hang_class in ("LongRunning", "HotCalls"):
             terminal.result(Text("      set off by ", "dim").append(culprit.set_off, "default"))
@@ -83,7 +94,9 @@ def show_diagnosis(terminal: Terminal, found: Diagnosis) -> None:
         _sites(terminal, "then at" if culprit.hang_class == "LongRunning" else "at", culprit.stack)
     if found.circular:
         alone = len(found.raw["circle"]) == 1
-        terminal.result(f"  {'A deadlock' if alone else 'They wait for each other'}: {found.circle}.")
+        terminal.result(
+            f"  {'A deadlock' if alone else 'They wait for each other'}: {found.circle}."
+        )
     if found.compared is not None:
         terminal.result(_compared_line(found.compared, found.start))
     for command in found.advice:
@@ -107,7 +120,10 @@ def inversion_text(inversion: Inversion) -> str:
     if inversion.instead_tid is None:
         return text
     starved = duration(inversion.starved)
-    return f"{text} and had no CPU for {starved}: thread {inversion.instead_tid} ({inversion.instead}) had it most"
+    return (
+        f"{text} and had no CPU for {starved}: thread {inversion.instead_tid} "
+        f"({inversion.instead}) had it most"
+    )
 
 
 def _hot(terminal: Terminal, hot: HotCall) -> None:
@@ -118,8 +134,13 @@ def _hot(terminal: Terminal, hot: HotCall) -> None:
 
 def hot_lines(hot: HotCall) -> list[str]:
     """The same in words."""
-    result = f"{errno.errorcode.get(-hot.result, hot.result)}" if hot.result < 0 else f"{hot.result}"
-    lines = [f"{hot.calls:,} times, {hot.per_second:,} in a second on a CPU; the last result was {result}"]
+    result = (
+        f"{errno.errorcode.get(-hot.result, hot.result)}" if hot.result < 0 else f"{hot.result}"
+    )
+    lines = [
+        f"{hot.calls:,} times, {hot.per_second:,} in a second on a CPU; the last result was "
+        f"{result}"
+    ]
     if hot.code:
         lines.append(f"called by {hot.code}")
     for descriptor in hot.descriptors:
@@ -132,7 +153,10 @@ def hot_lines(hot: HotCall) -> list[str]:
 
 def shares_text(ran: RanFields) -> str:
     """The functions that took most of the time, each with its share."""
-    shares = [f"{one['function']} {100 * one['samples'] / ran['samples']:.0f}%" for one in ran["functions"][:_RAN]]
+    shares = [
+        f"{one['function']} {100 * one['samples'] / ran['samples']:.0f}%"
+        for one in ran["functions"][:_RAN]
+    ]
     return ", ".join(shares)
 
 
@@ -142,7 +166,9 @@ def _ran(terminal: Terminal, ran: RanFields) -> None:
     calls = []
     for call in ran["calls"][:_RAN]:
         failed = f", {call['errors']:,} failed" if call["errors"] else ""
-        calls.append(f"{call['call']} {count(call['count'], 'time')} in {short_time(call['total'])}{failed}")
+        calls.append(
+            f"{call['call']} {count(call['count'], 'time')} in {short_time(call['total'])}{failed}"
+        )
     if calls:
         terminal.result(Text("      called ", "dim").append("; ".join(calls), "default"))
 
@@ -152,7 +178,9 @@ def _compared_line(wait: Choice, since: int) -> Text:
     assert wait.start is not None
     assert wait.dur is not None
     when = relative(wait.start, since)
-    line = Text("  compared with: ", "bold").append(f"its wait {when}, which took {duration(wait.dur)}", "default")
+    line = Text("  compared with: ", "bold").append(
+        f"its wait {when}, which took {duration(wait.dur)}", "default"
+    )
     if wait.by_tid is not None:
         line.append(f" and was ended by thread {wait.by_tid} ({wait.by_thread}), {wait.edge}")
     return line
@@ -160,12 +188,18 @@ def _compared_line(wait: Choice, since: int) -> Text:
 
 def _sites(terminal: Terminal, label: str, stack: Sequence[str]) -> None:
     for number, site in enumerate(stack):
-        terminal.result(Text(f"      {label if number == 0 else '':<10}", "dim").append(site, "dim"))
+        terminal.result(
+            Text(f"      {label if number == 0 else '':<10}", "dim").append(site, "dim")
+        )
 
 
 def _wait_line(wait: BlockedWait) -> Text:
-    what = {"lock": "lock contention", "condition": "a condition", None: wait.call or "blocked"}[wait.kind]
-    text = Text(f"  {duration(wait.dur):>8} ", "bold").append(f"thread {wait.tid} ({wait.thread}): {what}", "default")
+    what = {"lock": "lock contention", "condition": "a condition", None: wait.call or "blocked"}[
+        wait.kind
+    ]
+    text = Text(f"  {duration(wait.dur):>8} ", "bold").append(
+        f"thread {wait.tid} ({wait.thread}): {what}", "default"
+    )
     if wait.target:
         text.append(f" on {wait.target}")
     return text.append(f", {wait.edge} from thread {wait.by_tid} ({wait.by_thread})")
@@ -180,7 +214,9 @@ def show_critical_path(terminal: Terminal, found: CriticalPath, limit: int) -> N
     terminal.result(head)
     for share in found.threads:
         part = 100 * share.dur / whole if whole else 0
-        line = Text(f"  {part:5.1f}% ", "bold").append(f"thread {share.tid} ({share.thread}): ", "default")
+        line = Text(f"  {part:5.1f}% ", "bold").append(
+            f"thread {share.tid} ({share.thread}): ", "default"
+        )
         terminal.result(line.append(f"{duration(share.dur)}, {duration(share.run)} of it on a CPU"))
     longest = sorted(found.waits, key=lambda wait: -wait.dur)
     if longest:

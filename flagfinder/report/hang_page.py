@@ -46,7 +46,9 @@ def hang_page(graph: EventGraph, found: Diagnosis) -> str:
         "TITLE": escape(f"{found.hang_class}: thread {found.tid} ({found.thread})"),
         "SUBTITLE": escape(_subtitle(graph.summary())),
         "STORY": "".join(f"<li>{escape(line)}</li>" for line in story(found, path)),
-        "LEGEND": "".join(_key(kind) for kind in _COLORS if kind in {data["kinds"][a[3]] for a in data["arrows"]}),
+        "LEGEND": "".join(
+            _key(kind) for kind in _COLORS if kind in {data["kinds"][a[3]] for a in data["arrows"]}
+        ),
         "EVIDENCE": "".join(_evidence(graph.summary(), found, path)),
         # In a script element, only "<" could end it.
         "DATA": json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
@@ -63,13 +65,20 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
         lines.append("It had waited in the same place before, and was woken in much less time.")
     others = [share for share in path.threads if share.tid != found.tid] if path else []
     if path and others:
-        parts = [f"thread {s.tid} ({s.thread}) {100 * s.dur / max(1, found.dur):.0f}%" for s in others[:3]]
-        lines.append(f"Meanwhile it was up to others, by their part of the time: {', '.join(parts)}.")
+        parts = [
+            f"thread {s.tid} ({s.thread}) {100 * s.dur / max(1, found.dur):.0f}%"
+            for s in others[:3]
+        ]
+        lines.append(
+            f"Meanwhile it was up to others, by their part of the time: {', '.join(parts)}."
+        )
     own = [culprit for culprit in found.culprits if culprit.tid != found.tid]
     before = found.raw["path"][1:2]
     if not own and before and before[0]["edge"] != "weak":
         step = before[0]
-        lines.append(f"It was set off by thread {step['tid']} ({step['thread']}), by {step['edge']}.")
+        lines.append(
+            f"It was set off by thread {step['tid']} ({step['thread']}), by {step['edge']}."
+        )
     if not own:
         lines.append("No other thread is known to be to blame.")
     else:
@@ -78,7 +87,11 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
     kept = [] if found.circular else _what_kept(own[0] if own else root)
     if kept:
         lines.append(" ".join(f"{text[0].upper()}{text[1:]}." for text in kept))
-    why = next((descriptor.why for descriptor in root.hot.descriptors if descriptor.why), None) if root.hot else None
+    why = (
+        next((descriptor.why for descriptor in root.hot.descriptors if descriptor.why), None)
+        if root.hot
+        else None
+    )
     if why:
         lines.append(f"That call comes back at once: {why}.")
     if found.circular:
@@ -94,7 +107,9 @@ def _did(hang_class: HangClass, doing: str, dur: int) -> str:
     if hang_class == "Unknown":
         return f"was {doing}"
     comma = "," if "," in doing else ""
-    return f"{'waited in' if hang_class == 'LongWait' else 'was'} {doing}{comma} for {duration(dur)}"
+    return (
+        f"{'waited in' if hang_class == 'LongWait' else 'was'} {doing}{comma} for {duration(dur)}"
+    )
 
 
 def _named(culprit: Culprit) -> str:
@@ -116,7 +131,12 @@ def _what_kept(culprit: Culprit) -> list[str]:
 
 def _subtitle(summary: GraphInfoFields) -> str:
     command = " ".join(summary["command"])
-    parts = [command, duration(summary["span"]), count(summary["events"], "event"), count(summary["threads"], "thread")]
+    parts = [
+        command,
+        duration(summary["span"]),
+        count(summary["events"], "event"),
+        count(summary["threads"], "thread"),
+    ]
     return " · ".join(part for part in parts if part)
 
 
@@ -129,13 +149,17 @@ def _stack(stack: Sequence[str], is_open: bool = False) -> str:
         return ""
     sites = "<br>".join(escape(site) for site in stack)
     shown = " open" if is_open else ""
-    return f'<details{shown}><summary>call sites</summary><span class="stack">{sites}</span></details>'
+    return (
+        f'<details{shown}><summary>call sites</summary><span class="stack">{sites}</span></details>'
+    )
 
 
 def _table(heads: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> str:
     """``rows``: class and cells, which are HTML. Heads that end in # are those of numbers."""
     classes = [' class="number"' if head.endswith("#") else "" for head in heads]
-    head = "".join(f"<th{c}>{name.rstrip('#')}</th>" for name, c in zip(heads, classes, strict=True))
+    head = "".join(
+        f"<th{c}>{name.rstrip('#')}</th>" for name, c in zip(heads, classes, strict=True)
+    )
     body = "".join(
         f'<tr class="{kind}">'
         + "".join(f"<td{c}>{cell}</td>" for cell, c in zip(cells, classes, strict=True))
@@ -149,20 +173,28 @@ def _thread(tid: int, name: str) -> str:
     return escape(f"{tid} ({name})")
 
 
-def _evidence(summary: GraphInfoFields, found: Diagnosis, path: CriticalPath | None) -> Iterable[str]:
+def _evidence(
+    summary: GraphInfoFields, found: Diagnosis, path: CriticalPath | None
+) -> Iterable[str]:
     culprits = (
-        ("culprit", [_thread(c.tid, c.thread), c.hang_class, _did_what(c), duration(c.dur)]) for c in found.culprits
+        ("culprit", [_thread(c.tid, c.thread), c.hang_class, _did_what(c), duration(c.dur)])
+        for c in found.culprits
     )
     yield "<h3>Culprits, the root first</h3>"
     yield _table(["thread", "class", "did", "for#"], culprits)
     if path and path.waits:
         yield "<h3>Waits that made up the hang</h3>"
-        rows = (("", _wait_cells(wait)) for wait in sorted(path.waits, key=lambda wait: -wait.dur)[:8])
+        rows = (
+            ("", _wait_cells(wait)) for wait in sorted(path.waits, key=lambda wait: -wait.dur)[:8]
+        )
         yield _table(["thread", "waited for", "how", "for#"], rows)
     for command in found.advice:
         yield f"<p>To go on: <code>{escape(command)}</code></p>"
     if summary["lost"]:
-        yield f"<p><strong>{count(summary['lost'], 'event')} were lost: causes may be missing.</strong></p>"
+        yield (
+            f"<p><strong>{count(summary['lost'], 'event')} were lost: causes may be "
+            "missing.</strong></p>"
+        )
     else:
         yield '<p class="dim">No event was lost.</p>'
 
@@ -175,14 +207,21 @@ def _did_what(culprit: Culprit) -> str:
 
 
 def _wait_cells(wait: BlockedWait) -> list[str]:
-    how = {"lock": "lock contention", "condition": "condition", None: wait.call or "blocked"}[wait.kind]
+    how = {"lock": "lock contention", "condition": "condition", None: wait.call or "blocked"}[
+        wait.kind
+    ]
     how += f" on {wait.target}" if wait.target else ""
     if wait.inversion:
         how += "; priority inversion"
         if wait.inversion.instead_tid is not None:
             how += f": thread {wait.inversion.instead_tid} ({wait.inversion.instead}) had the CPU"
     by = f"{_thread(wait.by_tid, wait.by_thread)}, {wait.edge}"
-    return [_thread(wait.tid, wait.thread), by, escape(how) + _stack(wait.stack), duration(wait.dur)]
+    return [
+        _thread(wait.tid, wait.thread),
+        by,
+        escape(how) + _stack(wait.stack),
+        duration(wait.dur),
+    ]
 
 
 class _Row(TypedDict):
@@ -235,7 +274,11 @@ class _Timeline:
             "hangView": [max(start, found.start - margin) - start, end - start],
             "colors": _COLORS,
             "threads": [
-                {"label": f"{r['tid']} {r['thread']}", "culprit": r["tid"] in culprits, "slices": r["slices"]}
+                {
+                    "label": f"{r['tid']} {r['thread']}",
+                    "culprit": r["tid"] in culprits,
+                    "slices": r["slices"],
+                }
                 for r in drawn["rows"]
             ],
             "arrows": [arrow for arrow in drawn["arrows"] if drawn["kinds"][arrow[3]] in _COLORS],
@@ -251,8 +294,12 @@ class _Timeline:
         """The hung one first, then those on its path, then those whose time it was."""
         shares = [share.tid for share in self.path.threads] if self.path else []
         culprits = [culprit.tid for culprit in self.found.culprits]
-        return list(dict.fromkeys([self.found.tid, *culprits, *(step["tid"] for step in steps), *shares]))[:_ROWS]
+        return list(
+            dict.fromkeys([self.found.tid, *culprits, *(step["tid"] for step in steps), *shares])
+        )[:_ROWS]
 
     def _path(self, rows: dict[int, int], start: int) -> list[list[int]]:
         segments = self.path.raw["segments"] if self.path else []
-        return [[rows[s["tid"]], s["start"] - start, s["dur"]] for s in segments if s["tid"] in rows]
+        return [
+            [rows[s["tid"]], s["start"] - start, s["dur"]] for s in segments if s["tid"] in rows
+        ]

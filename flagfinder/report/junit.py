@@ -23,10 +23,14 @@ def junit_xml(command: str, seconds: float, problem: Problem | None) -> bytes:
     """A test suite of one testcase; None: it passed."""
     time = f"{seconds:.3f}"
     suites = xml.Element("testsuites")
-    suite = xml.SubElement(suites, "testsuite", name="flagfinder guard", tests="1", skipped="0", time=time)
+    suite = xml.SubElement(
+        suites, "testsuite", name="flagfinder guard", tests="1", skipped="0", time=time
+    )
     for tag in ("failure", "error"):
         suite.set(f"{tag}s", str(int(problem is not None and problem[0] == tag)))
-    case = xml.SubElement(suite, "testcase", classname="flagfinder.guard", name=_fit(command), time=time)
+    case = xml.SubElement(
+        suite, "testcase", classname="flagfinder.guard", name=_fit(command), time=time
+    )
     if problem is not None:
         tag, kind, message, text = problem
         xml.SubElement(case, tag, type=kind, message=_fit(message)).text = _fit(text)

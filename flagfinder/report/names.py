@@ -19,7 +19,8 @@ _SHORT_ARGUMENTS = 32
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}(?![0-9a-f])")
 _ABI_TAG = re.compile(r"\[abi:\w+\]")
 _STRING = re.compile(
-    r"std::(?:__\w+::)?basic_string<char, ?std::(?:__\w+::)?char_traits<char>, ?std::(?:__\w+::)?allocator<char> ?>"
+    r"std::(?:__\w+::)?basic_string<char, ?std::(?:__\w+::)?char_traits<char>, "
+    r"?std::(?:__\w+::)?allocator<char> ?>"
 )
 # Namespaces that hold one version of the standard library: `std::__cxx11::list`, `std::__1::mutex`.
 _VERSION = re.compile(r"\bstd::__(?:cxx11|1|ndk1|8)::")
@@ -71,7 +72,10 @@ def _bracket(before: str, opening: str, inside: str) -> str:
         return "{lambda" + inside[inside.rfind("#") :] + "}" if "#" in inside else "{lambda}"
     short = _without_arguments(inside)
     after_name = bool(before) and (before[-1] in "_>)" or before[-1].isalnum())
-    is_long = {"<": len(inside) > _SHORT_TYPES, "(": len(short) > _SHORT_ARGUMENTS and _is_list(inside)}
+    is_long = {
+        "<": len(inside) > _SHORT_TYPES,
+        "(": len(short) > _SHORT_ARGUMENTS and _is_list(inside),
+    }
     if after_name and is_long.get(opening, False):
         return f"{opening}{_MORE}{closing}"
     return f"{opening}{short}{closing}"
@@ -124,7 +128,9 @@ def short_path(text: str, room: int) -> str:
 
 def short_text(text: Text) -> Text:
     """The same of a styled text, piece by piece."""
-    bounds = sorted({place for span in text.spans for place in (span.start, span.end)} - {0, len(text)})
+    bounds = sorted(
+        {place for span in text.spans for place in (span.start, span.end)} - {0, len(text)}
+    )
     short = Text(style=text.style)
     for piece in text.divide(bounds):
         shortened = short_name(piece.plain)

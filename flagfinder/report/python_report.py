@@ -42,12 +42,16 @@ def python_calls(code: PythonCode) -> str:
     """The innermost calls in one line, and what ends the loop that they are in."""
     first = code.frames[0]
     names = " < ".join(frame.function for frame in code.frames[:_CALLS_SHOWN])
-    until = f", until {code.loop.when}" if code.loop is not None and code.loop.when is not None else ""
+    until = (
+        f", until {code.loop.when}" if code.loop is not None and code.loop.when is not None else ""
+    )
     return f"{names} ({PurePath(first.file).name}:{first.line}){until}"
 
 
 def _show_loop(terminal: Terminal, code: PythonCode, loop: PythonLoop, explain: bool) -> None:
-    where = Text(loop.function, "cyan").append(f": {_KINDS[loop.kind]}, at {code.seen} of {count(code.looks, 'look')}")
+    where = Text(loop.function, "cyan").append(
+        f": {_KINDS[loop.kind]}, at {code.seen} of {count(code.looks, 'look')}"
+    )
     label_line(terminal, "loops in", where)
     label_line(terminal, "", Text(f"{loop.file}:{loop.line}", "cyan"))
     shown = loop.source if explain else loop.source[:_SOURCE_SHOWN]
@@ -58,7 +62,9 @@ def _show_loop(terminal: Terminal, code: PythonCode, loop: PythonLoop, explain: 
     if loop.when is None and not explain:
         return  # it is not waited for
     for number, way in enumerate(loop.exits):
-        text = Text(way.when or "always", "bold").append(f" (line {way.line}, {_WAYS[way.way]})", "default")
+        text = Text(way.when or "always", "bold").append(
+            f" (line {way.line}, {_WAYS[way.way]})", "default"
+        )
         label_line(terminal, "" if number else "ends when", text)
         for name, source in way.where.items():
             label_line(terminal, "", Text(f"    {name} is {source}"))
@@ -68,7 +74,13 @@ def _show_loop(terminal: Terminal, code: PythonCode, loop: PythonLoop, explain: 
         label_line(terminal, "score", Text(score(loop.confidence)))
 
 
-_WAYS = {"test": "the loop's test", "break": "break", "return": "return", "raise": "raise", "exhausted": "no more"}
+_WAYS = {
+    "test": "the loop's test",
+    "break": "break",
+    "return": "return",
+    "raise": "raise",
+    "exhausted": "no more",
+}
 
 
 def _frame(frame: PythonFrame) -> Text:

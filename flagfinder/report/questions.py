@@ -25,7 +25,9 @@ def on_terminal(terminal: Terminal) -> Ask:
 
     def ask(question: Question) -> int:
         if terminal.has_menu:
-            return terminal.menu(_head(question), [_choice(question, choice) for choice in question.choices])
+            return terminal.menu(
+                _head(question), [_choice(question, choice) for choice in question.choices]
+            )
         terminal.question(lines(question))
         while True:
             terminal.prompt(f"1 to {len(question.choices)} [1]: ")
@@ -112,13 +114,20 @@ def _head(question: Question) -> str:
 
 def _choice(question: Question, choice: Choice) -> list[str]:
     """In words, then the innermost call sites."""
-    words = _baseline(choice, question.start) if question.topic == "baseline" else _link(choice, question.start)
+    words = (
+        _baseline(choice, question.start)
+        if question.topic == "baseline"
+        else _link(choice, question.start)
+    )
     return [words, *choice.stack[:3]]
 
 
 def _baseline(choice: Choice, since: int) -> str:
     by = f"thread {choice.by_tid} ({choice.by_thread})" if choice.by_tid is not None else "another"
-    return f"{duration(choice.dur or 0)}, {relative(choice.start or 0, since)}, ended by {by}: {choice.edge}"
+    return (
+        f"{duration(choice.dur or 0)}, {relative(choice.start or 0, since)}, ended by {by}: "
+        f"{choice.edge}"
+    )
 
 
 def _link(choice: Choice, since: int) -> str:

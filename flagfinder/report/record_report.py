@@ -52,28 +52,33 @@ def show_recording(terminal: Terminal, recording: Recording) -> None:
         terminal.warning(note.text)
     terminal.message(
         f"{_ending(recording)}; {recording.path} has {count(recording.threads, 'thread')}, about "
-        f"{count(recording.blocks_about, 'block')} in {duration(recording.ns)}, {size(recording.stored_bytes)}"
-        f"{_losses(recording)}"
+        f"{count(recording.blocks_about, 'block')} in {duration(recording.ns)}, "
+        f"{size(recording.stored_bytes)}{_losses(recording)}"
     )
     if recording.ended == "target-ended" and recording.signal in _CRASHES:
         terminal.warning(
-            f"If the program does not die of {recording.signal_name} on its own, the tracer broke it, which it "
-            "sometimes does to Java virtual machines. `flagfinder spin PID` needs no tracer: let the program hang and "
-            "ask that."
+            f"If the program does not die of {recording.signal_name} on its own, the tracer broke "
+            "it, which it sometimes does to Java virtual machines. `flagfinder spin PID` needs no "
+            "tracer: let the program hang and ask that."
         )
 
 
 def show_progress(line: ProgressLine, progress: Progress) -> None:
     """What a recording has so far, on the line that changes in place."""
     line.update(
-        f"recording: {duration(progress.ns)}, {size(progress.raw_bytes)} traced, {size(progress.stored_bytes)} on disk"
+        f"recording: {duration(progress.ns)}, {size(progress.raw_bytes)} traced, "
+        f"{size(progress.stored_bytes)} on disk"
     )
 
 
 def _ending(recording: Recording) -> str:
     if recording.ended == "spinning":
         tids = ", ".join(str(tid) for tid in recording.spinning_threads)
-        who = f"threads {tids} spin" if len(recording.spinning_threads) > 1 else f"thread {tids} spins"
+        who = (
+            f"threads {tids} spin"
+            if len(recording.spinning_threads) > 1
+            else f"thread {tids} spins"
+        )
         return f"{who}, recording ended"
     if recording.ended in _ENDINGS:
         return _ENDINGS[recording.ended].format(text=recording.ended_by)
@@ -87,7 +92,9 @@ def _losses(recording: Recording) -> str:
     if recording.lost_flow_bytes:
         parts.append(f"{size(recording.lost_flow_bytes)} of flow")
     if recording.lost_value_chunks:
-        parts.append(f"{count(recording.lost_value_chunks, 'chunk')} of values (the middle of long threads)")
+        parts.append(
+            f"{count(recording.lost_value_chunks, 'chunk')} of values (the middle of long threads)"
+        )
     if parts:
         return f"; lost {' and '.join(parts)}"
     # What notes name as lost stands above.

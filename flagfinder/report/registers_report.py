@@ -24,7 +24,12 @@ def history_fields(history: RegisterHistory) -> RegistersFields:
 
 def show_history(terminal: Terminal, history: RegisterHistory) -> None:
     """Each block: where it is, its registers at entry, its instructions."""
-    terminal.result(Text(f"thread {history.tid}, the last {len(history.blocks)} blocks before the runs part", "bold"))
+    terminal.result(
+        Text(
+            f"thread {history.tid}, the last {len(history.blocks)} blocks before the runs part",
+            "bold",
+        )
+    )
     previous: dict[str, int | None] = {}
     for block in history.blocks:
         terminal.result(Text(f"block {block.index}  ", "bold").append_text(code_text(block.code)))
@@ -51,6 +56,9 @@ def _block_fields(block: BlockRegisters) -> BlockRegistersFields:
             "symbol": block.code.symbol,
             "source": block.code.source,
         },
-        "registers": {name: None if value is None else f"{value:#x}" for name, value in block.registers.items()},
+        "registers": {
+            name: None if value is None else f"{value:#x}"
+            for name, value in block.registers.items()
+        },
         "assembly": list(block.assembly),
     }

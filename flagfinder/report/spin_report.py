@@ -16,7 +16,8 @@ from flagfinder.report.units import count
 
 _WAITS_SHOWN = 6
 _STACK_SHOWN = 5
-_FEW_STEPS = 10_000  # an idle machine makes 25,000 in the usual budget; fewer may be too few rounds of the loop
+# An idle machine makes 25,000 in the usual budget; fewer may be too few rounds of the loop.
+_FEW_STEPS = 10_000
 _FEW_ROUNDS = 8  # the engine wants some before it calls a way around a loop
 
 
@@ -44,9 +45,12 @@ def show_spin(terminal: Terminal, report: SpinReport, explain: bool = False) -> 
         terminal.next_command("flagfinder", "poke", str(report.pid), "--thread", str(found[0].tid))
     elif not found and any(_was_cut(thread, report.budget_ms) for thread in report.threads):
         terminal.message(
-            "the budget ended before much was seen (a busy machine, or long rounds); more of it may show the flag"
+            "the budget ended before much was seen (a busy machine, or long rounds); more of it "
+            "may show the flag"
         )
-        terminal.next_command("flagfinder", "spin", str(report.pid), "--budget", f"{report.budget_ms * 5 / 1000:g}")
+        terminal.next_command(
+            "flagfinder", "spin", str(report.pid), "--budget", f"{report.budget_ms * 5 / 1000:g}"
+        )
     elif not explain:
         terminal.next_command("flagfinder", "spin", str(report.pid), "--explain")
 
@@ -61,16 +65,22 @@ def _show_ways(terminal: Terminal, report: SpinReport) -> None:
             longest = max(thread.pause_ms for thread in threads)
             pause = f"{longest:.0f}" if longest >= 10 else f"{longest:.1f}"
             why = f" ({threads[0].via_reason})" if threads is stepped else ""
-            parts.append(f"{count(len(threads), 'thread')} {how}{why}, paused for {pause} ms at most")
+            parts.append(
+                f"{count(len(threads), 'thread')} {how}{why}, paused for {pause} ms at most"
+            )
     if parts:
         terminal.message("; ".join([*parts, "all run on as before"]))
 
 
 def _end_of_core(terminal: Terminal, report: SpinReport, explain: bool) -> None:
-    terminal.message("each thread's copy went on from the core; what was ready to read then is not in it")
+    terminal.message(
+        "each thread's copy went on from the core; what was ready to read then is not in it"
+    )
     if not explain:
         terminal.message("--explain shows every thread and the reasoning")
-    if not any(thread.flag for thread in report.threads) and any(thread.steps for thread in report.threads):
+    if not any(thread.flag for thread in report.threads) and any(
+        thread.steps for thread in report.threads
+    ):
         terminal.message(f"a longer look: --budget {report.budget_ms * 5 / 1000:g}")
 
 
@@ -108,7 +118,9 @@ def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:
 
 
 def _who(thread: SpinThread) -> str:
-    return f"thread {thread.tid} ({thread.name})" if thread.name else f"thread {thread.tid}"  # cores tell no names
+    return (
+        f"thread {thread.tid} ({thread.name})" if thread.name else f"thread {thread.tid}"
+    )  # cores tell no names
 
 
 def _headline(thread: SpinThread) -> Text:

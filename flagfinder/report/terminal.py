@@ -58,7 +58,9 @@ def answers_alone(to_stdout: bool, path: Path | None) -> Iterator[Answers]:
     written as JSON's escape of it.
     """
     if path is not None:
-        with io.TextIOWrapper(create_private(path), encoding="utf-8", errors="backslashreplace") as file:
+        with io.TextIOWrapper(
+            create_private(path), encoding="utf-8", errors="backslashreplace"
+        ) as file:
             yield Answers(file)
         return
     if not to_stdout:
@@ -84,7 +86,9 @@ class Terminal:
     and sends none.
     """
 
-    def __init__(self, color: ColorChoice = "auto", quiet: bool = False, answers: Answers | None = None) -> None:
+    def __init__(
+        self, color: ColorChoice = "auto", quiet: bool = False, answers: Answers | None = None
+    ) -> None:
         self._answers = answers or Answers()
         never = color == "never" or (color == "auto" and bool(os.environ.get("NO_COLOR")))
         force = True if color == "always" else None
@@ -162,7 +166,10 @@ class Terminal:
         from prompt_toolkit.shortcuts import choice  # noqa: PLC0415
 
         width = max(20, self.err.width - _MENU_MARGIN)
-        cut = [[piece for line in lines for piece in textwrap.wrap(visible(line), width)] for lines in choices]
+        cut = [
+            [piece for line in lines for piece in textwrap.wrap(visible(line), width)]
+            for lines in choices
+        ]
         options = [(number, f"\n{'':7}".join(lines)) for number, lines in enumerate(cut, 1)]
         with create_app_session(output=create_output(stdout=sys.stderr)):
             return choice(textwrap.fill(visible(question), width), options=options, default=1)
@@ -170,13 +177,19 @@ class Terminal:
     def next_command(self, *words: str | os.PathLike[str]) -> None:
         """The last line of a result: what to run now. To stderr: it is no part of the result."""
         if not self._quiet:
-            self.err.print(Text("Next: ", "bold").append(quote_command(*words), "cyan"), soft_wrap=True)
+            self.err.print(
+                Text("Next: ", "bold").append(quote_command(*words), "cyan"), soft_wrap=True
+            )
 
     def error(self, error: FlagfinderError) -> None:
         """The four parts of an error, to stderr."""
         head = Text("flagfinder: ").append(visible(error.what), "bold red")
         self.err.print(head, soft_wrap=True)
-        for label, part in (("found", error.found), ("fix", error.fix), ("still works", error.still_works)):
+        for label, part in (
+            ("found", error.found),
+            ("fix", error.fix),
+            ("still works", error.still_works),
+        ):
             if part:
                 lines = [visible(line, _TAB) for line in part.split("\n")]
                 body = Text(f"  {label + ':':<13}", "bold").append(lines[0], "default")

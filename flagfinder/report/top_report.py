@@ -64,7 +64,9 @@ def _wait(terminal: Terminal, row: TopWaitFields) -> None:
     for site in row["stack"][:_FRAMES]:
         terminal.result(Text(f"            {site}", "dim"))
     if len(row["stack"]) > _FRAMES:
-        terminal.result(Text(f"            {len(row['stack']) - _FRAMES} more call sites: --json", "dim"))
+        terminal.result(
+            Text(f"            {len(row['stack']) - _FRAMES} more call sites: --json", "dim")
+        )
 
 
 def _delay(terminal: Terminal, row: TopDelayFields) -> None:
@@ -85,12 +87,20 @@ def _call(terminal: Terminal, row: TopCallFields) -> None:
 
 
 def _earlier(terminal: Terminal, row: TopEarlierFields) -> None:
-    line = Text(f"{short_time(row['dur']):>9} or longer").append(f"  {row['call'] or '(call not known)'}", "bold")
-    terminal.result(line.append(f"  {_who(row)}{', unfinished' if row['unfinished'] else ''}", "default"))
+    line = Text(f"{short_time(row['dur']):>9} or longer").append(
+        f"  {row['call'] or '(call not known)'}", "bold"
+    )
+    terminal.result(
+        line.append(f"  {_who(row)}{', unfinished' if row['unfinished'] else ''}", "default")
+    )
 
 
 def _table(
-    terminal: Terminal, title: str, rows: Sequence[Row], show: Callable[[Terminal, Row], None], limit: int
+    terminal: Terminal,
+    title: str,
+    rows: Sequence[Row],
+    show: Callable[[Terminal, Row], None],
+    limit: int,
 ) -> None:
     terminal.result("")
     terminal.result(Text(title, "bold"))
@@ -115,4 +125,6 @@ def show_top(terminal: Terminal, top: Top, limit: int) -> None:
         what = "events are missing" if top.ended == "recorded" else "sums found no room"
         terminal.warning(f"{fields['lost']:,} {what}: numbers are too small")
     if fields["stacks_dropped"]:
-        terminal.warning(f"{fields['stacks_dropped']:,} stacks found no room: their waits stand without")
+        terminal.warning(
+            f"{fields['stacks_dropped']:,} stacks found no room: their waits stand without"
+        )

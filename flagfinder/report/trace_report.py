@@ -51,7 +51,9 @@ def show_trace(terminal: Terminal, trace: Trace) -> None:
     ):
         terminal.result(Text(f"{label:<9}", "bold").append(value, "default"))
     for note in trace.notes:
-        terminal.result(Text(f"{'note':<9}", "bold").append(f"{note.level}: {note.text}", "default"))
+        terminal.result(
+            Text(f"{'note':<9}", "bold").append(f"{note.level}: {note.text}", "default")
+        )
     for process in trace.processes:
         modules = count(len(process.modules), "module")
         terminal.result(

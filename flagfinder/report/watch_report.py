@@ -38,7 +38,9 @@ def show_header(terminal: Terminal, header: HeaderFields) -> None:
     for watch in header["watches"]:
         number = f"[{watch['watch']}] " if len(header["watches"]) > 1 else ""
         if watch["type"] == "site":
-            terminal.result(Text(f"hooking {number}", "bold").append(f"{watch['name']}: {watch['instruction']}"))
+            terminal.result(
+                Text(f"hooking {number}", "bold").append(f"{watch['name']}: {watch['instruction']}")
+            )
             continue
         what = "reads and writes" if watch["access"] == "read-write" else "writes"
         text = Text(f"watching {number}", "bold").append(watch["name"], "bold cyan")
@@ -78,7 +80,9 @@ class LiveEvents:
 
     def _say_skipped(self) -> None:
         if self._skipped:
-            self._terminal.result(Text(f"  .. and {count(self._skipped, 'more event')} in this second", "dim"))
+            self._terminal.result(
+                Text(f"  .. and {count(self._skipped, 'more event')} in this second", "dim")
+            )
             self._skipped = 0
 
     def _event(self, event: EventFields) -> None:
@@ -98,7 +102,9 @@ class LiveEvents:
             text.append(f" (by the kernel, system call {event['syscall']})")
         self._terminal.result(text)
         for caller in event["stack"][:_STACK_SHOWN]:
-            self._terminal.result(Text(f"{'':16}called from ").append_text(code_text(Code.from_raw(caller))))
+            self._terminal.result(
+                Text(f"{'':16}called from ").append_text(code_text(Code.from_raw(caller)))
+            )
 
 
 def _values(event: EventFields) -> str:
@@ -120,7 +126,13 @@ def show_summary(terminal: Terminal, summary: EndFields, output: Path | None) ->
     terminal.message(f"{reason}; {', '.join(parts)}{where}{ending}")
     if summary["crowded"]:
         reads = count(summary["crowded"], "read")
-        terminal.message(f"{reads} of too many readers at once stand one by one; none of them is lost")
+        terminal.message(
+            f"{reads} of too many readers at once stand one by one; none of them is lost"
+        )
     if lost:
-        cpus = ", ".join(f"CPU {cpu}: {number:,}" for cpu, number in summary["lost"]["cpus"].items())
-        terminal.warning(f"lost {lost:,} of {summary['hits']:,} accesses, the buffer was full ({cpus})")
+        cpus = ", ".join(
+            f"CPU {cpu}: {number:,}" for cpu, number in summary["lost"]["cpus"].items()
+        )
+        terminal.warning(
+            f"lost {lost:,} of {summary['hits']:,} accesses, the buffer was full ({cpus})"
+        )

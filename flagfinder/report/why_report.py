@@ -7,7 +7,7 @@ import re
 
 from rich.text import Text
 
-from flagfinder.live.why import WhyReport
+from flagfinder.live.why_chain import WhyReport
 from flagfinder.report.terminal import Terminal
 
 _MARK = re.compile(r" (\[(?:seen|proved|by code|assumed)\])$")
@@ -18,7 +18,11 @@ def show_why(terminal: Terminal, report: WhyReport) -> None:
     """At most six lines of story, then commands."""
     for number, line in enumerate(report.story):
         head, separator, rest = line.partition(": ")
-        text = Text(head + separator, "bold green" if report.found else "bold yellow") if not number else Text(line)
+        text = (
+            Text(head + separator, "bold green" if report.found else "bold yellow")
+            if not number
+            else Text(line)
+        )
         terminal.paragraph(text.append(rest) if not number else _marked(line), 2)
     for note in report.notes:
         terminal.message(note)

@@ -48,7 +48,7 @@ def find_clang() -> str | None:
     """A clang that is new enough for BPF, the newest first; None when there is none."""
     if given := os.environ.get("FF_CLANG"):
         return given
-    for name in [f"clang-{version}" for version in range(_NEWEST, _OLDEST - 1, -1)] + ["clang"]:
+    for name in [*(f"clang-{version}" for version in range(_NEWEST, _OLDEST - 1, -1)), "clang"]:
         if shutil.which(name) and _version(name) >= _OLDEST:
             return name
     return None
@@ -73,8 +73,7 @@ def _sources() -> Path:
 
 
 def _compile(source: Path, flags: list[str]) -> bytes:
-    clang = find_clang()
-    if clang is None:
+    if (clang := find_clang()) is None:
         raise UnavailableError(
             "The BPF programs can't be compiled",
             f"no clang {_OLDEST} or newer",
@@ -84,20 +83,20 @@ def _compile(source: Path, flags: list[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="flagfinder-bpf-") as directory:
         target = Path(directory, "program.o")
         try:
-            done = subprocess.run(
-                [clang, *flags, "-c", source, "-o", target], capture_output=True, text=True, timeout=_SECONDS
-            )
+            command = [clang, *flags, "-c", str(source), "-o", str(target)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
             failure = done.stderr.strip() if done.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
             failure = str(error)
-        if failure:
-            raise UnavailableError(
-                "The BPF programs did not compile",
-                f"{clang} {source.name}:\n{failure[-2000:]}",
-                "Use clang 19 (apt-get install clang-19) and the kernel's headers for programs (linux-libc-dev).",
-                _STILL_WORKS,
-            )
-        return target.read_bytes()
+        if not failure:
+            return target.read_bytes()
+    raise UnavailableError(
+        "The BPF programs did not compile",
+        f"{clang} {source.name}:\n{failure[-2000:]}",
+        "Use clang 19 (apt-get install clang-19) and the kernel's headers for programs "
+        "(linux-libc-dev).",
+        _STILL_WORKS,
+    )
 
 
 def _keep(path: Path, content: bytes) -> None:

@@ -32,7 +32,11 @@ def target_environment(settings: Sequence[str] = ()) -> list[bytes]:
     for setting in settings:
         name, equals, _ = setting.partition("=")
         if not name or not equals:
-            raise UsageError("The program's environment isn't understood", f"--env {setting}", "Write NAME=VALUE.")
+            raise UsageError(
+                "The program's environment isn't understood",
+                f"--env {setting}",
+                "Write NAME=VALUE.",
+            )
         _set(entries, os.fsencode(name), os.fsencode(setting))
     return entries
 
@@ -47,7 +51,9 @@ def handed_on(settings: Sequence[str] = ()) -> Iterator[int]:
     descriptor = os.memfd_create("flagfinder-environment", 0)
     try:
         with open(descriptor, "wb", closefd=False) as file:
-            file.writelines(entry + b"\0" for entry in target_environment([*target_user()[1], *settings]))
+            file.writelines(
+                entry + b"\0" for entry in target_environment([*target_user()[1], *settings])
+            )
         os.lseek(descriptor, 0, os.SEEK_SET)
         yield descriptor
     finally:

@@ -70,7 +70,11 @@ class GatedProgram:
 
 @contextmanager
 def gated(
-    words: Sequence[str], stdout: int | None = None, settings: Sequence[str] = (), *, one_exec: bool = False
+    words: Sequence[str],
+    stdout: int | None = None,
+    settings: Sequence[str] = (),
+    *,
+    one_exec: bool = False,
 ) -> Iterator[GatedProgram | None]:
     """Starts the words as a program behind a gate, under sudo as the calling user; None where there
     are no words.
@@ -95,7 +99,9 @@ def gated(
     try:
         _keep_capabilities_here()
         gate = _GATE if reading < 10 else _WIDE_GATE
-        process = subprocess.Popen([*gate, str(reading), *start], pass_fds=[reading], stdout=stdout, **user)
+        process = subprocess.Popen(
+            [*gate, str(reading), *start], pass_fds=[reading], stdout=stdout, **user
+        )
     finally:
         os.close(reading)
     program = GatedProgram(process, writing)

@@ -42,7 +42,9 @@ def held_back() -> Iterator[Callable[[], None]]:
 
     So what takes long to begin is there as a whole, or not at all.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    )
 
     def let_in() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -42,7 +42,11 @@ def choose_lldb(still_works: str) -> str:
     enough.
     """
     given = os.environ.get("FF_LLDB")
-    names = [given] if given else [*(f"lldb-{version}" for version in range(_NEWEST, OLDEST - 1, -1)), "lldb"]
+    names = (
+        [given]
+        if given
+        else [*(f"lldb-{version}" for version in range(_NEWEST, OLDEST - 1, -1)), "lldb"]
+    )
     found = [path for name in names if (path := shutil.which(name))]
     answers = {}
     for path in found:
@@ -73,7 +77,11 @@ def _asked(path: str) -> str:
     """What ``lldb --version`` says: its first line, or why it says nothing."""
     try:
         ran = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
@@ -99,13 +107,21 @@ class LldbHelper:
         self._process = subprocess.Popen(
             [
                 *(lldb, "--no-lldbinit", "--batch", "-o", f"command script import {_quoted(path)}"),
-                *("-o", f"script {script}.main(lldb.debugger) # do not kill: ends by itself with {os.getpid()}"),
+                *(
+                    "-o",
+                    f"script {script}.main(lldb.debugger) # do not kill: ends by itself with "
+                    f"{os.getpid()}",
+                ),
             ],
             stdin=subprocess.DEVNULL,
             stdout=self._said,
             stderr=subprocess.STDOUT,
             pass_fds=(their_wishes, their_answers),
-            env={**os.environ, "FF_LLDB_HELPER": f"{their_wishes} {their_answers}", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **os.environ,
+                "FF_LLDB_HELPER": f"{their_wishes} {their_answers}",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
             start_new_session=True,  # Ctrl-C is for us
         )
         os.close(their_wishes)
@@ -144,7 +160,9 @@ class LldbHelper:
         if not self.finish():
             return "it doesn't answer"
         self._said.seek(0)
-        return self._said.read().decode(errors="replace").strip()[-2000:] or "it ended without a word"
+        return (
+            self._said.read().decode(errors="replace").strip()[-2000:] or "it ended without a word"
+        )
 
     def close(self) -> None:
         """Forgets what it printed."""

@@ -87,11 +87,15 @@ def require_own_proc() -> None:
         ids = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), ["?"])
         if len(ids) == 1:
             return
-        found = f"/proc is that of an outer pid namespace: there this command is process {ids[0]}, here {ids[-1]}"
+        found = (
+            "/proc is that of an outer pid namespace: there this command is process "
+            f"{ids[0]}, here {ids[-1]}"
+        )
     raise UnavailableError(
         "Processes can't be told by their ids",
         found,
-        "Mount the /proc of this pid namespace (mount -t proc proc /proc, or `unshare --mount-proc`), or run outside.",
+        "Mount the /proc of this pid namespace (mount -t proc proc /proc, or `unshare "
+        "--mount-proc`), or run outside.",
         "Files can be read: `flagfinder diff`, `flagfinder diagnose`.",
     )
 
@@ -110,25 +114,41 @@ def _ptrace() -> Check:
         return Check("ptrace", False, f"tracing a child fails: {reason}", fix, serves)
     scope = yama_scope()
     if scope not in (None, 0) and not _core.has_capability("CAP_SYS_PTRACE"):
-        fix = f"sudo sysctl kernel.yama.ptrace_scope=0. {_core.how_to_get_capabilities(['CAP_SYS_PTRACE'])}"
-        return Check("ptrace", False, f"only children can be traced (ptrace_scope is {scope})", fix, serves)
+        fix = (
+            "sudo sysctl kernel.yama.ptrace_scope=0. "
+            f"{_core.how_to_get_capabilities(['CAP_SYS_PTRACE'])}"
+        )
+        return Check(
+            "ptrace", False, f"only children can be traced (ptrace_scope is {scope})", fix, serves
+        )
     return Check("ptrace", True, "processes of this user can be traced", "", serves)
 
 
 def _strangers() -> Check:
     name, serves = "other users", "spin, poke and watch of other users' processes"
     if _core.has_capability("CAP_SYS_PTRACE"):
-        return Check(name, True, "their processes can be looked at, too (CAP_SYS_PTRACE)", "", serves, True)
+        return Check(
+            name, True, "their processes can be looked at, too (CAP_SYS_PTRACE)", "", serves, True
+        )
     found = "their processes can't be looked at (no CAP_SYS_PTRACE)"
-    return Check(name, False, found, _core.how_to_get_capabilities(["CAP_SYS_PTRACE"]), serves, True)
+    return Check(
+        name, False, found, _core.how_to_get_capabilities(["CAP_SYS_PTRACE"]), serves, True
+    )
 
 
 def _bpf() -> Check:
-    return _probed("BPF", "watch, events", _core.check_programs, "programs load, the kernel has type information")
+    return _probed(
+        "BPF",
+        "watch, events",
+        _core.check_programs,
+        "programs load, the kernel has type information",
+    )
 
 
 def _breakpoints() -> Check:
-    return _probed("breakpoints", "watch", _core.check_breakpoints, "debug registers can be set on a CPU")
+    return _probed(
+        "breakpoints", "watch", _core.check_breakpoints, "debug registers can be set on a CPU"
+    )
 
 
 def _probed(name: str, serves: str, probe: Callable[[], None], works: str) -> Check:

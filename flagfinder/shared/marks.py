@@ -11,52 +11,15 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import stat
-from pathlib import Path
 from types import TracebackType
 
-from flagfinder.shared.errors import PermissionDeniedError, UsageError
+from flagfinder.shared.errors import UsageError
+from flagfinder.shared.mark_folder import check_owner, folders, own_folder
 from flagfinder.shared.target import caller
 
 # What a recorder's socket is called behind its process id: it takes marks, or ends with one.
 MARK, END = ".sock", ".end"
 _LONGEST = 500  # characters
-_ROOT = Path("/run/flagfinder")
-_SHARED = Path("/tmp")  # where a user has no folder for what runs; anybody may make one of any name there
-
-
-def _own_folder() -> Path:
-    if os.geteuid() == 0:
-        return _ROOT
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        return Path(runtime) / "flagfinder"
-    return _SHARED / f"flagfinder-{os.geteuid()}"
-
-
-def _check_owner(folder: Path) -> None:
-    """Raises PermissionDeniedError for a folder that another user made, or can write to;
-    FileNotFoundError for none.
-    """
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        found = "it is no directory"
-    elif status.st_uid != os.geteuid():
-        found = f"it belongs to user {status.st_uid}"
-    elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        found = f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
-    else:
-        return
-    raise PermissionDeniedError(
-        "The folder for marks can't be trusted",
-        f"{folder}: {found}",
-        f"Remove {folder}, or set XDG_RUNTIME_DIR to a directory of your own.",
-    )
-
-
-def check_folder() -> None:
-    """Raises PermissionDeniedError where the user's folder for marks can't be trusted."""
-    with contextlib.suppress(OSError):
-        _check_owner(_own_folder())
 
 
 class MarkInbox:
@@ -65,13 +28,13 @@ class MarkInbox:
     """
 
     def __init__(self, kind: str = MARK) -> None:
-        self._path = _own_folder() / f"{os.getpid()}{kind}"
+        self._path = own_folder() / f"{os.getpid()}{kind}"
         self._socket: socket.socket | None = None
 
     def __enter__(self) -> MarkInbox:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            _check_owner(self._path.parent)
+            check_owner(self._path.parent)
             self._path.unlink(missing_ok=True)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
             listener.bind(os.fspath(self._path))
@@ -83,7 +46,10 @@ class MarkInbox:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._socket is not None:
             self._socket.close()
@@ -115,11 +81,15 @@ def mark(text: str, recorder: int | None = None, kind: str = MARK) -> list[int]:
     user's, PermissionDeniedError where the user's own folder is.
     """
     if not 0 < len(text) <= _LONGEST:
-        raise UsageError("The mark can't be written", f"a text of {len(text)} characters", f"Write 1 to {_LONGEST}.")
+        raise UsageError(
+            "The mark can't be written",
+            f"a text of {len(text)} characters",
+            f"Write 1 to {_LONGEST}.",
+        )
     marked = []
     with contextlib.suppress(FileNotFoundError):
-        _check_owner(_own_folder())
-    for path in sorted({path for folder in (_ROOT, _own_folder()) for path in folder.glob(f"*{kind}")}):
+        check_owner(own_folder())
+    for path in sorted({path for folder in folders() for path in folder.glob(f"*{kind}")}):
         pid = int(path.stem) if path.stem.isdigit() else 0
         if recorder not in (None, pid):
             continue

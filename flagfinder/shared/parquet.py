@@ -12,7 +12,9 @@ from flagfinder.shared.errors import UnavailableError
 from flagfinder.shared.private_file import create_private
 
 
-def write_tables(folder: Path, tables: Iterable[tuple[str, Mapping[str, object]]], otherwise: str) -> list[Path]:
+def write_tables(
+    folder: Path, tables: Iterable[tuple[str, Mapping[str, object]]], otherwise: str
+) -> list[Path]:
     """Writes ``NAME.parquet`` into the folder for each (name, columns of equal length); returns the
     files.
 

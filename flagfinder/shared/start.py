@@ -19,7 +19,16 @@ import signal
 import sys
 
 _HANDED_ON = "FLAGFINDER_ENVIRONMENT"  # PROCESS:DESCRIPTOR, between the two runs of one command
-_ACTING = ("LD_", "MALLOC_", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "PYTHON", "OPENSSL_", "RUST_")
+_ACTING = (
+    "LD_",
+    "MALLOC_",
+    "GLIBC_TUNABLES",
+    "GCONV_PATH",
+    "LOCPATH",
+    "PYTHON",
+    "OPENSSL_",
+    "RUST_",
+)
 # These have no say in what Python does beyond its output and its files, or it could not have
 # started without them.
 _HARMLESS = frozenset(
@@ -85,7 +94,9 @@ def _needed(acting: list[str]) -> dict[str, str]:
             needed[name] = os.environ[name]
         if name == "LD_LIBRARY_PATH":
             with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-                libraries = {line.split(maxsplit=5)[-1].strip() for line in file if "/libpython" in line}
+                libraries = {
+                    line.split(maxsplit=5)[-1].strip() for line in file if "/libpython" in line
+                }
             folders = {os.path.dirname(path) for path in libraries}
             used = [path for path in entries if os.path.realpath(path) in folders]
             if used:

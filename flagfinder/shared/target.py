@@ -7,6 +7,8 @@ oddly.
 
 from __future__ import annotations
 
+import importlib.util
+import mmap
 import os
 import platform
 import pwd
@@ -16,13 +18,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from flagfinder.shared.errors import PermissionDeniedError, TargetError, UnavailableError, UsageError
-
-_ELF_MAGIC = b"\x7fELF"
-_ELF_CLASS_64 = 2
-_ELF_INTERPRETER = 3  # PT_INTERP
-_ELF_MACHINE_X86_64 = 62
-_SCRIPT_DEPTH = 4  # the kernel's own limit on interpreters of interpreters
+from flagfinder.shared.elf import (
+    CLASS_64,
+    INTERPRETER,
+    MAGIC,
+    SCRIPT_DEPTH,
+    X86_64,
+    interpreter,
+    segments,
+)
+from flagfinder.shared.errors import (
+    PermissionDeniedError,
+    TargetError,
+    UnavailableError,
+    UsageError,
+)
 
 _READING_WORKS = "Traces recorded elsewhere can be read here."
 
@@ -68,28 +78,39 @@ def find_program(command: Sequence[str], traced: bool = True) -> Path:
         _explain_missing(name)
     assert found is not None
     program = Path(found)
-    _check_kind(program, program, _SCRIPT_DEPTH, traced)
+    _check_kind(program, program, SCRIPT_DEPTH, traced)
     return program
 
 
-def check_loadable(program: Path) -> None:
+def _check_loadable(program: Path) -> None:
     """Raises TargetError when no library can be loaded into ``program``: it is static, or not for
     x86-64.
     """
-    _check_kind(program, program, _SCRIPT_DEPTH, True)
-    with program.open("rb") as file:
-        head = file.read(64)
-        if not head.startswith(_ELF_MAGIC):
+    _check_kind(program, program, SCRIPT_DEPTH, True)
+    with program.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if data[:4] != MAGIC:
             return  # a script: its interpreter was looked at
-        file.seek(int.from_bytes(head[32:40], "little"))
-        size, count = int.from_bytes(head[54:56], "little"), int.from_bytes(head[56:58], "little")
-        kinds = [int.from_bytes(file.read(size)[:4], "little") for _ in range(count)]
-    if _ELF_INTERPRETER not in kinds:
+        kinds = [segment.kind for segment in segments(data)]
+    if INTERPRETER not in kinds:
         raise TargetError(
             "The frida tracer can't record a static program",
             f"{program} has no dynamic loader, so no library can be brought into it",
             "Record it with --tracer dynamorio, or link it dynamically.",
             _READING_WORKS,
+        )
+
+
+def check_frida(command: Sequence[str], otherwise: str) -> None:
+    """Raises TargetError for a program into which no library can be loaded, UnavailableError
+    without Frida; ``otherwise`` says what works all the same.
+    """
+    _check_loadable(find_program(command))
+    if importlib.util.find_spec("frida") is None:
+        raise UnavailableError(
+            "Frida is not installed",
+            "no Python module frida",
+            "Try: pip install 'flagfinder[frida]'",
+            otherwise,
         )
 
 
@@ -102,10 +123,14 @@ def _explain_missing(name: str) -> None:
             f"Give its path, as in ./{name}, or check the spelling.",
         )
     if path.is_dir():
-        raise TargetError("The program can't be run", f"{name} is a directory", "Name the program inside it.")
+        raise TargetError(
+            "The program can't be run", f"{name} is a directory", "Name the program inside it."
+        )
     if path.exists():
         raise PermissionDeniedError(
-            "The program may not be run", f"{name} is not executable for this user", f"Try: chmod +x {name}"
+            "The program may not be run",
+            f"{name} is not executable for this user",
+            f"Try: chmod +x {name}",
         )
     raise TargetError("The program was not found", f"there is no {name}", "Check the path.")
 
@@ -118,10 +143,14 @@ def _check_rights(file: Path) -> None:
     uid, gid = (os.geteuid(), os.getegid()) if user is None else (user.pw_uid, user.pw_gid)
     changes_user = status.st_mode & stat.S_ISUID and status.st_uid != uid
     # Without the group's x, the bit is about locks and not about rights.
-    changes_group = status.st_mode & stat.S_ISGID and status.st_mode & stat.S_IXGRP and status.st_gid != gid
+    changes_group = (
+        status.st_mode & stat.S_ISGID and status.st_mode & stat.S_IXGRP and status.st_gid != gid
+    )
     if changes_user or changes_group:
         of_root = (
-            "\nOr run it as root, for root: sudo env -u SUDO_UID flagfinder record .." if not status.st_uid else ""
+            "\nOr run it as root, for root: sudo env -u SUDO_UID flagfinder record .."
+            if not status.st_uid
+            else ""
         )
         raise PermissionDeniedError(
             f"A set-{'user' if changes_user else 'group'}-ID program can't be recorded as it runs",
@@ -144,8 +173,8 @@ def _check_kind(program: Path, file: Path, depth: int, traced: bool) -> None:
             "Record as a user who may read it.",
         ) from error
     if head.startswith(b"#!"):
-        interpreter = head[2:].split(b"\n", 1)[0].strip().split(None, 1)[:1]
-        if interpreter and depth > 0 and (target := Path(os.fsdecode(interpreter[0]))).is_file():
+        words = interpreter(file)
+        if words and depth > 0 and (target := Path(words[0])).is_file():
             _check_kind(program, target, depth - 1, traced)
             return
         raise TargetError(
@@ -153,15 +182,15 @@ def _check_kind(program: Path, file: Path, depth: int, traced: bool) -> None:
             f"{file} names an interpreter that is not there",
             "Correct the script's first line.",
         )
-    if not head.startswith(_ELF_MAGIC):
+    if not head.startswith(MAGIC):
         raise TargetError(
             "The program can't be recorded",
             f"{file} is no ELF program and has no #! line",
             f"Run it through its interpreter, as in `-- sh {file}`.",
         )
     machine = int.from_bytes(head[18:20], "little")
-    if head[4] != _ELF_CLASS_64 or machine != _ELF_MACHINE_X86_64:
-        bits = 64 if head[4] == _ELF_CLASS_64 else 32
+    if head[4] != CLASS_64 or machine != X86_64:
+        bits = 64 if head[4] == CLASS_64 else 32
         raise TargetError(
             "The program is not for x86-64",
             f"{file} is a {bits}-bit ELF file for machine {machine}",

@@ -14,7 +14,9 @@ from collections.abc import Iterable
 
 # C0 controls, DEL and C1 controls; line and paragraph separators; Bidi_Control of Unicode; bytes
 # that are no UTF-8.
-_ACTING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_ACTING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def visible(text: str, keep: str = "") -> str:
@@ -23,7 +25,9 @@ def visible(text: str, keep: str = "") -> str:
 
     JSON that was valid stays so, and means the same: such characters stand in its strings only.
     """
-    return _ACTING.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)
+    return _ACTING.sub(
+        lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text
+    )
 
 
 def as_unicode(words: Iterable[str]) -> list[str]:

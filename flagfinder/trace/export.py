@@ -8,7 +8,7 @@ of the kernel and when (Perfetto), all of it as tables (Parquet).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Literal
 from flagfinder import _core
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.parquet import write_tables
+from flagfinder.trace.tables import tables
 from flagfinder.trace.trace import Thread, Trace
 
 if TYPE_CHECKING:
-    # Importing numpy takes longer than all of flagfinder, and most commands touch no array.
-    import numpy as np
-
     from flagfinder.trace.fields import ExportCounts, ImportCounts
 
 Format = Literal["drcov", "tenet", "perfetto", "parquet"]
@@ -67,7 +65,11 @@ def format_of(path: Path) -> Format:
 
 
 def export_trace(
-    trace: Trace, path: Path, form: Format | None = None, tid: int | None = None, instructions: int = INSTRUCTIONS
+    trace: Trace,
+    path: Path,
+    form: Format | None = None,
+    tid: int | None = None,
+    instructions: int = INSTRUCTIONS,
 ) -> Exported:
     """Writes the recording, or the part of it that the format can hold.
 
@@ -80,17 +82,28 @@ def export_trace(
         case "drcov":
             process = trace.processes.index(_thread(trace, tid).process) if tid else 0
             blocks, modules, outside = _core.export_drcov(trace.core, process, os.fspath(path))
-            return Exported([path], {"blocks": blocks, "modules": modules, "blocks_left_out": outside})
+            return Exported(
+                [path], {"blocks": blocks, "modules": modules, "blocks_left_out": outside}
+            )
         case "tenet":
-            thread = _thread(trace, tid) if tid else max(trace.threads, key=lambda thread: thread.summary().blocks)
+            thread = (
+                _thread(trace, tid)
+                if tid
+                else max(trace.threads, key=lambda thread: thread.summary().blocks)
+            )
             place = (trace.processes.index(thread.process), thread.process.threads.index(thread))
-            written, left_out = _core.export_tenet(trace.core, *place, instructions, os.fspath(path))
-            return Exported([path], {"tid": thread.tid, "instructions": written, "instructions_left_out": left_out})
+            written, left_out = _core.export_tenet(
+                trace.core, *place, instructions, os.fspath(path)
+            )
+            return Exported(
+                [path],
+                {"tid": thread.tid, "instructions": written, "instructions_left_out": left_out},
+            )
         case "perfetto":
             return Exported([path], {"events": _core.export_perfetto(trace.core, os.fspath(path))})
         case "parquet":
             otherwise = "--format drcov, tenet and perfetto need nothing more."
-            files = write_tables(path, _tables(trace), otherwise)
+            files = write_tables(path, tables(trace), otherwise)
             return Exported(files, {"tables": len(files)})
 
 
@@ -111,50 +124,6 @@ def _thread(trace: Trace, tid: int) -> Thread:
         if thread.tid == tid:
             return thread
     known = ", ".join(str(thread.tid) for thread in trace.threads)
-    raise UsageError(f"No thread has the number {tid}", f"the recording has {known}", "Give --tid one of these.")
-
-
-def _tables(trace: Trace) -> Iterator[tuple[str, dict[str, object]]]:
-    """Names and columns. Addresses are run-time addresses; a process is named by ``pid``, a block
-    by ``block``.
-
-    A process that called exec is named ``PID.2``, ``PID.3`` and so on from then on.
-    """
-    import numpy as np  # noqa: PLC0415
-
-    yield "modules", _modules(trace)
-    for process in trace.processes:
-        table = process.block_table._asdict()
-        name = str(process.pid) if process.image == 1 else f"{process.pid}.{process.image}"
-        yield f"blocks-{name}", {"block": np.arange(len(process.block_table.pc), dtype=np.uint32), **table}
-        for thread in process.threads:
-            yield f"flow-{name}-{thread.tid}", {"block": thread.blocks()}
-            yield f"syscalls-{name}-{thread.tid}", _syscalls(thread)
-            if trace.level == "values":
-                yield f"values-{name}-{thread.tid}", thread.values()._asdict()
-
-
-def _modules(trace: Trace) -> dict[str, object]:
-    import numpy as np  # noqa: PLC0415
-
-    rows = [(process, index, module) for process in trace.processes for index, module in enumerate(process.modules)]
-
-    def addresses(name: str) -> np.ndarray:
-        return np.array([getattr(module, name) for _, _, module in rows], dtype=np.uint64)
-
-    return {
-        "pid": np.array([process.pid for process, _, _ in rows], dtype=np.uint32),
-        "image": np.array([process.image for process, _, _ in rows], dtype=np.uint32),
-        "module": np.array([index for _, index, _ in rows], dtype=np.int32),
-        "path": [module.path for _, _, module in rows],
-        "build_id": [module.build_id for _, _, module in rows],
-        "base": addresses("base"),
-        "start": addresses("start"),
-        "end": addresses("end"),
-    }
-
-
-def _syscalls(thread: Thread) -> dict[str, object]:
-    table = thread.syscalls()._asdict()
-    arguments = table.pop("args")
-    return {**table, **{f"arg{index}": arguments[:, index] for index in range(6)}}
+    raise UsageError(
+        f"No thread has the number {tid}", f"the recording has {known}", "Give --tid one of these."
+    )

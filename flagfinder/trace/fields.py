@@ -10,7 +10,9 @@ from typing import Literal, NotRequired, TypedDict
 from flagfinder.shared.fields import NoteFields
 
 Level = Literal["flow", "values"]
-Ended = Literal["target-ended", "spinning", "interrupted", "limit", "printed", "marked", "write-failed"]
+Ended = Literal[
+    "target-ended", "spinning", "interrupted", "limit", "printed", "marked", "write-failed"
+]
 
 
 class InfoFields(TypedDict):

@@ -218,7 +218,9 @@ class Trace:
         """Runs the invariant checker; one line for each violation, empty for a sound trace."""
         return tuple(self.core.check())
 
-    def dump(self, what: str, tid: int | None, start: int, limit: int, write: Callable[[str], object]) -> None:
+    def dump(
+        self, what: str, tid: int | None, start: int, limit: int, write: Callable[[str], object]
+    ) -> None:
         """Writes a stream as text through ``write``, a bounded piece at a time.
 
         ``what`` is ``flow``, ``values``, ``events``, ``blocks`` or ``modules``. ``start`` is a flow

@@ -88,8 +88,9 @@ HomeFields = TypedDict(
         "address": NotRequired[str],
     },
 )
-HomeFields.__doc__ = """How to find the word again in a fresh run; what is said of it depends on what
-it lies ``in``."""
+HomeFields.__doc__ = """
+How to find the word again in a fresh run; what is said of it depends on what it lies ``in``.
+"""
 
 
 class DataFields(TypedDict):

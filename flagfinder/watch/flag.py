@@ -41,11 +41,15 @@ def flag_word(flag: FoundFlag, pid: int, thread: int | None) -> WordRequest:
     if thread is None and address is not None and _is_same_process(flag, pid):
         return address_word(address, size)
     if kind == "tls" and module is not None and offset is not None:
-        return tls_word(module, offset, size, thread if thread is not None else _thread_like(flag, pid))
+        return tls_word(
+            module, offset, size, thread if thread is not None else _thread_like(flag, pid)
+        )
     raise UsageError(
         f"{flag.name} can't be found in process {pid}",
-        f"{_HOMES.get(str(kind), 'such memory')} has no fixed place, and the file is about another process",
-        "Watch the code that uses it, whichever object: add --all-objects, or --site MODULE+OFFSET.\n"
+        f"{_HOMES.get(str(kind), 'such memory')} has no fixed place, and the file is about another "
+        "process",
+        "Watch the code that uses it, whichever object: add --all-objects, or --site "
+        "MODULE+OFFSET.\n"
         "Or name the address in this process: --address 0x.. --size N.",
     )
 
@@ -59,7 +63,11 @@ def flag_sites(flag: FoundFlag) -> list[SiteRequest]:
     """
     codes = [*(flag.raw.get("readers") or ())]
     codes += [code for writer in flag.raw.get("writers") or () if (code := writer.get("code"))]
-    places = {(module, parse_hex(code["offset"])): None for code in codes if (module := code.get("module"))}
+    places = {
+        (module, parse_hex(code["offset"])): None
+        for code in codes
+        if (module := code.get("module"))
+    }
     if not places:
         raise UsageError(
             f"The code that uses {flag.name} is not known",
@@ -89,6 +97,7 @@ def _thread_like(flag: FoundFlag, pid: int) -> int:
         return alike[0]
     raise UsageError(
         f"{flag.name} is thread-local, and no thread was named",
-        f"process {pid} has the threads " + ", ".join(f"{tid} {name}" for tid, name in threads.items()),
+        f"process {pid} has the threads "
+        + ", ".join(f"{tid} {name}" for tid, name in threads.items()),
         "Add --thread TID.",
     )

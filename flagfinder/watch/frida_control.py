@@ -43,7 +43,9 @@ def main() -> int:
     return _watch(says, channel, library, agent, pid, gate)
 
 
-def _watch(says: Report, channel: socket.socket, library: str, agent: str, pid: int, gate: socket.socket) -> int:
+def _watch(
+    says: Report, channel: socket.socket, library: str, agent: str, pid: int, gate: socket.socket
+) -> int:
     gone = threading.Event()
     try:
         frida: Any = importlib.import_module("frida")

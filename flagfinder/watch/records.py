@@ -32,7 +32,9 @@ class Records:
         deadline = time.monotonic() + patience
         while not self.over:
             try:
-                records = self._waiting.get(timeout=max(0.0, deadline - time.monotonic()) if not taken else 0)
+                records = self._waiting.get(
+                    timeout=max(0.0, deadline - time.monotonic()) if not taken else 0
+                )
             except queue.Empty:
                 break
             if records is None:

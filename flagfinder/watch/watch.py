@@ -66,11 +66,18 @@ class WatchRequest:
 
     def to_json(self) -> str:
         """What the engine reads."""
-        fields = {"words": list(self.words), "sites": list(self.sites), "reads": self.reads, "until": self.until}
+        fields = {
+            "words": list(self.words),
+            "sites": list(self.sites),
+            "reads": self.reads,
+            "until": self.until,
+        }
         return json.dumps(fields)
 
 
-def symbol_word(module: str | None, symbol: str, size: int | None = None, tid: int | None = None) -> SymbolRequest:
+def symbol_word(
+    module: str | None, symbol: str, size: int | None = None, tid: int | None = None
+) -> SymbolRequest:
     """A variable, in the image named by file name or path. Thread-local ones need ``tid``."""
     return {"by": "symbol", "module": module, "symbol": symbol, "size": size, "tid": tid}
 
@@ -119,7 +126,11 @@ class Watch(AbstractContextManager["Watch"]):
     """
 
     def __init__(
-        self, pid: int, request: WatchRequest, backend: Backend | None = None, trapper: _Starter | None = None
+        self,
+        pid: int,
+        request: WatchRequest,
+        backend: Backend | None = None,
+        trapper: _Starter | None = None,
     ) -> None:
         require_own_proc()
         self.ending: Ending | None = None
@@ -163,7 +174,10 @@ class Watch(AbstractContextManager["Watch"]):
         return [*self._said, *(self._trapper.notes if self._trapper is not None else ())]
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._trapper is not None:
             self._trapper.stop()
@@ -216,7 +230,9 @@ class Watch(AbstractContextManager["Watch"]):
         return {**counts, "reason": self.ending or "interrupted", "notes": self.notes}
 
 
-def _fed(pid: int, request: WatchRequest, backend: Backend, start: _Starter) -> tuple[_core.Watch, Trapper]:
+def _fed(
+    pid: int, request: WatchRequest, backend: Backend, start: _Starter
+) -> tuple[_core.Watch, Trapper]:
     """The engine finds the words, then somebody traps them."""
     core = _core.Watch(pid, request.to_json(), backend, None)
     trapper = start(pid, words_of(json.loads(core.header())), core.config())

@@ -10,7 +10,6 @@ themselves and go on. The kernel's accesses do not trap. Running processes are n
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import socket
@@ -23,20 +22,30 @@ from typing import Any
 
 from flagfinder.record.stalker import library
 from flagfinder.shared.environment import handed_on
-from flagfinder.shared.errors import FlagfinderError, PermissionDeniedError, TargetError, UnavailableError
+from flagfinder.shared.errors import (
+    FlagfinderError,
+    PermissionDeniedError,
+    TargetError,
+    UnavailableError,
+)
 from flagfinder.shared.places import shipped
-from flagfinder.shared.target import caller, check_loadable, find_program
+from flagfinder.shared.target import caller, check_frida
 from flagfinder.watch.ring import Ring
 from flagfinder.watch.trapper import Word
 
 _SECONDS = 60.0
 _LOOK = 0.002
 _OTHERS = "--backend perf and --backend lldb watch running processes."
-_ERRORS: dict[str, type[FlagfinderError]] = {"permission": PermissionDeniedError, "target": TargetError}
+_ERRORS: dict[str, type[FlagfinderError]] = {
+    "permission": PermissionDeniedError,
+    "target": TargetError,
+}
 
 
 def _silent(found: str) -> UnavailableError:
-    return UnavailableError("Frida can't watch the program", found, "Try another release of Frida.", _OTHERS)
+    return UnavailableError(
+        "Frida can't watch the program", found, "Try another release of Frida.", _OTHERS
+    )
 
 
 class FridaProgram:
@@ -46,7 +55,9 @@ class FridaProgram:
     be loaded, UnavailableError without Frida or when it can't get into the program.
     """
 
-    def __init__(self, command: Sequence[str], settings: Sequence[str] = (), output: int | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], settings: Sequence[str] = (), output: int | None = None
+    ) -> None:
         if caller() is not None:
             raise UnavailableError(
                 "--backend frida is not for sudo",
@@ -54,11 +65,7 @@ class FridaProgram:
                 "Run flagfinder without sudo.",
                 _OTHERS,
             )
-        check_loadable(find_program(command))
-        if importlib.util.find_spec("frida") is None:
-            raise UnavailableError(
-                "Frida is not installed", "no Python module frida", "Try: pip install 'flagfinder[frida]'", _OTHERS
-            )
+        check_frida(command, _OTHERS)
         agent = shipped("frida_agents", "watcher.js")
         self._channel, theirs = socket.socketpair()
         self._ring: Ring | None = None
@@ -67,7 +74,12 @@ class FridaProgram:
         self.notes: list[str] = []
         with theirs, handed_on(settings) as environment:
             words = [sys.executable, "-P", "-m", "flagfinder.watch.frida_control"]
-            brought = [str(theirs.fileno()), str(environment), os.fspath(library()), os.fspath(agent)]
+            brought = [
+                str(theirs.fileno()),
+                str(environment),
+                os.fspath(library()),
+                os.fspath(agent),
+            ]
             self.process = subprocess.Popen(
                 [*words, *brought, *command], pass_fds=(theirs.fileno(), environment), stdout=output
             )
@@ -89,7 +101,9 @@ class FridaProgram:
                     self._channel.settimeout(None)
                     return
                 if "what" in said:
-                    raise _ERRORS.get(said["kind"], UnavailableError)(said["what"], said["found"], said["fix"], _OTHERS)
+                    raise _ERRORS.get(said["kind"], UnavailableError)(
+                        said["what"], said["found"], said["fix"], _OTHERS
+                    )
                 self.notes.append(said["note"])
             raise _silent("its control process has ended")
         except TimeoutError:
@@ -102,10 +116,16 @@ class FridaProgram:
         """Watches. A ``Trapper`` from then on; the program goes on with the first ``take``."""
         self._ring = Ring(config)
         wanted = [
-            {"address": hex(word.address), "size": word.size, "conditions": "rw" if word.reads else "w"}
+            {
+                "address": hex(word.address),
+                "size": word.size,
+                "conditions": "rw" if word.reads else "w",
+            }
             for word in words
         ]
-        self._channel.sendall(json.dumps({"ring": self._ring.path, "words": wanted}).encode() + b"\n")
+        self._channel.sendall(
+            json.dumps({"ring": self._ring.path, "words": wanted}).encode() + b"\n"
+        )
         self._expect("armed")
         self._listener.start()
         return self

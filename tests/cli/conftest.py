@@ -89,7 +89,9 @@ def files(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[File
     processor.
     """
     folder = tmp_path_factory.mktemp("files")
-    tenet, perf, events, graph = (folder / name for name in ("x.tenet", "perf.data", "x.events", "x.graph"))
+    tenet, perf, events, graph = (
+        folder / name for name in ("x.tenet", "perf.data", "x.events", "x.graph")
+    )
     write_perf(perf)
     for words in (
         ("trace", "export", pair.spin, "-o", tenet, "--instructions", "100"),
@@ -104,6 +106,17 @@ def files(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[File
         made = run(["gcore", "-o", folder / "core", str(process.pid)], timeout=60)
         assert made.returncode == 0, made.stderr
         core = folder / f"core.{process.pid}"
-        yield Files(pair.program, pair.normal, pair.spin, tenet, perf, events, graph, core, work, process.pid)
+        yield Files(
+            pair.program,
+            pair.normal,
+            pair.spin,
+            tenet,
+            perf,
+            events,
+            graph,
+            core,
+            work,
+            process.pid,
+        )
     finally:
         kill_session(process)

@@ -62,7 +62,12 @@ def test_diff_refuses_a_foreign_file(tmp_path: Path, pair: Pair) -> None:
 
 def assert_answered(normal: Path, file: Path) -> None:
     """What is still sound is used, or the file is refused; nothing else happens."""
-    for words in (["trace", "info", file], ["trace", "check", file], ["trace", "dump", file], ["diff", normal, file]):
+    for words in (
+        ["trace", "info", file],
+        ["trace", "check", file],
+        ["trace", "dump", file],
+        ["diff", normal, file],
+    ):
         done = flagfinder(*words)
         assert done.returncode in (0, 1, 65), (words, done.stderr)
         assert "Traceback" not in done.stderr
@@ -85,7 +90,9 @@ def test_damage_never_ends_in_a_traceback(tmp_path: Path, pair: Pair, seed: int)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_damage_behind_right_checksums_never_ends_in_a_traceback(tmp_path: Path, pair: Pair, seed: int) -> None:
+def test_damage_behind_right_checksums_never_ends_in_a_traceback(
+    tmp_path: Path, pair: Pair, seed: int
+) -> None:
     """No checksum tells it: the decoders must."""
     sound = pair.spin.read_bytes()
     file = tmp_path / "damaged.trace"
@@ -104,7 +111,9 @@ def test_a_section_that_is_unpacked_and_packed_again_is_sound(tmp_path: Path, pa
 def test_flag_events_that_are_no_text_are_refused(tmp_path: Path, files: Files) -> None:
     watched = tmp_path / "watched.jsonl"
     watched.write_bytes(b"\xff\xfe")
-    done = flagfinder("graph", "build", files.events, "-o", tmp_path / "x.graph", "--flags", watched)
+    done = flagfinder(
+        "graph", "build", files.events, "-o", tmp_path / "x.graph", "--flags", watched
+    )
     assert done.returncode == 65
     assert_four_parts(done.stderr, "no line of it is one")
     assert "failed itself" not in done.stderr

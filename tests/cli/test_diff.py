@@ -74,7 +74,9 @@ def test_registers_agree_with_the_slice(pair: Pair) -> None:
     # The flag is read rip-relative: the branch's own block and the slice must speak of the same
     # word.
     assert blocks[-1]["code"]["module"] == pair.program.name
-    assert any(f"{int(flag['address']['spin'], 16):x}" in line.lower() for line in blocks[-1]["assembly"])
+    assert any(
+        f"{int(flag['address']['spin'], 16):x}" in line.lower() for line in blocks[-1]["assembly"]
+    )
 
 
 def test_without_an_alignment_the_flag_s_test_is_where_they_part(pair: Pair) -> None:
@@ -90,7 +92,8 @@ def test_without_an_alignment_the_flag_s_test_is_where_they_part(pair: Pair) -> 
 
 def test_find_does_the_whole_chain(tmp_path: Path, pair: Pair) -> None:
     done = flagfinder(
-        "find", "--json", "-d", tmp_path, "--normal", f"{pair.program} normal", "--spin", f"{pair.program} spin",
+        "find", "--json", "-d", tmp_path, "--normal", f"{pair.program} "
+                                                      "normal", "--spin", f"{pair.program} spin",
         "--level", "flow",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -118,7 +121,16 @@ def test_arrays(pair: Pair) -> None:
 
 def test_find_overwrites_nothing_unasked(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "normal.trace").write_text("mine")
-    words = ("find", "-q", "-d", tmp_path, "--normal", f"{pair.program} normal", "--spin", f"{pair.program} spin")
+    words = (
+        "find",
+        "-q",
+        "-d",
+        tmp_path,
+        "--normal",
+        f"{pair.program} normal",
+        "--spin",
+        f"{pair.program} spin",
+    )
     refused = flagfinder(*words)
     assert refused.returncode == 2
     assert_four_parts(refused.stderr, "normal.trace")
@@ -132,6 +144,8 @@ def test_find_overwrites_nothing_unasked(pair: Pair, tmp_path: Path) -> None:
 def test_find_reports_a_good_run_that_failed(pair: Pair, tmp_path: Path) -> None:
     good = f"sh -c '{pair.program} normal; exit 3'"
     options = ("-d", tmp_path, "--stop-when-spinning", "1")
-    done = flagfinder("find", "--json", *options, "--normal", good, "--spin", f"{pair.program} spin")
+    done = flagfinder(
+        "find", "--json", *options, "--normal", good, "--spin", f"{pair.program} spin"
+    )
     notes = json.loads(done.stdout)["notes"]
     assert any("the good run ended with status 3" in note for note in notes), (notes, done.stderr)

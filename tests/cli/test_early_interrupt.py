@@ -24,7 +24,9 @@ entry()
 """
 
 
-@pytest.mark.parametrize("module", ["flagfinder.diff.diff", "flagfinder.cli", "argparse", "flagfinder.cli.trace"])
+@pytest.mark.parametrize(
+    "module", ["flagfinder.diff.diff", "flagfinder.cli", "argparse", "flagfinder.cli.trace"]
+)
 def test_no_traceback_is_shown(tmp_path: Path, module: str) -> None:
     command = tmp_path / "flagfinder"
     command.write_text(_COMMAND.replace("MODULE", repr(module)))

@@ -84,7 +84,11 @@ def test_an_option_with_effect_is_taken(line: str, capfd: pytest.CaptureFixture[
     assert "no effect" not in said
 
 
-@pytest.mark.parametrize("line", ["graph query g --from 5 --to 3", "critical-path g --thread 5 --from 5 --to 3"])
-def test_a_span_that_ends_before_it_begins_is_refused(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "line", ["graph query g --from 5 --to 3", "critical-path g --thread 5 --from 5 --to 3"]
+)
+def test_a_span_that_ends_before_it_begins_is_refused(
+    line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(shlex.split(line)) == 2
     assert_four_parts(capfd.readouterr().err, "--from 5, --to 3")

@@ -32,7 +32,9 @@ def assert_names_the_flag(answer: dict[str, Any]) -> None:
     assert answer["flags"][0]["symbol"] == "ready"
 
 
-def test_the_program_behind_an_exec_counts(start: list[str | Path], pair: Pair, tmp_path: Path) -> None:
+def test_the_program_behind_an_exec_counts(
+    start: list[str | Path], pair: Pair, tmp_path: Path
+) -> None:
     normal, spin = tmp_path / "normal.trace", tmp_path / "spin.trace"
     assert record(normal, [*start, "normal"]).exit_code == 0
     ended = record(spin, [*start, "spin"], "--stop-when-spinning", "1")

@@ -41,10 +41,20 @@ def test_stdout_is_one_object(verb: str, files: Files) -> None:
     words = with_option(command_line(verb, files), "--json")
     done = flagfinder(*words)
     fields = one_object(done.stdout)
-    if fields["schema"] == "flagfinder.error/1":  # not permitted here, or a word that nobody may write to
+    if (
+        fields["schema"] == "flagfinder.error/1"
+    ):  # not permitted here, or a word that nobody may write to
         assert fields["exit_code"] == done.returncode
         assert fields["error"]["what"] in done.stderr
-        assert verb in ("poke", "watch", "spin", "why", "events record", "events top", "overhead"), fields
+        assert verb in (
+            "poke",
+            "watch",
+            "spin",
+            "why",
+            "events record",
+            "events top",
+            "overhead",
+        ), fields
     else:
         assert done.returncode in (0, 1), done.stderr
     if verb in PRINTS and done.returncode == 0:
@@ -80,14 +90,20 @@ def test_a_failure_goes_to_the_file(tmp_path: Path) -> None:
     [("--json-file", "/no/such/folder/x.json"), ("--json", "--json-file", "x.json")],
     ids=["no-folder", "both"],
 )
-def test_a_file_that_can_t_be_written_is_said_first(options: tuple[str, ...], files: Files, tmp_path: Path) -> None:
-    done = flagfinder("record", *options, "-o", "x.trace", "--", files.program, "normal", cwd=tmp_path)
+def test_a_file_that_can_t_be_written_is_said_first(
+    options: tuple[str, ...], files: Files, tmp_path: Path
+) -> None:
+    done = flagfinder(
+        "record", *options, "-o", "x.trace", "--", files.program, "normal", cwd=tmp_path
+    )
     assert done.returncode == 2
     assert "found:" in done.stderr
     assert not (tmp_path / "x.trace").exists()
 
 
-def test_a_name_that_is_no_text_is_escaped(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_name_that_is_no_text_is_escaped(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     """Python has lone surrogates for such bytes, which no UTF-8 has; JSON's escapes can write
     them.
     """

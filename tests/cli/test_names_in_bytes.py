@@ -20,7 +20,9 @@ def program(tmp_path: Path) -> str:
 
 @pytest.mark.live
 @pytest.mark.parametrize("verb", [["record"], ["events", "record"]])
-def test_a_program_whose_name_is_no_utf_8_is_recorded(verb: list[str], program: str, tmp_path: Path) -> None:
+def test_a_program_whose_name_is_no_utf_8_is_recorded(
+    verb: list[str], program: str, tmp_path: Path
+) -> None:
     output = tmp_path / "recording"
     done = flagfinder(*verb, "-o", output, "--", program)
     assert done.returncode == 0, done.stderr

@@ -74,11 +74,16 @@ def test_every_type_of_an_option_is_known() -> None:
     """
     for verb, parser in leaves():
         for action in parser._actions:
-            assert isinstance(action.type, NUMERIC) or action.type in OTHER, (verb, action.dest, action.type)
+            assert isinstance(action.type, NUMERIC) or action.type in OTHER, (
+                verb,
+                action.dest,
+                action.type,
+            )
 
 
 @pytest.mark.parametrize(
-    ("verb", "action"), [pytest.param(v, a, id=f"{v} {a.option_strings or a.dest}") for v, a in numbers()]
+    ("verb", "action"),
+    [pytest.param(v, a, id=f"{v} {a.option_strings or a.dest}") for v, a in numbers()],
 )
 def test_numbers_out_of_range_are_refused(
     verb: str, action: argparse.Action, files: Files, capfd: pytest.CaptureFixture[str]
@@ -94,7 +99,9 @@ def test_numbers_out_of_range_are_refused(
         pytest.param(v, a, which, id=f"{v} {a.option_strings or a.dest} {which}")
         for v, a in numbers()
         for which in ("low", "high")
-        if v not in STARTS_PROGRAMS and (v, a.dest, which) not in LONG and (a.type is not PID or which == "high")
+        if v not in STARTS_PROGRAMS
+        and (v, a.dest, which) not in LONG
+        and (a.type is not PID or which == "high")
     ],
 )
 def test_the_least_and_the_greatest_number_reach_the_engine(
@@ -115,10 +122,16 @@ def assert_foreseen(said: str) -> None:
 @pytest.mark.parametrize(
     ("verb", "options"),
     [
-        ("record", ["--last", str(2**62), "--stop-after", "31536000", "--stop-when-spinning", "31536000"]),
+        (
+            "record",
+            ["--last", str(2**62), "--stop-after", "31536000", "--stop-when-spinning", "31536000"],
+        ),
         ("record", ["--last", "1", "--stop-after", "1e-9"]),
         ("find", ["--stop-when-spinning", "1e-9"]),
-        ("events record", ["--size", str(2**62), "--duration", "31536000", "--mark-on-hang", "31536000"]),
+        (
+            "events record",
+            ["--size", str(2**62), "--duration", "31536000", "--mark-on-hang", "31536000"],
+        ),
         ("events record", ["--size", "1"]),
         ("events record", ["--buffer", "1", "--duration", "1e-9"]),
     ],
@@ -141,7 +154,9 @@ HUGE = hex(2**64)
     ],
     ids=lambda words: words[-1],
 )
-def test_numbers_within_texts_are_refused_too(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_numbers_within_texts_are_refused_too(
+    words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     assert_four_parts(capfd.readouterr().err, "is no address from 0 to")
 

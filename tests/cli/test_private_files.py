@@ -74,5 +74,7 @@ def test_under_sudo_they_are_the_caller_s(pair: Pair, tmp_path: Path) -> None:
 
 def test_a_path_that_can_t_be_created_is_told(pair: Pair, tmp_path: Path) -> None:
     for suffix in ("drcov", "perfetto-trace"):
-        done = flagfinder("trace", "export", pair.normal, "-o", tmp_path / "missing" / f"out.{suffix}")
+        done = flagfinder(
+            "trace", "export", pair.normal, "-o", tmp_path / "missing" / f"out.{suffix}"
+        )
         assert done.returncode == 2 and "No such file or directory" in done.stderr

@@ -35,14 +35,20 @@ __attribute__((constructor)) static void tell(void)
 
 def environment(**settings: str | Path) -> dict[str, str]:
     """Ours without what our own runner was started with, and with these."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LD_", "PYTHON"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("LD_", "PYTHON"))
+    }
     return {**kept, **{name: str(value) for name, value in settings.items()}}
 
 
-def record(env: dict[str, str], trace: Path, *words: str | Path) -> subprocess.CompletedProcess[bytes]:
+def record(
+    env: dict[str, str], trace: Path, *words: str | Path
+) -> subprocess.CompletedProcess[bytes]:
     """Records with just this environment; the words are options, ``--`` and the program."""
     command = [*FLAGFINDER, "record", "--level", "flow", "-o", str(trace), *map(str, words)]
-    return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    return subprocess.run(
+        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
+    )
 
 
 @pytest.mark.usefixtures("tracer")
@@ -78,15 +84,21 @@ def test_a_setting_for_the_program_alone(tmp_path: Path) -> None:
 def test_openssl_s_configuration_does_not_hang_the_recorder(tmp_path: Path) -> None:
     fifo = tmp_path / "openssl.cnf"
     os.mkfifo(fifo)
-    traced = record(environment(OPENSSL_CONF=fifo), tmp_path / "run.trace", "--", "printenv", "OPENSSL_CONF")
+    traced = record(
+        environment(OPENSSL_CONF=fifo), tmp_path / "run.trace", "--", "printenv", "OPENSSL_CONF"
+    )
     assert (traced.returncode, traced.stdout.decode()) == (0, f"{fifo}\n"), traced.stderr
 
 
 @pytest.mark.usefixtures("tracer")
 def test_modules_for_the_program_are_none_of_ours(tmp_path: Path) -> None:
     for module in ("hashlib", "json", "rich"):
-        (tmp_path / f"{module}.py").write_text("raise SystemExit('this module is for the program')\n")
-    traced = record(environment(PYTHONPATH=tmp_path), tmp_path / "run.trace", "--", "printenv", "PYTHONPATH")
+        (tmp_path / f"{module}.py").write_text(
+            "raise SystemExit('this module is for the program')\n"
+        )
+    traced = record(
+        environment(PYTHONPATH=tmp_path), tmp_path / "run.trace", "--", "printenv", "PYTHONPATH"
+    )
     assert (traced.returncode, traced.stdout.decode()) == (0, f"{tmp_path}\n"), traced.stderr
 
 
@@ -96,13 +108,23 @@ def test_a_preloaded_library_gets_into_the_program_only(program: Path, tmp_path:
     source.write_text(PRELOAD)
     build = ["cc", "-shared", "-fPIC", f'-DPLACE="{log}"', str(source), "-o", str(library)]
     subprocess.run(build, check=True, timeout=60)
-    traced = record(environment(LD_PRELOAD=library), tmp_path / "run.trace", "--", program, "normal")
+    traced = record(
+        environment(LD_PRELOAD=library), tmp_path / "run.trace", "--", program, "normal"
+    )
     assert traced.returncode == 0, traced.stderr
     python = os.path.realpath(sys.executable)
     # Nobody can keep it out of the first start of Python.
     assert log.read_text().splitlines() == [python, str(program)]
     log.unlink()
-    traced = record(environment(), tmp_path / "run.trace", "--env", f"LD_PRELOAD={library}", "--", program, "normal")
+    traced = record(
+        environment(),
+        tmp_path / "run.trace",
+        "--env",
+        f"LD_PRELOAD={library}",
+        "--",
+        program,
+        "normal",
+    )
     assert traced.returncode == 0, traced.stderr
     assert log.read_text().splitlines() == [str(program)]
 
@@ -114,7 +136,9 @@ def behind_the_gate(*words: str, settings: tuple[str, ...] = ()) -> bytes:
     code += "\n p.release(); sys.exit(p.process.wait(30))"
     command = [sys.executable, "-P", "-c", code, " ".join(settings), *words]
     env = {"PATH": os.environ["PATH"], "ZEBRA": "1", "LANG": "C"}
-    return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60).stdout
+    return subprocess.run(
+        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    ).stdout
 
 
 def test_behind_the_gate_it_is_the_same() -> None:
@@ -144,10 +168,13 @@ def test_a_library_s_user_changes_what_the_program_gets(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("settings", "twice"), [({}, False), ({"PYTHONUNBUFFERED": "1"}, False), ({"MALLOC_ARENA_MAX": "1"}, True)]
+    ("settings", "twice"),
+    [({}, False), ({"PYTHONUNBUFFERED": "1"}, False), ({"MALLOC_ARENA_MAX": "1"}, True)],
 )
 def test_the_command_starts_twice_only_where_it_must(settings: dict[str, str], twice: bool) -> None:
     env = {"PATH": os.environ["PATH"], **settings}
     code = "from flagfinder.shared import start; start.shield(); print(start.kept is not None)"
-    done = subprocess.run([sys.executable, "-P", "-c", code], env=env, capture_output=True, timeout=60, text=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=env, capture_output=True, timeout=60, text=True
+    )
     assert done.stdout == f"{twice}\n", done.stderr

@@ -28,12 +28,16 @@ def test_exit_status_is_the_programs(tmp_path: Path, script: str, code: int) -> 
 
 
 def test_stdout_and_stderr_are_the_programs(tmp_path: Path) -> None:
-    done = flagfinder("record", "-q", "-o", tmp_path / "x.trace", "--", "sh", "-c", "echo out; echo err >&2")
+    done = flagfinder(
+        "record", "-q", "-o", tmp_path / "x.trace", "--", "sh", "-c", "echo out; echo err >&2"
+    )
     assert (done.stdout, done.stderr) == ("out\n", "err\n")
 
 
 def test_words_behind_the_dashes_are_the_programs(tmp_path: Path) -> None:
-    done = flagfinder("record", "-q", "-o", tmp_path / "x.trace", "--", "echo", "--json", "--", "--debug")
+    done = flagfinder(
+        "record", "-q", "-o", tmp_path / "x.trace", "--", "echo", "--json", "--", "--debug"
+    )
     assert done.stdout == "--json -- --debug\n"
 
 
@@ -111,7 +115,9 @@ def test_then_is_about_ctrl_c_too(then: str, is_left: bool, tmp_path: Path, pair
     trace, number = tmp_path / "x.trace", tmp_path / "pid"
     program = f"trap '' INT; echo $$ >{number}; exec {pair.program} spin"
     words = ["record", "-q", "-o", str(trace), "--then", then, "--", "sh", "-c", program]
-    recorder = subprocess.Popen(["env", "--default-signal=INT", *FLAGFINDER, *words], start_new_session=True)
+    recorder = subprocess.Popen(
+        ["env", "--default-signal=INT", *FLAGFINDER, *words], start_new_session=True
+    )
     try:
         until = time.monotonic() + 60
         while not number.exists() or "waiter" not in comm(int(number.read_text() or 0)):
@@ -154,12 +160,18 @@ def test_a_tracer_that_corrupts_programs_is_refused(tmp_path: Path) -> None:
     tracer = tmp_path / "tracer"
     tracer.mkdir()
     launcher = tracer / "ff_launch"
-    launcher.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nFF_CORRUPTED=1 exec "$@"\n')
+    launcher.write_text(
+        '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nFF_CORRUPTED=1 exec "$@"\n'
+    )
     canary = tracer / "ff_canary"
     canary.write_text('#!/bin/sh\nenv >"$1"\n')
     for program in (launcher, canary):
         program.chmod(0o755)
-    environment = {**os.environ, "FF_TRACER_DIR": str(tracer), "FF_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {
+        **os.environ,
+        "FF_TRACER_DIR": str(tracer),
+        "FF_CACHE_DIR": str(tmp_path / "cache"),
+    }
     done = subprocess.run(
         [*FLAGFINDER, "record", "-o", tmp_path / "x.trace", "--", "true"],
         env=environment,

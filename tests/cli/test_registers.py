@@ -39,7 +39,9 @@ def test_the_program_does_not_run_unasked(pair: Pair, without_values: Path, tmp_
 
 
 def test_on_demand_it_runs_and_says_what(pair: Pair, without_values: Path, tmp_path: Path) -> None:
-    done = flagfinder("registers", "-q", without_values, "--before-divergence", pair.normal, "--record-again")
+    done = flagfinder(
+        "registers", "-q", without_values, "--before-divergence", pair.normal, "--record-again"
+    )
     assert done.returncode == 0, done.stderr
     assert "rip" in done.stdout or "rax" in done.stdout
     first = done.stderr.splitlines()[0]

@@ -49,7 +49,10 @@ def test_drcov_holds_the_blocks_that_ran(pair: Pair, tmp_path: Path) -> None:
 
 def tenet_lines(path: Path) -> list[dict[str, str]]:
     """Register or kind of access -> text; of several reads of one line the last."""
-    return [dict(part.split("=", 1) for part in line.split(",")) for line in path.read_text().splitlines()]
+    return [
+        dict(part.split("=", 1) for part in line.split(","))
+        for line in path.read_text().splitlines()
+    ]
 
 
 def test_tenet_shows_the_loop_read_the_flag(pair: Pair, tmp_path: Path) -> None:
@@ -59,11 +62,15 @@ def test_tenet_shows_the_loop_read_the_flag(pair: Pair, tmp_path: Path) -> None:
     lines = tenet_lines(tmp_path / "spin.tenet")
     assert len(lines) == counts["instructions"] + 1
     assert 4900 < len(lines) <= 5000, "whole blocks"
-    assert len([name for name in lines[0] if name[0] == "r"]) >= 15, "the first line has the registers"
+    assert len([name for name in lines[0] if name[0] == "r"]) >= 15, (
+        "the first line has the registers"
+    )
     assert all("rip" in line for line in lines)
     flag = api.find_flags(api.open_trace(pair.spin), []).flag
     assert flag is not None and flag.spin_address is not None
-    reads = [line["mr"] for line in lines if line.get("mr", "").startswith(f"{flag.spin_address:#x}:")]
+    reads = [
+        line["mr"] for line in lines if line.get("mr", "").startswith(f"{flag.spin_address:#x}:")
+    ]
     assert len(reads) > 100
     assert {read.split(":")[1] for read in reads} == {"00000000"}
 
@@ -87,7 +94,11 @@ def test_tenet_comes_back_as_a_recording(pair: Pair, tmp_path: Path) -> None:
     flag = api.find_flags(api.open_trace(pair.spin), []).flag
     again = api.find_flags(api.open_trace(back), []).flag
     assert flag is not None and again is not None
-    assert (again.symbol, again.spin_address, again.value_spin) == ("ready", flag.spin_address, flag.value_spin)
+    assert (again.symbol, again.spin_address, again.value_spin) == (
+        "ready",
+        flag.spin_address,
+        flag.value_spin,
+    )
     assert again.exit_when == flag.exit_when
 
 
@@ -102,9 +113,19 @@ def test_tenet_comes_back_as_a_recording(pair: Pair, tmp_path: Path) -> None:
         ("rip=0x1000,rax=lots\n", "number"),
     ],
 )
-def test_what_is_no_tenet_trace_is_refused(pair: Pair, tmp_path: Path, text: str, found: str) -> None:
+def test_what_is_no_tenet_trace_is_refused(
+    pair: Pair, tmp_path: Path, text: str, found: str
+) -> None:
     (tmp_path / "bad.tenet").write_text(text)
-    words = ["trace", "import", tmp_path / "bad.tenet", "--image", pair.program, "-o", tmp_path / "bad.trace"]
+    words = [
+        "trace",
+        "import",
+        tmp_path / "bad.tenet",
+        "--image",
+        pair.program,
+        "-o",
+        tmp_path / "bad.trace",
+    ]
     done = flagfinder(*words)
     assert done.returncode == 65, done.stderr
     assert_four_parts(done.stderr, found)
@@ -114,7 +135,14 @@ def test_what_is_no_tenet_trace_is_refused(pair: Pair, tmp_path: Path, text: str
 def test_code_outside_the_images_is_a_gap(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "x.tenet").write_text("rax=0x1,rip=0x100000\nrax=0x2,rip=0x100004\nrip=0x100008\n")
     done = flagfinder(
-        "trace", "import", "--json", tmp_path / "x.tenet", "--image", pair.program, "-o", tmp_path / "x.trace"
+        "trace",
+        "import",
+        "--json",
+        tmp_path / "x.tenet",
+        "--image",
+        pair.program,
+        "-o",
+        tmp_path / "x.trace",
     )
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)

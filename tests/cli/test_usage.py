@@ -11,9 +11,9 @@ import pytest
 from harness import FLAGFINDER, flagfinder
 
 VERBS = """
-record, trace, trace info, trace check, trace dump, trace export, diff, registers, find, spin, why, guard, watch, poke,
-core, events, events record, events info, events top, mark, graph, diagnose, report,
-critical-path, compare, overhead, doctor
+record, trace, trace info, trace check, trace dump, trace export, diff, registers, find, spin, why,
+guard, watch, poke, core, events, events record, events info, events top, mark, graph, diagnose,
+report, critical-path, compare, overhead, doctor
 """
 
 
@@ -31,8 +31,12 @@ def test_help_says_where_a_program_to_run_stands(verb: str) -> None:
 
 
 def test_what_takes_long_to_import_is_not_needed_to_read_a_command_line() -> None:
-    code = "import sys; from flagfinder.cli import build_parser; build_parser(); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    code = (
+        "import sys; from flagfinder.cli import build_parser; build_parser(); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert not {"numpy", "pyarrow", "matplotlib", "xml.sax"} & set(done.stdout.split())
 
 
@@ -89,6 +93,10 @@ def test_debug_shows_the_traceback() -> None:
 def test_interrupted_output() -> None:
     """A reader that goes away is no error."""
     done = subprocess.run(
-        f"{shlex.join(FLAGFINDER)} --help | head -1", shell=True, capture_output=True, text=True, timeout=60
+        f"{shlex.join(FLAGFINDER)} --help | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stderr == ""

@@ -50,7 +50,9 @@ CASES = {
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program with the hangs."""
-    return compiled(tmp_path_factory.mktemp("why") / "recorded", SOURCE, "-Wall", "-Wextra", "-Werror")
+    return compiled(
+        tmp_path_factory.mktemp("why") / "recorded", SOURCE, "-Wall", "-Wextra", "-Werror"
+    )
 
 
 def record_both(program: Path, scenario: str, where: Path) -> tuple[Path, Path, int]:
@@ -77,8 +79,9 @@ def record_both(program: Path, scenario: str, where: Path) -> tuple[Path, Path, 
     return normal.trace, spin.trace, int(found[1])
 
 
+@pytest.mark.usefixtures("tracer")
 @pytest.mark.parametrize("scenario", CASES)
-def test_the_root_is_the_planted_cause(scenario: str, program: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+def test_the_root_is_the_planted_cause(scenario: str, program: Path, tmp_path: Path) -> None:
     normal, spin, blamed = record_both(program, scenario, tmp_path)
     done = flagfinder("why", "--json", normal, spin)
     assert done.returncode == 0, done.stdout + done.stderr

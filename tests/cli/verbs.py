@@ -40,7 +40,9 @@ class Files:
         return str(where / name)
 
 
-def leaves(parser: argparse.ArgumentParser | None = None, name: str = "") -> Iterator[tuple[str, Parser]]:
+def leaves(
+    parser: argparse.ArgumentParser | None = None, name: str = ""
+) -> Iterator[tuple[str, Parser]]:
     """(``events record``, its parser) and so on: what is no list of further verbs."""
     parser = parser or build_parser()
     lists = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]

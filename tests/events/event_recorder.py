@@ -37,13 +37,26 @@ class Recorder:
             compiled(program, source, "-Wall", "-Werror")
         return program
 
-    def record(self, name: str, *words: str, options: tuple[str, ...] = (), under: Sequence[str] = ()) -> Recorded:
+    def record(
+        self, name: str, *words: str, options: tuple[str, ...] = (), under: Sequence[str] = ()
+    ) -> Recorded:
         """Records `NAME WORDS`, which must succeed. `under`: the beginning of a command that runs
         it elsewhere.
         """
         self._count += 1
         path = self._directory / f"{self._count}.events"
-        command = [*under, *FLAGFINDER, "events", "record", "-o", path, *options, "--", self.program(name), *words]
+        command = [
+            *under,
+            *FLAGFINDER,
+            "events",
+            "record",
+            "-o",
+            path,
+            *options,
+            "--",
+            self.program(name),
+            *words,
+        ]
         ran = run(command, timeout=60)
         assert ran.returncode == 0, ran.stderr
         roles = {role: int(tid) for role, tid in (line.split() for line in ran.stdout.splitlines())}
@@ -59,7 +72,9 @@ def wakes(recorded: Recorded, tid: int, call: str) -> Iterator[tuple[int, str, s
 
     What comes before the program is left out: there the recorder holds it back until it is ready.
     """
-    lines = flagfinder("events", "dump", recorded.path, "--tid", tid, "--limit", 100000).stdout.splitlines()
+    lines = flagfinder(
+        "events", "dump", recorded.path, "--tid", tid, "--limit", 100000
+    ).stdout.splitlines()
     begin = max((number for number, line in enumerate(lines) if f" exec {tid} " in line), default=0)
     blocked = False
     for line in lines[begin:]:

@@ -54,7 +54,16 @@ def event(ts: int, tid: int, number: int, *fields: tuple[int, Value]) -> bytes:
 
 def switch(ts: int, before: tuple[int, str], state: int, after: tuple[int, str]) -> bytes:
     """Threads by id and name."""
-    return event(ts, before[0], SWITCH, (1, before[1]), (2, before[0]), (4, state), (5, after[1]), (6, after[0]))
+    return event(
+        ts,
+        before[0],
+        SWITCH,
+        (1, before[1]),
+        (2, before[0]),
+        (4, state),
+        (5, after[1]),
+        (6, after[0]),
+    )
 
 
 def bundle(cpu: int, events: Sequence[bytes], compact: bytes = b"", *, lost: bool = False) -> bytes:
@@ -67,9 +76,13 @@ def bundle(cpu: int, events: Sequence[bytes], compact: bytes = b"", *, lost: boo
     return message((1, message(*fields)))
 
 
-def process_tree(processes: Sequence[tuple[int, int, str]], threads: Sequence[tuple[int, int, str]]) -> bytes:
+def process_tree(
+    processes: Sequence[tuple[int, int, str]], threads: Sequence[tuple[int, int, str]]
+) -> bytes:
     """A packet. Processes: id, parent, command; threads: id, process, name."""
-    fields = [(1, message((1, pid), (2, parent), (3, command))) for pid, parent, command in processes]
+    fields = [
+        (1, message((1, pid), (2, parent), (3, command))) for pid, parent, command in processes
+    ]
     fields += [(2, message((1, tid), (2, name), (3, pid))) for tid, pid, name in threads]
     return message((2, message(*fields)))
 

@@ -57,7 +57,13 @@ class Scene:
     def told(self, found: dict[str, Any]) -> tuple[Any, ...]:
         """What a diagnosis says of the hang and of its root."""
         root = found["culprits"][0]
-        return (found["thread"]["tid"], found["class"], root["tid"], root["class"], found["circular"])
+        return (
+            found["thread"]["tid"],
+            found["class"],
+            root["tid"],
+            root["class"],
+            found["circular"],
+        )
 
     def truth(self, recorded: Recorded) -> tuple[Any, ...]:
         """What it has to say."""
@@ -72,7 +78,9 @@ def _scene(line: str, of_main: str, of_culprit: str, *others: str, **more: Any) 
 
 def _endless(line: str, *others: str, is_circular: bool = False) -> Scene:
     """One that hangs for ever, as the culprit does."""
-    return _scene(line, "LongWait", "LongWait", *others, is_circular=is_circular, least=1200 * MS, seconds=1.5)
+    return _scene(
+        line, "LongWait", "LongWait", *others, is_circular=is_circular, least=1200 * MS, seconds=1.5
+    )
 
 
 SCENES = [

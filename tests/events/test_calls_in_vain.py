@@ -48,7 +48,10 @@ def test_the_call_its_file_and_the_reason_are_named(
     assert why in told
     if mode == "null":
         assert culprit["doing"] == "calling read on /dev/null over and over"
-        assert (hot["opened_by"]["tid"], hot["opened_by"]["call"]) == (recorded.roles["main"], "openat")
+        assert (hot["opened_by"]["tid"], hot["opened_by"]["call"]) == (
+            recorded.roles["main"],
+            "openat",
+        )
         assert f"opened by thread {recorded.roles['main']} (calls), by openat" in told
     if mode == "passed":
         assert found["class"] == "LongWait"
@@ -60,7 +63,9 @@ def test_the_call_its_file_and_the_reason_are_named(
 def test_compare_names_the_code_of_calls_that_did_not_block(recorder: Recorder) -> None:
     """By samples: neither program ever waits in these calls."""
     options = ("--syscalls", "target", "--stacks", "all")
-    good, bad = (recorder.record("calls", mode, options=options).path for mode in ("closed", "null"))
+    good, bad = (
+        recorder.record("calls", mode, options=options).path for mode in ("closed", "null")
+    )
     found = json.loads(flagfinder("compare", good, bad, "--json").stdout)
     rows = {(row["call"], row["code"]): row for row in found["rows"]}
     polls, reads = rows["poll", "repeat (calls)"], rows["read", "repeat (calls)"]

@@ -23,11 +23,15 @@ def test_the_functions_that_ran_are_named_with_their_shares_and_calls(recorded: 
     graph = recorded.path.with_suffix(".graph")
     assert flagfinder("graph", "build", recorded.path, "-o", graph).returncode == 0
     tid = recorded.roles["main"]
-    fields = json.loads(flagfinder("diagnose", graph, "--auto", "--thread", str(tid), "--json").stdout)
+    fields = json.loads(
+        flagfinder("diagnose", graph, "--auto", "--thread", str(tid), "--json").stdout
+    )
     validate(fields)
     vertices = json.loads(flagfinder("graph", "query", graph, "--tid", str(tid), "--json").stdout)
     validate(vertices)
-    [ran] = [vertex["ran"] for vertex in vertices["vertices"] if vertex["ran"] and vertex["ran"]["calls"]]
+    [ran] = [
+        vertex["ran"] for vertex in vertices["vertices"] if vertex["ran"] and vertex["ran"]["calls"]
+    ]
     samples = {one["function"].split(" (")[0]: one["samples"] for one in ran["functions"]}
     assert samples["often"] > samples["seldom"] > 0
     assert sum(samples.values()) == ran["samples"] >= 10
@@ -43,7 +47,9 @@ def test_a_diagnosis_says_what_ran(recorded: Recorded) -> None:
     lines = flagfinder("events", "dump", recorded.path, "--limit", "100000").stdout.splitlines()
     middle = [int(line.split()[0]) for line in lines if " sample " in line]
     at = str(middle[len(middle) // 2])
-    ran = flagfinder("diagnose", graph, "--auto", "--thread", str(recorded.roles["main"]), "--at", at)
+    ran = flagfinder(
+        "diagnose", graph, "--auto", "--thread", str(recorded.roles["main"]), "--at", at
+    )
     assert "LongRunning" in ran.stdout
     assert "ran often" in ran.stdout
     assert "called " in ran.stdout

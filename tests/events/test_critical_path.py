@@ -19,7 +19,9 @@ WORK = 40_000_000  # ns on a CPU that the programs compute
 def critical_path(recorded: Recorded, *options: str) -> dict[str, Any]:
     graph = recorded.path.with_suffix(".graph")
     assert flagfinder("graph", "build", recorded.path, "-o", graph).returncode == 0
-    ran = flagfinder("critical-path", graph, "--thread", str(recorded.roles["main"]), "--json", *options)
+    ran = flagfinder(
+        "critical-path", graph, "--thread", str(recorded.roles["main"]), "--json", *options
+    )
     assert ran.returncode == 0, ran.stderr
     found: dict[str, Any] = json.loads(ran.stdout)
     assert found["schema"] == "flagfinder.critical-path/1"
@@ -28,7 +30,9 @@ def critical_path(recorded: Recorded, *options: str) -> dict[str, Any]:
 
 
 def longest_wait(found: dict[str, Any]) -> dict[str, Any]:
-    waits: list[dict[str, Any]] = [wait for wait in found["waits"] if wait["depth"] == 0 and wait["edge"] == "wake"]
+    waits: list[dict[str, Any]] = [
+        wait for wait in found["waits"] if wait["depth"] == 0 and wait["edge"] == "wake"
+    ]
     return max(waits, key=lambda wait: wait["dur"])
 
 
@@ -47,7 +51,11 @@ def test_the_holder_s_work_is_the_waiter_s_time(recorder: Recorder) -> None:
     found = critical_path(recorded)
     assert_whole(found)
     wait = longest_wait(found)
-    assert (wait["by_tid"], wait["kind"], wait["inversion"]) == (recorded.roles["holder"], "lock", None)
+    assert (wait["by_tid"], wait["kind"], wait["inversion"]) == (
+        recorded.roles["holder"],
+        "lock",
+        None,
+    )
     assert any(site.startswith("take_the_lock") for site in wait["stack"])
     assert any(site.startswith("hold") for site in wait["wake_stack"])
     shares = {share["tid"]: share for share in found["threads"]}
@@ -81,13 +89,22 @@ def test_priority_inversion_is_named_with_who_had_the_cpu(recorder: Recorder, mo
     # On a busy machine a thread of another program may have had the CPU for longer.
     assert inversion["instead_tid"] in rivals or inversion["instead_tid"] not in {*own, None}
     graph = recorded.path.with_suffix(".graph")
-    told = json.loads(flagfinder("diagnose", graph, "--auto", "--json", "--at", str(wait["start"] + 1)).stdout)
-    [holder] = [culprit for culprit in told["culprits"] if culprit["tid"] == recorded.roles["holder"]]
+    told = json.loads(
+        flagfinder("diagnose", graph, "--auto", "--json", "--at", str(wait["start"] + 1)).stdout
+    )
+    [holder] = [
+        culprit for culprit in told["culprits"] if culprit["tid"] == recorded.roles["holder"]
+    ]
     assert holder["inversion"] == inversion, "as the critical path has it"
-    assert "priority inversion: the holder is less urgent" in flagfinder("diagnose", graph, "--auto").stdout
+    assert (
+        "priority inversion: the holder is less urgent"
+        in flagfinder("diagnose", graph, "--auto").stdout
+    )
     page = graph.with_suffix(".html")
     assert flagfinder("report", graph, "-o", page).returncode == 0
-    assert "<li>Priority inversion: the holder is less urgent" in page.read_text(), "a line of the story"
+    assert "<li>Priority inversion: the holder is less urgent" in page.read_text(), (
+        "a line of the story"
+    )
 
 
 def test_a_part_of_the_time_is_explained_alone(recorder: Recorder) -> None:
@@ -136,20 +153,36 @@ def test_compare_counts_errors_and_only_the_target_s_calls(tmp_path: Path) -> No
     paths = []
     for name, looks in (("good", 0), ("bad", 20)):
         path = tmp_path / f"{name}.events"
-        script = f"i=0; while [ $i -lt {looks} ]; do [ -e /no/such/file ]; i=$((i+1)); done; sleep 0.3"
+        script = (
+            f"i=0; while [ $i -lt {looks} ]; do [ -e /no/such/file ]; i=$((i+1)); done; sleep 0.3"
+        )
         options = ("-q", "--syscalls", "target", "--all")
         ran = flagfinder("events", "record", "-o", path, *options, "--", "/bin/sh", "-c", script)
         assert ran.returncode == 0, ran.stderr
         paths.append(path)
     # No drawing without matplotlib, but the table all the same.
     script = (
-        "import sys; from flagfinder.cli import main; sys.modules['matplotlib'] = None; sys.exit(main(sys.argv[1:]))"
+        "import sys; from flagfinder.cli import main; sys.modules['matplotlib'] = None; "
+        "sys.exit(main(sys.argv[1:]))"
     )
-    command = [sys.executable, "-P", "-c", script, "compare", *paths, "--json", "--plot", tmp_path / "calls.svg"]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        script,
+        "compare",
+        *paths,
+        "--json",
+        "--plot",
+        tmp_path / "calls.svg",
+    ]
     ran = run(command, timeout=60)
     assert ran.returncode == 69, ran.stderr
     rows = json.loads(ran.stdout)["rows"]
-    more = [row["bad"]["errors"].get("ENOENT", 0) - row["good"]["errors"].get("ENOENT", 0) for row in rows]
+    more = [
+        row["bad"]["errors"].get("ENOENT", 0) - row["good"]["errors"].get("ENOENT", 0)
+        for row in rows
+    ]
     assert max(more) == 20
     calls = {row["call"] for row in rows}
     assert "clock_nanosleep" in calls

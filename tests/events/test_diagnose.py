@@ -68,14 +68,20 @@ def causes_after(graph: Path, tid: int, call: str) -> list[tuple[str, int | None
         ("signal", "pause", "signal"),
     ],
 )
-def test_a_wake_becomes_an_edge_from_the_waker(recorder: Recorder, mode: str, call: str, edge: str) -> None:
+def test_a_wake_becomes_an_edge_from_the_waker(
+    recorder: Recorder, mode: str, call: str, edge: str
+) -> None:
     recorded = recorder.record("wakes", mode)
     found = causes_after(build(recorded), recorded.roles["waiter"], call)
     assert len(found) >= ROUNDS
     # Waiting for the waker's end is a wait for a futex too.
     assert {kind for kind, _ in found} - {"exit"} == {edge}
     assert {tid for _, tid in found} == {recorded.roles["waker"]}
-    waits = [v for v in vertices(recorded.path.with_suffix(".graph"), recorded.roles["waiter"]) if v["ends_in"] == call]
+    waits = [
+        v
+        for v in vertices(recorded.path.with_suffix(".graph"), recorded.roles["waiter"])
+        if v["ends_in"] == call
+    ]
     assert all((vertex["futex"] is not None) == (call == "futex") for vertex in waits)
 
 
@@ -122,7 +128,8 @@ def test_who_wakes_from_outside_the_target_has_a_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("links", ["pipes", "sockets"])
 @pytest.mark.parametrize(
-    ("what", "hang_class"), [("computes", "LongRunning"), ("sleeps", "LongWait"), ("polls", "RepeatedYield")]
+    ("what", "hang_class"),
+    [("computes", "LongRunning"), ("sleeps", "LongWait"), ("polls", "RepeatedYield")],
 )
 @pytest.mark.parametrize("syscalls", ["lazy", "target"])
 def test_the_last_of_four_processes_is_blamed(
@@ -171,7 +178,13 @@ def test_what_watch_saw_becomes_flag_edges(recorder: Recorder, tmp_path: Path) -
     written = vertices(plain, waker)[3]
     read = next(vertex for vertex in vertices(plain, waiter) if vertex["start"] > written["start"])
     lines = [
-        {"event": "data_flag_write", "ts": written["start"], "tid": waker, "watch": 1, "value": "0x1"},
+        {
+            "event": "data_flag_write",
+            "ts": written["start"],
+            "tid": waker,
+            "watch": 1,
+            "value": "0x1",
+        },
         {"event": "data_flag_read", "ts": read["start"], "tid": waiter, "watch": 1, "value": "0x1"},
         {"event": "data_flag_read", "ts": read["start"], "tid": waiter, "watch": 1, "value": "0x2"},
     ]

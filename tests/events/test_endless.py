@@ -23,7 +23,11 @@ def test_a_deadlock_is_named_as_a_circle(recorder: Recorder) -> None:
     graph = build(recorded)
     found = diagnosis(graph)
     roles = recorded.roles
-    assert (found["class"], found["thread"]["tid"], found["unfinished"]) == ("LongWait", roles["main"], True)
+    assert (found["class"], found["thread"]["tid"], found["unfinished"]) == (
+        "LongWait",
+        roles["main"],
+        True,
+    )
     assert found["dur"] >= HANG
     both = {roles["culprit"], roles["other"]}
     assert {culprit["tid"] for culprit in found["culprits"]} == both
@@ -34,23 +38,36 @@ def test_a_deadlock_is_named_as_a_circle(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("mode", ["unix", "tcp", "backlog", "child", "file"])
-def test_who_never_does_its_part_is_the_culprit(recorder: Recorder, tmp_path: Path, mode: str) -> None:
-    recorded = recorder.record("endless", mode, str(tmp_path / "locked"), options=("--duration", SECONDS))
+def test_who_never_does_its_part_is_the_culprit(
+    recorder: Recorder, tmp_path: Path, mode: str
+) -> None:
+    recorded = recorder.record(
+        "endless", mode, str(tmp_path / "locked"), options=("--duration", SECONDS)
+    )
     found = diagnosis(build(recorded))
     assert (found["class"], found["thread"]["tid"]) == ("LongWait", recorded.roles["main"])
     assert found["dur"] >= HANG
     culprit = found["culprits"][0]
-    assert (culprit["tid"], culprit["class"], culprit["doing"]) == (recorded.roles["culprit"], "LongWait", "pause")
+    assert (culprit["tid"], culprit["class"], culprit["doing"]) == (
+        recorded.roles["culprit"],
+        "LongWait",
+        "pause",
+    )
     assert not found["circular"]
 
 
-def test_a_mark_in_the_hang_finds_it_though_the_process_is_gone_in_the_end(recorder: Recorder, tmp_path: Path) -> None:
+def test_a_mark_in_the_hang_finds_it_though_the_process_is_gone_in_the_end(
+    recorder: Recorder, tmp_path: Path
+) -> None:
     """Who waits for whom is asked when the mark comes."""
     path = tmp_path / "run.events"
     program = recorder.program("endless")
     script = f"sleep 2; exec {' '.join(map(str, FLAGFINDER))} mark hung"
     marking = ["/bin/sh", "-c", f'({script}) >&2 & exec "$@"', "sh"]
-    ran = run([*FLAGFINDER, "events", "record", "-o", path, "--", *marking, program, "deadlock"], timeout=60)
+    ran = run(
+        [*FLAGFINDER, "events", "record", "-o", path, "--", *marking, program, "deadlock"],
+        timeout=60,
+    )
     assert ran.returncode == 142, ran.stderr  # the alarm
     roles = {role: int(tid) for role, tid in (line.split() for line in ran.stdout.splitlines())}
     graph = tmp_path / "run.graph"
@@ -59,16 +76,23 @@ def test_a_mark_in_the_hang_finds_it_though_the_process_is_gone_in_the_end(recor
     assert {member["tid"] for member in found["circle"]} == {roles["culprit"], roles["other"]}
 
 
-def test_a_process_that_hung_before_is_explained_without_an_event_of_it(recorder: Recorder, tmp_path: Path) -> None:
+def test_a_process_that_hung_before_is_explained_without_an_event_of_it(
+    recorder: Recorder, tmp_path: Path
+) -> None:
     """Nothing of it was recorded: it slept all the time."""
     path = tmp_path / "run.events"
     command = [str(recorder.program("endless")), "deadlock", "", "30"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None
-            roles = {role: int(tid) for role, tid in (program.stdout.readline().split() for _ in range(3))}
+            roles = {
+                role: int(tid)
+                for role, tid in (program.stdout.readline().split() for _ in range(3))
+            }
             time.sleep(0.5)  # then they wait
-            ran = flagfinder("events", "record", "-o", path, "--pid", str(program.pid), "--duration", "1")
+            ran = flagfinder(
+                "events", "record", "-o", path, "--pid", str(program.pid), "--duration", "1"
+            )
         finally:
             program.kill()
     assert ran.returncode == 0, ran.stderr

@@ -59,13 +59,22 @@ def test_perfetto_shows_runs_waits_and_arrows(
     begins = {flow: s for s in trace.slices for flow in s.flows}
     ends = {flow: s for s in trace.slices for flow in s.ending_flows}
     assert begins.keys() == ends.keys()
-    arrows = [(begins[flow].tid, ends[flow].tid) for flow in begins if begins[flow].category == "ipc"]
+    arrows = [
+        (begins[flow].tid, ends[flow].tid) for flow in begins if begins[flow].category == "ipc"
+    ]
     assert arrows.count((waker, waiter)) >= 10
-    edges = [cause for v in vertices for cause in v["causes"] if cause["tid"] is not None and cause["edge"] != "weak"]
+    edges = [
+        cause
+        for v in vertices
+        for cause in v["causes"]
+        if cause["tid"] is not None and cause["edge"] != "weak"
+    ]
     assert len(begins) == len(edges)
 
 
-def test_graphml_has_every_vertex_and_edge(graph: Path, vertices: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_graphml_has_every_vertex_and_edge(
+    graph: Path, vertices: list[dict[str, Any]], tmp_path: Path
+) -> None:
     root = xml.parse(export(graph, tmp_path / "run.graphml")).getroot()
     declared = {key.get("id") for key in root.iter(f"{_GRAPHML}key")}
     nodes = list(root.iter(f"{_GRAPHML}node"))
@@ -81,11 +90,18 @@ def test_graphml_has_every_vertex_and_edge(graph: Path, vertices: list[dict[str,
         (edge.get("source"), edge.get("target"), edge.findtext(f"{_GRAPHML}data[@key='edge-kind']"))
         for edge in root.iter(f"{_GRAPHML}edge")
     )
-    causes = [(v["vertex"], cause) for v in vertices for cause in v["causes"] if cause["vertex"] is not None]
+    causes = [
+        (v["vertex"], cause)
+        for v in vertices
+        for cause in v["causes"]
+        if cause["vertex"] is not None
+    ]
     assert found == sorted((f"v{cause['vertex']}", f"v{to}", cause["edge"]) for to, cause in causes)
 
 
-def test_parquet_tables_are_the_graph(graph: Path, vertices: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_parquet_tables_are_the_graph(
+    graph: Path, vertices: list[dict[str, Any]], tmp_path: Path
+) -> None:
     folder = export(graph, tmp_path / "run.parquet")
     rows = parquet.read_table(folder / "vertices.parquet").to_pylist()
     assert [row["start"] for row in rows] == [v["start"] for v in vertices]
@@ -98,7 +114,11 @@ def test_parquet_tables_are_the_graph(graph: Path, vertices: list[dict[str, Any]
 
 def test_without_pyarrow_it_is_told_how_to_get_it(graph: Path, tmp_path: Path) -> None:
     (tmp_path / "pyarrow.py").write_text("raise ImportError('No module named pyarrow')")
-    command = [word for word in FLAGFINDER if word != "-P"] if FLAGFINDER[0] == sys.executable else FLAGFINDER
+    command = (
+        [word for word in FLAGFINDER if word != "-P"]
+        if FLAGFINDER[0] == sys.executable
+        else FLAGFINDER
+    )
     words = ["graph", "export", graph, "-o", tmp_path / "run.parquet"]
     ran = run([*command, *words], timeout=60, cwd=tmp_path)
     assert ran.returncode == 69

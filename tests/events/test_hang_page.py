@@ -33,7 +33,9 @@ def page(recorded: Recorded) -> Path:
 
 
 def data_of(page: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])  # type: ignore[index]
+    data = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert data
+    found: dict[str, Any] = json.loads(data[1])
     return found
 
 
@@ -42,17 +44,24 @@ def test_the_story_names_the_culprit_in_five_lines(recorded: Recorded, page: Pat
     story = re.findall(r"<li>(.*?)</li>", text.split('<ol class="story">')[1].split("</ol>")[0])
     assert 2 <= len(story) <= 5
     assert f"Thread {recorded.roles['main']} (hangs) waited in read on pipe:" in story[0]
-    assert any(line.startswith(f"The culprit is thread {recorded.roles['culprit']} (hangs)") for line in story)
+    assert any(
+        line.startswith(f"The culprit is thread {recorded.roles['culprit']} (hangs)")
+        for line in story
+    )
     assert "No event was lost." in text
 
 
 def test_the_page_needs_nothing_else(page: Path) -> None:
     text = page.read_text()
-    assert not re.findall(r"""(?:src|href)\s*=|url\(["']?(?!#)|@import|https?://(?!www\.w3\.org/2000/svg)""", text)
+    assert not re.findall(
+        r"""(?:src|href)\s*=|url\(["']?(?!#)|@import|https?://(?!www\.w3\.org/2000/svg)""", text
+    )
     assert "<!--" not in text.removeprefix("<!doctype html>")
 
 
-def test_a_browser_draws_the_threads_their_waits_and_the_arrows(recorded: Recorded, page: Path) -> None:
+def test_a_browser_draws_the_threads_their_waits_and_the_arrows(
+    recorded: Recorded, page: Path
+) -> None:
     dom = browse(page, "--dump-dom", "--virtual-time-budget=2000")
     drawing = xml.fromstring(re.search(r"<svg.*?</svg>", dom, re.DOTALL)[0])  # type: ignore[index]
     titles = [title.text or "" for title in drawing.iter("title")]
@@ -66,11 +75,15 @@ def test_a_browser_draws_the_threads_their_waits_and_the_arrows(recorded: Record
 
 def test_slices_carry_their_call_sites(recorded: Recorded, page: Path) -> None:
     data = data_of(page)
-    row = [thread["label"].split()[0] for thread in data["threads"]].index(str(recorded.roles["culprit"]))
+    row = [thread["label"].split()[0] for thread in data["threads"]].index(
+        str(recorded.roles["culprit"])
+    )
     (begin, end), hang = data["view"], data["hang"]
     assert begin <= hang[0] < hang[1] <= end
     assert all(
-        begin <= start + dur and start <= end for thread in data["threads"] for _, start, dur, *_ in thread["slices"]
+        begin <= start + dur and start <= end
+        for thread in data["threads"]
+        for _, start, dur, *_ in thread["slices"]
     )
     waits = [part for part in data["threads"][row]["slices"] if part[0] == WAITS]
     stack = data["stacks"][max(waits, key=lambda part: part[2])[5]]
@@ -83,7 +96,9 @@ def test_every_culprit_s_row_shows_something(page: Path) -> None:
     begin, end = data["hang"]
     for thread in data["threads"]:
         if thread["culprit"]:
-            assert any(start < end and start + dur > begin for _, start, dur, *_ in thread["slices"])
+            assert any(
+                start < end and start + dur > begin for _, start, dur, *_ in thread["slices"]
+            )
             assert thread["label"].split()[1:], "it has a name"
 
 
@@ -92,8 +107,8 @@ def test_arrow_keys_go_from_slice_to_slice(page: Path, tmp_path: Path) -> None:
     keys = ["ArrowDown", "ArrowUp", "ArrowRight"]
     script = (
         "<script>svg.focus(); const told = [document.activeElement.id];"
-        f"for (const key of {keys}) {{ svg.dispatchEvent(new KeyboardEvent('keydown', {{key, bubbles: true}}));"
-        "told.push(document.getElementById('detail').textContent); }"
+        f"for (const key of {keys}) {{ svg.dispatchEvent(new KeyboardEvent('keydown', {{key, "
+        f"bubbles: true}}));told.push(document.getElementById('detail').textContent); }}"
         "document.title = JSON.stringify(told);</script></body>"
     )
     (tmp_path / "keys.html").write_text(page.read_text().replace("</body>", script))
@@ -108,10 +123,18 @@ def test_arrow_keys_go_from_slice_to_slice(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "dark"), [(0, True), (1, False)])
-def test_the_page_is_dark_where_the_reader_s_screen_is(page: Path, tmp_path: Path, scheme: int, dark: bool) -> None:
-    script = "<script>document.title = getComputedStyle(document.body).backgroundColor</script></body>"
+def test_the_page_is_dark_where_the_reader_s_screen_is(
+    page: Path, tmp_path: Path, scheme: int, dark: bool
+) -> None:
+    script = (
+        "<script>document.title = getComputedStyle(document.body).backgroundColor</script></body>"
+    )
     (tmp_path / "dark.html").write_text(page.read_text().replace("</body>", script))
-    options = (f"--blink-settings=preferredColorScheme={scheme}", "--dump-dom", "--virtual-time-budget=2000")
+    options = (
+        f"--blink-settings=preferredColorScheme={scheme}",
+        "--dump-dom",
+        "--virtual-time-budget=2000",
+    )
     dom = browse(tmp_path / "dark.html", *options)
     color = re.search(r"<title>rgb\((\d+),", dom)
     assert color is not None
@@ -119,7 +142,12 @@ def test_the_page_is_dark_where_the_reader_s_screen_is(page: Path, tmp_path: Pat
 
 
 def test_it_prints_on_two_pages_at_most(page: Path, tmp_path: Path) -> None:
-    browse(page, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer", "--virtual-time-budget=2000")
+    browse(
+        page,
+        f"--print-to-pdf={tmp_path / 'page.pdf'}",
+        "--no-pdf-header-footer",
+        "--virtual-time-budget=2000",
+    )
     pages = re.findall(rb"/Type\s*/Page\b", (tmp_path / "page.pdf").read_bytes())
     assert 1 <= len(pages) <= 2
 

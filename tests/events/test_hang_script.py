@@ -44,10 +44,14 @@ def offset_in_page(program: Path, symbol: str) -> int:
 
 
 @pytest.mark.parametrize("debugger", ["gdb", "lldb"])
-def test_a_culprit_that_waits_is_stopped_before_its_wait(recorder: Recorder, debugger: str, tmp_path: Path) -> None:
+def test_a_culprit_that_waits_is_stopped_before_its_wait(
+    recorder: Recorder, debugger: str, tmp_path: Path
+) -> None:
     output = emitted(recorder, debugger, "circle", tmp_path)
     assert "where the culprit waited" in output, output
-    assert re.search(r"\brip\b", output) and re.search(r"#0", output), "registers and stack are shown"
+    assert re.search(r"\brip\b", output) and re.search(r"#0", output), (
+        "registers and stack are shown"
+    )
     assert re.search(r"\bcross\b", output), "the stack is the culprit's"
     found = re.search(r"the futex is (0x[0-9a-f]+) at (0x[0-9a-f]+); it goes on when", output)
     assert found, output
@@ -57,7 +61,9 @@ def test_a_culprit_that_waits_is_stopped_before_its_wait(recorder: Recorder, deb
 
 
 @pytest.mark.parametrize("debugger", ["gdb", "lldb"])
-def test_a_culprit_that_computes_is_stopped_where_it_goes_on(recorder: Recorder, debugger: str, tmp_path: Path) -> None:
+def test_a_culprit_that_computes_is_stopped_where_it_goes_on(
+    recorder: Recorder, debugger: str, tmp_path: Path
+) -> None:
     output = emitted(recorder, debugger, "lock", tmp_path)
     assert "came back from its wait, and computed" in output, output
     assert re.search(r"\bsignal_late\b", output), "the stack is the culprit's"

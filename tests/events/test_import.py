@@ -17,10 +17,18 @@ pytestmark = pytest.mark.timeout(120)
 READ, WRITE = 0, 1
 SLEEPS, HARDIRQ = 1, 8
 WAITER, WAKER, CHILD = 100, 200, 101
-TRACEPOINTS = ("sched:sched_switch", "sched:sched_waking", "raw_syscalls:sys_enter", "raw_syscalls:sys_exit")
+TRACEPOINTS = (
+    "sched:sched_switch",
+    "sched:sched_waking",
+    "raw_syscalls:sys_enter",
+    "raw_syscalls:sys_exit",
+)
 # The tracepoints' descriptions are in tracefs, which is not mounted everywhere. $0 and $@ are the
 # command.
-WITH_TRACEFS = 'mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec "$0" "$@"'
+WITH_TRACEFS = (
+    "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs "
+    '/sys/kernel/tracing; exec "$0" "$@"'
+)
 # Of tests/events/programs/wakes.c.
 ROUNDS = 10
 
@@ -59,7 +67,11 @@ def imported(tmp_path: Path) -> Path:
     assert ran.returncode == 0, ran.stderr
     fields = json.loads(ran.stdout)
     assert fields["schema"] == "flagfinder.events-import/1"
-    assert (fields["events"], fields["lost"], fields["skipped"]) == (14, 7, {"sched_stat_runtime": 1})
+    assert (fields["events"], fields["lost"], fields["skipped"]) == (
+        14,
+        7,
+        {"sched_stat_runtime": 1},
+    )
     return output
 
 
@@ -96,7 +108,11 @@ def test_the_graph_knows_who_woke_whom(tmp_path: Path) -> None:
         for cause in vertex["causes"]
         if cause["edge"] != "weak"
     }
-    assert causes == {("waiter", "ipc", "waker"), ("waiter", "interrupt", None), ("child", "fork", "waiter")}
+    assert causes == {
+        ("waiter", "ipc", "waker"),
+        ("waiter", "interrupt", None),
+        ("child", "fork", "waiter"),
+    }
     results = [vertex["result"] for vertex in vertices if vertex["thread"] == "waiter"]
     assert results == [8, -11, None]
     assert json.loads(flagfinder("graph", "info", "--json", graph).stdout)["lost"] == 7
@@ -119,9 +135,13 @@ def test_what_perf_itself_recorded_tells_who_woke_whom(
     ran = flagfinder("events", "import", "--json", data, "-o", events)
     assert ran.returncode == 0, ran.stderr
     assert flagfinder("graph", "build", events, "-o", graph).returncode == 0
-    shown = flagfinder("graph", "query", "--json", graph, "--tid", str(roles["waiter"]), "--limit", "1000")
+    shown = flagfinder(
+        "graph", "query", "--json", graph, "--tid", str(roles["waiter"]), "--limit", "1000"
+    )
     vertices = json.loads(shown.stdout)["vertices"]
-    by_waker = [cause for vertex in vertices for cause in vertex["causes"] if cause["tid"] == roles["waker"]]
+    by_waker = [
+        cause for vertex in vertices for cause in vertex["causes"] if cause["tid"] == roles["waker"]
+    ]
     assert [cause["edge"] for cause in by_waker].count("ipc") >= ROUNDS - 1
     assert {cause["edge"] for cause in by_waker} <= {"ipc", "exit"}
     assert any(vertex["ends_in"] == "read" for vertex in vertices)

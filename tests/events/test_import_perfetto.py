@@ -18,7 +18,9 @@ pytestmark = pytest.mark.timeout(120)
 READ, WRITE, SLEEPS, SIGUSR1, CLONE_THREAD, SOFTIRQ_FLAG = 0, 1, 1, 10, 0x10000, 16
 IDLE, WAITER, WAKER, CHILD = (0, "swapper"), (100, "waiter"), (200, "waker"), (101, "worker")
 Event = tuple[int, int, str, dict[str, Any]]
-TREE = pw.process_tree([(2, 0, "kthreadd"), (100, 1, "/bin/program"), (200, 1, "/bin/waker")], [(100, 100, "waiter")])
+TREE = pw.process_tree(
+    [(2, 0, "kthreadd"), (100, 1, "/bin/program"), (200, 1, "/bin/waker")], [(100, 100, "waiter")]
+)
 
 # Of `full`, as they are dumped.
 FULL = [
@@ -68,7 +70,11 @@ def full() -> bytes:
         pw.event(5200, 100, pw.SIGNAL, (4, 101), (5, 0), (6, SIGUSR1)),
     ]
     return pw.trace(
-        pw.machine("x86_64"), TREE, pw.bundle(1, one), pw.compressed(pw.bundle(0, zero)), pw.bundle(0, late, lost=True)
+        pw.machine("x86_64"),
+        TREE,
+        pw.bundle(1, one),
+        pw.compressed(pw.bundle(0, zero)),
+        pw.bundle(0, late, lost=True),
     )
 
 
@@ -78,12 +84,25 @@ def full_of_the_package() -> bytes:
     name = builder.add_packet().system_info.utsname
     name.sysname, name.release, name.machine = "Linux", "6.1", "x86_64"
     tree = builder.add_packet().process_tree
-    for pid, parent, command in ((2, 0, "kthreadd"), (100, 1, "/bin/program"), (200, 1, "/bin/waker")):
+    for pid, parent, command in (
+        (2, 0, "kthreadd"),
+        (100, 1, "/bin/program"),
+        (200, 1, "/bin/waker"),
+    ):
         tree.processes.add(pid=pid, ppid=parent, cmdline=[command])
     tree.threads.add(tid=100, tgid=100, name="waiter")
     switch = {"prev_prio": 120, "next_prio": 120}
-    to_idle = dict(prev_comm="waiter", prev_pid=100, prev_state=SLEEPS, next_comm="swapper", next_pid=0, **switch)
-    to_waiter = dict(prev_comm="swapper", prev_pid=0, prev_state=0, next_comm="waiter", next_pid=100, **switch)
+    to_idle = dict(
+        prev_comm="waiter",
+        prev_pid=100,
+        prev_state=SLEEPS,
+        next_comm="swapper",
+        next_pid=0,
+        **switch,
+    )
+    to_waiter = dict(
+        prev_comm="swapper", prev_pid=0, prev_state=0, next_comm="waiter", next_pid=100, **switch
+    )
     wake = {"comm": "waiter", "pid": 100, "prio": 120, "success": 1, "target_cpu": 0}
     one: list[Event] = [
         (2000, 200, "sys_enter", {"id": WRITE, "args": [4, 9]}),
@@ -107,7 +126,12 @@ def full_of_the_package() -> bytes:
         (4200, 100, "sys_exit", {"id": READ, "ret": -11}),
         (5000, 100, "task_newtask", {"pid": 101, "comm": "waiter", "clone_flags": CLONE_THREAD}),
         (5100, 101, "task_rename", {"pid": 101, "oldcomm": "waiter", "newcomm": "worker"}),
-        (5200, 100, "signal_generate", {"code": 0, "comm": "worker", "pid": 101, "result": 0, "sig": SIGUSR1}),
+        (
+            5200,
+            100,
+            "signal_generate",
+            {"code": 0, "comm": "worker", "pid": 101, "result": 0, "sig": SIGUSR1},
+        ),
     ]
     packed = TraceProtoBuilder()
     for cpu, events, target in ((1, one, builder), (0, zero, packed), (0, late, builder)):
@@ -167,9 +191,15 @@ def dumped(events: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("trace", [full, full_of_the_package])
-def test_every_event_is_taken_over_in_order_of_time(tmp_path: Path, trace: Callable[[], bytes]) -> None:
+def test_every_event_is_taken_over_in_order_of_time(
+    tmp_path: Path, trace: Callable[[], bytes]
+) -> None:
     output, fields = imported(tmp_path, trace())
-    assert (fields["events"], fields["lost"], fields["skipped"]) == (15, 1, {"other ftrace events": 1})
+    assert (fields["events"], fields["lost"], fields["skipped"]) == (
+        15,
+        1,
+        {"other ftrace events": 1},
+    )
     assert dumped(output) == FULL
 
 
@@ -205,7 +235,10 @@ def test_a_context_that_was_not_recorded_is_unknown(tmp_path: Path) -> None:
 
 
 def test_calls_of_another_machine_are_left_out(tmp_path: Path) -> None:
-    events = [pw.event(1000, 100, pw.SYS_ENTER, (1, READ), (2, 3)), pw.switch(1100, WAITER, SLEEPS, IDLE)]
+    events = [
+        pw.event(1000, 100, pw.SYS_ENTER, (1, READ), (2, 3)),
+        pw.switch(1100, WAITER, SLEEPS, IDLE),
+    ]
     output, fields = imported(tmp_path, pw.trace(pw.machine("aarch64"), pw.bundle(0, events)))
     assert fields["skipped"] == {"calls of another machine": 1}
     assert dumped(output) == ["1100 cpu0 switch 100 -> 0 sleeps"]

@@ -18,7 +18,9 @@ ROUNDS = 10
 CLIENTS = ("first", "second")
 
 
-def recorded_graph(recorder: Recorder, *words: str, syscalls: str = "target") -> tuple[Recorded, Path]:
+def recorded_graph(
+    recorder: Recorder, *words: str, syscalls: str = "target"
+) -> tuple[Recorded, Path]:
     recorded = recorder.record("batch", *words, options=("--syscalls", syscalls))
     return recorded, build(recorded)
 
@@ -26,7 +28,11 @@ def recorded_graph(recorder: Recorder, *words: str, syscalls: str = "target") ->
 def senders(vertex: dict[str, Any]) -> set[int]:
     """Threads whose messages made a vertex begin."""
     causes = vertex["causes"]
-    return {cause["tid"] for cause in causes if cause["edge"] == "ipc" and cause["ts"] <= vertex["start"]}
+    return {
+        cause["tid"]
+        for cause in causes
+        if cause["edge"] == "ipc" and cause["ts"] <= vertex["start"]
+    }
 
 
 def answering(graph: Path, recorded: Recorded, client: str) -> list[dict[str, Any]]:
@@ -36,7 +42,11 @@ def answering(graph: Path, recorded: Recorded, client: str) -> list[dict[str, An
     A client whose request is taken out of its socket is woken, too, and goes on waiting.
     """
     server = {vertex["vertex"]: vertex for vertex in vertices(graph, recorded.roles["server"])}
-    woken = [vertex for vertex in vertices(graph, recorded.roles[client]) if vertex["ends_in"] == "clock_nanosleep"]
+    woken = [
+        vertex
+        for vertex in vertices(graph, recorded.roles[client])
+        if vertex["ends_in"] == "clock_nanosleep"
+    ]
     causes = (cause for vertex in woken for cause in vertex["causes"])
     return [server[cause["vertex"]] for cause in causes if cause["edge"] == "ipc"]
 
@@ -58,7 +68,9 @@ def test_items_are_joined_by_weak_edges_and_share_out_the_time(recorder: Recorde
     items = [(one, other) for one, other in pairs if one["start"] + one["dur"] == other["start"]]
     assert len(items) >= ROUNDS
     for one, other in items:
-        assert one["vertex"] in {cause["vertex"] for cause in other["causes"] if cause["edge"] == "weak"}
+        assert one["vertex"] in {
+            cause["vertex"] for cause in other["causes"] if cause["edge"] == "weak"
+        }
         assert one["ends_in"] is None
         assert one["run"] <= one["dur"]
 

@@ -61,7 +61,9 @@ def has_events(path: Path) -> bool:
 def test_a_process_that_nobody_waits_for_has_ended(tmp_path: Path) -> None:
     with subprocess.Popen(["true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        ran = run([*FLAGFINDER, "events", "record", "-o", tmp_path / "x", "--pid", ended.pid], timeout=60)
+        ran = run(
+            [*FLAGFINDER, "events", "record", "-o", tmp_path / "x", "--pid", ended.pid], timeout=60
+        )
     assert ran.returncode == 0, ran.stderr
     assert "the process ended" in ran.stderr
 
@@ -70,7 +72,9 @@ def test_a_process_beside_the_program_is_recorded_but_not_waited_for(tmp_path: P
     """A client that ends, and the server that it talks to, which goes on."""
     path, pipe = tmp_path / "run.events", tmp_path / "pipe"
     subprocess.run(["mkfifo", pipe], check=True)
-    server = subprocess.Popen(["sh", "-c", f'while read line <"{pipe}"; do :; done; exec sleep 100'])
+    server = subprocess.Popen(
+        ["sh", "-c", f'while read line <"{pipe}"; do :; done; exec sleep 100']
+    )
     try:
         command = [*FLAGFINDER, "events", "record", "-o", path, "--pid", server.pid]
         ran = run([*command, "--", "sh", "-c", f'echo hello >"{pipe}"'], timeout=60)

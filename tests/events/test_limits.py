@@ -35,7 +35,9 @@ print(json.dumps([printed.decode(), end]))
 """
 
 
-def record(path: Path, command: Sequence[str | Path], **wanted: object) -> tuple[str, dict[str, Any]]:
+def record(
+    path: Path, command: Sequence[str | Path], **wanted: object
+) -> tuple[str, dict[str, Any]]:
     """Records a program by a request that the command line can't make; what it printed, and how the
     recording ended.
     """
@@ -89,7 +91,9 @@ def test_processes_beyond_the_table_are_counted_and_named(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("recorder")
 def test_with_room_all_processes_are_followed(tmp_path: Path) -> None:
     path = tmp_path / "roomy.events"
-    _, end = record(path, ["/bin/sh", "-c", "for n in 1 2 3 4 5 6; do sleep 0.1 & done; wait"], most_processes=7)
+    _, end = record(
+        path, ["/bin/sh", "-c", "for n in 1 2 3 4 5 6; do sleep 0.1 & done; wait"], most_processes=7
+    )
     assert end["lost_processes"] == 0
     assert [note for note in end["notes"] if note["level"] == "lost"] == []
     dumped = flagfinder("events", "dump", path, "--limit", "100000").stdout

@@ -26,7 +26,18 @@ def test_a_mark_chooses_the_moment_to_explain(tmp_path: Path) -> None:
     """
     script = "import time\nprint('waits', flush=True)\ninput()\ntime.sleep(float(input()))"
     path = tmp_path / "run.events"
-    command = [*FLAGFINDER, "events", "record", "-q", "-o", str(path), "--", "/usr/bin/python3", "-c", script]
+    command = [
+        *FLAGFINDER,
+        "events",
+        "record",
+        "-q",
+        "-o",
+        str(path),
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        script,
+    ]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -64,7 +75,9 @@ def test_a_hang_is_marked_while_it_lasts(tmp_path: Path) -> None:
     )
     path, graph = tmp_path / "run.events", tmp_path / "run.graph"
     options = ["--mark-on-hang", "1.5", "-q"]
-    ran = flagfinder("events", "record", "-o", path, *options, "--", "/usr/bin/python3", "-c", script)
+    ran = flagfinder(
+        "events", "record", "-o", path, *options, "--", "/usr/bin/python3", "-c", script
+    )
     assert ran.returncode == 0, ran.stderr
     (mark,) = json.loads(flagfinder("events", "info", path, "--json").stdout)["marks"]
     assert "event wait" in mark["text"]
@@ -82,7 +95,17 @@ def test_without_a_process_there_is_no_main_thread_to_watch(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("recorder")
 def test_a_recorder_that_was_killed_takes_no_marks(tmp_path: Path) -> None:
-    command = [*FLAGFINDER, "events", "record", "-q", "-o", str(tmp_path / "x"), "--", "/bin/sleep", "30"]
+    command = [
+        *FLAGFINDER,
+        "events",
+        "record",
+        "-q",
+        "-o",
+        str(tmp_path / "x"),
+        "--",
+        "/bin/sleep",
+        "30",
+    ]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         deadline = time.monotonic() + 30

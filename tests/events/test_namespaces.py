@@ -38,7 +38,9 @@ def test_a_program_is_recorded_with_its_children(
     for name, before in zip(names, ["third", "first", "second"], strict=True):
         found = list(wakes(recorded, recorded.roles[name], "read"))
         assert len(found) >= ROUNDS
-        assert {(waker, context) for waker, context, _ in found} == {(recorded.roles[before], "task")}
+        assert {(waker, context) for waker, context, _ in found} == {
+            (recorded.roles[before], "task")
+        }
     checked = flagfinder("events", "check", recorded.path)
     assert checked.returncode == 0, checked.stdout
 
@@ -49,14 +51,29 @@ def test_threads_are_told_by_the_ids_that_they_see(recorder: Recorder, inside: l
     assert {waker for waker, context, _ in found if context == "task"} == {recorded.roles["waker"]}
     summary = json.loads(flagfinder("events", "info", "--json", recorded.path).stdout)
     assert summary["different_stacks"] > 0, "code was found in /proc by this id"
-    lines = flagfinder("events", "dump", recorded.path, "--tid", recorded.roles["waker"]).stdout.splitlines()
+    lines = flagfinder(
+        "events", "dump", recorded.path, "--tid", recorded.roles["waker"]
+    ).stdout.splitlines()
     last = max(n for n, line in enumerate(lines) if f" exit {recorded.roles['waker']} " in line)
-    assert any(f" switch {recorded.roles['waker']} " in line for line in lines[last:]), "its last switch has its id"
+    assert any(f" switch {recorded.roles['waker']} " in line for line in lines[last:]), (
+        "its last switch has its id"
+    )
 
 
 def record_while(path: Path, inside: list[str], pid: int) -> str:
     """Records a process of the namespace for two seconds; the events as text."""
-    command = [*inside, *FLAGFINDER, "events", "record", "-o", path, "--pid", str(pid), "--duration", "2"]
+    command = [
+        *inside,
+        *FLAGFINDER,
+        "events",
+        "record",
+        "-o",
+        path,
+        "--pid",
+        str(pid),
+        "--duration",
+        "2",
+    ]
     ran = run(command, timeout=60)
     assert ran.returncode == 0, ran.stderr
     return flagfinder("events", "dump", path, "--limit", 100000).stdout
@@ -65,7 +82,9 @@ def record_while(path: Path, inside: list[str], pid: int) -> str:
 @pytest.mark.usefixtures("recorder")
 def test_a_process_by_its_id_inside_and_what_it_starts(inside: list[str], tmp_path: Path) -> None:
     script = "echo $$; while :; do sleep 0.05; done"
-    process = subprocess.Popen([*inside, "sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [*inside, "sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
@@ -84,7 +103,11 @@ def test_a_process_by_its_id_inside_and_what_it_starts(inside: list[str], tmp_pa
 def test_a_waker_outside_is_told_apart(inside: list[str], tmp_path: Path) -> None:
     script = "echo $$; while read line; do echo $line; done"
     process = subprocess.Popen(
-        [*inside, "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [*inside, "sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     path = tmp_path / "run.events"
     try:

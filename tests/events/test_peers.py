@@ -38,7 +38,9 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
 
 def test_a_wait_for_a_server_names_its_address_and_process(tmp_path: Path) -> None:
     path, graph = tmp_path / "run.events", tmp_path / "run.graph"
-    with subprocess.Popen([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout
             port = server.stdout.readline().strip()
@@ -50,7 +52,9 @@ def test_a_wait_for_a_server_names_its_address_and_process(tmp_path: Path) -> No
     assert flagfinder("graph", "build", path, "-o", graph).returncode == 0
     client = ran.stdout.strip()
     queried = json.loads(flagfinder("graph", "query", graph, "--tid", client, "--json").stdout)
-    targets = {vertex["target"] for vertex in queried["vertices"] if vertex["ends_in"] == "recvfrom"}
+    targets = {
+        vertex["target"] for vertex in queried["vertices"] if vertex["ends_in"] == "recvfrom"
+    }
     name = Path(sys.executable).resolve().name[:15]
     assert len(targets) == 1
     [target] = targets
@@ -89,13 +93,27 @@ def waited_on(path: Path, tid: int, call: str) -> set[str | None]:
     return {vertex["target"] for vertex in queried["vertices"] if vertex["ends_in"] == call}
 
 
-def test_a_unix_socket_is_told_by_its_path_and_a_server_that_is_not_recorded(tmp_path: Path) -> None:
+def test_a_unix_socket_is_told_by_its_path_and_a_server_that_is_not_recorded(
+    tmp_path: Path,
+) -> None:
     path, place = tmp_path / "run.events", tmp_path / "socket"
-    with subprocess.Popen([sys.executable, "-c", _LISTENER, place], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", _LISTENER, place], stdout=subprocess.PIPE, text=True
+    ) as server:
         try:
             assert server.stdout
             assert server.stdout.readline() == "listens\n"
-            command = [*FLAGFINDER, "events", "record", "-o", path, "--syscalls", "target", "--", sys.executable]
+            command = [
+                *FLAGFINDER,
+                "events",
+                "record",
+                "-o",
+                path,
+                "--syscalls",
+                "target",
+                "--",
+                sys.executable,
+            ]
             ran = run([*command, "-c", _CALLER, place], timeout=60)
             assert ran.returncode == 0, ran.stderr
         finally:
@@ -108,8 +126,20 @@ def test_a_unix_socket_is_told_by_its_path_and_a_server_that_is_not_recorded(tmp
 def test_a_pipe_is_told_by_who_writes_to_it(tmp_path: Path) -> None:
     """The writer is this process, which is not recorded."""
     path = tmp_path / "run.events"
-    command = [*FLAGFINDER, "events", "record", "-o", str(path), "--", "sh", "-c", "echo $$; exec cat"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as recording:
+    command = [
+        *FLAGFINDER,
+        "events",
+        "record",
+        "-o",
+        str(path),
+        "--",
+        "sh",
+        "-c",
+        "echo $$; exec cat",
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as recording:
         assert recording.stdin
         assert recording.stdout
         tid = int(recording.stdout.readline())

@@ -69,7 +69,10 @@ def test_each_sample_has_the_function_of_its_time(tmp_path: Path, copies: tuple[
     program = tmp_path / "phases.py"
     program.write_text(PHASES)
     ran = longest(tmp_path / "run.events", program, "--stacks", "all", *copies)
-    line = {name: PHASES[: PHASES.index(f"def {name}")].count("\n") + 1 for name in ("burn", "second", "unlocked")}
+    line = {
+        name: PHASES[: PHASES.index(f"def {name}")].count("\n") + 1
+        for name in ("burn", "second", "unlocked")
+    }
     expected = [
         f"burn (python phases.py:{line['burn']})",
         f"Job.second (python phases.py:{line['second']})",
@@ -79,7 +82,9 @@ def test_each_sample_has_the_function_of_its_time(tmp_path: Path, copies: tuple[
     ]
     functions = [vertex["ran"]["functions"] for vertex in ran]
     found = [vertex for vertex in ran if any(share(vertex, name) > SHARE for name in expected)]
-    assert [next(name for name in expected if share(vertex, name) > SHARE) for vertex in found] == expected, functions
+    assert [
+        next(name for name in expected if share(vertex, name) > SHARE) for vertex in found
+    ] == expected, functions
     assert len({vertex["tid"] for vertex in found}) == 3
     assert len({vertex["pid"] for vertex in found}) == 2
 
@@ -102,17 +107,29 @@ def test_the_story_of_a_page_names_the_python_function_that_ran(tmp_path: Path) 
 def test_where_python_code_blocks_is_told_too(tmp_path: Path) -> None:
     program = tmp_path / "waits.py"
     # The recorder sees a little later than the program starts where its interpreter has its frames.
-    text = "import time\ndef pause():\n    time.sleep(0.3)\ndef main():\n    for _ in range(5): pause()\nmain()\n"
+    text = (
+        "import time\ndef pause():\n    time.sleep(0.3)\ndef main():\n    for _ in range(5): "
+        "pause()\nmain()\n"
+    )
     program.write_text(text)
     path = tmp_path / "run.events"
-    assert flagfinder("events", "record", "-q", "-o", path, "--stacks", "all", "--", PYTHON, program).returncode == 0
+    assert (
+        flagfinder(
+            "events", "record", "-q", "-o", path, "--stacks", "all", "--", PYTHON, program
+        ).returncode
+        == 0
+    )
     dump = flagfinder("events", "dump", path)
     assert any("pause main <module>" in line for line in dump.stdout.splitlines())
     assert flagfinder("graph", "build", path, "-o", path.with_suffix(".graph")).returncode == 0
     asked = flagfinder("graph", "query", path.with_suffix(".graph"), "--json", "--limit", "100000")
     vertices = json.loads(asked.stdout)["vertices"]
     sleeps = [one["stack"][-3:] for one in vertices if one["ends_in"] == "clock_nanosleep"]
-    assert ["pause (python waits.py:2)", "main (python waits.py:4)", "<module> (python waits.py:1)"] in sleeps
+    assert [
+        "pause (python waits.py:2)",
+        "main (python waits.py:4)",
+        "<module> (python waits.py:1)",
+    ] in sleeps
 
 
 @pytest.mark.usefixtures("recorder")
@@ -121,4 +138,6 @@ def test_without_stacks_there_is_no_python_code(tmp_path: Path) -> None:
     program.write_text(PHASES)
     ran = longest(tmp_path / "run.events", program, "--stacks", "off")
     assert ran
-    assert not any("(python " in one["function"] for vertex in ran for one in vertex["ran"]["functions"])
+    assert not any(
+        "(python " in one["function"] for vertex in ran for one in vertex["ran"]["functions"]
+    )

@@ -61,7 +61,9 @@ def test_the_answer_decides_who_is_blamed(two: tuple[Path, Recorded], tmp_path: 
     assert {choice["by_tid"] for choice in question["choices"]} == workers
     for role, hang_class in (("culprit", "LongRunning"), ("other", "LongWait")):
         number = number_of(question, recorded.roles[role])
-        answers.write_text(f"# which wait\n{number}  # of the {role}\n\n" + "1\n" * (MOST_QUESTIONS - 1))
+        answers.write_text(
+            f"# which wait\n{number}  # of the {role}\n\n" + "1\n" * (MOST_QUESTIONS - 1)
+        )
         found = answered(graph, answers)
         assert found["asked"][0]["answer"] == number
         assert found["questions"] == len(found["asked"]) <= MOST_QUESTIONS
@@ -78,7 +80,9 @@ def test_by_rule_nothing_is_asked(two: tuple[Path, Recorded]) -> None:
         assert (found["questions"], found["asked"]) == (0, [])
 
 
-def test_answers_that_do_not_fit_are_refused_with_the_question(two: tuple[Path, Recorded], tmp_path: Path) -> None:
+def test_answers_that_do_not_fit_are_refused_with_the_question(
+    two: tuple[Path, Recorded], tmp_path: Path
+) -> None:
     answers = tmp_path / "answers"
     for text, said in (("", "without an answer"), ("3", "does not fit"), ("yes", "does not fit")):
         answers.write_text(text)
@@ -87,15 +91,22 @@ def test_answers_that_do_not_fit_are_refused_with_the_question(two: tuple[Path, 
         assert said in ran.stderr
         assert "Which of these waits" in ran.stderr
     answers.write_text("1\n" * (MOST_QUESTIONS + 2))
-    assert "questions that were not asked" in flagfinder("diagnose", two[0], "--answers", answers).stderr
+    assert (
+        "questions that were not asked"
+        in flagfinder("diagnose", two[0], "--answers", answers).stderr
+    )
 
 
-def test_a_terminal_is_asked_until_the_answer_fits(two: tuple[Path, Recorded], tmp_path: Path) -> None:
+def test_a_terminal_is_asked_until_the_answer_fits(
+    two: tuple[Path, Recorded], tmp_path: Path
+) -> None:
     graph, recorded = two
     number = number_of(first_question(graph, tmp_path / "answers"), recorded.roles["culprit"])
     ours, theirs = pty.openpty()
     command = [*FLAGFINDER, "diagnose", os.fspath(graph), "--json"]
-    asked = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    asked = subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     os.close(theirs)
     os.write(ours, f"9\n{number}\n".encode() + b"\n" * MOST_QUESTIONS)
     shown, questions = asked.communicate(timeout=60)
@@ -108,7 +119,9 @@ def test_a_terminal_is_asked_until_the_answer_fits(two: tuple[Path, Recorded], t
 
 
 @pytest.mark.parametrize("keys", ["\x1b[B\r", "2\r", "\x1b[B\x1b[A\x1b[B\r"])
-def test_a_menu_takes_arrow_keys_and_numbers(two: tuple[Path, Recorded], tmp_path: Path, keys: str) -> None:
+def test_a_menu_takes_arrow_keys_and_numbers(
+    two: tuple[Path, Recorded], tmp_path: Path, keys: str
+) -> None:
     graph, _ = two
     second = first_question(graph, tmp_path / "answers")["choices"][1]
     ours, theirs = pty.openpty()
@@ -117,7 +130,9 @@ def test_a_menu_takes_arrow_keys_and_numbers(two: tuple[Path, Recorded], tmp_pat
     # Nobody answers here where the cursor stands.
     environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
     with (tmp_path / "found").open("wb") as found_file:
-        asked = subprocess.Popen(command, stdin=theirs, stdout=found_file, stderr=theirs, env=environment)
+        asked = subprocess.Popen(
+            command, stdin=theirs, stdout=found_file, stderr=theirs, env=environment
+        )
     os.close(theirs)
     drawn, answered_menus = b"", 0
     with suppress(OSError):  # the other end is closed

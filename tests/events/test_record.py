@@ -29,7 +29,9 @@ ROUNDS = 10
         ("signal", "pause", "task", "tgkill"),
     ],
 )
-def test_the_waker_is_recorded(recorder: Recorder, mode: str, call: str, context: str, waker_call: str) -> None:
+def test_the_waker_is_recorded(
+    recorder: Recorder, mode: str, call: str, context: str, waker_call: str
+) -> None:
     recorded = recorder.record("wakes", mode)
     found = list(wakes(recorded, recorded.roles["waiter"], call))
     assert len(found) >= ROUNDS
@@ -46,9 +48,12 @@ def test_a_condition_wakes_by_its_signaller(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "call", "context"), [("timer", "read", "timer"), ("sleep", "clock_nanosleep", "timeout")]
+    ("mode", "call", "context"),
+    [("timer", "read", "timer"), ("sleep", "clock_nanosleep", "timeout")],
 )
-def test_timers_are_no_thread_s_doing(recorder: Recorder, mode: str, call: str, context: str) -> None:
+def test_timers_are_no_thread_s_doing(
+    recorder: Recorder, mode: str, call: str, context: str
+) -> None:
     recorded = recorder.record("wakes", mode)
     found = list(wakes(recorded, recorded.roles["waiter"], call))
     assert len(found) >= ROUNDS
@@ -61,7 +66,9 @@ def test_a_chain_of_processes_is_followed(recorder: Recorder) -> None:
     for name, before in zip(names, ["third", "first", "second"], strict=True):
         found = list(wakes(recorded, recorded.roles[name], "read"))
         assert len(found) >= ROUNDS
-        assert {(waker, context) for waker, context, _ in found} == {(recorded.roles[before], "task")}
+        assert {(waker, context) for waker, context, _ in found} == {
+            (recorded.roles[before], "task")
+        }
 
 
 def test_a_recording_is_sound_complete_and_small(recorder: Recorder) -> None:
@@ -87,7 +94,19 @@ def test_stacks_are_taken_where_threads_block(recorder: Recorder) -> None:
 
 
 def test_the_program_s_exit_status_is_passed_on(recorder: Recorder, tmp_path: Path) -> None:
-    ran = run([*FLAGFINDER, "events", "record", "-o", tmp_path / "x", "--", recorder.program("wakes"), "?"], timeout=60)
+    ran = run(
+        [
+            *FLAGFINDER,
+            "events",
+            "record",
+            "-o",
+            tmp_path / "x",
+            "--",
+            recorder.program("wakes"),
+            "?",
+        ],
+        timeout=60,
+    )
     assert ran.returncode == 2
     assert "the program ended" in ran.stderr
 
@@ -121,7 +140,9 @@ def whole(recorder: Recorder) -> bytes:
 
 
 @pytest.mark.parametrize("length", [0, 5, 40, 64])
-def test_files_cut_in_their_beginning_are_refused(whole: bytes, tmp_path: Path, length: int) -> None:
+def test_files_cut_in_their_beginning_are_refused(
+    whole: bytes, tmp_path: Path, length: int
+) -> None:
     (tmp_path / "cut").write_bytes(whole[:length])
     ran = flagfinder("events", "info", tmp_path / "cut")
     assert ran.returncode == 65
@@ -162,7 +183,9 @@ def test_nothing_to_record_is_a_usage_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_recording_in_the_background_ends_at_a_signal(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_recording_in_the_background_ends_at_a_signal(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     """Shells start background commands of a script with SIGINT ignored."""
     path = tmp_path / "run.events"
     ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]

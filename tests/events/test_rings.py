@@ -50,7 +50,11 @@ def causes_of_waits(graph: Path, tid: int, edge: str) -> list[int | None]:
     """Threads from which edges of this kind come into what followed the thread's waits in
     io_uring_enter.
     """
-    after = [now for before, now in pairwise(vertices(graph, "--tid", tid)) if before["ends_in"] == "io_uring_enter"]
+    after = [
+        now
+        for before, now in pairwise(vertices(graph, "--tid", tid))
+        if before["ends_in"] == "io_uring_enter"
+    ]
     return [cause["tid"] for vertex in after for cause in vertex["causes"] if cause["edge"] == edge]
 
 

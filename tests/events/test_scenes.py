@@ -13,12 +13,20 @@ from scenes import SCENES, Scene
 from sizes import REPEAT
 from test_diagnose import build, diagnosis, vertices
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.parametrize("turn", range(REPEAT))]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(120),
+    pytest.mark.parametrize("turn", range(REPEAT)),
+]
 
 
 @pytest.mark.parametrize(
     ("scene", "syscalls"),
-    [pytest.param(scene, mode, id=f"{scene.name}-{mode}") for scene in SCENES for mode in scene.modes],
+    [
+        pytest.param(scene, mode, id=f"{scene.name}-{mode}")
+        for scene in SCENES
+        for mode in scene.modes
+    ],
 )
 def test_the_culprit_is_named_and_no_innocent(
     recorder: Recorder,
@@ -37,7 +45,9 @@ def test_the_culprit_is_named_and_no_innocent(
     assert greedy["tid"] == culprit["tid"], "the beam is no worse than the best edge at each step"
     if scene.name == "scenes-key":
         began = next(step for step in found["path"] if step["tid"] != recorded.roles["main"])
-        assert (began["tid"], began["edge"]) == (recorded.roles["typist"], "ipc"), "the key began it"
+        assert (began["tid"], began["edge"]) == (recorded.roles["typist"], "ipc"), (
+            "the key began it"
+        )
     if scene.name == "scenes-datagram":
         spin, watch = found["advice"]
         assert spin.startswith("flagfinder spin "), "the flag is still to be found"

@@ -43,11 +43,24 @@ def recording(tmp_path: Path, recorder: Recorder) -> Path:  # noqa: ARG001 (it s
     """
     path = tmp_path / "always.events"
     options = ["--size", "1M", "--syscalls", "target", "--stacks", "all", "-q"]
-    command = [*FLAGFINDER, "events", "record", "-o", path, *options, "--", "/usr/bin/python3", "-c", SCRIPT]
+    command = [
+        *FLAGFINDER,
+        "events",
+        "record",
+        "-o",
+        path,
+        *options,
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        SCRIPT,
+    ]
     process = subprocess.Popen([str(word) for word in command], start_new_session=True)
     try:
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not (path.exists() and path.stat().st_size > 2 * SIZE):
+        while time.monotonic() < deadline and not (
+            path.exists() and path.stat().st_size > 2 * SIZE
+        ):
             assert process.poll() is None
             assert not path.exists() or disk_bytes(path) <= SIZE
             time.sleep(0.01)

@@ -30,14 +30,27 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def functions(program: Path, path: Path, mode: str, *options: str) -> list[str]:
     """Of the stack in which the program's thread sleeps in large_frame, innermost first."""
-    command = [*FLAGFINDER, "events", "record", "-o", path, "--stacks", mode, *options, "--", program]
+    command = [
+        *FLAGFINDER,
+        "events",
+        "record",
+        "-o",
+        path,
+        "--stacks",
+        mode,
+        *options,
+        "--",
+        program,
+    ]
     ran = run(command, timeout=60)
     assert ran.returncode == 0, ran.stderr
     assert flagfinder("events", "check", path).returncode == 0
     graph = path.with_suffix(".graph")
     assert flagfinder("graph", "build", path, "-o", graph).returncode == 0
     tid = ran.stdout.split()[1]
-    vertices = json.loads(flagfinder("graph", "query", graph, "--tid", tid, "--json").stdout)["vertices"]
+    vertices = json.loads(flagfinder("graph", "query", graph, "--tid", tid, "--json").stdout)[
+        "vertices"
+    ]
     sleeps = [vertex["stack"] for vertex in vertices if vertex["ends_in"] == "clock_nanosleep"]
     return [site.split("+")[0] for site in sleeps[-1]]
 
@@ -45,19 +58,45 @@ def functions(program: Path, path: Path, mode: str, *options: str) -> list[str]:
 def test_all_callers_are_found_across_a_large_frame(program: Path, tmp_path: Path) -> None:
     words = functions(program, tmp_path / "words", "all", "--stack-budget", "31")
     assert "main" not in words, "64 words do not reach that far"
-    copied = functions(program, tmp_path / "copy", "all", "--stack-budget", "31", "--stack-copy", "8K")
+    copied = functions(
+        program, tmp_path / "copy", "all", "--stack-budget", "31", "--stack-copy", "8K"
+    )
     own = copied[copied.index("sleeps") :]
-    expected = ["sleeps", "large_frame", *["turns"] * DEEP, "back", "again", "through", "first", "main"]
+    expected = [
+        "sleeps",
+        "large_frame",
+        *["turns"] * DEEP,
+        "back",
+        "again",
+        "through",
+        "first",
+        "main",
+    ]
     assert own[: len(expected)] == expected
 
 
 def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path: Path) -> None:
     path = tmp_path / "top.json"
-    ran = run([*FLAGFINDER, "events", "top", "--json-file", path, "--stack-copy", "8K", "--", program], timeout=60)
+    ran = run(
+        [*FLAGFINDER, "events", "top", "--json-file", path, "--stack-copy", "8K", "--", program],
+        timeout=60,
+    )
     assert ran.returncode == 0, ran.stderr
-    stacks = [[site.split("+")[0] for site in row["stack"]] for row in json.loads(path.read_text())["waits"]]
+    stacks = [
+        [site.split("+")[0] for site in row["stack"]]
+        for row in json.loads(path.read_text())["waits"]
+    ]
     own = [stack[stack.index("sleeps") :] for stack in stacks if "sleeps" in stack]
-    expected = ["sleeps", "large_frame", *["turns"] * DEEP, "back", "again", "through", "first", "main"]
+    expected = [
+        "sleeps",
+        "large_frame",
+        *["turns"] * DEEP,
+        "back",
+        "again",
+        "through",
+        "first",
+        "main",
+    ]
     assert [stack[: len(expected)] for stack in own] == [expected]
 
 
@@ -66,7 +105,11 @@ def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path:
     [
         ("application", 8, ["large_frame"]),
         ("application-all", 4, ["large_frame", "turns", "turns", "turns"]),
-        ("application-all", 31, ["large_frame", *["turns"] * DEEP, "back", "first", "main", "_start"]),
+        (
+            "application-all",
+            31,
+            ["large_frame", *["turns"] * DEEP, "back", "first", "main", "_start"],
+        ),
         ("library", 1, ["sleeps"]),
         ("library", 8, ["sleeps", "large_frame"]),
     ],
@@ -75,7 +118,9 @@ def test_a_mode_keeps_its_call_sites_within_the_budget(
     program: Path, tmp_path: Path, mode: str, budget: int, expected: list[str]
 ) -> None:
     """The first one is where the thread is: in the C library, which is a code range, too."""
-    found = functions(program, tmp_path / "run", mode, "--stack-budget", str(budget), "--stack-copy", "8K")
+    found = functions(
+        program, tmp_path / "run", mode, "--stack-budget", str(budget), "--stack-copy", "8K"
+    )
     assert found[1:] == expected
 
 
@@ -87,7 +132,18 @@ def test_library_is_less_than_all_without_copies(program: Path, tmp_path: Path) 
 
 
 def test_a_copy_that_is_too_large_is_refused(tmp_path: Path) -> None:
-    command = ["events", "record", "-o", tmp_path / "x", "--stacks", "all", "--stack-copy", "17K", "--", "true"]
+    command = [
+        "events",
+        "record",
+        "-o",
+        tmp_path / "x",
+        "--stacks",
+        "all",
+        "--stack-copy",
+        "17K",
+        "--",
+        "true",
+    ]
     ran = flagfinder(*command)
     assert ran.returncode == 2
     assert "16384" in ran.stderr

@@ -37,7 +37,18 @@ def test_what_a_stalled_recorder_loses_is_counted_and_a_gap_in_the_graph(tmp_pat
     path, graph = tmp_path / "stalled.events", tmp_path / "stalled.graph"
     summary_file = tmp_path / "summary.json"
     options = ["--syscalls", "target", "--buffer", "1M", "--json-file", str(summary_file)]
-    command = [*FLAGFINDER, "events", "record", "-o", str(path), *options, "--", "/usr/bin/python3", "-c", SCRIPT]
+    command = [
+        *FLAGFINDER,
+        "events",
+        "record",
+        "-o",
+        str(path),
+        *options,
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        SCRIPT,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert process.stdout is not None
@@ -67,4 +78,6 @@ def test_what_a_stalled_recorder_loses_is_counted_and_a_gap_in_the_graph(tmp_pat
     assert shown["lost"] == lost["total"]
     # It starts once the ring is full, and lasts until the recorder goes on.
     middle = (began + ended) // 2
-    assert any(gap["since"] < middle < ended <= gap["until"] for gap in shown["gaps"]), shown["gaps"]
+    assert any(gap["since"] < middle < ended <= gap["until"] for gap in shown["gaps"]), shown[
+        "gaps"
+    ]

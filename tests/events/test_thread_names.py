@@ -19,7 +19,8 @@ import os, threading, time
 def work(name):
     with open("/proc/thread-self/comm", "w") as comm:
         comm.write(name)
-    os.write(1, f"{{name}} {{threading.get_native_id()}}\\n".encode())  # print() of several threads may mix
+    # print() of several threads may mix.
+    os.write(1, f"{{name}} {{threading.get_native_id()}}\\n".encode())
     for _ in range({ROUNDS}):
         time.sleep(0.002)
 threads = [threading.Thread(target=work, args=(name,)) for name in ("needle-1", "hay-1", "pin")]
@@ -34,10 +35,23 @@ _CALL = re.compile(r" (?:enter|return) (\d+) clock_nanosleep")
 
 @pytest.mark.usefixtures("recorder")
 @pytest.mark.parametrize("everything", [(), ("--all",)], ids=["target", "all"])
-def test_only_threads_of_such_names_are_recorded(tmp_path: Path, everything: tuple[str, ...]) -> None:
+def test_only_threads_of_such_names_are_recorded(
+    tmp_path: Path, everything: tuple[str, ...]
+) -> None:
     path = tmp_path / "named.events"
-    options = ["--threads", "*eedle-?", "--threads", "p?n", "--syscalls", "target", "-q", *everything]
-    ran = flagfinder("events", "record", "-o", path, *options, "--", "/usr/bin/python3", "-c", SCRIPT)
+    options = [
+        "--threads",
+        "*eedle-?",
+        "--threads",
+        "p?n",
+        "--syscalls",
+        "target",
+        "-q",
+        *everything,
+    ]
+    ran = flagfinder(
+        "events", "record", "-o", path, *options, "--", "/usr/bin/python3", "-c", SCRIPT
+    )
     assert ran.returncode == 0, ran.stderr
     tids = dict(line.split() for line in ran.stdout.splitlines())
     wanted = {tids["needle-1"], tids["pin"]}

@@ -31,7 +31,16 @@ def roles_of(text: str) -> dict[str, int]:
 def count(recorder: Recorder, folder: Path, *options: str) -> Answer:
     """What the kernel counted, and who is who."""
     path = folder / "top.json"
-    command = [*FLAGFINDER, "events", "top", "--json-file", path, *options, "--", recorder.program("top")]
+    command = [
+        *FLAGFINDER,
+        "events",
+        "top",
+        "--json-file",
+        path,
+        *options,
+        "--",
+        recorder.program("top"),
+    ]
     ran = run(command, timeout=60)
     assert ran.returncode == 0, ran.stderr
     return answer(path.read_text()), roles_of(ran.stdout)
@@ -70,7 +79,9 @@ def either(request: pytest.FixtureRequest) -> Answer:
 
 def test_waits_are_summed_up_by_place(either: Answer) -> None:
     top, roles = either
-    [sleeps] = [row for row in top["waits"] if row["tid"] == roles["sleeper"] and "nanosleep" in row["call"]]
+    [sleeps] = [
+        row for row in top["waits"] if row["tid"] == roles["sleeper"] and "nanosleep" in row["call"]
+    ]
     assert sleeps["count"] == SLEEPS
     assert sleeps["total"] >= SLEEPS * SLEEP_NS
     assert sleeps["total"] >= sleeps["longest"] >= SLEEP_NS
@@ -82,7 +93,9 @@ def test_waits_are_summed_up_by_place(either: Answer) -> None:
 
 def test_a_histogram_has_all_waits_of_a_thread_in_a_call(either: Answer) -> None:
     top, roles = either
-    [calls] = [row for row in top["calls"] if row["tid"] == roles["sleeper"] and "nanosleep" in row["call"]]
+    [calls] = [
+        row for row in top["calls"] if row["tid"] == roles["sleeper"] and "nanosleep" in row["call"]
+    ]
     bars = calls["histogram"]
     assert sum(bar["count"] for bar in bars) == calls["count"] == SLEEPS
     assert bars[0]["to"] > SLEEP_NS
@@ -91,7 +104,9 @@ def test_a_histogram_has_all_waits_of_a_thread_in_a_call(either: Answer) -> None
 
 def test_a_wait_that_does_not_end_is_counted(either: Answer) -> None:
     top, roles = either
-    [stuck] = [row for row in top["waits"] if row["tid"] == roles["stuck"] and row["call"] == "read"]
+    [stuck] = [
+        row for row in top["waits"] if row["tid"] == roles["stuck"] and row["call"] == "read"
+    ]
     assert stuck["count"] == 1
     assert stuck["total"] == stuck["longest"] > 0
 
@@ -110,7 +125,9 @@ def test_who_had_the_processor_is_named(either: Answer) -> None:
 
 
 def test_the_kernel_counts_what_was_asked_for_only(recorder: Recorder, tmp_path: Path) -> None:
-    top, roles = count(recorder, tmp_path, "--min-wait", "15ms", "--call", "clock_nanosleep", "--call", "futex")
+    top, roles = count(
+        recorder, tmp_path, "--min-wait", "15ms", "--call", "clock_nanosleep", "--call", "futex"
+    )
     assert {row["call"] for row in top["waits"]} <= {"clock_nanosleep", "futex"}
     assert all(row["longest"] >= 15_000_000 for row in [*top["waits"], *top["delays"]])
     assert sum(row["count"] for row in top["waits"] if row["tid"] == roles["sleeper"]) == SLEEPS
@@ -126,7 +143,12 @@ def test_waits_are_told_apart_by_what_their_call_returned(
         path, roles = request.getfixturevalue("recorded")
         top = of_file(path, "--errno", "ETIMEDOUT", "--no-stacks")
     [wait] = top["waits"]
-    assert (wait["tid"], wait["call"], wait["errno"], wait["stack"]) == (roles["timed"], "futex", "ETIMEDOUT", [])
+    assert (wait["tid"], wait["call"], wait["errno"], wait["stack"]) == (
+        roles["timed"],
+        "futex",
+        "ETIMEDOUT",
+        [],
+    )
     assert wait["longest"] >= SLEEP_NS / 2
 
 
@@ -160,7 +182,9 @@ def test_a_wait_that_began_before_is_told_when_it_ends(
 ) -> None:
     process, fifo = reader
     target = ("--all",) if source == "kernel" else ("--pid", str(process.pid))
-    top = counted_either_way(source, tmp_path, *target, "--", "sh", "-c", f"echo > {fifo}; sleep 0.2")
+    top = counted_either_way(
+        source, tmp_path, *target, "--", "sh", "-c", f"echo > {fifo}; sleep 0.2"
+    )
     [wait] = [row for row in top["earlier"] if row["tid"] == process.pid]
     assert (wait["thread"], wait["call"], wait["unfinished"]) == ("cat", call, False)
     assert 0 < wait["dur"] <= top["span"]
@@ -180,14 +204,20 @@ def test_a_wait_that_lasts_all_the_time_is_told(
     assert (wait["dur"], top["waits"]) == (top["span"], [])
 
 
-def test_a_recording_is_filtered_by_thread_and_process(recorded: tuple[Path, dict[str, int]]) -> None:
+def test_a_recording_is_filtered_by_thread_and_process(
+    recorded: tuple[Path, dict[str, int]],
+) -> None:
     path, roles = recorded
     of_thread = of_file(path, "--tid", str(roles["sleeper"]))
     assert {row["tid"] for row in [*of_thread["waits"], *of_thread["delays"]]} == {roles["sleeper"]}
     everything = of_file(path)
     [pid] = {row["pid"] for row in everything["waits"] if row["tid"] == roles["sleeper"]}
     of_process = of_file(path, "--pid", str(pid))
-    assert {row["pid"] for row in of_process["waits"]} == {pid} < {row["pid"] for row in everything["waits"]}
+    assert (
+        {row["pid"] for row in of_process["waits"]}
+        == {pid}
+        < {row["pid"] for row in everything["waits"]}
+    )
     named = of_file(path, "--threads", "nobody*")
     assert (named["waits"], named["delays"]) == ([], [])
     shown = flagfinder("events", "top", path, "--tid", str(roles["sleeper"]))

@@ -25,7 +25,19 @@ def full_after(size: int) -> list[str]:
 def test_a_full_disk_ends_the_recording_but_not_the_program(tmp_path: Path) -> None:
     script = "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); [ -e / ]; done; sleep 2; echo the end"
     path = tmp_path / "run.events"
-    record = [*FLAGFINDER, "events", "record", "-o", path, "--syscalls", "target", "--", "/bin/sh", "-c", script]
+    record = [
+        *FLAGFINDER,
+        "events",
+        "record",
+        "-o",
+        path,
+        "--syscalls",
+        "target",
+        "--",
+        "/bin/sh",
+        "-c",
+        script,
+    ]
     ran = run([*full_after(20_000), *record], timeout=90)
     assert ran.returncode == 2
     assert "can't be written any further" in ran.stderr
@@ -37,8 +49,21 @@ def test_a_full_disk_ends_the_recording_but_not_the_program(tmp_path: Path) -> N
 @pytest.mark.usefixtures("recorder")
 def test_a_closed_terminal_ends_the_recording_in_order(tmp_path: Path) -> None:
     path = tmp_path / "run.events"
-    command = [*FLAGFINDER, "events", "record", "-q", "-o", path, "--", "/bin/sh", "-c", "echo on; exec sleep 20"]
-    with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True) as recording:
+    command = [
+        *FLAGFINDER,
+        "events",
+        "record",
+        "-q",
+        "-o",
+        path,
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo on; exec sleep 20",
+    ]
+    with subprocess.Popen(
+        [str(word) for word in command], stdout=subprocess.PIPE, text=True
+    ) as recording:
         assert recording.stdout is not None
         assert recording.stdout.readline() == "on\n"
         recording.send_signal(signal.SIGHUP)
@@ -64,12 +89,26 @@ def test_what_can_t_be_written_whole_is_not_left_behind(recorder: Recorder, tmp_
 def test_a_file_without_flags_is_refused(recorder: Recorder, tmp_path: Path) -> None:
     recorded = recorder.record("hangs", "alone")
     graph = tmp_path / "x.graph"
-    for text in ("<html>", "{}", "not a record\n" * 3, '{"schema": "flagfinder.watch/1", "watches": [], "events": []}'):
+    for text in (
+        "<html>",
+        "{}",
+        "not a record\n" * 3,
+        '{"schema": "flagfinder.watch/1", "watches": [], "events": []}',
+    ):
         (tmp_path / "flags").write_text(text)
-        ran = flagfinder("graph", "build", recorded.path, "-o", graph, "--flags", tmp_path / "flags")
+        ran = flagfinder(
+            "graph", "build", recorded.path, "-o", graph, "--flags", tmp_path / "flags"
+        )
         assert ran.returncode == 65
         assert "holds no records of flags" in ran.stderr
     assert not graph.exists()
     # A watch that saw nothing.
-    (tmp_path / "flags").write_text('{"schema": "flagfinder.watch/1", "watches": []}\n{"event": "end"}\n')
-    assert flagfinder("graph", "build", recorded.path, "-o", graph, "--flags", tmp_path / "flags").returncode == 0
+    (tmp_path / "flags").write_text(
+        '{"schema": "flagfinder.watch/1", "watches": []}\n{"event": "end"}\n'
+    )
+    assert (
+        flagfinder(
+            "graph", "build", recorded.path, "-o", graph, "--flags", tmp_path / "flags"
+        ).returncode
+        == 0
+    )

@@ -27,7 +27,10 @@ def recorder(trace: Path, options: Sequence[str]) -> list[str]:
 def start(command: Sequence[str], cwd: Path, **popen: Any) -> subprocess.Popen[bytes]:
     """Starts the program in a session of its own."""
     return subprocess.Popen(
-        command, cwd=cwd, start_new_session=True, **{"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **popen}
+        command,
+        cwd=cwd,
+        start_new_session=True,
+        **{"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **popen},
     )
 
 
@@ -52,7 +55,12 @@ def finish(process: subprocess.Popen[bytes], seconds: float, end: int | None) ->
 
 @contextlib.contextmanager
 def feeding(
-    command: Sequence[str], plan: Mapping[str, Any], hold: bool, cwd: Path, env: Mapping[str, str], **popen: Any
+    command: Sequence[str],
+    plan: Mapping[str, Any],
+    hold: bool,
+    cwd: Path,
+    env: Mapping[str, str],
+    **popen: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A program whose stdin was fed bytes, 50 ms apart.
 
@@ -94,7 +102,9 @@ def fed(
     """Records a program that is fed as `plan` says, to its end. Exit code and stderr."""
     hold = "--stop-when-spinning" in options or "kill_after" in plan
     with feeding([*recorder(trace, options), *command], plan, hold, cwd, env) as process:
-        return finish(process, plan.get("kill_after", 20 if hold else 60), signal.SIGKILL if hold else None)
+        return finish(
+            process, plan.get("kill_after", 20 if hold else 60), signal.SIGKILL if hold else None
+        )
 
 
 HAPROXY = """global
@@ -131,7 +141,9 @@ class Server:
     clients: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def client(self, *command: str) -> subprocess.Popen[bytes]:
-        self.clients.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        self.clients.append(
+            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
         return self.clients[-1]
 
     def hang(self) -> None:
@@ -166,7 +178,9 @@ def serving(before: Sequence[str], source: Path, where: Path, **popen: Any) -> I
         kill_session(process)
 
 
-def haproxy(trace: Path, source: Path, where: Path, spin: bool, options: Sequence[str]) -> tuple[int, str]:
+def haproxy(
+    trace: Path, source: Path, where: Path, spin: bool, options: Sequence[str]
+) -> tuple[int, str]:
     """Records one that hangs, or one that serves. Exit code and stderr."""
     with serving(recorder(trace, options), source, where) as server:
         if spin:

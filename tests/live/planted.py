@@ -31,7 +31,9 @@ def built(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def planted(program: Path, name: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Truth]]:
+def planted(
+    program: Path, name: str, folder: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], Truth]]:
     """The hang, once all of it stands."""
     out = folder / "stdout"
     with out.open("wb") as stdout:
@@ -55,4 +57,7 @@ def assert_true(report: dict[str, Any], truth: Truth) -> None:
     # Each link leads to the next.
     for link, following in zip(report["links"], report["links"][1:], strict=False):
         owed = link["owed_by"]
-        assert (owed["pid"], owed["tid"]) == (following["waiter"]["pid"], following["waiter"]["tid"])
+        assert (owed["pid"], owed["tid"]) == (
+            following["waiter"]["pid"],
+            following["waiter"]["tid"],
+        )

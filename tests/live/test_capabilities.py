@@ -29,7 +29,12 @@ def place(tmp_path: Path) -> Iterator[Path]:
     if probe.returncode != 0:
         live_or_skip(f"another user can't run this flagfinder: {probe.stderr.strip()[-300:]}")
     del tmp_path
-    made = subprocess.run(["mktemp", "-d", "/tmp/flagfinder-nobody-XXXXXX"], capture_output=True, text=True, check=True)
+    made = subprocess.run(
+        ["mktemp", "-d", "/tmp/flagfinder-nobody-XXXXXX"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     folder = Path(made.stdout.strip())
     os.chown(folder, NOBODY, NOBODY)
     yield folder
@@ -38,7 +43,12 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 def advised(words: list[str], place: Path) -> list[str]:
     """What the error tells to write in place of `flagfinder`, for this user."""
-    refused = run([*AS_NOBODY, *FLAGFINDER, *words], timeout=60, cwd=place, env={"FF_CACHE_DIR": str(place / "cache")})
+    refused = run(
+        [*AS_NOBODY, *FLAGFINDER, *words],
+        timeout=60,
+        cwd=place,
+        env={"FF_CACHE_DIR": str(place / "cache")},
+    )
     assert refused.returncode == 77, refused.stderr
     assert_four_parts(refused.stderr, "CAP_BPF and CAP_PERFMON")
     assert "setcap" not in refused.stderr
@@ -77,7 +87,11 @@ def test_events_record_with_two_capabilities(place: Path) -> None:
     told = json.loads(ran.stdout)
     assert told["lost"]["total"] == 0
     assert told["events"] > 10
-    assert [note for note in told["notes"] if note["level"] == "fallback" and "sched_yield" in note["text"]] == []
+    assert [
+        note
+        for note in told["notes"]
+        if note["level"] == "fallback" and "sched_yield" in note["text"]
+    ] == []
     fields = dict(line.split(":\t", 1) for line in ran.stderr.splitlines() if ":\t" in line)
     assert set(fields["Uid"].split()) == {str(NOBODY)}
     assert {int(fields["CapEff"], 16), int(fields["CapAmb"], 16)} == {0}, (

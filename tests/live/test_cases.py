@@ -19,7 +19,9 @@ SPINNING = ["--stop-when-spinning", "2", "--then", "kill"]
 LONG = ("ck_mcs", "go_atomic")
 
 
-def record_case(source: Path, expect: dict[str, Any], variant: str, work: Path) -> tuple[Path, Path, str]:
+def record_case(
+    source: Path, expect: dict[str, Any], variant: str, work: Path
+) -> tuple[Path, Path, str]:
     """Builds, records normal and spin; the two traces and what the spin run wrote to stderr."""
     command = truth.build(source, expect, variant, work)
     normal, spin = work / "normal.trace", work / "spin.trace"
@@ -29,7 +31,9 @@ def record_case(source: Path, expect: dict[str, Any], variant: str, work: Path) 
         return normal, spin, error
     env = expect.get("environment", {})
     code, error = driver.fed(normal, command, [], work, expect["normal"], env)
-    assert code == 0 or "kill_after" in expect["normal"], f"the normal run ended with {code}: {error}"
+    assert code == 0 or "kill_after" in expect["normal"], (
+        f"the normal run ended with {code}: {error}"
+    )
     # A program with a busy thread looks as if it were spinning from its start: its case says how to
     # stop.
     stop = expect["spin"].get("options", SPINNING)

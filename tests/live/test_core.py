@@ -62,10 +62,14 @@ def assert_unknown(ran: subprocess.CompletedProcess[str]) -> None:
 
 
 @pytest.fixture
-def core(request: pytest.FixtureRequest, samples: Path, tmp_path: Path) -> Iterator[tuple[Path, str, str]]:
+def core(
+    request: pytest.FixtureRequest, samples: Path, tmp_path: Path
+) -> Iterator[tuple[Path, str, str]]:
     """The core of a sample, its stderr, its name."""
     name, stripped = request.param
-    path, error = core_of(samples / ("stripped" if stripped else ".") / name, tmp_path, truth_of(name))
+    path, error = core_of(
+        samples / ("stripped" if stripped else ".") / name, tmp_path, truth_of(name)
+    )
     yield path, error, name
     path.unlink()
 
@@ -175,25 +179,36 @@ def test_packed_cores_are_read(plain: tuple[Path, str, Path], packed: str) -> No
 
 
 @pytest.mark.live
-def test_another_program_is_told_by_its_build_id(plain: tuple[Path, str, Path], samples: Path, tmp_path: Path) -> None:
+def test_another_program_is_told_by_its_build_id(
+    plain: tuple[Path, str, Path], samples: Path, tmp_path: Path
+) -> None:
     path, _, program = plain
     elsewhere = tmp_path / "moved"
     program.rename(elsewhere)
     shutil.copy(samples / "struct_field", program)
     refused = flagfinder("core", path, timeout=60)
     assert refused.returncode == 65
-    assert "is not the file that the process had mapped" in refused.stderr and "--program" in refused.stderr
+    assert (
+        "is not the file that the process had mapped" in refused.stderr
+        and "--program" in refused.stderr
+    )
     named = flagfinder("core", path, "--program", elsewhere, timeout=120)
     assert named.returncode == 0, named.stderr
 
 
 @pytest.mark.live
-def test_files_of_another_machine_lie_under_its_root(plain: tuple[Path, str, Path], tmp_path: Path) -> None:
+def test_files_of_another_machine_lie_under_its_root(
+    plain: tuple[Path, str, Path], tmp_path: Path
+) -> None:
     path, error, program = plain
     root = tmp_path / "root"
     needed = [
         program,
-        *(Path(line.split()[2]) for line in run(["ldd", program], timeout=20).stdout.splitlines() if "=>" in line),
+        *(
+            Path(line.split()[2])
+            for line in run(["ldd", program], timeout=20).stdout.splitlines()
+            if "=>" in line
+        ),
     ]
     loader = run(["readelf", "-p", ".interp", program], timeout=20).stdout.split()[-1]
     for file in [*needed, Path(loader)]:
@@ -236,7 +251,9 @@ def test_a_core_that_the_kernel_wrote(samples: Path, tmp_path: Path) -> None:
     assert int(flag["address"]["spin"], 16) == announced_flags(error.read_text())[0][0]
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x28\xb5\x2f\xfdxx", b"\x04\x22\x4d\x18xx", b"text"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x7fELF", b"\x28\xb5\x2f\xfdxx", b"\x04\x22\x4d\x18xx", b"text"]
+)
 def test_what_is_no_core_is_refused(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "core"
     file.write_bytes(content)

@@ -31,7 +31,15 @@ def scripts(
     """A sample, and the script for each debugger."""
     where, program = tmp_path_factory.mktemp("emit"), samples / request.param
     record(where / "normal.trace", [program, "normal"])
-    record(where / "spin.trace", [program, "spin"], "--stop-when-spinning", "1", "--then", "kill", kill_after=15)
+    record(
+        where / "spin.trace",
+        [program, "spin"],
+        "--stop-when-spinning",
+        "1",
+        "--then",
+        "kill",
+        kill_after=15,
+    )
     written = {}
     for debugger in ("gdb", "lldb"):
         done = flagfinder("diff", where / "normal.trace", where / "spin.trace", "--emit", debugger)
@@ -66,17 +74,23 @@ def debug(debugger: str, script: Path, target: list[str | Path]) -> str:
 
 def named(output: str) -> tuple[int, int]:
     """The address of the flag and its value, as the script printed them."""
-    found = re.search(r"flagfinder: .* is (0x[0-9a-f]+) at (0x[0-9a-f]+); the loop ends when", output)
+    found = re.search(
+        r"flagfinder: .* is (0x[0-9a-f]+) at (0x[0-9a-f]+); the loop ends when", output
+    )
     assert found, output
     return int(found[2], 16), int(found[1], 16)
 
 
 @pytest.mark.parametrize("debugger", ["gdb", "lldb"])
-def test_a_fresh_run_is_stopped_where_the_runs_part(scripts: tuple[Path, dict[str, Path]], debugger: str) -> None:
+def test_a_fresh_run_is_stopped_where_the_runs_part(
+    scripts: tuple[Path, dict[str, Path]], debugger: str
+) -> None:
     program, written = scripts
     output = debug(debugger, written[debugger], [program, "spin"])
     assert "where the runs part" in output, output
-    assert re.search(r"\brip\b", output) and re.search(r"#0", output), "registers and stack are shown"
+    assert re.search(r"\brip\b", output) and re.search(r"#0", output), (
+        "registers and stack are shown"
+    )
     address, value = named(output)
     assert address == announced_flags(output)[0][0]
     assert value == value_of(program)
@@ -85,10 +99,14 @@ def test_a_fresh_run_is_stopped_where_the_runs_part(scripts: tuple[Path, dict[st
 
 @pytest.mark.parametrize("debugger", ["gdb", "lldb"])
 @pytest.mark.parametrize("scripts", ["heap_object", "tls_of_thread"], indirect=True)
-def test_a_process_that_spins_already(scripts: tuple[Path, dict[str, Path]], debugger: str, tmp_path: Path) -> None:
+def test_a_process_that_spins_already(
+    scripts: tuple[Path, dict[str, Path]], debugger: str, tmp_path: Path
+) -> None:
     program, written = scripts
     with (tmp_path / "err").open("w+") as announced:
-        spinning = subprocess.Popen([program, "spin"], stderr=announced, stdout=announced, start_new_session=True)
+        spinning = subprocess.Popen(
+            [program, "spin"], stderr=announced, stdout=announced, start_new_session=True
+        )
         try:
             for _ in range(100):
                 if announced_flags((tmp_path / "err").read_text()):
@@ -123,11 +141,20 @@ def test_a_script_runs_nothing_that_a_trace_holds(
     program.write_bytes((samples / "heap_object").read_bytes())
     program.chmod(0o755)
     code = f"import os\nos.system('touch {ran}')"
-    attacks = [f"\n{code}\n", f"'''\n{code}\n'''", f'"""\n{code}\n"""', f"\\\n{code}", "\x1b]0;title\x07", "{command}"]
+    attacks = [
+        f"\n{code}\n",
+        f"'''\n{code}\n'''",
+        f'"""\n{code}\n"""',
+        f"\\\n{code}",
+        "\x1b]0;title\x07",
+        "{command}",
+    ]
     record(tmp_path / "normal.trace", [program, "normal", *attacks])
     stop = ("--stop-when-spinning", "1", "--then", "kill")
     record(tmp_path / "spin.trace", [program, "spin", *attacks], *stop, kill_after=15)
-    done = flagfinder("diff", tmp_path / "normal.trace", tmp_path / "spin.trace", "--emit", debugger)
+    done = flagfinder(
+        "diff", tmp_path / "normal.trace", tmp_path / "spin.trace", "--emit", debugger
+    )
     assert done.returncode == 0, done.stderr
     ast.parse(done.stdout)
     assert not set(done.stdout) & {"\x1b", "\x07"}

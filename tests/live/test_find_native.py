@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 import schemas
-from harness import FLAGFINDER, assert_four_parts, compiled, flagfinder, live_or_skip, run, wait_for_rounds
+from harness import (
+    FLAGFINDER,
+    assert_four_parts,
+    compiled,
+    flagfinder,
+    live_or_skip,
+    run,
+    wait_for_rounds,
+)
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 SOURCE = Path(__file__).with_name("programs") / "native.c"
@@ -24,7 +32,9 @@ KINDS = {"global": "global", "heap": "heap", "stack": "stack"}
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("native") / "native", SOURCE, "-Wall", "-Wextra", "-Werror")
+    return compiled(
+        tmp_path_factory.mktemp("native") / "native", SOURCE, "-Wall", "-Wextra", "-Werror"
+    )
 
 
 @contextmanager
@@ -55,19 +65,38 @@ def found(normal: str, *bad: object) -> dict[str, Any]:
 def test_who_wrote_the_word_in_the_good_run(kind: str, program: Path) -> None:
     with hanging(program, kind, "bad") as process:
         report = found(f"{program} {kind} good", "--pid", process.pid)
-        tasks = {int(task.name): (task / "comm").read_text().strip() for task in task_folders(process.pid)}
+        tasks = {
+            int(task.name): (task / "comm").read_text().strip()
+            for task in task_folders(process.pid)
+        }
     flag = report["flags"][0]
-    assert (report["verdict"], flag["kind"], flag["value"]["spin"]) == ("data-flag", KINDS[kind], "0x0")
+    assert (report["verdict"], flag["kind"], flag["value"]["spin"]) == (
+        "data-flag",
+        KINDS[kind],
+        "0x0",
+    )
     if kind != "global":
         assert flag["address"]["normal"] != flag["address"]["spin"]
     [owed] = flag["owed"]
-    assert (owed["known"], owed["value"], owed["pid"], tasks[owed["tid"]]) == ("seen", "0x7", process.pid, "writer")
+    assert (owed["known"], owed["value"], owed["pid"], tasks[owed["tid"]]) == (
+        "seen",
+        "0x7",
+        process.pid,
+        "writer",
+    )
     assert owed["code"]["symbol"].partition("+")[0] == "give"
     assert "read" in owed["after"]
     assert owed["normal"]["name"] == "writer" and owed["normal"]["pid"] != process.pid
     wrote = flag["writers"][0]
-    assert (wrote["run"], wrote["thread"], wrote["value"], wrote["count"]) == ("normal", "writer", "0x7", 1)
-    assert any((code["symbol"] or "").startswith("writer+") for code in wrote["stack"]), wrote["stack"]
+    assert (wrote["run"], wrote["thread"], wrote["value"], wrote["count"]) == (
+        "normal",
+        "writer",
+        "0x7",
+        1,
+    )
+    assert any((code["symbol"] or "").startswith("writer+") for code in wrote["stack"]), wrote[
+        "stack"
+    ]
     assert report["divergence"] is None
 
 
@@ -75,7 +104,9 @@ def task_folders(pid: int) -> Iterator[Path]:
     return Path(f"/proc/{pid}/task").iterdir()
 
 
-def test_commands_are_started_and_ended_and_a_script_may_start_the_good_one(program: Path, tmp_path: Path) -> None:
+def test_commands_are_started_and_ended_and_a_script_may_start_the_good_one(
+    program: Path, tmp_path: Path
+) -> None:
     script = tmp_path / "script.sh"
     script.write_text(f"#!/bin/sh\n/bin/true\n{program} heap good\n")
     script.chmod(0o755)
@@ -105,13 +136,17 @@ def test_a_word_that_the_good_run_never_writes(program: Path) -> None:
 
 def test_a_good_run_of_another_program(program: Path) -> None:
     with hanging(program, "global", "bad") as process:
-        ran = flagfinder("find", "--native", "--normal", "true", "--pid", str(process.pid), timeout=120)
+        ran = flagfinder(
+            "find", "--native", "--normal", "true", "--pid", str(process.pid), timeout=120
+        )
     assert ran.returncode == 2, ran.stderr
     assert_four_parts(ran.stderr, "the command ended without running native")
 
 
 def test_a_bad_run_that_ends(program: Path) -> None:
-    ran = flagfinder("find", "--native", "--normal", f"{program} global good", "--spin", f"{program} global good")
+    ran = flagfinder(
+        "find", "--native", "--normal", f"{program} global good", "--spin", f"{program} global good"
+    )
     assert ran.returncode == 2, ran.stderr
     assert_four_parts(ran.stderr, "its status was 0 before it was asked")
 
@@ -121,7 +156,11 @@ def test_the_good_run_dies_with_the_command(program: Path) -> None:
     with hanging(program, "global", "bad") as process:
         words = ["find", "--native", "--normal", f"{program} global bad", "--pid", str(process.pid)]
         asked = subprocess.Popen(
-            [*FLAGFINDER, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*FLAGFINDER, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert asked.stderr is not None
         for line in asked.stderr:
@@ -138,7 +177,14 @@ def test_without_rights_nothing_is_started(program: Path) -> None:
     if shutil.which("setpriv") is None:
         live_or_skip("setpriv (util-linux) is not installed")
     drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
-    words = ["find", "--native", "--normal", f"{program} global good", "--spin", f"touch {program}.started"]
+    words = [
+        "find",
+        "--native",
+        "--normal",
+        f"{program} global good",
+        "--spin",
+        f"touch {program}.started",
+    ]
     ran = run([*drop, *FLAGFINDER, *words], timeout=60)
     assert ran.returncode == 77, ran.stderr
     assert_four_parts(ran.stderr, "this user lacks CAP_BPF and CAP_PERFMON")

@@ -35,10 +35,14 @@ def left_over(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("echo out; exit 7", 7), ("kill -9 $$", 137)])
+@pytest.mark.parametrize(
+    ("script", "status"), [("exit 0", 0), ("echo out; exit 7", 7), ("kill -9 $$", 137)]
+)
 def test_a_command_that_ends_is_let_alone(script: str, status: int, tmp_path: Path) -> None:
     output = tmp_path / "hang"
-    ran = flagfinder("guard", "--after", "60", "--idle", "30", "-o", output, "--", "sh", "-c", script, timeout=60)
+    ran = flagfinder(
+        "guard", "--after", "60", "--idle", "30", "-o", output, "--", "sh", "-c", script, timeout=60
+    )
     assert (ran.returncode, ran.stderr) == (status, "")
     assert ran.stdout == ("out\n" if "echo" in script else "")
     assert not output.exists()
@@ -88,7 +92,9 @@ def test_a_script_that_polls_in_a_child_is_told_by_its_code() -> None:
     ran = flagfinder("guard", "--after", "3", "--json", "--", "sh", "-c", script, timeout=60)
     assert ran.returncode == 124
     reports = json.loads(ran.stdout)["reports"]
-    waits = {link["waits_for"]["name"]: link["owed_by"] for report in reports for link in report["links"]}
+    waits = {
+        link["waits_for"]["name"]: link["owed_by"] for report in reports for link in report["links"]
+    }
     (owed,) = (owed for name, owed in waits.items() if "polled.py" in name)
     assert owed is not None and str(owed["tid"]) in ran.stderr.split("BLAMED ")[1], reports
 
@@ -97,7 +103,9 @@ def test_a_script_that_polls_in_a_child_is_told_by_its_code() -> None:
 def test_idle_is_who_neither_computes_nor_reads_nor_writes() -> None:
     begin = time.monotonic()
     busy = "i=0; while [ $i -lt 30 ]; do i=$((i+1)); echo $i; sleep 0.1; done"
-    ran = flagfinder("guard", "--idle", "1", "--json", "--", "sh", "-c", f"{busy}; sleep 1000", timeout=60)
+    ran = flagfinder(
+        "guard", "--idle", "1", "--json", "--", "sh", "-c", f"{busy}; sleep 1000", timeout=60
+    )
     assert ran.returncode == 124
     assert time.monotonic() - begin > 3, "it was not idle before"
     fields = json.loads(ran.stdout)
@@ -118,12 +126,18 @@ def test_a_process_whose_parent_ended_is_asked_and_ended() -> None:
 
 
 @pytest.mark.live
-def test_github_is_told_in_one_line_and_hostile_names_are_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_github_is_told_in_one_line_and_hostile_names_are_no_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     # The name that it has from now on, at most 15 bytes, is in the story.
     name = r"\n::x::##[x]%0A"
-    script = f"exec(open('/proc/self/comm', 'w').write('{name}') and 'import time; time.sleep(1000)')"
-    ran = flagfinder("guard", "--after", "3", "--", sys.executable, "-c", script, "##[y]", timeout=60)
+    script = (
+        f"exec(open('/proc/self/comm', 'w').write('{name}') and 'import time; time.sleep(1000)')"
+    )
+    ran = flagfinder(
+        "guard", "--after", "3", "--", sys.executable, "-c", script, "##[y]", timeout=60
+    )
     assert ran.returncode == 124
     assert "##[" not in ran.stderr, "wherever it stands in a line"
     error, stop, *told, go_on = ran.stdout.splitlines()
@@ -142,7 +156,9 @@ def test_github_is_told_in_one_line_and_hostile_names_are_no_commands(monkeypatc
 def test_cores_of_all_processes_are_written_and_read(tmp_path: Path) -> None:
     output = tmp_path / "hang"
     script = "sh -c 'sleep 1001; :' & sh -c 'kill -STOP $$; :'; :"
-    ran = flagfinder("guard", "--after", "2", "--core", "-o", output, "--", "sh", "-c", script, timeout=60)
+    ran = flagfinder(
+        "guard", "--after", "2", "--core", "-o", output, "--", "sh", "-c", script, timeout=60
+    )
     assert ran.returncode == 124
     cores = sorted(output.glob("core.*"))
     assert len(cores) == 4, ran.stderr  # a stopped one too
@@ -158,7 +174,18 @@ def test_cores_of_all_processes_are_written_and_read(tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_the_story_is_told_where_it_can_t_be_written() -> None:
-    ran = flagfinder("guard", "--after", "1", "-o", "/dev/null/hang", "--", "sh", "-c", "sleep 1000; :", timeout=60)
+    ran = flagfinder(
+        "guard",
+        "--after",
+        "1",
+        "-o",
+        "/dev/null/hang",
+        "--",
+        "sh",
+        "-c",
+        "sleep 1000; :",
+        timeout=60,
+    )
     assert ran.returncode == 124
     assert ran.stdout.startswith("waits for a timer: ")
     assert "/dev/null/hang can't be written: Not a directory" in ran.stderr
@@ -169,7 +196,9 @@ def test_the_story_is_told_where_it_can_t_be_written() -> None:
     [
         ("exit 0", None, None, None),
         ("exit 7", "failure", "status", "exit code 7"),
-        pytest.param("sleep 1000; :", "failure", "hang", "it hangs: it ran for 2 s", marks=pytest.mark.live),
+        pytest.param(
+            "sleep 1000; :", "failure", "hang", "it hangs: it ran for 2 s", marks=pytest.mark.live
+        ),
         (None, "error", "flagfinder", "The command can't be started"),
     ],
 )
@@ -199,10 +228,23 @@ def test_junit_has_a_testcase(
 
 def test_junit_tells_of_an_error_until_the_command_has_ended(tmp_path: Path) -> None:
     file = tmp_path / "junit.xml"
-    command = ["flagfinder", "guard", "--after", "1000", "--junit", str(file), "--", "sh", "-c", "sleep 1000; :"]
+    command = [
+        "flagfinder",
+        "guard",
+        "--after",
+        "1000",
+        "--junit",
+        str(file),
+        "--",
+        "sh",
+        "-c",
+        "sleep 1000; :",
+    ]
     process = subprocess.Popen(command, start_new_session=True)
     try:
-        wait_until(process, lambda: file.is_file() and file.read_bytes().endswith(b"</testsuites>\n"))
+        wait_until(
+            process, lambda: file.is_file() and file.read_bytes().endswith(b"</testsuites>\n")
+        )
         assert "flagfinder was ended before the command" in file.read_text()
     finally:
         kill_session(process)

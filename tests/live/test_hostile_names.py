@@ -16,7 +16,9 @@ import pytest
 from harness import flagfinder, kill_session, live_or_skip, record
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
-ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffd]")
+ACTING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffd]"
+)
 HOSTILE = "\x1b]0;x\x07\u202e"
 SHOWN = "\\u001b]0;x"
 # Its second thread waits for the first, which polls in spin mode; both have hostile names.
@@ -61,7 +63,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile") / f"d{HOSTILE}"
     folder.mkdir()
     (folder / "waits.c").write_text(SOURCE)
-    subprocess.run(["gcc", "-g", "-O1", "-pthread", "waits.c", "-o", f"waits{HOSTILE}"], cwd=folder, check=True)
+    subprocess.run(
+        ["gcc", "-g", "-O1", "-pthread", "waits.c", "-o", f"waits{HOSTILE}"], cwd=folder, check=True
+    )
     return folder / f"waits{HOSTILE}"
 
 
@@ -95,7 +99,14 @@ def test_recorded_runs(program: Path, tracer: None, tmp_path: Path) -> None:  # 
         assert_harmless("trace", "dump", spin, "--what", "modules", *options)
         assert_harmless("trace", "dump", spin, "--limit", "20", *options)
         assert_harmless("diff", normal, spin, *options)
-        assert_harmless("diff", normal, spin, "--explain", *options, codes=(0, 2) if "--json" in options else (0,))
+        assert_harmless(
+            "diff",
+            normal,
+            spin,
+            "--explain",
+            *options,
+            codes=(0, 2) if "--json" in options else (0,),
+        )
         assert_harmless("registers", spin, "--before-divergence", normal, *options)
     assert_harmless("trace", "check", spin)
     assert_harmless("trace", "info", program, codes=(65,), shows=False)
@@ -110,7 +121,11 @@ def test_live_processes(spinning: subprocess.Popen[bytes]) -> None:
 def test_events(program: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         live_or_skip("recording events needs CAP_BPF and CAP_PERFMON; run as root")
-    events, graph, page = tmp_path / f"run{HOSTILE}.events", tmp_path / "run.graph", tmp_path / "page.html"
+    events, graph, page = (
+        tmp_path / f"run{HOSTILE}.events",
+        tmp_path / "run.graph",
+        tmp_path / "page.html",
+    )
     assert_harmless("events", "record", "-o", events, "--stacks", "all", "--", program, "normal")
     assert_harmless("graph", "build", events, "-o", graph, shows=False)
     assert_harmless("events", "dump", events, "--limit", "50", shows=False)

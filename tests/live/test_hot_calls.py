@@ -81,7 +81,9 @@ def test_a_read_of_a_fifo_without_a_writer(program: Path, tmp_path: Path) -> Non
     assert flag["calls_per_second"] > 100
     assert "end of file: no process has it open for writing" in " ".join(text.split()), text
     assert "such calls a second" in text
-    assert root["kind"] == "ended" and "end of file" in root["what"] and str(fifo) in root["what"], root
+    assert (
+        root["kind"] == "ended" and "end of file" in root["what"] and str(fifo) in root["what"]
+    ), root
 
 
 @pytest.mark.live
@@ -113,7 +115,9 @@ def test_what_xargs_gives_its_commands_as_input(program: Path, tmp_path: Path) -
 
 
 @pytest.mark.live
-def test_an_epoll_descriptor_with_a_socket_whose_peer_has_closed(program: Path, tmp_path: Path) -> None:
+def test_an_epoll_descriptor_with_a_socket_whose_peer_has_closed(
+    program: Path, tmp_path: Path
+) -> None:
     with started(tmp_path, program, "peer") as (process, fd):
         flag = asked(process.pid)
         root = root_of(process.pid)

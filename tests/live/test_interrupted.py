@@ -16,7 +16,9 @@ from harness import FLAGFINDER, assert_consistent, assert_four_parts, diff, flag
 pytestmark = pytest.mark.live
 
 
-def interrupted(words: list[str | Path], until: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def interrupted(
+    words: list[str | Path], until: Path, cwd: Path
+) -> subprocess.CompletedProcess[str]:
     """Interrupts that command of ours some seconds after the trace ``until`` has been begun."""
     process = subprocess.Popen(
         ["env", "--default-signal=INT", *FLAGFINDER, *words],
@@ -37,7 +39,8 @@ def interrupted(words: list[str | Path], until: Path, cwd: Path) -> subprocess.C
     return subprocess.CompletedProcess(words, process.returncode, out, error)
 
 
-def test_diff_of_a_hang_that_was_ended_by_ctrl_c(samples: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_diff_of_a_hang_that_was_ended_by_ctrl_c(samples: Path, tmp_path: Path) -> None:
     program = samples / "global_flag"
     normal = record(tmp_path / "normal.trace", [program, "normal"])
     hang = tmp_path / "spin.trace"
@@ -51,7 +54,9 @@ def test_diff_of_a_hang_that_was_ended_by_ctrl_c(samples: Path, tracer: None, tm
 
 def test_find_stops_at_ctrl_c(samples: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
     command = shlex.join([str(samples / "global_flag"), "spin"])
-    ended = interrupted(["find", "--normal", command, "--spin", command], tmp_path / "normal.trace", tmp_path)
+    ended = interrupted(
+        ["find", "--normal", command, "--spin", command], tmp_path / "normal.trace", tmp_path
+    )
     assert ended.returncode == 130, ended.stderr
     assert not (tmp_path / "spin.trace").exists()
 

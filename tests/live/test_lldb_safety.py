@@ -31,7 +31,12 @@ class Patient:
 
     def __init__(self, command: list[str | Path]) -> None:
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
         )
         assert self._line() == "ready"
         self._tasks = Path(f"/proc/{self.process.pid}/task")
@@ -96,7 +101,17 @@ def test_rounds_leave_no_trace(patient: Patient, part: int, tmp_path: Path) -> N
     for _ in range(ROUNDS):
         trace = tmp_path / "part.trace"
         ran = flagfinder(
-            *("record", "--tracer", "lldb", "-o", trace, "--max-steps", "50", "--pid", str(patient.process.pid)),
+            *(
+                "record",
+                "--tracer",
+                "lldb",
+                "-o",
+                trace,
+                "--max-steps",
+                "50",
+                "--pid",
+                str(patient.process.pid),
+            ),
             timeout=120,
         )
         assert ran.returncode == 0, ran.stderr

@@ -37,19 +37,25 @@ def started(inside: list[str], *words: str | Path) -> Target:
 def id_outside(process: int, inner: int) -> int:
     """The id here of a process's thread with this id in its own namespace."""
     for task in Path(f"/proc/{process}/task").iterdir():
-        ids = next(line for line in (task / "status").read_text().splitlines() if line.startswith("NSpid:"))
+        ids = next(
+            line for line in (task / "status").read_text().splitlines() if line.startswith("NSpid:")
+        )
         if int(ids.split()[-1]) == inner:
             return int(task.name)
     raise AssertionError(f"process {process} has no thread {inner}")
 
 
 @pytest.mark.parametrize("reads", [[], ["--reads"]], ids=["writes", "reads"])
-def test_watch_sees_the_process_of_its_own_namespace(writers: Path, inside: list[str], reads: list[str]) -> None:
+def test_watch_sees_the_process_of_its_own_namespace(
+    writers: Path, inside: list[str], reads: list[str]
+) -> None:
     running = started(inside, writers, "planted", "3", "50")
     try:
         pid = running.printed["pid"]
         backend = ["--backend", "perf"]
-        with watching(pid, "writers", "word64", *reads, *backend, "--until", "150", under=inside) as watcher:
+        with watching(
+            pid, "writers", "word64", *reads, *backend, "--until", "150", under=inside
+        ) as watcher:
             running.go()
             events, end = watcher.rest()
     finally:
@@ -58,7 +64,9 @@ def test_watch_sees_the_process_of_its_own_namespace(writers: Path, inside: list
     assert {in_function(event) for event in events} == {"planted"}
     threads = {event["tid"] for event in events}
     assert len(threads) == 3
-    assert all(pid < tid < pid + 50 for tid in threads), f"{threads}: as this namespace counts them, from {pid} on"
+    assert all(pid < tid < pid + 50 for tid in threads), (
+        f"{threads}: as this namespace counts them, from {pid} on"
+    )
 
 
 def test_watch_sees_a_thread_s_own_variable_inside(writers: Path, inside: list[str]) -> None:
@@ -82,7 +90,11 @@ def test_watch_sees_a_hooked_instruction_inside(writers: Path, inside: list[str]
         symbols = run(["nm", writers], timeout=60).stdout.splitlines()
         offset = next(line.split()[0] for line in symbols if line.endswith(" request_display"))
         code = run(["objdump", "-d", "--disassemble=request_display", writers], timeout=60).stdout
-        store = next(line.split(":")[0].strip() for line in code.splitlines() if "mov" in line and "%rdi)" in line)
+        store = next(
+            line.split(":")[0].strip()
+            for line in code.splitlines()
+            if "mov" in line and "%rdi)" in line
+        )
         assert int(store, 16) >= int(offset, 16)
         words = ["--site", f"writers+0x{store}", "--backend", "perf", "--until", "5"]
         with watching(running.printed["pid"], *words, under=inside) as watcher:
@@ -140,25 +152,37 @@ def test_spin_and_poke_inside(writers: Path, inside: list[str]) -> None:
     ],
     ids=lambda words: "-".join(words[:2]),
 )
-def test_a_proc_of_another_namespace_is_refused(writers: Path, tmp_path: Path, words: list[str]) -> None:
+def test_a_proc_of_another_namespace_is_refused(
+    writers: Path, tmp_path: Path, words: list[str]
+) -> None:
     """Without its own /proc, the ids that the user sees are not those that calls take: a stranger
     might be watched.
     """
     with target(writers, "sizes") as running:
         command = [str(running.pid) if word == "PID" else word for word in words]
-        refused = run(["unshare", "--pid", "--fork", *FLAGFINDER, *command], timeout=60, cwd=tmp_path)
+        refused = run(
+            ["unshare", "--pid", "--fork", *FLAGFINDER, *command], timeout=60, cwd=tmp_path
+        )
     assert refused.returncode == 69, refused.stderr
     assert_four_parts(refused.stderr, "pid namespace")
 
 
 @pytest.mark.parametrize("verb", ["watch", "events"])
-def test_capabilities_of_a_user_namespace_do_not_count(writers: Path, tmp_path: Path, verb: str) -> None:
-    words = {"watch": ["watch", "1", "app", "flag", "--backend", "perf"], "events": ["events", "record", "--all"]}[verb]
+def test_capabilities_of_a_user_namespace_do_not_count(
+    writers: Path, tmp_path: Path, verb: str
+) -> None:
+    words = {
+        "watch": ["watch", "1", "app", "flag", "--backend", "perf"],
+        "events": ["events", "record", "--all"],
+    }[verb]
     options = ["-o", str(tmp_path / "x")]
     tmp_path.chmod(0o777)
     cache = {"FF_CACHE_DIR": os.environ.get("FF_CACHE_DIR", "/var/cache/flagfinder")}
     refused = run(
-        ["unshare", "--user", "--map-root-user", *FLAGFINDER, *words, *options], timeout=60, cwd=tmp_path, env=cache
+        ["unshare", "--user", "--map-root-user", *FLAGFINDER, *words, *options],
+        timeout=60,
+        cwd=tmp_path,
+        env=cache,
     )
     assert refused.returncode == 77, refused.stderr
     assert_four_parts(refused.stderr, "user namespace")

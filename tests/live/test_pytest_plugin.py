@@ -90,7 +90,17 @@ def pytest_in(folder: Path, *options: str, tests: dict[str, str]) -> tuple[int, 
     for name, text in tests.items():
         (folder / f"test_{name}.py").write_text(PIPE + text)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    words = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:rerunfailures", *options]
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:rerunfailures",
+        *options,
+    ]
     ran = run(words, timeout=120, cwd=folder)
     return ran.returncode, ran.stdout + ran.stderr
 
@@ -143,9 +153,14 @@ def words_of_all() -> Iterator[list[bytes]]:
 @pytest.mark.live
 def test_code_that_never_lets_go_ends_the_run_with_the_story(tmp_path: Path) -> None:
     mark = f"left-{os.getpid()}"
-    status, said = pytest_in(tmp_path, "--flagfinder-after=1", tests={"stuck": STUCK.replace("MARK", mark)})
+    status, said = pytest_in(
+        tmp_path, "--flagfinder-after=1", tests={"stuck": STUCK.replace("MARK", mark)}
+    )
     assert status == -9, said
-    assert "flagfinder: test_stuck.py::test_hangs is over time, and the run does not go on: it is ended" in said
+    assert (
+        "flagfinder: test_stuck.py::test_hangs is over time, and the run does not go on: it is "
+        "ended" in said
+    )
     assert "next: " in said, said
     assert not [words for words in words_of_all() if mark.encode() in words]
 
@@ -172,20 +187,27 @@ def test_quick():
     assert "flagfinder_pytest" in sys.modules
     assert "flagfinder" not in sys.modules
     Path("pid").write_text(str(os.getpid()))
-    with pytest.raises(ChildProcessError):  # who waits for all its children does not wait for the watchdog
+    # Who waits for all its children does not wait for the watchdog.
+    with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 """
     status, said = pytest_in(tmp_path, "--flagfinder-after=60", tests={"quick": quick})
     assert status == 0, said
     pid = (tmp_path / "pid").read_bytes()
     deadline = time.monotonic() + 60
-    while [words for words in words_of_all() if pid in words and any(b"watchdog.py" in word for word in words)]:
+    while [
+        words
+        for words in words_of_all()
+        if pid in words and any(b"watchdog.py" in word for word in words)
+    ]:
         assert time.monotonic() < deadline, "the watchdog is left"
         time.sleep(0.01)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "soon", "1e30"])
 def test_what_is_no_time_is_refused(text: str, tmp_path: Path) -> None:
-    status, said = pytest_in(tmp_path, f"--flagfinder-after={text}", tests={"good": "def test_good():\n    pass\n"})
+    status, said = pytest_in(
+        tmp_path, f"--flagfinder-after={text}", tests={"good": "def test_good():\n    pass\n"}
+    )
     assert status == 4, said
     assert "is no number of seconds above 0" in said

@@ -22,7 +22,10 @@ KINDS = [
     "number",
     "item",
     "length",
-    *(pytest.param(n, marks=pytest.mark.soak) for n in ("variable", "method", "length_beside_ctypes")),
+    *(
+        pytest.param(n, marks=pytest.mark.soak)
+        for n in ("variable", "method", "length_beside_ctypes")
+    ),
 ]
 
 
@@ -32,7 +35,9 @@ def test_the_word_that_python_asks_is_first(kind: str, tracer: None, tmp_path: P
     need_python_3_11(PYTHON)
     program = [PYTHON, WAITS, kind]
     normal = record(tmp_path / "normal.trace", [*program, "normal"])
-    spin = record(tmp_path / "spin.trace", [*program, "spin"], "--stop-when-spinning", "2", "--then", "kill")
+    spin = record(
+        tmp_path / "spin.trace", [*program, "spin"], "--stop-when-spinning", "2", "--then", "kill"
+    )
     assert normal.exit_code == 0, normal.stderr
     for recording in (normal, spin):
         assert_consistent(recording.trace)
@@ -40,7 +45,9 @@ def test_the_word_that_python_asks_is_first(kind: str, tracer: None, tmp_path: P
     assert result["verdict"] == "data-flag", json.dumps(result["considered"])[:2000]
     flag = result["flags"][0]
     named = [(f["rank"], f["name"], f["address"]["spin"], f["confidence"]) for f in result["flags"]]
-    assert (int(flag["address"]["spin"], 16), flag["size"]) == announced_flags(spin.stderr)[-1], named
+    assert (int(flag["address"]["spin"], 16), flag["size"]) == announced_flags(spin.stderr)[-1], (
+        named
+    )
     assert flag["kind"] == "heap", named
     if kind.startswith(("length", "number")):
         assert int(flag["value"]["spin"], 16) != int(flag["value"]["exit"], 16), flag

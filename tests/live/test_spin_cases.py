@@ -59,7 +59,10 @@ def spinning(
 def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
     expect = json.loads((source / "expect.json").read_text())
     written = tmp_path / "stderr"
-    with written.open("wb") as stderr, spinning(source, expect, variant, tmp_path, stderr) as process:
+    with (
+        written.open("wb") as stderr,
+        spinning(source, expect, variant, tmp_path, stderr) as process,
+    ):
         assert process.poll() is None, "spin mode ended"
         ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
         assert process.poll() is None, "the program did not survive"

@@ -28,7 +28,9 @@ int main(void)
 
 def calls(pid: int) -> list[str]:
     """The system calls that the threads are in: 202 is futex, 230 clock_nanosleep."""
-    return [(task / "syscall").read_text().split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [
+        (task / "syscall").read_text().split()[0] for task in Path(f"/proc/{pid}/task").iterdir()
+    ]
 
 
 @pytest.mark.live
@@ -46,5 +48,10 @@ def test_a_chain_of_waits_is_told_from_its_end(tmp_path: Path) -> None:
     handler, main, reloader = report["threads"]
     assert main["tid"] == process.pid
     assert "held by thread" in handler["reason"]
-    chain = f"thread {main['tid']} waits for thread {handler['tid']}, which waits for thread {reloader['tid']}"
-    assert any(note.startswith(chain) and "clock_nanosleep" in note for note in report["notes"]), report["notes"]
+    chain = (
+        f"thread {main['tid']} waits for thread {handler['tid']}, which waits for thread "
+        f"{reloader['tid']}"
+    )
+    assert any(note.startswith(chain) and "clock_nanosleep" in note for note in report["notes"]), (
+        report["notes"]
+    )

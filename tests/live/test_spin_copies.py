@@ -16,7 +16,10 @@ from harness import assert_found, compiled, flagfinder, kill_session, wait_for_r
 
 SOURCE = Path(__file__).parent / "programs" / "copies.c"
 # What the copies of its first thread show; where one stands for the thread, how that is known.
-FIT = {"alone": "found it where its copy goes", "moved": "its copies of 3 moments poll the same word"}
+FIT = {
+    "alone": "found it where its copy goes",
+    "moved": "its copies of 3 moments poll the same word",
+}
 UNLIKE = {
     "asks": "in a copy it comes to sched_getscheduler",
     "switches": "it changes stacks",
@@ -30,7 +33,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def process(request: pytest.FixtureRequest, program: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([program, request.param], stdout=subprocess.DEVNULL, start_new_session=True) as process:
+    with subprocess.Popen(
+        [program, request.param], stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         try:
             wait_for_rounds(process)
             yield process
@@ -47,8 +52,12 @@ def first_thread(process: subprocess.Popen[bytes], *options: str) -> dict[str, A
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("process", "why"), (FIT | UNLIKE).items(), ids=FIT | UNLIKE, indirect=["process"])
-def test_a_copy_is_believed_where_it_does_what_its_thread_does(process: subprocess.Popen[bytes], why: str) -> None:
+@pytest.mark.parametrize(
+    ("process", "why"), (FIT | UNLIKE).items(), ids=FIT | UNLIKE, indirect=["process"]
+)
+def test_a_copy_is_believed_where_it_does_what_its_thread_does(
+    process: subprocess.Popen[bytes], why: str
+) -> None:
     thread = first_thread(process)
     assert any(flag["symbol"] == "never" for flag in thread["flags"]), thread["reason"]
     way = "replica" if why in FIT.values() else "in-place"
@@ -71,6 +80,8 @@ def test_the_report_says_once_which_way_was_used(process: subprocess.Popen[bytes
     assert_found(ran)
     text = " ".join(ran.stderr.split())
     in_copy = text.count("1 thread seen in a copy, paused for")
-    stepped = text.count("1 thread stepped (in a copy it comes to sched_getscheduler, whose answer is not known)")
+    stepped = text.count(
+        "1 thread stepped (in a copy it comes to sched_getscheduler, whose answer is not known)"
+    )
     assert (in_copy, stepped) in [(1, 0), (0, 1)], ran.stderr
     assert bool(stepped) == (b"asks" in Path(f"/proc/{process.pid}/cmdline").read_bytes())

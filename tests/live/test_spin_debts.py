@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import announced_flags, assert_found, compiled, flagfinder, kill_session, wait_for_rounds, wait_until
+from harness import (
+    announced_flags,
+    assert_found,
+    compiled,
+    flagfinder,
+    kill_session,
+    wait_for_rounds,
+    wait_until,
+)
 
 SOURCE = Path(__file__).parent / "programs" / "debts.c"
 
@@ -21,7 +29,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def thread(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+def thread(
+    request: pytest.FixtureRequest, program: Path, tmp_path: Path
+) -> Iterator[tuple[dict[str, Any], int]]:
     """What is said of the waiting thread, and the address of `count`."""
     error = tmp_path / "stderr"
     with error.open("wb") as stderr:
@@ -47,7 +57,9 @@ def test_what_comes_next_is_before_a_word_to_stop_by(thread: tuple[dict[str, Any
     flag = report["flags"][0]
     named = [(f["rank"], f["name"], f["confidence"], f["owed"]) for f in report["flags"]]
     assert flag["rank"] == 1 and int(flag["address"]["spin"], 16) == count, named
-    assert flag["owed"][0]["known"] == "proved" and "returns data" in flag["owed"][0]["after"], named
+    assert flag["owed"][0]["known"] == "proved" and "returns data" in flag["owed"][0]["after"], (
+        named
+    )
     assert any("stop" in other["name"] for other in report["flags"][1:]), named
 
 

@@ -42,9 +42,15 @@ WAITS = {
     "busy": ("while not job.done:\n    pass", "job.done"),
     "counted": ("n = 0\nwhile job.done is False:\n    n += 1", "job.done is not False"),
     "break": ("while True:\n    if job.done: break", "job.done"),
-    "event": ("event = threading.Event()\nwhile not event.is_set():\n    time.sleep(0)", "event.is_set()"),
+    "event": (
+        "event = threading.Event()\nwhile not event.is_set():\n    time.sleep(0)",
+        "event.is_set()",
+    ),
     "queue": ("q = queue.Queue()\nwhile q.empty():\n    time.sleep(0.001)", "not q.empty()"),
-    "mapping": ("state = {'phase': 1}\nwhile state['phase'] != 3: time.sleep(0)", "state['phase'] == 3"),
+    "mapping": (
+        "state = {'phase': 1}\nwhile state['phase'] != 3: time.sleep(0)",
+        "state['phase'] == 3",
+    ),
     "thread": (
         "t = threading.Thread(target=threading.Event().wait, daemon=True)\nt.start()\n"
         "while t.is_alive():\n    time.sleep(0.002)",
@@ -71,7 +77,11 @@ def program(body: str) -> str:
 def running(command: list[str | Path], **options: Any) -> Iterator[subprocess.Popen[str]]:
     """The program, once it has said that it is about to wait."""
     process = subprocess.Popen(
-        [str(word) for word in command], stdout=subprocess.PIPE, text=True, start_new_session=True, **options
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,
     )
     try:
         assert process.stdout is not None and process.stdout.readline() == "READY\n"
@@ -87,15 +97,23 @@ def spin(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
     """
     ran = flagfinder("spin", "--json", str(process.pid), timeout=90)
     threads: list[dict[str, Any]] = json.loads(ran.stdout)["threads"]
-    loops = [thread["python"]["loop"] for thread in threads if thread["python"] and thread["python"]["loop"]]
-    answered = any(thread["flags"] for thread in threads) or any(loop["confidence"] for loop in loops)
+    loops = [
+        thread["python"]["loop"]
+        for thread in threads
+        if thread["python"] and thread["python"]["loop"]
+    ]
+    answered = any(thread["flags"] for thread in threads) or any(
+        loop["confidence"] for loop in loops
+    )
     assert ran.returncode == (0 if answered else 1), ran.stderr + ran.stdout
     return threads
 
 
 def of(process: subprocess.Popen[str], threads: list[dict[str, Any]]) -> dict[str, Any]:
     """The Python code of the main thread."""
-    code: dict[str, Any] = next(thread for thread in threads if thread["tid"] == process.pid)["python"]
+    code: dict[str, Any] = next(thread for thread in threads if thread["tid"] == process.pid)[
+        "python"
+    ]
     return code
 
 
@@ -115,9 +133,15 @@ def test_what_ends_the_wait(name: str, tmp_path: Path) -> None:
     loop = code["loop"]
     assert whens(code) == [when], code
     assert (loop["kind"], loop["file"]) == ("waits", str(script))
-    line = next(n for n, text in enumerate(script.read_text().splitlines(), 1) if text.strip() == loop["source"][0])
+    line = next(
+        n
+        for n, text in enumerate(script.read_text().splitlines(), 1)
+        if text.strip() == loop["source"][0]
+    )
     assert loop["line"] == line
-    assert code["frames"][-1]["function"] == "<module>" and any(f["function"] == "wait" for f in code["frames"])
+    assert code["frames"][-1]["function"] == "<module>" and any(
+        f["function"] == "wait" for f in code["frames"]
+    )
     # A machine that is too busy for enough looks has less to found it on.
     assert loop["confidence"] == (0.8 if code["seen"] >= 6 else None)
 
@@ -125,12 +149,19 @@ def test_what_ends_the_wait(name: str, tmp_path: Path) -> None:
 @pytest.mark.live
 def test_the_object_is_named_with_its_address(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
-    script.write_text(program("print(hex(id(job)), file=sys.stderr, flush=True)\n" + WAITS["sleep(0)"][0]))
-    with (tmp_path / "address").open("w+") as told, running([PYTHON, script], stderr=told) as process:
+    script.write_text(
+        program("print(hex(id(job)), file=sys.stderr, flush=True)\n" + WAITS["sleep(0)"][0])
+    )
+    with (
+        (tmp_path / "address").open("w+") as told,
+        running([PYTHON, script], stderr=told) as process,
+    ):
         code = of(process, spin(process))
         told.seek(0)
         address = told.read().strip()
-    assert code["loop"]["values"] == [{"name": "job", "value": f"<Job at {address}>", "address": address}]
+    assert code["loop"]["values"] == [
+        {"name": "job", "value": f"<Job at {address}>", "address": address}
+    ]
 
 
 @pytest.mark.live
@@ -147,11 +178,16 @@ def test_the_word_behind_an_attribute(name: str, tmp_path: Path) -> None:
     )
     script = tmp_path / "program.py"
     script.write_text(program(told_first + WAITS[name][0]))
-    with (tmp_path / "address").open("w+") as told, running([PYTHON, script], stderr=told) as process:
+    with (
+        (tmp_path / "address").open("w+") as told,
+        running([PYTHON, script], stderr=told) as process,
+    ):
         flags = spin(process)[0]["flags"]
         told.seek(0)
         address = told.read().strip()
-    assert [(f["address"]["spin"], f["size"], f["access_path"]) for f in flags[:1]] == [(address, 8, "job.done")], flags
+    assert [(f["address"]["spin"], f["size"], f["access_path"]) for f in flags[:1]] == [
+        (address, 8, "job.done")
+    ], flags
     assert flags[0]["value"]["spin_symbol"] == "_Py_FalseStruct"
 
 
@@ -216,7 +252,8 @@ def test_a_loop_that_is_entered_anew_is_not_where_it_waits(tmp_path: Path) -> No
     one that waits.
     """
     script = tmp_path / "program.py"
-    body = "q = multiprocessing.Queue()\nwhile True:\n    try:\n        q.get(timeout=0.001)\n        break\n"
+    body = "q = multiprocessing.Queue()\nwhile True:\n    try:\n"
+    body += "        q.get(timeout=0.001)\n        break\n"
     script.write_text("import multiprocessing\n" + program(body + "    except queue.Empty: pass"))
     with running([PYTHON, script]) as process:
         code = of(process, spin(process))
@@ -238,7 +275,10 @@ def test_who_holds_the_interpreters_lock(tmp_path: Path) -> None:
     (other,) = [t for t in report["threads"] if t["tid"] != process.pid]
     assert other["python"]["frames"][1]["function"] == "search"
     if other["python"]["looks"] >= 6:
-        assert any(f"thread {other['tid']} held the interpreter's lock (GIL)" in note for note in report["notes"])
+        assert any(
+            f"thread {other['tid']} held the interpreter's lock (GIL)" in note
+            for note in report["notes"]
+        )
 
 
 @pytest.mark.live
@@ -246,8 +286,10 @@ def test_a_server_waits_for_no_condition(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(
         "import http.server\n"
-        "server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.BaseHTTPRequestHandler)\n"
-        "print('READY', flush=True)\nprint(server.server_port, flush=True)\nserver.serve_forever(0.01)\n"
+        "server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), "
+        "http.server.BaseHTTPRequestHandler)\n"
+        "print('READY', flush=True)\nprint(server.server_port, flush=True)\n"
+        "server.serve_forever(0.01)\n"
     )
     with running([PYTHON, script], stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -255,7 +297,10 @@ def test_a_server_waits_for_no_condition(tmp_path: Path) -> None:
         with contextlib.suppress(urllib.error.HTTPError):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30)
         code = of(process, spin(process))
-    assert code["loop"] is None or (code["loop"]["kind"], code["loop"]["confidence"]) == ("works", None)
+    assert code["loop"] is None or (code["loop"]["kind"], code["loop"]["confidence"]) == (
+        "works",
+        None,
+    )
 
 
 @pytest.mark.live
@@ -296,13 +341,20 @@ def test_all_interpreters(tmp_path: Path) -> None:
     """
     script = tmp_path / "program.py"
     script.write_text(
-        program(WAITS["sleep(0)"][0]).replace("wait(Job())", "threading.Thread(target=wait, args=[Job()]).start()")
+        program(WAITS["sleep(0)"][0]).replace(
+            "wait(Job())", "threading.Thread(target=wait, args=[Job()]).start()"
+        )
     )
     environment = tmp_path / "venv"
-    assert run([sys.executable, "-m", "venv", "--without-pip", environment], timeout=120).returncode == 0
+    assert (
+        run([sys.executable, "-m", "venv", "--without-pip", environment], timeout=120).returncode
+        == 0
+    )
     pythons = [environment / "bin" / "python"]
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    pythons += [python for n in range(8, 15) for python in root.glob(f"versions/3.{n}.*/bin/python3.{n}")]
+    pythons += [
+        python for n in range(8, 15) for python in root.glob(f"versions/3.{n}.*/bin/python3.{n}")
+    ]
     for python in pythons:
         with running([python, script]) as process:
             threads = spin(process)
@@ -316,7 +368,10 @@ def test_another_users_program(tmp_path: Path) -> None:
         live_or_skip("only root starts programs as somebody else")
     script = tmp_path / "program.py"
     script.write_text(program(WAITS["sleep(0)"][0]))
-    with script.open() as source, running([PYTHON, "-c", source.read()], user=65534, group=65534, cwd="/") as process:
+    with (
+        script.open() as source,
+        running([PYTHON, "-c", source.read()], user=65534, group=65534, cwd="/") as process,
+    ):
         code = of(process, spin(process))
     assert (whens(code), code["note"]) == (["job.done"], None)
     assert [frame["function"] for frame in code["frames"]] == ["wait", "<module>"]
@@ -354,7 +409,9 @@ def test_other_programs_have_none() -> None:
     finally:
         kill_session(process)
     report = json.loads(ran.stdout)
-    assert "python" not in report["threads"][0] and not any("Python" in note for note in report["notes"])
+    assert "python" not in report["threads"][0] and not any(
+        "Python" in note for note in report["notes"]
+    )
 
 
 @pytest.mark.live
@@ -370,4 +427,6 @@ def test_without_py_spy_one_line_says_so(tmp_path: Path) -> None:
     with running([PYTHON, script]) as process:
         ran = run([sys.executable, "-P", "-c", hidden, "spin", str(process.pid)], timeout=60)
     assert ran.returncode == 1 and "Traceback" not in ran.stderr
-    assert "no Python code could be read: py-spy is not installed (`pip install py-spy`)" in ran.stdout
+    assert (
+        "no Python code could be read: py-spy is not installed (`pip install py-spy`)" in ran.stdout
+    )

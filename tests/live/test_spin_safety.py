@@ -51,7 +51,8 @@ static void *spinner(void *unused)
     return unused;
 }
 
-/* No signal interrupts these two: what their calls return is the kernel's answer, or a tracer's fault. */
+/* No signal interrupts these two: what their calls return is the kernel's answer, or a tracer's
+ * fault. */
 static void block_signals(void)
 {
     sigset_t all;
@@ -147,7 +148,12 @@ class Patient:
 
     def __init__(self, program: Path) -> None:
         self.process = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, start_new_session=True
+            [program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            start_new_session=True,
         )
         assert self._line() == "ready"
         time.sleep(0.4)
@@ -175,7 +181,9 @@ class Patient:
         found = {}
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
             lines = (task / "status").read_text().splitlines()
-            found[task.name] = [line for line in lines if line.startswith(("SigBlk", "TracerPid", "Cpus_allowed:"))]
+            found[task.name] = [
+                line for line in lines if line.startswith(("SigBlk", "TracerPid", "Cpus_allowed:"))
+            ]
         return found
 
     def is_traced(self) -> bool:
@@ -211,7 +219,9 @@ def test_rounds_leave_no_trace(patient: Patient, in_place: bool) -> None:
         assert report.flag.symbol in ("ending", "never"), f"round {round_}: {report.raw}"
         later = patient.counters()
         assert later[0] > alarms and later[1] == asked + 1 and later[2] == wrong == 0
-    assert patient.states() == before, "signal masks or processors changed, or a thread is still traced"
+    assert patient.states() == before, (
+        "signal masks or processors changed, or a thread is still traced"
+    )
     patient.end()
 
 
@@ -244,7 +254,9 @@ def test_a_program_that_looks_at_its_processors_sees_its_own(tmp_path: Path) -> 
 
 @pytest.mark.live
 @pytest.mark.parametrize("options", [[], ["--in-place"]], ids=["copies", "in-place"])
-def test_kill_of_the_command_in_the_middle_does_no_harm(patient: Patient, options: list[str]) -> None:
+def test_kill_of_the_command_in_the_middle_does_no_harm(
+    patient: Patient, options: list[str]
+) -> None:
     before, in_the_middle = patient.states(), 0
     for _ in range(KILLS):
         command = subprocess.Popen(
@@ -267,7 +279,9 @@ def test_kill_of_the_command_in_the_middle_does_no_harm(patient: Patient, option
         time.sleep(0.1)
         assert patient.counters()[0] > alarms, "signals no longer arrive"
     # A copy holds its thread too shortly to be killed then each time.
-    assert in_the_middle or not options, "no kill came while a thread was held: the test tested nothing"
+    assert in_the_middle or not options, (
+        "no kill came while a thread was held: the test tested nothing"
+    )
     assert patient.states() == before
     patient.end()
 
@@ -276,11 +290,16 @@ def test_kill_of_the_command_in_the_middle_does_no_harm(patient: Patient, option
 def test_blocked_threads_are_described_and_not_touched(patient: Patient) -> None:
     threads = {thread.tid: thread for thread in api.spin(patient.process.pid, budget=0.1).threads}
     waits = [thread for thread in threads.values() if thread.wait is not None and thread.steps == 0]
-    holder = next(t for t in waits if t.wait and t.wait.syscall == "read" and "pipe" in t.wait.summary)
+    holder = next(
+        t for t in waits if t.wait and t.wait.syscall == "read" and "pipe" in t.wait.summary
+    )
     assert f"process {patient.process.pid}" in holder.reason, "who holds the other end of the pipe"
     locked = next(t for t in waits if t.wait and "big_lock" in t.wait.summary)
     assert f"held by thread {holder.tid}" in locked.reason
-    assert any((code.symbol or "").startswith("blocked") for code in (locked.wait.stack if locked.wait else ()))
+    assert any(
+        (code.symbol or "").startswith("blocked")
+        for code in (locked.wait.stack if locked.wait else ())
+    )
     assert locked.kind == "LongWait" and locked.pause_ms == 0
 
 
@@ -295,7 +314,9 @@ def test_stopped_and_traced_processes_do_not_hang_it(patient: Patient) -> None:
     os.kill(pid, signal.SIGCONT)
     spinner = next(thread for thread in api.spin(pid, budget=0.1).threads if thread.flag)
     tracer = subprocess.Popen(
-        [sys.executable, "-c", _SEIZE, str(spinner.tid)], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+        [sys.executable, "-c", _SEIZE, str(spinner.tid)],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
     )
     try:
         assert tracer.stdout is not None and tracer.stdout.readline() == b"seized\n"
@@ -320,7 +341,9 @@ sys.stdin.read()
 @pytest.mark.live
 def test_refusals_have_four_parts() -> None:
     ran = flagfinder("spin", "999999999", timeout=30)
-    assert ran.returncode == 69 and "found:" in ran.stderr and "fix:" in ran.stderr and not ran.stdout
+    assert (
+        ran.returncode == 69 and "found:" in ran.stderr and "fix:" in ran.stderr and not ran.stdout
+    )
     ran = flagfinder("spin", str(os.getpid()), "--thread", "1", timeout=30)
     assert ran.returncode == 69 and "no thread 1" in ran.stderr
 
@@ -331,8 +354,13 @@ def test_without_permission_the_missing_capability_is_named(patient: Patient) ->
         live_or_skip("only root can become somebody else")
     # Everything is imported before the user changes, who may not be able to read the installation.
     script = (
-        "import os, sys, flagfinder.cli as cli; cli.build_parser(); os.setuid(65534); sys.exit(cli.main(sys.argv[1:]))"
+        "import os, sys, flagfinder.cli as cli; cli.build_parser(); os.setuid(65534); "
+        "sys.exit(cli.main(sys.argv[1:]))"
     )
     ran = run([sys.executable, "-P", "-c", script, "spin", str(patient.process.pid)], timeout=60)
     assert ran.returncode == 77, ran.stderr
-    assert "CAP_SYS_PTRACE" in ran.stderr and "ptrace_scope" in ran.stderr and "Traceback" not in ran.stderr
+    assert (
+        "CAP_SYS_PTRACE" in ran.stderr
+        and "ptrace_scope" in ran.stderr
+        and "Traceback" not in ran.stderr
+    )

@@ -24,7 +24,8 @@ from harness import (
 )
 from sizes import base, sample_cases, truth_of
 
-from flagfinder.live.poke import plan_poke, poke
+from flagfinder.live.poke import poke
+from flagfinder.live.poke_plan import plan_poke
 from flagfinder.shared.errors import UnavailableError
 
 # What a copy of one thread does not show.
@@ -43,7 +44,14 @@ OWED = (
 # There it is a thread of a child.
 OF_CHILD = "shared_memory"
 # There data that were made up reach the store. Elsewhere the thread asks what it has read.
-PROVED = ("global_flag", "heap_object", "mutex_guarded", "spinlock_owner", "tls_of_thread", "two_flags")
+PROVED = (
+    "global_flag",
+    "heap_object",
+    "mutex_guarded",
+    "spinlock_owner",
+    "tls_of_thread",
+    "two_flags",
+)
 NOT_TOLD = {
     "go_gate": "a goroutine waits on no thread's stack",
     "rust_gate@O0": "unoptimised Rust gets the pointer from a call, which is not followed",
@@ -129,7 +137,9 @@ def test_who_owes_the_write(spinning: tuple[int, Path, dict[str, Any]], samples:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("spinning", [("global_flag", False), ("static_flag", False)], indirect=True)
+@pytest.mark.parametrize(
+    "spinning", [("global_flag", False), ("static_flag", False)], indirect=True
+)
 def test_a_line_says_who_owes_the_write(spinning: tuple[int, Path, dict[str, Any]]) -> None:
     pid, _, _ = spinning
     ran = flagfinder("spin", str(pid), timeout=60)
@@ -137,14 +147,20 @@ def test_a_line_says_who_owes_the_write(spinning: tuple[int, Path, dict[str, Any
     text = " ".join(ran.stdout.split())
     if program_of(pid) == "global_flag":
         assert re.search(r"owed by thread \d+ \(global_flag\) in .*load_config", text), ran.stdout
-        assert re.search(r"it would write 0x1 after its `read` on fd \d+ returns data \(proved in a copy\)", text)
+        assert re.search(
+            r"it would write 0x1 after its `read` on fd \d+ returns data \(proved in a copy\)", text
+        )
     else:
-        assert re.search(r"owed by nobody: .*the function that writes it, flusher, is on no thread's stack", text)
+        assert re.search(
+            r"owed by nobody: .*the function that writes it, flusher, is on no thread's stack", text
+        )
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("spinning", [("global_flag", False)], indirect=True)
-def test_one_thread_that_was_asked_for_has_others_that_owe(spinning: tuple[int, Path, dict[str, Any]]) -> None:
+def test_one_thread_that_was_asked_for_has_others_that_owe(
+    spinning: tuple[int, Path, dict[str, Any]],
+) -> None:
     pid, _, _ = spinning
     ran = flagfinder("spin", "--json", "--thread", str(pid), str(pid), timeout=60)
     assert_found(ran)
@@ -156,7 +172,11 @@ def function_at(program: Path, offset: int) -> str:
     """The function of a program that is not stripped, by its symbols."""
     lines = run(["nm", "-C", "--defined-only", program], timeout=60).stdout.splitlines()
     symbols = [line.split(maxsplit=2) for line in lines]
-    before = [(int(start, 16), name) for start, kind, name in symbols if kind in "tT" and int(start, 16) <= offset]
+    before = [
+        (int(start, 16), name)
+        for start, kind, name in symbols
+        if kind in "tT" and int(start, 16) <= offset
+    ]
     return max(before)[1]
 
 
@@ -184,7 +204,9 @@ def test_poke_ends_the_loop(spinning: tuple[int, Path, dict[str, Any]], tmp_path
     report = tmp_path / "spin.json"
     report.write_text(found.stdout)
     refused = flagfinder("poke", str(pid), "--flag", f"{report}#1", timeout=60)
-    assert refused.returncode == 2 and "--yes" in refused.stderr, "without a terminal nothing may be written"
+    assert refused.returncode == 2 and "--yes" in refused.stderr, (
+        "without a terminal nothing may be written"
+    )
     ran = flagfinder("poke", "--json", str(pid), "--flag", f"{report}#1", "--yes", timeout=60)
     assert ran.returncode == 0, ran.stderr
     done = json.loads(ran.stdout)
@@ -193,7 +215,9 @@ def test_poke_ends_the_loop(spinning: tuple[int, Path, dict[str, Any]], tmp_path
 
 @pytest.mark.live
 @pytest.mark.parametrize("spinning", [("global_flag", False)], indirect=True)
-def test_poke_tries_a_value_out_without_changing_the_process(spinning: tuple[int, Path, dict[str, Any]]) -> None:
+def test_poke_tries_a_value_out_without_changing_the_process(
+    spinning: tuple[int, Path, dict[str, Any]],
+) -> None:
     pid, _, _ = spinning
     tried = flagfinder("poke", "--json", str(pid), "--dry-run", timeout=60)
     assert tried.returncode == 0, tried.stderr
@@ -202,16 +226,22 @@ def test_poke_tries_a_value_out_without_changing_the_process(spinning: tuple[int
     other = flagfinder("poke", "--json", str(pid), "--dry-run", "--value", "0", timeout=60)
     assert other.returncode == 1, other.stdout
     assert json.loads(other.stdout)["proof"]["outcome"] == "returns"
-    still = json.loads(flagfinder("spin", "--json", str(pid), timeout=60).stdout)["threads"][0]["flags"][0]
+    still = json.loads(flagfinder("spin", "--json", str(pid), timeout=60).stdout)["threads"][0][
+        "flags"
+    ][0]
     assert still["value"]["spin"] == "0x0", "the word is as it was"
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("spinning", [("global_flag", False)], indirect=True)
-def test_poke_writes_into_the_process_that_was_looked_at(spinning: tuple[int, Path, dict[str, Any]]) -> None:
+def test_poke_writes_into_the_process_that_was_looked_at(
+    spinning: tuple[int, Path, dict[str, Any]],
+) -> None:
     pid, _, _ = spinning
     plan = plan_poke(pid)
-    earlier = dataclasses.replace(plan, started=plan.started - 1)  # it ended, and its number was given again
+    earlier = dataclasses.replace(
+        plan, started=plan.started - 1
+    )  # it ended, and its number was given again
     with pytest.raises(UnavailableError, match="another one"):
         poke(earlier)
     assert poke(plan).before != plan.value, "nothing was written before"
@@ -232,4 +262,9 @@ def test_poke_after_which_the_program_ends_at_once(tmp_path: Path) -> None:
         finally:
             process.kill()
         done = json.loads(ran.stdout)
-        assert (done["before"], done["written"], done["left"], done["ended"]) == ("0x0", "0x1", True, True)
+        assert (done["before"], done["written"], done["left"], done["ended"]) == (
+            "0x0",
+            "0x1",
+            True,
+            True,
+        )

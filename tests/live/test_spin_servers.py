@@ -56,14 +56,18 @@ class Load:
         self._thread.start()
 
     def _run(self, client: Callable[[int, threading.Event], Iterator[None]], port: int) -> None:
-        with contextlib.suppress(OSError, http.client.HTTPException):  # the server is killed in the end
+        with contextlib.suppress(
+            OSError, http.client.HTTPException
+        ):  # the server is killed in the end
             for _ in client(port, self._stop):
                 self.served += 1
 
     def wait_for_more(self, count: int) -> None:
         target, end = self.served + count, time.monotonic() + 60
         while self.served < target:
-            assert time.monotonic() < end and self._thread.is_alive(), f"served {self.served}, not {target}"
+            assert time.monotonic() < end and self._thread.is_alive(), (
+                f"served {self.served}, not {target}"
+            )
             time.sleep(0.01)
 
     def end(self) -> None:
@@ -85,9 +89,17 @@ def test_server_under_load_has_no_flag(name: str, tmp_path: Path) -> None:
         command, client = [str(compiled(tmp_path / "echo", ECHO, "-O2"))], talk
     else:
         (tmp_path / "index.html").write_text("hello\n")
-        command, client = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"], get
+        command, client = (
+            [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"],
+            get,
+        )
     server = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
     )
     load = None
     try:
@@ -107,7 +119,9 @@ def test_server_under_load_has_no_flag(name: str, tmp_path: Path) -> None:
 @pytest.mark.live
 def test_filter_has_no_flag() -> None:
     with Path("/dev/zero").open("rb") as source:
-        gzip = subprocess.Popen(["gzip", "-c"], stdin=source, stdout=subprocess.DEVNULL, start_new_session=True)
+        gzip = subprocess.Popen(
+            ["gzip", "-c"], stdin=source, stdout=subprocess.DEVNULL, start_new_session=True
+        )
     try:
         time.sleep(0.3)
         names_no_flag(gzip.pid)

@@ -11,7 +11,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import announced_flags, assert_found, compiled, flagfinder, kill_session, run, wait_for_rounds, wait_until
+from harness import (
+    announced_flags,
+    assert_found,
+    compiled,
+    flagfinder,
+    kill_session,
+    run,
+    wait_for_rounds,
+    wait_until,
+)
 
 SOURCE = Path(__file__).parent / "programs" / "waits.cpp"
 CALLS = {"status_file": "read", "unsent": "ioctl", "seldom": "kill"}
@@ -45,7 +54,9 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
         assert run(["strip", "-g", "-o", str(stripped), str(program)], timeout=60).returncode == 0
         program = stripped
     with error.open("wb") as stderr:
-        process = subprocess.Popen([program, name, tmp_path / "status"], stderr=stderr, start_new_session=True)
+        process = subprocess.Popen(
+            [program, name, tmp_path / "status"], stderr=stderr, start_new_session=True
+        )
     try:
         wait_until(process, lambda: "FLAG" in error.read_text())
         wait_for_rounds(process, 3 if name == "seldom" else 50)
@@ -73,7 +84,9 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("language", "options"), [("sh", []), ("sh", ["--budget", "10"]), ("perl", [])], ids=["sh", "sh-budget", "perl"]
+    ("language", "options"),
+    [("sh", []), ("sh", ["--budget", "10"]), ("perl", [])],
+    ids=["sh", "sh-budget", "perl"],
 )
 def test_script_that_waits_for_a_file(language: str, options: list[str], tmp_path: Path) -> None:
     """What decides is data of the interpreter; that one question is answered in the same way each
@@ -82,7 +95,11 @@ def test_script_that_waits_for_a_file(language: str, options: list[str], tmp_pat
     awaited, begun = tmp_path / "awaited", tmp_path / "begun"
     script = {
         "sh": ["sh", "-c", f": > '{begun}'; until [ -e '{awaited}' ]; do :; done"],
-        "perl": ["perl", "-e", f"open(F, '>', '{begun}'); select(undef, undef, undef, 0.001) until -e '{awaited}'"],
+        "perl": [
+            "perl",
+            "-e",
+            f"open(F, '>', '{begun}'); select(undef, undef, undef, 0.001) until -e '{awaited}'",
+        ],
     }
     process = subprocess.Popen(script[language], stdin=subprocess.DEVNULL, start_new_session=True)
     try:

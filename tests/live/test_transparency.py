@@ -21,7 +21,14 @@ pytestmark = pytest.mark.live
 LEVELS = pytest.mark.parametrize("level", ["flow", "values"])
 # CPython's tests take up to minutes each under a tracer; one module is in `make test`.
 USUAL = {("test_queue", "values")}
-PYTHON_TESTS = ["test_mmap", "test_queue", "test_threading", "test_signal", "test_subprocess", "test_socket"]
+PYTHON_TESTS = [
+    "test_mmap",
+    "test_queue",
+    "test_threading",
+    "test_signal",
+    "test_subprocess",
+    "test_socket",
+]
 
 
 def python_with_tests() -> str:
@@ -82,14 +89,18 @@ def test_cpython_tests(module: str, level: str, tracer: None, tmp_path: Path) ->
     if SOAK:
         for following in PYTHON_TESTS[PYTHON_TESTS.index(module) + 1 :][:1]:
             untraced(following)
-    traced = record(tmp_path / "t.trace", cpython_command(module), "--level", level, timeout=1500, cwd=tmp_path)
+    traced = record(
+        tmp_path / "t.trace", cpython_command(module), "--level", level, timeout=1500, cwd=tmp_path
+    )
     assert_consistent(tmp_path / "t.trace")
     (tmp_path / "t.trace").unlink()
     output = traced.stdout + traced.stderr
     expected, got = verdicts(plain.stdout + plain.stderr), verdicts(output)
     assert len(expected) >= 10, "the untraced run shows no tests"
     differing = {
-        name: (expected.get(name), got.get(name)) for name in expected | got if expected.get(name) != got.get(name)
+        name: (expected.get(name), got.get(name))
+        for name in expected | got
+        if expected.get(name) != got.get(name)
     }
     assert not differing, failures(output)
     assert traced.exit_code == plain.returncode, failures(output)
@@ -125,15 +136,22 @@ def test_round_trip(tool: str, level: str, tracer: None, tmp_path: Path) -> None
         live_or_skip(f"{tool} is not installed")
     original = tmp_path / "original"
     original.write_bytes(b"".join(f"{i} {i * i % 7919}\n".encode() for i in range(150_000)))
-    subprocess.run(f"{tool} -n -c original > plain" if tool == "gzip" else f"{tool} -c original > plain",
+    subprocess.run(f"{tool} -n -c original > "
+                   "plain" if tool == "gzip" else f"{tool} -c original > plain",
                    shell=True, check=True, cwd=tmp_path, timeout=60)  # fmt: skip
     shutil.copy(original, tmp_path / "packed")
     options = ["-n"] if tool == "gzip" else []
-    packed = record(tmp_path / "p.trace", [tool, *options, "packed"], "--level", level, cwd=tmp_path)
+    packed = record(
+        tmp_path / "p.trace", [tool, *options, "packed"], "--level", level, cwd=tmp_path
+    )
     assert packed.exit_code == 0, packed.stderr
     result = tmp_path / ("packed.gz" if tool == "gzip" else "packed.xz")
-    assert filecmp.cmp(result, tmp_path / "plain", shallow=False), "compressed bytes differ from the untraced run's"
-    unpacked = record(tmp_path / "u.trace", [tool, "-d", result.name], "--level", level, cwd=tmp_path)
+    assert filecmp.cmp(result, tmp_path / "plain", shallow=False), (
+        "compressed bytes differ from the untraced run's"
+    )
+    unpacked = record(
+        tmp_path / "u.trace", [tool, "-d", result.name], "--level", level, cwd=tmp_path
+    )
     assert unpacked.exit_code == 0, unpacked.stderr
     assert filecmp.cmp(original, tmp_path / "packed", shallow=False)
     for trace in ("p.trace", "u.trace"):

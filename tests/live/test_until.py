@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FLAGFINDER, ROOT, assert_consistent, assert_four_parts, compiled, flagfinder, kill_session, record
+from harness import (
+    FLAGFINDER,
+    ROOT,
+    assert_consistent,
+    assert_four_parts,
+    compiled,
+    flagfinder,
+    kill_session,
+    record,
+)
 
 import flagfinder as ff
 
@@ -40,7 +49,9 @@ def test_the_text_ends_it_and_passes_unchanged(stream: str, tmp_path: Path) -> N
 
 
 def test_a_text_that_never_comes_ends_nothing(tmp_path: Path) -> None:
-    done = record(tmp_path / "x.trace", ["sh", "-c", "printf 'REA DY\\n'; exit 3"], "--until", "READY")
+    done = record(
+        tmp_path / "x.trace", ["sh", "-c", "printf 'REA DY\\n'; exit 3"], "--until", "READY"
+    )
     assert (done.exit_code, done.stdout) == (3, "REA DY\n"), done.stderr
 
 
@@ -55,9 +66,23 @@ def test_the_program_keeps_a_terminal(tmp_path: Path) -> None:
     ends them, once.
     """
     script = "test -t 1 && test -t 2 && echo yes; stty size <&1; echo READY; sleep 60"
-    words = [*FLAGFINDER, "record", "-q", "-o", str(tmp_path / "x.trace"), "--until", "READY", "--", "sh", "-c", script]
+    words = [
+        *FLAGFINDER,
+        "record",
+        "-q",
+        "-o",
+        str(tmp_path / "x.trace"),
+        "--until",
+        "READY",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]
     ours, theirs = pty.openpty()
-    recorder = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    recorder = subprocess.Popen(
+        words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
     os.close(theirs)
     try:
         assert recorder.wait(timeout=60) == 0
@@ -74,7 +99,10 @@ def test_a_program_that_is_left_prints_on(tmp_path: Path) -> None:
     words = ["record", "-q", "-o", str(tmp_path / "x.trace"), "--until", "READY", "--then", "leave"]
     with out.open("wb") as stdout:
         recorder = subprocess.Popen(
-            [*FLAGFINDER, *words, "--", "sh", "-c", script], stdout=stdout, stderr=stdout, start_new_session=True
+            [*FLAGFINDER, *words, "--", "sh", "-c", script],
+            stdout=stdout,
+            stderr=stdout,
+            start_new_session=True,
         )
     try:
         assert recorder.wait(timeout=60) == 0
@@ -89,20 +117,36 @@ def test_a_program_that_is_left_prints_on(tmp_path: Path) -> None:
 
 def test_a_mark_ends_it(tmp_path: Path) -> None:
     trace = tmp_path / "x.trace"
-    words = [*FLAGFINDER, "record", "--json", "-o", str(trace), "--", "sh", "-c", "while :; do sleep 0.1; done"]
+    words = [
+        *FLAGFINDER,
+        "record",
+        "--json",
+        "-o",
+        str(trace),
+        "--",
+        "sh",
+        "-c",
+        "while :; do sleep 0.1; done",
+    ]
     recorder = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         until = time.monotonic() + 60
-        while flagfinder("mark", "--end", "it hangs", "--recorder", str(recorder.pid)).returncode != 0:
+        while (
+            flagfinder("mark", "--end", "it hangs", "--recorder", str(recorder.pid)).returncode != 0
+        ):
             assert time.monotonic() < until
             time.sleep(0.2)
         stdout, stderr = recorder.communicate(timeout=60)
     finally:
         kill_session(recorder)
     answer = json.loads(stdout)
-    assert (answer["ended"], answer["ended_by"], answer["exit_code"]) == ("marked", "it hangs", 0), stderr
+    assert (answer["ended"], answer["ended_by"], answer["exit_code"]) == (
+        "marked",
+        "it hangs",
+        0,
+    ), stderr
     assert answer["signal"] == signal.SIGKILL
 
 
@@ -123,7 +167,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory, tracer: None) -> tuple[Path, 
     folder = tmp_path_factory.mktemp("two_waits")
     compiled(folder / "two_waits", SOURCE)
     normal = record(folder / "normal.trace", [folder / "two_waits", "normal"])
-    spin = record(folder / "spin.trace", [folder / "two_waits", "spin"], "--stop-when-spinning", "1", kill_after=60)
+    spin = record(
+        folder / "spin.trace",
+        [folder / "two_waits", "spin"],
+        "--stop-when-spinning",
+        "1",
+        kill_after=60,
+    )
     assert normal.exit_code == 0 and spin.ended_by_itself, spin.stderr
     return normal.trace, spin.trace
 

@@ -8,14 +8,12 @@ What all backends can is tested with all; `test_watch_backends.py` has what they
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness import FLAGFINDER, assert_four_parts, flagfinder, live_or_skip, run
@@ -26,6 +24,7 @@ from watching import (
     debug_registers,
     in_function,
     run_watched,
+    storing_instruction,
     target,
     values,
     watching,
@@ -70,7 +69,13 @@ def test_every_planted_write_is_seen_or_counted(writers: Path, backend: str, wri
     ],
 )
 def test_values_of_all_sizes(
-    writers: Path, word: str, size: int, first: int, second: int, reads: list[str], backend: list[str]
+    writers: Path,
+    word: str,
+    size: int,
+    first: int,
+    second: int,
+    reads: list[str],
+    backend: list[str],
 ) -> None:
     header, events, end = run_watched(writers, ["sizes"], "writers", word, *reads, *backend)
     assert header["backend"] == backend[-1]
@@ -138,7 +143,9 @@ def test_the_kernel_s_writes_are_seen(writers: Path) -> None:
     assert "main" in callers(events[0])
 
 
-def test_an_access_path_is_followed_through_the_process(writers: Path, attaching: list[str]) -> None:
+def test_an_access_path_is_followed_through_the_process(
+    writers: Path, attaching: list[str]
+) -> None:
     header, events, _ = run_watched(writers, ["pool"], "--expr", "pool->current->state", *attaching)
     data = header["watches"][0]["data"]
     assert (data["symbol"], data["field"]) == ("the_pool", ".workers[2].state")
@@ -148,7 +155,12 @@ def test_an_access_path_is_followed_through_the_process(writers: Path, attaching
 def test_four_at_once(writers: Path, backend: list[str]) -> None:
     words = [word for index in range(4) for word in ("--expr", f"flags[{index}]")]
     _, events, _ = run_watched(writers, ["flags"], *words, *backend)
-    assert [(e["watch"], e["value"]) for e in events] == [(1, "0x1"), (2, "0x2"), (3, "0x3"), (4, "0x4")]
+    assert [(e["watch"], e["value"]) for e in events] == [
+        (1, "0x1"),
+        (2, "0x2"),
+        (3, "0x3"),
+        (4, "0x4"),
+    ]
 
 
 def test_a_fifth_is_refused(writers: Path) -> None:
@@ -183,7 +195,9 @@ def test_thread_local_of_one_thread(writers: Path, attaching: list[str]) -> None
     assert events[0]["tid"] == tid
 
 
-@pytest.mark.parametrize(("until", "last"), [("write", 1), ("3", 3), ("value==5", 5), ("value >= 0x4", 4)])
+@pytest.mark.parametrize(
+    ("until", "last"), [("write", 1), ("3", 3), ("value==5", 5), ("value >= 0x4", 4)]
+)
 def test_until(writers: Path, until: str, last: int, attaching: list[str]) -> None:
     with target(writers, "flags") as running:
         base = running.printed["flags"]
@@ -216,99 +230,6 @@ def test_duration(writers: Path, attaching: list[str]) -> None:
     ):
         events, end = watcher.rest()
     assert (events, end["reason"], watcher.exit_code) == ([], "duration", 1)
-
-
-def storing_instruction(writers: Path) -> str:
-    """Offset of the one in request_display that writes the object's field."""
-    listing = run(["objdump", "-d", "--no-show-raw-insn", writers], timeout=60).stdout
-    body = listing[listing.index("<request_display>:") :]
-    stored = re.search(r"^\s*([0-9a-f]+):\s+mov\s+%\w+,0x18\(%rdi\)", body, re.MULTILINE)
-    assert stored
-    return f"0x{stored[1]}"
-
-
-def test_a_site_sees_every_object(writers: Path) -> None:
-    site = f"writers+{storing_instruction(writers)}"
-    with target(writers, "objects") as running, watching(running.pid, "--site", site) as watcher:
-        running.go()
-        objects = []
-        for _ in range(5):
-            running.until("object")
-            objects.append(running.printed["object"])
-        running.until("done")
-        running.go()
-        events, _ = watcher.rest()
-    assert watcher.header["watches"][0]["effect"] == "write"
-    assert [int(event["ref"], 16) for event in events] == objects
-    assert [int(event["address"], 16) for event in events] == [address + 24 for address in objects]
-    assert values(events) == [("w", "0x0", hex(number)) for number in range(1, 6)]
-
-
-def flag_file(path: Path, pid: int | None, **flag: Any) -> str:
-    """A file as `spin --json` prints it, with one flag."""
-    flags = [{"rank": 1, "confidence": 1.0, "name": "a flag", "readers": [], "writers": [], **flag}]
-    thread = {"tid": pid, "name": "writers", "class": "RepeatedYield", "flags": flags}
-    path.write_text(json.dumps({"schema": "flagfinder.spin/1", "pid": pid, "threads": [thread]}))
-    return f"{path}#1"
-
-
-def test_flags_are_found_again(writers: Path, tmp_path: Path) -> None:
-    with target(writers, "sizes") as running:
-        with watching(running.pid, "writers", "word32") as watcher:
-            data = watcher.header["watches"][0]["data"]
-        other = flag_file(
-            tmp_path / "a.json", 1, kind="global", module="writers", offset=data["offset"], size=4, address={}
-        )
-        with watching(running.pid, "--flag", other) as watcher:
-            assert watcher.header["watches"][0]["data"]["symbol"] == "word32"
-        address = {"normal": None, "spin": hex(running.printed["word64"])}
-        same = flag_file(
-            tmp_path / "b.json", running.pid, kind="heap", module=None, offset="0x8", size=8, address=address
-        )
-        with watching(running.pid, "--flag", same) as watcher:
-            assert watcher.header["watches"][0]["data"]["symbol"] == "word64"
-        moved = flag_file(tmp_path / "c.json", 1, kind="heap", module=None, offset="0x8", size=8, address=address)
-        refused = flagfinder("watch", str(running.pid), "--flag", moved)
-        assert refused.returncode == 2
-        assert_four_parts(refused.stderr, "--all-objects")
-        absent = flagfinder("watch", str(running.pid), "--flag", f"{tmp_path / 'c.json'}#2")
-        assert absent.returncode == 2
-        assert_four_parts(absent.stderr, "rank 2")
-
-
-def test_all_objects_hooks_the_code_of_the_flag(writers: Path, tmp_path: Path) -> None:
-    code = {"module": "writers", "offset": storing_instruction(writers), "symbol": "request_display", "source": None}
-    flag = flag_file(tmp_path / "a.json", 1, kind="heap", module=None, size=4, address={}, writers=[{"code": code}])
-    _, events, _ = run_watched(writers, ["objects"], "--flag", flag, "--all-objects")
-    assert len({event["ref"] for event in events}) == 5
-
-
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (("writers", "nope"), "no variable nope"),
-        (("libnope.so", "word32"), "no image libnope.so"),
-        (("writers", "flags"), "32 bytes"),
-        (("--expr", "pool->nope"), "no member nope"),
-        (("--expr", "pool->workers[9].state"), "4 elements"),
-        (("--address", "0x10", "--size", "4"), "nothing is mapped"),
-        (("--address", "0x10001", "--size", "4"), "not aligned"),
-        (("--site", "writers+0x1"), "can't be hooked"),
-        ((), "nothing to watch"),
-    ],
-)
-def test_what_can_t_be_watched_is_said(writers: Path, words: tuple[str, ...], found: str) -> None:
-    with target(writers, "sizes") as running:
-        refused = flagfinder("watch", str(running.pid), *words)
-    assert refused.returncode == 2
-    assert_four_parts(refused.stderr, found)
-
-
-def test_no_such_process(writers: Path) -> None:
-    del writers
-    refused = flagfinder("watch", "4194300", "app", "flag")
-    assert refused.returncode == 2
-    assert_four_parts(refused.stderr, "4194300")
 
 
 def test_without_privileges_the_capability_is_named(writers: Path, tmp_path: Path) -> None:
@@ -346,7 +267,17 @@ def test_two_capabilities_are_enough(writers: Path) -> None:
         while process.stdout.readline() != "ready 1\n":
             assert process.poll() is None
         watcher = subprocess.Popen(
-            [*limit, *FLAGFINDER, "watch", str(process.pid), "writers", "word32", "--json-lines", "--until", "2"],
+            [
+                *limit,
+                *FLAGFINDER,
+                "watch",
+                str(process.pid),
+                "writers",
+                "word32",
+                "--json-lines",
+                "--until",
+                "2",
+            ],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -356,7 +287,11 @@ def test_two_capabilities_are_enough(writers: Path) -> None:
         process.stdin.write("go\n")
         process.stdin.flush()
         out, _ = watcher.communicate(timeout=SET_UP)
-        assert [json.loads(line).get("value") for line in out.splitlines()] == ["0x33333333", "0x73737373", None]
+        assert [json.loads(line).get("value") for line in out.splitlines()] == [
+            "0x33333333",
+            "0x73737373",
+            None,
+        ]
     finally:
         process.kill()
         process.communicate(timeout=30)
@@ -399,7 +334,11 @@ def test_a_hook_goes_with_its_killed_watcher(writers: Path) -> None:
         with watching(running.pid, "--site", site) as watcher:
             offset = int(watcher.header["watches"][0]["code"]["offset"], 16)
             maps = Path(f"/proc/{running.pid}/maps").read_text()
-            base = min(int(line.split("-")[0], 16) for line in maps.splitlines() if line.endswith("/writers"))
+            base = min(
+                int(line.split("-")[0], 16)
+                for line in maps.splitlines()
+                if line.endswith("/writers")
+            )
             assert first_byte(code, base + offset) == 0xCC
             watcher.process.send_signal(signal.SIGKILL)
             watcher.process.wait(timeout=30)
@@ -483,7 +422,10 @@ with Watch(int(sys.argv[1]), WatchRequest([symbol_word("writers", "word8")], unt
 
 def test_a_hot_reader_goes_on_while_writes_are_watched(writers: Path) -> None:
     """No timing: only that nothing traps. The speed is measured by bench/watch_speed.py."""
-    with target(writers, "spin", "200") as running, watching(running.pid, "writers", "word64") as watcher:
+    with (
+        target(writers, "spin", "200") as running,
+        watching(running.pid, "writers", "word64") as watcher,
+    ):
         running.go()
         running.until("done")
         time.sleep(0.1)

@@ -85,7 +85,16 @@ def test_without_bpf_lldb_takes_over_and_it_is_said(writers: Path, tmp_path: Pat
     with target(writers, "sizes") as running:
         running.go()
         done = run(
-            [*FLAGFINDER, "watch", str(running.pid), "writers", "word32", "--json-lines", "--duration", "0.2"],
+            [
+                *FLAGFINDER,
+                "watch",
+                str(running.pid),
+                "writers",
+                "word32",
+                "--json-lines",
+                "--duration",
+                "0.2",
+            ],
             timeout=60,
             env={"FF_CACHE_DIR": str(tmp_path), "FF_CLANG": "/nonexistent/clang"},
         )
@@ -98,18 +107,28 @@ def test_without_bpf_lldb_takes_over_and_it_is_said(writers: Path, tmp_path: Pat
 @each_debugger
 def test_what_a_debugger_can_t_do_is_said(writers: Path, debugger: str) -> None:
     with target(writers, "sizes") as running:
-        refused = flagfinder("watch", str(running.pid), "--site", "writers+0x1000", "--backend", debugger)
+        refused = flagfinder(
+            "watch", str(running.pid), "--site", "writers+0x1000", "--backend", debugger
+        )
         assert refused.returncode == 2
         assert_four_parts(refused.stderr, debugger)
         with watching(running.pid, "writers", "word32", "--backend", "lldb"):
-            refused = flagfinder("watch", str(running.pid), "writers", "word64", "--backend", debugger)
+            refused = flagfinder(
+                "watch", str(running.pid), "writers", "word64", "--backend", debugger
+            )
             assert refused.returncode in (69, 77)
             assert_four_parts(refused.stderr, debugger)
 
 
 def test_it_is_a_command_inside_lldb(writers: Path) -> None:
     asked = run(
-        [sys.executable, "-P", "-c", "from flagfinder.shared.lldb_helper import *; print(find_lldb())"], timeout=60
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            "from flagfinder.shared.lldb_helper import *; print(find_lldb())",
+        ],
+        timeout=60,
     )
     lldb = asked.stdout.strip()
     if shutil.which(lldb) is None:
@@ -117,7 +136,8 @@ def test_it_is_a_command_inside_lldb(writers: Path) -> None:
     asked = run(
         [
             *(sys.executable, "-P", "-c"),
-            "from flagfinder.shared.places import shipped; print(shipped('lldb_scripts', 'flagfinder_lldb.py'))",
+            "from flagfinder.shared.places import shipped; print(shipped('lldb_scripts', "
+            "'flagfinder_lldb.py'))",
         ],
         timeout=60,
     )
@@ -156,6 +176,8 @@ def test_it_is_a_command_inside_lldb(writers: Path) -> None:
 
 @each_debugger
 def test_a_thread_that_starts_later_is_watched(writers: Path, debugger: str) -> None:
-    _, events, end = run_watched(writers, ["planted", "2", "3"], "writers", "word64", "--backend", debugger)
+    _, events, end = run_watched(
+        writers, ["planted", "2", "3"], "writers", "word64", "--backend", debugger
+    )
     assert end["hits"] == 6
     assert len({event["tid"] for event in events}) == 2

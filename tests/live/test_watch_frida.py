@@ -30,7 +30,13 @@ Events = list[dict[str, Any]]
 
 def agent_library() -> str:
     asked = run(
-        [sys.executable, "-P", "-c", "from flagfinder.record.stalker import library; print(library())"], timeout=60
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            "from flagfinder.record.stalker import library; print(library())",
+        ],
+        timeout=60,
     )
     return asked.stdout.strip()
 
@@ -39,7 +45,11 @@ def agent_library() -> str:
 def at_the_gate(program: Path) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
     """The program before its `main`; a byte lets it go on."""
     ours, theirs = socket.socketpair()
-    environment = {**os.environ, "LD_PRELOAD": agent_library(), "FF_FRIDA_GATE": str(theirs.fileno())}
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": agent_library(),
+        "FF_FRIDA_GATE": str(theirs.fileno()),
+    }
     with ours, theirs:
         waiting = subprocess.Popen(
             [program, "normal"],
@@ -73,11 +83,26 @@ NO_PRIVILEGE = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteu
 
 def by_frida(program: Path, *words: str) -> Events:
     done = run(
-        [*NO_PRIVILEGE, *FLAGFINDER, "watch", *words, "--backend", "frida", "--json-lines", "--", program, "normal"],
+        [
+            *NO_PRIVILEGE,
+            *FLAGFINDER,
+            "watch",
+            *words,
+            "--backend",
+            "frida",
+            "--json-lines",
+            "--",
+            program,
+            "normal",
+        ],
         timeout=60,
     )
     header, *events, end = map(json.loads, done.stdout.splitlines())
-    assert (header["backend"], end["reason"], end["lost"]["total"]) == ("frida", "target-ended", 0), done.stderr
+    assert (header["backend"], end["reason"], end["lost"]["total"]) == (
+        "frida",
+        "target-ended",
+        0,
+    ), done.stderr
     return events
 
 
@@ -98,7 +123,11 @@ def told(events: Events) -> tuple[Counter[tuple[str, str]], dict[str, tuple[str,
 
 @pytest.mark.parametrize(
     ("sample", "word", "writes"),
-    [("global_flag", "config_ready", 1), ("bitmask", "subsystems", 3), ("two_flags", "reply_ready", 1)],
+    [
+        ("global_flag", "config_ready", 1),
+        ("bitmask", "subsystems", 3),
+        ("two_flags", "reply_ready", 1),
+    ],
 )
 def test_it_tells_the_same_as_perf(sample: str, word: str, writes: int, tmp_path: Path) -> None:
     program = compiled(tmp_path / sample, ROOT / "samples" / f"{sample}.c")
@@ -134,9 +163,14 @@ def test_hooks_tell_of_a_flag_in_every_object(tmp_path: Path) -> None:
     for objects in found:
         assert len(objects) == 6
         for history in objects:
-            writes = [(function, value) for function, value in history if function != "needs_display"]
+            writes = [
+                (function, value) for function, value in history if function != "needs_display"
+            ]
             assert writes == [("set_needs_display", "0x1"), ("draw", "0x0")] * 3
-            assert {value for function, value in history if function == "needs_display"} == {"0x0", "0x1"}
+            assert {value for function, value in history if function == "needs_display"} == {
+                "0x0",
+                "0x1",
+            }
 
 
 def test_threads_that_block_signals_survive(writers: Path) -> None:
@@ -152,9 +186,29 @@ def test_the_program_goes_on_unwatched(writers: Path, tmp_path: Path) -> None:
         re.MULTILINE,
     )
     assert site
-    words = ("writers", "word32", "--site", f"writers+0x{site[1]}", "--until", "write", "--backend", "frida")
+    words = (
+        "writers",
+        "word32",
+        "--site",
+        f"writers+0x{site[1]}",
+        "--until",
+        "write",
+        "--backend",
+        "frida",
+    )
     watch = subprocess.Popen(
-        [*FLAGFINDER, "watch", *words, "-o", tmp_path / "events.jsonl", "-q", "--", writers, "spin", "0"],
+        [
+            *FLAGFINDER,
+            "watch",
+            *words,
+            "-o",
+            tmp_path / "events.jsonl",
+            "-q",
+            "--",
+            writers,
+            "spin",
+            "0",
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

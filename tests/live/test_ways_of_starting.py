@@ -46,7 +46,10 @@ def test_the_flag_is_first_however_the_program_is_started(
     makefile.write_text(f"all:\n\t@true\n\t{program} $(MODE)\n")
 
     def command(mode: str) -> list[str]:
-        return [word.format(program=program, mode=mode, script=script, makefile=makefile) for word in WAYS[way]]
+        return [
+            word.format(program=program, mode=mode, script=script, makefile=makefile)
+            for word in WAYS[way]
+        ]
 
     normal = record(tmp_path / "normal.trace", command("normal"))
     assert normal.exit_code == 0, normal.stderr

@@ -179,10 +179,16 @@ def polling(asked: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes],
     need_python_3_11(PYTHON)
     out = folder / "stdout"
     with out.open("wb") as stdout:
-        process = subprocess.Popen([PYTHON, SOURCES / "polled.py", asked], stdout=stdout, start_new_session=True)
+        process = subprocess.Popen(
+            [PYTHON, SOURCES / "polled.py", asked], stdout=stdout, start_new_session=True
+        )
     try:
         wait_until(
-            process, lambda: "STARTED" in out.read_text() and ("BLAMED" in out.read_text()) == (asked != "nobody")
+            process,
+            lambda: (
+                "STARTED" in out.read_text()
+                and ("BLAMED" in out.read_text()) == (asked != "nobody")
+            ),
         )
         wait_for_rounds(process)
         yield process, out.read_text()
@@ -192,7 +198,10 @@ def polling(asked: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes],
 
 @pytest.mark.live
 def test_a_frozen_process_is_told_with_its_group(program: Path, tmp_path: Path) -> None:
-    with frozen_group() as (group, freeze), planted(program, "frozen_peer", tmp_path) as (process, truth):
+    with (
+        frozen_group() as (group, freeze),
+        planted(program, "frozen_peer", tmp_path) as (process, truth),
+    ):
         (group / "cgroup.procs").write_text(str(truth.pid))
         freeze(True)
         try:
@@ -267,7 +276,9 @@ def test_a_tcp_peer_in_another_network_namespace_is_found(tmp_path: Path) -> Non
 
 
 @pytest.mark.live
-def test_the_page_draws_threads_and_shows_evidence_on_a_click(program: Path, tmp_path: Path) -> None:
+def test_the_page_draws_threads_and_shows_evidence_on_a_click(
+    program: Path, tmp_path: Path
+) -> None:
     page = tmp_path / "why.html"
     with planted(program, "stopped_peer", tmp_path) as (process, truth):
         ran = flagfinder("why", "--html", str(page), str(process.pid), timeout=60)
@@ -275,7 +286,9 @@ def test_the_page_draws_threads_and_shows_evidence_on_a_click(program: Path, tmp
     text = page.read_text()
     assert not re.findall(r"""(?:src|href)\s*=|url\(["']?(?!#)|@import|https?://""", text)
     clicks = tmp_path / "clicks.html"
-    click = "<script>document.querySelector('.arrow').dispatchEvent(new Event('click'))</script></body>"
+    click = (
+        "<script>document.querySelector('.arrow').dispatchEvent(new Event('click'))</script></body>"
+    )
     clicks.write_text(text.replace("</body>", click))
     dom = browse(clicks, "--dump-dom", "--virtual-time-budget=2000")
     drawing = xml.fromstring(re.search(r"<svg.*?</svg>", dom, re.DOTALL)[0])  # type: ignore[index]
@@ -306,12 +319,19 @@ def test_a_shell_that_waits_for_its_job_waits_for_a_child() -> None:
     """The `wait` of dash sleeps in rt_sigsuspend, which names no child."""
     process = subprocess.Popen(["/bin/dash", "-c", "sleep 1000 & wait"], start_new_session=True)
     try:
-        wait_until(process, lambda: len(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()) > 0)
-        wait_until(process, lambda: "S (sleeping)" in Path(f"/proc/{process.pid}/status").read_text())
+        wait_until(
+            process,
+            lambda: len(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()) > 0,
+        )
+        wait_until(
+            process, lambda: "S (sleeping)" in Path(f"/proc/{process.pid}/status").read_text()
+        )
         report = why(process.pid)
     finally:
         kill_session(process)
-    assert [link["waits_for"]["kind"] for link in report["links"]] == ["child", "timer"], report["story"]
+    assert [link["waits_for"]["kind"] for link in report["links"]] == ["child", "timer"], report[
+        "story"
+    ]
     assert report["links"][0]["known"] == "by-code"
     assert (report["root"]["kind"], report["root"]["name"]) == ("timer", "sleep")
 

@@ -103,7 +103,9 @@ def test_cores_of_gcore_are_read_as_well(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_the_executable_may_lie_elsewhere_and_a_wrong_one_is_refused(program: Path, tmp_path: Path) -> None:
+def test_the_executable_may_lie_elsewhere_and_a_wrong_one_is_refused(
+    program: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "moved"
     copy.write_bytes(program.read_bytes())
     copy.chmod(0o700)

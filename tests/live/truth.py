@@ -55,10 +55,14 @@ def symbol_offset(image: str, symbol: str, work: Path) -> int:
     raise AssertionError(f"{image} has no symbol {symbol}")
 
 
-def assert_true_flag(flags: list[dict[str, Any]], truth: dict[str, Any], error: str, work: Path) -> None:
+def assert_true_flag(
+    flags: list[dict[str, Any]], truth: dict[str, Any], error: str, work: Path
+) -> None:
     """The first of `flags` is the true one. `error`: what the program wrote to stderr."""
     flag = flags[0]
-    named = [(f["rank"], f["name"], f["kind"], f["module"], f["offset"], f["confidence"]) for f in flags]
+    named = [
+        (f["rank"], f["name"], f["kind"], f["module"], f["offset"], f["confidence"]) for f in flags
+    ]
     assert flag["rank"] == 1 and flag["kind"] == truth["kind"], named
     if "size" in truth:
         assert flag["size"] == truth["size"], named
@@ -71,7 +75,9 @@ def assert_true_flag(flags: list[dict[str, Any]], truth: dict[str, Any], error: 
     if "address_of" in truth:
         # A fixed-address program (Go) has its link-time address; offsets are relative to where the
         # module begins.
-        assert int(flag["offset"], 16) == symbol_offset(truth["address_in"], truth["address_of"], work), named
+        assert int(flag["offset"], 16) == symbol_offset(
+            truth["address_in"], truth["address_of"], work
+        ), named
     if "module" in truth:
         assert Path(flag["module"]).name == truth["module"]
     if "value" in truth:
@@ -80,6 +86,8 @@ def assert_true_flag(flags: list[dict[str, Any]], truth: dict[str, Any], error: 
     if "multiple_of" in truth:
         assert int(flag["value"]["spin"], 16) % truth["multiple_of"] == 0, named
     if "reader_module" in truth:
-        assert any(Path(r["module"]).name.startswith(truth["reader_module"]) for r in flag["readers"]), flag["readers"]
+        assert any(
+            Path(r["module"]).name.startswith(truth["reader_module"]) for r in flag["readers"]
+        ), flag["readers"]
     for value in truth.get("exit_not", []):
         assert not leaves(flag["exit_when"], value), flag["exit_when"]

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FLAGFINDER
+from harness import FLAGFINDER, run
 
 STARTED = 20.0
 SET_UP = 60.0
@@ -28,7 +29,11 @@ class Target:
 
     def __init__(self, program: Path, *words: str) -> None:
         self.process = subprocess.Popen(
-            [program, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            [program, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         self.printed: dict[str, int] = {}
         self.until("ready")
@@ -186,3 +191,12 @@ def debug_registers(pid: int) -> list[int]:
     found = [libc.ptrace(peek_user, pid, offset + 8 * number, None) for number in (0, 1, 2, 3, 7)]
     libc.ptrace(detach, pid, None, None)
     return found
+
+
+def storing_instruction(writers: Path) -> str:
+    """Offset of the one in request_display that writes the object's field."""
+    listing = run(["objdump", "-d", "--no-show-raw-insn", writers], timeout=60).stdout
+    body = listing[listing.index("<request_display>:") :]
+    stored = re.search(r"^\s*([0-9a-f]+):\s+mov\s+%\w+,0x18\(%rdi\)", body, re.MULTILINE)
+    assert stored
+    return f"0x{stored[1]}"

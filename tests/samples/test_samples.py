@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import LastMade, Recording, announced_flags, assert_consistent, code_symbols, diff, leaves, record
+from harness import (
+    LastMade,
+    Recording,
+    announced_flags,
+    assert_consistent,
+    code_symbols,
+    diff,
+    leaves,
+    record,
+)
 from sizes import is_positive, sample_cases, truth_of
 
 
@@ -36,11 +45,16 @@ class Pair:
 
     def explain(self) -> str:
         """What diff named, for a failing assertion."""
-        named = [(f["rank"], f["name"], f["kind"], f["address"]["spin"], f["exit_when"]) for f in self.result["flags"]]
+        named = [
+            (f["rank"], f["name"], f["kind"], f["address"]["spin"], f["exit_when"])
+            for f in self.result["flags"]
+        ]
         return f"{self.result['verdict']}: {self.result['reason']}; {named}"
 
 
-def record_both(case: tuple[str, bool], samples: Path, where: Path, spin_options: list[str], seconds: float) -> Pair:
+def record_both(
+    case: tuple[str, bool], samples: Path, where: Path, spin_options: list[str], seconds: float
+) -> Pair:
     """Records both modes of a sample and compares them."""
     name, stripped = case
     program = samples / ("stripped" if stripped else ".") / name
@@ -106,7 +120,9 @@ def test_flag_is_first(pair: Pair) -> None:
     if truth["kind"] == "syscall":
         return
     address, size = announced_flags(pair.spin.stderr)[0]
-    assert int(flag["address"]["spin"], 16) == address, f"true address {address:#x}; {pair.explain()}"
+    assert int(flag["address"]["spin"], 16) == address, (
+        f"true address {address:#x}; {pair.explain()}"
+    )
     assert flag["size"] == size
     assert truth["value_spin"] in (None, int(flag["value"]["spin"], 16))
     normal_address, _ = announced_flags(pair.normal.stderr)[0]
@@ -139,9 +155,13 @@ def test_exit_condition(pair: Pair) -> None:
     assert flag["exit_when"]
     assert truth["value_exit"] is None or int(flag["value"]["exit"], 16) == truth["value_exit"]
     for value in truth["leaves"]:
-        assert leaves(flag["exit_when"], value), f"{value:#x} ends the loop, exit_when says {flag['exit_when']!r}"
+        assert leaves(flag["exit_when"], value), (
+            f"{value:#x} ends the loop, exit_when says {flag['exit_when']!r}"
+        )
     for value in truth["stays"]:
-        assert not leaves(flag["exit_when"], value), f"{value:#x} stays, exit_when says {flag['exit_when']!r}"
+        assert not leaves(flag["exit_when"], value), (
+            f"{value:#x} stays, exit_when says {flag['exit_when']!r}"
+        )
 
 
 @positives
@@ -151,8 +171,12 @@ def test_readers_and_writers(pair: Pair) -> None:
     writers = [writer for writer in flag["writers"] if writer["run"] == "normal"]
     if truth["writer_functions"]:
         assert writers, "nobody is said to have written the flag in the normal run"
-        counterpart = [writer for writer in writers if writer["tid"] != pair.result["threads"]["normal"]["tid"]]
-        assert counterpart or truth["thread"] is None, "the only writers named are the spinning thread itself"
+        counterpart = [
+            writer for writer in writers if writer["tid"] != pair.result["threads"]["normal"]["tid"]
+        ]
+        assert counterpart or truth["thread"] is None, (
+            "the only writers named are the spinning thread itself"
+        )
     if pair.stripped:
         return
     # Unoptimised, the load is in a library function that the reader calls.

@@ -21,7 +21,9 @@ from sizes import base, is_positive, sample_programs, truth_of
 
 def programs(names: Iterable[str]) -> list[Any]:
     """Each program once; variants are for `make soak`."""
-    return [pytest.param(name, marks=() if name == base(name) else pytest.mark.soak) for name in names]
+    return [
+        pytest.param(name, marks=() if name == base(name) else pytest.mark.soak) for name in names
+    ]
 
 
 @pytest.mark.parametrize("program", programs(sample_programs()))
@@ -38,10 +40,28 @@ def accesses(
     data = where / "perf.data"
     event = ["-e", f"mem:{address:#x}/{size}:rw"]
     watched = run(
-        ["perf", "record", "-q", "-o", data, "-c", "1", *options, *event, "-p", str(pid), "--", "sleep", str(seconds)],
+        [
+            "perf",
+            "record",
+            "-q",
+            "-o",
+            data,
+            "-c",
+            "1",
+            *options,
+            *event,
+            "-p",
+            str(pid),
+            "--",
+            "sleep",
+            str(seconds),
+        ],
         timeout=60,
     )
-    if "not permitted" in watched.stderr.lower() or "access to performance" in watched.stderr.lower():
+    if (
+        "not permitted" in watched.stderr.lower()
+        or "access to performance" in watched.stderr.lower()
+    ):
         live_or_skip(f"perf may not watch addresses here: {watched.stderr}")
     shown = run(["perf", "script", "-i", data, "-F", "tid,ip,sym"], timeout=120).stdout
     hits: list[tuple[str, list[str]]] = []
@@ -52,11 +72,15 @@ def accesses(
             thread, *frame = line.split(maxsplit=2)
             hits.append((thread, []))
         if len(frame) == 2:
-            hits[-1][1].append(re.split(r"[(.+]", frame[1].removeprefix("main."))[0].split("::")[-1])
+            hits[-1][1].append(
+                re.split(r"[(.+]", frame[1].removeprefix("main."))[0].split("::")[-1]
+            )
     return hits
 
 
-def settled(pid: int, address: int, size: int, where: Path, alone: bool) -> list[tuple[str, list[str]]]:
+def settled(
+    pid: int, address: int, size: int, where: Path, alone: bool
+) -> list[tuple[str, list[str]]]:
     """Who touches the word once the program hangs: the threads that end before, and touch it, are
     gone then. perf sees little or nothing while a thread ends that it watches.
     """
@@ -72,13 +96,18 @@ WITH_A_WORD = [p for p in sample_programs() if is_positive(p) and truth_of(p)["k
 
 
 @pytest.mark.parametrize("program", programs(WITH_A_WORD))
-def test_spinning_thread_reads_the_printed_word(program: str, samples: Path, tmp_path: Path) -> None:
+def test_spinning_thread_reads_the_printed_word(
+    program: str, samples: Path, tmp_path: Path
+) -> None:
     if shutil.which("perf") is None or shutil.which("readelf") is None:
         live_or_skip("perf and readelf are needed to watch an address")
     error = tmp_path / "stderr"
     with error.open("wb") as stderr:
         process = subprocess.Popen(
-            [samples / program, "spin"], stderr=stderr, stdin=subprocess.DEVNULL, start_new_session=True
+            [samples / program, "spin"],
+            stderr=stderr,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
     truth = truth_of(program)
     readers = set(truth["reader_functions"])
@@ -89,12 +118,16 @@ def test_spinning_thread_reads_the_printed_word(program: str, samples: Path, tmp
         functions = {name for _, names in hits for name in names}
         if not functions & readers:
             # Unoptimised, the load is in a library function that the reader calls.
-            calls = accesses(process.pid, address, size, tmp_path, 0.02, "--call-graph", "dwarf,1024")
+            calls = accesses(
+                process.pid, address, size, tmp_path, 0.02, "--call-graph", "dwarf,1024"
+            )
             functions = {name for _, names in calls for name in names[:4]}
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
             kill_session(process)
     assert len(hits) >= 20, f"{len(hits)} accesses in 0.2 s"
     if truth["thread"] == "main":
-        assert {tid for tid, _ in hits} == {str(process.pid)}, "another thread touches the word while it spins"
+        assert {tid for tid, _ in hits} == {str(process.pid)}, (
+            "another thread touches the word while it spins"
+        )
     assert functions & readers, functions

@@ -45,7 +45,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         if key not in built:
             path = out / f"{Path(name).stem}-{len(built)}"
             done = subprocess.run(
-                ["cc", "-O1", "-o", path, PROGRAMS / name, *flags, "-pthread"], capture_output=True, text=True
+                ["cc", "-O1", "-o", path, PROGRAMS / name, *flags, "-pthread"],
+                capture_output=True,
+                text=True,
             )
             if done.returncode != 0:
                 live_or_skip(f"cc could not build {name} {flags}: {done.stderr}")

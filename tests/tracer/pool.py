@@ -21,8 +21,8 @@ DESCRIPTORS = 4096
 META, FLOW, VALUES = range(3)
 PROCESS, MODULE_LOAD, MODULE_UNLOAD, BLOCK, NOTE = range(1, 6)
 (
-    THREAD_START, THREAD_EXIT, SYSCALL_ENTER, SYSCALL_EXIT, SIGNAL, TRANSFER, ALLOC, FREE, FORK, EXEC, GAP,
-    VALUES_OFF, VALUES_ON, THREAD_NAME, FAULT,
+    THREAD_START, THREAD_EXIT, SYSCALL_ENTER, SYSCALL_EXIT, SIGNAL, TRANSFER, ALLOC, FREE, FORK,
+    EXEC, GAP, VALUES_OFF, VALUES_ON, THREAD_NAME, FAULT,
 ) = range(1, 16)  # fmt: skip
 SLOT_LOAD, SLOT_REGISTER = 1, 2
 _HEADER = struct.Struct("<QIIIIQQIIIIIIQQI")
@@ -57,14 +57,20 @@ class Process:
     values: dict[int, list[tuple[int, int, tuple[int, ...], bytes]]] = field(default_factory=dict)
 
     def events(self, tid: int) -> list[tuple[int, bytes]]:
-        return [(kind, payload) for kind, payload in units(self.flow[tid]) if isinstance(payload, bytes)]
+        return [
+            (kind, payload) for kind, payload in units(self.flow[tid]) if isinstance(payload, bytes)
+        ]
 
     def all_events(self, kind: int) -> list[bytes]:
-        return [payload for tid in self.flow for found, payload in self.events(tid) if found == kind]
+        return [
+            payload for tid in self.flow for found, payload in self.events(tid) if found == kind
+        ]
 
     def path_blocks(self, tid: int) -> list[Block]:
         """The blocks that a thread ran, in order."""
-        return [self.blocks[number] for _, number in units(self.flow[tid]) if isinstance(number, int)]
+        return [
+            self.blocks[number] for _, number in units(self.flow[tid]) if isinstance(number, int)
+        ]
 
 
 def units(flow: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -108,7 +114,9 @@ class Pool:
         """By (pid, image_ts)."""
         with self.path.open("rb") as file:
             table = os.pread(file.fileno(), 256 * self.chunks, DESCRIPTORS)
-            streams: dict[tuple[int, int, int, int], list[tuple[int, int, int, tuple[int, ...], bytes]]] = {}
+            streams: dict[
+                tuple[int, int, int, int], list[tuple[int, int, int, tuple[int, ...], bytes]]
+            ] = {}
             for index in range(self.chunks):
                 state, stream, pid, tid, seq, start, _, _, used, valid = struct.unpack_from(
                     "<IIIIQQQQII", table, 256 * index
@@ -117,8 +125,12 @@ class Pool:
                 (image,) = struct.unpack_from("<Q", table, 256 * index + 200)
                 if state == 0:
                     continue
-                data = os.pread(file.fileno(), used if state == 2 else CHUNK, self.data + index * CHUNK)
-                streams.setdefault((pid, image, stream, tid), []).append((seq, start, valid, regs, data))
+                data = os.pread(
+                    file.fileno(), used if state == 2 else CHUNK, self.data + index * CHUNK
+                )
+                streams.setdefault((pid, image, stream, tid), []).append(
+                    (seq, start, valid, regs, data)
+                )
         found: dict[tuple[int, int], Process] = {}
         for (pid, image, stream, tid), chunks in streams.items():
             process = found.setdefault((pid, image), Process())
@@ -152,7 +164,12 @@ def _read_meta(process: Process, data: bytes) -> None:
             where = 24 + code
             parts = (body[where + 4 * i : where + 4 * i + 4] for i in range(slots))
             process.blocks[number] = Block(
-                number, module, pc, body[24:where], instructions, tuple(Slot(*part) for part in parts)
+                number,
+                module,
+                pc,
+                body[24:where],
+                instructions,
+                tuple(Slot(*part) for part in parts),
             )
         at += 8 + size + size % 2
 
@@ -170,14 +187,22 @@ class Run:
         return self.processes[min(self.processes, key=lambda key: key[1])]
 
 
-def launch(tracer: Path, pool: Pool, level: str, command: Sequence[str], *options: str) -> list[str]:
+def launch(
+    tracer: Path, pool: Pool, level: str, command: Sequence[str], *options: str
+) -> list[str]:
     return [
-        str(tracer / "ff_launch"), "--pool", str(pool.path), "--level", level, *options, "--", *command,
-    ]  # fmt: skip
+        *(str(tracer / "ff_launch"), "--pool", str(pool.path), "--level", level),
+        *(*options, "--", *command),
+    ]
 
 
 def trace(
-    tracer: Path, level: str, command: Sequence[str | Path], *options: str, timeout: float = 60, **popen: object
+    tracer: Path,
+    level: str,
+    command: Sequence[str | Path],
+    *options: str,
+    timeout: float = 60,
+    **popen: object,
 ) -> Run:
     pool = Pool(level)
     try:

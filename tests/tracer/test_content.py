@@ -25,7 +25,11 @@ EXIT_GROUP = 231
 
 def _symbols(path: Path) -> dict[str, int]:
     listing = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
-    return {words[2]: int(words[0], 16) for words in map(str.split, listing.splitlines()) if len(words) == 3}
+    return {
+        words[2]: int(words[0], 16)
+        for words in map(str.split, listing.splitlines())
+        if len(words) == 3
+    }
 
 
 def _slots(process: Process, tid: int) -> Iterator[tuple[p.Block, list[int]]]:
@@ -50,7 +54,8 @@ def test_values_are_what_was_loaded(tracer_dir: Path, program: Program) -> None:
     q = [0x1111111111111111 * (i + 1) for i in range(9)]
     q[1] = 0x2222222222222285
     assert found[symbols["probe"]] == [
-        q[0], 0x85, 0x85, q[2] & 0xFFFFFFFF, q[3], q[4], q[5], q[6], 0x88, 0x99, q[8], q[8], q[8], q[0], q[0], 0x2285,
+        q[0], 0x85, 0x85, q[2] & 0xFFFFFFFF, q[3], q[4], q[5], q[6],
+        0x88, 0x99, q[8], q[8], q[8], q[0], q[0], 0x2285,
     ]  # fmt: skip
     assert found[symbols["crowded"]][:5] == [q[0], q[2], q[3], q[2], q[3]]
     data = symbols["ff_data"]
@@ -88,7 +93,9 @@ def test_threads_and_allocations(level: str, tracer_dir: Path, program: Program)
 
 
 def test_system_calls(tracer_dir: Path, program: Program) -> None:
-    process = trace(tracer_dir, "values", [program("loads.c", "-static", "-nostdlib", "-no-pie")]).process
+    process = trace(
+        tracer_dir, "values", [program("loads.c", "-static", "-nostdlib", "-no-pie")]
+    ).process
     (tid,) = process.flow
     events = process.events(tid)
     assert [kind for kind, _ in events] == [
@@ -112,7 +119,9 @@ def test_signals_and_faults(tracer_dir: Path, program: Program) -> None:
 
 
 @pytest.mark.parametrize("level", ["flow", "values"])
-def test_a_call_put_off_for_a_signal_is_not_made_twice(level: str, tracer_dir: Path, program: Program) -> None:
+def test_a_call_put_off_for_a_signal_is_not_made_twice(
+    level: str, tracer_dir: Path, program: Program
+) -> None:
     traced = trace(tracer_dir, level, [program("family.c"), "ignored"])
     assert (traced.stdout, traced.status) == (b"ok\n", 0)
     (tid,) = traced.process.flow
@@ -124,18 +133,23 @@ def test_a_call_put_off_for_a_signal_is_not_made_twice(level: str, tracer_dir: P
             continue
         block = traced.process.blocks[found]
         if block.code.endswith(SYSCALL):
-            assert isinstance(event, bytes), "neither was the call made nor the block left before it"
+            assert isinstance(event, bytes), (
+                "neither was the call made nor the block left before it"
+            )
             assert kind in (p.SYSCALL_ENTER, p.FAULT)
             if kind == p.FAULT:
                 put_off += 1
-                assert struct.unpack_from("<QQ", event)[1] == block.pc + len(block.code) - len(SYSCALL)
+                assert struct.unpack_from("<QQ", event)[1] == block.pc + len(block.code) - len(
+                    SYSCALL
+                )
     assert put_off > 0
 
 
 def test_a_killed_program_leaves_what_it_did(tracer_dir: Path, program: Program) -> None:
     pool = Pool("values", chunks=600)
     target = subprocess.Popen(
-        launch(tracer_dir, pool, "values", [str(program("family.c")), "spin"]), stdout=subprocess.PIPE
+        launch(tracer_dir, pool, "values", [str(program("family.c")), "spin"]),
+        stdout=subprocess.PIPE,
     )
     try:
         assert target.stdout is not None
@@ -167,7 +181,8 @@ def test_forked_child_has_its_own_streams(tracer_dir: Path, program: Program) ->
     assert len(child.all_events(p.SYSCALL_ENTER)) >= 1
 
 
-def test_children_that_cannot_be_traced_run_with_their_rights_and_are_named(tmp_path: Path, tracer: None) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_children_that_cannot_be_traced_run_with_their_rights_and_are_named(tmp_path: Path) -> None:
     """A set-user-ID program, and one of 32 bits that exits with 7."""
     if os.geteuid() != 0:
         live_or_skip("only root can make a set-user-ID program of another user")
@@ -178,7 +193,9 @@ def test_children_that_cannot_be_traced_run_with_their_rights_and_are_named(tmp_
     )  # fmt: skip
     size = 84 + len(code)
     narrow, other = tmp_path / "narrow", tmp_path / "id"
-    narrow.write_bytes(head + struct.pack("<8I", 1, 0, 0x8048000, 0x8048000, size, size, 5, 4096) + code)
+    narrow.write_bytes(
+        head + struct.pack("<8I", 1, 0, 0x8048000, 0x8048000, size, size, 5, 4096) + code
+    )
     narrow.chmod(0o755)
     shutil.copy(shutil.which("id") or "id", other)
     os.chown(other, 65534, 65534)
@@ -210,6 +227,8 @@ def test_values_in_chosen_ranges_only(tracer_dir: Path, program: Program, tmp_pa
     target = program("loads.c", "-static", "-nostdlib", "-no-pie")
     symbols = _symbols(target)
     ranges = tmp_path / "ranges"
-    ranges.write_text(f"# a comment\n{target.name}+{symbols['strings']:#x}-{symbols['strings'] + 1:#x}\n")
+    ranges.write_text(
+        f"# a comment\n{target.name}+{symbols['strings']:#x}-{symbols['strings'] + 1:#x}\n"
+    )
     process = trace(tracer_dir, "values", [target], "--values-in", str(ranges)).process
     assert {block.pc for block in process.blocks.values() if block.slots} == {symbols["strings"]}

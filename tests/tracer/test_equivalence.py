@@ -31,7 +31,8 @@ def calls(trace: Path) -> list[int]:
 
 @pytest.mark.live
 @pytest.mark.timeout(600)
-def test_all_three_record_the_same(program: Callable[..., Path], tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_all_three_record_the_same(program: Callable[..., Path], tmp_path: Path) -> None:
     if find_lldb() is None:
         live_or_skip("there is no lldb")
     # Else the first call of each library function would run the program's code for binding it.

@@ -78,7 +78,10 @@ def test_tracers_agree(tracer: None, program: Callable[..., Path], tmp_path: Pat
     for good in TRACERS:
         for bad in TRACERS:
             flag = diff(normal[good].trace, spin[bad].trace)["flags"][0]
-            assert int(flag["address"]["spin"], 16) == announced_flags(spin[bad].stderr)[0][0], (good, bad)
+            assert int(flag["address"]["spin"], 16) == announced_flags(spin[bad].stderr)[0][0], (
+                good,
+                bad,
+            )
 
 
 def own_calls(trace: Path) -> list[tuple[int, int]]:
@@ -90,7 +93,9 @@ def own_calls(trace: Path) -> list[tuple[int, int]]:
     # Ids of processes differ from run to run.
     return [
         (number, 0 if number == getppid else result)
-        for number, result in zip(numbers[first : last + 1], calls.result[first : last + 1].tolist(), strict=True)
+        for number, result in zip(
+            numbers[first : last + 1], calls.result[first : last + 1].tolist(), strict=True
+        )
     ]
 
 

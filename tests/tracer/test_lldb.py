@@ -82,7 +82,17 @@ def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Pat
     with running(program, "spin", log=log) as process:
         for _ in range(2):
             ran = flagfinder(
-                *("record", "--tracer", "lldb", "-o", trace, "--max-steps", "600", "--pid", str(process.pid)),
+                *(
+                    "record",
+                    "--tracer",
+                    "lldb",
+                    "-o",
+                    trace,
+                    "--max-steps",
+                    "600",
+                    "--pid",
+                    str(process.pid),
+                ),
                 timeout=120,
             )
             assert ran.returncode == 0, ran.stderr
@@ -99,7 +109,10 @@ def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Pat
 
 
 def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
-    source, built = Path(__file__).parents[1] / "live" / "programs" / "saved_flags.c", tmp_path / "saved_flags"
+    source, built = (
+        Path(__file__).parents[1] / "live" / "programs" / "saved_flags.c",
+        tmp_path / "saved_flags",
+    )
     compiled(built, source, "-mno-red-zone")
     with running(built, "spin", log=tmp_path / "log") as process:
         ran = flagfinder(
@@ -123,12 +136,26 @@ def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_keeps_what_is_recorded(samples: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interruption_keeps_what_is_recorded(
+    samples: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     """A signal to the recorder; the program is killed, as after the limit."""
     trace = tmp_path / "spin.trace"
-    command = [*FLAGFINDER, "record", "--tracer", "lldb", "-o", str(trace), "--max-steps", "1000000", "--"]
+    command = [
+        *FLAGFINDER,
+        "record",
+        "--tracer",
+        "lldb",
+        "-o",
+        str(trace),
+        "--max-steps",
+        "1000000",
+        "--",
+    ]
     process = subprocess.Popen(
-        [*command, samples / "global_flag", "spin"], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+        [*command, samples / "global_flag", "spin"],
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
     )
     try:
         assert process.stderr is not None
@@ -147,14 +174,24 @@ def test_commands_inside_lldb(program: Callable[..., Path], tmp_path: Path) -> N
     """A process stopped at a breakpoint is recorded from there on; errors are errors of lldb's
     command.
     """
-    waits, normal, spin = program("waits.c", "-Wl,-z,now"), tmp_path / "normal.trace", tmp_path / "spin.trace"
+    waits, normal, spin = (
+        program("waits.c", "-Wl,-z,now"),
+        tmp_path / "normal.trace",
+        tmp_path / "spin.trace",
+    )
     by_lldb(normal, [waits, "normal"], "--from-break", "wait_for_it")
-    ask = "r = lldb.SBCommandReturnObject(); lldb.debugger.GetCommandInterpreter().HandleCommand('{}', r)"
+    ask = (
+        "r = lldb.SBCommandReturnObject(); "
+        "lldb.debugger.GetCommandInterpreter().HandleCommand('{}', r)"
+    )
     tell = "; print(json.dumps([r.Succeeded(), r.GetError()]))"
     lines = [
         f"command script import {shipped('lldb_scripts', 'flagfinder_lldb.py')}",
         "script import json",
-        *(f"script {ask.format(line)}{tell}" for line in ("flagfinder record -o x", "flagfinder poke")),
+        *(
+            f"script {ask.format(line)}{tell}"
+            for line in ("flagfinder record -o x", "flagfinder poke")
+        ),
         "help flagfinder",
         "breakpoint set --name wait_for_it",
         f"process launch --stderr {tmp_path / 'told'} -- spin",
@@ -166,25 +203,42 @@ def test_commands_inside_lldb(program: Callable[..., Path], tmp_path: Path) -> N
     debugger = find_lldb()
     assert debugger is not None
     ran = run(
-        [debugger, "--no-lldbinit", "--batch", *(word for line in lines for word in ("-o", line)), str(waits)],
+        [
+            debugger,
+            "--no-lldbinit",
+            "--batch",
+            *(word for line in lines for word in ("-o", line)),
+            str(waits),
+        ],
         timeout=PATIENCE * 3,
     )
-    results = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith(("[true", "[false"))]
-    assert [succeeded for succeeded, _ in results] == [False, False, False, True], ran.stdout + ran.stderr
-    for (_, error), part in zip(results, ("no stopped process", "record|registers|watch", "--max-steps"), strict=False):
+    results = [
+        json.loads(line) for line in ran.stdout.splitlines() if line.startswith(("[true", "[false"))
+    ]
+    assert [succeeded for succeeded, _ in results] == [False, False, False, True], (
+        ran.stdout + ran.stderr
+    )
+    for (_, error), part in zip(
+        results, ("no stopped process", "record|registers|watch", "--max-steps"), strict=False
+    ):
         assert part in error
     assert "flagfinder record -o FILE" in ran.stdout, "its help"
     assert "rax" in ran.stdout, "the registers"
     assert_consistent(spin)
     flag = diff(normal, spin)["flags"][0]
-    assert int(flag["address"]["spin"], 16) == announced_flags((tmp_path / "told").read_text())[0][0]
+    assert (
+        int(flag["address"]["spin"], 16) == announced_flags((tmp_path / "told").read_text())[0][0]
+    )
 
 
 def test_what_it_refuses(samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = samples / "global_flag"
     for words, found in (
         (["--from-break", "no_such_function", "--", program], "has no_such_function"),
-        (["--from-break", f"{program.name}+0x1{0:016x}", "--", program], "modules of the program has"),
+        (
+            ["--from-break", f"{program.name}+0x1{0:016x}", "--", program],
+            "modules of the program has",
+        ),
         (["--last", "1M", "--", program], "this tracer can't do that"),
         (["--pid", "1", "--", program], "either a program behind"),
         (["--pid", "999999999"], "there is no process"),

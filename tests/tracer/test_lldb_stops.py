@@ -35,7 +35,17 @@ def status(pid: int, field: str) -> str:
 
 
 def stepping(pid: int, trace: Path, *options: str) -> list[str]:
-    return [*FLAGFINDER, "record", "--tracer", "lldb", "-o", str(trace), "--pid", str(pid), *options]
+    return [
+        *FLAGFINDER,
+        "record",
+        "--tracer",
+        "lldb",
+        "-o",
+        str(trace),
+        "--pid",
+        str(pid),
+        *options,
+    ]
 
 
 def instructions(trace: Path, program: Path) -> int:
@@ -52,21 +62,30 @@ def test_signals_are_handled_and_seen(program: Callable[..., Path], tmp_path: Pa
         process.terminate()
         assert process.wait(timeout=PATIENCE) == 0, "a result is not what it would have been"
     assert_consistent(trace)
-    symbols = [line.split() for line in run(["nm", "-S", alarmed], timeout=PATIENCE).stdout.splitlines()]
-    start, size = next((int(words[0], 16), int(words[1], 16)) for words in symbols if words[-1] == "on_alarm")
+    symbols = [
+        line.split() for line in run(["nm", "-S", alarmed], timeout=PATIENCE).stdout.splitlines()
+    ]
+    start, size = next(
+        (int(words[0], 16), int(words[1], 16)) for words in symbols if words[-1] == "on_alarm"
+    )
     handled = [start <= offset < start + size for offset, _, _ in own_blocks(trace, alarmed)]
     assert any(handled)
     assert not all(handled)
 
 
 @pytest.mark.parametrize("then", ["kill", "limit"])
-def test_a_recording_ends_in_the_middle(program: Callable[..., Path], tmp_path: Path, then: str) -> None:
+def test_a_recording_ends_in_the_middle(
+    program: Callable[..., Path], tmp_path: Path, then: str
+) -> None:
     """With the program, which is killed; by the clock, which leaves it as it was."""
     alarmed, trace = program("alarmed.c"), tmp_path / "t.trace"
     with running(alarmed) as process:
         options = ["--max-steps", "1000000", *(["--stop-after", "2"] if then == "limit" else [])]
         recorder = subprocess.Popen(
-            stepping(process.pid, trace, *options), stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+            stepping(process.pid, trace, *options),
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
         )
         try:
             until(lambda: status(process.pid, "TracerPid") != "0")
@@ -87,12 +106,17 @@ def test_a_recording_ends_in_the_middle(program: Callable[..., Path], tmp_path: 
     assert instructions(trace, alarmed) > 50
 
 
-def test_breakpoints_and_interruptions_leave_nothing_behind(program: Callable[..., Path], tmp_path: Path) -> None:
+def test_breakpoints_and_interruptions_leave_nothing_behind(
+    program: Callable[..., Path], tmp_path: Path
+) -> None:
     """A breakpoint in what is stepped, and wishes of others to stop, end no recording; behind it
     the program runs up to the breakpoint.
     """
     waits, trace = program("waits.c", "-Wl,-z,now"), tmp_path / "t.trace"
-    ask = "r = lldb.SBCommandReturnObject(); lldb.debugger.GetCommandInterpreter().HandleCommand('{}', r)"
+    ask = (
+        "r = lldb.SBCommandReturnObject(); "
+        "lldb.debugger.GetCommandInterpreter().HandleCommand('{}', r)"
+    )
     lines = [
         f"command script import {shipped('lldb_scripts', 'flagfinder_lldb.py')}",
         "script import json",
@@ -100,9 +124,12 @@ def test_breakpoints_and_interruptions_leave_nothing_behind(program: Callable[..
         "process launch --stderr /dev/null -- spin",
         "breakpoint set --name sched_yield",
         "script import threading",
-        "script [threading.Timer(n / 40, lldb.process.SendAsyncInterrupt).start() for n in range(1, 9)]",
-        f"script {ask.format(f'flagfinder record -o {trace} --max-steps 1000')}; print(json.dumps(r.Succeeded()))",
-        "script [thread.join() for thread in threading.enumerate() if isinstance(thread, threading.Timer)]",
+        "script [threading.Timer(n / 40, lldb.process.SendAsyncInterrupt).start() for n in "
+        "range(1, 9)]",
+        f"script {ask.format(f'flagfinder record -o {trace} --max-steps 1000')}; "
+        "print(json.dumps(r.Succeeded()))",
+        "script [thread.join() for thread in threading.enumerate() if isinstance(thread, "
+        "threading.Timer)]",
         "thread plan list",
         "continue",
         "script print(json.dumps(lldb.thread.GetStopReason() == lldb.eStopReasonBreakpoint))",
@@ -112,13 +139,25 @@ def test_breakpoints_and_interruptions_leave_nothing_behind(program: Callable[..
     debugger = find_lldb()
     assert debugger is not None
     ran = run(
-        [debugger, "--no-lldbinit", "--batch", *(word for line in lines for word in ("-o", line)), str(waits)],
+        [
+            debugger,
+            "--no-lldbinit",
+            "--batch",
+            *(word for line in lines for word in ("-o", line)),
+            str(waits),
+        ],
         timeout=PATIENCE * 3,
     )
-    told = [json.loads(line) for line in ran.stdout.splitlines() if line in ("true", "false") or line.startswith('"')]
+    told = [
+        json.loads(line)
+        for line in ran.stdout.splitlines()
+        if line in ("true", "false") or line.startswith('"')
+    ]
     assert told[:2] == [True, True], ran.stdout + ran.stderr
     assert "sched_yield" in told[2]
-    active = re.split("(?:Completed|Discarded) plan stack|continue", ran.stdout.partition("Active plan stack:")[2])[0]
+    active = re.split(
+        "(?:Completed|Discarded) plan stack|continue", ran.stdout.partition("Active plan stack:")[2]
+    )[0]
     assert "Base thread plan" in active
     assert "Walk" not in active, "the stepper's plan is left behind"
     assert_consistent(trace)

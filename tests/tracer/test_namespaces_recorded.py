@@ -30,15 +30,22 @@ def runs_as_alone(tmp_path: Path, command: Sequence[str | Path]) -> str:
     if alone.returncode in (1, 125, 126, 127):
         live_or_skip(f"{command[0]} can't run here: {alone.stderr}")
     recorded = record(tmp_path / "trace", command, "--follow-children")
-    assert (recorded.exit_code, recorded.stdout) == (alone.returncode, alone.stdout), recorded.stderr
+    assert (recorded.exit_code, recorded.stdout) == (alone.returncode, alone.stdout), (
+        recorded.stderr
+    )
     assert_consistent(tmp_path / "trace")
     return recorded.stderr
 
 
+@pytest.mark.usefixtures("tracer")
 @pytest.mark.parametrize(
-    "sandbox", [UNSHARE, [*UNSHARE, *UNSHARE], BUBBLEWRAP, CLOSED], ids=["unshare", "nested", "bwrap", "closed"]
+    "sandbox",
+    [UNSHARE, [*UNSHARE, *UNSHARE], BUBBLEWRAP, CLOSED],
+    ids=["unshare", "nested", "bwrap", "closed"],
 )
-def test_a_program_in_a_pid_namespace_ends_as_it_does_alone(sandbox: list[str], tmp_path: Path, tracer: None) -> None:  # noqa: ARG001
+def test_a_program_in_a_pid_namespace_ends_as_it_does_alone(
+    sandbox: list[str], tmp_path: Path
+) -> None:
     if shutil.which(sandbox[0]) is None:
         live_or_skip(f"{sandbox[0]} is not installed")
     runs_as_alone(tmp_path, [*sandbox, "sh", "-c", "echo here; sh -c 'exit 3'"])

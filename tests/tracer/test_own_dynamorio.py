@@ -50,7 +50,9 @@ def test_our_own_lacks_nothing(tracer_dir: Path, tmp_path: Path) -> None:
     assert not any("patches" in note for note in notes_of(tmp_path / "x.trace", {}, tmp_path))
 
 
-def test_what_a_tracer_lacks_is_announced_kept_and_checked(tracer_dir: Path, tmp_path: Path) -> None:
+def test_what_a_tracer_lacks_is_announced_kept_and_checked(
+    tracer_dir: Path, tmp_path: Path
+) -> None:
     """A tracer that says that it was built without two of the patches."""
     tracer = tmp_path / "tracer"
     tracer.mkdir()
@@ -59,7 +61,9 @@ def test_what_a_tracer_lacks_is_announced_kept_and_checked(tracer_dir: Path, tmp
             (tracer / file.name).symlink_to(file)
     (tmp_path / "launcher.c").write_text(LAUNCHER)
     real = f'-DREAL="{tracer_dir / "ff_launch"}"'
-    subprocess.run(["cc", real, tmp_path / "launcher.c", "-o", tracer / "ff_launch"], check=True, timeout=60)
+    subprocess.run(
+        ["cc", real, tmp_path / "launcher.c", "-o", tracer / "ff_launch"], check=True, timeout=60
+    )
     env = {"FF_TRACER_DIR": str(tracer)}
     (note,) = notes_of(tmp_path / "x.trace", env, tmp_path)
     assert "lacks 2 patches of flagfinder's (follow-exec, no-signal-dropped)" in note
@@ -78,15 +82,42 @@ def unpatched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Path(given)
     manifest = ROOT / "pintools" / "dynamorio" / "Cargo.toml"
     (wanted,) = tomllib.loads(manifest.read_text())["dependencies"]
-    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--manifest-path", str(manifest)]
-    packages = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=600).stdout)["packages"]
-    (crate,) = (Path(package["manifest_path"]).parent for package in packages if package["name"] == wanted)
+    command = [
+        "cargo",
+        "metadata",
+        "--locked",
+        "--format-version",
+        "1",
+        "--manifest-path",
+        str(manifest),
+    ]
+    packages = json.loads(
+        subprocess.run(command, check=True, capture_output=True, timeout=600).stdout
+    )["packages"]
+    (crate,) = (
+        Path(package["manifest_path"]).parent for package in packages if package["name"] == wanted
+    )
     options = [f"-DBUILD_{what}=NO" for what in LEFT_OUT]
     zlib = [f"-DZLIB_LIBRARY={where / 'not-linked'}", f"-DZLIB_INCLUDE_DIR={where}"]
-    source = ["cmake", "-S", crate / "dynamorio", "-B", where / "home", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+    source = [
+        "cmake",
+        "-S",
+        crate / "dynamorio",
+        "-B",
+        where / "home",
+        "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+    ]
     for step in (
         [*source, "-DANNOTATIONS=NO", *options, *zlib],
-        ["cmake", "--build", where / "home", "--parallel", str(os.cpu_count()), "--target", *TARGETS],
+        [
+            "cmake",
+            "--build",
+            where / "home",
+            "--parallel",
+            str(os.cpu_count()),
+            "--target",
+            *TARGETS,
+        ],
     ):
         done = run(step, timeout=2400)
         assert done.returncode == 0, done.stderr[-2000:]

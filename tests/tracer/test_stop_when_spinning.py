@@ -22,7 +22,9 @@ def test_a_program_that_comes_to_new_code_is_not_stopped_for_its_service_thread(
     warming = program("warming.c", "-pthread")
     recorded = record(tmp_path / "trace", [warming], "--stop-when-spinning", "1", "--then", "kill")
     main = recorded.stdout.split()[0]
-    assert re.search(rf"\bthreads? .*\b{main}\b.* spins?, recording ended", recorded.stderr), recorded.stderr
+    assert re.search(rf"\bthreads? .*\b{main}\b.* spins?, recording ended", recorded.stderr), (
+        recorded.stderr
+    )
     assert_consistent(tmp_path / "trace")
 
 
@@ -33,11 +35,20 @@ def test_a_child_that_spins_unrecorded_is_named(
 ) -> None:
     script = "while :; do :; done & echo $!; exec sleep 60"
     recorded = record(
-        tmp_path / "trace", ["sh", "-c", script], "--no-follow-children", "--stop-after", "6", "--then", "kill"
+        tmp_path / "trace",
+        ["sh", "-c", script],
+        "--no-follow-children",
+        "--stop-after",
+        "6",
+        "--then",
+        "kill",
     )
     child = recorded.stdout.split()[0]
     try:
-        assert f"process {child} (sh), which the program started, keeps a processor busy" in recorded.stderr
+        assert (
+            f"process {child} (sh), which the program started, keeps a processor busy"
+            in recorded.stderr
+        )
         assert "--follow-children records it too" in recorded.stderr
     finally:
         os.kill(int(child), signal.SIGKILL)

@@ -27,13 +27,18 @@ def _block_and_ignore() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_sees_itself_unchanged(level: str, tracer_dir: Path, program: Program, tmp_path: Path) -> None:
+def test_sees_itself_unchanged(
+    level: str, tracer_dir: Path, program: Program, tmp_path: Path
+) -> None:
     target = program("self.c")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DYNAMORIO_LIKE": "kept", "EMPTY": ""}
     read_end, write_end = os.pipe()
     popen: dict[str, Any] = {
-        "env": env, "cwd": tmp_path, "pass_fds": (read_end, write_end), "preexec_fn": _block_and_ignore,
-    }  # fmt: skip
+        "env": env,
+        "cwd": tmp_path,
+        "pass_fds": (read_end, write_end),
+        "preexec_fn": _block_and_ignore,
+    }
     expected = _untraced([str(target), "7"], **popen)
     traced = trace(tracer_dir, level, [target, "7"], **popen)
     assert traced.stdout.decode() == expected.stdout.decode()
@@ -41,7 +46,9 @@ def test_sees_itself_unchanged(level: str, tracer_dir: Path, program: Program, t
     assert list(tmp_path.iterdir()) == [], "files were left in HOME"
 
 
-@pytest.mark.parametrize(("argument", "status"), [("0", 0), ("255", 255), ("signal", -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("argument", "status"), [("0", 0), ("255", 255), ("signal", -signal.SIGTERM)]
+)
 def test_ends_as_untraced(argument: str, status: int, tracer_dir: Path, program: Program) -> None:
     assert trace(tracer_dir, "flow", [program("self.c"), argument]).status == status
 
@@ -60,7 +67,15 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
     [
         *(
             ("signals.c", what)
-            for what in ("timers", "woken", "interrupted", "undisturbed", "ignored", "newborn", "pending")
+            for what in (
+                "timers",
+                "woken",
+                "interrupted",
+                "undisturbed",
+                "ignored",
+                "newborn",
+                "pending",
+            )
         ),
         *(("edges.c", what) for what in ("returned", "forks", "closed", "prefetched")),
     ],
@@ -85,17 +100,25 @@ def test_generated_code(what: str, level: str, tracer_dir: Path, program: Progra
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("what", ["threads", "exit_group", "fork", "spawn", "vfork", "exec", "close_range", "signals"])
+@pytest.mark.parametrize(
+    "what", ["threads", "exit_group", "fork", "spawn", "vfork", "exec", "close_range", "signals"]
+)
 @pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
-def test_families(what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program) -> None:
+def test_families(
+    what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program
+) -> None:
     traced = trace(tracer_dir, level, [program("family.c"), what], *options)
     assert (traced.stdout, traced.stderr) == (b"ok\n", b"")
     assert traced.status == (3 if what == "exit_group" else 0)
 
 
-@pytest.mark.parametrize("flags", [("-static",), ("-static-pie",), ("-no-pie",), ("-s",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags", [("-static",), ("-static-pie",), ("-no-pie",), ("-s",)], ids=" ".join
+)
 @pytest.mark.parametrize("level", LEVELS)
-def test_kinds_of_programs(level: str, flags: tuple[str, ...], tracer_dir: Path, program: Program) -> None:
+def test_kinds_of_programs(
+    level: str, flags: tuple[str, ...], tracer_dir: Path, program: Program
+) -> None:
     traced = trace(tracer_dir, level, [program("family.c", *flags), "threads"])
     assert (traced.stdout, traced.status) == (b"ok\n", 0)
 

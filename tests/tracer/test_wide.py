@@ -122,10 +122,21 @@ def test_a_browser(tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
     if shutil.which("chromium") is None:
         live_or_skip("chromium is not installed")
     page = tmp_path / "page.html"
-    page.write_text("<p id=a>no</p><script>document.getElementById('a').textContent = 'answer ' + 6 * 7</script>\n")
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    page.write_text(
+        "<p id=a>no</p><script>document.getElementById('a').textContent = 'answer ' + 6 * "
+        "7</script>\n"
+    )
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
     trace = tmp_path / "trace"
-    recorded = record(trace, [*command, "--dump-dom", page.as_uri()], "--level", "flow", timeout=600)
+    recorded = record(
+        trace, [*command, "--dump-dom", page.as_uri()], "--level", "flow", timeout=600
+    )
     assert recorded.exit_code == 0, recorded.stderr
     assert '<p id="a">answer 42</p>' in recorded.stdout
     assert "; nothing lost" in recorded.stderr, recorded.stderr

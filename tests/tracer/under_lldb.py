@@ -37,7 +37,9 @@ def ticks(process: subprocess.Popen[bytes]) -> int:
 
 
 @contextmanager
-def running(*command: str | Path, log: Path = Path(os.devnull)) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    *command: str | Path, log: Path = Path(os.devnull)
+) -> Iterator[subprocess.Popen[bytes]]:
     """The program, its thread in the loop: nothing but that takes so long. ``log`` gets what it
     writes to stderr.
     """

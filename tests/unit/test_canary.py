@@ -31,7 +31,9 @@ class FakeTracer:
         self.exit_code = exit_code
         self.runs = 0
 
-    def __call__(self, command: Sequence[str], path: Path, options: RecordOptions, tracer: Tracer) -> SimpleNamespace:
+    def __call__(
+        self, command: Sequence[str], path: Path, options: RecordOptions, tracer: Tracer
+    ) -> SimpleNamespace:
         assert path.name and options.level and tracer.key
         self.runs += 1
         subprocess.run(command, env=self.environment, check=True, timeout=20)
@@ -73,7 +75,9 @@ def test_another_build_is_asked_again(tracer: Tracer, monkeypatch: pytest.Monkey
     ],
     ids=["line", "count", "crash"],
 )
-def test_differences_are_told(tracer: Tracer, monkeypatch: pytest.MonkeyPatch, fake: FakeTracer, word: str) -> None:
+def test_differences_are_told(
+    tracer: Tracer, monkeypatch: pytest.MonkeyPatch, fake: FakeTracer, word: str
+) -> None:
     monkeypatch.setattr(canary, "run_tracer", fake)
     for _ in range(2):  # a bad result is never remembered
         with pytest.raises(UnavailableError) as caught:
@@ -92,12 +96,19 @@ def under_sudo(tracer: Tracer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("under_sudo")
-def test_under_sudo_the_caller_gets_a_folder_of_its_own(tracer: Tracer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_sudo_the_caller_gets_a_folder_of_its_own(
+    tracer: Tracer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Any] = []
 
-    def look(command: Sequence[str], path: Path, options: RecordOptions, tracer: Tracer) -> SimpleNamespace:
+    def look(
+        command: Sequence[str], path: Path, options: RecordOptions, tracer: Tracer
+    ) -> SimpleNamespace:
         theirs = Path(command[1]).parent
-        seen.extend((folder.stat().st_uid, stat.S_IMODE(folder.stat().st_mode)) for folder in (theirs, theirs.parent))
+        seen.extend(
+            (folder.stat().st_uid, stat.S_IMODE(folder.stat().st_mode))
+            for folder in (theirs, theirs.parent)
+        )
         assert path.parent == theirs.parent, "the trace is root's own"
         return FakeTracer({})(command, path, options, tracer)
 
@@ -113,7 +124,9 @@ def test_links_in_the_caller_s_folder_are_not_followed(
     secret = tmp_path / "secret"
     secret.write_text("a secret\n")
 
-    def plant(command: Sequence[str], _path: Path, _options: RecordOptions, _tracer: Tracer) -> SimpleNamespace:
+    def plant(
+        command: Sequence[str], _path: Path, _options: RecordOptions, _tracer: Tracer
+    ) -> SimpleNamespace:
         Path(command[1]).symlink_to(secret)
         return SimpleNamespace(exit_code=0)
 

@@ -22,7 +22,9 @@ def run_with_make(tmp_path: Path, script: str, limit: str) -> subprocess.Complet
     make.write_text(f"#!/bin/sh\n{script}\n")
     make.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "FF_CI_LIMIT": limit}
-    return subprocess.run([ROOT / ".ci/run"], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [ROOT / ".ci/run"], env=environment, capture_output=True, text=True, timeout=60
+    )
 
 
 def test_a_run_that_does_not_end_is_stopped_and_says_so(tmp_path: Path) -> None:
@@ -52,5 +54,9 @@ def test_the_versions_of_all_tools_are_given() -> None:
 def test_every_skip_fails_where_all_tests_must_run() -> None:
     """`live_or_skip` in harness.py is the only one that skips: it honours FF_REQUIRE_LIVE."""
     skips = re.compile(r"pytest\.skip|importorskip|mark\.skip|unittest\.skip")
-    files = [path for path in (ROOT / "tests").rglob("*.py") if path not in (Path(__file__), ROOT / "tests/harness.py")]
+    files = [
+        path
+        for path in (ROOT / "tests").rglob("*.py")
+        if path not in (Path(__file__), ROOT / "tests/harness.py")
+    ]
     assert [str(path) for path in files if skips.search(path.read_text())] == []

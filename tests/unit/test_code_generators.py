@@ -11,7 +11,9 @@ import pytest
 from flagfinder.record.code_generators import code_generator, runtime_of
 
 
-def build(folder: Path, name: str, *options: str, source: str = "int main(void) { return 0; }\n") -> Path:
+def build(
+    folder: Path, name: str, *options: str, source: str = "int main(void) { return 0; }\n"
+) -> Path:
     text, program = folder / f"{name}.c", folder / name
     text.write_text(source)
     subprocess.run(["cc", "-o", str(program), str(text), *options], check=True, timeout=60)
@@ -20,7 +22,14 @@ def build(folder: Path, name: str, *options: str, source: str = "int main(void) 
 
 def test_a_needed_library_tells(tmp_path: Path) -> None:
     library = tmp_path / "libjvm.so"
-    build(tmp_path, "libjvm.so", "-shared", "-fPIC", "-Wl,-soname,libjvm.so", source="int JNI_Something;\n")
+    build(
+        tmp_path,
+        "libjvm.so",
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libjvm.so",
+        source="int JNI_Something;\n",
+    )
     host = build(tmp_path, "host", "-Wl,--no-as-needed", str(library), f"-Wl,-rpath,{tmp_path}")
     assert code_generator([str(host), "--jar"]) == (str(host), "a Java virtual machine")
 
@@ -39,7 +48,9 @@ def test_what_starts_dotnet_programs_names_the_runtime(tmp_path: Path) -> None:
     assert runtime_of(build(tmp_path, "dotnet", source=source)) == "the .NET runtime"
 
 
-def test_behind_a_starter_and_in_a_script_s_first_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_a_starter_and_in_a_script_s_first_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = "int pypy_main_startup(void) { return 0; }\nint main(void) { return 0; }\n"
     build(tmp_path, "fast-python", "-rdynamic", source=source)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")

@@ -33,7 +33,12 @@ WIDENS = Check("d", False, "missing", "get it", "record --tracer frida", optiona
 
 @pytest.mark.parametrize(
     ("checks", "works"),
-    [((GOOD, UNKNOWN), True), ((GOOD, WIDENS), True), ((GOOD, NEEDED), False), ((NEEDED, WIDENS), False)],
+    [
+        ((GOOD, UNKNOWN), True),
+        ((GOOD, WIDENS), True),
+        ((GOOD, NEEDED), False),
+        ((NEEDED, WIDENS), False),
+    ],
 )
 def test_only_what_a_verb_needs_counts(checks: tuple[Check, ...], works: bool) -> None:
     assert Report(checks).works is works
@@ -97,7 +102,9 @@ def test_cargo_s_version_is_asked(tools: Path, answer: str, works: bool | None) 
         assert "cargo-web" in check.fix
 
 
-def test_dynamorio_of_one_s_own_needs_no_cargo(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dynamorio_of_one_s_own_needs_no_cargo(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DYNAMORIO_HOME", str(tools))
     for tool in ("cargo", "patch", "perl"):
         (tools / tool).unlink()
@@ -117,7 +124,10 @@ def test_a_missing_clang_is_named(tools: Path) -> None:
 
 def test_missing_headers_show_in_what_the_compiler_says(tools: Path) -> None:
     compiler = tools / "clang"
-    refuses = "case $1 in --version) echo 'clang version 19.1.7';; *) echo 'linux/bpf.h not found' >&2; exit 1;; esac"
+    refuses = (
+        "case $1 in --version) echo 'clang version 19.1.7';; *) echo 'linux/bpf.h not "
+        "found' >&2; exit 1;; esac"
+    )
     compiler.write_text(f"#!/bin/sh\n{refuses}\n")
     compiler.chmod(0o755)
     check = found("BPF programs")
@@ -125,9 +135,13 @@ def test_missing_headers_show_in_what_the_compiler_says(tools: Path) -> None:
     assert "linux-libc-dev" in check.fix
 
 
-def test_optional_tools_are_told_and_change_nothing(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optional_tools_are_told_and_change_nothing(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     del tools
-    monkeypatch.setattr(doctor, "find_py_spy", lambda: (_ for _ in ()).throw(UnreadableError("not installed")))
+    monkeypatch.setattr(
+        doctor, "find_py_spy", lambda: (_ for _ in ()).throw(UnreadableError("not installed"))
+    )
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     for name in ("lldb", "py-spy", "frida"):
         check = found(name)
@@ -138,7 +152,11 @@ def test_optional_tools_are_told_and_change_nothing(tools: Path, monkeypatch: py
 def test_other_users_processes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_core, "has_capability", lambda _name: False)
     monkeypatch.setattr(machine, "yama_scope", lambda: None)
-    own, others = (check for check in machine.check_machine_abilities() if check.name in ("ptrace", "other users"))
+    own, others = (
+        check
+        for check in machine.check_machine_abilities()
+        if check.name in ("ptrace", "other users")
+    )
     assert (own.works, others.works, others.optional) == (True, False, True)
     assert "can't be looked at" in others.found
     assert "can't" not in own.found
@@ -149,8 +167,12 @@ def test_other_users_processes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -
     assert "ptrace_scope is 1" in own.found
 
 
-@pytest.mark.parametrize(("release", "works"), [("5.15.0-91-generic", True), ("6.18.44", True), ("5.10.0-28", None)])
-def test_the_kernel_s_version_is_compared(monkeypatch: pytest.MonkeyPatch, release: str, works: bool | None) -> None:
+@pytest.mark.parametrize(
+    ("release", "works"), [("5.15.0-91-generic", True), ("6.18.44", True), ("5.10.0-28", None)]
+)
+def test_the_kernel_s_version_is_compared(
+    monkeypatch: pytest.MonkeyPatch, release: str, works: bool | None
+) -> None:
     monkeypatch.setattr(platform, "release", lambda: release)
     check = found("kernel")
     assert check.works is works
@@ -164,15 +186,23 @@ def test_one_number_stands_for_the_oldest_kernel() -> None:
     assert re.findall(r"Linux (\d+\.\d+)", readme)[:1] == [_core.MINIMUM_KERNEL]
 
 
-def test_the_exit_code_and_the_json(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_and_the_json(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     for checks, code in (((GOOD, WIDENS), 0), ((GOOD, NEEDED), 1)):
-        monkeypatch.setattr("flagfinder.cli.doctor.examine", lambda *_args, checks=checks: Report(checks))
+        monkeypatch.setattr(
+            "flagfinder.cli.doctor.examine", lambda *_args, checks=checks: Report(checks)
+        )
         assert main(["doctor", "--json"]) == code
         fields = json.loads(capfd.readouterr().out)
         assert fields["works"] is (code == 0)
-        assert [check["optional"] for check in fields["checks"]] == [check.optional for check in checks]
+        assert [check["optional"] for check in fields["checks"]] == [
+            check.optional for check in checks
+        ]
     assert main(["doctor"]) == 1
-    assert [line.split()[1] for line in capfd.readouterr().out.splitlines() if "fix:" not in line] == ["yes", "no"]
+    assert [
+        line.split()[1] for line in capfd.readouterr().out.splitlines() if "fix:" not in line
+    ] == ["yes", "no"]
     monkeypatch.setattr("flagfinder.cli.doctor.examine", lambda *_args: Report((GOOD, WIDENS)))
     assert main(["doctor"]) == 0
     assert "opt " in capfd.readouterr().out
@@ -182,12 +212,17 @@ def test_the_exit_code_and_the_json(monkeypatch: pytest.MonkeyPatch, capfd: pyte
 def test_without_capabilities_the_probes_name_them() -> None:
     """The engine's own probes: what `watch` would say."""
     script = (
-        "from flagfinder.chain.doctor import examine; import json; from flagfinder.shared.machine import as_fields\n"
+        "from flagfinder.chain.doctor import examine; import json; from "
+        "flagfinder.shared.machine import as_fields\n"
     )
     script += "print(json.dumps(as_fields(examine().checks)))"
     drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
     ran = subprocess.run(
-        [*drop, sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=120, check=True
+        [*drop, sys.executable, "-P", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     checks = {check["name"]: check for check in json.loads(ran.stdout)}
     assert checks["BPF"]["works"] is False

@@ -25,7 +25,15 @@ CODE: dict[str, Any] = {
     "inlined": [],
     "build_id": None,
 }
-WRITER = {"run": "normal", "tid": 7, "thread": "app", "code": CODE, "value": "0x1", "stack": [CODE], "count": 1}
+WRITER = {
+    "run": "normal",
+    "tid": 7,
+    "thread": "app",
+    "code": CODE,
+    "value": "0x1",
+    "stack": [CODE],
+    "count": 1,
+}
 FLAG: dict[str, Any] = {
     "rank": 1,
     "confidence": 0.5,
@@ -44,7 +52,13 @@ FLAG: dict[str, Any] = {
     "reader_stack": [CODE],
     "writers": [WRITER],
     "evidence": ["read each time"],
-    "proof": {"outcome": "leaves", "instructions": 5, "reached": CODE, "with": {"0x5000": "0x1"}, "why": ""},
+    "proof": {
+        "outcome": "leaves",
+        "instructions": 5,
+        "reached": CODE,
+        "with": {"0x5000": "0x1"},
+        "why": "",
+    },
 }
 SPIN: dict[str, Any] = {
     "schema": "flagfinder.spin/1",
@@ -64,15 +78,28 @@ def test_a_report_is_read(tmp_path: Path) -> None:
     found = read_flag(written(tmp_path, SPIN))
     assert (found.pid, found.started, found.tid, found.thread) == (7, 99, 8, "app")
     flag = found.flag()
-    assert (flag.spin_address, flag.value_exit, flag.offset, flag.writers[0].tid) == (0x5000, 1, 0x40, 7)
+    assert (flag.spin_address, flag.value_exit, flag.offset, flag.writers[0].tid) == (
+        0x5000,
+        1,
+        0x40,
+        7,
+    )
     spinning = {"tid": 8, "name": "app"}
-    diff = {"schema": "flagfinder.diff/1", "threads": {"normal": None, "spin": spinning}, "flags": [FLAG]}
+    diff = {
+        "schema": "flagfinder.diff/1",
+        "threads": {"normal": None, "spin": spinning},
+        "flags": [FLAG],
+    }
     found = read_flag(written(tmp_path, diff).removesuffix("#1"))
     assert (found.pid, found.tid, found.name) == (None, 8, "ready")
 
 
 def test_fields_that_came_later_may_be_missing(tmp_path: Path) -> None:
-    flag = {name: value for name, value in FLAG.items() if name not in ("proof", "reader_stack", "field")}
+    flag = {
+        name: value
+        for name, value in FLAG.items()
+        if name not in ("proof", "reader_stack", "field")
+    }
     report = {**SPIN, "threads": [{"tid": 8, "name": "app", "flags": [flag]}]}
     assert read_flag(written(tmp_path, report)).flag().name == "ready"
 
@@ -85,14 +112,20 @@ NONE_OF_OURS = {
     "another schema": {"schema": ["x"]},
     "a number for flags": {"schema": "flagfinder.diff/1", "flags": 3},
     "a number for a thread": {"schema": "flagfinder.spin/1", "threads": [1]},
-    "a flag of nothing but its rank": {"schema": "flagfinder.diff/1", "threads": [], "flags": [{"rank": 1}]},
+    "a flag of nothing but its rank": {
+        "schema": "flagfinder.diff/1",
+        "threads": [],
+        "flags": [{"rank": 1}],
+    },
     "a thread without a number": {**SPIN, "threads": [{"tid": "x", "flags": [FLAG]}]},
     "a process without a number": {**SPIN, "pid": [7]},
 }
 
 
 @pytest.mark.parametrize("report", NONE_OF_OURS.values(), ids=NONE_OF_OURS)
-def test_what_is_no_report_is_refused(report: object, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_report_is_refused(
+    report: object, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     spec = written(tmp_path, report)
     assert main(["poke", "1", "--flag", spec, "--yes"]) == 2
     assert_four_parts(capfd.readouterr().err, "")

@@ -28,14 +28,18 @@ def install(path: Path, name: str, answer: str, status: int = 0) -> str:
     return str(program)
 
 
-@pytest.mark.parametrize("answer", ["lldb version 18.1.8", "lldb version 22.0.0git (a rev)", "lldb version 18.1.3-1"])
+@pytest.mark.parametrize(
+    "answer", ["lldb version 18.1.8", "lldb version 22.0.0git (a rev)", "lldb version 18.1.3-1"]
+)
 def test_a_new_one_is_taken(path: Path, answer: str) -> None:
     assert find_lldb() is None
     lldb = install(path, "lldb", answer)
     assert choose_lldb("") == find_lldb() == lldb
 
 
-@pytest.mark.parametrize("answer", ["lldb version 14.0.6", "lldb version 17.0.6", "lldb-1500.0.22.8", "", "Segfault"])
+@pytest.mark.parametrize(
+    "answer", ["lldb version 14.0.6", "lldb version 17.0.6", "lldb-1500.0.22.8", "", "Segfault"]
+)
 def test_an_old_one_is_refused_with_what_it_said(path: Path, answer: str) -> None:
     lldb = install(path, "lldb", answer)
     with pytest.raises(UnavailableError) as refused:

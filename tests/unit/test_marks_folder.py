@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from harness import needs_root
 
-from flagfinder.shared import marks
+from flagfinder.shared import mark_folder, marks
 from flagfinder.shared.errors import PermissionDeniedError
 
 OTHER = 65534
@@ -19,8 +19,8 @@ OTHER = 65534
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where marks go without XDG_RUNTIME_DIR; it is not there yet."""
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr(marks, "_SHARED", tmp_path)
-    monkeypatch.setattr(marks, "_ROOT", tmp_path / "root")
+    monkeypatch.setattr(mark_folder, "_SHARED", tmp_path)
+    monkeypatch.setattr(mark_folder, "_ROOT", tmp_path / "root")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() or OTHER)
     return tmp_path / f"flagfinder-{os.geteuid()}"
 

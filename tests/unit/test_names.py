@@ -38,7 +38,10 @@ STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocato
             "<alloc::vec::Vec<core::option::Option<u64>> as core::ops::Deref>::deref",
             "<alloc::vec::Vec<…> as core::ops::Deref>::deref",
         ),
-        ("tokio::task::Core<F, fn(alloc::sync::Arc<X>) -> bool>::poll", "tokio::task::Core<…>::poll"),
+        (
+            "tokio::task::Core<F, fn(alloc::sync::Arc<X>) -> bool>::poll",
+            "tokio::task::Core<…>::poll",
+        ),
         ("on(void (*)(int, std::map<int, long>), std::function<void (int)>)", "on(…)"),
         ("run<void (*)(int, long, char)>", "run<…>"),
         ("(anonymous namespace)::wait", "(anonymous namespace)::wait"),

@@ -15,7 +15,11 @@ from harness import ROOT
 
 SHIPPED = ("flagfinder-bindings", "flagfinder-frida-tracer")
 # A build leaves files in such places, which are no part of the sources.
-STRAY = ("pintools/build/left.c", "pintools/dynamorio/target/left.rs", "frida_agents/tracer/target/left.rs")
+STRAY = (
+    "pintools/build/left.c",
+    "pintools/dynamorio/target/left.rs",
+    "frida_agents/tracer/target/left.rs",
+)
 HOOKS = ("build_sdist", "prepare_metadata_for_build_wheel")
 
 
@@ -23,7 +27,9 @@ HOOKS = ("build_sdist", "prepare_metadata_for_build_wheel")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the files under version control, in which builds and tests have left others."""
     copy = tmp_path_factory.mktemp("checkout")
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    ).stdout
     for name in names.decode().split("\0"):
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -40,17 +46,31 @@ def built(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("built")
     for hook in HOOKS:
         code = f"import sys; from setuptools import build_meta; build_meta.{hook}(sys.argv[1])"
-        ran = subprocess.run([sys.executable, "-c", code, str(output)], cwd=checkout, capture_output=True, text=True)
+        ran = subprocess.run(
+            [sys.executable, "-c", code, str(output)], cwd=checkout, capture_output=True, text=True
+        )
         assert ran.returncode == 0, ran.stderr
     return output
 
 
-def test_the_source_archive_has_all_sources_and_nothing_that_a_build_left(built: Path, checkout: Path) -> None:
+def test_the_source_archive_has_all_sources_and_nothing_that_a_build_left(
+    built: Path, checkout: Path
+) -> None:
     archive = next(built.glob("*.tar.gz"))
     with tarfile.open(archive) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
-    assert {"LICENSE", "THIRD-PARTY.txt", "bpf/events.bpf.c", "pintools/build.sh", "include/ff_protocol.h"} <= names
-    tracked = {path for path in names if path.startswith(("pintools/", "frida_agents/", "bpf/", "include/"))}
+    assert {
+        "LICENSE",
+        "THIRD-PARTY.txt",
+        "bpf/events.bpf.c",
+        "pintools/build.sh",
+        "include/ff_protocol.h",
+    } <= names
+    tracked = {
+        path
+        for path in names
+        if path.startswith(("pintools/", "frida_agents/", "bpf/", "include/"))
+    }
     parts = ("pintools", "frida_agents", "bpf", "include")
     files = (path for part in parts for path in (checkout / part).rglob("*") if path.is_file())
     expected = {str(path.relative_to(checkout)) for path in files} - set(STRAY)
@@ -65,9 +85,15 @@ def test_a_wheel_carries_the_licences(built: Path) -> None:
 
 
 def test_a_build_leaves_the_build_directory_alone(checkout: Path) -> None:
-    ran = subprocess.run([sys.executable, "setup.py", "-q", "build_py"], cwd=checkout, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_py"], cwd=checkout, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stderr
-    kept = sorted(str(path.relative_to(checkout)) for path in (checkout / "build").rglob("*") if path.is_file())
+    kept = sorted(
+        str(path.relative_to(checkout))
+        for path in (checkout / "build").rglob("*")
+        if path.is_file()
+    )
     assert kept == ["build/bdist.of-another/kept", "build/lib.of-another/kept"]
 
 
@@ -76,9 +102,23 @@ def test_the_notices_name_every_crate_that_is_linked() -> None:
     objects.
     """
     packages = [word for name in SHIPPED for word in ("-p", name)]
-    tree = ["cargo", "tree", "--locked", "--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]
-    done = subprocess.run([*tree, *packages], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    crates = {tuple(line.split()[:2]) for line in done.stdout.splitlines() if line and "(/" not in line}
+    tree = [
+        "cargo",
+        "tree",
+        "--locked",
+        "--edges",
+        "normal,no-proc-macro",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+    ]
+    done = subprocess.run(
+        [*tree, *packages], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    crates = {
+        tuple(line.split()[:2]) for line in done.stdout.splitlines() if line and "(/" not in line
+    }
     notices = set((ROOT / "THIRD-PARTY.txt").read_text().splitlines())
     missing = {f"{name} {version.removeprefix('v')}" for name, version in crates} - notices
     assert len(crates) > 50
@@ -96,14 +136,19 @@ def test_patches_quote_little_of_dynamorio() -> None:
     quoted = 0
     for patch in (ROOT / "pintools/dynamorio").glob("*.patch"):
         body = patch.read_text().partition("\n--- a/")[2]
-        quoted += sum(line.startswith((" ", "-")) and not line.startswith("--- ") for line in body.splitlines())
+        quoted += sum(
+            line.startswith((" ", "-")) and not line.startswith("--- ")
+            for line in body.splitlines()
+        )
     assert quoted < 200
 
 
 def test_metadata_of_every_crate_says_the_licence() -> None:
     metadata = ["cargo", "metadata", "--no-deps", "--locked", "--format-version", "1"]
     done = subprocess.run(metadata, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    licences = {package["name"]: package["license"] for package in json.loads(done.stdout)["packages"]}
+    licences = {
+        package["name"]: package["license"] for package in json.loads(done.stdout)["packages"]
+    }
     assert set(licences.values()) == {"MIT"}
 
 
@@ -116,7 +161,9 @@ COMMENTS = {
 
 
 def sources() -> list[Path]:
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    ).stdout
     return [ROOT / name for name in names.decode().split("\0") if name and (ROOT / name).is_file()]
 
 
@@ -140,6 +187,8 @@ def test_every_source_begins_with_its_licence() -> None:
     assert not without
 
 
-@pytest.mark.parametrize("source", sorted((ROOT / "bpf").glob("*.bpf.c")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "source", sorted((ROOT / "bpf").glob("*.bpf.c")), ids=lambda path: path.name
+)
 def test_a_bpf_program_says_its_licence_to_the_kernel(source: Path) -> None:
     assert 'SECTION("license") = "Dual MIT/GPL"' in source.read_text()

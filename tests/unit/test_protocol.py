@@ -62,8 +62,19 @@ def rust_layout(shared: Shared) -> dict[str, int]:
     # `cargo test --release` has built it already. For a package alone its dependencies would have
     # other features, and be built once more.
     workspace = ["--workspace", "--exclude", "flagfinder-bindings"]
-    command = [cargo, "build", "--quiet", "--release", "--locked", *workspace, "--example", shared.example]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    command = [
+        cargo,
+        "build",
+        "--quiet",
+        "--release",
+        "--locked",
+        *workspace,
+        "--example",
+        shared.example,
+    ]
+    built = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False
+    )
     assert built.returncode == 0, built.stderr
     target = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
     program = target / "release" / "examples" / shared.example
@@ -80,7 +91,15 @@ def run_c(shared: Shared, directory: Path, body: str) -> list[str]:
     lines = [f'#include "{shared.header.name}"', "#include <stddef.h>", "#include <stdio.h>"]
     source.write_text("\n".join([*lines, "int main(void) {", body, "return 0; }", ""]))
     program = directory / "layout"
-    compile_command = [compiler, "-Wall", "-I", str(shared.header.parent), str(source), "-o", str(program)]
+    compile_command = [
+        compiler,
+        "-Wall",
+        "-I",
+        str(shared.header.parent),
+        str(source),
+        "-o",
+        str(program),
+    ]
     subprocess.run(compile_command, check=True, timeout=TIMEOUT)
     run = subprocess.run([str(program)], capture_output=True, text=True, timeout=60, check=True)
     return run.stdout.splitlines()
@@ -117,8 +136,12 @@ def test_constants_match(shared: Shared, tmp_path: Path) -> None:
     header = shared.header.read_text()
     known = {name: f"FF_{name}" for name in constants if re.search(rf"\bFF_{name}\b", header)}
     assert len(known) >= shared.constants
-    prints = [f'printf("{name} %llu\\n", (unsigned long long){c_name});' for name, c_name in known.items()]
+    prints = [
+        f'printf("{name} %llu\\n", (unsigned long long){c_name});' for name, c_name in known.items()
+    ]
     c_side = dict(line.split() for line in run_c(shared, tmp_path, "\n".join(prints)))
-    assert {name: int(number) for name, number in c_side.items()} == {name: constants[name] for name in known}
+    assert {name: int(number) for name, number in c_side.items()} == {
+        name: constants[name] for name in known
+    }
     in_header = set(re.findall(r"\bFF_((?:EVENT|META|SLOT|STREAM|CHUNK)_\w+) = \d", header))
     assert in_header <= set(known), "the Rust mirror lacks constants"

@@ -27,30 +27,92 @@ class Case:
 CASES = [
     Case("attribute", "while not self.done:\n    time.sleep(0)  #", "waits", ("self.done",)),
     Case("busy", "while not self.done:  #\n    pass", "waits", ("self.done",)),
-    Case("counted", "while not self.done:\n    n += 1  #\n    self.looks += 1", "waits", ("self.done",)),
-    Case("event", "while not event.is_set():\n    time.sleep(0.01)  #", "waits", ("event.is_set()",)),
+    Case(
+        "counted",
+        "while not self.done:\n    n += 1  #\n    self.looks += 1",
+        "waits",
+        ("self.done",),
+    ),
+    Case(
+        "event", "while not event.is_set():\n    time.sleep(0.01)  #", "waits", ("event.is_set()",)
+    ),
     Case("compared", "while state['phase'] != 3:\n    pass  #", "waits", ("state['phase'] == 3",)),
     Case("both", "while not (a.x and b.x):\n    pass  #", "waits", ("a.x and b.x",)),
     Case("either", "while a.x and not b.x:\n    pass  #", "waits", ("not a.x or b.x",)),
     Case("break", "while True:\n    if a.b:  #\n        break", "waits", ("a.b",)),
     Case("return", "while 1:\n    if a.b > 2: return  #\n    time.sleep(0)", "waits", ("a.b > 2",)),
-    Case("two ifs", "while True:\n    if a.b:  #\n        if c.d or e: break", "waits", ("a.b and (c.d or e)",)),
-    Case("else", "while True:\n    if a.b:  #\n        pass\n    else:\n        break", "waits", ("not a.b",)),
-    Case("continue", "while True:\n    if not a.b:\n        continue  #\n    break", "waits", ("a.b",)),
-    Case("elif", "while True:\n    if a:\n        x = 1  #\n    elif b.c:\n        break", "waits", ("not a and b.c",)),
+    Case(
+        "two ifs",
+        "while True:\n    if a.b:  #\n        if c.d or e: break",
+        "waits",
+        ("a.b and (c.d or e)",),
+    ),
+    Case(
+        "else",
+        "while True:\n    if a.b:  #\n        pass\n    else:\n        break",
+        "waits",
+        ("not a.b",),
+    ),
+    Case(
+        "continue",
+        "while True:\n    if not a.b:\n        continue  #\n    break",
+        "waits",
+        ("a.b",),
+    ),
+    Case(
+        "elif",
+        "while True:\n    if a:\n        x = 1  #\n    elif b.c:\n        break",
+        "waits",
+        ("not a and b.c",),
+    ),
     Case(
         "deadline",
-        "while not job.done:\n    if time.monotonic() > end: raise TimeoutError\n    time.sleep(0)  #",
+        "while not job.done:\n    if time.monotonic() > end: raise TimeoutError\n    time.sleep(0) "
+        " #",
         "waits",
         ("job.done", "time.monotonic() > end"),
     ),
-    Case("walrus", "while (x := box.value) is None:\n    pass  #", "waits", ("(x := box.value) is not None",)),
-    Case("many lines", "while (\n    not a.b  #\n    and c.d\n):\n    time.sleep(0)  #", "waits", ("a.b or not c.d",)),
-    Case("function asked", "while not ready(job):\n    time.sleep(0)  #", "waits", ("ready(job)",), pure=False),
-    Case("lock", "while not lock.acquire(False):\n    time.sleep(0)  #", "waits", ("lock.acquire(False)",), pure=False),
-    Case("waits in test", "while not event.wait(0.01):  #\n    pass", "waits", ("event.wait(0.01)",)),
-    Case("asked first", "while True:\n    x = box.value  #\n    if x is not None: break", "waits", ("x is not None",)),
-    Case("iter", "for _ in iter(lambda: job.done, True):\n    pass  #", "waits", ("job.done == True",)),
+    Case(
+        "walrus",
+        "while (x := box.value) is None:\n    pass  #",
+        "waits",
+        ("(x := box.value) is not None",),
+    ),
+    Case(
+        "many lines",
+        "while (\n    not a.b  #\n    and c.d\n):\n    time.sleep(0)  #",
+        "waits",
+        ("a.b or not c.d",),
+    ),
+    Case(
+        "function asked",
+        "while not ready(job):\n    time.sleep(0)  #",
+        "waits",
+        ("ready(job)",),
+        pure=False,
+    ),
+    Case(
+        "lock",
+        "while not lock.acquire(False):\n    time.sleep(0)  #",
+        "waits",
+        ("lock.acquire(False)",),
+        pure=False,
+    ),
+    Case(
+        "waits in test", "while not event.wait(0.01):  #\n    pass", "waits", ("event.wait(0.01)",)
+    ),
+    Case(
+        "asked first",
+        "while True:\n    x = box.value  #\n    if x is not None: break",
+        "waits",
+        ("x is not None",),
+    ),
+    Case(
+        "iter",
+        "for _ in iter(lambda: job.done, True):\n    pass  #",
+        "waits",
+        ("job.done == True",),
+    ),
     Case(
         "bounded looks",
         "for _ in range(99):\n    if job.done: break  #",
@@ -68,7 +130,8 @@ CASES = [
     Case("mapping", "while d.get('x') is None:\n    pass  #", "waits", ("d.get('x') is not None",)),
     Case(
         "exception",
-        "while True:\n    try:\n        x = q.get_nowait()  #\n        break\n    except Empty:\n        time.sleep(0)",
+        "while True:\n    try:\n        x = q.get_nowait()  #\n        break\n    except Empty:\n  "
+        "      time.sleep(0)",
         "waits",
         ("q.get_nowait() does not raise Empty",),
         pure=False,
@@ -80,10 +143,17 @@ CASES = [
         ("os.kill(pid, 0) raises OSError",),
         pure=False,
     ),
-    Case("pattern", "while True:\n    match a.b:  #\n        case 3: break", "waits", ("a.b matches 3",), pure=False),
+    Case(
+        "pattern",
+        "while True:\n    match a.b:  #\n        case 3: break",
+        "waits",
+        ("a.b matches 3",),
+        pure=False,
+    ),
     Case(
         "all of many",
-        "while True:\n    time.sleep(0)  #\n    for t in ts:\n        if not t.done: break\n    else:\n        break",
+        "while True:\n    time.sleep(0)  #\n    for t in ts:\n        if not t.done: break\n    "
+        "else:\n        break",
         "waits",
         ("the loop of line 4 ends without break",),
         pure=False,
@@ -96,29 +166,65 @@ CASES = [
     ),
     # Not waits.
     Case(
-        "serves", "while not self.stop:\n    ready = s.select(0.5)  #\n    if ready: handle()", "works", ("self.stop",)
+        "serves",
+        "while not self.stop:\n    ready = s.select(0.5)  #\n    if ready: handle()",
+        "works",
+        ("self.stop",),
     ),
     Case("queue's consumer", "while not q.empty():\n    use(q.get())  #", "works", ("q.empty()",)),
     Case("hands out", "while not self.stop:\n    yield 1  #", "works", ("self.stop",)),
     Case("stores", "while not self.stop:\n    a[i] = b  #", "works", ("self.stop",)),
     Case("counts", "while i < 10:\n    i += 1  #", "counts", ("i >= 10",)),
     Case("counts by assignment", "while i < 10:\n    i = i + 1  #", "counts", ("i >= 10",)),
-    Case("counts in break", "while True:\n    i += 1  #\n    if i > 9: break", "counts", ("i > 9",)),
+    Case(
+        "counts in break", "while True:\n    i += 1  #\n    if i > 9: break", "counts", ("i > 9",)
+    ),
     Case("time only", "while time.time() < end:\n    pass  #", "counts", ("time.time() >= end",)),
-    Case("time kept", "while True:\n    now = time.time()  #\n    if now > end: break", "counts", ("now > end",)),
-    Case("two that take turns", "while b - a > e:\n    a = b\n    b = (a + 2 / a) / 2  #", "counts", ("b - a <= e",)),
+    Case(
+        "time kept",
+        "while True:\n    now = time.time()  #\n    if now > end: break",
+        "counts",
+        ("now > end",),
+    ),
+    Case(
+        "two that take turns",
+        "while b - a > e:\n    a = b\n    b = (a + 2 / a) / 2  #",
+        "counts",
+        ("b - a <= e",),
+    ),
     Case(
         "bisection",
         "while a < b:\n    m = (a + b) // 2  #\n    if x[m] < y: a = m + 1\n    else: b = m",
         "counts",
         ("a >= b",),
     ),
-    Case("remainders", "while True:\n    a, b = b, a % b  #\n    if b == 0: break", "counts", ("b == 0",)),
+    Case(
+        "remainders",
+        "while True:\n    a, b = b, a % b  #\n    if b == 0: break",
+        "counts",
+        ("b == 0",),
+    ),
     Case("list", "while node.next:\n    node = node.next  #", "counts", ("not node.next",)),
-    Case("scan", "while True:\n    c = text[i]  #\n    i += 1\n    if c == 'x': break", "counts", ("c == 'x'",)),
-    Case("until nothing changes", "while x:\n    x = False  #\n    if a[i] > 1: x = True", "counts", ("not x",)),
+    Case(
+        "scan",
+        "while True:\n    c = text[i]  #\n    i += 1\n    if c == 'x': break",
+        "counts",
+        ("c == 'x'",),
+    ),
+    Case(
+        "until nothing changes",
+        "while x:\n    x = False  #\n    if a[i] > 1: x = True",
+        "counts",
+        ("not x",),
+    ),
     Case("sorts", "while not self.done:\n    a[i], a[j] = a[j], a[i]  #", "works", ("self.done",)),
-    Case("range", "for i in range(9):\n    x += i  #", "counts", ("range(9) has no more",), pure=False),
+    Case(
+        "range",
+        "for i in range(9):\n    x += i  #",
+        "counts",
+        ("range(9) has no more",),
+        pure=False,
+    ),
     Case("search", "for t in ts:\n    if t.done: break  #", "counts", ("ts has no more", "t.done")),
     Case("iterator", "for row in rows(file):\n    pass  #", "works", ("rows(file) has no more",)),
     Case("endless", "while True:\n    time.sleep(1)  #", "endless", ()),
@@ -135,7 +241,9 @@ def loops_of(source: str, function: str = "wait") -> list[Loop]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_ends_it(case: Case) -> None:
-    loop = loops_of("async def wait():\n" + "".join(f"    {line}\n" for line in case.source.splitlines()))[0]
+    loop = loops_of(
+        "async def wait():\n" + "".join(f"    {line}\n" for line in case.source.splitlines())
+    )[0]
     assert (loop.kind, tuple(way.when for way in loop.exits)) == (case.kind, case.exits)
     if case.kind == "waits":
         assert all(way.pure for way in loop.exits if way.foreign) == case.pure
@@ -190,7 +298,9 @@ def test_where_a_name_comes_from() -> None:
 
 
 def test_lines_that_pause() -> None:
-    (loop,) = loops_of("def wait():\n    while a:\n        work()  #\n        time.sleep(\n            1)")
+    (loop,) = loops_of(
+        "def wait():\n    while a:\n        work()  #\n        time.sleep(\n            1)"
+    )
     assert (loop.kind, loop.pause_lines) == ("works", frozenset({4, 5}))
 
 
@@ -207,4 +317,6 @@ def test_lines_that_pause() -> None:
     ],
 )
 def test_negated(test: str, opposite: str) -> None:
-    assert ast.unparse(negated(ast.parse(test, mode="eval").body)) == ast.unparse(ast.parse(opposite, mode="eval").body)
+    assert ast.unparse(negated(ast.parse(test, mode="eval").body)) == ast.unparse(
+        ast.parse(opposite, mode="eval").body
+    )

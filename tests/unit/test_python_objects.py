@@ -10,8 +10,22 @@ from flagfinder.flags.python_objects import prefer_programs_words
 
 def word(name: str, confidence: float, holds: str | None = None, **more: Any) -> dict[str, Any]:
     value = {"spin": "0x1000", "exit": "0x2000", "spin_symbol": holds, "exit_symbol": None}
-    about = {"kind": "heap", "module": None, "address": {"spin": name}, "exit_when": "value == 0x2000", "size": 8}
-    return {"rank": 9, "name": name, "confidence": confidence, "value": value, "evidence": ["read"], **about, **more}
+    about = {
+        "kind": "heap",
+        "module": None,
+        "address": {"spin": name},
+        "exit_when": "value == 0x2000",
+        "size": 8,
+    }
+    return {
+        "rank": 9,
+        "name": name,
+        "confidence": confidence,
+        "value": value,
+        "evidence": ["read"],
+        **about,
+        **more,
+    }
 
 
 LOCK = word("lock", 0.6, kind="global", module="python3.11")

@@ -7,7 +7,13 @@ import ast
 
 import pytest
 
-from flagfinder.live.interpreters.python import PythonCode, PythonExit, PythonFrame, PythonLoop, Sources
+from flagfinder.live.interpreters.python import (
+    PythonCode,
+    PythonExit,
+    PythonFrame,
+    PythonLoop,
+    Sources,
+)
 from flagfinder.live.interpreters.python_owed import asked_of
 
 

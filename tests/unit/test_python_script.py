@@ -31,10 +31,13 @@ def test_what_follows_c(line: str, script: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_read"), [("import time\nwhile True: time.sleep(1)", True), ("exec('import time')", False)]
+    ("text", "is_read"),
+    [("import time\nwhile True: time.sleep(1)", True), ("exec('import time')", False)],
 )
 def test_the_source_of_a_process(text: str, is_read: bool) -> None:
-    process = subprocess.Popen([sys.executable, "-Ic", f"{text}\nopen(0).read()"], stdin=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-Ic", f"{text}\nopen(0).read()"], stdin=subprocess.PIPE
+    )
     try:
         tree = python.Sources(process.pid).tree("<string>")
     finally:

@@ -44,7 +44,9 @@ def names(words: list[FlagFields]) -> list[tuple[int, str]]:
     return [(word["rank"], word["name"]) for word in words]
 
 
-@pytest.mark.parametrize("when", ["job.done", "not job.running", "job.result is not None", "state['ready']", "stop"])
+@pytest.mark.parametrize(
+    "when", ["job.done", "not job.running", "job.result is not None", "state['ready']", "stop"]
+)
 def test_the_slot_comes_first_and_the_interpreters_words_step_back(when: str) -> None:
     flags, considered = sort_words([BREAKER], [TYPE, SLOT], loop(when))
     place = when.removeprefix("not ").partition(" is ")[0]

@@ -45,7 +45,14 @@ REPORT: dict[str, Any] = {
             "access_path": None,
             "readers": [CODE],
             "writers": [
-                {"run": "normal", "tid": 12, "thread": "worker", "code": CODE, "value": "0x1", "stack": [CODE]}
+                {
+                    "run": "normal",
+                    "tid": 12,
+                    "thread": "worker",
+                    "code": CODE,
+                    "value": "0x1",
+                    "stack": [CODE],
+                }
             ],
             "evidence": ["the normal run left by this branch"],
         }
@@ -58,10 +65,20 @@ def shown(report: dict[str, Any], capsys: pytest.CaptureFixture[str], explain: b
     return capsys.readouterr().out
 
 
-def test_of_several_threads_with_a_store_ahead_none_is_said_to_owe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_several_threads_with_a_store_ahead_none_is_said_to_owe(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def told(*tids: int) -> str:
         owed = [
-            {"pid": 1, "tid": tid, "name": "worker", "code": None, "value": None, "known": "by-code", "after": None}
+            {
+                "pid": 1,
+                "tid": tid,
+                "name": "worker",
+                "code": None,
+                "value": None,
+                "known": "by-code",
+                "after": None,
+            }
             for tid in tids
         ]
         report = REPORT | {"flags": [REPORT["flags"][0] | {"owed": owed, "owed_by_nobody": None}]}
@@ -72,7 +89,9 @@ def test_of_several_threads_with_a_store_ahead_none_is_said_to_owe(capsys: pytes
     assert "owed by    one of 2 threads, which one is not known:" in told(7, 8)
 
 
-def test_a_descriptor_is_told_with_its_file_why_and_who_passed_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_descriptor_is_told_with_its_file_why_and_who_passed_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     parent = {"pid": 7, "name": "xargs", "fd": 0, "known": "seen"}
     descriptor = {
         "fd": 3,
@@ -95,7 +114,9 @@ def test_a_descriptor_is_told_with_its_file_why_and_who_passed_it(capsys: pytest
     assert "fd 3 in epoll fd 4, read end of a pipe: data is there that was not taken" in text
     assert "inherited from process 7 (xargs), fd 0; other end: process 9 (cat), fd 1" in text
     assert "1,200 such calls a second" in text
-    assert "probably set by process 7 (xargs)" in told(inherited_from=parent | {"fd": None, "known": "assumed"})
+    assert "probably set by process 7 (xargs)" in told(
+        inherited_from=parent | {"fd": None, "known": "assumed"}
+    )
     assert "fd 3 in epoll fd 4: it is not open" in told(because="not-open", why="it is not open")
     assert "inherited" not in told(inherited_from=None)
 
@@ -160,7 +181,9 @@ def test_who_waits_for_the_first_is_a_chain(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("confidence", [0.2, 0.5, 0.75, 0.99])
-def test_no_word_or_number_says_how_probable_it_is(confidence: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_word_or_number_says_how_probable_it_is(
+    confidence: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The score was never compared with outcomes: the screen shows rank and evidence, and the score
     as what it is.
     """
@@ -170,7 +193,9 @@ def test_no_word_or_number_says_how_probable_it_is(confidence: float, capsys: py
     for word in ("sure", "likely", "guess", "%", f"{confidence:.2f}"):
         assert word not in text
     assert "the only candidate" in text
-    assert f"score {confidence:.2f} (it orders candidates; it is no probability)" in shown(report, capsys, explain=True)
+    assert f"score {confidence:.2f} (it orders candidates; it is no probability)" in shown(
+        report, capsys, explain=True
+    )
 
 
 def test_nobody_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +205,12 @@ def test_nobody_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_flag_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    report = {**REPORT, "verdict": "no-flag", "reason": "the loop's own thread counts i up", "flags": []}
+    report = {
+        **REPORT,
+        "verdict": "no-flag",
+        "reason": "the loop's own thread counts i up",
+        "flags": [],
+    }
     assert "no flag: the loop's own thread counts i up" in shown(report, capsys)
 
 
@@ -215,13 +245,17 @@ def _thread(tid: int, reason: str = "it does something else each time") -> SpinT
 
 def _spin_report(*threads: SpinThread) -> SpinReport:
     raw = cast(Any, {})
-    return SpinReport(pid=21, source="live", program="/app", budget_ms=800, threads=threads, notes=(), raw=raw)
+    return SpinReport(
+        pid=21, source="live", program="/app", budget_ms=800, threads=threads, notes=(), raw=raw
+    )
 
 
 def test_threads_that_do_the_same_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     others = [_thread(tid, "it computes") for tid in (23, 25, 26)]
     pairs = [_thread(tid, f"it waits for {tid // 2}") for tid in range(30, 42)]
-    show_spin(Terminal("never"), _spin_report(_thread(21), others[0], _thread(24), *others[1:], *pairs))
+    show_spin(
+        Terminal("never"), _spin_report(_thread(21), others[0], _thread(24), *others[1:], *pairs)
+    )
     shown = capsys.readouterr().out.splitlines()[1:]
     assert [" ".join(line.split()) for line in shown[:3]] == [
         "threads 23, 25 and 1 more (app), LongRunning: it computes",
@@ -244,17 +278,23 @@ def test_threads_that_do_the_same_are_one_line(capsys: pytest.CaptureFixture[str
 def test_who_was_not_seen_for_long_is_to_be_given_more(
     steps: int, rounds: int | None, pause_ms: float, more: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    looked = replace(_thread(21), steps=steps, pause_ms=pause_ms, loop=Loop("busy", "work", "app", rounds))
+    looked = replace(
+        _thread(21), steps=steps, pause_ms=pause_ms, loop=Loop("busy", "work", "app", rounds)
+    )
     show_spin(Terminal("never"), _spin_report(looked))
     assert ("--budget 4" in capsys.readouterr().err) == more
 
 
 def test_fallbacks_of_recorded_events_are_announced(capsys: pytest.CaptureFixture[str]) -> None:
     note = Note("fallback", "no clock: refused")
-    recording = EventRecording(Path("run.events"), "duration", None, 7, 9, 9, 0, {}, 0, None, [note])
+    recording = EventRecording(
+        Path("run.events"), "duration", None, 7, 9, 9, 0, {}, 0, None, [note]
+    )
     show_recording(Terminal("never"), recording)
     assert "no clock: refused" in capsys.readouterr().err
-    assert recording_fields(recording)["notes"] == [{"level": "fallback", "text": "no clock: refused"}]
+    assert recording_fields(recording)["notes"] == [
+        {"level": "fallback", "text": "no clock: refused"}
+    ]
 
 
 def test_processes_that_were_not_followed_are_a_loss(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,13 @@ import jsonschema
 import pytest
 import schemas
 
-from flagfinder.live.interpreters.python import PythonCode, PythonExit, PythonFrame, PythonLoop, PythonValue
+from flagfinder.live.interpreters.python import (
+    PythonCode,
+    PythonExit,
+    PythonFrame,
+    PythonLoop,
+    PythonValue,
+)
 
 ERROR = {
     "schema": "flagfinder.error/1",
@@ -69,7 +75,9 @@ def test_python_code_is_as_the_schema_of_spin_says() -> None:
         values=(PythonValue("done", "False", "0x10"),),
         confidence=0.8,
     )
-    code = PythonCode(looks=12, seen=12, gil=0, frames=(PythonFrame("wait", "app.py", 1),), loop=loop, note=None)
+    code = PythonCode(
+        looks=12, seen=12, gil=0, frames=(PythonFrame("wait", "app.py", 1),), loop=loop, note=None
+    )
     raw = json.loads(json.dumps(code.to_raw()))
     assert PythonCode.from_raw(raw) == code
     defs = schemas.schema_of("spin")["$defs"]

@@ -47,7 +47,18 @@ def test_recordings_are_shared_by_tests_and_made_anew_for_a_second_try(tmp_path:
     (tmp_path / "test_numbers.py").write_text(TESTS)
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", tmp_path, tmp_path],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            "/dev/null",
+            "--rootdir",
+            tmp_path,
+            tmp_path,
+        ],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
@@ -56,7 +67,9 @@ def test_recordings_are_shared_by_tests_and_made_anew_for_a_second_try(tmp_path:
     assert "6 passed, 2 rerun" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(("part", "error"), [(0.1, AssertionError), (0.9, harness.MachineTooBusyError)])
+@pytest.mark.parametrize(
+    ("part", "error"), [(0.1, AssertionError), (0.9, harness.MachineTooBusyError)]
+)
 def test_a_missing_answer_is_the_machines_fault_only_if_it_is_busy(
     part: float, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,9 +21,14 @@ def told(*calls: tuple[float, str, int, int]) -> list[str]:
 
 def test_time_left_follows_from_the_speed_of_the_step() -> None:
     first = (5.0, "following calls", 0, 200)
-    assert told(first, (15.0, "following calls", 50, 200))[-1] == "following calls, 25 %, 30.0 s left"
+    assert (
+        told(first, (15.0, "following calls", 50, 200))[-1] == "following calls, 25 %, 30.0 s left"
+    )
     second = (100.0, "comparing calls", 0, 10)
-    assert told(first, second, (102.0, "comparing calls", 5, 10))[-1] == "comparing calls, 50 %, 2.0 s left"
+    assert (
+        told(first, second, (102.0, "comparing calls", 5, 10))[-1]
+        == "comparing calls, 50 %, 2.0 s left"
+    )
 
 
 def test_nothing_is_promised_too_early() -> None:

@@ -92,7 +92,9 @@ def test_a_program_that_gains_rights_is_refused(
 
 
 @needs_root("only root makes root's programs")
-def test_under_sudo_the_caller_s_rights_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_sudo_the_caller_s_rights_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The program is run as who called sudo: root's rights help it as little as without sudo."""
     command = [write_program(tmp_path / "program", elf_header(64, 62), 0o4755)]
     monkeypatch.delenv("SUDO_UID", raising=False)
@@ -114,7 +116,8 @@ def test_ranges_of_values(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["app", "+0x10-0x20", "app+0x20-0x10", "app+0x-0x10", f"{'a' * 128}+0x1", "app+0x1-", "\xff"]
+    "line",
+    ["app", "+0x10-0x20", "app+0x20-0x10", "app+0x-0x10", f"{'a' * 128}+0x1", "app+0x1-", "\xff"],
 )
 def test_ranges_that_the_tracer_would_refuse(tmp_path: Path, line: str) -> None:
     (tmp_path / "ranges").write_text(f"libc.so.6+0x0-0x1000\n{line}\n", encoding="latin-1")

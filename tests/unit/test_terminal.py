@@ -21,7 +21,10 @@ from flagfinder.report.terminal import ProgressLine, Terminal
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.visible import quote_command, visible
 
-HOSTILE = "a\x1b[31mEVIL\x1b]0;title\x07\r\x08\x7f\x9b2Jb\u202etxt.exe\u2066c\u2028d\udc9be\nflagfinder: forged"
+HOSTILE = (
+    "a\x1b[31mEVIL\x1b]0;title\x07\r\x08\x7f\x9b2Jb\u202etxt.exe\u2066c\u2028d\udc9be\n"
+    "flagfinder: forged"
+)
 SHOWN = "\\u001b[31mEVIL\\u001b]0;title"
 COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
@@ -34,7 +37,8 @@ def assert_harmless(text: str, lines: int | None = None) -> None:
         if letter not in "\n\t"
         and (
             unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")
-            or unicodedata.bidirectional(letter) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+            or unicodedata.bidirectional(letter)
+            in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
         )
     }
     assert not bad, f"{bad!r} in {text!r}"
@@ -84,7 +88,9 @@ def test_json_keeps_its_meaning(capfd: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capfd.readouterr().out)["name"] == HOSTILE
 
 
-def test_the_line_that_changes_in_place(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_that_changes_in_place(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = os.terminal_size((500, 24))
     monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: size)
     line = ProgressLine(live=True)
@@ -107,7 +113,9 @@ def test_commands_are_shown_in_one_harmless_line_that_a_shell_understands() -> N
     words = ["printf", "%s|", HOSTILE, "it's \\ \x1b", "plain word", ""]
     line = quote_command(*words)
     assert_harmless(line, 0)
-    said = subprocess.run(["bash", "-c", line], stdout=subprocess.PIPE, timeout=20, check=True).stdout
+    said = subprocess.run(
+        ["bash", "-c", line], stdout=subprocess.PIPE, timeout=20, check=True
+    ).stdout
     assert said.decode(errors="surrogateescape") == "".join(f"{word}|" for word in words[2:])
 
 

@@ -19,7 +19,9 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "sources"
     (root / "pintools").mkdir(parents=True)
     (root / "include").mkdir()
-    (root / "pintools" / "build.sh").write_text('echo compiling >&2\nmkdir -p "$1"\n: >"$1/ff_launch"\n')
+    (root / "pintools" / "build.sh").write_text(
+        'echo compiling >&2\nmkdir -p "$1"\n: >"$1/ff_launch"\n'
+    )
     monkeypatch.setattr(tracer_build, "sources_dir", lambda: root)
     monkeypatch.setenv("FF_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("FF_TRACER_DIR", raising=False)
@@ -69,10 +71,14 @@ def is_running(status: Path) -> bool:
         return False
 
 
-def test_a_build_that_stands_still_is_ended(sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_stands_still_is_ended(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With all that it started, which would hold its output open."""
     started = tmp_path / "started"
-    (sources / "pintools" / "build.sh").write_text(f"echo fetching; sleep 100 & echo $! >{started}; wait")
+    (sources / "pintools" / "build.sh").write_text(
+        f"echo fetching; sleep 100 & echo $! >{started}; wait"
+    )
     monkeypatch.setattr(tracer_build, "_LONGEST_BUILD", 1.0)
     with pytest.raises(UnavailableError) as caught:
         tracer_build.ensure_tracer(lambda _line: None)
@@ -93,7 +99,9 @@ def test_missing_tools_are_named_as_packages(monkeypatch: pytest.MonkeyPatch) ->
     assert "cmake" in caught.value.fix
 
 
-def test_a_given_directory_must_hold_a_tracer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_directory_must_hold_a_tracer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FF_TRACER_DIR", str(tmp_path))
     with pytest.raises(UnavailableError) as caught:
         tracer_build.ensure_tracer(lambda _line: None)
@@ -119,7 +127,9 @@ def test_a_release_that_is_upgraded_in_place_gets_another_build(
 
 
 @pytest.mark.parametrize(("says", "lost"), [("", ()), ("no-signal-dropped follow-exec", 2)])
-def test_lost_patches_are_what_recordings_say(tmp_path: Path, says: str, lost: int | tuple[()]) -> None:
+def test_lost_patches_are_what_recordings_say(
+    tmp_path: Path, says: str, lost: int | tuple[()]
+) -> None:
     launcher = tmp_path / "ff_launch"
     launcher.write_text(f"#!/bin/sh\n[ $1 = --lost-patches ] && echo {says}\n")
     launcher.chmod(0o755)

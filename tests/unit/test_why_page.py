@@ -7,7 +7,7 @@ import json
 import re
 import xml.etree.ElementTree as xml
 
-from flagfinder.live.why import WhyReport, why_text
+from flagfinder.live.why_chain import WhyReport, why_text
 from flagfinder.report.why_page import why_page
 
 EVIL = "</svg><script>x</script><!--DATA-->\x1b[31m"
@@ -27,7 +27,11 @@ def report(name: str) -> WhyReport:
             "stack": [],
         }
 
-    links = [link(node(1, 1), node(2, 3)), link(node(2, 3), node(2, 4)), link(node(2, 4), node(1, 1))]
+    links = [
+        link(node(1, 1), node(2, 3)),
+        link(node(2, 3), node(2, 4)),
+        link(node(2, 4), node(1, 1)),
+    ]
     root = {"kind": "deadlock", "pid": 1, "tid": 1, "name": name, "what": name}
     fields = {
         "schema": "flagfinder.why/1",

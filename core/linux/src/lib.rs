@@ -10,6 +10,7 @@ pub mod futex;
 pub mod life;
 pub mod perf_event;
 pub mod proc;
+pub mod ptrace;
 pub mod syscalls;
 pub mod timeout;
 pub mod tracing;

@@ -34,6 +34,12 @@ pub fn name(pid: u32, tid: u32) -> Option<String> {
     Some(name.trim_end_matches('\n').to_owned())
 }
 
+/// What a descriptor of it is: a path, `pipe:[7]` and the like.
+pub fn link(pid: u32, fd: i32) -> Option<String> {
+    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    Some(target.to_string_lossy().into_owned())
+}
+
 /// The path of its program.
 pub fn program(pid: u32) -> String {
     let path = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();

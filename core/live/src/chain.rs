@@ -94,6 +94,7 @@ mod tests {
             value: Some(2),
             expected: 2,
             owner,
+            held: None,
         };
         let wait = Wait {
             summary: "clock_nanosleep".into(),

@@ -15,7 +15,7 @@ use flagfinder_analysis::tasks::switches;
 use flagfinder_code::Names;
 use flagfinder_failure::Failure;
 use flagfinder_flags::{find_in_live_window, has_flag, ThreadName};
-use flagfinder_linux::futex;
+use flagfinder_linux::{futex, proc};
 use flagfinder_machine::Window;
 use flagfinder_replica::{Halt, Live, Moment, Pages, Round};
 use flagfinder_step::is_abandoned;
@@ -132,8 +132,7 @@ pub fn look_at_copy_of(
 fn served(pid: u32, window: &Window) -> FxHashSet<u64> {
     let mut taken: FxHashSet<u64> = inputs(window).map(|call| call.args[0]).collect();
     taken.retain(|descriptor| {
-        let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}"));
-        link.is_ok_and(|link| link.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
+        proc::link(pid, *descriptor as i32).is_some_and(|target| target.starts_with("socket:"))
     });
     taken
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use flagfinder_code::{AddressSpace, DataKind, Names};
-use flagfinder_waits::futex::word;
+use flagfinder_waits::futex::{word, Held};
 use flagfinder_waits::proc::Call;
 use serde::Serialize;
 
@@ -21,6 +21,8 @@ pub struct Futex {
     pub expected: u64,
     /// Thread that holds the lock, or that is waited for.
     pub owner: Option<u32>,
+    #[serde(skip)]
+    pub held: Option<Held>,
 }
 
 /// `threads`: by the id that the process itself sees.
@@ -43,5 +45,6 @@ pub fn describe(
         value: word.value,
         expected: word.expected,
         owner: word.owner,
+        held: word.held,
     })
 }

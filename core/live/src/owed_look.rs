@@ -300,13 +300,7 @@ mod tests {
     }
 
     fn names() -> Names {
-        Names::new(flagfinder_code::NamesInput {
-            modules: Vec::new(),
-            maps: Vec::new(),
-            threads: Vec::new(),
-            allocations: Default::default(),
-            tls_blocks: Vec::new(),
-        })
+        Names::new(flagfinder_code::NamesInput::default())
     }
 
     fn target() -> Target {

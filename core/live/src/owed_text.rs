@@ -95,13 +95,7 @@ mod tests {
     use super::*;
 
     fn names() -> Names {
-        Names::new(flagfinder_code::NamesInput {
-            modules: Vec::new(),
-            maps: Vec::new(),
-            threads: Vec::new(),
-            allocations: Default::default(),
-            tls_blocks: Vec::new(),
-        })
+        Names::new(flagfinder_code::NamesInput::default())
     }
 
     fn told(number: i64, how: Supposition, descriptor: Option<i32>) -> String {

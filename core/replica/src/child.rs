@@ -9,6 +9,8 @@ use std::io::{Error, Result};
 use std::mem::{size_of, zeroed};
 use std::ptr::without_provenance_mut;
 
+use flagfinder_linux::ptrace::request;
+
 use crate::source::{Region, PAGE};
 
 /// `syscall; int3`.
@@ -41,22 +43,6 @@ pub enum Stop {
         address: u64,
     },
     Gone,
-}
-
-pub(crate) fn request(request: libc::c_uint, pid: i32, address: usize, data: usize) -> Result<i64> {
-    // SAFETY: ptrace checks its arguments; `data` is a number or a live buffer of ours.
-    let result = unsafe {
-        libc::ptrace(
-            request,
-            pid,
-            without_provenance_mut::<libc::c_void>(address),
-            without_provenance_mut::<libc::c_void>(data),
-        )
-    };
-    match result {
-        -1 => Err(Error::last_os_error()),
-        value => Ok(value),
-    }
 }
 
 impl Child {

@@ -10,8 +10,9 @@ use std::mem::offset_of;
 use std::time::Instant;
 
 use crate::answer::Halt;
-use crate::child::{request, Child, Stop};
+use crate::child::{Child, Stop};
 use crate::replica::{Event, Replica};
+use flagfinder_linux::ptrace::request;
 
 /// Debug registers that hold an address.
 pub const MOST_WATCHED: usize = 4;

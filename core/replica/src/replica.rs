@@ -160,11 +160,6 @@ impl<'a> Replica<'a> {
         &self.registers
     }
 
-    /// Pages that were brought in.
-    pub fn pages_used(&self) -> usize {
-        self.mapped.len()
-    }
-
     pub(crate) fn step_process(&mut self) -> Result<Event> {
         self.advance(Child::step)
     }

@@ -14,9 +14,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flagfinder_failure::Failure;
+use flagfinder_linux::ptrace::request;
 
 use crate::error::{unable_by, Result};
-use crate::ptrace::request;
 
 /// Processes that have come to nothing are asked this often.
 const LOOK: Duration = Duration::from_micros(200);
@@ -171,7 +171,7 @@ impl Entry {
                     let detached = trap
                         .remove(pid)
                         .and_then(|()| request(libc::PTRACE_DETACH, pid, 0, stopped));
-                    return detached.map(|()| true).map_err(|e| failed(pid, &e));
+                    return detached.map(|_| true).map_err(|e| failed(pid, &e));
                 }
                 deliver = signal as usize;
             }

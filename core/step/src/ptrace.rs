@@ -10,6 +10,8 @@ use std::mem::{size_of, zeroed};
 use std::ptr::without_provenance_mut;
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::ptrace::request;
+
 use crate::error::{self, unable_by, Result};
 use crate::{helper, restart};
 
@@ -55,28 +57,6 @@ pub enum Stop {
     Gone,
     /// Nothing until the time was over, or nobody waits for the result any more.
     Timeout,
-}
-
-pub(crate) fn request(
-    request: libc::c_uint,
-    tid: i32,
-    address: usize,
-    data: usize,
-) -> std::io::Result<()> {
-    // SAFETY: ptrace checks its arguments; `data` is a number or a live buffer of ours.
-    let result = unsafe {
-        libc::ptrace(
-            request,
-            tid,
-            without_provenance_mut::<libc::c_void>(address),
-            without_provenance_mut::<libc::c_void>(data),
-        )
-    };
-    if result == -1 {
-        Err(Error::last_os_error())
-    } else {
-        Ok(())
-    }
 }
 
 impl Tracee {
@@ -163,7 +143,7 @@ impl Tracee {
                     // It was on its way to another program, and stops at the beginning of that. Any
                     // trap takes an interrupt that has not arrived.
                     let goes_on = request(libc::PTRACE_CONT, self.tid, 0, 0)
-                        .and_then(|()| request(libc::PTRACE_INTERRUPT, self.tid, 0, 0));
+                        .and_then(|_| request(libc::PTRACE_INTERRUPT, self.tid, 0, 0));
                     if goes_on.is_err() {
                         return Stop::Gone;
                     }
@@ -392,6 +372,7 @@ impl Tracee {
     pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<()> {
         let at = &raw const *registers as usize;
         request(libc::PTRACE_SETREGS, self.tid, 0, at)
+            .map(drop)
             .map_err(|e| unable_by(format!("Registers of {}", self.tid), &e))
     }
 

@@ -4,10 +4,11 @@
 use std::fs;
 
 use flagfinder_linux::descriptors::watches;
+use flagfinder_linux::proc::link;
 use serde::Serialize;
 
 use crate::internet::{connection, OtherEnd};
-use crate::owners::{Owner, Owners};
+use crate::owners::{is_fifo, Owner, Owners};
 use crate::unix::{self, UnixEnd};
 
 /// A descriptor that a thread waits on.
@@ -46,10 +47,7 @@ const MOST_PEERS: usize = 4;
 
 /// Describes one; a closed one is an answer too.
 pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
-    let target = match fs::read_link(format!("/proc/{pid}/fd/{fd}")) {
-        Ok(target) => target.to_string_lossy().into_owned(),
-        Err(_) => "closed".into(),
-    };
+    let target = link(pid, fd).unwrap_or_else(|| "closed".into());
     let mut descriptor = Descriptor {
         fd,
         what: target.clone(),
@@ -61,8 +59,8 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
     let target = descriptor.target.clone();
     if target == "closed" {
         descriptor.what = "not open: every call on it fails or reports it invalid".into();
-    } else if let Some(inode) = between(&target, "socket:[") {
-        socket(pid, inode, &mut descriptor, owners);
+    } else if let Some(inode) = socket(&target) {
+        describe_socket(pid, inode, &mut descriptor, owners);
     } else if target.starts_with("pipe:") || is_fifo(pid, fd) {
         pipe(pid, fd, &mut descriptor, owners);
     } else if target == EPOLL {
@@ -77,7 +75,11 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
 }
 
 /// What an epoll descriptor links to.
-pub const EPOLL: &str = "anon_inode:[eventpoll]";
+const EPOLL: &str = "anon_inode:[eventpoll]";
+
+pub fn is_epoll(pid: u32, fd: i32) -> bool {
+    link(pid, fd).is_some_and(|target| target == EPOLL)
+}
 
 /// The descriptors in an epoll descriptor.
 pub fn watched(pid: u32, fd: i32) -> Vec<i32> {
@@ -89,33 +91,34 @@ pub fn watched(pid: u32, fd: i32) -> Vec<i32> {
 /// Is it one by which the process's threads wake each other: an eventfd, a pipe whose other end it
 /// holds itself, or an epoll descriptor of such?
 pub fn wakes_itself(pid: u32, fd: i32) -> bool {
-    let folder = format!("/proc/{pid}/fd");
-    let Ok(target) = fs::read_link(format!("{folder}/{fd}")) else {
+    let Some(target) = link(pid, fd) else {
         return false;
     };
     let is_other_end = |entry: fs::DirEntry| {
         let is_it = entry.file_name().to_str() == Some(&fd.to_string());
-        !is_it && fs::read_link(entry.path()).is_ok_and(|other| other == target)
+        !is_it && fs::read_link(entry.path()).is_ok_and(|other| other.as_os_str() == &*target)
     };
-    let text = target.to_string_lossy();
-    let entries = || fs::read_dir(&folder).into_iter().flatten().flatten();
-    if text == EPOLL {
+    let entries = || {
+        fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .flatten()
+    };
+    if target == EPOLL {
         let watched = watched(pid, fd);
         return !watched.is_empty() && watched.iter().all(|&inner| wakes_itself(pid, inner));
     }
-    text == "anon_inode:[eventfd]" || text.starts_with("pipe:[") && entries().any(is_other_end)
+    target == "anon_inode:[eventfd]" || target.starts_with("pipe:[") && entries().any(is_other_end)
 }
 
-/// `7` of `socket:[7]`.
+/// The inode of `socket:[7]`.
+pub fn socket(target: &str) -> Option<u32> {
+    between(target, "socket:[")?.parse().ok()
+}
+
+/// `eventfd` of `anon_inode:[eventfd]`.
 pub fn between<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
     text.strip_prefix(prefix)?.strip_suffix(']')
-}
-
-/// Has it a name in the file system?
-pub fn is_fifo(pid: u32, fd: i32) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let path = format!("/proc/{pid}/fd/{fd}");
-    fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
 }
 
 impl Descriptor {
@@ -153,12 +156,11 @@ fn pipe(pid: u32, fd: i32, descriptor: &mut Descriptor, owners: &mut Owners) {
     }
 }
 
-fn socket(pid: u32, inode: &str, descriptor: &mut Descriptor, owners: &mut Owners) {
+fn describe_socket(pid: u32, inode: u32, descriptor: &mut Descriptor, owners: &mut Owners) {
     if let Some(name) = unix::name(pid, inode) {
         let path = name.path.as_deref().unwrap_or("without a name");
         descriptor.what = format!("Unix socket {path}");
-        let end = inode.parse().ok().map(|inode| unix::end(pid, inode));
-        if let Some(Ok(Some(UnixEnd::Socket(other) | UnixEnd::Pending(other)))) = end {
+        if let Ok(Some(UnixEnd::Socket(other) | UnixEnd::Pending(other))) = unix::end(pid, inode) {
             descriptor.has_others(owners.of(&format!("socket:[{other}]")), |_| true);
         }
         return;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! Whom a thread waits for in futex(2), as far as the word and what lies beside it tell.
+//!
+//! Read are glibc's mutexes, read-write locks and robust mutexes, by the values that they hold
+//! while they are waited for.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +24,25 @@ pub struct Word {
     pub expected: u64,
     /// Thread that holds the lock, or that is waited for.
     pub owner: Option<u32>,
+    /// Where that is not known: the owner's id that the lock holds.
+    pub held: Option<Held>,
+}
+
+/// What a lock of glibc says of its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// As the process itself counts.
+    pub id: u32,
+    pub is_robust: bool,
 }
 
 /// Kind of a word that is cleared when a thread ends.
 pub const THREAD: &str = "thread";
 
-/// Of the word of a priority-inheriting lock: its owner's id.
+/// Of the word of a priority-inheriting or robust lock: its owner's id, and what else it says.
 const TID_MASK: u64 = 0x3fff_ffff;
+const OWNER_DIED: u64 = 0x4000_0000;
+const WAITERS: u64 = 0x8000_0000;
 /// glibc: locked, with waiters.
 const CONTENDED: u64 = 2;
 /// Offset of `__owner` in pthread_mutex_t.
@@ -58,11 +73,53 @@ pub fn word(call: &Call, memory: &dyn AddressSpace, threads: &BTreeMap<u32, u32>
     } else {
         ("word", None)
     };
+    let held = || held(address, value?, expected, memory, threads);
     Some(Word {
         address,
         kind,
         value,
         expected,
         owner,
+        held: owner.map_or_else(held, |_| None),
     })
+}
+
+/// The owner's id, where the word and its neighbours look like one of glibc's locks.
+fn held(
+    address: u64,
+    value: u64,
+    expected: u64,
+    memory: &dyn AddressSpace,
+    threads: &BTreeMap<u32, u32>,
+) -> Option<Held> {
+    let word = |distance: i64| memory.number(address.checked_add_signed(distance)?, 4);
+    if value & WAITERS != 0 && value & OWNER_DIED == 0 && value == expected {
+        return Some(Held {
+            id: (value & TID_MASK) as u32,
+            is_robust: true,
+        });
+    }
+    let plain = |id: u32| Held {
+        id,
+        is_robust: false,
+    };
+    if value == CONTENDED && expected == CONTENDED {
+        // pthread_mutex_t: lock, count, owner, users, kind.
+        const KINDS: u64 = 0x3ff;
+        let is_mutex = word(16).is_some_and(|kind| kind & !KINDS == 0)
+            && word(12).is_some_and(|users| (1..1 << 20).contains(&users));
+        if let Some(id) = word(8).filter(|id| is_mutex && *id != 0) {
+            return Some(plain(id as u32));
+        }
+    }
+    // pthread_rwlock_t: readers, writers, the phase's futex, the writers' futex, 2 words, writer.
+    const WRITE_LOCKED: u64 = 2;
+    [(-8, 16), (-12, 12)]
+        .into_iter()
+        .find_map(|(lock, writer)| {
+            let is_written = word(lock)? & WRITE_LOCKED != 0;
+            let shared = word(writer + 4)? <= 1;
+            let id = u32::try_from(word(writer)?).ok()?;
+            (is_written && shared && threads.contains_key(&id)).then(|| plain(id))
+        })
 }

@@ -12,7 +12,7 @@ use flagfinder_linux::descriptors::{named, watches, Named};
 use flagfinder_linux::syscalls::{self, Role};
 use serde::{Deserialize, Serialize};
 
-use crate::descriptor::{describe, Descriptor, EPOLL};
+use crate::descriptor::{describe, is_epoll, Descriptor};
 use crate::ready::{because, because_of, Asked, Because, Does};
 use crate::{inherited, Inherited, Owners};
 
@@ -146,8 +146,7 @@ fn ones(pid: u32, call: &HotCall, memory: &dyn AddressSpace) -> Vec<One> {
     };
     match named(*number, args) {
         Some(Named::One(fd)) => {
-            let link = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
-            if !link.is_ok_and(|link| link.as_os_str() == EPOLL) {
+            if !is_epoll(pid, fd) {
                 return vec![plain(fd)];
             }
             let path = format!("/proc/{pid}/fdinfo/{fd}");

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use flagfinder_linux::proc::{link, name, Status};
 use serde::{Deserialize, Serialize};
 
 /// How it is known.
@@ -28,21 +29,19 @@ pub struct Inherited {
 
 /// `None`: the process opened it itself, as far as can be told.
 pub fn inherited(pid: u32, fd: i32) -> Option<Inherited> {
-    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?;
-    let parent = parent(pid).filter(|parent| *parent != 0)?;
-    let name = fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;
+    let target = link(pid, fd)?;
+    let parent = Status::of(pid)?.number("PPid:").filter(|id| *id != 0)?;
+    let name = name(parent, parent)?;
     let from = |fd, known| Inherited {
         pid: parent,
-        name: name.trim_end().to_owned(),
+        name: name.clone(),
         fd,
         known,
     };
     let entries = fs::read_dir(format!("/proc/{parent}/fd"));
-    let links = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|other| other == target));
+    let links = entries.into_iter().flatten().flatten().filter(|entry| {
+        fs::read_link(entry.path()).is_ok_and(|other| other.as_os_str() == &*target)
+    });
     let numbers = links.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let mut numbers: Vec<i32> = numbers.collect();
     // Where several are the same, the one with the same number is the plainest answer.
@@ -74,12 +73,6 @@ fn is_same(pid: u32, fd: i32, other: u32, other_fd: i32) -> Option<bool> {
 
 fn info(pid: u32, fd: i32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
-    line.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-//! Who is at the other end of a TCP connection on this machine, in whichever network namespace.
+//! Sockets of the internet, as /proc/PID/net lists them, and who is at the other end of one on this
+//! machine, in whichever network namespace.
 
 use std::fmt;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use flagfinder_linux::proc::processes;
@@ -22,9 +23,9 @@ pub struct Connection {
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherEnd {
-    Socket(String),
+    Socket(u32),
     /// Not accepted yet: the listening socket that it came to.
-    Pending(Option<String>),
+    Pending(Option<u32>),
     /// No socket of this machine has these addresses.
     Elsewhere,
 }
@@ -39,10 +40,20 @@ impl fmt::Display for Connection {
     }
 }
 
-const PROTOCOLS: [&str; 4] = ["tcp", "tcp6", "udp", "udp6"];
-
-fn table(pid: u32, protocol: &str) -> String {
-    fs::read_to_string(format!("/proc/{pid}/net/{protocol}")).unwrap_or_default()
+/// All that the process's network namespace has.
+pub(crate) fn table(pid: u32) -> Vec<InternetSocket> {
+    let mut all = Vec::new();
+    for (protocol, is_datagram) in [
+        ("tcp", false),
+        ("tcp6", false),
+        ("udp", true),
+        ("udp6", true),
+    ] {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{protocol}")).unwrap_or_default();
+        let socket = |line| InternetSocket::parse(line, is_datagram);
+        all.extend(text.lines().skip(1).filter_map(socket));
+    }
+    all
 }
 
 fn namespace(pid: u32) -> Option<PathBuf> {
@@ -84,42 +95,64 @@ const TCP_STATES: [&str; 12] = [
 ];
 
 /// A line of /proc/net/tcp, udp and their like.
-struct InternetSocket<'t> {
-    local: String,
-    remote: String,
+#[derive(Clone, Debug)]
+pub(crate) struct InternetSocket {
+    /// 0: no process has it.
+    pub inode: u32,
+    pub is_datagram: bool,
+    pub local: SocketAddr,
+    /// Port 0: it is not connected.
+    pub remote: SocketAddr,
     state: usize,
-    inode: &'t str,
 }
 
-impl<'t> InternetSocket<'t> {
-    /// Whether connections to this address reach it. One that listens at any address has only the
-    /// port in common.
-    fn serves(&self, remote: &str) -> bool {
-        let port = |end: &str| end.rsplit_once(':').map(|(_, port)| port.to_owned());
-        let takes_all = matches!(address(&self.local), "0.0.0.0" | "[::]");
-        self.local == remote || takes_all && port(&self.local) == port(remote)
-    }
-
-    fn parse(line: &'t str) -> Option<InternetSocket<'t>> {
+impl InternetSocket {
+    fn parse(line: &str, is_datagram: bool) -> Option<InternetSocket> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         Some(InternetSocket {
+            inode: fields.get(9)?.parse().ok()?,
+            is_datagram,
             local: endpoint(fields.get(1)?)?,
             remote: endpoint(fields.get(2)?)?,
             state: usize::from_str_radix(fields.get(3)?, 16).ok()?,
-            inode: fields.get(9)?,
         })
+    }
+
+    pub fn is_listening(&self) -> bool {
+        !self.is_datagram && self.state == LISTEN
+    }
+
+    /// To another machine a connection has two addresses.
+    fn is_near(&self) -> bool {
+        let (local, remote) = (self.local.ip(), self.remote.ip());
+        local == remote || local.is_loopback() && remote.is_loopback()
+    }
+
+    /// Whether what is sent to this address of the machine reaches it. One that listens at any
+    /// address has only the port in common.
+    fn serves(&self, to: SocketAddr) -> bool {
+        let takes_all = self.local.ip().is_unspecified();
+        self.local.port() == to.port() && (takes_all || self.local.ip() == to.ip())
+    }
+
+    /// The other end among these; one that is connected to this one comes before one that takes
+    /// messages from anybody. Its inode is 0 until it is accepted.
+    pub fn peer<'s>(&self, all: &'s [InternetSocket]) -> Option<&'s InternetSocket> {
+        let is_other = |other: &&InternetSocket| {
+            self.remote.port() != 0
+                && other.is_datagram == self.is_datagram
+                && !other.is_listening()
+                && (other.local == self.remote || self.is_near() && other.serves(self.remote))
+                && (other.remote.port() == 0 || other.remote == self.local)
+        };
+        let others = all.iter().filter(is_other);
+        others.max_by_key(|other| other.remote == self.local)
     }
 }
 
-/// Without the port.
-fn address(end: &str) -> &str {
-    end.rsplit_once(':').map_or("", |(address, _)| address)
-}
-
 /// `0100007F:1F90` is 127.0.0.1:8080: words in the machine's byte order.
-fn endpoint(text: &str) -> Option<String> {
+fn endpoint(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
     let words: Option<Vec<[u8; 4]>> = (0..address.len() / 8)
         .map(|i| {
             let word = u32::from_str_radix(address.get(i * 8..i * 8 + 8)?, 16).ok()?;
@@ -132,78 +165,54 @@ fn endpoint(text: &str) -> Option<String> {
         16 => IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)).to_canonical(),
         _ => return None,
     };
-    Some(match address {
-        IpAddr::V6(address) => format!("[{address}]:{port}"),
-        IpAddr::V4(address) => format!("{address}:{port}"),
-    })
+    Some(SocketAddr::new(
+        address,
+        u16::from_str_radix(port, 16).ok()?,
+    ))
 }
 
 /// `None`: it is no such socket. One that was made in another network namespace than its process
 /// is in now is found there.
-pub fn connection(pid: u32, inode: &str) -> Option<Connection> {
-    find(&[pid], inode).or_else(|| find(&namespaces(pid)[1..], inode))
-}
-
-fn find(holders: &[u32], inode: &str) -> Option<Connection> {
-    let tables = holders
-        .iter()
-        .flat_map(|pid| PROTOCOLS.map(|protocol| (*pid, protocol)));
-    let found = tables.filter_map(|(pid, protocol)| {
-        let text = table(pid, protocol);
-        let mut sockets = text.lines().skip(1).filter_map(InternetSocket::parse);
-        let own = sockets.find(|socket| socket.inode == inode)?;
-        let is_datagram = protocol.starts_with("udp");
-        let is_listening = !is_datagram && own.state == LISTEN;
-        let kind = protocol.trim_end_matches('6').to_uppercase();
-        Some(Connection {
-            name: match is_listening {
-                true => format!("{kind} {}", own.local),
-                false => format!("{kind} {} -> {}", own.local, own.remote),
-            },
-            state: TCP_STATES.get(own.state).copied().unwrap_or(""),
-            is_listening,
-            is_datagram,
-            end: other_end(pid, &own, is_datagram),
-        })
-    });
-    found.into_iter().next()
-}
-
-/// In the namespace of the socket first: most connections do not leave it.
-fn other_end(pid: u32, own: &InternetSocket, is_datagram: bool) -> OtherEnd {
-    let protocols = match is_datagram {
-        true => &PROTOCOLS[2..],
-        false => &PROTOCOLS[..2],
+pub fn connection(pid: u32, inode: u32) -> Option<Connection> {
+    let of = |holder: &u32| {
+        let all = table(*holder);
+        let own = all.iter().find(|socket| socket.inode == inode)?.clone();
+        Some((own, all))
     };
-    let within = |pid: &u32| {
-        let tables = protocols.iter().map(|protocol| table(*pid, protocol));
-        tables
-            .filter_map(|text| in_table(own, &text, is_datagram))
-            .next()
+    let (own, all) = of(&pid).or_else(|| namespaces(pid)[1..].iter().find_map(of))?;
+    let is_listening = own.is_listening();
+    let kind = if own.is_datagram { "UDP" } else { "TCP" };
+    // In the namespace of the socket first: most connections do not leave it.
+    let elsewhere = || {
+        let others = &namespaces(pid)[..];
+        others
+            .iter()
+            .find_map(|other| other_end(&own, &table(*other)))
     };
-    let elsewhere = || namespaces(pid)[1..].iter().find_map(within);
-    within(&pid)
-        .or_else(elsewhere)
-        .unwrap_or(OtherEnd::Elsewhere)
+    let end = other_end(&own, &all).or_else(elsewhere);
+    Some(Connection {
+        name: match is_listening {
+            true => format!("{kind} {}", own.local),
+            false => format!("{kind} {} -> {}", own.local, own.remote),
+        },
+        state: TCP_STATES.get(own.state).copied().unwrap_or(""),
+        is_listening,
+        is_datagram: own.is_datagram,
+        end: end.unwrap_or(OtherEnd::Elsewhere),
+    })
 }
 
-fn in_table(own: &InternetSocket, text: &str, is_datagram: bool) -> Option<OtherEnd> {
-    let sockets = || text.lines().skip(1).filter_map(InternetSocket::parse);
-    let other = sockets().find(|s| s.local == own.remote && s.remote == own.local);
-    if let Some(other) = other.as_ref().filter(|other| other.inode != "0") {
-        return Some(OtherEnd::Socket(other.inode.to_owned()));
+fn other_end(own: &InternetSocket, all: &[InternetSocket]) -> Option<OtherEnd> {
+    let other = own.peer(all);
+    if let Some(other) = other.filter(|other| other.inode != 0) {
+        return Some(OtherEnd::Socket(other.inode));
     }
-    if is_datagram {
-        let bound = sockets().find(|s| s.local == own.remote);
-        return bound.map(|s| OtherEnd::Socket(s.inode.to_owned()));
-    }
-    // Where the queue of who listens is full, the other end does not exist yet. To another machine
-    // a connection has two addresses.
-    let is_near = |own: &InternetSocket| address(&own.local) == address(&own.remote);
-    let is_asked = other.is_some() || own.state == SYN_SENT && is_near(own);
-    is_asked.then(|| {
-        let listener = sockets().find(|s| s.state == LISTEN && s.serves(&own.remote));
-        OtherEnd::Pending(listener.map(|s| s.inode.to_owned()))
+    // Where the queue of who listens is full, the other end does not exist yet.
+    let is_asked = other.is_some() || own.state == SYN_SENT && own.is_near();
+    (is_asked && !own.is_datagram).then(|| {
+        let mut listening = all.iter().filter(|socket| socket.is_listening());
+        let listener = listening.find(|socket| socket.serves(own.remote));
+        OtherEnd::Pending(listener.map(|socket| socket.inode))
     })
 }
 
@@ -211,10 +220,10 @@ fn in_table(own: &InternetSocket, text: &str, is_datagram: bool) -> Option<Other
 mod tests {
     use super::*;
 
-    fn inode(socket: &impl std::os::fd::AsRawFd) -> String {
+    fn inode(socket: &impl std::os::fd::AsRawFd) -> u32 {
         use std::os::unix::fs::MetadataExt;
         let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
-        fs::metadata(path).expect("a socket").ino().to_string()
+        fs::metadata(path).expect("a socket").ino() as u32
     }
 
     #[test]
@@ -223,22 +232,23 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let client = std::net::TcpStream::connect(address).expect("a backlog");
         let of_client = || {
-            connection(std::process::id(), &inode(&client))
+            connection(std::process::id(), inode(&client))
                 .expect("ours")
                 .end
         };
         assert_eq!(of_client(), OtherEnd::Pending(Some(inode(&listener))));
         let (server, _) = listener.accept().expect("the client");
         assert_eq!(of_client(), OtherEnd::Socket(inode(&server)));
-        let listens = connection(std::process::id(), &inode(&listener)).expect("ours");
+        let listens = connection(std::process::id(), inode(&listener)).expect("ours");
         assert!(listens.is_listening);
     }
 
     #[test]
     fn endpoints_are_read_in_the_machines_byte_order() {
-        assert_eq!(endpoint("0100007F:1F90").unwrap(), "127.0.0.1:8080");
+        let text = |text: &str| endpoint(text).unwrap().to_string();
+        assert_eq!(text("0100007F:1F90"), "127.0.0.1:8080");
         let mapped = "0000000000000000FFFF00000100007F:0050";
-        assert_eq!(endpoint(mapped).unwrap(), "127.0.0.1:80");
+        assert_eq!(text(mapped), "127.0.0.1:80");
     }
 
     #[test]
@@ -249,10 +259,10 @@ mod tests {
         let listens = line("00000000:1F90", "00000000:0000", "0A", "7");
         let asks = |from: &str, at: &str| {
             let own = line(from, at, "02", "9");
-            let text = format!("header\n{listens}\n{own}\n");
-            in_table(&InternetSocket::parse(&own).expect("a line"), &text, false)
+            let all = [&own, &listens].map(|l| InternetSocket::parse(l, false).expect("a line"));
+            other_end(&all[0], &all)
         };
-        let owed = Some(OtherEnd::Pending(Some("7".into())));
+        let owed = Some(OtherEnd::Pending(Some(7)));
         assert_eq!(asks("0100007F:D431", "0100007F:1F90"), owed);
         assert_eq!(
             asks("0100007F:D431", "0100007F:1F91"),

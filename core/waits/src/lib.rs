@@ -24,6 +24,6 @@ pub mod unix;
 
 pub use inherited::{inherited, Inherited, Sure};
 pub use look::{look, Holder, How, Look, Looked};
-pub use owners::{Owner, Owners};
-pub use relatives::{children, descendants, wanted_child};
+pub use owners::{is_fifo, Owner, Owners};
+pub use relatives::{awaited, children, descendants};
 pub use sockets::{Peer, Sockets};

@@ -104,17 +104,6 @@ fn processes(pids: impl IntoIterator<Item = u32>) -> Vec<Holder> {
         .collect()
 }
 
-/// The children that a call waits for; `None`: it waits for none.
-fn children(pid: u32, call: &Call) -> Option<Vec<Holder>> {
-    if !life::waits_for_child(call.number) {
-        return None;
-    }
-    let one = relatives::wanted_child(pid, call.number.into(), &call.args);
-    let all = relatives::children(pid).into_iter();
-    let meant = all.filter(|&child| one.is_none_or(|id| own_id(child, child) == id));
-    Some(processes(meant))
-}
-
 /// Whom a thread waits for in a call.
 fn whom(
     pid: u32,
@@ -122,8 +111,9 @@ fn whom(
     process: &Process,
     owners: &mut Owners,
 ) -> Option<(How, Vec<Holder>)> {
-    if let Some(children) = children(pid, call) {
-        return Some((How::Child, children));
+    if life::waits_for_child(call.number) {
+        let children = relatives::awaited(pid, call.number, &call.args);
+        return Some((How::Child, processes(children)));
     }
     if locks::takes_file_lock(call.number, &call.args) {
         let locks = locks::on_file(pid, call.args[0] as i32).unwrap_or_default();

@@ -4,6 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::proc::{name, processes};
 use rustc_hash::FxHashMap;
 
 /// A process that holds an end.
@@ -50,9 +51,7 @@ impl Owners {
     fn scan(&mut self) -> FxHashMap<String, Vec<Owner>> {
         let begin = Instant::now();
         let mut map: FxHashMap<String, Vec<Owner>> = FxHashMap::default();
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        for pid in pids {
+        for pid in processes() {
             if begin.elapsed() > self.patience.unwrap_or(PATIENCE) {
                 self.partial = true;
                 break;
@@ -66,27 +65,24 @@ impl Owners {
                     continue;
                 }
             };
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let name = name(pid, pid).unwrap_or_default();
             for entry in list.flatten() {
                 let Ok(target) = fs::read_link(entry.path()) else {
                     continue;
                 };
                 let target = target.to_string_lossy();
-                if !(target.starts_with("pipe:")
-                    || target.starts_with("socket:")
-                    || is_fifo(&entry.path()))
-                {
+                let number = entry.file_name();
+                let fd = number.to_str().and_then(|n| n.parse().ok()).unwrap_or(-1);
+                let has_ends = ["pipe:", "socket:"]
+                    .iter()
+                    .any(|kind| target.starts_with(kind));
+                if !has_ends && !is_fifo(pid, fd) {
                     continue;
                 }
-                let fd = entry
-                    .file_name()
-                    .to_str()
-                    .and_then(|n| n.parse().ok())
-                    .unwrap_or(-1);
                 let (reads, writes) = access(pid, fd);
                 map.entry(target.into_owned()).or_default().push(Owner {
                     pid,
-                    name: name.trim_end().to_owned(),
+                    name: name.clone(),
                     fd,
                     writes,
                     reads,
@@ -101,8 +97,10 @@ fn is_gone(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-fn is_fifo(path: &std::path::Path) -> bool {
+/// Has it a name in the file system?
+pub fn is_fifo(pid: u32, fd: i32) -> bool {
     use std::os::unix::fs::FileTypeExt;
+    let path = format!("/proc/{pid}/fd/{fd}");
     fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
 }
 

@@ -8,6 +8,7 @@
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use flagfinder_linux::proc::link;
 use serde::{Deserialize, Serialize};
 
 /// See the module.
@@ -101,17 +102,16 @@ pub fn because_of(target: &str, asked: &Asked) -> Option<(Because, String)> {
 
 fn file(pid: u32, fd: i32) -> File {
     use std::os::unix::fs::FileTypeExt;
-    let path = format!("/proc/{pid}/fd/{fd}");
-    let Ok(target) = fs::read_link(&path) else {
+    let Some(target) = link(pid, fd) else {
         let is_there = fs::exists(format!("/proc/{pid}/fd")).unwrap_or(false);
         return if is_there { File::Closed } else { File::Other };
     };
-    match target.to_str() {
-        Some("/dev/null") => return File::Null,
-        Some("/dev/zero" | "/dev/full" | "/dev/random" | "/dev/urandom") => return File::Endless,
+    match &*target {
+        "/dev/null" => return File::Null,
+        "/dev/zero" | "/dev/full" | "/dev/random" | "/dev/urandom" => return File::Endless,
         _ => {}
     }
-    let Ok(kind) = fs::metadata(&path).map(|file| file.file_type()) else {
+    let Ok(kind) = fs::metadata(format!("/proc/{pid}/fd/{fd}")).map(|file| file.file_type()) else {
         return File::Other;
     };
     if kind.is_fifo() {

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use flagfinder_code::own_id;
 use flagfinder_linux::proc::{processes, Stat};
 
 /// A process, its parent, and whether it has not ended.
@@ -49,9 +50,19 @@ pub fn descendants(roots: &[u32]) -> Vec<u32> {
     found
 }
 
-/// The child that a process waits for in wait4 or waitid, by the id that it has for the process
-/// itself; `None`: any child.
-pub fn wanted_child(pid: u32, number: i64, args: &[u64; 6]) -> Option<u32> {
+/// The children whose end a process waits for in wait4 or waitid.
+pub fn awaited(pid: u32, number: u32, args: &[u64; 6]) -> Vec<u32> {
+    let own = children(pid);
+    let Some(id) = wanted(pid, number.into(), args) else {
+        return own;
+    };
+    // In another pid namespace its numbers are not ours.
+    let one = own.into_iter().find(|&child| own_id(child, child) == id);
+    vec![one.unwrap_or(id)]
+}
+
+/// The child that is meant, by the id that it has for the process itself; `None`: any child.
+fn wanted(pid: u32, number: i64, args: &[u64; 6]) -> Option<u32> {
     const PID: u64 = libc::P_PID as u64;
     const PIDFD: u64 = libc::P_PIDFD as u64;
     match (number, args[0]) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! The other ends of sockets, asked of the kernel (sock_diag(7)): /proc does not tell them.
+//! The other ends of sockets. Those of Unix sockets are asked of the kernel (sock_diag(7)): /proc
+//! does not tell them.
 //!
 //! Blind spots: sockets of other network namespaces; datagram sockets that name an address with
 //! each message.
@@ -7,11 +8,12 @@
 use std::fs;
 use std::io;
 use std::mem::size_of;
-use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 
-/// linux/sock_diag.h, linux/unix_diag.h, linux/inet_diag.h.
+use crate::internet::{self, InternetSocket};
+
+/// linux/sock_diag.h, linux/unix_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const UDIAG_SHOW_NAME: u32 = 1;
 const UDIAG_SHOW_PEER: u32 = 4;
@@ -19,7 +21,6 @@ const UDIAG_SHOW_ICONS: u32 = 8;
 const UNIX_DIAG_NAME: u16 = 0;
 const UNIX_DIAG_PEER: u16 = 2;
 const UNIX_DIAG_ICONS: u16 = 3;
-const TCP_LISTEN: u8 = 10;
 const ALL_STATES: u32 = u32::MAX;
 const NO_COOKIE: [u32; 2] = [u32::MAX; 2];
 const HEADER: usize = size_of::<libc::nlmsghdr>();
@@ -47,41 +48,11 @@ struct Unix {
     name: Option<String>,
 }
 
-/// Address and port of one end; IPv4 as IPv6 maps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct End {
-    address: [u32; 4],
-    port: u16,
-}
-
-impl End {
-    fn socket_address(self) -> SocketAddr {
-        let mut bytes = [0; 16];
-        for (word, to) in self.address.iter().zip(bytes.chunks_exact_mut(4)) {
-            to.copy_from_slice(&word.to_ne_bytes());
-        }
-        SocketAddr::new(Ipv6Addr::from(bytes).to_canonical(), self.port)
-    }
-
-    fn is_any(self) -> bool {
-        self.address[3] == 0 && self.address[..2] == [0, 0]
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Internet {
-    inode: u32,
-    protocol: u8,
-    state: u8,
-    local: End,
-    remote: End,
-}
-
 /// The kernel's sockets, as they are now. Those of the internet are listed once, when they are
 /// first asked for.
 pub struct Sockets {
     channel: OwnedFd,
-    internet: Option<Vec<Internet>>,
+    internet: Option<Vec<InternetSocket>>,
 }
 
 impl Sockets {
@@ -130,7 +101,13 @@ impl Sockets {
         if let Some(this) = self.unix(inode) {
             return this.peer;
         }
-        peer_of(self.internet(), inode)
+        let all = self.internet();
+        let this = all.iter().find(|socket| socket.inode == inode)?;
+        let other = this.peer(all).filter(|other| other.inode != 0)?;
+        Some(Peer {
+            inode: other.inode,
+            records: this.is_datagram,
+        })
     }
 
     /// Address and port of the other end of an internet socket, if it is connected: it may be on
@@ -143,8 +120,7 @@ impl Sockets {
             .internet()
             .iter()
             .find(|socket| socket.inode == inode)?;
-        let is_connected = this.remote.port != 0 && this.state != TCP_LISTEN;
-        is_connected.then(|| this.remote.socket_address().to_string())
+        (this.remote.port() != 0).then(|| this.remote.to_string())
     }
 
     /// The address that a socket without another end has itself: where it listens.
@@ -154,8 +130,8 @@ impl Sockets {
         }
         let mut all = self.internet().iter();
         let this = all.find(|socket| socket.inode == inode)?;
-        let is_alone = this.remote.port == 0 && this.local.port != 0;
-        is_alone.then(|| this.local.socket_address().to_string())
+        let is_alone = this.remote.port() == 0 && this.local.port() != 0;
+        is_alone.then(|| this.local.to_string())
     }
 
     /// The socket at the other end of a Unix socket; of a connection that nobody has accepted, the
@@ -202,25 +178,9 @@ impl Sockets {
         found
     }
 
-    fn internet(&mut self) -> &[Internet] {
-        let all = self.internet.take().unwrap_or_else(|| self.list());
-        self.internet.insert(all)
-    }
-
-    fn list(&self) -> Vec<Internet> {
-        let mut all = Vec::new();
-        for family in [libc::AF_INET, libc::AF_INET6] {
-            for protocol in [libc::IPPROTO_TCP, libc::IPPROTO_UDP] {
-                let mut request = vec![family as u8, protocol as u8, 0, 0];
-                request.extend(ALL_STATES.to_ne_bytes());
-                request.extend([0; 48]);
-                let _ = self.ask(&request, libc::NLM_F_DUMP, |message| {
-                    all.push(internet(message, protocol as u8)?);
-                    Some(())
-                });
-            }
-        }
-        all
+    fn internet(&mut self) -> &[InternetSocket] {
+        let list = || internet::table(std::process::id());
+        self.internet.get_or_insert_with(list)
     }
 
     /// Sends a request and hands the answers to `take`.
@@ -312,53 +272,6 @@ fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
         }
         bytes = bytes.get(length.max(4).next_multiple_of(4)..)?;
     }
-}
-
-/// A struct inet_diag_msg.
-fn internet(message: &[u8], protocol: u8) -> Option<Internet> {
-    let end = |port: usize, address: usize| {
-        let port = u16::from_be_bytes(message.get(port..port + 2)?.try_into().ok()?);
-        let mut words = [0; 4];
-        for (index, to) in words.iter_mut().enumerate() {
-            *to = word(message, address + 4 * index)?;
-        }
-        if i32::from(message[0]) == libc::AF_INET {
-            words = [0, 0, 0xffffu32.to_be(), words[0]];
-        }
-        Some(End {
-            address: words,
-            port,
-        })
-    };
-    Some(Internet {
-        inode: word(message, 68)?,
-        protocol,
-        state: *message.get(1)?,
-        local: end(4, 8)?,
-        remote: end(6, 24)?,
-    })
-}
-
-/// The socket that has this one's remote end; one that is connected to this one comes before one
-/// that takes messages from anybody.
-fn peer_of(all: &[Internet], inode: u32) -> Option<Peer> {
-    let this = all.iter().find(|socket| socket.inode == inode)?;
-    let is_other = |other: &&Internet| {
-        let is_there = other.local.address == this.remote.address || other.local.is_any();
-        this.remote.port != 0
-            && other.inode != 0
-            && other.protocol == this.protocol
-            && other.state != TCP_LISTEN
-            && other.local.port == this.remote.port
-            && is_there
-            && (other.remote.port == 0 || other.remote == this.local)
-    };
-    let others = all.iter().filter(is_other);
-    let other = others.max_by_key(|other| other.remote == this.local)?;
-    Some(Peer {
-        inode: other.inode,
-        records: i32::from(this.protocol) == libc::IPPROTO_UDP,
-    })
 }
 
 #[cfg(test)]

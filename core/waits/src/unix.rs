@@ -16,13 +16,14 @@ pub struct UnixName {
 }
 
 /// `None`: it is no Unix socket of the process's network namespace.
-pub fn name(pid: u32, inode: &str) -> Option<UnixName> {
+pub fn name(pid: u32, inode: u32) -> Option<UnixName> {
     /// SO_ACCEPTCON in the column of flags.
     const LISTENS: &str = "00010000";
     let table = fs::read_to_string(format!("/proc/{pid}/net/unix")).unwrap_or_default();
+    let inode = inode.to_string();
     let of = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        (fields.get(6) == Some(&inode)).then(|| UnixName {
+        (fields.get(6) == Some(&&*inode)).then(|| UnixName {
             path: fields.get(7).map(|&path| path.to_owned()),
             is_listening: fields.get(3) == Some(&LISTENS),
         })

@@ -10,6 +10,13 @@ use crate::protocol::WATCH_MAX;
 use crate::site::Site;
 use crate::{unavailable, Failure, Result};
 
+pub(crate) fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
+    descriptor.try_clone_to_owned().map_err(|error| {
+        let fix = "Raise the limit of open files (ulimit -n).";
+        unavailable("A descriptor can't be duplicated", error.to_string(), fix)
+    })
+}
+
 /// The breakpoints, by CPU. CPUs that come online later get theirs from `renew`.
 pub(crate) struct Breakpoints {
     program: OwnedFd,

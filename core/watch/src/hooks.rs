@@ -9,8 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use flagfinder_bpf::{Attached, Breakpoint, Trap};
 
-use crate::attach::{probes, Breakpoints};
-use crate::perf::duplicate;
+use crate::attach::{duplicate, probes, Breakpoints};
 use crate::protocol::WATCH_MAX;
 use crate::site::Site;
 use crate::Result;

@@ -3,17 +3,17 @@
 //! stopped.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use flagfinder_bpf::{require, Breakpoint, Capability, Counts, Object, Ring, Table, Trap};
 
-use crate::attach::Breakpoints;
+use crate::attach::{duplicate, Breakpoints};
 use crate::hooks::SiteHooks;
 use crate::place::Place;
 use crate::protocol::{Config, Count, Held, Hit, ReadSite, Reader, Word};
 use crate::site::Site;
-use crate::{unavailable, Result};
+use crate::Result;
 
 /// CPUs that came online are looked for this often.
 const RENEWAL: Duration = Duration::from_secs(1);
@@ -207,13 +207,6 @@ pub(crate) struct Counted {
     pub crowded: u64,
     pub lost: u64,
     pub cpus: BTreeMap<u32, u64>,
-}
-
-pub(crate) fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
-    descriptor.try_clone_to_owned().map_err(|error| {
-        let fix = "Raise the limit of open files (ulimit -n).";
-        unavailable("A descriptor can't be duplicated", error.to_string(), fix)
-    })
 }
 
 /// What whoever traps must know.

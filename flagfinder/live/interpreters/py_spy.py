@@ -89,7 +89,9 @@ def find_py_spy() -> str:
         return str(beside)
     found = None if os.geteuid() == 0 else shutil.which("py-spy")
     if found is None:
-        raise UnreadableError(f"py-spy is not installed beside flagfinder (`{sys.executable} -m pip install py-spy`)")
+        raise UnreadableError(
+            f"py-spy is not installed beside flagfinder (`{sys.executable} -m pip install py-spy`)"
+        )
     return found
 
 
@@ -140,7 +142,10 @@ def _scratch(name: str) -> BinaryIO:
 
 def _complaint(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = next((line for line in lines if line.startswith("Error: ")), lines[0] if lines else "py-spy failed")
+    said = next(
+        (line for line in lines if line.startswith("Error: ")),
+        lines[0] if lines else "py-spy failed",
+    )
     return said.removeprefix("Error: ").rstrip(".")
 
 
@@ -150,7 +155,10 @@ def _stack(thread: _Thread) -> SeenStack:
 
 
 def _frame(raw: _Frame) -> SeenFrame:
-    seen = {item["name"]: (str(item.get("repr") or ""), int(item["addr"])) for item in raw.get("locals") or ()}
+    seen = {
+        item["name"]: (str(item.get("repr") or ""), int(item["addr"]))
+        for item in raw.get("locals") or ()
+    }
     return SeenFrame(raw["name"], raw["filename"], int(raw["line"]), seen)
 
 
@@ -185,7 +193,9 @@ def _tids(pid: int) -> dict[int, int]:
         tid = int(task.name)
         with contextlib.suppress(OSError):  # ended meanwhile
             status = (task / "status").read_text(encoding="utf-8", errors="replace")
-            inside = next((line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), tid)
+            inside = next(
+                (line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), tid
+            )
             tids[int(inside)] = tid
             tids.setdefault(tid, tid)
     return tids

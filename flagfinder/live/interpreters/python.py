@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from flagfinder.live.interpreters.py_spy import SeenFrame, SeenStack, UnreadableError, look
 from flagfinder.live.interpreters.python_loop import Exit, Loop, Way, find_loops
+from flagfinder.shared.build import build
 from flagfinder.shared.regular_file import open_regular
 
 if TYPE_CHECKING:
@@ -106,7 +107,9 @@ class PythonLoop:
     def when(self) -> str | None:
         """What ends the wait, in one expression; None for a loop that does not wait."""
         asked = [way.when for way in self.exits if way.foreign and way.way != "raise"]
-        return " or ".join(dict.fromkeys(asked)) if asked and self.kind in ("waits", "mixed") else None
+        return (
+            " or ".join(dict.fromkeys(asked)) if asked and self.kind in ("waits", "mixed") else None
+        )
 
     @property
     def is_answer(self) -> bool:
@@ -133,14 +136,9 @@ class PythonCode:
     @classmethod
     def from_raw(cls, raw: PythonFields) -> PythonCode:
         """From the field ``python`` of ``flagfinder.spin/1``."""
-        return cls(
-            looks=raw["looks"],
-            seen=raw["seen"],
-            gil=raw["gil"],
-            frames=tuple(PythonFrame(**item) for item in raw["frames"]),
-            loop=None if raw["loop"] is None else _loop_from_raw(raw["loop"]),
-            note=raw["note"],
-        )
+        frames = tuple(PythonFrame(**item) for item in raw["frames"])
+        loop = None if raw["loop"] is None else _loop_from_raw(raw["loop"])
+        return build(cls, raw, frames=frames, loop=loop)
 
     def to_raw(self) -> PythonFields:
         """As ``--json`` prints it."""
@@ -148,18 +146,9 @@ class PythonCode:
 
 
 def _loop_from_raw(raw: PythonLoopFields) -> PythonLoop:
-    return PythonLoop(
-        function=raw["function"],
-        file=raw["file"],
-        line=raw["line"],
-        end_line=raw["end_line"],
-        lines=tuple(raw["lines"]),
-        kind=raw["kind"],
-        source=tuple(raw["source"]),
-        exits=tuple(PythonExit(**item) for item in raw["exits"]),
-        values=tuple(PythonValue(**item) for item in raw["values"]),
-        confidence=raw["confidence"],
-    )
+    exits = tuple(PythonExit(**item) for item in raw["exits"])
+    values = tuple(PythonValue(**item) for item in raw["values"])
+    return build(PythonLoop, raw, exits=exits, values=values)
 
 
 def gil_holder(codes: Mapping[int, PythonCode]) -> int | None:
@@ -212,12 +201,18 @@ class PythonReader:
         return _codes(self._pid, self._looks.result(), repeating)
 
 
-def _codes(pid: int, looks: Sequence[Mapping[int, SeenStack]], repeating: Collection[int]) -> dict[int, PythonCode]:
+def _codes(
+    pid: int, looks: Sequence[Mapping[int, SeenStack]], repeating: Collection[int]
+) -> dict[int, PythonCode]:
     sources = Sources(pid)
     codes = {}
-    for tid in sorted({tid for seen in looks for tid in seen}, key=lambda tid: (tid not in repeating, tid)):
+    for tid in sorted(
+        {tid for seen in looks for tid in seen}, key=lambda tid: (tid not in repeating, tid)
+    ):
         stacks = [seen[tid] for seen in looks if tid in seen]
-        loop, note = _loop(stacks, sources) if tid in repeating else (_paused(stacks, sources), None)
+        loop, note = (
+            _loop(stacks, sources) if tid in repeating else (_paused(stacks, sources), None)
+        )
         last = stacks[-1].frames[::-1][:_FRAMES]
         codes[tid] = PythonCode(
             looks=len(looks),
@@ -273,7 +268,9 @@ def _loop(stacks: Sequence[SeenStack], sources: Sources) -> tuple[PythonLoop | N
     for frames in reversed(common):
         if frames[0].file.startswith("<frozen "):
             continue  # the interpreter's own: imports, `python -m`
-        loops = sources.loops(frames[0].file, frames[0].function, frozenset(frame.line for frame in frames))
+        loops = sources.loops(
+            frames[0].file, frames[0].function, frozenset(frame.line for frame in frames)
+        )
         if isinstance(loops, str):
             note = loops
             break  # a loop further out would pass for the innermost one
@@ -294,7 +291,11 @@ def _paused(stacks: Sequence[SeenStack], sources: Sources) -> PythonLoop | None:
     confidence.
     """
     loop, _ = _loop(stacks, sources)
-    return dataclasses.replace(loop, confidence=None) if loop is not None and loop.when is not None else None
+    return (
+        dataclasses.replace(loop, confidence=None)
+        if loop is not None and loop.when is not None
+        else None
+    )
 
 
 def _common(stacks: Sequence[SeenStack]) -> list[list[SeenFrame]]:
@@ -343,7 +344,9 @@ def _described(loop: Loop, frames: Sequence[SeenFrame], looks: int, sources: Sou
         kind=kind,
         source=sources.lines(frames[0].file, loop.line, loop.end_line),
         exits=tuple(_exit(way) for way in loop.exits),
-        values=tuple(PythonValue(name, _short(seen[name][0]), f"{seen[name][1]:#x}") for name in names),
+        values=tuple(
+            PythonValue(name, _short(seen[name][0]), f"{seen[name][1]:#x}") for name in names
+        ),
         confidence=_CONFIDENCE if founded else None,
     )
 
@@ -399,7 +402,11 @@ class Sources:
             return f"no time was left to read {file}"
         if file == _COMMAND:
             return self._parse_command()
-        inside = self._process / "root" / file.lstrip("/") if file.startswith("/") else self._process / "cwd" / file
+        inside = (
+            self._process / "root" / file.lstrip("/")
+            if file.startswith("/")
+            else self._process / "cwd" / file
+        )
         try:
             # The process names the file: it may be a FIFO, or grow while it is read.
             with open_regular(inside) as source:

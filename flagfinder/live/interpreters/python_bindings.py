@@ -13,10 +13,49 @@ PAUSES = {"sleep", "sched_yield", "wait", "join", "pause", "checkpoint", "relax"
 CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "now"}
 # Questions: they change nothing that the program goes on with.
 _QUESTIONS = CLOCKS | {
-    *("is_set", "isSet", "is_alive", "empty", "full", "qsize", "done", "cancelled", "running", "locked", "poll"),
+    *(
+        "is_set",
+        "isSet",
+        "is_alive",
+        "empty",
+        "full",
+        "qsize",
+        "done",
+        "cancelled",
+        "running",
+        "locked",
+        "poll",
+    ),
     *("exists", "is_file", "is_dir", "isfile", "isdir", "closed", "getppid", "active_count"),
-    *("len", "isinstance", "bool", "int", "float", "str", "getattr", "hasattr", "any", "all", "min", "max", "abs"),
-    *("id", "callable", "range", "enumerate", "zip", "reversed", "sorted", "sum", "iter", "count", "repeat", "type"),
+    *(
+        "len",
+        "isinstance",
+        "bool",
+        "int",
+        "float",
+        "str",
+        "getattr",
+        "hasattr",
+        "any",
+        "all",
+        "min",
+        "max",
+        "abs",
+    ),
+    *(
+        "id",
+        "callable",
+        "range",
+        "enumerate",
+        "zip",
+        "reversed",
+        "sorted",
+        "sum",
+        "iter",
+        "count",
+        "repeat",
+        "type",
+    ),
 }
 
 
@@ -80,7 +119,9 @@ class Bindings:
         reached: set[str] = set()
         new = {name}
         while new:
-            read = {place for n in new for value in self._values.get(n, ()) for place in places(value)}
+            read = {
+                place for n in new for value in self._values.get(n, ()) for place in places(value)
+            }
             new = read - reached
             reached |= new
         return reached
@@ -88,7 +129,11 @@ class Bindings:
     def _is_own(self, name: str) -> bool:
         values = self._values[name]
         # What a call answers is its own, whatever it is given: a back-off's delay.
-        answered = any(isinstance(n, ast.Call) and not asks(n) for value in values for n in [value, *within(value)])
+        answered = any(
+            isinstance(n, ast.Call) and not asks(n)
+            for value in values
+            for n in [value, *within(value)]
+        )
         constants = len(values) > 1 and all(isinstance(value, ast.Constant) for value in values)
         return constants or (not answered and any(places(value) & self.own for value in values))
 
@@ -114,7 +159,9 @@ _PLACES = (ast.Name, ast.Attribute, ast.Subscript)
 
 def places(expression: ast.expr) -> set[str]:
     """The names, attributes and elements in it, as text."""
-    return {ast.unparse(node) for node in [expression, *within(expression)] if isinstance(node, _PLACES)}
+    return {
+        ast.unparse(node) for node in [expression, *within(expression)] if isinstance(node, _PLACES)
+    }
 
 
 def stored(target: ast.expr) -> set[str]:
@@ -136,7 +183,9 @@ def asks(call: ast.Call) -> bool:
     """Whether the call only tells something."""
     name = callee(call)
     # A mapping's `get`, not a queue's.
-    return name in _QUESTIONS or (name == "get" and bool(call.args) and isinstance(call.args[0], ast.Constant))
+    return name in _QUESTIONS or (
+        name == "get" and bool(call.args) and isinstance(call.args[0], ast.Constant)
+    )
 
 
 def is_harmless(call: ast.Call) -> bool:

@@ -93,7 +93,11 @@ def find_loops(tree: ast.Module, function: str, lines: Collection[int]) -> list[
     scope = scope_around(tree, function, lines)
     if scope is None or not lines:
         return []
-    around = [loop for loop in _loops(scope) if loop.lineno <= min(lines) and max(lines) <= _last_line(loop)]
+    around = [
+        loop
+        for loop in _loops(scope)
+        if loop.lineno <= min(lines) and max(lines) <= _last_line(loop)
+    ]
     return [_describe(loop, function) for loop in reversed(around)]
 
 
@@ -116,7 +120,9 @@ def scope_around(tree: ast.Module, function: str, lines: Collection[int]) -> Sco
     for node in ast.walk(tree):
         if not isinstance(node, Scope) or _name(node) != name:
             continue
-        holds = isinstance(node, ast.Module) or all(node.lineno <= n <= (node.end_lineno or 0) for n in lines)
+        holds = isinstance(node, ast.Module) or all(
+            node.lineno <= n <= (node.end_lineno or 0) for n in lines
+        )
         # ast.walk goes outside in, so that the last one is the innermost.
         if holds:
             found = node
@@ -157,9 +163,19 @@ def _describe(loop: LoopNode, function: str) -> Loop:
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     # Also what functions within bind: they may mean a variable of this one (nonlocal).
-    bound = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    bound |= {node.name for node in ast.walk(loop) if isinstance(node, ast.ExceptHandler) and node.name is not None}
-    return Loop(function, loop.lineno, _last_line(loop), kind, exits, frozenset(pauses), frozenset(bound))
+    bound = {
+        node.id
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
+    bound |= {
+        node.name
+        for node in ast.walk(loop)
+        if isinstance(node, ast.ExceptHandler) and node.name is not None
+    }
+    return Loop(
+        function, loop.lineno, _last_line(loop), kind, exits, frozenset(pauses), frozenset(bound)
+    )
 
 
 @dataclass(frozen=True)
@@ -194,9 +210,15 @@ def _exhausted(loop: ast.For | ast.AsyncFor, bindings: Bindings) -> Iterator[Exi
     if isinstance(call, ast.Call) and callee(call) == "iter" and len(call.args) == 2:
         asked, end = call.args
         value = asked.body if isinstance(asked, ast.Lambda) else ast.Call(asked, [], [])
-        yield _exit(line, "exhausted", [_Condition.true(ast.Compare(value, [ast.Eq()], [end]))], bindings)
+        yield _exit(
+            line, "exhausted", [_Condition.true(ast.Compare(value, [ast.Eq()], [end]))], bindings
+        )
         return
-    if isinstance(call, ast.Call) and callee(call) in {"count", "cycle", "repeat"} and len(call.args) < 2:
+    if (
+        isinstance(call, ast.Call)
+        and callee(call) in {"count", "cycle", "repeat"}
+        and len(call.args) < 2
+    ):
         return
     # Another iterator may be what is waited for, one that only counts is not.
     waits = isinstance(call, ast.Call) and not asks(call)
@@ -206,7 +228,9 @@ def _exhausted(loop: ast.For | ast.AsyncFor, bindings: Bindings) -> Iterator[Exi
 Leaf = tuple[int, Way, list[_Condition]]
 
 
-def _leaves(body: list[ast.stmt], conditions: list[_Condition], own: bool, caught: bool) -> Iterator[Leaf]:
+def _leaves(
+    body: list[ast.stmt], conditions: list[_Condition], own: bool, caught: bool
+) -> Iterator[Leaf]:
     """The statements that leave the loop, with what is true then. ``own``: a ``break`` here is the
     loop's.
     """
@@ -243,17 +267,27 @@ def _leaves(body: list[ast.stmt], conditions: list[_Condition], own: bool, caugh
                 yield from _leaves(case.body, [*known, fits], own, caught)
 
 
-def _leaves_try(statement: ast.Try | ast.TryStar, known: list[_Condition], own: bool, caught: bool) -> Iterator[Leaf]:
+def _leaves_try(
+    statement: ast.Try | ast.TryStar, known: list[_Condition], own: bool, caught: bool
+) -> Iterator[Leaf]:
     handles = bool(statement.handlers)
-    raised = [ast.unparse(h.type) if h.type is not None else "an exception" for h in statement.handlers]
+    raised = [
+        ast.unparse(h.type) if h.type is not None else "an exception" for h in statement.handlers
+    ]
     first = statement.body[0]
-    asked = ast.unparse(first.value) if isinstance(first, (ast.Expr, ast.Assign)) else f"line {first.lineno}"
+    asked = (
+        ast.unparse(first.value)
+        if isinstance(first, (ast.Expr, ast.Assign))
+        else f"line {first.lineno}"
+    )
     none = [_Condition(f"{asked} does not raise {' or '.join(raised)}", None)] if handles else []
     # What stands first in the body comes before anything can be raised.
     yield from _leaves(statement.body[:1], known, own, caught or handles)
     yield from _leaves(statement.body[1:], [*known, *none], own, caught or handles)
     for handler, name in zip(statement.handlers, raised, strict=True):
-        yield from _leaves(handler.body, [*known, _Condition(f"{asked} raises {name}", None)], own, caught)
+        yield from _leaves(
+            handler.body, [*known, _Condition(f"{asked} raises {name}", None)], own, caught
+        )
     yield from _leaves(statement.orelse, [*known, *none], own, caught)
     yield from _leaves(statement.finalbody, known, own, caught)
 
@@ -267,7 +301,9 @@ def _exit(line: int, way: Way, conditions: list[_Condition], bindings: Bindings)
     read = sorted(set().union(*(places(expression) for expression in expressions)))
     sources = [(name, source) for name in read if (source := bindings.source(name)) is not None]
     asked = [*expressions, *(source for _, source in sources)]
-    names = {node.id for part in asked for node in [part, *within(part)] if isinstance(node, ast.Name)}
+    names = {
+        node.id for part in asked for node in [part, *within(part)] if isinstance(node, ast.Name)
+    }
     texts = [_parenthesised(c) if len(conditions) > 1 else c.text for c in conditions]
     return Exit(
         line=line,
@@ -285,7 +321,9 @@ def _exit(line: int, way: Way, conditions: list[_Condition], bindings: Bindings)
 
 
 def _parenthesised(condition: _Condition) -> str:
-    either = isinstance(condition.expression, ast.BoolOp) and isinstance(condition.expression.op, ast.Or)
+    either = isinstance(condition.expression, ast.BoolOp) and isinstance(
+        condition.expression.op, ast.Or
+    )
     loose = either or isinstance(condition.expression, (ast.IfExp, ast.Lambda))
     return f"({condition.text})" if loose else condition.text
 
@@ -313,7 +351,8 @@ def _is_foreign(atom: ast.expr, bindings: Bindings) -> bool:
     for name in read:
         source = bindings.source(name)
         if source is not None and any(
-            isinstance(node, ast.Call) and callee(node) in CLOCKS for node in [source, *within(source)]
+            isinstance(node, ast.Call) and callee(node) in CLOCKS
+            for node in [source, *within(source)]
         ):
             return False
     return bool(read) or any(isinstance(part, ast.Call) for part in parts)
@@ -322,7 +361,9 @@ def _is_foreign(atom: ast.expr, bindings: Bindings) -> bool:
 def _is_pure(expression: ast.expr) -> bool:
     impure = (ast.Await, ast.Yield, ast.YieldFrom)
     parts = [expression, *within(expression)]
-    return not any(isinstance(p, impure) or (isinstance(p, ast.Call) and not is_harmless(p)) for p in parts)
+    return not any(
+        isinstance(p, impure) or (isinstance(p, ast.Call) and not is_harmless(p)) for p in parts
+    )
 
 
 def _does_work(loop: LoopNode, exits: tuple[Exit, ...], bindings: Bindings) -> bool:
@@ -336,7 +377,9 @@ def _does_work(loop: LoopNode, exits: tuple[Exit, ...], bindings: Bindings) -> b
         elif isinstance(node, (ast.Yield, ast.YieldFrom, ast.Delete, ast.Import, ast.ImportFrom)):
             return True
         elif (
-            isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store) and node not in counted
+            isinstance(node, (ast.Attribute, ast.Subscript))
+            and isinstance(node.ctx, ast.Store)
+            and node not in counted
         ):
             return True  # what is stored elsewhere is work; counting is not
     return False

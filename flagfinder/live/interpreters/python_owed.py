@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flagfinder.live.interpreters.py_spy import UnreadableError
-from flagfinder.live.interpreters.python import PythonCode, PythonFrame, PythonLoop, Sources, read_python
+from flagfinder.live.interpreters.python import (
+    PythonCode,
+    PythonFrame,
+    PythonLoop,
+    Sources,
+    read_python,
+)
 from flagfinder.live.interpreters.python_bindings import within
 from flagfinder.live.interpreters.python_loop import Scope, scope_around
 
@@ -63,14 +69,19 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
         when = ast.parse(loop.when, mode="eval").body
         places = list(_places(when, loop))
         others = {other: codes[other].frames for other in codes if other != tid}
-        answers = {other: _answer(frames, when, places, sources) for other, frames in others.items()}
+        answers = {
+            other: _answer(frames, when, places, sources) for other, frames in others.items()
+        }
         found.append(
             {
                 "tid": tid,
                 "name": f"`{loop.when}` ({loop.function} at {_file(loop.file)}:{loop.line})",
-                "owed": [{"tid": other, "reason": reason} for other, reason in answers.items() if reason],
-                "nobody": f"it asks `{loop.when}` ({loop.function} at {_file(loop.file)}:{loop.line}), and no function "
-                "on another thread's Python stack changes that",
+                "owed": [
+                    {"tid": other, "reason": reason} for other, reason in answers.items() if reason
+                ],
+                "nobody": f"it asks `{loop.when}` ({loop.function} at "
+                f"{_file(loop.file)}:{loop.line}), and no function on another thread's Python "
+                "stack changes that",
             }
         )
     return found
@@ -83,7 +94,11 @@ def _file(path: str) -> str:
 def _places(when: ast.expr, loop: PythonLoop) -> Iterator[_Place]:
     local = {value.name for value in loop.values}
     for node in [when, *within(when)]:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ANSWERS:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _ANSWERS
+        ):
             yield _Place("call", _ANSWERS[node.func.attr], "")
         elif isinstance(node, ast.Attribute):
             yield _Place("attribute", node.attr, "")
@@ -93,7 +108,9 @@ def _places(when: ast.expr, loop: PythonLoop) -> Iterator[_Place]:
             yield _Place("variable", node.id, loop.file)
 
 
-def _answer(frames: Sequence[PythonFrame], when: ast.expr, places: Sequence[_Place], sources: Sources) -> str | None:
+def _answer(
+    frames: Sequence[PythonFrame], when: ast.expr, places: Sequence[_Place], sources: Sources
+) -> str | None:
     """Which function of the stack changes what is asked."""
     for frame in frames:
         tree = sources.tree(frame.file)
@@ -102,12 +119,16 @@ def _answer(frames: Sequence[PythonFrame], when: ast.expr, places: Sequence[_Pla
             continue
         for node in within(scope):
             line = getattr(node, "lineno", 0)
-            if _changes(node, scope, frame.file, when, places) and _comes_to(scope, frame.line, line):
+            if _changes(node, scope, frame.file, when, places) and _comes_to(
+                scope, frame.line, line
+            ):
                 return f"its {frame.function} sets that, at {_file(frame.file)}:{line}"
     return None
 
 
-def _changes(node: ast.AST, scope: Scope, file: str, when: ast.expr, places: Sequence[_Place]) -> bool:
+def _changes(
+    node: ast.AST, scope: Scope, file: str, when: ast.expr, places: Sequence[_Place]
+) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if _Place("call", node.func.attr, "") in places:
             return True
@@ -121,7 +142,9 @@ def _changes(node: ast.AST, scope: Scope, file: str, when: ast.expr, places: Seq
     value = node.value
     for target in targets:
         place = _stored(target, scope, file)
-        if place in places and not (isinstance(value, ast.Constant) and _keeps(when, target, value)):
+        if place in places and not (
+            isinstance(value, ast.Constant) and _keeps(when, target, value)
+        ):
             return True
     return False
 
@@ -137,7 +160,12 @@ def _named(node: ast.expr, file: str) -> _Place | None:
 def _stored(target: ast.expr, scope: Scope, file: str) -> _Place | None:
     if not isinstance(target, ast.Name):
         return _named(target, file)
-    shared = {name for node in within(scope) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
+    shared = {
+        name
+        for node in within(scope)
+        if isinstance(node, (ast.Global, ast.Nonlocal))
+        for name in node.names
+    }
     return _named(target, file) if isinstance(scope, ast.Module) or target.id in shared else None
 
 
@@ -154,5 +182,9 @@ def _keeps(when: ast.expr, target: ast.expr, value: ast.Constant) -> bool:
 def _comes_to(scope: Scope, at: int, line: int) -> bool:
     """Whether what stands at ``at`` can still come to ``line``."""
     loops = [node for node in within(scope) if isinstance(node, (ast.While, ast.For, ast.AsyncFor))]
-    around = [loop for loop in loops if loop.lineno <= min(at, line) and max(at, line) <= (loop.end_lineno or 0)]
+    around = [
+        loop
+        for loop in loops
+        if loop.lineno <= min(at, line) and max(at, line) <= (loop.end_lineno or 0)
+    ]
     return line >= at or bool(around)

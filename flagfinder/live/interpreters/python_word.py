@@ -37,10 +37,14 @@ def sort_words(
     place = _place(when) if when is not None else None
     holders = [word for word in [*flags, *considered] if holds_singleton(word)]
     slot = holders[0] if place is not None and len(holders) == 1 else None
-    kept = [flag for flag in flags if flag is not slot and place is None and not is_interpreters(flag)]
+    kept = [
+        flag for flag in flags if flag is not slot and place is None and not is_interpreters(flag)
+    ]
     left = [word for word in [*flags, *considered] if word is not slot and word not in kept]
     first = [_named(slot, place, when)] if slot is not None and place is not None else []
-    numbered: list[FlagFields] = [{**word, "rank": rank} for rank, word in enumerate([*first, *kept, *left], 1)]
+    numbered: list[FlagFields] = [
+        {**word, "rank": rank} for rank, word in enumerate([*first, *kept, *left], 1)
+    ]
     return numbered[: len(first) + len(kept)], numbered[len(first) + len(kept) :]
 
 
@@ -57,7 +61,9 @@ def _place(when: str) -> str | None:
     node: ast.expr = ast.parse(when, mode="eval").body
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         node = node.operand
-    if isinstance(node, ast.Compare) and all(isinstance(side, ast.Constant) for side in node.comparators):
+    if isinstance(node, ast.Compare) and all(
+        isinstance(side, ast.Constant) for side in node.comparators
+    ):
         node = node.left
     if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
         return None
@@ -71,7 +77,8 @@ def _named(slot: FlagFields, place: str, when: str | None) -> FlagFields:
     known = slot["value"]["exit_symbol"] in SINGLETONS
     evidence = [
         f"the Python loop asks only {place}, at all looks",
-        f"of the words that decide in the interpreter only this one holds True, False or None: {held}",
+        "of the words that decide in the interpreter only this one holds True, False or None: "
+        f"{held}",
         *slot["evidence"],
     ]
     return {

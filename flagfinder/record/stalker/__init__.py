@@ -7,7 +7,6 @@ the program and brings the agent into it; what it has to say comes through a pip
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import select
@@ -16,12 +15,25 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flagfinder.record.recorder import POOL_PLACEHOLDER, Launch, Progress, Recording, RecordOptions, run_launch
+from flagfinder.record.recorder import (
+    POOL_PLACEHOLDER,
+    Launch,
+    Progress,
+    Recording,
+    RecordOptions,
+    run_launch,
+)
 from flagfinder.record.tracer_build import sources_dir
 from flagfinder.shared.environment import handed_on
-from flagfinder.shared.errors import FlagfinderError, PermissionDeniedError, TargetError, UnavailableError, UsageError
+from flagfinder.shared.errors import (
+    FlagfinderError,
+    PermissionDeniedError,
+    TargetError,
+    UnavailableError,
+    UsageError,
+)
 from flagfinder.shared.places import PACKAGE
-from flagfinder.shared.target import check_loadable, find_program
+from flagfinder.shared.target import check_frida
 
 _CONTROL = Path(__file__).with_name("control.py")
 _OTHERS_WORK = "Recording with DynamoRIO (the default) and reading traces work."
@@ -35,7 +47,10 @@ _ERRORS: dict[str, type[FlagfinderError]] = {
 
 
 def record(
-    command: Sequence[str], path: Path, options: RecordOptions, progress: Callable[[Progress], None] | None
+    command: Sequence[str],
+    path: Path,
+    options: RecordOptions,
+    progress: Callable[[Progress], None] | None,
 ) -> Recording:
     """Runs ``command`` and records it.
 
@@ -43,11 +58,7 @@ def record(
     library can be loaded, UnavailableError without Frida or when it can't get into the program.
     """
     _check_options(options)
-    check_loadable(find_program(command))
-    if importlib.util.find_spec("frida") is None:
-        raise UnavailableError(
-            "Frida is not installed", "no Python module frida", "Try: pip install 'flagfinder[frida]'", _OTHERS_WORK
-        )
+    check_frida(command, _OTHERS_WORK)
     # Every command would pay for this import, which brings the e-mail package along.
     from importlib import metadata  # noqa: PLC0415
 
@@ -71,7 +82,9 @@ def record(
     if recording is not None and recording.flow_bytes:
         return recording
     if said is not None:
-        raise _ERRORS[said["kind"]](said["what"], said["found"], said["fix"], _OTHERS_WORK) from failure
+        raise _ERRORS[said["kind"]](
+            said["what"], said["found"], said["fix"], _OTHERS_WORK
+        ) from failure
     if recording is None:
         assert failure is not None
         raise failure
@@ -94,7 +107,10 @@ def library() -> Path:
 
 
 def _check_options(options: RecordOptions) -> None:
-    for given, name in ((options.follow_children, "--follow-children"), (options.values_in, "--values-in")):
+    for given, name in (
+        (options.follow_children, "--follow-children"),
+        (options.values_in, "--values-in"),
+    ):
         if given:
             raise UsageError(
                 f"The frida tracer does not know {name}",

@@ -87,7 +87,9 @@ def read_environment(descriptor: int) -> dict[str, str]:
     return {name: value for name, _, value in entries}
 
 
-def start(program: list[str], environment: dict[str, str], library: str, report: int) -> tuple[int, socket.socket]:
+def start(
+    program: list[str], environment: dict[str, str], library: str, report: int
+) -> tuple[int, socket.socket]:
     """Becomes the program; returns only in a process beside it: the program's id and the socket of
     its gate. The program does not get ``report``.
     """
@@ -131,7 +133,9 @@ def _restore_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _record(says: Report, state: Pool, library: str, agent: str, pid: int, gate: socket.socket) -> int:
+def _record(
+    says: Report, state: Pool, library: str, agent: str, pid: int, gate: socket.socket
+) -> int:
     try:
         # An extra, which another user may lack.
         frida: Any = importlib.import_module("frida")
@@ -145,7 +149,12 @@ def _record(says: Report, state: Pool, library: str, agent: str, pid: int, gate:
         script.load()
         script.exports_sync.start(library, state.path, pid)
     except frida.PermissionDeniedError as error:
-        return says.fail("Frida may not trace the program", str(error), "Record as its user or as root.", "permission")
+        return says.fail(
+            "Frida may not trace the program",
+            str(error),
+            "Record as its user or as root.",
+            "permission",
+        )
     except Exception as error:
         return says.fail(
             "Frida could not get into the program",

@@ -35,7 +35,8 @@ _FUTEX_WORD = {
 Debugger = Literal["gdb", "lldb"]
 DEBUGGERS: tuple[Debugger, ...] = ("gdb", "lldb")
 _START = {
-    "gdb": "gdb -x SCRIPT --args {command}        or, of a process that spins already: gdb -p PID -x SCRIPT",
+    "gdb": "gdb -x SCRIPT --args {command}        or, of a process that spins already: gdb -p PID "
+    "-x SCRIPT",
     "lldb": "lldb -o 'command script import SCRIPT' -- {command}        or lldb -p PID -o ...",
 }
 
@@ -52,7 +53,9 @@ def script(debugger: Debugger, report: Report, spin: Trace, divergence: Divergen
     return _assembled(debugger, facts, spin.command)
 
 
-def hang_script(debugger: Debugger, culprit: Culprit, flag: Flag | None, command: Sequence[str]) -> str:
+def hang_script(
+    debugger: Debugger, culprit: Culprit, flag: Flag | None, command: Sequence[str]
+) -> str:
     """The text of a script that stops where the culprit of a hang went another way.
 
     Of one that waits or polls, that is before the system call that the same place in the program
@@ -67,7 +70,8 @@ def hang_script(debugger: Debugger, culprit: Culprit, flag: Flag | None, command
         raise UsageError(
             "There is nothing to stop at",
             f"no call site of thread {culprit.tid} ({culprit.thread}) is known",
-            "Record with `flagfinder events record --stacks all`, and build the graph where the programs are.",
+            "Record with `flagfinder events record --stacks all`, and build the graph where the "
+            "programs are.",
             "The diagnosis without --emit stands.",
         )
     # The C library's function that makes the call serves many; who calls it is the program's own
@@ -77,19 +81,29 @@ def hang_script(debugger: Debugger, culprit: Culprit, flag: Flag | None, command
     # A stack begins behind the instruction that made the system call.
     wait = {"module": innermost.module, "offset": innermost.offset - _SYSCALL_BYTES}
     facts: dict[str, object] = {
-        "branch": {"module": caller.module, "offset": caller.offset, "text": f"{caller.module}+{caller.offset:#x}"},
+        "branch": {
+            "module": caller.module,
+            "offset": caller.offset,
+            "text": f"{caller.module}+{caller.offset:#x}",
+        },
         "hang": "computes" if computes else "waits",
         "wait": wait,
-        "where": f"where the culprit {'came back from its wait, and computed' if computes else 'waited'}",
+        "where": "where the culprit "
+        f"{'came back from its wait, and computed' if computes else 'waited'}",
         "ends": "it goes on when" if flag is None else _LOOP_ENDS,
-        "flag": _flag_facts(flag) if flag else _FUTEX_WORD if culprit.call == "futex" and not computes else None,
+        "flag": _flag_facts(flag)
+        if flag
+        else _FUTEX_WORD
+        if culprit.call == "futex" and not computes
+        else None,
     }
     return _assembled(debugger, facts, command)
 
 
 def _assembled(debugger: Debugger, facts: dict[str, object], command: Sequence[str]) -> str:
     head = [
-        f"# flagfinder: stops {facts['where']}, shows registers and the flag, and watches it, in {debugger}.",
+        f"# flagfinder: stops {facts['where']}, shows registers and the flag, and watches it, in "
+        f"{debugger}.",
         f"# {_START[debugger].format(command=quote_command(*command))}",
         "import json",
         "",
@@ -105,11 +119,17 @@ def _assembled(debugger: Debugger, facts: dict[str, object], command: Sequence[s
     return "\n".join([*head, *(file.read_text("utf-8") for file in files)])
 
 
-def _facts(report: Report, flag: Flag, branch: Code, spin: Trace, divergence: Divergence) -> dict[str, object]:
+def _facts(
+    report: Report, flag: Flag, branch: Code, spin: Trace, divergence: Divergence
+) -> dict[str, object]:
     tid = report.spin_thread.tid if report.spin_thread else None
-    process = next((p for p in spin.processes if any(thread.tid == tid for thread in p.threads)), None)
+    process = next(
+        (p for p in spin.processes if any(thread.tid == tid for thread in p.threads)), None
+    )
     tids = [thread.tid for thread in process.threads] if process else []
-    partings = [parting for parting in divergence.raw["partings"] if parting["thread"]["tid"] == tid]
+    partings = [
+        parting for parting in divergence.raw["partings"] if parting["thread"]["tid"] == tid
+    ]
     polled = bool(flag.readers) and report.loop is not None and (report.loop.iterations or 0) > 1
     return {
         "branch": _place(branch),

@@ -15,7 +15,10 @@ def say(text):
 def stopped_at(process, address):
     """The thread that a breakpoint stopped at the address; None without one."""
     for thread in process:
-        if thread.GetStopReason() == lldb.eStopReasonBreakpoint and thread.GetFrameAtIndex(0).GetPC() == address:
+        if (
+            thread.GetStopReason() == lldb.eStopReasonBreakpoint
+            and thread.GetFrameAtIndex(0).GetPC() == address
+        ):
             return thread
     return None
 
@@ -55,7 +58,10 @@ def begin(target):
     pid = process.GetProcessID()
     run_to(target, process, entry_of(pid))
     if address_of(pid, FACTS["branch"]) is None:
-        say(f"{FACTS['branch']['module']} is loaded later; stopping at each dlopen until it is there")
+        say(
+            f"{FACTS['branch']['module']} is loaded later; stopping at each dlopen until it is "
+            "there"
+        )
         breakpoint = target.BreakpointCreateByName("dlopen")
         while process.GetState() == lldb.eStateStopped and address_of(pid, FACTS["branch"]) is None:
             process.Continue()
@@ -160,7 +166,9 @@ def flag_address(target, process, thread):
 
 def show_state(thread):
     """By the interface: commands have no process yet where it was started just now."""
-    general = thread.GetFrameAtIndex(0).GetRegisters().GetFirstValueByName("General Purpose Registers")
+    general = (
+        thread.GetFrameAtIndex(0).GetRegisters().GetFirstValueByName("General Purpose Registers")
+    )
     for register in (register for register in general if register.GetByteSize() == 8):
         print(f"{register.GetName():>10} = {register.GetValueAsUnsigned():#018x}")
     for frame in list(thread)[:12]:

@@ -58,14 +58,11 @@ const LIMITS: &str = "recorded with Frida's Stalker: signal handlers, heap alloc
 /// The functions are those, `path` is the pool's.
 #[no_mangle]
 pub unsafe extern "C" fn ff_start(functions: *const usize, path: *const c_char) -> *const c_char {
-    let Ok(path) = std::str::from_utf8(CStr::from_ptr(path).to_bytes_with_nul()) else {
-        return c"the pool's path is no UTF-8".as_ptr();
-    };
     if !std::is_x86_feature_detected!("xsave") {
         return c"the processor has no XSAVE".as_ptr();
     }
     transform::use_functions(std::slice::from_raw_parts(functions, 4));
-    if pool::open(path).is_err() {
+    if pool::open(CStr::from_ptr(path)).is_err() {
         return c"the pool cannot be used".as_ptr();
     }
     if !meta::begin() {

@@ -6,6 +6,7 @@
 //! GiB. Compiled blocks notice a full chunk by that: the low half of the pointer is zero, which
 //! `jecxz` tells without touching flags.
 
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use flagfinder_trace::protocol::{self as p, Chunk, ShmHeader};
@@ -40,18 +41,9 @@ fn chunk_bytes(header: *mut ShmHeader) -> usize {
     unsafe { (*header).chunk_bytes as usize }
 }
 
-/// Maps the pool. `path` ends in NUL. Errors: what is wrong with it.
-pub fn open(path: &str) -> Result<(), &'static str> {
-    // O_RDWR | O_CLOEXEC
-    let fd = sys::call3(
-        sys::OPENAT,
-        -100isize as usize,
-        path.as_ptr() as usize,
-        0o2000002,
-    );
-    if fd < 0 {
-        return Err("the pool file cannot be opened");
-    }
+/// Maps the pool. Errors: what is wrong with it.
+pub fn open(path: &CStr) -> Result<(), &'static str> {
+    let fd = sys::open(path).ok_or("the pool file cannot be opened")?;
     let mapped = map_pool(fd);
     sys::call3(sys::CLOSE, fd as usize, 0, 0);
     HEADER.store(mapped?, Ordering::Release);

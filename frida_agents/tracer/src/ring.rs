@@ -101,16 +101,7 @@ fn take(state: &State) -> Option<u64> {
 
 /// Maps the ring, which is for this process alone. An error says what is wrong.
 pub fn open(name: &CStr) -> Result<(), &'static CStr> {
-    // O_RDWR | O_CLOEXEC
-    let fd = sys::call3(
-        sys::OPENAT,
-        -100isize as usize,
-        name.as_ptr() as usize,
-        0o2000002,
-    );
-    if fd < 0 {
-        return Err(c"the ring can't be opened");
-    }
+    let fd = sys::open(name).ok_or(c"the ring can't be opened")?;
     let prot = sys::PROT_READ | sys::PROT_WRITE;
     let mapped = sys::map(0, bytes(), prot, sys::MAP_SHARED, fd);
     sys::call3(sys::CLOSE, fd as usize, 0, 0);

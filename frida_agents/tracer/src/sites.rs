@@ -86,12 +86,9 @@ fn copy_of(ip: u64) -> Result<u64, &'static CStr> {
 
 /// Writes bytes of code, in pages that may not be written.
 fn put(writes: &[(u64, u8)]) -> bool {
-    // AT_FDCWD, O_RDWR | O_CLOEXEC
-    let path = c"/proc/self/mem".as_ptr() as usize;
-    let fd = sys::call3(sys::OPENAT, -100isize as usize, path, 0o2000002);
-    if fd < 0 {
+    let Some(fd) = sys::open(c"/proc/self/mem") else {
         return false;
-    }
+    };
     let all = writes.iter().all(|(at, byte)| {
         let from = std::ptr::from_ref(byte) as usize;
         // SAFETY: one byte is read; the kernel checks where it goes.

@@ -3,6 +3,7 @@
 //! whose threads we run on.
 
 use std::arch::asm;
+use std::ffi::CStr;
 
 pub const READ: usize = 0;
 pub const WRITE: usize = 1;
@@ -54,6 +55,18 @@ pub unsafe fn call(number: usize, args: [usize; 6]) -> isize {
 pub fn call3(number: usize, a: usize, b: usize, c: usize) -> isize {
     // SAFETY: callers pass calls that touch only what they own.
     unsafe { call(number, [a, b, c, 0, 0, 0]) }
+}
+
+/// For reading and writing, closed at an exec. `None` when the kernel refuses.
+pub fn open(path: &CStr) -> Option<isize> {
+    // AT_FDCWD, O_RDWR | O_CLOEXEC
+    let fd = call3(
+        OPENAT,
+        -100isize as usize,
+        path.as_ptr() as usize,
+        0o2000002,
+    );
+    (fd >= 0).then_some(fd)
 }
 
 /// `None` when the kernel refuses.

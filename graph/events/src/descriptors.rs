@@ -7,8 +7,8 @@
 //! What is written says when it was looked up.
 
 use std::collections::BTreeSet;
-use std::fs;
 
+use flagfinder_linux::proc::link;
 use flagfinder_linux::traits;
 use rustc_hash::FxHashMap;
 
@@ -16,6 +16,7 @@ use crate::call::Call;
 use crate::event::{Event, Kind};
 use crate::facts::DescriptorFact;
 use crate::threads::Threads;
+use flagfinder_waits::descriptor::socket;
 use flagfinder_waits::Sockets;
 
 const TRUSTED: u64 = 1_000_000_000;
@@ -76,14 +77,14 @@ impl Descriptors {
             return;
         }
         self.looked_up += 1;
-        let Ok(link) = fs::read_link(format!("/proc/{pid}/fd/{fd}")) else {
+        let Some(target) = link(pid, fd) else {
             return;
         };
         let fact = DescriptorFact {
             ts: now,
             pid,
             fd,
-            target: link.to_string_lossy().into_owned(),
+            target,
             ..DescriptorFact::default()
         };
         self.looked_at.push((fact, call.number == CONNECT));
@@ -142,12 +143,6 @@ impl Descriptors {
         }
         found
     }
-}
-
-/// The inode of `socket:[5]`.
-fn socket(target: &str) -> Option<u32> {
-    let number = target.strip_prefix("socket:[")?.strip_suffix(']')?;
-    number.parse().ok()
 }
 
 #[cfg(test)]

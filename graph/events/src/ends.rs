@@ -5,12 +5,12 @@
 //! for many descriptors at once, and not often. Blind spot: what lives for less than a second.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use flagfinder_waits::descriptor::{between, describe, is_fifo};
-use flagfinder_waits::{Owners, Sockets};
+use flagfinder_linux::proc::link;
+use flagfinder_waits::descriptor::{describe, socket};
+use flagfinder_waits::{is_fifo, Owners, Sockets};
 
 use crate::facts::{DescriptorFact, EndFact};
 
@@ -81,11 +81,10 @@ fn ends(facts: Vec<DescriptorFact>) -> Vec<DescriptorFact> {
     let mut sockets = Sockets::new().ok();
     let mut found = Vec::new();
     for mut fact in facts {
-        let link = fs::read_link(format!("/proc/{}/fd/{}", fact.pid, fact.fd));
-        if !link.is_ok_and(|link| link.to_string_lossy() == fact.target) {
+        if link(fact.pid, fact.fd).is_none_or(|link| link != fact.target) {
             continue;
         }
-        let inode = between(&fact.target, "socket:[").and_then(|inode| inode.parse().ok());
+        let inode = socket(&fact.target);
         let sockets = sockets.as_mut().filter(|_| fact.peer.is_none());
         if let Some((inode, sockets)) = inode.zip(sockets) {
             // It may have been looked at before the other side had accepted it.
@@ -124,11 +123,11 @@ mod tests {
         let pipe = cat.stdin.take().unwrap();
         let pid = std::process::id();
         let fd = pipe.as_raw_fd();
-        let link = fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap();
+        let target = link(pid, fd).unwrap();
         let fact = DescriptorFact {
             pid,
             fd,
-            target: link.to_string_lossy().into_owned(),
+            target,
             ..DescriptorFact::default()
         };
         let other = DescriptorFact {

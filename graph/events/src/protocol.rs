@@ -8,8 +8,6 @@ pub const NAME_BYTES: usize = 16;
 pub const STACK_WORDS: usize = 64;
 pub const STACK_MOST: usize = 32;
 pub const COPY_MOST: usize = 16384;
-pub const PYTHON_FRAMES: usize = 16;
-pub const PYTHON_FRAME: usize = 64;
 
 pub const EVENT_SWITCH: u8 = 1;
 pub const EVENT_WAKING: u8 = 2;
@@ -57,7 +55,6 @@ pub const TOP_CALLS: usize = 512;
 
 pub const CALL_SHIFT: u32 = 48;
 pub const SHORT_SHIFT: u32 = 30;
-pub const SHORT_NUMBERS: u32 = 1024;
 
 pub const SYSCALLS_OFF: u32 = 0;
 pub const SYSCALLS_LAZY: u32 = 1;

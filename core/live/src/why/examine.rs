@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use flagfinder_code::Code;
 use flagfinder_linux::clock;
-use flagfinder_linux::proc::Status;
+use flagfinder_linux::proc::link;
 use flagfinder_linux::syscalls;
 
+use super::asked::Asked;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{is_over, name, Process, Processes};
-use super::report::{Kind, Known, RootKind};
-use super::{files, flags, held, in_core, stopped, Asked};
+use super::report::{Kind, RootKind};
+use super::{children, files, flags, held, in_core, stopped};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
 use flagfinder_waits::call::{self, Timeout};
-use flagfinder_waits::descriptor::{watched, EPOLL};
+use flagfinder_waits::descriptor::{is_epoll, watched};
 use flagfinder_waits::locks::takes_file_lock;
 use flagfinder_waits::proc::{self, Call};
-use flagfinder_waits::{children, wanted_child};
 
 /// What was found of one thread.
 #[derive(Clone, Debug)]
@@ -203,13 +203,13 @@ fn in_call(
         _ if takes_file_lock(call.number, &call.args) => {
             vec![files::file_lock(pid, call.args[0] as i32)]
         }
-        libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork => child(pid, Some(call)),
+        libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork => children::ends(pid, Some(call)),
         libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => {
-            signal(pid, tid, &name)
+            children::signal(pid, tid, &name)
         }
         libc::SYS_openat | libc::SYS_open => opening(process, call),
         _ if activity.state == 'D' => Vec::new(),
-        _ => each(processes, pid, tid, &descriptors, &name),
+        _ => files::each(processes, pid, tid, &descriptors, &name),
     };
     if activity.state == 'D' && obstacles.is_empty() {
         let what = format!(
@@ -233,20 +233,6 @@ fn in_call(
         obstacles.push(Obstacle::ends(Kind::Call, name, end));
     }
     State::Waits(obstacles)
-}
-
-/// A call on several descriptors ends by any of them.
-pub fn each(
-    processes: &mut Processes,
-    pid: u32,
-    tid: u32,
-    descriptors: &[i32],
-    name: &str,
-) -> Vec<Obstacle> {
-    const MOST: usize = 16;
-    let each = descriptors.iter().take(MOST);
-    each.flat_map(|fd| files::obstacles(processes, pid, tid, *fd, name))
-        .collect()
 }
 
 /// The call ends by the clock. `now`: what that shows, where it is known. `alone`: by nothing else.
@@ -278,75 +264,6 @@ fn clock(call: &Call) -> Option<Duration> {
         _ => libc::CLOCK_REALTIME,
     };
     clock::now(clock)
-}
-
-/// `call`: none where the thread asks for any child, again and again.
-pub fn child(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
-    let (number, args) = call.map_or((libc::SYS_wait4, [u64::MAX; 6]), |call| {
-        (i64::from(call.number), call.args)
-    });
-    let wanted = wanted_child(pid, number, &args);
-    let own = children(pid);
-    // In another pid namespace its numbers are not ours.
-    let known = wanted.map(|id| {
-        let inner = own
-            .iter()
-            .find(|child| flagfinder_code::own_id(**child, **child) == id);
-        inner.copied().unwrap_or(id)
-    });
-    let awaited = known.map_or(own, |one| vec![one]);
-    let what = match &awaited[..] {
-        [one] => format!("the end of child {one} ({})", name(*one, *one)),
-        _ => "the end of any child".into(),
-    };
-    let debtors = awaited.into_iter().map(|child| {
-        let reason = format!("its child {child} ({}) has not ended", name(child, child));
-        Debtor::seen(Who::Thread(child, child), reason)
-    });
-    vec![Obstacle::owed(Kind::Child, what, debtors.collect())]
-}
-
-/// A call that only a signal ends.
-fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
-    let status = Status::of_thread(pid, tid).ok();
-    let mask = |field| status.as_ref().map_or(0, |status| status.mask(field));
-    let kept = (mask("SigPnd:") | mask("ShdPnd:")) & mask("SigBlk:");
-    if kept == 0 && is_for_a_child(mask("SigCgt:") & !mask("SigBlk:")) && !children(pid).is_empty()
-    {
-        return for_a_child(pid, name);
-    }
-    let end = match kept {
-        0 => End::outside(RootKind::Input, "no signal has come"),
-        kept => End::fault(
-            RootKind::Input,
-            format!(
-                "signal {} has come, but the thread blocks it",
-                kept.trailing_zeros() + 1
-            ),
-        )
-        .of(pid, Some(tid), self::name(pid, tid)),
-    };
-    vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)]
-}
-
-/// Whether a thread with these handlers waits in [`signal`] for a child, as the `wait` of dash
-/// does: one for SIGCHLD, and beside it only those for requests to end.
-fn is_for_a_child(handled: u64) -> bool {
-    let bit = |signal: i32| 1u64 << (signal - 1);
-    let to_end = bit(libc::SIGINT) | bit(libc::SIGTERM) | bit(libc::SIGQUIT);
-    handled & !to_end == bit(libc::SIGCHLD)
-}
-
-fn for_a_child(pid: u32, name: &str) -> Vec<Obstacle> {
-    let mut obstacles = child(pid, None);
-    for obstacle in &mut obstacles {
-        obstacle.waits_for.name += &format!(", in {name}");
-        for debtor in &mut obstacle.debtors {
-            debtor.known = Known::ByCode;
-            debtor.reason += ", and the thread handles only SIGCHLD and requests to end";
-        }
-    }
-    obstacles
 }
 
 /// A FIFO is opened once somebody opens its other end.
@@ -396,26 +313,7 @@ pub fn is_on(processes: &mut Processes, pid: u32, tid: u32, target: &str) -> boo
     let call = process.activity(tid).and_then(|activity| activity.call);
     let call = call.or_else(|| proc::look(pid, tid)?.call);
     let descriptors = call.map_or_else(Vec::new, |call| call::descriptors(&call, &*inside.memory));
-    let link = |fd: &i32| fs::read_link(format!("/proc/{pid}/fd/{fd}"));
-    let is_it = |fd: &i32| link(fd).is_ok_and(|link| link.as_os_str() == target);
-    let watches = |fd: &i32| {
-        let is_epoll = link(fd).is_ok_and(|link| link.as_os_str() == EPOLL);
-        is_epoll && watched(pid, *fd).iter().any(is_it)
-    };
+    let is_it = |fd: &i32| link(pid, *fd).is_some_and(|link| link == target);
+    let watches = |fd: &i32| is_epoll(pid, *fd) && watched(pid, *fd).iter().any(is_it);
     descriptors.iter().any(|fd| is_it(fd) || watches(fd))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_for_a_child;
-
-    #[test]
-    fn a_shell_waits_for_a_child_and_a_daemon_for_any_signal() {
-        const CHLD: u64 = 1 << (libc::SIGCHLD - 1);
-        let other = |signal: i32| CHLD | 1 << (signal - 1);
-        assert!(is_for_a_child(CHLD));
-        assert!(is_for_a_child(other(libc::SIGTERM)));
-        assert!(!is_for_a_child(other(libc::SIGHUP)));
-        assert!(!is_for_a_child(0));
-    }
 }

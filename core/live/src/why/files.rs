@@ -3,13 +3,15 @@
 
 use std::fs;
 
+use flagfinder_linux::proc::link;
+
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
-use flagfinder_waits::descriptor::{between, is_fifo, watched, EPOLL};
+use flagfinder_waits::descriptor::{self, between, is_epoll, watched};
 use flagfinder_waits::internet::{connection, OtherEnd};
-use flagfinder_waits::locks;
 use flagfinder_waits::unix::{self, UnixEnd};
+use flagfinder_waits::{is_fifo, locks};
 
 const MOST_WATCHED: usize = 16;
 const MOST_HOLDERS: usize = 8;
@@ -44,8 +46,7 @@ pub fn obstacles(
     fd: i32,
     call: &str,
 ) -> Vec<Obstacle> {
-    let target = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
-    let Ok(target) = target else {
+    let Some(target) = link(pid, fd) else {
         let end = End::unknown(format!("descriptor {fd} is not open"));
         return vec![Obstacle::ends(
             Kind::Call,
@@ -58,15 +59,15 @@ pub fn obstacles(
         tid,
         fd,
         call,
-        target: target.to_string_lossy().into_owned(),
+        target,
     };
-    if let Some(inode) = between(&place.target, "socket:[") {
+    if let Some(inode) = descriptor::socket(&place.target) {
         return socket(processes, &place, inode);
     }
     if place.target.starts_with("pipe:") || is_fifo(pid, fd) {
         return pipe(processes, &place);
     }
-    if place.target == EPOLL {
+    if is_epoll(pid, fd) {
         let inner: Vec<i32> = watched(pid, fd).into_iter().take(MOST_WATCHED).collect();
         if inner.is_empty() {
             let end = End::unknown("the epoll descriptor watches nothing");
@@ -94,10 +95,23 @@ pub fn obstacles(
     device(&place)
 }
 
+/// A call on several descriptors ends by any of them.
+pub fn each(
+    processes: &mut Processes,
+    pid: u32,
+    tid: u32,
+    descriptors: &[i32],
+    name: &str,
+) -> Vec<Obstacle> {
+    const MOST: usize = 16;
+    let each = descriptors.iter().take(MOST);
+    each.flat_map(|fd| obstacles(processes, pid, tid, *fd, name))
+        .collect()
+}
+
 /// A thread that waits in flock(2) or fcntl(2) for the lock on one of its descriptors.
 pub fn file_lock(pid: u32, fd: i32) -> Obstacle {
-    let path = fs::read_link(format!("/proc/{pid}/fd/{fd}")).unwrap_or_default();
-    let label = format!("the lock on {}", path.display());
+    let label = format!("the lock on {}", link(pid, fd).unwrap_or_default());
     let Some(locks) = locks::on_file(pid, fd) else {
         let end = End::unknown(format!(
             "descriptor {fd} of process {pid} is not to be read"
@@ -124,10 +138,6 @@ pub fn file_lock(pid: u32, fd: i32) -> Obstacle {
         return Obstacle::ends(Kind::Lock, label, end);
     }
     Obstacle::owed(Kind::Lock, label, debtors)
-}
-
-fn is_epoll(pid: u32, fd: i32) -> bool {
-    fs::read_link(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|target| target.as_os_str() == EPOLL)
 }
 
 fn device(place: &Place) -> Vec<Obstacle> {
@@ -332,7 +342,7 @@ fn alone(
     place.ends(what, end)
 }
 
-fn socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle> {
+fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
     if let Some(connection) = connection(place.pid, inode) {
         let what = connection.name.clone();
         if connection.is_listening {
@@ -343,12 +353,12 @@ fn socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle
             return place.ends(&what, end);
         }
         return match connection.end {
-            OtherEnd::Socket(peer) => holders(processes, place, &what, &peer, ""),
+            OtherEnd::Socket(peer) => holders(processes, place, &what, peer, ""),
             OtherEnd::Pending(Some(listener)) => holders(
                 processes,
                 place,
                 &what,
-                &listener,
+                listener,
                 "has not accepted the connection: it ",
             ),
             OtherEnd::Pending(None) | OtherEnd::Elsewhere if connection.is_datagram => {
@@ -368,7 +378,7 @@ fn socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle
     unix_socket(processes, place, inode)
 }
 
-fn unix_socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obstacle> {
+fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
     let Some(name) = unix::name(place.pid, inode) else {
         let end = End::unknown("what kind of socket it is could not be told");
         return place.ends("a socket", end);
@@ -382,10 +392,7 @@ fn unix_socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obs
         );
         return place.ends(&what, end);
     }
-    let end = match inode
-        .parse()
-        .map_or(Ok(None), |inode| unix::end(place.pid, inode))
-    {
+    let end = match unix::end(place.pid, inode) {
         Ok(end) => end,
         Err(error) => {
             let end = End::unknown(format!("the kernel does not tell its other end: {error}"));
@@ -393,10 +400,10 @@ fn unix_socket(processes: &mut Processes, place: &Place, inode: &str) -> Vec<Obs
         }
     };
     match end {
-        Some(UnixEnd::Socket(peer)) => holders(processes, place, &what, &peer.to_string(), ""),
+        Some(UnixEnd::Socket(peer)) => holders(processes, place, &what, peer, ""),
         Some(UnixEnd::Pending(listener)) => {
             let reason = "has not accepted the connection: it ";
-            holders(processes, place, &what, &listener.to_string(), reason)
+            holders(processes, place, &what, listener, reason)
         }
         None => {
             let end = End::idle(
@@ -413,7 +420,7 @@ fn holders(
     processes: &mut Processes,
     place: &Place,
     what: &str,
-    inode: &str,
+    inode: u32,
     did: &str,
 ) -> Vec<Obstacle> {
     let target = format!("socket:[{inode}]");

@@ -3,14 +3,13 @@
 
 use serde_json::Value;
 
-use super::examine::{child, each};
-use super::files;
+use super::asked::{Asked, AskedOf};
 use super::held::{others, sharers};
 use super::in_core;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{Process, Processes};
 use super::report::{Kind, Known, RootKind, WaitsFor};
-use super::{Asked, AskedOf};
+use super::{children, files};
 use crate::hot_call;
 use crate::report::{number, ThreadReport};
 use flagfinder_linux::proc::Stat;
@@ -156,10 +155,10 @@ fn asked(
     let number = rest.and_then(|rest| rest.split(' ').next()?.parse().ok());
     match (call, number) {
         (_, Some(fd)) => files::obstacles(processes, pid, tid, fd, call),
-        ("wait4" | "waitid" | "waitpid", _) => child(pid, None),
+        ("wait4" | "waitid" | "waitpid", _) => children::ends(pid, None),
         _ if !polled(processes, pid, made).is_empty() => {
             let descriptors = polled(processes, pid, made);
-            each(processes, pid, tid, &descriptors, call)
+            files::each(processes, pid, tid, &descriptors, call)
         }
         _ => {
             let what = format!("it asks again and again: {name}");

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! What a blocked futex tells: a lock with its owner, a thread whose end is waited for, or a word
 //! that somebody is to change.
-//!
-//! Read are glibc's mutexes, read-write locks and robust mutexes, by the values that they hold
-//! while they are waited for.
 
 use std::fs;
 
@@ -13,20 +10,14 @@ use super::process::{name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
 use crate::futex::{describe, Futex};
 use flagfinder_code::{Code, Maps};
+use flagfinder_waits::futex::Held;
 use flagfinder_waits::proc::Call;
-
-/// In the word of a robust lock: there are waiters, and the owner's id below.
-const WAITERS: u64 = 0x8000_0000;
-const OWNER_DIED: u64 = 0x4000_0000;
-const ID: u64 = 0x3fff_ffff;
-/// glibc: a normal mutex is locked, with waiters.
-const CONTENDED: u64 = 2;
 
 /// What the thread waits for in futex(2). `stack`: its open calls.
 pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Option<Obstacle> {
     let inside = process.inside.as_ref()?;
     let futex = describe(call, &*inside.memory, &inside.names, &process.own_ids)?;
-    let owed = owner(process, inside, call, &futex);
+    let owed = owner(process, call, &futex);
     let shape = shape(stack, &futex);
     let waits_for = WaitsFor {
         kind: kind(&futex, shape, &owed),
@@ -117,50 +108,21 @@ enum Owner {
     Unknown,
 }
 
-fn owner(process: &Process, inside: &Inside, call: &Call, futex: &Futex) -> Owner {
+fn owner(process: &Process, call: &Call, futex: &Futex) -> Owner {
     let pid = process.pid;
     match (futex.kind, futex.owner) {
         ("thread", Some(tid)) => return Owner::Ending(tid),
         (_, Some(tid)) => return by_id(process, tid).unwrap_or(Owner::Thread(pid, tid)),
         _ => {}
     }
-    let address = call.args[0];
-    let word = |distance: i64| {
-        let place = address.checked_add_signed(distance)?;
-        inside.memory.number(place, 4)
-    };
-    let value = futex.value.unwrap_or(0);
-    if value & WAITERS != 0 && value & OWNER_DIED == 0 && value == futex.expected {
-        return found(process, call, value & ID, "it is robust");
+    match futex.held {
+        Some(held) => found(process, call, held),
+        None => Owner::Unknown,
     }
-    if value == CONTENDED && futex.expected == CONTENDED {
-        // pthread_mutex_t: lock, count, owner, users, kind.
-        const KINDS: u64 = 0x3ff;
-        let is_mutex = word(16).is_some_and(|kind| kind & !KINDS == 0)
-            && word(12).is_some_and(|users| (1..1 << 20).contains(&users));
-        if let Some(id) = word(8).filter(|id| is_mutex && *id != 0) {
-            return found(process, call, id, "");
-        }
-    }
-    // pthread_rwlock_t: readers, writers, the phase's futex, the writers' futex, 2 words, writer.
-    const WRITE_LOCKED: u64 = 2;
-    for (lock, writer) in [(-8, 16), (-12, 12)] {
-        let is_written = word(lock).is_some_and(|readers| readers & WRITE_LOCKED != 0);
-        let shared = word(writer + 4).is_some_and(|shared| shared <= 1);
-        let id = word(writer).and_then(|id| u32::try_from(id).ok());
-        let tid = id.and_then(|id| process.own_ids.get(&id).copied());
-        if let (true, true, Some(tid)) = (is_written, shared, tid) {
-            return Owner::Thread(pid, tid);
-        }
-    }
-    Owner::Unknown
 }
 
 /// The thread of that id, as the process itself counts, or what became of it.
-fn found(process: &Process, call: &Call, id: u64, robust: &str) -> Owner {
-    let Ok(id) = u32::try_from(id) else {
-        return Owner::Unknown;
-    };
+fn found(process: &Process, call: &Call, Held { id, is_robust }: Held) -> Owner {
     if let Some(tid) = process.own_ids.get(&id) {
         return Owner::Thread(process.pid, *tid);
     }
@@ -171,10 +133,9 @@ fn found(process: &Process, call: &Call, id: u64, robust: &str) -> Owner {
         return Owner::Gone(in_core::owner(process, call, id));
     }
     by_id(process, id).unwrap_or_else(|| {
-        let robust = if robust.is_empty() {
-            ""
-        } else {
-            ", though it is robust"
+        let robust = match is_robust {
+            true => ", though it is robust",
+            false => "",
         };
         let what = format!(
             "the lock is held by thread {id}, which has ended without unlocking it{robust}"

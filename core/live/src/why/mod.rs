@@ -8,7 +8,9 @@
 //! which one serves a connection, unless it is in a call on it; words without an owner (condition
 //! variables, semaphores) are owed by whoever is left.
 
+mod asked;
 mod causes;
+mod children;
 mod choose;
 mod each;
 mod examine;
@@ -32,11 +34,10 @@ use std::time::Duration;
 use flagfinder_failure::Failure;
 use flagfinder_replica::CoreFile;
 
-use serde::Deserialize;
-
 use crate::dead::{look_at_core, CoreOptions};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::spin::{spin, Progress, SpinOptions};
+pub use asked::{Asked, AskedOf};
 pub use each::why_each;
 use obstacle::Weight;
 use process::Processes;
@@ -52,26 +53,6 @@ pub struct WhyOptions {
     pub spin: SpinOptions,
     /// What threads of the process poll in code that is not the machine's.
     pub asked: Vec<Asked>,
-}
-
-/// What a thread asks again and again, as the source of its program has it.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Asked {
-    pub tid: u32,
-    /// The expression, and where it stands.
-    pub name: String,
-    /// Threads whose code gives it another value.
-    pub owed: Vec<AskedOf>,
-    /// Why there are none.
-    pub nobody: String,
-}
-
-/// A thread that gives what is asked another value.
-#[derive(Clone, Debug, Deserialize)]
-pub struct AskedOf {
-    pub tid: u32,
-    /// By which code.
-    pub reason: String,
 }
 
 /// Looks at the process; `told` hears which of its threads are about to be stepped.

@@ -98,13 +98,6 @@ pub struct Root {
     pub what: String,
 }
 
-impl Root {
-    /// The cause is known.
-    pub fn is_found(&self) -> bool {
-        self.kind != RootKind::Unknown
-    }
-}
-
 /// The chain of a report, as another process of ours hands it on.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Chain {

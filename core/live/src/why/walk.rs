@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
+use super::asked::Asked;
 use super::choose::{choose, Chosen, Outcome, Way};
 use super::examine::{examine, is_busy, is_on, Examined};
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
-use super::Asked;
 use crate::report::ThreadReport;
 use crate::spin::{spin, SpinOptions};
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+//! What threads ask in code that is not the machine's, as an interpreter's source has it.
+
+use serde::Deserialize;
+
+/// What a thread asks again and again, as the source of its program has it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Asked {
+    pub tid: u32,
+    /// The expression, and where it stands.
+    pub name: String,
+    /// Threads whose code gives it another value.
+    pub owed: Vec<AskedOf>,
+    /// Why there are none.
+    pub nobody: String,
+}
+
+/// A thread that gives what is asked another value.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AskedOf {
+    pub tid: u32,
+    /// By which code.
+    pub reason: String,
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+//! Waits for the end of a child, and for the signal that tells of one.
+
+use flagfinder_linux::proc::Status;
+
+use super::obstacle::{Debtor, End, Obstacle, Who};
+use super::process::name;
+use super::report::{Kind, Known, RootKind};
+use flagfinder_waits::proc::Call;
+use flagfinder_waits::{awaited, children};
+
+/// `call`: none where the thread asks for any child, again and again.
+pub fn ends(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
+    let awaited = call.map_or_else(
+        || children(pid),
+        |call| awaited(pid, call.number, &call.args),
+    );
+    let what = match &awaited[..] {
+        [one] => format!("the end of child {one} ({})", name(*one, *one)),
+        _ => "the end of any child".into(),
+    };
+    let debtors = awaited.into_iter().map(|child| {
+        let reason = format!("its child {child} ({}) has not ended", name(child, child));
+        Debtor::seen(Who::Thread(child, child), reason)
+    });
+    vec![Obstacle::owed(Kind::Child, what, debtors.collect())]
+}
+
+/// A call that only a signal ends.
+pub fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
+    let status = Status::of_thread(pid, tid).ok();
+    let mask = |field| status.as_ref().map_or(0, |status| status.mask(field));
+    let kept = (mask("SigPnd:") | mask("ShdPnd:")) & mask("SigBlk:");
+    if kept == 0 && is_for_a_child(mask("SigCgt:") & !mask("SigBlk:")) && !children(pid).is_empty()
+    {
+        return for_a_child(pid, name);
+    }
+    let end = match kept {
+        0 => End::outside(RootKind::Input, "no signal has come"),
+        kept => End::fault(
+            RootKind::Input,
+            format!(
+                "signal {} has come, but the thread blocks it",
+                kept.trailing_zeros() + 1
+            ),
+        )
+        .of(pid, Some(tid), self::name(pid, tid)),
+    };
+    vec![Obstacle::ends(Kind::Call, format!("{name}, a signal"), end)]
+}
+
+/// Whether a thread with these handlers waits in [`signal`] for a child, as the `wait` of dash
+/// does: one for SIGCHLD, and beside it only those for requests to end.
+fn is_for_a_child(handled: u64) -> bool {
+    let bit = |signal: i32| 1u64 << (signal - 1);
+    let to_end = bit(libc::SIGINT) | bit(libc::SIGTERM) | bit(libc::SIGQUIT);
+    handled & !to_end == bit(libc::SIGCHLD)
+}
+
+fn for_a_child(pid: u32, name: &str) -> Vec<Obstacle> {
+    let mut obstacles = ends(pid, None);
+    for obstacle in &mut obstacles {
+        obstacle.waits_for.name += &format!(", in {name}");
+        for debtor in &mut obstacle.debtors {
+            debtor.known = Known::ByCode;
+            debtor.reason += ", and the thread handles only SIGCHLD and requests to end";
+        }
+    }
+    obstacles
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_for_a_child;
+
+    #[test]
+    fn a_shell_waits_for_a_child_and_a_daemon_for_any_signal() {
+        const CHLD: u64 = 1 << (libc::SIGCHLD - 1);
+        let other = |signal: i32| CHLD | 1 << (signal - 1);
+        assert!(is_for_a_child(CHLD));
+        assert!(is_for_a_child(other(libc::SIGTERM)));
+        assert!(!is_for_a_child(other(libc::SIGHUP)));
+        assert!(!is_for_a_child(0));
+    }
+}

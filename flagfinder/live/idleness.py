@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""Whether a command still does something: it reads, writes or computes, or what it started does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from flagfinder.live.tree import descendants
+
+_LOOKS = 10  # within the time of --idle
+_LITTLE = 0.01  # of a processor: less is none
+
+
+def wait(process: subprocess.Popen[bytes], after: float | None, idle: float | None) -> str | None:
+    """Until the command ends: None. Else why it is said to hang."""
+    descriptor = os.pidfd_open(process.pid)
+    begin = time.monotonic()
+    end = begin + after if after is not None else None
+    step = idle / _LOOKS if idle is not None else None
+    last, since = _work(process.pid), begin
+    try:
+        while True:
+            now = time.monotonic()
+            times = [
+                time for time in (end - now if end is not None else None, step) if time is not None
+            ]
+            ready, _, _ = select.select(
+                [descriptor], [], [], max(0.0, min(times)) if times else None
+            )
+            if ready:
+                return None
+            now = time.monotonic()
+            if end is not None and now >= end:
+                return f"it ran for {after:g} s"
+            if idle is None:
+                continue
+            work = _work(process.pid)
+            if work.differs(last, now - since):
+                last, since = work, now
+            elif now - since >= idle:
+                return f"it read and wrote nothing and used no processor for {idle:g} s"
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the processes did so far."""
+
+    processes: frozenset[int]
+    bytes: int
+    ran: float  # s
+
+    def differs(self, before: _Work, seconds: float) -> bool:
+        """Whether there was work since."""
+        ran = self.ran - before.ran
+        return (
+            self.processes != before.processes
+            or self.bytes != before.bytes
+            or ran > _LITTLE * max(seconds, 1.0)
+        )
+
+
+def _work(pid: int) -> _Work:
+    pids = [pid, *descendants(pid)]
+    done, ran = 0, 0.0
+    for one in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            text = Path(f"/proc/{one}/io").read_text(encoding="ascii")
+            done += sum(
+                int(line.split()[1])
+                for line in text.splitlines()
+                if line.startswith(("rchar", "wchar"))
+            )
+        for task in Path(f"/proc/{one}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                ran += int(task.read_text(encoding="ascii").split()[0]) / 1e9
+    return _Work(frozenset(pids), done, ran)

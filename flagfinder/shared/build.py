@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""Objects of the Python API from those of the engine's JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def build(kind: type[T], raw: Mapping[str, Any], /, **given: object) -> T:
+    """A dataclass of the fields of ``raw`` that have its fields' names, but for those ``given``.
+
+    Lists become tuples. What may be None or is a tuple may be missing, as older files have fewer
+    fields. Raises KeyError for anything else.
+    """
+    values = dict(given)
+    for one in fields(kind):  # type: ignore[arg-type]
+        if one.name in values:
+            continue
+        if str(one.type).startswith("tuple"):
+            values[one.name] = tuple(raw.get(one.name) or ())
+        else:
+            is_optional = "None" in str(one.type)
+            values[one.name] = raw.get(one.name) if is_optional else raw[one.name]
+    return kind(**values)
