@@ -211,7 +211,8 @@ class Flag:
     symbols of values tell what begins there, where they are addresses. ``reader_stack`` holds the
     calls within the loop that led to the last read, innermost first. ``proof`` is None where
     nothing was tried out in a copy of the thread. ``owed`` are the threads that would write it;
-    ``owed_by_nobody`` says why there are none. ``descriptors`` and
+    ``owed_by_nobody`` says why there are none. ``as_good`` is the rank of a word that would end the
+    wait as well, where nothing tells which of the two is owed. ``descriptors`` and
     ``calls_per_second`` are those of a system call of a live process.
     """
 
@@ -239,6 +240,7 @@ class Flag:
     proof: Proof | None
     owed: tuple[Owed, ...]
     owed_by_nobody: str | None
+    as_good: int | None = None
     descriptors: tuple[AskedDescriptor, ...] = ()
     calls_per_second: int | None = None
 
@@ -386,6 +388,7 @@ def flag_from_raw(raw: FlagFields) -> Flag:
         proof=Proof.from_raw(proof) if proof else None,
         owed=tuple(Owed.from_raw(item) for item in raw.get("owed") or ()),
         owed_by_nobody=raw.get("owed_by_nobody"),
+        as_good=raw.get("as_good"),
         descriptors=tuple(AskedDescriptor.from_raw(item) for item in raw.get("descriptors") or ()),
         calls_per_second=raw.get("calls_per_second"),
     )
