@@ -198,8 +198,9 @@ class FlagFields(TypedDict):
     candidates, and is no probability. ``size`` is in bytes, 0 for a system call. ``proof`` is null
     where it was not tried out, and missing where that can't be tried; so are ``owed``, the threads
     that would write it, and ``owed_by_nobody``, the reason where there are none. Of a recording
-    these come from the normal run. ``call`` is there
-    for a system call. Of a live process so are ``descriptors``, those that keep it coming back, and
+    these come from the normal run. ``as_good`` is there where another word would end the wait as
+    well, and nothing tells which of the two is owed: it is the rank of that. ``call`` is there for
+    a system call. Of a live process so are ``descriptors``, those that keep it coming back, and
     ``calls_per_second``, null where the kernel does not count such calls.
     """
 
@@ -223,6 +224,7 @@ class FlagFields(TypedDict):
     proof: NotRequired[ProofFields | None]
     owed: NotRequired[list[OwedFields]]
     owed_by_nobody: NotRequired[str | None]
+    as_good: NotRequired[int]
     call: NotRequired[AskedCallFields]
     descriptors: NotRequired[list[AskedDescriptorFields]]
     calls_per_second: NotRequired[int | None]

@@ -135,7 +135,17 @@ def _headline(thread: SpinThread) -> Text:
     if flag is None:
         return Text(f"{thread.kind}: ", "bold yellow").append(f"{who}: {thread.reason}")
     verb = {"syscall-loop": "repeats", "lock": "spins for"}.get(thread.verdict or "", "polls")
-    return Text(f"{thread.kind}: ", "bold green").append(f"{who} {verb} ").append(flag.name, "bold")
+    told = Text(f"{thread.kind}: ", "bold green").append(f"{who} {verb} ").append(flag.name, "bold")
+    return told.append(_or_as_good(thread))
+
+
+def _or_as_good(thread: SpinThread) -> Text:
+    """The word that the first can't be told from."""
+    as_good = thread.flag.as_good if thread.flag is not None else None
+    if as_good is None:
+        return Text("")
+    other = thread.flags[as_good - 1]
+    return Text(" or ").append(other.name, "bold").append(": either would end the wait")
 
 
 def _show_briefly(terminal: Terminal, threads: Sequence[SpinThread]) -> None:
@@ -166,7 +176,7 @@ def _ids(tids: Sequence[int]) -> str:
 
 def _does(thread: SpinThread) -> str:
     if thread.flag is not None:
-        return f"{thread.kind}: polls {thread.flag.name}"
+        return f"{thread.kind}: polls {thread.flag.name}{_or_as_good(thread)}"
     if thread.waits_until is not None:
         return f"{thread.kind}: waits in Python until {thread.waits_until}"
     return f"{thread.kind}: {thread.reason}"

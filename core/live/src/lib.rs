@@ -35,6 +35,7 @@ mod sample;
 mod sharers;
 mod spin;
 mod stack;
+mod sure;
 mod tried;
 mod turns;
 mod unchanged;

@@ -36,6 +36,13 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
         let end = End::unknown("its process has ended meanwhile");
         return vec![Obstacle::ends(Kind::Flag, name, end)];
     };
+    // Of two words that can't be told apart, those who owe either are followed.
+    let as_good = flag["as_good"].as_u64();
+    let other = as_good.map(|rank| &thread.flags[rank as usize - 1]);
+    let name = match other.and_then(|other| other["name"].as_str()) {
+        Some(other) => format!("{name} or {other}"),
+        None => name,
+    };
     let waits_for = WaitsFor {
         kind: match thread.verdict.as_deref() {
             Some("lock") => Kind::Lock,
@@ -44,9 +51,10 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
         name,
         address: flag["address"]["spin"].as_str().map(str::to_owned),
     };
-    let owed = flag["owed"].as_array().map_or(&[][..], |list| &list[..]);
+    let owed = std::iter::once(flag).chain(other);
     let mut debtors: Vec<Debtor> = owed
-        .iter()
+        .filter_map(|flag| flag["owed"].as_array())
+        .flatten()
         .filter_map(|item| debtor(process.pid, item))
         .collect();
     doubt(&mut debtors);

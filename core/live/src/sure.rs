@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+//! How sure the first word is, once it was tried out and the others were asked who owes it.
+//!
+//! In: a thread's flags in their order, and how sure it is that somebody owes each. Out: the score
+//! of the first, and the word that is as good as it. A copy of another thread that wrote the word
+//! makes it sure: the value and its writer were seen. Where another word would end the wait as
+//! well, and no copy shows which of them is owed, the first is no more than one of two. A word that
+//! was tried in vain, and that nobody is known to owe, was called the flag by its code alone. Blind
+//! spots: two debts that were both proved; a word that would do as well, but was not tried.
+
+use flagfinder_flags::ENOUGH;
+use flagfinder_linux::syscalls::{role, Role};
+use flagfinder_waits::hot_call::HotCall;
+use serde_json::{json, Value};
+
+use crate::hot_call;
+use crate::owed::Standing;
+
+/// Least that a word gets which a copy of another thread wrote.
+const PROVED: f64 = 0.8;
+/// Most that a word gets where another one would do as well.
+const ONE_OF_TWO: f64 = 0.5;
+/// Most that a word gets which ended nothing, and which nobody is known to owe.
+const BY_ITS_CODE: f64 = 0.5;
+/// Scores that differ by less tell little.
+const ALIKE: f64 = 0.06;
+
+type Asked = (Value, Standing);
+
+pub(crate) fn is_word(flag: &Value) -> bool {
+    flag["kind"] != "syscall"
+}
+
+pub(crate) fn score(flag: &Value) -> f64 {
+    flag["confidence"].as_f64().unwrap_or(0.0)
+}
+
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+pub(crate) fn note(flag: &mut Value, why: &str) {
+    if let Some(evidence) = flag["evidence"].as_array_mut() {
+        evidence.insert(0, json!(why));
+    }
+}
+
+/// Gives the first word its score. The place of the word that would do as well, if there is one.
+pub(crate) fn weigh(
+    flags: &mut [Asked],
+    groups: &Value,
+    is_nulled: &impl Fn(&Value) -> bool,
+    is_counted: &impl Fn(&Value) -> bool,
+) -> Option<usize> {
+    let as_good = doubt(flags, groups, is_nulled, is_counted);
+    doubt_beside_poll(flags);
+    doubt_in_vain(flags);
+    trust_proved(flags);
+    as_good
+}
+
+fn ends_alone(flag: &Value) -> bool {
+    let with = flag["proof"]["with"].as_object();
+    flag["proof"]["outcome"] == "leaves" && with.is_some_and(|with| with.len() == 1)
+}
+
+/// Nothing came of trying it out.
+fn is_open(flag: &Value) -> bool {
+    flag["proof"].is_null() || flag["proof"]["outcome"] == "unknown"
+}
+
+/// Of two words that would each end the loop, where no copy shows who owes them, the first is no
+/// more than one of two. Where no copy shows that they end it, they have to be as likely, in one
+/// condition. A count comes before what is only set, as the bound is that it is compared with.
+fn doubt(
+    flags: &mut [Asked],
+    groups: &Value,
+    is_nulled: &impl Fn(&Value) -> bool,
+    is_counted: &impl Fn(&Value) -> bool,
+) -> Option<usize> {
+    let counts = |flag: &Value| is_word(flag) && !is_nulled(flag);
+    let (first, standing) = flags.first()?;
+    if !counts(first) || *standing > Standing::ByCode {
+        return None;
+    }
+    let in_one = |flag: &Value| {
+        let mut groups = groups.as_array().into_iter().flatten();
+        groups.any(|group| {
+            let members = group["flags"].as_array();
+            members.is_some_and(|of| of.contains(&flag["rank"]) && of.contains(&first["rank"]))
+        })
+    };
+    let is_alike = |flag: &Value| {
+        let is_near = (score(flag) - score(first)).abs() < ALIKE;
+        let by_code = is_open(first) && is_open(flag) && is_near && in_one(flag);
+        ends_alone(first) && ends_alone(flag) || by_code
+    };
+    // A thread that is on its way to write the one, and none to the other, tells them apart.
+    let is_as_owed = |stands: Standing| *standing < Standing::ByCode || stands >= Standing::ByCode;
+    let other = (1..flags.len()).find(|&at| {
+        let (flag, stands) = &flags[at];
+        counts(flag) && is_as_owed(*stands) && is_alike(flag)
+    })?;
+    let is_known = |at: usize| flags[at].1 >= Standing::ByCode;
+    if is_known(0) == is_known(other) && is_counted(&flags[other].0) && !is_counted(&flags[0].0) {
+        let why = format!(
+            "it is counted, and {} is only set",
+            text(&flags[0].0["name"])
+        );
+        note(&mut flags[other].0, &why);
+        flags.swap(0, other);
+    }
+    let debt = match flags[0].1.max(flags[other].1) >= Standing::ByCode {
+        true => "no copy shows which of them is owed",
+        false => "nobody is known to owe either",
+    };
+    let name = |at: usize| text(&flags[at].0["name"]).to_owned();
+    for (at, name) in [(0, name(other)), (other, name(0))] {
+        let flag = &mut flags[at].0;
+        flag["confidence"] = json!(score(flag).min(ONE_OF_TWO));
+        let why = format!("one of two words: {name} would do as well, and {debt}");
+        note(flag, &why);
+    }
+    Some(other)
+}
+
+/// A word beside a poll that finds nothing ready is one of two things, unless it is known who owes
+/// the word: an idle server tests whether to stop between its looks.
+fn doubt_beside_poll(flags: &mut [Asked]) {
+    let is_open = |(flag, stands): &Asked| {
+        let debtors = flag["owed"].as_array().map_or(0, Vec::len);
+        is_word(flag) && (*stands < Standing::ByCode || *stands == Standing::ByCode && debtors > 1)
+    };
+    if !flags.first().is_some_and(is_open) {
+        return;
+    }
+    let is_poll_in_vain = |flag: &Value| {
+        let call: Option<HotCall> = hot_call::call(&flag["call"]);
+        let is_poll = call.is_some_and(|call| role(call.number, &call.args) == Role::Poll);
+        is_poll && flag["call"]["result"] == 0 && score(flag) >= ENOUGH
+    };
+    let Some(poll) = flags.iter().find(|(flag, _)| is_poll_in_vain(flag)) else {
+        return;
+    };
+    let why = format!(
+        "one of two: {} in the loop as well, and it is not known who owes the word",
+        text(&poll.0["name"])
+    );
+    let flag = &mut flags[0].0;
+    flag["confidence"] = json!(score(flag).min(ONE_OF_TWO));
+    note(flag, &why);
+}
+
+/// What was tried and did not end the loop, and what nobody is known to owe, may be a check in
+/// passing.
+fn doubt_in_vain(flags: &mut [Asked]) {
+    let Some((flag, standing)) = flags.first_mut() else {
+        return;
+    };
+    let is_tried = !flag["proof"].is_null() && flag["proof"]["outcome"] != "leaves";
+    if is_word(flag) && is_tried && *standing < Standing::ByCode && score(flag) > BY_ITS_CODE {
+        flag["confidence"] = json!(BY_ITS_CODE);
+        note(
+            flag,
+            "no copy left the loop by it, and nobody is known to owe it",
+        );
+    }
+}
+
+/// A word that a copy of another thread wrote, with a value that moves the waiting thread on. Of
+/// two such words it is not known which one hangs.
+fn trust_proved(flags: &mut [Asked]) {
+    let Some(((flag, Standing::Proved), others)) = flags.split_first_mut() else {
+        return;
+    };
+    let is_only = others.iter().all(|(_, stands)| *stands != Standing::Proved);
+    if is_only && is_word(flag) && score(flag) < PROVED {
+        flag["confidence"] = json!(PROVED);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const LEAVES: Option<(&str, Option<u64>)> = Some(("leaves", Some(9)));
+
+    /// A word with its score, and what came of trying it out.
+    pub(crate) fn word(name: &str, score: f64, outcome: Option<(&str, Option<u64>)>) -> Value {
+        let proof = outcome.map(|(outcome, instructions)| {
+            json!({ "outcome": outcome, "instructions": instructions, "with": { "0x1000": "0x1" } })
+        });
+        let owed =
+            json!([{ "tid": 7, "known": "proved", "after": "its `read` on fd 0 returns data" }]);
+        json!({
+            "name": name, "kind": "heap", "confidence": score, "proof": proof, "evidence": [],
+            "owed": owed, "exit_when": "value != 0x0",
+        })
+    }
+
+    /// The first's score, what speaks for it, and the place of what is as good.
+    fn weighed(mut flags: Vec<Asked>, groups: Value) -> (Value, String, Option<usize>) {
+        for (flag, rank) in flags.iter_mut().zip(1..) {
+            flag.0["rank"] = json!(rank);
+        }
+        let as_good = weigh(&mut flags, &groups, &|_| false, &|_| false);
+        let first = &flags[0].0;
+        let why = text(&first["evidence"][0]).to_owned();
+        (first["confidence"].clone(), why, as_good)
+    }
+
+    #[test]
+    fn where_no_copy_shows_an_end_two_words_of_one_condition_are_not_sure() {
+        let of = |groups: Value, score| {
+            let flags = vec![
+                (word("a", 0.65, None), Standing::Unknown),
+                (word("b", score, None), Standing::Unknown),
+            ];
+            weighed(flags, groups).0
+        };
+        assert_eq!(of(json!([{ "flags": [1, 2] }]), 0.65), 0.5);
+        assert_eq!(of(json!([{ "flags": [1, 2] }]), 0.5), 0.65);
+        assert_eq!(of(json!([{ "flags": [1] }, { "flags": [2] }]), 0.65), 0.65);
+    }
+
+    #[test]
+    fn a_count_comes_before_the_bound_that_it_is_compared_with() {
+        let first_of = |names: [&str; 2]| {
+            let flags = names.map(|name| (word(name, 0.65, LEAVES), Standing::Nobody));
+            let mut flags = flags.to_vec();
+            let counted = |flag: &Value| flag["name"] == "count";
+            assert_eq!(weigh(&mut flags, &json!([]), &|_| false, &counted), Some(1));
+            assert_eq!(flags[0].0["confidence"], ONE_OF_TWO);
+            text(&flags[0].0["name"]).to_owned()
+        };
+        assert_eq!(first_of(["bound", "count"]), "count");
+        assert_eq!(first_of(["count", "bound"]), "count");
+        assert_eq!(first_of(["one", "other"]), "one");
+    }
+
+    #[test]
+    fn a_word_that_nobody_is_known_to_owe_is_not_sure_beside_a_poll_in_vain() {
+        let of = |standing, debtors: usize, result| {
+            let mut call = word("poll", 0.8, None);
+            call["kind"] = json!("syscall");
+            let args = ["0x1000", "0x1", "0x64", "0x0", "0x0", "0x0"];
+            call["call"] = json!({ "number": libc::SYS_poll, "args": args, "result": result });
+            let mut stop = word("stop", 0.65, LEAVES);
+            stop["owed"] = json!(vec![json!({ "tid": 7 }); debtors]);
+            let flags = vec![(stop, standing), (call, Standing::Unknown)];
+            weighed(flags, json!([])).0
+        };
+        assert_eq!(of(Standing::Nobody, 0, 0), ONE_OF_TWO);
+        assert_eq!(of(Standing::ByCode, 3, 0), ONE_OF_TWO);
+        assert_eq!(of(Standing::ByCode, 1, 0), 0.65, "one owes it");
+        assert_eq!(of(Standing::Proved, 2, 0), PROVED, "one was proved to");
+        assert_eq!(of(Standing::Nobody, 0, 1), 0.65, "the poll finds something");
+    }
+
+    #[test]
+    fn of_two_words_that_no_copy_tells_apart_none_is_sure() {
+        let two = |one, other| {
+            let flags = vec![
+                (word("a", 0.65, LEAVES), one),
+                (word("b", 0.39, LEAVES), other),
+            ];
+            weighed(flags, json!([]))
+        };
+        let doubted = |why: &str| {
+            let why = format!("one of two words: b would do as well, and {why}");
+            (json!(0.5), why, Some(1))
+        };
+        let (nobody, no_copy) = (
+            "nobody is known to owe either",
+            "no copy shows which of them is owed",
+        );
+        assert_eq!(two(Standing::Unknown, Standing::Nobody), doubted(nobody));
+        assert_eq!(two(Standing::Nobody, Standing::ByCode), doubted(no_copy));
+        assert_eq!(two(Standing::ByCode, Standing::ByCode), doubted(no_copy));
+        let sure = |score| (json!(score), String::new(), None);
+        assert_eq!(two(Standing::ByCode, Standing::Unknown), sure(0.65));
+        assert_eq!(two(Standing::Proved, Standing::ByCode), sure(PROVED));
+        assert_eq!(two(Standing::Proved, Standing::Proved), sure(0.65));
+    }
+
+    #[test]
+    fn what_was_tried_in_vain_and_nobody_owes_is_not_sure() {
+        let alone = |outcome, standing| {
+            let flags = vec![(word("a", 0.65, Some(outcome)), standing)];
+            weighed(flags, json!([])).0
+        };
+        let (returns, unknown) = (("returns", Some(72)), ("unknown", None));
+        assert_eq!(alone(returns, Standing::Nobody), BY_ITS_CODE);
+        assert_eq!(alone(unknown, Standing::Nobody), BY_ITS_CODE);
+        assert_eq!(alone(returns, Standing::ByCode), 0.65, "one owes it");
+        assert_eq!(alone(("leaves", Some(9)), Standing::Nobody), 0.65);
+        let flags = vec![(word("a", 0.65, None), Standing::Nobody)];
+        assert_eq!(weighed(flags, json!([])).0, 0.65, "it was not tried");
+    }
+}
