@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! Where a system call that waits is told for how long.
 
+use std::time::Duration;
+
 use crate::futex;
 
 /// The argument that limits the wait.
@@ -17,6 +19,11 @@ pub enum Limit {
         /// A point in time rather than a span.
         is_absolute: bool,
     },
+}
+
+/// For people, to a tenth of its unit: `100000s`, `1.5ms`.
+pub fn shown(time: Duration) -> String {
+    format!("{time:.1?}").replace(".0", "")
 }
 
 /// `None`: the call has no such argument.
@@ -41,5 +48,17 @@ pub fn limit(number: u32, args: &[u64; 6]) -> Option<Limit> {
         libc::SYS_rt_sigtimedwait => at(args[2], 1, false),
         libc::SYS_futex => at(args[3], 1, futex::has_deadline(futex::command(args))),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_for_people_have_a_tenth_at_most() {
+        assert_eq!(shown(Duration::from_secs(100_000)), "100000s");
+        assert_eq!(shown(Duration::new(9, 727_293_668)), "9.7s");
+        assert_eq!(shown(Duration::from_micros(1500)), "1.5ms");
     }
 }

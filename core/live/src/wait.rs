@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use flagfinder_code::{AddressSpace, Code, Names};
 use flagfinder_linux::syscalls;
+use flagfinder_linux::timeout::shown;
 use serde::Serialize;
 
 use crate::futex::{self, Futex};
@@ -83,7 +84,7 @@ impl Describer<'_> {
             }
         };
         if let Some(timeout) = timeout.filter(|t| !t.absolute) {
-            summary += &format!(", at most {:?}", timeout.time);
+            summary += &format!(", at most {}", shown(timeout.time));
         }
         Wait {
             summary,

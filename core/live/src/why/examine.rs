@@ -8,6 +8,7 @@ use flagfinder_code::Code;
 use flagfinder_linux::clock;
 use flagfinder_linux::proc::link;
 use flagfinder_linux::syscalls;
+use flagfinder_linux::timeout::shown;
 
 use super::asked::Asked;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
@@ -243,7 +244,7 @@ fn limit(name: &str, timeout: Timeout, now: Option<Duration>, alone: bool) -> Ob
             Some(None) => "due now".into(),
             None => "until a point in time; how far off that was is not known".into(),
         },
-        false => format!("for {:?} in all", timeout.time),
+        false => format!("for {} in all", shown(timeout.time)),
     };
     let end = match alone && !is_short(timeout) {
         true => End::outside(RootKind::Timer, format!("it sleeps, {when}")),
