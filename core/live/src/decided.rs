@@ -182,6 +182,18 @@ mod tests {
     }
 
     #[test]
+    fn of_two_words_that_can_t_be_told_apart_both_are_named() {
+        let both = [("a", 0.65), ("b", 0.61)];
+        let flags = both.map(|(name, score)| (word(name, score, LEAVES), Standing::Nobody));
+        let thread = decided(flags.to_vec());
+        assert_eq!(
+            (&thread.flags[0]["as_good"], &thread.flags[1]["rank"]),
+            (&json!(2), &json!(2))
+        );
+        assert_eq!(thread.reason, "the loop polls a and b; either would end it");
+    }
+
+    #[test]
     fn what_does_not_end_the_wait_overtakes_nothing() {
         let behind = |flag: Value| {
             vec![
