@@ -14,12 +14,7 @@ use serde_json::{json, Value};
 
 use crate::owed::Standing;
 use crate::report::ThreadReport;
-use crate::sure::{self, is_word, note, score, text};
-
-/// Of a thread that came back to its loop: was it somewhere else before?
-fn does_something(flag: &Value) -> bool {
-    !flag["proof"]["instructions"].is_null()
-}
+use crate::sure::{self, does_something, is_word, note, score, text};
 
 /// Puts the word first that decides, and says so. `is_nulled`: that its loop ends says nothing.
 /// `is_counted`: the program's code counts it up or down. Until now the flags have the ranks that
