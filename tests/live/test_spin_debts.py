@@ -81,6 +81,7 @@ def test_one_of_two_words_is_not_said_to_be_sure(thread: tuple[dict[str, Any], i
     flag, other = report["flags"][:2]
     assert not flag["owed"] and not other["owed"]
     assert flag["confidence"] <= 0.5
+    assert flag["as_good"] == other["rank"]
     assert flag["evidence"][0].startswith(f"one of two words: {other['name']} would do as well")
 
 

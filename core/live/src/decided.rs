@@ -14,12 +14,7 @@ use serde_json::{json, Value};
 
 use crate::owed::Standing;
 use crate::report::ThreadReport;
-use crate::sure::{self, is_word, note, score, text};
-
-/// Of a thread that came back to its loop: was it somewhere else before?
-fn does_something(flag: &Value) -> bool {
-    !flag["proof"]["instructions"].is_null()
-}
+use crate::sure::{self, does_something, is_word, note, score, text};
 
 /// Puts the word first that decides, and says so. `is_nulled`: that its loop ends says nothing.
 /// `is_counted`: the program's code counts it up or down. Until now the flags have the ranks that
@@ -179,6 +174,18 @@ mod tests {
             json!([{ "flags": [2] }]),
             "its group is still that of stop"
         );
+    }
+
+    #[test]
+    fn of_two_words_that_can_t_be_told_apart_both_are_named() {
+        let both = [("a", 0.65), ("b", 0.61)];
+        let flags = both.map(|(name, score)| (word(name, score, LEAVES), Standing::Nobody));
+        let thread = decided(flags.to_vec());
+        assert_eq!(
+            (&thread.flags[0]["as_good"], &thread.flags[1]["rank"]),
+            (&json!(2), &json!(2))
+        );
+        assert_eq!(thread.reason, "the loop polls a and b; either would end it");
     }
 
     #[test]

@@ -27,6 +27,11 @@ const ALIKE: f64 = 0.06;
 
 type Asked = (Value, Standing);
 
+/// Of a thread that came back to its loop: was it somewhere else before?
+pub(crate) fn does_something(flag: &Value) -> bool {
+    !flag["proof"]["instructions"].is_null()
+}
+
 pub(crate) fn is_word(flag: &Value) -> bool {
     flag["kind"] != "syscall"
 }
@@ -71,7 +76,8 @@ fn is_open(flag: &Value) -> bool {
 
 /// Of two words that would each end the loop, where no copy shows who owes them, the first is no
 /// more than one of two. Where no copy shows that they end it, they have to be as likely, in one
-/// condition. A count comes before what is only set, as the bound is that it is compared with.
+/// condition. Of a thread that serves the loop does not end: there the other word moves it on. A
+/// count comes before what is only set, as the bound is that it is compared with.
 fn doubt(
     flags: &mut [Asked],
     groups: &Value,
@@ -90,16 +96,19 @@ fn doubt(
             members.is_some_and(|of| of.contains(&flag["rank"]) && of.contains(&first["rank"]))
         })
     };
-    let is_alike = |flag: &Value| {
+    let is_alike = |flag: &Value, stands: Standing| {
         let is_near = (score(flag) - score(first)).abs() < ALIKE;
         let by_code = is_open(first) && is_open(flag) && is_near && in_one(flag);
-        ends_alone(first) && ends_alone(flag) || by_code
+        // A thread that serves comes back to its loop.
+        let serves = flag["proof"]["outcome"] == "returns" && does_something(flag);
+        let is_owed = serves && stands >= Standing::ByCode;
+        ends_alone(first) && (ends_alone(flag) || is_owed) || by_code
     };
     // A thread that is on its way to write the one, and none to the other, tells them apart.
     let is_as_owed = |stands: Standing| *standing < Standing::ByCode || stands >= Standing::ByCode;
     let other = (1..flags.len()).find(|&at| {
         let (flag, stands) = &flags[at];
-        counts(flag) && is_as_owed(*stands) && is_alike(flag)
+        counts(flag) && is_as_owed(*stands) && is_alike(flag, *stands)
     })?;
     let is_known = |at: usize| flags[at].1 >= Standing::ByCode;
     if is_known(0) == is_known(other) && is_counted(&flags[other].0) && !is_counted(&flags[0].0) {
@@ -281,6 +290,21 @@ pub(crate) mod tests {
         assert_eq!(two(Standing::ByCode, Standing::Unknown), sure(0.65));
         assert_eq!(two(Standing::Proved, Standing::ByCode), sure(PROVED));
         assert_eq!(two(Standing::Proved, Standing::Proved), sure(0.65));
+    }
+
+    #[test]
+    fn a_word_that_is_owed_and_moves_the_thread_on_is_as_good_as_one_that_ends_its_loop() {
+        let beside = |outcome, stands| {
+            let flags = vec![
+                (word("stop", 0.65, LEAVES), Standing::ByCode),
+                (word("count", 0.4, Some(outcome)), stands),
+            ];
+            weighed(flags, json!([])).2
+        };
+        let (serves, stays) = (("returns", Some(72)), ("returns", None));
+        assert_eq!(beside(serves, Standing::ByCode), Some(1));
+        assert_eq!(beside(serves, Standing::Nobody), None);
+        assert_eq!(beside(stays, Standing::ByCode), None);
     }
 
     #[test]
