@@ -130,7 +130,20 @@ impl Condition {
             .clone()
             .filter_map(|side| side.evaluate(address, now))
             .collect();
-        sides.for_each(|side| side.compared(address, now, &mut others));
+        sides
+            .clone()
+            .for_each(|side| side.compared(address, now, &mut others));
+        // A virtual machine may compare numbers in the upper half of a word.
+        let shifts = sides.filter_map(|side| match side {
+            Expression::Binary(Operator::ShiftLeft, _, by) => by.evaluate(address, now),
+            _ => None,
+        });
+        let shifts: Vec<u64> = shifts.filter(|&by| by < 64).collect();
+        let shifted = shifts
+            .iter()
+            .flat_map(|by| others.iter().map(move |v| v >> by));
+        let shifted: Vec<u64> = shifted.collect();
+        others.extend(shifted);
         let near = others
             .into_iter()
             .flat_map(|v| [v, v.wrapping_add(1), v.saturating_sub(1)]);
@@ -390,6 +403,24 @@ mod tests {
         assert!(!condition.is_held_by_others(0x2000, 32, 0));
         assert_eq!(condition.leaving_value(0x2000, 32, 0), Some(2));
         assert!(!condition.is_held_by_others(0x3000, 32, 0), "not in it");
+    }
+
+    #[test]
+    fn what_is_compared_in_the_upper_half_is_a_number_of_the_lower() {
+        let shifted = |of| {
+            Expression::Binary(
+                Operator::ShiftLeft,
+                Box::new(of),
+                Box::new(Expression::Number(32)),
+            )
+        };
+        let condition = Condition {
+            left: shifted(load(32)),
+            right: shifted(Expression::Number(7)),
+            leaves: Relation::Equal,
+            bits: 64,
+        };
+        assert_eq!(condition.leaving_value(0x1000, 32, 0), Some(7));
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod kept;
 mod live;
 mod native;
 mod pages;
+mod program;
 mod replica;
 mod software;
 mod source;
