@@ -62,12 +62,13 @@ impl Condition {
     /// machine asks what an object is, and how long it is; what it reads as one number or reference
     /// it compares whole, and numbers with their sign.
     pub fn asks_for_bits_or_bounds(&self) -> bool {
+        const BYTE: u64 = 0xff;
         let is_run = |mask: u64| mask & mask.wrapping_add(1) == 0;
         let asks_for_bits = |side: &Expression| {
             let Expression::Binary(Operator::And, word, part) = side else {
                 return false;
             };
-            matches!(**part, Expression::Number(mask) if !is_run(mask) || mask == 1)
+            matches!(**part, Expression::Number(mask) if !is_run(mask) || mask < BYTE)
                 && word.is_loaded()
         };
         let is_bound = matches!(
@@ -356,6 +357,7 @@ mod tests {
         };
         assert!(asks(part(0x20), Relation::NotEqual));
         assert!(asks(part(1), Relation::NotEqual));
+        assert!(asks(part(0x7f), Relation::NotEqual), "a tag");
         assert!(!asks(part(0xff), Relation::NotEqual), "a byte");
         assert!(!asks(load(32), Relation::NotEqual));
         assert!(asks(load(32), Relation::BelowOrEqual));
