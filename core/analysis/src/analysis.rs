@@ -158,7 +158,14 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
     let same_again = repeated_reads::same_again(window);
     let progress = Progress::of(window, &spin, &same_again);
     let generated = Generated::of(window, &spin, names);
-    let interpreted = Interpreted::of(window, &dependence, &spin, generated.holds_loop);
+    let is_data = |address: u64| {
+        let kind = names.data(address).kind;
+        matches!(
+            kind,
+            DataKind::Heap | DataKind::Anonymous | DataKind::Shared | DataKind::File
+        )
+    };
+    let interpreted = Interpreted::of(window, &dependence, &spin, generated.holds_loop, &is_data);
     Some(Analysis {
         work: own.work,
         kind,

@@ -62,12 +62,13 @@ impl Condition {
     /// machine asks what an object is, and how long it is; what it reads as one number or reference
     /// it compares whole, and numbers with their sign.
     pub fn asks_for_bits_or_bounds(&self) -> bool {
+        const BYTE: u64 = 0xff;
         let is_run = |mask: u64| mask & mask.wrapping_add(1) == 0;
         let asks_for_bits = |side: &Expression| {
             let Expression::Binary(Operator::And, word, part) = side else {
                 return false;
             };
-            matches!(**part, Expression::Number(mask) if !is_run(mask) || mask == 1)
+            matches!(**part, Expression::Number(mask) if !is_run(mask) || mask < BYTE)
                 && word.is_loaded()
         };
         let is_bound = matches!(
@@ -130,7 +131,20 @@ impl Condition {
             .clone()
             .filter_map(|side| side.evaluate(address, now))
             .collect();
-        sides.for_each(|side| side.compared(address, now, &mut others));
+        sides
+            .clone()
+            .for_each(|side| side.compared(address, now, &mut others));
+        // A virtual machine may compare numbers in the upper half of a word.
+        let shifts = sides.filter_map(|side| match side {
+            Expression::Binary(Operator::ShiftLeft, _, by) => by.evaluate(address, now),
+            _ => None,
+        });
+        let shifts: Vec<u64> = shifts.filter(|&by| by < 64).collect();
+        let shifted = shifts
+            .iter()
+            .flat_map(|by| others.iter().map(move |v| v >> by));
+        let shifted: Vec<u64> = shifted.collect();
+        others.extend(shifted);
         let near = others
             .into_iter()
             .flat_map(|v| [v, v.wrapping_add(1), v.saturating_sub(1)]);
@@ -343,6 +357,7 @@ mod tests {
         };
         assert!(asks(part(0x20), Relation::NotEqual));
         assert!(asks(part(1), Relation::NotEqual));
+        assert!(asks(part(0x7f), Relation::NotEqual), "a tag");
         assert!(!asks(part(0xff), Relation::NotEqual), "a byte");
         assert!(!asks(load(32), Relation::NotEqual));
         assert!(asks(load(32), Relation::BelowOrEqual));
@@ -390,6 +405,24 @@ mod tests {
         assert!(!condition.is_held_by_others(0x2000, 32, 0));
         assert_eq!(condition.leaving_value(0x2000, 32, 0), Some(2));
         assert!(!condition.is_held_by_others(0x3000, 32, 0), "not in it");
+    }
+
+    #[test]
+    fn what_is_compared_in_the_upper_half_is_a_number_of_the_lower() {
+        let shifted = |of| {
+            Expression::Binary(
+                Operator::ShiftLeft,
+                Box::new(of),
+                Box::new(Expression::Number(32)),
+            )
+        };
+        let condition = Condition {
+            left: shifted(load(32)),
+            right: shifted(Expression::Number(7)),
+            leaves: Relation::Equal,
+            bits: 64,
+        };
+        assert_eq!(condition.leaving_value(0x1000, 32, 0), Some(7));
     }
 
     #[test]

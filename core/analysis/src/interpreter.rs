@@ -9,7 +9,7 @@
 //!
 //! Blind spot: code that a JIT compiler made jumps like any other.
 
-use flagfinder_machine::Window;
+use flagfinder_machine::{Reader, Window};
 use iced_x86::{FlowControl, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -18,6 +18,9 @@ use crate::spin_loop::SpinLoop;
 
 /// Jumps to fewer different places an iteration are a `switch` or two.
 const JUMPS: usize = 3;
+/// The same where the jump itself finds its target in data, which also says where the next is
+/// found: a program of a piece or two.
+const PIECES: usize = 1;
 /// Calls of fewer different routines by one instruction are callbacks.
 const CALLS: usize = 6;
 
@@ -30,15 +33,17 @@ const DISPATCHES: usize = 2000;
 const BETWEEN: usize = 8;
 /// An instruction of the interpreted program, with its operands, is no larger.
 const PIECE: u64 = 32;
+/// The program's constants lie no farther from its instructions.
+const FUNCTION: u64 = 4096;
 
 /// See the module.
 pub fn interprets(window: &Window, spin: &SpinLoop) -> bool {
-    !dispatches(window, spin, 1).is_empty()
+    !dispatches(window, spin, 1, JUMPS).is_empty()
 }
 
 /// The steps by which the loop goes from piece to piece; none: it is no interpreter's. Frames
-/// whose stack pointers differ by less than `frame` are one.
-fn dispatches(window: &Window, spin: &SpinLoop, frame: u64) -> Vec<u32> {
+/// whose stack pointers differ by less than `frame` are one. `jumps`: so many different places.
+fn dispatches(window: &Window, spin: &SpinLoop, frame: u64, jumps: usize) -> Vec<u32> {
     let rounds = spin.starts.len() - 1;
     let top = window.rsp(spin.first_step());
     // Jumps by the frame they are made in; calls also by the instruction. (Several iterations of
@@ -64,7 +69,7 @@ fn dispatches(window: &Window, spin: &SpinLoop, frame: u64) -> Vec<u32> {
     if count < rounds {
         return Vec::new();
     }
-    let is_many = |site: u64, targets: usize| targets >= if site == 0 { JUMPS } else { CALLS };
+    let is_many = |site: u64, targets: usize| targets >= if site == 0 { jumps } else { CALLS };
     let mut groups = ways.iter();
     if !groups.any(|((_, site), (targets, _))| is_many(*site, targets.len())) {
         return Vec::new();
@@ -83,50 +88,122 @@ fn dispatches(window: &Window, spin: &SpinLoop, frame: u64) -> Vec<u32> {
 pub struct Interpreted {
     /// Addresses of words that chose a piece, in order.
     words: Vec<u64>,
+    /// Instructions that read them.
+    pub readers: Vec<Reader>,
 }
 
 impl Interpreted {
-    /// Of the loop. `is_made`: its code was made as the program ran.
+    /// Of the loop. `is_made`: its code was made as the program ran. `is_data`: a word is neither
+    /// a module's nor on a stack.
     pub fn of(
         window: &Window,
         dependence: &Dependence,
         spin: &SpinLoop,
         is_made: bool,
+        is_data: &impl Fn(u64) -> bool,
     ) -> Option<Interpreted> {
-        let dispatches = dispatches(window, spin, if is_made { OPERANDS } else { 1 });
+        let frame = if is_made { OPERANDS } else { 1 };
+        let mut steps = dispatches(window, spin, frame, JUMPS);
+        if steps.is_empty() {
+            steps = dispatches(window, spin, frame, PIECES);
+            steps.retain(|&step| is_piece(window, step, is_data));
+            let leads_on = |&step: &u32| leads_on(window, dependence, step);
+            if !goes_on(window, &steps) && !steps.iter().any(leads_on) {
+                return None;
+            }
+        }
         let mut words = Vec::new();
-        for &step in dispatches.iter().rev().take(DISPATCHES) {
-            chosen_by(window, dependence, step, &mut words);
+        let mut readers = FxHashSet::default();
+        for &step in steps.iter().rev().take(DISPATCHES) {
+            chosen_by(window, dependence, step, &mut words, &mut readers);
         }
         words.sort_unstable();
         words.dedup();
-        (!dispatches.is_empty()).then_some(Interpreted { words })
+        let readers = readers.into_iter().collect();
+        Some(Interpreted { words, readers })
+    }
+
+    /// Does the word lie with the program's instructions, as its constants may?
+    pub fn is_near(&self, address: u64) -> bool {
+        self.is_within(address, FUNCTION)
     }
 
     /// Does the word lie with those that choose what is done next? Such a word is an operand of
     /// the program's code, and no variable.
     pub fn holds(&self, address: u64) -> bool {
+        self.is_within(address, PIECE)
+    }
+
+    fn is_within(&self, address: u64, distance: u64) -> bool {
         let next = self.words.partition_point(|&word| word < address);
         let around = self.words[next.saturating_sub(1)..].iter().take(2);
-        around.copied().any(|word| word.abs_diff(address) < PIECE)
+        around
+            .copied()
+            .any(|word| word.abs_diff(address) < distance)
     }
 }
 
+/// Does the step jump to what it finds itself in data?
+fn is_piece(window: &Window, step: u32, is_data: &impl Fn(u64) -> bool) -> bool {
+    let is_jump = window.code(step).instruction.flow_control() == FlowControl::IndirectBranch;
+    is_jump && read_at(window, step).is_some_and(is_data)
+}
+
+/// Do jumps that name the same place find one piece of a program behind the other there? (Tail
+/// calls through the fields of one object name different places.)
+fn goes_on(window: &Window, steps: &[u32]) -> bool {
+    let mut named: FxHashMap<(Option<u8>, u64), Vec<u64>> = FxHashMap::default();
+    for &step in steps {
+        let memory = window.code(step).memory.first();
+        if let Some((memory, word)) = memory.zip(read_at(window, step)) {
+            let words = named.entry((memory.base, memory.displacement));
+            words.or_default().push(word);
+        }
+    }
+    named.into_values().any(|mut words| {
+        words.sort_unstable();
+        words.dedup();
+        words.windows(2).any(|pair| pair[1] - pair[0] <= PIECE)
+    })
+}
+
+/// Does a word that lies with the piece say where the next one is?
+fn leads_on(window: &Window, dependence: &Dependence, step: u32) -> bool {
+    let inputs = dependence.inputs(step).iter();
+    let mut makers = inputs.filter(|edge| edge.input == Input::Address);
+    let word = read_at(window, step);
+    makers.any(|edge| {
+        let number = load(window, dependence, edge.from);
+        let distance = number.and_then(|number| read_at(window, number)).zip(word);
+        distance.is_some_and(|(number, word)| number != word && number.abs_diff(word) < 2 * PIECE)
+    })
+}
+
 /// Adds where the word lies that the step's target comes from, and the number by which that was
-/// looked up in a table, if it was.
-fn chosen_by(window: &Window, dependence: &Dependence, step: u32, words: &mut Vec<u64>) {
+/// looked up in a table, if it was. The last of these is the program's: who reads it is added.
+fn chosen_by(
+    window: &Window,
+    dependence: &Dependence,
+    step: u32,
+    words: &mut Vec<u64>,
+    readers: &mut FxHashSet<Reader>,
+) {
     let Some(target) = load(window, dependence, step) else {
         return;
     };
     words.extend(read_at(window, target));
     let index = window.code(target).memory.iter().find_map(|m| m.index);
-    let Some(index) = index else { return };
+    let Some(index) = index else {
+        readers.extend(Reader::of(window.code(target)));
+        return;
+    };
     let inputs = dependence.inputs(target).iter();
     let mut makers = inputs.filter(|edge| edge.input == Input::Address);
     let is_index = |from: u32| window.results(from).iter().any(|(r, _)| *r == index);
     let maker = makers.find(|edge| is_index(edge.from));
     let number = maker.and_then(|edge| load(window, dependence, edge.from));
     words.extend(number.and_then(|number| read_at(window, number)));
+    readers.extend(number.and_then(|number| Reader::of(window.code(number))));
 }
 
 /// The step, or the one that its value comes from, that reads memory.
@@ -151,6 +228,7 @@ fn read_at(window: &Window, step: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_machine::evaluator::Access;
     use flagfinder_machine::value::Value;
     use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
 
@@ -202,10 +280,64 @@ mod tests {
         assert!(!repeats(&lap[..8]), "callbacks");
     }
 
+    /// Is a loop with one jump to what `lap` finds at these addresses an interpreter's?
+    fn is_program(lap: &[(&[u8], Option<u64>)], is_data: bool) -> bool {
+        let mut window = Window::default();
+        let mut factory = InstructionInfoFactory::new();
+        let mut starts = Vec::new();
+        for _ in 0..4 {
+            starts.push(window.len());
+            for (number, &(code, address)) in lap.iter().enumerate() {
+                let pc = 0x1000 + 0x10 * number as u64;
+                let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+                let index = window.intern(&decoder.decode(), 0, &mut factory);
+                window.push(index, Value::of(0x7000));
+                if address.is_some() {
+                    window.push_access(Access {
+                        address,
+                        bytes: 8,
+                        write: false,
+                        value: Value::of(0x1000),
+                    });
+                }
+            }
+        }
+        let spin = SpinLoop {
+            marker: 0,
+            iterations: 3,
+            end: window.len(),
+            starts,
+        };
+        let dependence = Dependence::new(&window);
+        Interpreted::of(&window, &dependence, &spin, false, &|_| is_data).is_some()
+    }
+
+    #[test]
+    fn data_that_tell_where_the_next_piece_is_are_a_program() {
+        // movsxd rax, [rbx+44]; add rbx, rax; jmp [rbx]
+        let offset: &[u8] = &[0x48, 0x63, 0x43, 44];
+        let add: &[u8] = &[0x48, 0x01, 0xc3];
+        let jump: &[u8] = &[0xff, 0x23];
+        let lap = |word| [(offset, Some(0x902c)), (add, None), (jump, Some(word))];
+        assert!(is_program(&lap(0x9000), true));
+        assert!(!is_program(&lap(0x9000), false), "a module's table");
+        assert!(!is_program(&lap(0xa000), true), "the next of a list");
+    }
+
+    #[test]
+    fn pieces_that_one_behind_the_other_are_jumped_to_are_a_program() {
+        let jump: &[u8] = &[0xff, 0x23];
+        let other: &[u8] = &[0xff, 0x63, 0x20];
+        let lap = |second| [(jump, Some(0x9000)), (second, Some(0x9020))];
+        assert!(is_program(&lap(jump), true));
+        assert!(!is_program(&lap(other), true), "tail calls by two fields");
+    }
+
     #[test]
     fn what_lies_with_a_piece_of_the_program_is_an_operand() {
         let program = Interpreted {
             words: vec![0x1000, 0x1008, 0x9000],
+            readers: Vec::new(),
         };
         assert!(program.holds(0x100c), "behind the last");
         assert!(program.holds(0x8fff) && program.holds(0x9000));

@@ -7,13 +7,15 @@ use flagfinder_machine::Window;
 use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
 use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
-use crate::report::{Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict};
+use crate::report::{
+    Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict, VirtualMachine,
+};
 use crate::report_builder::Builder;
 
 /// Most flags a report lists.
 const LISTED: usize = 8;
 /// The same of a virtual machine's loop in a live process, where a copy tells more than the code.
-const LISTED_OF_MACHINE: usize = 16;
+const LISTED_OF_MACHINE: usize = 24;
 /// Most words told of beside them that pick one of the program's named objects.
 const PICKS: usize = 24;
 /// A word this much below the best is not worth listing.
@@ -142,8 +144,16 @@ pub fn report(
         gets_on: analysis.progress.consumes
             || analysis.progress.is_woken
             || !analysis.progress.repeats,
-        of_machine: analysis.is_of_machine(),
+        machine: analysis.is_of_machine().then(|| machine(analysis, &ranked)),
         ..Report::nothing(verdict, "")
+    }
+}
+
+fn machine(analysis: &Analysis, ranked: &[Ranked]) -> VirtualMachine {
+    let own = |word: &Ranked| Some((analysis.candidates[word.candidate].address, word.own?));
+    VirtualMachine {
+        own: ranked.iter().filter_map(own).collect(),
+        readers: analysis.interpreted.readers.clone(),
     }
 }
 

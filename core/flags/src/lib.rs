@@ -47,7 +47,7 @@ pub use moments::{Call, Made, Moments, What, Written};
 pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER};
 pub use report::{
     Addresses, AskedCall, Debt, DivergenceReport, Flag, FlagKind, Found, Group, Known, LoopReport,
-    Owed, Report, Seen, ThreadName, Threads, Values, Verdict, Writer,
+    Owed, Own, Report, Seen, ThreadName, Threads, Values, Verdict, VirtualMachine, Writer,
 };
 
 /// Looks for the flag in a window of one thread alone, without other runs.

@@ -8,6 +8,7 @@ use flagfinder_machine::Window;
 
 use crate::evidence::Outside;
 use crate::exit_depths::{usable, ExitDepths, GUARDS};
+use crate::report::Own;
 
 /// A candidate with its score and the reasons for it.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct Ranked {
     /// The exit that it decides most clearly.
     pub exit: usize,
     pub evidence: Vec<String>,
+    /// Where a virtual machine's loop tests it: is it the machine's own?
+    pub own: Option<Own>,
 }
 
 /// Score from which on a word is called the flag.
@@ -135,12 +138,12 @@ fn one(
         scale.add(-0.3, "its value changes while the loop goes on");
     }
     // Of all exits it decides, the one that speaks most for it.
-    let (exit, bonus, why) = candidate
+    let (exit, bonus, why, mut own) = candidate
         .exits
         .iter()
         .map(|&exit| {
-            let (bonus, why) = exit_bonus(window, analysis, depths, outside, candidate, exit);
-            (exit, bonus, why)
+            let (bonus, why, own) = exit_bonus(window, analysis, depths, outside, candidate, exit);
+            (exit, bonus, why, own)
         })
         .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
     scale.score += bonus;
@@ -154,10 +157,14 @@ fn one(
     if analysis.generated.is_context(candidate.address) {
         let why = "it lies with the state of the thread that generated code keeps at hand";
         scale.add(-0.2, why);
+        own = Some(Own::State);
     }
     if analysis.interpreted.holds(candidate.address) {
         let why = "it lies with what tells the interpreter what to do next: the program's code";
         scale.add(-0.3, why);
+        own = Some(Own::Code);
+    } else if !analysis.generated.holds_loop && analysis.interpreted.is_near(candidate.address) {
+        own = Some(Own::Code);
     }
     if candidate.kind == DataKind::Code {
         let read = &window.code(candidate.step).instruction;
@@ -259,6 +266,7 @@ fn one(
         weight: scale.score,
         exit,
         evidence: scale.evidence,
+        own,
     })
 }
 
@@ -284,9 +292,10 @@ fn exit_bonus(
     outside: &Outside,
     candidate: &Candidate,
     index: usize,
-) -> (f64, Vec<String>) {
+) -> (f64, Vec<String>, Option<Own>) {
     let exit = &analysis.exits[index];
     let mut why = Vec::new();
+    let mut own = None;
     let mut bonus = 0.0;
     let mentioned = analysis.conditions[index]
         .as_ref()
@@ -323,11 +332,13 @@ fn exit_bonus(
         let of_type = analysis.generated.is_at(window, exit.step);
         bonus -= if of_type { 0.1 } else { 0.04 };
         why.push("it is compared with the value it has: a check more likely".into());
+        own = Some(Own::Check);
     }
     let kinds = test.is_some_and(Condition::asks_for_bits_or_bounds);
     if kinds && outside.live && analysis.is_of_machine() {
         bonus -= 0.1;
         why.push("a virtual machine's loop asks for bits of it, or for bounds: a check".into());
+        own = Some(Own::Bits);
     }
     let both = analysis.conditions[index].as_ref().is_some_and(|c| {
         let side = |side: &flagfinder_analysis::expression::Expression| {
@@ -369,7 +380,7 @@ fn exit_bonus(
         bonus -= 0.2;
         why.push("generated code tests types and bounds just so, and several words here".into());
     }
-    (bonus, why)
+    (bonus, why, own)
 }
 
 fn place(candidate: &Candidate, names: &Names, tid: u32, scale: &mut Scale) {

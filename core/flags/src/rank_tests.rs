@@ -153,6 +153,7 @@ fn of_many_words_that_are_all_as_good_none_is_the_flag() {
         weight: score,
         exit: 0,
         evidence: Vec::new(),
+        own: None,
     };
     let best = |scores: &[f64]| {
         let mut ranked: Vec<Ranked> = (0..).zip(scores).map(|(n, s)| word(n, *s)).collect();

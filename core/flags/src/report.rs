@@ -4,7 +4,8 @@
 use flagfinder_analysis::LoopKind;
 use flagfinder_code::Code;
 use flagfinder_diff::ThreadRef;
-use serde::{Serialize, Serializer};
+use flagfinder_machine::Reader;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -225,6 +226,29 @@ pub struct Group {
     pub flags: Vec<u32>,
 }
 
+/// Why a word that a virtual machine's loop tests is one of the machine's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Own {
+    /// It is compared with the value it has, as a type is.
+    Check,
+    /// Bits of it are asked for, or whether a number is below it.
+    Bits,
+    /// It is a part of the program's code, or one of that code's constants.
+    Code,
+    /// It lies with the state of the thread that generated code keeps at hand.
+    State,
+}
+
+/// What is known of the virtual machine whose loop it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct VirtualMachine {
+    /// Addresses of words of its own.
+    pub own: Vec<(u64, Own)>,
+    /// Instructions that read what the interpreted program does next; none: no interpreter was
+    /// seen.
+    pub readers: Vec<Reader>,
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -251,7 +275,7 @@ pub struct Report {
     pub gets_on: bool,
     /// The loop is a virtual machine's, or runs the code that one made.
     #[serde(skip)]
-    pub of_machine: bool,
+    pub machine: Option<VirtualMachine>,
     /// For how many seconds the thread has not run, though nothing that it did could have made it
     /// wait.
     #[serde(skip)]
@@ -282,7 +306,7 @@ impl Report {
             chains: Vec::new(),
             explain: Vec::new(),
             gets_on: false,
-            of_machine: false,
+            machine: None,
             stood_still: None,
         }
     }

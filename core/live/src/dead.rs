@@ -96,6 +96,7 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
             memory: core,
             others: &others,
             capture: &state,
+            learn: &|_| (),
             is_dead: true,
             time,
         };

@@ -7,7 +7,9 @@ use flagfinder_analysis::tasks::switches;
 use flagfinder_analysis::{seen, Seen};
 use flagfinder_code::{AddressSpace, Names};
 use flagfinder_failure::{Failure, DENIED};
-use flagfinder_flags::{find_in_live_window, find_in_tasks, has_flag, Report, ThreadName};
+use flagfinder_flags::{
+    find_in_live_window, find_in_tasks, has_flag, Report, ThreadName, VirtualMachine,
+};
 use flagfinder_machine::Window;
 use flagfinder_replica::{go_round, Halt, Replica};
 use flagfinder_step::{step_thread, Ended, Limits};
@@ -28,7 +30,7 @@ pub struct Finding {
     #[serde(skip)]
     window: Option<Window>,
     gets_on: bool,
-    of_machine: bool,
+    machine: Option<VirtualMachine>,
     steps: u64,
     pause_ms: f64,
     ended: String,
@@ -52,7 +54,7 @@ impl Finding {
         };
         Finding {
             gets_on: report.as_ref().is_some_and(|report| report.gets_on),
-            of_machine: report.as_ref().is_some_and(|report| report.of_machine),
+            machine: report.as_ref().and_then(|report| report.machine.clone()),
             report,
             window: None,
             steps: steps.into(),
@@ -76,7 +78,7 @@ impl Finding {
             report: None,
             window: None,
             gets_on: false,
-            of_machine: false,
+            machine: None,
             steps: 0,
             pause_ms: 0.0,
             ended: String::new(),
@@ -194,7 +196,7 @@ pub fn look(
     let is_part = !has_flag(&report) && switches(&stepped.window);
     Ok(Finding {
         gets_on: report.gets_on,
-        of_machine: report.of_machine,
+        machine: report.machine.clone(),
         report: Some(report),
         window: is_part.then_some(stepped.window),
         steps,
@@ -235,7 +237,7 @@ pub fn look_at_copy(
     let report = find_in_live_window(&round.window, names, thread, &space);
     let finding = Finding {
         gets_on: report.gets_on,
-        of_machine: report.of_machine,
+        machine: report.machine.clone(),
         report: Some(report),
         window: None,
         steps: u64::from(round.window.len()),

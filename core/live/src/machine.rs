@@ -6,17 +6,17 @@
 //! types, bounds, requests to stop. A copy tells these apart from what the program waits for: where
 //! a check fails the machine sees to it and comes back to the loop. Several words may end it all
 //! the same, as an exception does: then it is the one that a thread would write, or the one that
-//! looks least like a check. An interpreter that is a module's code asks all that it does by the
-//! same few tests: there only what a thread would write is the flag. Blind spot: a check whose
-//! failure alone ends the loop.
+//! looks least like a check. Of an interpreter that is a module's code only the one word is
+//! believed with which the interpreted program leaves its loop. Blind spot: a check whose failure
+//! alone ends the loop.
 
 use std::cmp::Ordering;
 
-use flagfinder_flags::ENOUGH_ALONE;
+use flagfinder_flags::{Own, ENOUGH_ALONE};
 use serde_json::{json, Value};
 
 use crate::owed::Standing;
-use crate::report::{Class, ThreadReport};
+use crate::report::{number, Class, ThreadReport};
 
 /// Most that a word gets which the code alone says too little for.
 const TRIED_ONLY: f64 = 0.5;
@@ -28,25 +28,34 @@ const ALIKE: f64 = 0.06;
 /// Is it a virtual machine's loop, in which the code alone tells of no word that it is the flag?
 pub(crate) fn is_open(thread: &ThreadReport) -> bool {
     let mut considered = thread.considered.as_array().into_iter().flatten();
-    thread.of_machine
-        && is_made(thread)
+    thread.machine.is_some()
+        && (is_made(thread) || shows_program(thread))
         && !thread.gets_on
         && !thread.has_flag()
         && considered.any(|flag| flag["kind"] != "syscall")
 }
 
-/// Is the loop's code generated? What an interpreter in a module tests is hardly ever the program's
-/// word, so that does not repay the time that it takes to try a dozen of them out.
+/// Is it known where the interpreter is in its program? Else what an interpreter in a module tests
+/// is hardly ever the program's word, and does not repay the time that it takes to try it out.
+fn shows_program(thread: &ThreadReport) -> bool {
+    let machine = thread.machine.as_ref();
+    machine.is_some_and(|machine| !machine.readers.is_empty())
+}
+
+/// Is the loop's code generated?
 fn is_made(thread: &ThreadReport) -> bool {
     thread.spin_loop["header"]["module"].is_null()
 }
 
-/// Takes the words that were considered as flags, to try them out.
+/// Takes the words that were considered as flags, to try them out: those first that may be the
+/// program's.
 pub(crate) fn take_up(thread: &mut ThreadReport) {
     if let Value::Array(considered) = thread.considered.take() {
         let is_word =
             |flag: &Value| flag["kind"] != "syscall" && flag["confidence"].as_f64() > Some(LEAST);
-        let (words, others): (Vec<Value>, Vec<Value>) = considered.into_iter().partition(is_word);
+        let (mut words, others): (Vec<Value>, Vec<Value>) =
+            considered.into_iter().partition(is_word);
+        words.sort_by_key(|word| own(thread, word).is_some() || is_in_module(word));
         thread.flags = Value::Array(words);
         thread.considered = Value::Array(others);
     }
@@ -55,25 +64,32 @@ pub(crate) fn take_up(thread: &mut ThreadReport) {
 const OF_INTERPRETER: &str = "the loop is an interpreter's: its code does not say which of the \
     words that it tests is the program's; a stack dump of the program's own tools tells the line";
 
-/// What the evidence of a word says where it is one of the machine's own (`rank.rs` says it).
-const ITS_OWN: [&str; 4] = [
-    "compared with the value it has",
-    "asks for bits of it",
-    "the program's code",
-    "the state of the thread that generated code",
-];
+/// Why the word is one of the machine's own, if it is.
+fn own(thread: &ThreadReport, flag: &Value) -> Option<Own> {
+    let address = number(&flag["address"]["spin"])?;
+    let mut words = thread.machine.as_ref()?.own.iter();
+    words.find(|word| word.0 == address).map(|word| word.1)
+}
 
-/// May the program wait for it? A program's variables lie in objects. The words of the machine's
-/// modules are the machine's own, and it compares references to tell of which kind an object is.
-fn may_be(flag: &Value, is_reference: &impl Fn(&Value) -> bool) -> bool {
-    let in_module = ["global", "tls", "code"]
-        .iter()
-        .any(|kind| flag["kind"] == *kind);
-    let evidence = flag["evidence"].as_array().into_iter().flatten();
-    let mut evidence = evidence.filter_map(Value::as_str);
-    !in_module
-        && !is_reference(flag)
-        && !evidence.any(|why| ITS_OWN.iter().any(|own| why.contains(own)))
+/// The words of the machine's modules are the machine's own: a program's variables lie in objects.
+fn is_in_module(flag: &Value) -> bool {
+    let mut kinds = ["global", "tls", "code"].iter();
+    kinds.any(|kind| flag["kind"] == *kind)
+}
+
+/// May the program wait for it? The machine compares references to tell of which kind an object
+/// is. `is_owed`: a thread would write it. What describes an object is written with the object,
+/// and a check that has a writer may be the program's.
+fn may_be(
+    own: Option<Own>,
+    flag: &Value,
+    is_owed: bool,
+    is_reference: &impl Fn(&Value) -> bool,
+) -> bool {
+    match is_owed {
+        true => matches!(own, None | Some(Own::Check)),
+        false => own.is_none() && !is_in_module(flag) && !is_reference(flag),
+    }
 }
 
 /// Leaves the one word that is the flag, or none. `is_open`: the words were taken up. `is_nulled`:
@@ -86,6 +102,9 @@ pub(crate) fn settle(
     is_reference: impl Fn(&Value) -> bool,
 ) {
     let is_made = is_made(thread);
+    let shows_program = shows_program(thread);
+    let flags = thread.flags.as_array().into_iter().flatten();
+    let own: Vec<Option<Own>> = flags.map(|flag| own(thread, flag)).collect();
     let Value::Array(flags) = &mut thread.flags else {
         return;
     };
@@ -103,7 +122,10 @@ pub(crate) fn settle(
     let score = |at: usize| flags[at]["confidence"].as_f64().unwrap_or(0.0);
     let is_owed = |at: usize| standings.get(at) == Some(&Standing::Proved);
     let mut likeliest: Vec<usize> = ending.clone();
-    likeliest.retain(|&at| is_owed(at) || is_made && may_be(&flags[at], &is_reference));
+    likeliest.retain(|&at| {
+        (is_owed(at) || is_made || shows_program)
+            && may_be(own[at], &flags[at], is_owed(at), &is_reference)
+    });
     likeliest.sort_by(|&a, &b| {
         (is_owed(b), score(b))
             .partial_cmp(&(is_owed(a), score(a)))
@@ -112,7 +134,9 @@ pub(crate) fn settle(
     let chosen = match *likeliest.as_slice() {
         [one] => Some(one),
         [one, next, ..] if is_owed(one) != is_owed(next) => Some(one),
-        [one, next, ..] if !is_owed(one) && score(one) > score(next) + ALIKE => Some(one),
+        [one, next, ..] if is_made && !is_owed(one) && score(one) > score(next) + ALIKE => {
+            Some(one)
+        }
         _ => None,
     };
     let name = |flag: &Value| flag["name"].as_str().unwrap_or_default().to_owned();
@@ -167,6 +191,9 @@ pub(crate) fn settle(
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_flags::VirtualMachine;
+    use flagfinder_machine::Reader;
+
     use super::*;
 
     fn word(name: &str, outcome: &str) -> Value {
@@ -183,13 +210,22 @@ mod tests {
     }
 
     fn settled_in(module: &Value, words: Vec<Value>, owed: Option<usize>) -> ThreadReport {
+        settled_of(VirtualMachine::default(), module, words, owed)
+    }
+
+    fn settled_of(
+        machine: VirtualMachine,
+        module: &Value,
+        words: Vec<Value>,
+        owed: Option<usize>,
+    ) -> ThreadReport {
         let mut standings = vec![Standing::Nobody; words.len()];
         if let Some(owed) = owed {
             standings[owed] = Standing::Proved;
         }
         let mut thread = ThreadReport {
             flags: Value::Array(words),
-            of_machine: true,
+            machine: Some(machine),
             spin_loop: json!({ "header": { "module": module } }),
             verdict: Some("no-flag".into()),
             ..ThreadReport::blank(1, Class::LongRunning)
@@ -254,9 +290,42 @@ mod tests {
         own["kind"] = json!("global");
         assert!(!settled(vec![own.clone()], None).has_flag());
         assert!(settled(vec![own], Some(0)).has_flag(), "a thread owes it");
-        let mut tag = word("tag", "leaves");
-        tag["evidence"] = json!(["it is compared with the value it has: a check more likely"]);
-        assert!(!settled(vec![tag], None).has_flag());
+        let of = |own, owed| {
+            let mut word = word("tag", "leaves");
+            word["address"] = json!({ "spin": "0x1000" });
+            settled_of(owns(own), &Value::Null, vec![word], owed).has_flag()
+        };
+        assert!(!of(Own::Check, None) && of(Own::Check, Some(0)));
+        assert!(!of(Own::Bits, Some(0)), "it is written with its object");
+    }
+
+    fn owns(own: Own) -> VirtualMachine {
+        VirtualMachine {
+            own: vec![(0x1000, own)],
+            ..VirtualMachine::default()
+        }
+    }
+
+    #[test]
+    fn of_an_interpreted_program_it_is_the_only_word_that_ends_its_loop() {
+        let module = json!("interpreter");
+        let machine = || VirtualMachine {
+            readers: reader().into_iter().collect(),
+            ..VirtualMachine::default()
+        };
+        let settled = |words| settled_of(machine(), &module, words, None);
+        let words = vec![word("state", "leaves"), word("type", "returns")];
+        assert_eq!(settled(words).flags[0]["name"], "state");
+        let mut words = vec![word("state", "leaves"), word("constant", "leaves")];
+        words[1]["confidence"] = json!(0.1);
+        assert!(!settled(words).has_flag(), "its score says nothing");
+    }
+
+    fn reader() -> Option<Reader> {
+        let reader = json!({
+            "pc": 0x1000, "base": 0, "index": null, "scale": 1, "displacement": 0,
+        });
+        serde_json::from_value(reader).ok()
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use flagfinder_code::{AddressSpace, Code, Names};
-use flagfinder_replica::ThreadState;
+use flagfinder_replica::{Pages, ThreadState};
 use serde::Serialize;
 
 use crate::report::ThreadReport;
@@ -46,6 +46,8 @@ pub(crate) struct Process<'a> {
     pub memory: &'a dyn AddressSpace,
     pub others: &'a Others,
     pub capture: &'a dyn Fn(u32) -> Result<ThreadState, String>,
+    /// The next copy of the thread has the pages that this one used from one moment.
+    pub learn: &'a dyn Fn(&Pages),
     /// It left a core file: what its descriptors held is not known.
     pub is_dead: bool,
     /// For all copies of other threads.

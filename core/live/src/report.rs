@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use flagfinder_code::Names;
+use flagfinder_flags::VirtualMachine;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 
@@ -59,7 +60,7 @@ pub struct ThreadReport {
     pub gets_on: bool,
     /// The loop is a virtual machine's, or runs the code that one made.
     #[serde(skip)]
-    pub of_machine: bool,
+    pub machine: Option<VirtualMachine>,
     /// An answer that its copy was given is not known to be the true one.
     #[serde(skip)]
     pub is_assumed: bool,
@@ -97,7 +98,7 @@ impl ThreadReport {
             explain: json!([]),
             wait: None,
             gets_on: false,
-            of_machine: false,
+            machine: None,
             is_assumed: false,
             steps: 0,
             pause_ms: 0.0,

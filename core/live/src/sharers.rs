@@ -77,6 +77,7 @@ pub(crate) fn within<T>(pid: u32, look: impl FnOnce(&Process) -> T) -> Option<T>
         memory: &memory,
         others: &others,
         capture: &capture,
+        learn: &|_| (),
         is_dead: false,
         time: Duration::ZERO,
     }))

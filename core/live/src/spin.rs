@@ -354,7 +354,7 @@ pub(crate) fn stepped(
         report.via_reason = finding["via_reason"].as_str().map(str::to_owned);
     }
     report.gets_on = finding["gets_on"].as_bool().unwrap_or(false);
-    report.of_machine = finding["of_machine"].as_bool().unwrap_or(false);
+    report.machine = serde_json::from_value(finding["machine"].clone()).unwrap_or_default();
     if found.is_object() {
         report.verdict = Some(text(&found["verdict"]));
         report.reason = text(&found["reason"]);

@@ -15,11 +15,13 @@ mod evaluate_move;
 mod evaluate_shift;
 mod evaluate_string;
 pub mod evaluator;
+mod reader;
 pub mod registers;
 pub mod replayer;
 mod trace_window;
 pub mod value;
 mod window;
 
+pub use reader::Reader;
 pub use trace_window::{tail_window, window_until};
 pub use window::{Interruption, Syscall, Window, CLOCK_STEPS};

@@ -25,7 +25,7 @@ fn main() {
     let pages = Pages::new(&live);
     let begin = Instant::now();
     let time = Duration::from_secs(20);
-    match Experiment::prepare(&pages, &state, time).expect("a process") {
+    match Experiment::prepare(&pages, &state, &[], time).expect("a process") {
         Ok(experiment) => {
             println!("baseline {:?}", begin.elapsed());
             let word = Word {

@@ -5,17 +5,20 @@
 //! new: every transition from one instruction to the next was seen before. Then each candidate is
 //! tried in a copy of the copy. The thread has left its loop when the function that holds it
 //! returned, or when no transition of that function's part of the loop is made any more. Out: a
-//! [`Proof`]. Blind spots: what another thread would do meanwhile; a loop that goes a rare way
+//! [`Proof`]. Of an interpreter that is told by its program's places (`program.rs`): it makes the
+//! same transitions in whatever it runs. Blind spots: what another thread would do meanwhile; a loop that goes a rare way
 //! later than was looked; output is taken to succeed.
 
 use std::io::Result;
 use std::time::{Duration, Instant};
 
+use flagfinder_machine::Reader;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
 use crate::answer::Halt;
 use crate::pages::Pages;
+use crate::program::{Program, Way};
 use crate::replica::{Event, Replica};
 use crate::source::ThreadState;
 
@@ -81,6 +84,8 @@ pub struct Experiment<'a> {
     round: u64,
     /// The highest stack pointer: that of the function which holds the loop.
     top: u64,
+    /// What an interpreter runs.
+    program: Program,
 }
 
 /// Why a thread's copy is no ground for experiments.
@@ -94,17 +99,20 @@ pub enum Unfit {
 
 impl<'a> Experiment<'a> {
     /// Copies the thread and lets the copy go round until it shows nothing new, for at most `time`.
+    /// `readers`: the instructions by which an interpreter reads its program; none: it is none.
     ///
     /// # Errors
     /// When the system gives no process.
     pub fn prepare(
         pages: &'a Pages<'a>,
         state: &ThreadState,
+        readers: &[Reader],
         time: Duration,
     ) -> Result<std::result::Result<Experiment<'a>, Unfit>> {
         let replica = Replica::start(pages, state)?;
         let mut experiment = Experiment {
             top: replica.registers().rsp,
+            program: Program::new(readers),
             replica,
             known: FxHashSet::default(),
             holder: FxHashSet::default(),
@@ -114,6 +122,10 @@ impl<'a> Experiment<'a> {
         let mut instructions = 0;
         while instructions < MOST && Instant::now() < deadline {
             let (before, stack) = experiment.place();
+            let place = experiment.program.place(experiment.replica.registers());
+            if place.is_some_and(|place| experiment.program.learn(place)) {
+                experiment.round = instructions;
+            }
             if let Event::Halt(halt) = experiment.replica.step()? {
                 return Ok(Err(Unfit::Halted(halt)));
             }
@@ -184,10 +196,17 @@ impl<'a> Experiment<'a> {
             last_held: 0,
             behind: 0,
             again: FxHashSet::default(),
+            way: Way::default(),
         };
         let longest = LONGEST.max(path.stretch * STRETCHES);
         while path.made < longest && (path.made % LEAST != 0 || Instant::now() < deadline) {
             let (before, stack) = (copy.registers().rip, copy.registers().rsp);
+            if let Some(place) = self.program.place(copy.registers()) {
+                path.way.go(&self.program, place);
+            }
+            if path.made == longest / 2 {
+                path.way.forget();
+            }
             if let Event::Halt(halt) = copy.step()? {
                 proof.outcome = match halt {
                     Halt::Fault { .. } => Outcome::Faults,
@@ -215,7 +234,9 @@ impl<'a> Experiment<'a> {
         if path.made < longest {
             return Ok(proof);
         }
-        if path.made - path.last_held > longest / 2 {
+        if self.program.is_known() {
+            proof.outcome = path.in_program();
+        } else if path.made - path.last_held > longest / 2 {
             // It is busy with something else.
             proof.outcome = Outcome::Leaves;
         } else if path.again.len() * 4 >= self.holder.len() * 3 {
@@ -246,9 +267,20 @@ struct Path<'e, 'a> {
     behind: u64,
     /// The loop's transitions in that function that were made again of late.
     again: FxHashSet<(u64, u64)>,
+    /// Through what an interpreter runs.
+    way: Way,
 }
 
 impl Path<'_, '_> {
+    /// What has become of an interpreter that does nothing new any more.
+    fn in_program(&self) -> Outcome {
+        match self.way.goes_round(&self.loops.program) {
+            true => Outcome::Returns,
+            false if self.way.is_behind() => Outcome::Leaves,
+            false => Outcome::Unknown,
+        }
+    }
+
     /// One more instruction, begun with the stack pointer at `stack` and ended with it at `after`.
     /// `None`: not yet decided.
     fn follow(&mut self, transition: (u64, u64), stack: u64, after: u64) -> Option<Outcome> {
@@ -266,9 +298,20 @@ impl Path<'_, '_> {
             self.behind += 1;
         }
         let returned = after > self.loops.top && after - self.loops.top < FAR;
-        if returned || self.behind >= BEHIND {
+        let is_interpreted = self.loops.program.is_known();
+        let behind = match is_interpreted {
+            true => self.way.is_behind(),
+            false => self.behind >= BEHIND,
+        };
+        if returned || behind {
             return Some(Outcome::Leaves);
         }
-        (self.made - self.last_new >= self.stretch).then_some(Outcome::Returns)
+        let is_settled = self.made - self.last_new >= self.stretch;
+        match is_interpreted {
+            true => is_settled
+                .then(|| self.in_program())
+                .filter(|outcome| *outcome != Outcome::Unknown),
+            false => is_settled.then_some(Outcome::Returns),
+        }
     }
 }

@@ -34,6 +34,7 @@ mod live;
 mod native;
 mod opened;
 mod pages;
+mod program;
 mod replica;
 mod software;
 mod source;

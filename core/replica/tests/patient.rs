@@ -63,7 +63,7 @@ impl Patient {
         let live = Live::open(self.pid()).expect("readable");
         let state = self.state(&live);
         let pages = Pages::new(&live);
-        let experiment = Experiment::prepare(&pages, &state, TIME).expect("a process")?;
+        let experiment = Experiment::prepare(&pages, &state, &[], TIME).expect("a process")?;
         let word = |&(at, value): &(usize, u64)| Word {
             address: self.words[at],
             bytes: 4,
@@ -78,7 +78,7 @@ impl Patient {
         loop {
             let (state, _) = live.capture(self.pid(), TIME).expect("stops");
             let pages = Pages::new(live);
-            let looked = Experiment::prepare(&pages, &state, TIME).expect("a process");
+            let looked = Experiment::prepare(&pages, &state, &[], TIME).expect("a process");
             let is_loop = match looked {
                 Ok(_) | Err(Unfit::Halted(Halt::Blocks { .. })) => true,
                 Err(_) => false,
