@@ -117,6 +117,7 @@ impl<'a> CodeReader<'a> {
     pub(crate) fn stores_of(&mut self, code: &Instruction) -> Vec<Store> {
         let machine = Machine {
             registers: [None; 16],
+            added: [0; 16],
             stored: Stored::default(),
             thread_pointer: None,
             memory: self.memory,
@@ -161,7 +162,8 @@ impl<'a> CodeReader<'a> {
                 Store {
                     pc: code.ip(),
                     address: memory.virtual_address(0, |register, _, _| machine.get(register)),
-                    displacement: plain.then_some(memory.displacement()),
+                    displacement: plain
+                        .then(|| memory.displacement().wrapping_add(machine.added_to(base))),
                     bytes: memory.memory_size().size(),
                     value: machine.stored(code, memory.memory_size().size()),
                     depth,
@@ -196,6 +198,7 @@ impl<'a> CodeReader<'a> {
             let (depth, context) = (place.depth, place.context);
             let mut machine = Machine {
                 registers: place.registers,
+                added: [0; 16],
                 stored: place.stored,
                 thread_pointer,
                 memory: self.memory,
@@ -314,6 +317,28 @@ mod tests {
         let stores = reader.stores_ahead(&[frame], Some(0x7000), limits);
         let places = stores.iter().filter_map(|s| Some((s.address?, s.value)));
         places.collect()
+    }
+
+    #[test]
+    fn what_is_added_to_an_unknown_pointer_is_a_field_s_distance() {
+        // mov rax, [rbp-8]; add rax, 8; lea rdx, [rax+8]; mov dword [rdx], 0; call +0; mov dword
+        // [rdx+4], 0
+        let code = [
+            0x48, 0x8b, 0x45, 0xf8, 0x48, 0x83, 0xc0, 0x08, 0x48, 0x8d, 0x50, 0x08, 0xc7, 0x02, 0,
+            0, 0, 0, 0xe8, 0, 0, 0, 0, 0xc7, 0x42, 0x04, 0, 0, 0, 0,
+        ];
+        let memory = Memory(code.to_vec(), Vec::new());
+        let frame = Frame {
+            pc: CODE,
+            registers: [None; 16],
+        };
+        let limits = Limits {
+            instructions: 10,
+            depth: 0,
+        };
+        let stores = CodeReader::new(&memory).stores_ahead(&[frame], None, limits);
+        let distances: Vec<_> = stores.iter().map(|store| store.displacement).collect();
+        assert_eq!(distances, [Some(16), Some(4)], "a call may change rdx");
     }
 
     #[test]

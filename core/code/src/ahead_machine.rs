@@ -37,6 +37,8 @@ const KEPT: usize = 256;
 /// Registers as far as they are known, and memory as it is now but for what was stored since.
 pub(crate) struct Machine<'a> {
     pub registers: Registers,
+    /// What was added to each register that is not known, since it got its value.
+    pub added: [u64; 16],
     pub stored: Stored,
     pub thread_pointer: Option<u64>,
     pub memory: &'a dyn AddressSpace,
@@ -54,6 +56,14 @@ impl Machine<'_> {
                 Some(self.registers[register.number()]? & 0xffff_ffff)
             }
             _ => None,
+        }
+    }
+
+    /// What was added to a register that is not known.
+    pub fn added_to(&self, base: Register) -> u64 {
+        match base.is_gpr64() && self.registers[base.number()].is_none() {
+            true => self.added[base.number()],
+            false => 0,
         }
     }
 
@@ -128,6 +138,7 @@ impl Machine<'_> {
             .then(|| code.op0_register())
             .filter(|r| r.is_gpr64() || r.is_gpr32());
         let value = wide.and_then(|wide| self.result(code, wide));
+        let added = wide.and_then(|wide| self.sum(code, wide));
         let stack = self.registers[STACK]
             .filter(|_| code.is_stack_instruction())
             .map(|sp| sp.wrapping_add_signed(code.stack_pointer_increment().into()));
@@ -139,13 +150,34 @@ impl Machine<'_> {
             let kept = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
             if register.is_gpr64() && !kept {
                 self.registers[register.number()] = None;
+                self.added[register.number()] = 0;
             }
         }
         if let Some(wide) = wide {
             self.registers[wide.number()] = value.or(popped);
+            self.added[wide.number()] = added.unwrap_or(0);
         }
         if stack.is_some() {
             self.registers[STACK] = stack;
+        }
+    }
+
+    /// What was added to what a register is a copy of; unoptimised code adds a field's distance in
+    /// an instruction of its own.
+    fn sum(&self, code: &Instruction, wide: Register) -> Option<u64> {
+        let of = |register: Register| {
+            let known = register.is_gpr64().then(|| self.added[register.number()]);
+            known.filter(|_| wide.is_gpr64())
+        };
+        let constant = || code.try_immediate(1).ok();
+        match code.mnemonic() {
+            Mnemonic::Add => Some(of(wide)?.wrapping_add(constant()?)),
+            Mnemonic::Sub => Some(of(wide)?.wrapping_sub(constant()?)),
+            Mnemonic::Mov if code.op1_kind() == OpKind::Register => of(code.op1_register()),
+            Mnemonic::Lea if code.memory_index() == Register::None => {
+                Some(of(code.memory_base())?.wrapping_add(code.memory_displacement64()))
+            }
+            _ => None,
         }
     }
 
@@ -194,12 +226,13 @@ impl Machine<'_> {
     pub fn called(&mut self, is_system_call: bool) {
         if is_system_call {
             for number in [0, 1, 11] {
-                self.registers[number] = None;
+                (self.registers[number], self.added[number]) = (None, 0);
             }
             return;
         }
         let before = self.registers;
         self.registers = [None; 16];
+        self.added = [0; 16];
         for number in KEPT_BY_CALLS {
             self.registers[number] = before[number];
         }
