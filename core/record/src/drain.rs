@@ -342,13 +342,23 @@ impl<'a> Drain<'a> {
     pub fn collect(&self, dead: bool, of: impl Fn(u32) -> bool) -> Result<(), Failure> {
         let mut writer = ChunkWriter::new()?;
         let mut buffer = Vec::new();
-        for index in 0..self.pool.chunk_count {
+        // A tracer that still runs makes a block's record before its flow comes to the block: the
+        // records are read last.
+        let chunks = || 0..self.pool.chunk_count;
+        let passes = [false, true];
+        let each = passes
+            .into_iter()
+            .flat_map(|meta| chunks().map(move |index| (meta, index)));
+        for (meta, index) in each {
             let state = self.pool.state(index).load(Ordering::Acquire);
             let alone = self.stop.load(Ordering::Acquire);
             if state != p::CHUNK_OWNED && !(state == p::CHUNK_FULL && alone) {
                 continue;
             }
             let chunk = self.pool.chunk(index);
+            if (chunk.stream == p::STREAM_META) != meta {
+                continue;
+            }
             // Claimed but not described yet: empty.
             if chunk.pid == 0 || !of(chunk.pid) || self.pool.snapshot(index, &mut buffer).is_err() {
                 continue;
