@@ -35,7 +35,8 @@ def asked(verb: str, pid: int) -> Any:
 
 
 def row(name: str, program: Path, turns: int, scratch: Path) -> dict[str, Any]:
-    """What came of all turns of one hang. innocents: another thread than the root's is the root."""
+    """What came of all turns of one hang. An innocent is a root that was named, and is not the
+    planted one."""
     right, innocents, seconds, pauses = 0, 0, [], [0.0]
     for turn in range(turns):
         folder = scratch / f"{name}-{turn}"

@@ -162,8 +162,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What was added to what a register is a copy of; unoptimised code adds a field's distance in
-    /// an instruction of its own.
+    /// What was added to the pointer that the register holds after this instruction. Unoptimised
+    /// code adds a field's distance in an instruction of its own.
     fn sum(&self, code: &Instruction, wide: Register) -> Option<u64> {
         let of = |register: Register| {
             let known = register.is_gpr64().then(|| self.added[register.number()]);

@@ -2,11 +2,11 @@
 //! Which code of the program stores to a word: a global, whose address the code holds itself, or a
 //! field, by its distance from its object.
 //!
-//! In: the executable segments, as they lie in memory. Of a global every four bytes that may be the
-//! displacement of a reference to it are looked at; for a field the code is decoded from end to
-//! end, half a second for 32 MiB. What lies in an instruction of a function counts. Blind spots:
-//! a global by a pointer, an index or the GOT; which object a field is of; code without known
-//! functions; modules over [`LARGEST`].
+//! In: the executable segments, as they lie in memory. A reference to a global holds four bytes of
+//! displacement, so each four bytes that may be one are looked at. For a field the code is decoded
+//! from end to end. Only instructions of known functions count. Blind spots: a global that is
+//! reached by a pointer, an index or the GOT; which object a field belongs to; modules over
+//! [`LARGEST`].
 
 use flagfinder_trace::Segment;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
@@ -23,7 +23,7 @@ const CHUNK: usize = 1 << 20;
 /// Bytes of an instruction behind its displacement: an immediate operand of 0, 1, 2 or 4.
 const BEHIND: [u64; 4] = [0, 1, 2, 4];
 const DISPLACEMENT: usize = 4;
-/// Stores after which no further code is searched: who writes the word is not told by so many.
+/// With so many stores the search ends: they do not tell who writes the word.
 const MOST: usize = 256;
 /// Before its displacement an instruction has at most so many bytes.
 const BEFORE: u64 = 11;
@@ -190,7 +190,8 @@ mod tests {
 
     #[test]
     fn stores_to_a_field_are_found_by_distance_and_size() {
-        // mov dword [rdi+0x18], 7; mov byte [rdi+0x18], 1; mov dword [rdi+0x10], 7; mov eax, [rdi+0x18]
+        // mov dword [rdi+0x18], 7; mov byte [rdi+0x18], 1; mov dword [rdi+0x10], 7;
+        // mov eax, [rdi+0x18]
         let code = [
             0xc7, 0x47, 0x18, 0x07, 0x00, 0x00, 0x00, 0xc6, 0x47, 0x18, 0x01, 0xc7, 0x47, 0x10,
             0x07, 0x00, 0x00, 0x00, 0x8b, 0x47, 0x18,

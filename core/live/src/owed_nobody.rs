@@ -11,7 +11,7 @@ use crate::sharers;
 const TOLD: usize = 8;
 /// Functions that are told.
 const FUNCTIONS: usize = 3;
-/// A field's distance and size are not its own where more functions store there.
+/// Where more functions store at a field's distance, most of them mean another object's field.
 const AS_GOOD_AS_ANY: usize = 8;
 
 /// Why nobody owes it, as far as that is known.
@@ -91,8 +91,7 @@ fn by_code(process: &Process, seen: &[Seen], target: &Target, only: bool) -> Vec
     reasons
 }
 
-/// The functions that make these stores, but of what the word holds already; and whether a call of
-/// each is open.
+/// The functions that store another value than the word holds, and whether a call of each is open.
 fn functions(
     names: &Names,
     seen: &[Seen],

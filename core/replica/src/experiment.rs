@@ -5,9 +5,10 @@
 //! new: every transition from one instruction to the next was seen before. Then each candidate is
 //! tried in a copy of the copy. The thread has left its loop when the function that holds it
 //! returned, or when no transition of that function's part of the loop is made any more. Out: a
-//! [`Proof`]. Of an interpreter that is told by its program's places (`program.rs`): it makes the
-//! same transitions in whatever it runs. Blind spots: what another thread would do meanwhile; a loop that goes a rare way
-//! later than was looked; output is taken to succeed.
+//! [`Proof`]. An interpreter makes the same transitions in whatever it runs: there the places of
+//! the interpreted program tell whether the loop was left (`program.rs`). Blind spots: what another
+//! thread would do meanwhile; a loop that goes a rare way later than was looked; output is taken to
+//! succeed.
 
 use std::io::Result;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-//! Files that a copy opens. A regular file that it only reads is opened by us, and the copy gets
-//! what it holds; the process notices nothing of that. All other opening halts the copy, or is
-//! supposed to succeed (`suppose.rs`).
+//! Files that a copy opens. We open a regular file that the copy only reads, and give it the file's
+//! content; the process notices nothing of that. Every other open halts the copy, or is supposed to
+//! succeed (`suppose.rs`).
 
 use std::fs::File;
 use std::io::Result;
@@ -27,7 +27,7 @@ const HARMLESS: i32 =
 const LARGE_FILE: i32 = 0o100_000;
 
 impl Replica<'_> {
-    /// `None`: it is about no file that the copy opened, and opens none.
+    /// `None`: the call opens no file, and concerns none that the copy opened.
     pub(crate) fn answer_opened(&mut self, number: u32, a: &Arguments) -> Result<Option<Answer>> {
         const HERE: u64 = libc::AT_FDCWD as u64;
         match i64::from(number) {

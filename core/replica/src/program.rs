@@ -49,12 +49,12 @@ impl Program {
 pub(crate) struct Way {
     /// Places since the last one of the loop.
     behind: u64,
-    /// The loop's places that were come to of late.
+    /// The loop's places that it came to since [`Way::forget`].
     again: FxHashSet<u64>,
 }
 
 impl Way {
-    /// The copy comes to a place. `late`: what was come to before is forgotten.
+    /// The copy comes to a place.
     pub fn go(&mut self, program: &Program, place: u64) {
         if program.places.contains(&place) {
             self.behind = 0;

@@ -23,7 +23,7 @@ const MOST: usize = 16;
 const LARGEST_MESSAGE: usize = 64;
 /// What accept is said to return: a descriptor that the process does not have.
 const NEW_DESCRIPTOR: i64 = 1_000_003;
-/// And what open is: of a file that holds one message.
+/// What open is said to return: the descriptor of a file that holds one message.
 const NEW_FILE: i64 = 1_000_004;
 
 /// A made-up result, and the descriptor that it is about, where the arguments do not name it alone.

@@ -16,7 +16,7 @@ use crate::site::Site;
 const HITS: u64 = 100;
 /// For how long at least: the hooks then cost a percent or two.
 const REST: Duration = Duration::from_secs(1);
-/// Of the time that it took to remove them, in which they may still have trapped.
+/// How many times longer the hooks rest than it took to remove them: until then they may trap.
 const REST_FOR_REMOVAL: u32 = 50;
 /// How often is looked whether they should, and at which words. A wait may end a few ms after it
 /// began, and a hot instruction costs until the hooks are off.

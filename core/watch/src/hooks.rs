@@ -14,7 +14,7 @@ use crate::protocol::WATCH_MAX;
 use crate::site::Site;
 use crate::Result;
 
-/// What the kernel wants of a breakpoint on an instruction.
+/// The size that the kernel asks for of a breakpoint on an instruction.
 const EXECUTED: u32 = 8;
 
 /// Dropping it removes them.
