@@ -232,6 +232,19 @@ def add_threads(parser: Parser) -> None:
     )
 
 
+def add_hang(parser: Parser) -> None:
+    """``--thread`` and ``--at``: which hang of a recording of events."""
+    parser.add_argument(
+        "--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)"
+    )
+    parser.add_argument(
+        "--at",
+        type=NS,
+        metavar="NS",
+        help="when (default: the last mark, or what was most unusual)",
+    )
+
+
 def add_export(parser: Parser, formats: Sequence[str]) -> None:
     """Where another tool's file goes, and which it is."""
     parser.add_argument(

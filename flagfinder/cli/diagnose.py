@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from flagfinder.cli.common import (
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
-    NS,
-    TID,
     Number,
     Subparsers,
+    add_hang,
     add_verb,
     print_json,
 )
@@ -58,15 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="answers to the questions: a number on each line",
     )
-    parser.add_argument(
-        "--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)"
-    )
-    parser.add_argument(
-        "--at",
-        type=NS,
-        metavar="NS",
-        help="when (default: the last mark, or what was most unusual)",
-    )
+    add_hang(parser)
     parser.add_argument(
         "--emit",
         choices=DEBUGGERS,

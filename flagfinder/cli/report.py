@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from flagfinder.cli.common import (
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
-    NS,
-    TID,
     Subparsers,
+    add_hang,
     add_verb,
     print_json,
 )
@@ -47,15 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", required=True, help="the page to write"
     )
-    parser.add_argument(
-        "--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)"
-    )
-    parser.add_argument(
-        "--at",
-        type=NS,
-        metavar="NS",
-        help="when (default: the last mark, or what was most unusual)",
-    )
+    add_hang(parser)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
