@@ -212,7 +212,7 @@ impl Outside {
             add(-0.2, "it belongs to the C library itself".into());
         }
         if self.live {
-            let why = "nothing else is known: there is no good run to compare with";
+            let why = "there is no good run to compare with";
             add(0.0, why.into());
         }
         let stores = self.stores.get(&candidate.address);
