@@ -175,7 +175,9 @@ fn tell(
         if matches!(halt, Halt::Blocks { .. }) && !told.has_flag() {
             told.class = Class::LongWait;
         }
-        told.reason += &format!("; its copy went no further: {}", halted(&halt));
+        let why = halted(&halt);
+        told.reason += &format!("; its copy went no further: {why}");
+        told.halted = Some(why);
     }
     if has_assumed {
         drop_assumed(&mut told);

@@ -64,6 +64,9 @@ pub struct ThreadReport {
     /// An answer that its copy was given is not known to be the true one.
     #[serde(skip)]
     pub is_assumed: bool,
+    /// Why its copy went no further: `it comes to read, whose answer is not known`.
+    #[serde(skip)]
+    pub halted: Option<String>,
     /// Instructions that it was stepped over.
     pub steps: u64,
     /// For how long it was kept from running.
@@ -100,6 +103,7 @@ impl ThreadReport {
             gets_on: false,
             machine: None,
             is_assumed: false,
+            halted: None,
             steps: 0,
             pause_ms: 0.0,
             via: None,

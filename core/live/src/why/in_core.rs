@@ -93,6 +93,9 @@ pub fn runs(looked: Option<&ThreadReport>) -> End {
             "it was in no call; what it asked for may have been ready, which is not in a core",
         );
     }
+    if let (true, Some(why)) = (looked.spin_loop.is_null(), &looked.halted) {
+        return end(format!("it was in no call; its copy went no further: {why}"));
+    }
     let at = looked.spin_loop["function"].as_str();
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
     let what = format!("it was in no call, and a copy of it computes{place}");
@@ -114,4 +117,21 @@ pub fn owner(process: &Process, call: &Call, id: u32) -> End {
     }
     let what = format!("{held}, which had ended without unlocking it, or stayed behind at a fork");
     End::fault(RootKind::Ended, what).of(process.pid, Some(id), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Class;
+
+    #[test]
+    fn a_copy_that_stops_at_a_call_computes_nothing() {
+        let mut looked = ThreadReport::blank(7, Class::RepeatedYield);
+        looked.verdict = Some("no-flag".into());
+        assert_eq!(runs(Some(&looked)).kind, RootKind::Computes);
+        looked.halted = Some("it comes to read, whose answer is not known".into());
+        let end = runs(Some(&looked));
+        assert_eq!(end.kind, RootKind::Unknown);
+        assert!(end.what.ends_with("it comes to read, whose answer is not known"));
+    }
 }
