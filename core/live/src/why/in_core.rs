@@ -94,7 +94,9 @@ pub fn runs(looked: Option<&ThreadReport>) -> End {
         );
     }
     if let (true, Some(why)) = (looked.spin_loop.is_null(), &looked.halted) {
-        return end(format!("it was in no call; its copy went no further: {why}"));
+        return end(format!(
+            "it was in no call; its copy went no further: {why}"
+        ));
     }
     let at = looked.spin_loop["function"].as_str();
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
@@ -132,6 +134,8 @@ mod tests {
         looked.halted = Some("it comes to read, whose answer is not known".into());
         let end = runs(Some(&looked));
         assert_eq!(end.kind, RootKind::Unknown);
-        assert!(end.what.ends_with("it comes to read, whose answer is not known"));
+        assert!(end
+            .what
+            .ends_with("it comes to read, whose answer is not known"));
     }
 }
