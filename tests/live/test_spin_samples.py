@@ -83,7 +83,7 @@ def spinning(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("spinning", sample_cases(positive=True), indirect=True)
+@pytest.mark.parametrize("spinning", sample_cases(positive=True, turn=1), indirect=True)
 def test_true_flag_is_first(spinning: tuple[int, Path, dict[str, Any]]) -> None:
     pid, error, truth = spinning
     ran = flagfinder("spin", "--json", str(pid), timeout=60)
@@ -108,7 +108,7 @@ def test_true_flag_is_first(spinning: tuple[int, Path, dict[str, Any]]) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("spinning", sample_cases(positive=True), indirect=True)
+@pytest.mark.parametrize("spinning", sample_cases(positive=True, turn=1), indirect=True)
 def test_who_owes_the_write(spinning: tuple[int, Path, dict[str, Any]], samples: Path) -> None:
     pid, _, truth = spinning
     ran = flagfinder("spin", "--json", str(pid), timeout=60)
@@ -185,7 +185,7 @@ def program_of(pid: int) -> str:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("spinning", sample_cases(positive=False), indirect=True)
+@pytest.mark.parametrize("spinning", sample_cases(positive=False, turn=1), indirect=True)
 def test_negative_has_no_flag(spinning: tuple[int, Path, dict[str, Any]]) -> None:
     pid, _, _ = spinning
     ran = flagfinder("spin", "--json", str(pid), timeout=60)
