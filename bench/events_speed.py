@@ -107,7 +107,6 @@ def cpu_of(pid: int | None) -> float:
 
 
 def run_client(load: Load, figures: Figures) -> None:
-    """One run of the client."""
     before = cpu_of(load.pid)
     figures.seconds.append(timed(load.command, timeout=_TIMEOUT).wall)
     figures.server.append(cpu_of(load.pid) - before)

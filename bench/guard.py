@@ -166,7 +166,6 @@ def hangs(times: int) -> list[dict[str, str | float]]:
 
 
 def show(rows: list[dict[str, str | float]]) -> None:
-    """As a table."""
     print(
         table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]),
         "\n",

@@ -62,7 +62,6 @@ def cells(topic: Mapping[str, Any], columns: Sequence[str], row: Mapping[str, An
 
 
 def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
     head, *rows = ("| " + " | ".join(line) + " |" for line in (columns, *lines))
     return "\n".join((head, "|---" * len(columns) + "|", *rows))
 
@@ -176,7 +175,6 @@ def section(name: str, topic: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Writes the page."""
     files = {
         path.stem: json.loads(path.read_text(encoding="utf-8"))
         for path in (HERE / "results").glob("*.json")

@@ -28,7 +28,6 @@ _PR_SET_PTRACER = 0x59616D61
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option."""
     parser.getgroup("flagfinder").addoption(
         "--flagfinder-after",
         type=_seconds,

@@ -243,7 +243,6 @@ class _Collected:
             self._of_watch[number] = flags
 
     def take(self, event: EventFields) -> None:
-        """One more."""
         watch = event["watch"]
         address = self._address.get(watch, parse_hex(event.get("address")))
         if address is None:

@@ -29,7 +29,6 @@ without matplotlib"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "compare",
@@ -56,7 +55,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     found = compare_events(options.good, options.bad)
     rows = found.rows[: options.limit]
     if options.json:

@@ -32,7 +32,6 @@ program, or files that are not those of the process"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "core", "The same from the core file of a dead process.", _EXAMPLES, run
     )
@@ -52,7 +51,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     report = look_at_core(
         options.core,
         options.thread,

@@ -35,7 +35,6 @@ exit codes: 0 found, 1 no such thread, 2 failure, 65 no graph"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "critical-path",
@@ -56,7 +55,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     refuse_backwards(options.start, options.end)
     found = critical_path(open_graph(options.file), options.thread, options.start, options.end)
     if found is None:

@@ -33,7 +33,6 @@ unreadable"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "diff",
@@ -70,7 +69,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     normals = [options.normal_trace, *options.more_normals]
     report, spin, divergence = compare(terminal, normals, options.spin_trace, options.thread)
     if options.emit:

@@ -38,7 +38,6 @@ _OPTIONAL = ("opt", "yellow")
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "doctor", "Say what works for this user on this machine.", _EXAMPLES, run
     )
@@ -47,7 +46,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     report = examine(options.pid, options.program)
     if options.json:
         fields: DoctorFields = {"works": report.works, "checks": as_fields(report.checks)}

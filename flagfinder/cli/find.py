@@ -30,7 +30,6 @@ is recorded: the bad run is asked what it polls, and the good run is watched at 
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "find",
@@ -92,7 +91,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if options.native:
         return _run_native(options, terminal)
     directory: Path = options.directory

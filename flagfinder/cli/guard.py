@@ -41,7 +41,6 @@ exit codes: that of the command (128 + N for signal N); 124 it hung; 126, 127 it
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "guard", "Run a command; if it hangs, say why, and end it.", _EXAMPLES, run
     )
@@ -71,7 +70,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if not options.command or (options.after is None and options.idle is None):
         raise UsageError(
             "There is nothing to guard"

@@ -34,7 +34,6 @@ exit codes: 0 a difference is proven, 1 none is, 2 failure, 69 unavailable, 77 n
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "overhead",
@@ -56,7 +55,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if not options.command:
         raise UsageError(
             "There is nothing to measure",

@@ -47,7 +47,6 @@ _VALUE = Number("value", 0, 2**64 - 1, base=0, none="auto")
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "poke", "Write the value that ends a loop into a live process.", _EXAMPLES, run
     )
@@ -72,7 +71,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if (options.address is None) != (options.size is None) and options.flag is None:
         raise UsageError(
             "The word isn't named", "--address goes with --size", "Give both, or --flag."

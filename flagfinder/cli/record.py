@@ -53,7 +53,6 @@ Under sudo the program runs as the user who called sudo."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "record",
@@ -202,7 +201,6 @@ def _is_bare(options: argparse.Namespace) -> bool:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if options.check:
         return _check(options.json, terminal)
     if options.output is None:

@@ -34,7 +34,6 @@ The page needs nothing else and can be mailed. Call sites are in it when they we
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "report",
@@ -50,7 +49,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     graph = open_graph(options.file)
     found = diagnose(graph, options.thread, options.at)
     if found is None:

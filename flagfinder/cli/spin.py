@@ -42,7 +42,6 @@ no such process, or none that can be stepped; 77 no permission to trace it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "spin",
@@ -76,8 +75,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
-
     def told(threads: int, stepped: list[int]) -> None:
         process = f"process {options.pid}, {count(threads, 'thread')}"
         listed = ", ".join(map(str, stepped))

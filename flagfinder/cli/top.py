@@ -45,7 +45,6 @@ Ctrl-C"""
 
 
 def add_top(actions: Subparsers) -> None:
-    """Adds the action."""
     top: Parser = add_verb(
         actions,
         "top",

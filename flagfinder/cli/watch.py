@@ -77,7 +77,6 @@ _ACCESS_PATH = re.compile(r"[.\[*]|->")
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "watch",
@@ -201,7 +200,6 @@ def _names_words(options: argparse.Namespace) -> bool:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     inside = trapper = getattr(options, "trapper", None)  # a debugger that handles Ctrl-C itself
     pid, _, _ = _names(options)
     program = None

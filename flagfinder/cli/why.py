@@ -51,7 +51,6 @@ can be looked at; 77 no permission to look at it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "why",
@@ -106,7 +105,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     given = len(options.target) + (options.core is not None)
     if not given or given > 1 + (len(options.target) == 2 and options.core is None):
         raise UsageError(

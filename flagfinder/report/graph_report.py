@@ -22,7 +22,6 @@ _RAN = 4  # functions and calls shown of what a thread ran
 
 
 def show_summary(terminal: Terminal, summary: GraphInfoFields) -> None:
-    """``graph info``."""
     edges = ", ".join(f"{name} {number:,}" for name, number in summary["edges"].items())
     for label, value in (
         ("time", duration(summary["span"])),

@@ -106,8 +106,6 @@ class FlowSummary:
 
 
 class Thread:
-    """One recorded thread."""
-
     def __init__(self, core: _core.Thread, process: Process) -> None:
         self._core = core
         self.process = process

@@ -62,7 +62,6 @@ class Pair:
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled program."""
     directory = tmp_path_factory.mktemp("program")
     source = directory / "waiter.c"
     source.write_text(PROGRAM)

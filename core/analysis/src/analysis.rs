@@ -26,7 +26,6 @@ use crate::spin_loop::SpinLoop;
 /// A word that some exit depends on.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Where it lies.
     pub address: u64,
     /// Its size, by the widest read.
     pub bytes: u32,
@@ -60,7 +59,6 @@ pub struct Candidate {
 /// An object that a word points to is no larger, as far as it is read.
 const OBJECT: u64 = 4096;
 
-/// See the module.
 pub struct Analysis {
     /// The loop at the window's end.
     pub spin: SpinLoop,

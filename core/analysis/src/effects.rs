@@ -119,7 +119,6 @@ fn sets_result(instruction: &Instruction) -> Option<u64> {
 pub struct Kept {
     /// By register: whose value it holds, if anyone's.
     holds: [Option<u8>; 16],
-    /// All that was written.
     written: Resources,
     /// The way does not divide: what was put aside for a call and taken back is known.
     pub is_straight: bool,

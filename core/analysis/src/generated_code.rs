@@ -21,7 +21,6 @@ const NEAR: u64 = 4096;
 
 const RSP: u8 = 4;
 
-/// See the module.
 pub struct Generated {
     /// By static instruction.
     is_generated: Vec<bool>,

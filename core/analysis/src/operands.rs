@@ -31,7 +31,6 @@ pub fn last_writer(window: &Window, before: u32, resources: Resources) -> Option
     })
 }
 
-/// See the module.
 pub struct Builder<'w> {
     window: &'w Window,
     left: Cell<u32>,

@@ -15,7 +15,6 @@ const ROUNDS: usize = 8;
 /// An instruction, and the stack pointer there.
 type Place = (u32, u64);
 
-/// See the module.
 pub struct Passing {
     places: FxHashSet<Place>,
 }

@@ -19,7 +19,6 @@ use crate::address_space::AddressSpace;
 use crate::ahead_machine::{Machine, Store, Stored};
 use crate::frames::{Frame, Registers};
 
-/// Longest instruction.
 const LONGEST: usize = 15;
 const PAGE: u64 = 4096;
 

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use flagfinder_trace::{DecodedFlow, Event, Process};
 use rustc_hash::FxHashMap;
 
-/// One recorded allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
     /// Run-time address of its first byte.

@@ -31,7 +31,6 @@ impl Names {
         self.found(module, name, false)
     }
 
-    /// Thread-local variables of this name.
     pub fn thread_locals_named(&self, module: Option<&str>, name: &str) -> Vec<VariableAt> {
         self.found(module, name, true)
     }

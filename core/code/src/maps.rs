@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! /proc/PID/maps, parsed.
 
-/// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Run-time addresses.

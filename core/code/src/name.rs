@@ -161,7 +161,6 @@ pub struct DataName {
     /// offset in the object. Mapping: offset in the file.
     #[serde(serialize_with = "hex_option")]
     pub offset: Option<u64>,
-    /// The variable, demangled.
     pub symbol: Option<String>,
     /// The part of the variable, to be appended to `symbol`: `[2].state`, `.next`.
     pub field: Option<String>,

@@ -16,7 +16,6 @@ pub struct Word {
     pub kind: TypeRef,
 }
 
-/// A word of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableWord {
     pub name: String,

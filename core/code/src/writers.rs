@@ -28,7 +28,6 @@ const MOST: usize = 256;
 /// Before its displacement an instruction has at most so many bytes.
 const BEFORE: u64 = 11;
 
-/// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Writers {
     pub stores: Vec<Store>,

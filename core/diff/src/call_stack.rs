@@ -26,7 +26,6 @@ const PARKED_SEARCH: usize = 16;
 pub enum FrameKind {
     /// The outermost known frame of a stack.
     Root,
-    /// A call.
     Call,
     /// A signal handler; `call_site` is what it interrupted.
     Signal,
@@ -45,13 +44,11 @@ pub struct Frame {
     pub call_site: PlaceId,
     /// First place of the function.
     pub entry: PlaceId,
-    /// The function's number.
     pub function: u32,
     /// Node executed last in this frame itself.
     pub node: PlaceId,
     /// Function of that node (another one after a tail call).
     pub node_function: u32,
-    /// Region of that node.
     pub node_region: u32,
     /// Where the call returns to.
     pub return_to: u64,

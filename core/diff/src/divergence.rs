@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// A thread of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRef {
-    /// Process id.
     pub pid: u32,
     /// The how-manieth image of the process: each exec begins another one. 0 in reports from before
     /// it was told.
@@ -17,7 +16,6 @@ pub struct ThreadRef {
     /// File name of the executable.
     #[serde(default)]
     pub program: String,
-    /// Thread id.
     pub tid: u32,
     /// Name as last seen; empty when unknown.
     pub name: String,
@@ -78,9 +76,7 @@ pub enum ContextMatch {
     OtherThread,
     /// Same call site, another way there.
     SameCaller,
-    /// Same function only.
     SameFunction,
-    /// Not found.
     None,
 }
 
@@ -112,7 +108,6 @@ pub struct SpinLoop {
     pub length: u64,
     /// Stays of this run that did end, and the longest of them in blocks.
     pub earlier_stays: u64,
-    /// Blocks.
     pub longest_earlier: u64,
     /// How long the stay that never ended had lasted at the end, in ns; 0 when unknown.
     pub lasted: u64,
@@ -148,7 +143,6 @@ pub struct NormalLoop {
 pub struct ClosedDifference {
     /// Index into the stack.
     pub frame: usize,
-    /// The call.
     pub call_site: CodePlace,
     /// Shapes (calls with loops folded) seen in the spin run only / in a normal run only / in both.
     pub spin_only: u64,
@@ -165,7 +159,6 @@ pub struct Parting {
     pub thread: ThreadRef,
     /// The thread of the first normal run whose calls were compared.
     pub normal_thread: Option<ThreadRef>,
-    /// How they part.
     pub kind: PartingKind,
     /// The branch (for `Callee` the call), if one was found.
     pub branch: Option<CodePlace>,
@@ -193,7 +186,6 @@ pub struct Parting {
     pub context: ContextMatch,
     /// Calls open at the end of the spin run, outermost first.
     pub stack: Vec<OpenFrame>,
-    /// The loop.
     pub spin_loop: SpinLoop,
     /// Other branches at which the normal runs leave what the spinning thread repeats.
     pub others: Vec<BranchOutcome>,
@@ -212,7 +204,6 @@ pub struct Parting {
 /// A thread that is alive at the end of the spin run, and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedThread {
-    /// The thread.
     pub thread: ThreadRef,
     /// The system call it is in.
     pub syscall: u32,
@@ -225,7 +216,6 @@ pub struct BlockedThread {
 /// What two (or more) runs have to say about each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
-    /// The outcome.
     pub verdict: Verdict,
     /// In one sentence.
     pub reason: String,

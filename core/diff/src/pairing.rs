@@ -19,7 +19,6 @@ const MOST_COMPARED: usize = 1 << 17;
 pub struct Side<'a> {
     /// Per thread: tid, process (index), creator's tid (0 unknown).
     pub threads: Vec<(u32, usize, u32)>,
-    /// Per thread.
     pub surveys: Vec<&'a Survey>,
     /// Per image of a process: pid and program name.
     pub processes: Vec<(u32, &'a str)>,

@@ -22,13 +22,10 @@ use crate::targets::Class;
 
 /// All that is known of one spinning thread and of the normal runs.
 pub struct Case<'a> {
-    /// Numbering of code.
     pub space: &'a CodeSpace,
     /// The thread's open calls.
     pub open: &'a [Frame],
-    /// Their targets.
     pub chain: &'a [Option<u32>],
-    /// The thread's profiles.
     pub profiles: &'a Profiles,
     /// Loop nests by target.
     pub nests: &'a [LoopNest],
@@ -46,11 +43,8 @@ pub struct Case<'a> {
 
 /// The result in place numbers.
 pub struct Found {
-    /// How they part.
     pub kind: PartingKind,
-    /// The frame in which.
     pub frame: usize,
-    /// The branch's node.
     pub branch: Option<PlaceId>,
     /// Where the normal runs went; [`NO_PLACE`] out of the function.
     pub normal_target: PlaceId,
@@ -86,7 +80,6 @@ enum Rank {
 }
 
 impl Case<'_> {
-    /// Finds the parting.
     pub fn part(&self) -> Found {
         let sides: Vec<(ContextMatch, f64, Side)> = LEVELS
             .iter()

@@ -57,7 +57,6 @@ struct Target {
     base: Option<u64>,
 }
 
-/// See the module.
 pub(crate) struct Explorer<'a> {
     window: &'a Window,
     names: &'a Names,

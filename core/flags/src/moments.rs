@@ -22,7 +22,6 @@ use crate::passes::ask;
 use crate::run::Run;
 use crate::stores::{self, Stores};
 
-/// See the module.
 pub struct Moments<'t> {
     trace: &'t Trace,
     runs: Vec<OnceCell<Run<'t>>>,

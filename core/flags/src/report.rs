@@ -7,7 +7,6 @@ use flagfinder_diff::ThreadRef;
 use flagfinder_machine::Reader;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -130,7 +129,6 @@ pub struct Owed {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
-    /// The store.
     pub code: Code,
     /// What it stored in the normal run.
     #[serde(serialize_with = "hex_option")]
@@ -138,7 +136,6 @@ pub struct Owed {
     pub known: Known,
     /// What the thread of the normal run waited for last before.
     pub after: Option<String>,
-    /// That thread.
     pub normal: Seen,
 }
 
@@ -146,7 +143,6 @@ pub struct Owed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Debt {
     pub normal: Seen,
-    /// The store.
     pub code: Code,
     pub value: Option<u64>,
     /// See [`Owed::after`].
@@ -249,7 +245,6 @@ pub struct VirtualMachine {
     pub readers: Vec<Reader>,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub schema: &'static str,

@@ -11,7 +11,6 @@ use flagfinder_trace::{Process, Result};
 use crate::block_set::BlockSet;
 use crate::contents::Contents;
 
-/// See the module.
 pub struct Run<'t> {
     pub process: &'t Process,
     pub code: CodeMap<'t>,

@@ -16,7 +16,6 @@ use rustc_hash::{FxHashMap, FxHasher};
 /// Numbers as large may be addresses.
 const SMALL: u64 = 0x1_0000;
 
-/// See the module.
 #[derive(Default)]
 pub struct Twins {
     /// By address of an instruction: its twin in the other run.

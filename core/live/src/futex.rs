@@ -8,7 +8,6 @@ use flagfinder_waits::futex::{word, Held};
 use flagfinder_waits::proc::Call;
 use serde::Serialize;
 
-/// A futex wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Futex {
     pub address: String,

@@ -24,7 +24,6 @@ pub const fn general(number: u8) -> Resources {
     0xf << (number as u32 * 4)
 }
 
-/// All flags.
 pub const ALL_FLAGS: Resources = 0x7f << FLAGS;
 
 /// What an instruction works on.
@@ -112,7 +111,6 @@ impl MemoryReference {
     }
 }
 
-/// A decoded instruction.
 #[derive(Clone, Debug)]
 pub struct Decoded {
     /// As iced-x86 decodes it.
@@ -210,7 +208,6 @@ impl Decoded {
         }
     }
 
-    /// Its address.
     #[inline]
     pub fn pc(&self) -> u64 {
         self.instruction.ip()

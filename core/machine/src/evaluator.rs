@@ -41,10 +41,8 @@ pub struct Recorded {
     pub missing: bool,
 }
 
-/// See the module.
 #[derive(Clone, Default)]
 pub struct Evaluator {
-    /// The thread's state.
     pub machine: Machine,
     accesses: Vec<Access>,
     /// Whether the last instruction, if a conditional branch, was taken.

@@ -62,12 +62,9 @@ pub trait Visitor {
     fn event(&mut self, _event: &Event) {}
 }
 
-/// What replaying met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Blocks replayed.
     pub blocks: u64,
-    /// Instructions replayed.
     pub instructions: u64,
     /// Times that knowledge was dropped because it contradicted the flow.
     pub contradictions: u64,

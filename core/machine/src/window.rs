@@ -20,9 +20,7 @@ use crate::value::{Value, CALL_CLOBBERS};
 pub struct Syscall {
     /// Step of the `syscall` instruction.
     pub step: u32,
-    /// The call's number.
     pub number: u32,
-    /// Its arguments.
     pub args: [u64; 6],
     /// Negative errno; `None` when it never returned.
     pub result: Option<i64>,

@@ -75,7 +75,6 @@ const BEHIND: u64 = 64;
 /// A stack pointer that is farther off lies on another stack.
 const FAR: u64 = 1 << 20;
 
-/// See the module.
 pub struct Experiment<'a> {
     replica: Replica<'a>,
     known: FxHashSet<(u64, u64)>,

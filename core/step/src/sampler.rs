@@ -28,7 +28,6 @@ const PAGE: usize = 4096;
 /// A power of two: 341 samples.
 const RING: usize = 2 * PAGE;
 
-/// See the module.
 pub struct Sampler {
     pages: NonNull<u8>,
     _event: OwnedFd,

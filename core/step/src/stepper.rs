@@ -65,7 +65,6 @@ pub enum Ended {
     Limit,
     /// A system call did not return in time.
     Blocked,
-    /// The thread ended.
     Gone,
     /// It executed another program.
     Exec,

@@ -18,7 +18,6 @@ use crate::replay::ReplayItem;
 use crate::thread::{Thread, ValueSpan};
 use crate::trace::Trace;
 
-/// What was violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// The file's bytes are whole sections with sound checksums and records.

@@ -73,7 +73,6 @@ pub struct FlowCursor<'a> {
 }
 
 impl Thread {
-    /// The whole flow.
     pub fn flow(&self) -> FlowCursor<'_> {
         FlowCursor::new(self, 0)
     }

@@ -39,7 +39,6 @@ pub struct Info {
 pub enum NoteLevel {
     /// Another way than the best one was taken.
     Fallback,
-    /// Something was lost.
     Lost,
     Warning,
 }
@@ -55,7 +54,6 @@ pub struct Note {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndReason {
-    /// The target ended.
     #[default]
     TargetEnded,
     /// A thread had been spinning for as long as asked.

@@ -94,7 +94,6 @@ impl Trace {
         })
     }
 
-    /// An image of a process by its number in the process.
     pub fn image(&self, pid: u32, number: u32) -> Option<&Process> {
         let mut processes = self.processes().iter();
         processes.find(|process| process.pid == pid && process.image == number)

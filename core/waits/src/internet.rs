@@ -20,7 +20,6 @@ pub struct Connection {
     pub end: OtherEnd,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherEnd {
     Socket(u32),

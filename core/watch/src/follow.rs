@@ -43,7 +43,6 @@ impl Used {
     }
 }
 
-/// What to do with the hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hooks {
     Stay,

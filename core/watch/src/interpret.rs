@@ -67,7 +67,6 @@ impl Interpreter {
         self.words.iter().any(|word| word.address == address)
     }
 
-    /// Writes trap now.
     pub fn armed(&mut self, memory: &Memory) {
         for word in &mut self.words {
             let (address, size) = word.place();

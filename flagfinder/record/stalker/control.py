@@ -81,7 +81,6 @@ def main() -> int:
 
 
 def read_environment(descriptor: int) -> dict[str, str]:
-    """The program's environment."""
     with open(descriptor, "rb") as file:
         entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0")[:-1]]
     return {name: value for name, _, value in entries}

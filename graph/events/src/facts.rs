@@ -64,7 +64,6 @@ pub struct ThreadFact {
     pub tid: u32,
     pub pid: u32,
     pub name: String,
-    /// A kernel thread.
     #[serde(default)]
     pub kernel: bool,
 }

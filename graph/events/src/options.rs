@@ -40,7 +40,6 @@ pub enum StackMode {
     All,
 }
 
-/// What to record.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Options {
     pub output: PathBuf,

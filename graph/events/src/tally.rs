@@ -15,7 +15,6 @@ use crate::reader::EventFile;
 use crate::threads::Threads;
 use crate::{Failure, Result};
 
-/// What is counted.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Question {
@@ -128,7 +127,6 @@ pub struct Earlier {
     pub unfinished: bool,
 }
 
-/// What was counted.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// ns that it covers.

@@ -40,7 +40,6 @@ impl Builder<'_> {
         }
     }
 
-    /// It returns.
     pub(crate) fn returned(&mut self, thread: usize, event: &Event, end: CallEnd) {
         if let Some((_, calls)) = self.hot.calls.get_mut(thread) {
             calls.exit(end);

@@ -46,7 +46,6 @@ pub(crate) struct Named {
     pub found_at: Vec<String>,
 }
 
-/// A process's code.
 struct Code {
     names: Names,
     sites: CallSites,

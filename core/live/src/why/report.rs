@@ -113,7 +113,6 @@ impl Chain {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, Serialize)]
 pub struct WhyReport {
     pub schema: &'static str,

@@ -27,7 +27,6 @@ const MOST_THREADS: usize = 24;
 const MOST_STEPPED: usize = 2;
 const BUDGET: Duration = Duration::from_millis(300);
 
-/// See the module.
 pub struct Walk<'a> {
     pub processes: &'a mut Processes,
     /// What `spin` saw of threads, by thread id.
