@@ -163,7 +163,6 @@ def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) ->
 
 
 def beside_peers(load: Load, recorders: list[Recorder], runs: int, scratch: Path) -> str:
-    """A row for each recorder."""
     present = [recorder for recorder in recorders if shutil.which(recorder.program)]
     by_name = {recorder.name: recorder for recorder in present}
     figures = {name: Figures() for name in ["nothing", *by_name]}

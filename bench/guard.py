@@ -148,7 +148,6 @@ def hang(script: str) -> tuple[float, float, int, list[str]]:
 
 
 def hangs(times: int) -> list[dict[str, str | float]]:
-    """A row for each tree."""
     rows: list[dict[str, str | float]] = []
     for name, script in TREES.items():
         found = [hang(script) for _ in range(times)]

@@ -91,7 +91,6 @@ def folded(lines: Sequence[Sequence[str]], name: int, spread: Collection[int]) -
 
 
 def bar_text(bars: Mapping[str, Mapping[str, Any]]) -> str:
-    """The bars in words."""
     words = {"most": "at most", "least": "at least"}
     texts = [
         f"{name} {words[kind]} {number(limit)}"

@@ -70,7 +70,6 @@ recorded, 69 unavailable, 77 no permission, 130 Ctrl-C"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb and its actions."""
     parser: Parser = subparsers.add_parser(
         "events",
         help=_SUMMARY,

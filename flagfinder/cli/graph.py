@@ -33,7 +33,6 @@ _SUMMARY = "Why each stretch of each thread began: the event graph."
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb and its actions."""
     parser: Parser = subparsers.add_parser(
         "graph",
         help=_SUMMARY,

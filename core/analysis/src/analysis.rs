@@ -62,7 +62,6 @@ const OBJECT: u64 = 4096;
 pub struct Analysis {
     /// The loop at the window's end.
     pub spin: SpinLoop,
-    /// The ways out of it.
     pub exits: Vec<Exit>,
     /// By exit: what it tests, where that is understood.
     pub conditions: Vec<Option<Condition>>,
@@ -74,7 +73,6 @@ pub struct Analysis {
     pub candidates: Vec<Candidate>,
     /// Steps of system calls whose result decides an exit, with those exits.
     pub calls: Vec<(u32, Vec<usize>)>,
-    /// How the loop spends its time.
     pub kind: LoopKind,
     /// Words that decide exits but which the thread itself writes in the loop.
     pub own_words: Vec<u64>,

@@ -50,7 +50,6 @@ pub const KEPT: Resources =
 
 /// What an instruction leaves behind it.
 pub struct Effect {
-    /// Registers and flags it writes.
     pub writes: Resources,
     /// To memory other than what is passed to a function or kept on the own stack.
     pub stores: bool,

@@ -146,7 +146,6 @@ impl<'w> Builder<'w> {
         })
     }
 
-    /// The register's value just before `step`.
     pub fn register(&self, step: u32, number: u8, depth: u32) -> Expression {
         let Some(definition) = last_writer(self.window, step, general(number)) else {
             return Expression::Opaque(self.window.kept(number));

@@ -5,7 +5,6 @@ use flagfinder_machine::decoded::sign_extend;
 use flagfinder_machine::value::mask;
 use iced_x86::ConditionCode;
 
-/// How two numbers compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     Equal,

@@ -8,7 +8,6 @@ use rustc_hash::FxHashMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Run-time address of its first byte.
     pub address: u64,
     /// Bytes asked for.
     pub size: u64,

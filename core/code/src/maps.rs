@@ -11,7 +11,6 @@ pub struct Mapping {
     pub executable: bool,
     /// MAP_SHARED.
     pub shared: bool,
-    /// Bytes into the file.
     pub file_offset: u64,
     pub inode: u64,
     /// Path, `[heap]` and its like, or empty.

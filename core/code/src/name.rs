@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::symbols::without_arguments;
 
-/// A place in code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Code {
     /// File name of the module; `None`: JIT or remapped code.
@@ -149,7 +148,6 @@ pub enum DataHome {
     },
 }
 
-/// A place in data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DataName {
     pub kind: DataKind,

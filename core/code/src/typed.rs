@@ -105,14 +105,12 @@ impl Names {
         Some(VariableWord { name, word })
     }
 
-    /// What a pointer type points to.
     pub fn pointee(&self, kind: TypeRef) -> Option<TypeRef> {
         let module = kind.module;
         let id = self.image(module).debug()?.pointee(kind.id)?;
         Some(TypeRef { module, id })
     }
 
-    /// Bytes of a type.
     pub fn size(&self, kind: TypeRef) -> Option<u64> {
         self.image(kind.module).debug()?.size(kind.id)
     }

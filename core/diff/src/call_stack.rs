@@ -21,7 +21,6 @@ const OPEN_SEARCH: usize = 1024;
 /// How far down a parked stack a return address is looked for.
 const PARKED_SEARCH: usize = 16;
 
-/// Why a frame exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// The outermost known frame of a stack.
@@ -42,7 +41,6 @@ pub struct Frame {
     pub slot: u32,
     /// Node of the calling block; [`NO_PLACE`] for a root.
     pub call_site: PlaceId,
-    /// First place of the function.
     pub entry: PlaceId,
     pub function: u32,
     /// Node executed last in this frame itself.
@@ -82,7 +80,6 @@ pub fn mix(a: u64, b: u64) -> u64 {
     hash ^ (hash >> 29)
 }
 
-/// The stack of one thread.
 pub struct CallStack<'a> {
     program: &'a Program,
     frames: Vec<Frame>,
@@ -118,17 +115,14 @@ impl<'a> CallStack<'a> {
         }
     }
 
-    /// Open frames, outermost first.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// Blocks seen so far.
     pub fn index(&self) -> u64 {
         self.index
     }
 
-    /// Frames opened so far.
     pub fn opened(&self) -> u64 {
         self.serial
     }
@@ -145,7 +139,6 @@ impl<'a> CallStack<'a> {
         self.mended
     }
 
-    /// Control entered a block.
     #[inline]
     pub fn block<O: Observer>(&mut self, id: u32, observer: &mut O) {
         let next = *self.program.facts(id);

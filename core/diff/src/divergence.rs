@@ -5,7 +5,6 @@ use crate::outcomes::{BranchOutcome, BranchTable};
 use crate::space::CodePlace;
 use serde::{Deserialize, Serialize};
 
-/// A thread of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRef {
     pub pid: u32,
@@ -34,7 +33,6 @@ pub struct ThreadPair {
     pub why: String,
 }
 
-/// The outcome of a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -44,7 +42,6 @@ pub enum Verdict {
     NoDivergence,
 }
 
-/// How the runs part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartingKind {
@@ -85,7 +82,6 @@ pub enum ContextMatch {
 pub struct OpenFrame {
     /// The call instruction; `None` for the outermost frame.
     pub call_site: Option<CodePlace>,
-    /// First instruction of the function.
     pub function: CodePlace,
     /// The branch or call executed last in this frame.
     pub at: CodePlace,
@@ -93,7 +89,6 @@ pub struct OpenFrame {
     pub signal_handler: bool,
 }
 
-/// The loop that holds the thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpinLoop {
     /// Last instruction of the block an iteration begins with.
@@ -166,7 +161,6 @@ pub struct Parting {
     pub block: Option<CodePlace>,
     /// Where the normal run went; `None` also when it left the function.
     pub normal_target: Option<CodePlace>,
-    /// Where the spin run goes.
     pub spin_target: Option<CodePlace>,
     /// Which execution of the branch in this thread (from 1) it is: the first that does not return
     /// to what the normal run does.
@@ -205,7 +199,6 @@ pub struct Parting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedThread {
     pub thread: ThreadRef,
-    /// The system call it is in.
     pub syscall: u32,
     /// For how long, in ns; 0 when unknown.
     pub waiting: u64,

@@ -10,7 +10,6 @@ pub type NodeEdge = (PlaceId, PlaceId);
 
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// Where an iteration begins.
     pub header: PlaceId,
     pub parent: Option<u32>,
     /// All nodes, inner loops' too.

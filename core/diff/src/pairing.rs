@@ -27,9 +27,7 @@ pub struct Side<'a> {
 /// One pair; indexes into the sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
-    /// Thread of the normal run.
     pub normal: usize,
-    /// Thread of the spin run.
     pub spin: usize,
     /// 0..=1.
     pub confidence: f64,

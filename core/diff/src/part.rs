@@ -48,7 +48,6 @@ pub struct Found {
     pub branch: Option<PlaceId>,
     /// Where the normal runs went; [`NO_PLACE`] out of the function.
     pub normal_target: PlaceId,
-    /// Where the spin run goes.
     pub spin_target: PlaceId,
     /// Other branches, most telling first.
     pub others: Vec<PlaceId>,

@@ -105,7 +105,6 @@ struct Collector<'a> {
     slots: Vec<(u32, Profile)>,
     index_of: Vec<u32>,
     shapes: Shapes,
-    /// How often what happens counts.
     weight: u64,
 }
 

@@ -173,7 +173,6 @@ impl CodeSpace {
         self.branches.get(&node).copied()
     }
 
-    /// How the node leaves.
     pub fn exit(&self, node: PlaceId) -> ExitKind {
         self.exits[node as usize]
     }

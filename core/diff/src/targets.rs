@@ -83,7 +83,6 @@ impl Targets {
         }
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.list.len()
     }

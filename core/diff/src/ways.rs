@@ -132,12 +132,10 @@ impl Ways<'_> {
         Some(self.normal.thread_ref(pair.normal))
     }
 
-    /// All threads of the normal run.
     pub fn normal_threads(&self) -> impl Iterator<Item = ThreadRef> + '_ {
         (0..self.normal.surveys.len()).map(|index| self.normal.thread_ref(index))
     }
 
-    /// All threads of the spin run.
     pub fn spin_threads(&self) -> impl Iterator<Item = ThreadRef> + '_ {
         (0..self.spin.surveys.len()).map(|index| self.spin.thread_ref(index))
     }

@@ -48,7 +48,6 @@ pub struct LoopReport {
     pub module: Option<String>,
     /// Whole iterations seen (with a diff: since the loop was entered).
     pub iterations: u64,
-    /// Where an iteration begins.
     pub header: Code,
 }
 

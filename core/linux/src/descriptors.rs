@@ -12,7 +12,6 @@ pub enum Named {
     Entries {
         /// Of the first.
         address: u64,
-        /// How many there are.
         count: u64,
     },
     /// `fd_set`s: one bit a descriptor.

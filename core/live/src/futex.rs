@@ -11,7 +11,6 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Futex {
     pub address: String,
-    /// Name of the word.
     pub name: String,
     /// See [`flagfinder_waits::futex::Word`].
     pub kind: &'static str,

@@ -73,9 +73,7 @@ pub struct MemoryReference {
     pub gather: bool,
     /// Bytes; 0 when it depends on the state (xsave, ..).
     pub bytes: u16,
-    /// The instruction loads from it.
     pub read: bool,
-    /// The instruction stores to it.
     pub write: bool,
 }
 
@@ -104,7 +102,6 @@ impl MemoryReference {
         })
     }
 
-    /// The registers it is formed from.
     pub fn resources(&self) -> Resources {
         let one = |register: Option<u8>| register.map_or(0, general);
         one(self.base) | one(self.index)
@@ -123,7 +120,6 @@ pub struct Decoded {
     pub memory: Box<[MemoryReference]>,
     /// Values of registers and flags it reads (address registers apart).
     pub reads: Resources,
-    /// Registers and flags it writes.
     pub writes: Resources,
     /// General registers it may write, by number.
     pub registers_written: u16,
@@ -136,7 +132,6 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// Takes an instruction apart.
     pub fn new(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Decoded {
         let info = factory.info(instruction);
         let mut memory: Vec<MemoryReference> = Vec::new();

@@ -87,7 +87,6 @@ struct Replay<'r, 'p, V> {
     next: Option<u64>,
     /// The instruction whose successor is still to be told.
     last: Option<&'r Decoded>,
-    /// The system call under way.
     call: Option<(u32, [u64; 6])>,
     /// States that signals interrupted.
     interrupted: Vec<Machine>,

@@ -43,7 +43,6 @@ pub struct Tracee {
 /// What a wait brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The step is done.
     Step,
     Interrupted,
     /// A signal is about to be delivered.

@@ -61,7 +61,6 @@ impl Limits {
 pub enum Ended {
     /// `enough` said so.
     Enough,
-    /// A limit was reached.
     Limit,
     /// A system call did not return in time.
     Blocked,

@@ -23,7 +23,6 @@ pub enum GapReason {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Control entered a block.
     Block {
         id: BlockId,
         pos: u64,

@@ -50,7 +50,6 @@ pub struct Note {
     pub text: String,
 }
 
-/// Why the recording ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndReason {

@@ -150,7 +150,6 @@ impl Trace {
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
-    /// Version of the file format.
     pub fn version(&self) -> u32 {
         self.header.version
     }

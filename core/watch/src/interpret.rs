@@ -58,7 +58,6 @@ impl Interpreter {
         self.words.push(word);
     }
 
-    /// How many words there are.
     pub fn count(&self) -> usize {
         self.words.len()
     }

@@ -65,7 +65,6 @@ class Pool:
 
 
 def main() -> int:
-    """Runs as the module says."""
     pool, environment, report, library, agent, *program = sys.argv[1:]
     state = Pool(pool)
     pid, gate = start(program, read_environment(int(environment)), library, int(report))

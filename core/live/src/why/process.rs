@@ -107,7 +107,6 @@ impl Process {
         self.activities.iter().find(|a| a.tid == tid)
     }
 
-    /// Threads that are alive.
     pub fn tids(&self) -> Vec<u32> {
         let living = self.activities.iter().filter(|a| !is_over(a.state));
         living.map(|a| a.tid).collect()

@@ -69,7 +69,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The chain from this thread on.
     pub fn follow(&mut self, pid: u32, tid: u32) -> (Vec<Link>, Root, Weight) {
         self.looks = 0;
         let found = self.explore((pid, tid), &mut Trail::default());
