@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, children, flagfinder, kill_session
+from harness import FLAGFINDER, children, flagfinder, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 STALLED = 5.0  # seconds
@@ -49,8 +49,7 @@ def test_what_a_stalled_recorder_loses_is_counted_and_a_gap_in_the_graph(tmp_pat
         "-c",
         SCRIPT,
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    try:
+    with started(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         (program,) = children(process.pid)
@@ -66,8 +65,6 @@ def test_what_a_stalled_recorder_loses_is_counted_and_a_gap_in_the_graph(tmp_pat
             time.sleep(0.01)
         os.kill(program, signal.SIGKILL)
         process.communicate(timeout=60)
-    finally:
-        kill_session(process)
     lost = json.loads(summary_file.read_text())["lost"]
     assert lost["total"] > 0
     summary = json.loads(flagfinder("events", "info", "--json", path).stdout)

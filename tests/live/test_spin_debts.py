@@ -15,7 +15,7 @@ from harness import (
     assert_found,
     compiled,
     flagfinder,
-    kill_session,
+    started,
     wait_for_rounds,
     wait_until,
 )
@@ -34,17 +34,14 @@ def thread(
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """What is said of the waiting thread, and the address of `count`."""
     error = tmp_path / "stderr"
-    with error.open("wb") as stderr:
-        process = subprocess.Popen(
-            [program, request.param], stdin=subprocess.PIPE, stderr=stderr, start_new_session=True
-        )
-    try:
+    with (
+        error.open("wb") as stderr,
+        started([program, request.param], stdin=subprocess.PIPE, stderr=stderr) as process,
+    ):
         wait_until(process, lambda: "FLAG" in error.read_text())
         wait_for_rounds(process)
         ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
         assert process.poll() is None, "the program did not survive"
-    finally:
-        kill_session(process)
     assert_found(ran)
     [(address, _)] = announced_flags(error.read_text())
     yield json.loads(ran.stdout)["threads"][0], address

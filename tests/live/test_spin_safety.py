@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, compiled, flagfinder, kill_session, live_or_skip, run
+from harness import FLAGFINDER, compiled, flagfinder, kill_session, live_or_skip, run, started
 from sizes import rounds
 
 import flagfinder as api
@@ -230,16 +230,13 @@ def look_ten_times(source: str, folder: Path, *flags: str) -> None:
     nothing did.
     """
     built = compiled(folder / "patient", Path(__file__).with_name("programs") / source, *flags)
-    program = subprocess.Popen([built], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    try:
+    with started([built], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None and program.stdout.readline() == "ready\n"
         for _ in range(10):
             threads = api.spin(program.pid, budget=0.1, in_place=True).threads
             assert any(thread.steps for thread in threads), threads
         program.terminate()
         assert program.wait(timeout=20) == 0, "something that a tracer does showed"
-    finally:
-        kill_session(program)
 
 
 @pytest.mark.live
