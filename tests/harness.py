@@ -124,6 +124,11 @@ def compiled(program: Path, *words: object) -> Path:
     return program
 
 
+def command_into(output: Path, verb: str, *options: object) -> list[str]:
+    """The beginning of a command that writes a file: flagfinder's verb, file and options."""
+    return [*FLAGFINDER, *verb.split(), "-o", str(output), *map(str, options)]
+
+
 def flagfinder(
     *words: object, timeout: float = 300, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FLAGFINDER, children, flagfinder, started
+from harness import children, command_into, flagfinder, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -26,18 +26,7 @@ def test_a_mark_chooses_the_moment_to_explain(tmp_path: Path) -> None:
     """
     script = "import time\nprint('waits', flush=True)\ninput()\ntime.sleep(float(input()))"
     path = tmp_path / "run.events"
-    command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-q",
-        "-o",
-        str(path),
-        "--",
-        "/usr/bin/python3",
-        "-c",
-        script,
-    ]
+    command = [*command_into(path, "events record", "-q"), "--", "/usr/bin/python3", "-c", script]
     with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "waits\n"
@@ -90,17 +79,7 @@ def test_without_a_process_there_is_no_main_thread_to_watch(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("recorder")
 def test_a_recorder_that_was_killed_takes_no_marks(tmp_path: Path) -> None:
-    command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-q",
-        "-o",
-        str(tmp_path / "x"),
-        "--",
-        "/bin/sleep",
-        "30",
-    ]
+    command = [*command_into(tmp_path / "x", "events record", "-q"), "--", "/bin/sleep", "30"]
     with started(command) as process:
         deadline = time.monotonic() + 30
         while not socket_of(process).exists():

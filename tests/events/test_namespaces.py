@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from event_recorder import Recorder, wakes
-from harness import FLAGFINDER, flagfinder, pid_namespace, run, started
+from harness import FLAGFINDER, command_into, flagfinder, pid_namespace, run, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 10
@@ -62,18 +62,7 @@ def test_threads_are_told_by_the_ids_that_they_see(recorder: Recorder, inside: l
 
 def record_while(path: Path, inside: list[str], pid: int) -> str:
     """Records a process of the namespace for two seconds; the events as text."""
-    command = [
-        *inside,
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        path,
-        "--pid",
-        str(pid),
-        "--duration",
-        "2",
-    ]
+    command = [*inside, *command_into(path, "events record", "--pid", pid, "--duration", "2")]
     ran = run(command, timeout=60)
     assert ran.returncode == 0, ran.stderr
     return flagfinder("events", "dump", path, "--limit", 100000).stdout

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from event_recorder import Recorder
-from harness import FLAGFINDER, flagfinder, started
+from harness import command_into, flagfinder, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 SIZE = 1 << 20
@@ -43,12 +43,7 @@ def recording(tmp_path: Path, recorder: Recorder) -> Path:  # noqa: ARG001 (it s
     path = tmp_path / "always.events"
     options = ["--size", "1M", "--syscalls", "target", "--stacks", "all", "-q"]
     command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        path,
-        *options,
+        *command_into(path, "events record", *options),
         "--",
         "/usr/bin/python3",
         "-c",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from event_recorder import PROGRAMS
-from harness import FLAGFINDER, compiled, flagfinder, run
+from harness import FLAGFINDER, command_into, compiled, flagfinder, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.usefixtures("recorder")]
 DEEP = 8
@@ -30,18 +30,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def functions(program: Path, path: Path, mode: str, *options: str) -> list[str]:
     """Of the stack in which the program's thread sleeps in large_frame, innermost first."""
-    command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        path,
-        "--stacks",
-        mode,
-        *options,
-        "--",
-        program,
-    ]
+    command = [*command_into(path, "events record", "--stacks", mode, *options), "--", program]
     ran = run(command, timeout=60)
     assert ran.returncode == 0, ran.stderr
     assert flagfinder("events", "check", path).returncode == 0

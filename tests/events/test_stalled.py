@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, children, flagfinder, started
+from harness import children, command_into, flagfinder, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 STALLED = 5.0  # seconds
@@ -38,12 +38,7 @@ def test_what_a_stalled_recorder_loses_is_counted_and_a_gap_in_the_graph(tmp_pat
     summary_file = tmp_path / "summary.json"
     options = ["--syscalls", "target", "--buffer", "1M", "--json-file", str(summary_file)]
     command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        str(path),
-        *options,
+        *command_into(path, "events record", *options),
         "--",
         "/usr/bin/python3",
         "-c",

@@ -20,6 +20,7 @@ from harness import (
     ROOT,
     assert_consistent,
     assert_four_parts,
+    command_into,
     compiled,
     flagfinder,
     kill_session,
@@ -68,13 +69,7 @@ def test_the_program_keeps_a_terminal(tmp_path: Path) -> None:
     """
     script = "test -t 1 && test -t 2 && echo yes; stty size <&1; echo READY; sleep 60"
     words = [
-        *FLAGFINDER,
-        "record",
-        "-q",
-        "-o",
-        str(tmp_path / "x.trace"),
-        "--until",
-        "READY",
+        *command_into(tmp_path / "x.trace", "record", "-q", "--until", "READY"),
         "--",
         "sh",
         "-c",
@@ -117,11 +112,7 @@ def test_a_program_that_is_left_prints_on(tmp_path: Path) -> None:
 def test_a_mark_ends_it(tmp_path: Path) -> None:
     trace = tmp_path / "x.trace"
     words = [
-        *FLAGFINDER,
-        "record",
-        "--json",
-        "-o",
-        str(trace),
+        *command_into(trace, "record", "--json"),
         "--",
         "sh",
         "-c",

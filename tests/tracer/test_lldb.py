@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from harness import (
-    FLAGFINDER,
     Recording,
     announced_flags,
     assert_consistent,
     assert_four_parts,
     children,
+    command_into,
     compiled,
     diff,
     flagfinder,
@@ -141,17 +141,7 @@ def test_an_interruption_keeps_what_is_recorded(
 ) -> None:
     """A signal to the recorder; the program is killed, as after the limit."""
     trace = tmp_path / "spin.trace"
-    command = [
-        *FLAGFINDER,
-        "record",
-        "--tracer",
-        "lldb",
-        "-o",
-        str(trace),
-        "--max-steps",
-        "1000000",
-        "--",
-    ]
+    command = [*command_into(trace, "record", "--tracer", "lldb", "--max-steps", "1000000"), "--"]
     process = subprocess.Popen(
         [*command, samples / "global_flag", "spin"],
         stderr=subprocess.PIPE,

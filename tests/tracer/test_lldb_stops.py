@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, assert_consistent, own_blocks, run
+from harness import assert_consistent, command_into, own_blocks, run
 from under_lldb import PATIENCE, need_lldb, running, until
 
 import flagfinder as ff
@@ -35,17 +35,7 @@ def status(pid: int, field: str) -> str:
 
 
 def stepping(pid: int, trace: Path, *options: str) -> list[str]:
-    return [
-        *FLAGFINDER,
-        "record",
-        "--tracer",
-        "lldb",
-        "-o",
-        str(trace),
-        "--pid",
-        str(pid),
-        *options,
-    ]
+    return [*command_into(trace, "record", "--tracer", "lldb", "--pid", pid, *options)]
 
 
 def instructions(trace: Path, program: Path) -> int:
