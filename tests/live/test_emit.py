@@ -119,7 +119,8 @@ def test_a_process_that_spins_already(
         assert spinning.poll() is None, "the process outlives the debugger"
 
 
-def test_runs_that_do_not_part_have_no_script(samples: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_runs_that_do_not_part_have_no_script(samples: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         record(tmp_path / f"{name}.trace", [samples / "heap_object", "normal"])
     done = flagfinder("diff", tmp_path / "one.trace", tmp_path / "two.trace", "--emit", "gdb")
@@ -128,11 +129,9 @@ def test_runs_that_do_not_part_have_no_script(samples: Path, tracer: None, tmp_p
 
 
 @pytest.mark.parametrize("debugger", ["gdb", "lldb"])
+@pytest.mark.usefixtures("tracer")
 def test_a_script_runs_nothing_that_a_trace_holds(
-    samples: Path,
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
-    debugger: str,
+    samples: Path, tmp_path: Path, debugger: str
 ) -> None:
     ran, program = tmp_path / "ran", tmp_path / "heap\x1b[31mobject"
     program.write_bytes((samples / "heap_object").read_bytes())

@@ -89,7 +89,8 @@ def assert_harmless(*words: str | Path, codes: tuple[int, ...] = (0,), shows: bo
     assert not shows or SHOWN in written, written
 
 
-def test_recorded_runs(program: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_recorded_runs(program: Path, tmp_path: Path) -> None:
     normal, spin = tmp_path / "normal.trace", tmp_path / f"spin{HOSTILE}.trace"
     record(normal, [program, "normal", HOSTILE])
     record(spin, [program, "spin", HOSTILE], "--stop-when-spinning", "1")

@@ -74,7 +74,8 @@ def test_what_the_kernel_writes_is_the_threads_own(samples: Path, tmp_path: Path
     assert (result["verdict"], result["flags"][0]["kind"]) == ("syscall-loop", "syscall"), result
 
 
-def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_a_process_that_spins_already(samples: Path, tmp_path: Path) -> None:
     """A normal run of DynamoRIO's, a spinning process that lldb attaches to and lets go."""
     program = samples / "static_flag"
     normal = record(tmp_path / "normal.trace", [program, "normal"])
