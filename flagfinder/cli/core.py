@@ -44,7 +44,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "--budget",
         type=SECONDS,
         default=DEFAULT_CORE_BUDGET,
-        metavar="SECONDS",
         help=f"let each copy go on for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
     )
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")

@@ -47,14 +47,12 @@ def add_parser(subparsers: Subparsers) -> None:
         dest="more_normals",
         type=Path,
         action="append",
-        default=[],
         metavar="TRACE",
         help="another good run: what also differs between good runs is noise (repeatable)",
     )
     parser.add_argument(
         "--thread",
         type=TID,
-        metavar="TID",
         help="answer about this thread of the spin run (default: the one that tells most)",
     )
     shown = parser.add_mutually_exclusive_group()

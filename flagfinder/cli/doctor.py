@@ -41,8 +41,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers, "doctor", "Say what works for this user on this machine.", _EXAMPLES, run
     )
-    parser.add_argument("--pid", type=PID, metavar="PID", help="also examine this process")
-    parser.add_argument("--program", type=Path, metavar="FILE", help="also examine this program")
+    parser.add_argument("--pid", type=PID, help="also examine this process")
+    parser.add_argument("--program", type=Path, help="also examine this program")
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -65,7 +65,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "--stop-when-spinning",
         type=SECONDS,
         default=2.0,
-        metavar="SECONDS",
         help="end the spinning run after so long, or ask it then (default 2)",
     )
     add_environment(parser)

@@ -44,13 +44,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers, "guard", "Run a command; if it hangs, say why, and end it.", _EXAMPLES, run
     )
-    parser.add_argument(
-        "--after", type=SECONDS, metavar="SECONDS", help="it hangs when it runs for so long"
-    )
+    parser.add_argument("--after", type=SECONDS, help="it hangs when it runs for so long")
     parser.add_argument(
         "--idle",
         type=SECONDS,
-        metavar="SECONDS",
         help="it hangs when for so long its processes read and write nothing and use no processor",
     )
     parser.add_argument(
@@ -63,9 +60,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--core", action="store_true", help="also write a core file of each process there"
     )
-    parser.add_argument(
-        "--junit", type=Path, metavar="FILE", help="write how it ended as JUnit XML"
-    )
+    parser.add_argument("--junit", type=Path, help="write how it ended as JUnit XML")
     parser.needs("--core", "needs -o DIR to write to", lambda parsed: parsed.output is not None)
 
 

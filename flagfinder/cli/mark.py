@@ -42,9 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="end what `flagfinder record` records, in place of marking events",
     )
-    parser.add_argument(
-        "--recorder", type=PID, metavar="PID", help="the recorder's process id (default: all)"
-    )
+    parser.add_argument("--recorder", type=PID, help="the recorder's process id (default: all)")
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:

@@ -42,9 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
         usage="flagfinder overhead [options] -- PROGRAM [ARGS...]",
     )
-    parser.add_argument(
-        "--rounds", type=COUNT, default=10, metavar="N", help="runs of each sort (default 10)"
-    )
+    parser.add_argument("--rounds", type=COUNT, default=10, help="runs of each sort (default 10)")
     parser.add_argument(
         "--syscalls", choices=SYSCALLS, default="lazy", help="as for `events record` (default lazy)"
     )

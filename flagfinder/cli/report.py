@@ -42,9 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument("file", type=Path, metavar="GRAPH")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", required=True, help="the page to write"
-    )
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the page to write")
     add_hang(parser)
 
 

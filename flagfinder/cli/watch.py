@@ -149,10 +149,8 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="WHAT",
         help="stop at: write, read, value==N (!= < <= > >=), or COUNT events",
     )
-    parser.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write the events there, as JSON lines"
-    )
+    parser.add_argument("--duration", type=SECONDS, help="stop after SECONDS")
+    parser.add_argument("-o", "--output", type=Path, help="write the events there, as JSON lines")
     parser.add_argument(
         "--json-lines",
         action="store_true",
