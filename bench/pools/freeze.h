@@ -43,7 +43,7 @@ static inline void await_stop(int tid)
     }
 }
 
-/* The how-manieth thread beside the caller; returns once it is frozen: by a signal, or from outside
+/* Freezes the thread of this number among those beside the caller; returns once it is frozen: by a signal, or from outside
  * with FREEZE=stop. */
 static inline void freeze(int which)
 {

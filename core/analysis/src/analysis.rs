@@ -29,7 +29,7 @@ pub struct Candidate {
     pub address: u64,
     /// Its size, by the widest read.
     pub bytes: u32,
-    /// As last read.
+    /// Its value at the last read.
     pub value: Option<u64>,
     /// Instructions that read it for an exit.
     pub readers: Vec<u64>,
@@ -39,7 +39,7 @@ pub struct Candidate {
     pub exits: Vec<usize>,
     /// Iterations in which it was read.
     pub rounds: u32,
-    /// The same value in all of them.
+    /// All these reads found the same value.
     pub steady: bool,
     /// Read by an atomic read-modify-write.
     pub atomic: bool,
@@ -85,11 +85,11 @@ pub struct Analysis {
     pub same_again: FxHashSet<u32>,
     /// The loop runs a program of its own (see `interpreter.rs`).
     pub interprets: bool,
-    /// That program.
+    /// The program that the interpreter runs.
     pub interpreted: Interpreted,
     /// The window is that of one task of several (see `tasks.rs`).
     pub of_task: bool,
-    /// What of its code the program made as it ran.
+    /// The code that the program wrote as it ran.
     pub generated: Generated,
 }
 

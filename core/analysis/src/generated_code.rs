@@ -26,7 +26,7 @@ pub struct Generated {
     is_generated: Vec<bool>,
     /// The loop is one of generated code: what has a module serves it.
     pub holds_loop: bool,
-    /// Where the state of the thread lies.
+    /// Addresses at which generated code keeps the thread's state.
     contexts: Vec<u64>,
 }
 

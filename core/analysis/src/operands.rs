@@ -37,7 +37,6 @@ pub struct Builder<'w> {
 }
 
 impl<'w> Builder<'w> {
-    /// For one test.
     pub fn new(window: &'w Window) -> Self {
         let left = Cell::new(BUDGET);
         Builder { window, left }

@@ -23,7 +23,7 @@ pub struct Passing {
 type Found = (u64, Option<u64>);
 
 impl Passing {
-    /// Of the loads that decide the exits.
+    /// Looks at the loads that decide the exits.
     pub fn of(window: &Window, spin: &SpinLoop, exits: &[Exit]) -> Passing {
         let place = |step: u32| (window.code_index(step), window.rsp(step));
         let mut found: FxHashMap<Place, Vec<(usize, Found)>> = FxHashMap::default();

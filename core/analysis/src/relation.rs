@@ -72,7 +72,7 @@ impl Relation {
         }
     }
 
-    /// With its sides exchanged.
+    /// The relation that holds when left and right are exchanged.
     pub(crate) fn mirrored(self) -> Relation {
         match self {
             Relation::Equal => Relation::Equal,

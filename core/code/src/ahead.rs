@@ -44,7 +44,7 @@ struct Place {
     registers: Registers,
     stored: Stored,
     depth: u32,
-    /// Of the call that led there; 0: an open one.
+    /// Number of the call that led there; 0: a call that was open at the start.
     context: u64,
 }
 

@@ -20,7 +20,7 @@ const START_SECTIONS: usize = 8;
 #[derive(Clone, Debug)]
 pub struct ModuleInput {
     pub identity: ModuleIdentity,
-    /// As the process knew it.
+    /// Its path as the process mapped it.
     pub path: String,
     /// Where its file can be read now.
     pub file: PathBuf,

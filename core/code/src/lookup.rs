@@ -14,7 +14,7 @@ pub struct VariableAt {
     pub place: u64,
     /// Bytes; 0: unknown.
     pub size: u64,
-    /// With debug information only.
+    /// `None` without debug information.
     pub kind: Option<TypeRef>,
     /// Index of the module that defines it.
     pub module: usize,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRef {
     pub pid: u32,
-    /// The how-manieth image of the process: each exec begins another one. 0 in reports from before
+    /// Number of the process's image: each exec begins another one. 0 in reports from before
     /// it was told.
     #[serde(default)]
     pub image: u32,
@@ -125,9 +125,9 @@ pub struct NormalLoop {
     pub longest_ns: u64,
     /// Some normal run ends inside the loop.
     pub ends_inside: bool,
-    /// For how long (ns) it had been there then.
+    /// Time (ns) that it had been there then.
     pub open_ns: u64,
-    /// After how many iterations.
+    /// Iterations that it had made then.
     pub open_iterations: u64,
     /// One stay, ended or not, took most of its run.
     pub most_of_run: bool,
@@ -220,7 +220,7 @@ pub struct Divergence {
     pub blocked: Vec<BlockedThread>,
     /// What the reader should know of the input: gaps, unpaired returns, fallbacks.
     pub notes: Vec<String>,
-    /// In what the runs are not of the same program.
+    /// Reasons why the runs may not be of the same program.
     pub unlike: Vec<String>,
     /// Outcomes of every conditional branch; not serialised, ask [`Divergence::branch_outcomes`].
     #[serde(skip)]

@@ -159,7 +159,7 @@ pub struct ThreadInput<F> {
 /// One image of a process of a run.
 pub struct ProcessInput {
     pub pid: u32,
-    /// The how-manieth image of the process, from 1: each exec begins another one.
+    /// Number of the process's image, from 1: each exec begins another one.
     pub image: u32,
     /// Another program took its place by exec.
     pub replaced: bool,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! Which thread of one run is which of another.
 //!
-//! A thread is known by who created it, from where and as the how-manieth; thread ids play no part.
+//! A thread is known by who created it, from where, and how many were created there before; thread
+//! ids play no part.
 //! The first thread of a program that was started differently in the two runs is known by the
 //! program. Where several were created from one place, their order may differ between runs, so the
 //! code they executed decides first and the order breaks ties.
@@ -120,7 +121,7 @@ pub fn pair(normal: &Side, spin: &Side) -> Vec<Pair> {
 struct Pairing<'a> {
     normal: &'a Side<'a>,
     spin: &'a Side<'a>,
-    /// Of the normal and of the spin run's threads.
+    /// Origins of the normal run's threads, and of the spin run's.
     origins: (Vec<Origin>, Vec<Origin>),
     taken: (Vec<bool>, Vec<bool>),
     pairs: Vec<Pair>,

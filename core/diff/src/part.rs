@@ -31,7 +31,7 @@ pub struct Case<'a> {
     pub nests: &'a [LoopNest],
     /// The loop that holds it.
     pub held: Held,
-    /// Another one holds it more clearly.
+    /// Another loop holds the thread more clearly.
     pub second_guess: bool,
     /// Scanned threads of the normal runs.
     pub normals: &'a [NormalThread],

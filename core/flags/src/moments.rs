@@ -72,7 +72,7 @@ pub struct Written {
     pub thread: ThreadRef,
     pub place: CodePlace,
     pub code: Code,
-    /// As last stored.
+    /// The value of the last store.
     pub value: Option<u64>,
     pub count: u64,
     /// Flow position of the block that stored last.

@@ -72,7 +72,7 @@ pub struct Addresses {
 pub struct Values {
     #[serde(serialize_with = "hex_option")]
     pub spin: Option<u64>,
-    /// With which the loop would be left.
+    /// A value with which the loop is left.
     #[serde(serialize_with = "hex_option")]
     pub exit: Option<u64>,
     /// What begins there, for values that are addresses.
@@ -114,7 +114,7 @@ pub struct Seen {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
-    /// The how-manieth image of its process.
+    /// Number of the image in its process, from 1.
     #[serde(skip)]
     pub image: u32,
     /// Flow position of the block that wrote last.
@@ -184,7 +184,7 @@ pub struct Flag {
     /// Why that is nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owed_by_nobody: Option<String>,
-    /// Of a system call only.
+    /// Only where the flag is a system call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<AskedCall>,
 }

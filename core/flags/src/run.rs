@@ -16,7 +16,7 @@ pub struct Run<'t> {
     pub code: CodeMap<'t>,
     pub blocks: DecodedBlocks<'t>,
     pub names: Names,
-    /// Told how far a search in it is.
+    /// Is told how far a search is.
     pub progress: Callback<'t>,
     /// By thread.
     contents: Vec<OnceLock<Contents>>,
@@ -39,7 +39,7 @@ impl<'t> Run<'t> {
         })
     }
 
-    /// With progress.
+    /// The same run, which tells `progress` how far a search is.
     pub fn telling(self, progress: Callback<'t>) -> Self {
         Run { progress, ..self }
     }

@@ -134,7 +134,7 @@ fn is_long(address: u64, end: u64) -> bool {
 pub struct Stores {
     questions: Arc<Questions>,
     tid: u32,
-    /// Where the block begins that runs.
+    /// Flow position of the block that runs.
     pos: u64,
     found: FxHashMap<StoreKey, Store>,
     calls: OpenCalls,

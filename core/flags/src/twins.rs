@@ -23,7 +23,7 @@ pub struct Twins {
 }
 
 impl Twins {
-    /// Of all blocks without a module.
+    /// Pairs all blocks that lie in no module.
     pub fn between(one: &CodeMap, other: &CodeMap) -> Twins {
         let (ours, theirs) = (generated(one), generated(other));
         if ours.is_empty() || theirs.is_empty() {

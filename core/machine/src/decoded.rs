@@ -63,7 +63,7 @@ pub struct MemoryReference {
     pub index: Option<u8>,
     /// 1, 2, 4 or 8.
     pub scale: u8,
-    /// With rip already added.
+    /// Displacement; of a rip-relative operand the address itself.
     pub displacement: u64,
     /// The segment whose base is added.
     pub segment: Segment,

@@ -17,7 +17,7 @@ use crate::value::{mask, Machine, Value, CF, OF, PF, SF, STATUS, ZF};
 /// One memory access of one executed instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
-    /// Where; `None`: not known.
+    /// Its address; `None`: not known.
     pub address: Option<u64>,
     /// Bytes; 0 when unknown.
     pub bytes: u32,

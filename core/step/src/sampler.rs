@@ -61,7 +61,7 @@ impl Sampler {
         }
     }
 
-    /// Where it was since the last call.
+    /// Addresses at which the thread was found since the last call.
     pub fn take(&mut self) -> Vec<u64> {
         let written = self.place(WRITTEN).load(Ordering::Acquire);
         let mut at = self.place(READ).load(Ordering::Relaxed);

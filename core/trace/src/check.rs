@@ -47,7 +47,7 @@ pub enum Rule {
 pub struct Violation {
     pub rule: Rule,
     pub pid: u32,
-    /// The how-manieth image of the process; 0: not of one process.
+    /// Number of the process's image; 0: not of one process.
     pub image: u32,
     /// 0: not of one thread.
     pub tid: u32,

@@ -28,7 +28,7 @@ pub struct Word {
 /// What a lock of glibc says of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// As the process itself counts.
+    /// The id as the process itself sees it.
     pub id: u32,
     pub is_robust: bool,
 }

@@ -75,7 +75,7 @@ fn namespaces(pid: u32) -> Vec<u32> {
 
 /// State of a TCP socket that waits for connections.
 const LISTEN: usize = 10;
-/// Of one that asks for a connection.
+/// State of a socket that asks for a connection.
 const SYN_SENT: usize = 2;
 /// As /proc/net/tcp numbers them.
 const TCP_STATES: [&str; 12] = [

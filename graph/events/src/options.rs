@@ -67,7 +67,7 @@ pub struct Options {
     /// words that lie in code are recorded.
     #[serde(default)]
     pub stack_copy: u64,
-    /// Of the ring between kernel and recorder.
+    /// Size of the ring between kernel and recorder.
     pub buffer_bytes: u64,
     /// Of the file on the disk: the oldest events are let go of.
     #[serde(default)]

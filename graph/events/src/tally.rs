@@ -26,11 +26,11 @@ pub struct Question {
     /// Of threads whose names fit one of these patterns; none: all.
     pub threads: Vec<String>,
     pub tid: Option<u32>,
-    /// By number; none: all.
+    /// Numbers of calls; none: all calls count.
     pub calls: Vec<u16>,
     /// Tell waits apart by the errno that their call returns.
     pub results: bool,
-    /// And count only this one.
+    /// Only waits that ended with this error count.
     pub error: Option<u32>,
     pub stacks: bool,
     /// So many bytes of each different stack are copied, for unwind tables; 0: none. Live only.
