@@ -210,7 +210,7 @@ def _watched(
 
 @contextmanager
 def _going_on(pid: int) -> Iterator[None]:
-    """It stood at its entry."""
+    """Lets the process go on, which stood at its entry."""
     os.kill(pid, signal.SIGCONT)
     yield
 

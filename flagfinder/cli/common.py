@@ -186,7 +186,7 @@ def add_verb(
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """How every verb answers."""
+    """Options that every verb has: how it answers."""
     shared = parser.add_argument_group("output")
     answer = shared.add_mutually_exclusive_group()
     answer.add_argument(

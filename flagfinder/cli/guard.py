@@ -144,7 +144,7 @@ class _Junit:
         )
 
     def ended(self, status: int, hangs: list[Hang]) -> None:
-        """With the story of a hang."""
+        """Tells how the command ended; where it hung, with the story."""
         if hangs:
             self._tell(
                 (

@@ -132,7 +132,7 @@ def _hot(terminal: Terminal, hot: HotCall) -> None:
 
 
 def hot_lines(hot: HotCall) -> list[str]:
-    """The same in words."""
+    """What is known of a hot call, in lines for people."""
     result = (
         f"{errno.errorcode.get(-hot.result, hot.result)}" if hot.result < 0 else f"{hot.result}"
     )

@@ -19,7 +19,7 @@ _COLORS = {
 
 
 def html_text(text: str) -> str:
-    """As HTML, control characters shown."""
+    """The text as HTML; control characters are shown."""
     return escape(visible(text))
 
 
