@@ -16,6 +16,7 @@ from harness import FLAGFINDER, command_into, compiled, flagfinder, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.usefixtures("recorder")]
 DEEP = 8
+CALLERS = ["sleeps", "large_frame", *["turns"] * DEEP, "back", "again", "through", "first", "main"]
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +52,7 @@ def test_all_callers_are_found_across_a_large_frame(program: Path, tmp_path: Pat
         program, tmp_path / "copy", "all", "--stack-budget", "31", "--stack-copy", "8K"
     )
     own = copied[copied.index("sleeps") :]
-    expected = [
-        "sleeps",
-        "large_frame",
-        *["turns"] * DEEP,
-        "back",
-        "again",
-        "through",
-        "first",
-        "main",
-    ]
-    assert own[: len(expected)] == expected
+    assert own[: len(CALLERS)] == CALLERS
 
 
 def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path: Path) -> None:
@@ -76,21 +67,11 @@ def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path:
         for row in json.loads(path.read_text())["waits"]
     ]
     own = [stack[stack.index("sleeps") :] for stack in stacks if "sleeps" in stack]
-    expected = [
-        "sleeps",
-        "large_frame",
-        *["turns"] * DEEP,
-        "back",
-        "again",
-        "through",
-        "first",
-        "main",
-    ]
-    assert [stack[: len(expected)] for stack in own] == [expected]
+    assert [stack[: len(CALLERS)] for stack in own] == [CALLERS]
 
 
 @pytest.mark.parametrize(
-    ("mode", "budget", "expected"),
+    ("mode", "budget", "CALLERS"),
     [
         ("application", 8, ["large_frame"]),
         ("application-all", 4, ["large_frame", "turns", "turns", "turns"]),
@@ -104,13 +85,13 @@ def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path:
     ],
 )
 def test_a_mode_keeps_its_call_sites_within_the_budget(
-    program: Path, tmp_path: Path, mode: str, budget: int, expected: list[str]
+    program: Path, tmp_path: Path, mode: str, budget: int, CALLERS: list[str]
 ) -> None:
     """The first one is where the thread is: in the C library, which is a code range, too."""
     found = functions(
         program, tmp_path / "run", mode, "--stack-budget", str(budget), "--stack-copy", "8K"
     )
-    assert found[1:] == expected
+    assert found[1:] == CALLERS
 
 
 def test_library_is_less_than_all_without_copies(program: Path, tmp_path: Path) -> None:

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 from harness import assert_consistent, command_into, own_blocks, run
-from under_lldb import PATIENCE, need_lldb, running, until
+from under_lldb import PATIENCE, batch, need_lldb, running, until
 
 import flagfinder as ff
-from flagfinder.shared.lldb_helper import find_lldb
 from flagfinder.shared.places import shipped
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
@@ -126,18 +125,7 @@ def test_breakpoints_and_interruptions_leave_nothing_behind(
         "script print(json.dumps(lldb.frame.GetFunctionName()))",
         "process kill",
     ]
-    debugger = find_lldb()
-    assert debugger is not None
-    ran = run(
-        [
-            debugger,
-            "--no-lldbinit",
-            "--batch",
-            *(word for line in lines for word in ("-o", line)),
-            str(waits),
-        ],
-        timeout=PATIENCE * 3,
-    )
+    ran = batch(waits, lines)
     told = [
         json.loads(line)
         for line in ran.stdout.splitlines()
