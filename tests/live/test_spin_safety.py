@@ -304,25 +304,21 @@ def test_blocked_threads_are_described_and_not_touched(patient: Patient) -> None
 def test_stopped_and_traced_processes_do_not_hang_it(patient: Patient) -> None:
     pid = patient.process.pid
     os.kill(pid, signal.SIGSTOP)
-    started = time.monotonic()
+    begun = time.monotonic()
     report = api.spin(pid)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - begun < 5
     assert all("stopped" in thread.reason and not thread.steps for thread in report.threads)
     os.kill(pid, signal.SIGCONT)
     spinner = next(thread for thread in api.spin(pid, budget=0.1).threads if thread.flag)
-    tracer = subprocess.Popen(
+    with started(
         [sys.executable, "-c", _SEIZE, str(spinner.tid)],
         stdout=subprocess.PIPE,
         stdin=subprocess.PIPE,
-    )
-    try:
+    ) as tracer:
         assert tracer.stdout is not None and tracer.stdout.readline() == b"seized\n"
         report = api.spin(pid, budget=0.1)
         held = next(thread for thread in report.threads if thread.tid == spinner.tid)
         assert not held.steps and f"process {tracer.pid} traces it already" in held.reason
-    finally:
-        tracer.kill()
-        tracer.wait(timeout=10)
     patient.end(was_stopped=True)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import live_or_skip, run
+from harness import live_or_skip, run, started
 
 from flagfinder.shared.lldb_helper import find_lldb
 
@@ -52,11 +52,6 @@ def running(
     """The program, its thread in the loop: nothing but that takes so long. ``log`` gets what it
     writes to stderr.
     """
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stderr=out, stdin=subprocess.DEVNULL)
-    try:
+    with log.open("wb") as out, started(command, stderr=out, stdin=subprocess.DEVNULL) as process:
         until(lambda: ticks(process) >= os.sysconf("SC_CLK_TCK") // 5)
         yield process
-    finally:
-        process.kill()
-        process.wait()
