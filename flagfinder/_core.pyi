@@ -161,6 +161,7 @@ def spin(
     in_place: bool,
     told: Callable[[int, list[int]], object] | None,
 ) -> str: ...
+def keep_indexes_in(folder: str) -> None: ...
 def why(
     pid: int,
     thread: int | None,

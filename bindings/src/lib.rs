@@ -56,6 +56,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(registers::registers_before, module)?)?;
     module.add_function(wrap_pyfunction!(report::find_flags, module)?)?;
     module.add_function(wrap_pyfunction!(live::spin, module)?)?;
+    module.add_function(wrap_pyfunction!(live::keep_indexes_in, module)?)?;
     module.add_function(wrap_pyfunction!(live::why, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_each, module)?)?;
     module.add_function(wrap_pyfunction!(live::why_of_core, module)?)?;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use flagfinder_code as code;
 use flagfinder_files::write_private;
 use flagfinder_live as engine;
 use flagfinder_replica::{CoreFile, Files};
@@ -16,6 +17,12 @@ use pyo3::prelude::*;
 use crate::errors::{parts, raise};
 use crate::trace::{to_json, Trace};
 use crate::wait::{wait, wait_with_progress};
+
+/// Keeps what is found out about code in files of this folder.
+#[pyfunction]
+pub fn keep_indexes_in(folder: PathBuf) {
+    code::keep_indexes_in(folder);
+}
 
 /// JSON of a `SpinReport`. `threads` empty: those that repeat something. `told` is called
 /// with the number of threads and the ids of those about to be stepped.

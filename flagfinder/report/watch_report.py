@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LINES_A_SECOND = 100
 _STACK_SHOWN = 2
+_INDENT = 16
 _KINDS = {
     "data_flag_write": ("write", "bold red"),
     "data_flag_read": ("read", "green"),
@@ -100,11 +101,10 @@ class LiveEvents:
         text.append("  in ").append_text(code_text(Code.from_raw(event["code"])))
         if "syscall" in event:
             text.append(f" (by the kernel, system call {event['syscall']})")
-        self._terminal.result(text)
+        self._terminal.paragraph(text, _INDENT)
         for caller in event["stack"][:_STACK_SHOWN]:
-            self._terminal.result(
-                Text(f"{'':16}called from ").append_text(code_text(Code.from_raw(caller)))
-            )
+            text = Text(f"{'':{_INDENT}}called from ")
+            self._terminal.paragraph(text.append_text(code_text(Code.from_raw(caller))), _INDENT)
 
 
 def _values(event: EventFields) -> str:

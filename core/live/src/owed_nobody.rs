@@ -60,10 +60,9 @@ fn by_code(process: &Process, seen: &[Seen], target: &Target, only: bool) -> Vec
     };
     let functions = functions(names, seen, target, &found.stores);
     if target.is_global && functions.is_empty() {
-        let mut reason = "no store to its address was found in the program's code".to_owned();
-        if !found.left_out.is_empty() {
-            let left_out = found.left_out.join(", ");
-            reason += &format!("; {left_out} was too large to be searched");
+        let mut reason = "no store to its address was found in its module's code".to_owned();
+        if found.is_left_out {
+            reason += ", a part of which is too large to be searched";
         }
         return vec![reason];
     }
