@@ -84,7 +84,6 @@ public class Poll {
 
 
 def main() -> int:
-    """Measures and prints."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -107,7 +107,6 @@ def cpu_of(pid: int | None) -> float:
 
 
 def run_client(load: Load, figures: Figures) -> None:
-    """One run of the client."""
     before = cpu_of(load.pid)
     figures.seconds.append(timed(load.command, timeout=_TIMEOUT).wall)
     figures.server.append(cpu_of(load.pid) - before)
@@ -164,7 +163,6 @@ def recorded(recorder: Recorder, load: Load, scratch: Path, figures: Figures) ->
 
 
 def beside_peers(load: Load, recorders: list[Recorder], runs: int, scratch: Path) -> str:
-    """A row for each recorder."""
     present = [recorder for recorder in recorders if shutil.which(recorder.program)]
     by_name = {recorder.name: recorder for recorder in present}
     figures = {name: Figures() for name in ["nothing", *by_name]}

@@ -148,7 +148,6 @@ def hang(script: str) -> tuple[float, float, int, list[str]]:
 
 
 def hangs(times: int) -> list[dict[str, str | float]]:
-    """A row for each tree."""
     rows: list[dict[str, str | float]] = []
     for name, script in TREES.items():
         found = [hang(script) for _ in range(times)]
@@ -166,7 +165,6 @@ def hangs(times: int) -> list[dict[str, str | float]]:
 
 
 def show(rows: list[dict[str, str | float]]) -> None:
-    """As a table."""
     print(
         table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows]),
         "\n",

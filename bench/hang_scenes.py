@@ -74,7 +74,6 @@ def row(scene: Scene, mode: str, turns: int, recorder: Recorder, scratch: Path) 
 
 
 def main() -> None:
-    """Measures and prints."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

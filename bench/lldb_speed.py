@@ -29,7 +29,6 @@ RUNNING = 0.5  # seconds until the program does what it is for
 
 
 def main(packages: str, *command: str) -> None:
-    """Measures."""
     sys.path[:0] = [packages, str(Path(__file__).resolve().parent.parent / "lldb_scripts")]
     import ff_recorder  # noqa: PLC0415
     import ff_start  # noqa: PLC0415

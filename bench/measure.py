@@ -123,7 +123,6 @@ def spread(values: Sequence[float]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with aligned columns."""
     lines = [list(header), *[list(row) for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     rule = ["-" * width for width in widths]

@@ -81,7 +81,6 @@ def draw_page(page: Path, picture: Path) -> None:
 
 
 def main() -> int:
-    """Draws both."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ff-pictures-") as name:
         scratch = Path(name)

@@ -107,7 +107,6 @@ def _look(pid: int, way: list[str], looks: Looks) -> None:
 
 
 def main() -> int:
-    """Measures; progress on stderr."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50, help="looks in each way (default 50)")
     parser.add_argument(

@@ -108,7 +108,6 @@ def start(command: list[str], trace: Path, *options: str) -> tuple[float, str | 
 
 
 def main() -> None:
-    """Prints a row for each program."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--price-runs", type=int, default=3)

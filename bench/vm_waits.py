@@ -167,7 +167,6 @@ def let_write(wait: Wait, process: subprocess.Popen[bytes], scratch: Path) -> No
 
 
 def read(pid: int, address: int, size: int) -> bytes:
-    """A word of the program."""
     file = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
     try:
         return os.pread(file, size, address)

@@ -41,7 +41,6 @@ int main(int argc, char **argv) {
 
 
 def nanoseconds(program: Path, what: str, count: int, watch: list[str] | None) -> float:
-    """CPU time of one access."""
     target = subprocess.Popen(
         [program, what, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

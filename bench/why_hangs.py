@@ -29,7 +29,6 @@ FLAGFINDER = [sys.executable, "-P", "-m", "flagfinder"]
 
 
 def asked(verb: str, pid: int) -> Any:
-    """Its JSON."""
     ran = subprocess.run([*FLAGFINDER, verb, "--json", str(pid)], check=False, capture_output=True)
     return json.loads(ran.stdout)
 

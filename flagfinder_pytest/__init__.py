@@ -28,7 +28,6 @@ _PR_SET_PTRACER = 0x59616D61
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option."""
     parser.getgroup("flagfinder").addoption(
         "--flagfinder-after",
         type=_seconds,
@@ -49,7 +48,7 @@ def _seconds(text: str) -> float:
 
 
 def _let_trace(pid: int) -> None:
-    """Besides its ancestors; 0: nobody."""
+    """Lets this process trace us besides its ancestors; 0: nobody."""
     import ctypes  # noqa: PLC0415  # not without the option
 
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, pid, 0, 0, 0)
@@ -156,7 +155,7 @@ class _OverTime:
             self._clock.stop()
 
     def _raise(self, _signal: int, _frame: FrameType | None) -> None:
-        """In the main thread, wherever it is."""
+        """The handler: it runs in the main thread, wherever that is."""
         __tracebackhide__ = True
         if not self._running or os.getpid() != self._pid or self._clock is None:
             return  # the test ended just now

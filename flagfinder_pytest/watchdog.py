@@ -41,7 +41,7 @@ class Clock:
         self._memory = mmap.mmap(descriptor, SIZE)
 
     def start(self, number: int, test: str) -> None:
-        """This phase of that test begins."""
+        """A phase (``number``) of a test begins."""
         self._memory[_RUNNING.size :] = test.encode("utf-8", "backslashreplace")[:_NAME].ljust(
             _NAME, b"\0"
         )

@@ -28,7 +28,7 @@ def arguments(name: str, frame: lldb.SBFrame) -> tuple[str, int, int] | None:
 
 
 def words(taken: tuple[str, int, int], caller: int, frame: lldb.SBFrame) -> tuple[int, ...]:
-    """Behind the call; ``caller`` is where it returned."""
+    """Behind the allocating call, which returned to ``caller``."""
     name, first, second = taken
     if name in LIBERATORS:
         return (FREED, first, caller) if first else ()

@@ -153,7 +153,7 @@ class Stepper:
         raise Ended("limit")
 
     def _come_to(self, plan: tuple[Any, ...], pc: int, frame: lldb.SBFrame) -> int:
-        """Before a step: reads what it needs; how to make it."""
+        """Reads what a step needs. Returns how to make it."""
         self.steps += 1
         self._plan, self._pc = plan, pc
         self._operands_there = self._operands(frame, plan[1]) if plan[1] else ((), 0)
@@ -431,7 +431,7 @@ class Stepper:
         return content if error.Success() and content is not None and len(content) == size else b""
 
     def _read_some(self, address: int, size: int) -> bytes:
-        """Through lldb, which hides its breakpoints."""
+        """Reads memory through lldb, which hides its breakpoints."""
         return self._read(address, size) or self._read(address, min(size, -address % 4096))
 
     def _flush(self) -> None:

@@ -50,7 +50,6 @@ class Walk:
         return True
 
     def should_stop(self, _event: lldb.SBEvent) -> bool:
-        """The step is done."""
         wish = self._wish
         try:
             if how := wish.how(self._thread.GetFrameAtIndex(0)):

@@ -80,6 +80,17 @@ def kill_session(process: subprocess.Popen[Any]) -> None:
     process.wait(timeout=30)
 
 
+@contextlib.contextmanager
+def started(command: Sequence[object], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process in a session of its own, which is killed in the end. ``options`` are Popen's."""
+    words = [str(word) for word in command]
+    process = subprocess.Popen(words, start_new_session=True, **options)
+    try:
+        yield process
+    finally:
+        kill_session(process)
+
+
 def run(
     command: Sequence[object],
     *,
@@ -91,8 +102,8 @@ def run(
     """Runs to the end or to the timeout; then the whole session is killed and TimeoutExpired
     raised.
     """
-    process = subprocess.Popen(
-        [str(word) for word in command],
+    with started(
+        command,
         cwd=cwd,
         env={**os.environ, **(env or {})},
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -100,12 +111,8 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,
-    )
-    try:
+    ) as process:
         out, err = process.communicate(stdin, timeout=timeout)
-    finally:
-        kill_session(process)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
@@ -115,6 +122,11 @@ def compiled(program: Path, *words: object) -> Path:
     ran = run([compiler, "-O1", "-g", "-pthread", "-o", program, *words], timeout=120)
     assert ran.returncode == 0, ran.stderr
     return program
+
+
+def command_into(output: Path, verb: str, *options: object) -> list[str]:
+    """The beginning of a command that writes a file: flagfinder's verb, file and options."""
+    return [*FLAGFINDER, *verb.split(), "-o", str(output), *map(str, options)]
 
 
 def flagfinder(
@@ -175,23 +187,14 @@ def pid_namespace() -> Iterator[list[str]]:
     if shutil.which("nsenter") is None or os.geteuid() != 0:
         live_or_skip("pid namespaces need root and nsenter (util-linux)")
     words = [
-        "unshare",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "sh",
-        "-c",
+        *["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"],
         "echo; exec sleep 3600",
     ]
-    holder = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
-    try:
+    with started(words, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         if not holder.stdout.readline():
             live_or_skip("pid namespaces can't be made here")
         yield ["nsenter", "--target", str(children(holder.pid)[0]), "--pid", "--mount", "--"]
-    finally:
-        kill_session(holder)
 
 
 def record(

@@ -104,7 +104,6 @@ def schema_of(name: str) -> Schema:
 
 
 def text_of(name: str) -> str:
-    """The file's content."""
     return _lines(schema_of(name), 0) + "\n"
 
 
@@ -124,7 +123,6 @@ def _lines(value: Any, indent: int) -> str:
 
 
 def path_of(name: str) -> Path:
-    """The file."""
     return FOLDER / f"{name}.schema.json"
 
 

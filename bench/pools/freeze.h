@@ -43,8 +43,8 @@ static inline void await_stop(int tid)
     }
 }
 
-/* The how-manieth thread beside the caller; returns once it is frozen: by a signal, or from outside
- * with FREEZE=stop. */
+/* Freezes the thread of this number among those beside the caller, by a signal, or from outside with
+ * FREEZE=stop. Returns once it is frozen. */
 static inline void freeze(int which)
 {
     const char *how = getenv("FREEZE");

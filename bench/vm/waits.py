@@ -26,7 +26,6 @@ lock = threading.Lock()
 
 
 def writes() -> None:
-    """Another thread's."""
     global state  # noqa: PLW0603
     with lock:
         for _ in sys.stdin:

@@ -210,7 +210,7 @@ def _watched(
 
 @contextmanager
 def _going_on(pid: int) -> Iterator[None]:
-    """It stood at its entry."""
+    """Lets the process go on, which stood at its entry."""
     os.kill(pid, signal.SIGCONT)
     yield
 
@@ -243,7 +243,6 @@ class _Collected:
             self._of_watch[number] = flags
 
     def take(self, event: EventFields) -> None:
-        """One more."""
         watch = event["watch"]
         address = self._address.get(watch, parse_hex(event.get("address")))
         if address is None:

@@ -105,7 +105,7 @@ def _require_rights() -> None:
 def _bad_run(
     bad: Sequence[str] | int, options: NativeOptions, announce: Callable[[str], None]
 ) -> Iterator[int]:
-    """Its process, which hangs by now."""
+    """The process of the bad run, once it hangs."""
     if isinstance(bad, int):
         yield bad
         return

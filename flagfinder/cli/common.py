@@ -36,14 +36,15 @@ class Number:
     """A whole number from ``low`` to ``high``, for argparse; ``what`` is what the user is told that
     it should be.
 
-    ``base`` 0 takes hexadecimal numbers, too, as in 0x10; ``none`` is a word that stands for no
-    number. The bounds are those of the engine's types: what lies outside is refused here, before
-    anything is opened or started.
+    ``metavar`` stands for it in the help. ``base`` 0 takes hexadecimal numbers, too, as in 0x10;
+    ``none`` is a word that stands for no number. The bounds are those of the engine's types: what
+    lies outside is refused here, before anything is opened or started.
     """
 
     what: str
     low: int
     high: int
+    metavar: str | None = None
     base: int = 10
     none: str | None = None
 
@@ -66,6 +67,7 @@ class Size:
     """A number of bytes up to ``high``, as in ``64M``, ``1.5GiB``, ``4096``, for argparse."""
 
     high: int = 2**62
+    metavar = "SIZE"
 
     def __call__(self, text: str) -> int:
         match = _SIZE.match(text)
@@ -87,6 +89,7 @@ class Seconds:
     """A number of seconds above zero, up to ``high``, for argparse; also as in 10ms, 250us."""
 
     high: float = 86400 * 365
+    metavar = "SECONDS"
 
     def __call__(self, text: str) -> float:
         match = _TIME.fullmatch(text)
@@ -102,10 +105,10 @@ class Seconds:
         return value
 
 
-COUNT = Number("number", 1, 2**31 - 1)
-PID = Number("process id", 1, 2**31 - 1)
-TID = Number("thread id", 1, 2**31 - 1)
-NS = Number("time in ns", 0, 2**63 - 1)
+COUNT = Number("number", 1, 2**31 - 1, "N")
+PID = Number("process id", 1, 2**31 - 1, "PID")
+TID = Number("thread id", 1, 2**31 - 1, "TID")
+NS = Number("time in ns", 0, 2**63 - 1, "NS")
 ADDRESS = Number("address", 0, 2**64 - 1, base=0)
 WORD_SIZE = Number("number of bytes", 1, 8)
 SIZE = Size()
@@ -130,6 +133,18 @@ class Parser(argparse.ArgumentParser):
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
         self._needs: list[_Need] = []
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """As argparse's, but a type knows what stands for it in the help, and what may be repeated
+        is a list. Groups of options have argparse's own.
+        """
+        kind = options.get("type")
+        is_file = kind is Path and names[0].startswith("-")
+        if word := "FILE" if is_file else getattr(kind, "metavar", None):
+            options.setdefault("metavar", word)
+        if options.get("action") == "append":
+            options.setdefault("default", [])
+        return super().add_argument(*names, **options)
 
     def needs(self, option: str, what: str, holds: Callable[[argparse.Namespace], bool]) -> None:
         """Refuses ``option`` where it would do nothing: unless ``holds`` is true of the parsed
@@ -171,7 +186,7 @@ def add_verb(
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """How every verb answers."""
+    """Options that every verb has: how it answers."""
     shared = parser.add_argument_group("output")
     answer = shared.add_mutually_exclusive_group()
     answer.add_argument(
@@ -200,7 +215,6 @@ def add_environment(parser: Parser) -> None:
     parser.add_argument(
         "--env",
         action="append",
-        default=[],
         metavar="NAME=VALUE",
         help="set this for the program alone (repeatable); what is set already reaches it "
         "unchanged",
@@ -222,38 +236,23 @@ def add_places(parser: Parser, program: str) -> None:
 
 def add_threads(parser: Parser) -> None:
     """``--thread``, of which there may be several."""
-    parser.add_argument(
-        "--thread",
-        type=TID,
-        action="append",
-        default=[],
-        metavar="TID",
-        help="only this thread (repeatable)",
-    )
+    parser.add_argument("--thread", type=TID, action="append", help="only this thread (repeatable)")
 
 
 def add_hang(parser: Parser) -> None:
     """``--thread`` and ``--at``: which hang of a recording of events."""
     parser.add_argument(
-        "--thread", type=TID, metavar="TID", help="the thread that hung (default: the main thread)"
+        "--thread", type=TID, help="the thread that hung (default: the main thread)"
     )
     parser.add_argument(
-        "--at",
-        type=NS,
-        metavar="NS",
-        help="when (default: the last mark, or what was most unusual)",
+        "--at", type=NS, help="when (default: the last mark, or what was most unusual)"
     )
 
 
 def add_export(parser: Parser, formats: Sequence[str]) -> None:
     """Where another tool's file goes, and which it is."""
     parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        required=True,
-        help="the file or folder to write",
+        "-o", "--output", type=Path, required=True, help="the file or folder to write"
     )
     parser.add_argument("--format", choices=formats, help="default: what the file's name ends in")
 

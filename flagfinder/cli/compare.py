@@ -29,7 +29,6 @@ without matplotlib"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "compare",
@@ -39,24 +38,18 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("good", type=Path, metavar="GOOD")
     parser.add_argument("bad", type=Path, metavar="BAD")
-    parser.add_argument(
-        "--limit", type=COUNT, default=20, metavar="N", help="rows at most (default 20)"
-    )
+    parser.add_argument("--limit", type=COUNT, default=20, help="rows at most (default 20)")
     parser.needs(
         "--limit",
         "has no say in JSON, which has all rows, nor needs it any without --plot",
         lambda o: not o.json or o.plot,
     )
     parser.add_argument(
-        "--plot",
-        type=Path,
-        metavar="FILE",
-        help="draw them, as .svg, .png or .pdf; needs matplotlib",
+        "--plot", type=Path, help="draw them, as .svg, .png or .pdf; needs matplotlib"
     )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     found = compare_events(options.good, options.bad)
     rows = found.rows[: options.limit]
     if options.json:

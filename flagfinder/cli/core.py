@@ -32,7 +32,6 @@ program, or files that are not those of the process"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "core", "The same from the core file of a dead process.", _EXAMPLES, run
     )
@@ -45,14 +44,12 @@ def add_parser(subparsers: Subparsers) -> None:
         "--budget",
         type=SECONDS,
         default=DEFAULT_CORE_BUDGET,
-        metavar="SECONDS",
         help=f"let each copy go on for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
     )
     parser.add_argument("--explain", action="store_true", help="show the reasoning step by step")
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     report = look_at_core(
         options.core,
         options.thread,

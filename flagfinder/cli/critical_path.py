@@ -35,7 +35,6 @@ exit codes: 0 found, 1 no such thread, 2 failure, 65 no graph"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "critical-path",
@@ -44,19 +43,14 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument("file", type=Path, metavar="GRAPH")
-    parser.add_argument(
-        "--thread", type=TID, required=True, metavar="TID", help="the thread whose time it is"
-    )
-    parser.add_argument("--from", dest="start", type=NS, metavar="NS", help="from this time on")
-    parser.add_argument("--to", dest="end", type=NS, metavar="NS", help="up to this time")
-    parser.add_argument(
-        "--limit", type=COUNT, default=10, metavar="N", help="waits shown at most (default 10)"
-    )
+    parser.add_argument("--thread", type=TID, required=True, help="the thread whose time it is")
+    parser.add_argument("--from", dest="start", type=NS, help="from this time on")
+    parser.add_argument("--to", dest="end", type=NS, help="up to this time")
+    parser.add_argument("--limit", type=COUNT, default=10, help="waits shown at most (default 10)")
     parser.needs("--limit", "is for the screen, JSON has all waits", lambda o: not o.json)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     refuse_backwards(options.start, options.end)
     found = critical_path(open_graph(options.file), options.thread, options.start, options.end)
     if found is None:

@@ -40,7 +40,6 @@ exit codes: 0 a hang was explained, 1 there is none, 2 failure, 65 no graph"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "diagnose", "Name the thread that is to blame for a hang.", _EXAMPLES, run
     )
@@ -96,7 +95,6 @@ def nothing_found(graph: EventGraph, thread: int | None) -> str:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     answers = AnswerFile(options.answers) if options.answers else None
     ask: Ask | None = answers.ask if answers else None
     if answers is None and not options.auto and sys.stdin.isatty():

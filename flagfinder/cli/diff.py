@@ -33,7 +33,6 @@ unreadable"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "diff",
@@ -48,14 +47,12 @@ def add_parser(subparsers: Subparsers) -> None:
         dest="more_normals",
         type=Path,
         action="append",
-        default=[],
         metavar="TRACE",
         help="another good run: what also differs between good runs is noise (repeatable)",
     )
     parser.add_argument(
         "--thread",
         type=TID,
-        metavar="TID",
         help="answer about this thread of the spin run (default: the one that tells most)",
     )
     shown = parser.add_mutually_exclusive_group()
@@ -70,7 +67,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     normals = [options.normal_trace, *options.more_normals]
     report, spin, divergence = compare(terminal, normals, options.spin_trace, options.thread)
     if options.emit:

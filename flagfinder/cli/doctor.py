@@ -38,16 +38,14 @@ _OPTIONAL = ("opt", "yellow")
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "doctor", "Say what works for this user on this machine.", _EXAMPLES, run
     )
-    parser.add_argument("--pid", type=PID, metavar="PID", help="also examine this process")
-    parser.add_argument("--program", type=Path, metavar="FILE", help="also examine this program")
+    parser.add_argument("--pid", type=PID, help="also examine this process")
+    parser.add_argument("--program", type=Path, help="also examine this program")
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     report = examine(options.pid, options.program)
     if options.json:
         fields: DoctorFields = {"works": report.works, "checks": as_fields(report.checks)}

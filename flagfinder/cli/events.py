@@ -70,7 +70,6 @@ recorded, 69 unavailable, 77 no permission, 130 Ctrl-C"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb and its actions."""
     parser: Parser = subparsers.add_parser(
         "events",
         help=_SUMMARY,
@@ -99,9 +98,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "  flagfinder events import trace.perfetto-trace -o run.events",
         _import,
     )
-    imports.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", required=True, help="the file to write"
-    )
+    imports.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
     info = add_verb(
         actions,
         "info",
@@ -127,22 +124,16 @@ def add_parser(subparsers: Subparsers) -> None:
     for action in (imports, info, check, dump):
         action.add_argument("file", type=Path, metavar="FILE")
     dump.add_argument("--tid", type=TID, help="only what concerns this thread")
-    dump.add_argument(
-        "--from", dest="start", type=NS, default=0, metavar="NS", help="begin at this time"
-    )
-    dump.add_argument(
-        "--limit", type=COUNT, default=1000, metavar="N", help="lines at most (default 1000)"
-    )
+    dump.add_argument("--from", dest="start", type=NS, default=0, help="begin at this time")
+    dump.add_argument("--limit", type=COUNT, default=1000, help="lines at most (default 1000)")
 
 
 def _add_record_options(parser: Parser) -> None:
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file to write")
+    parser.add_argument("-o", "--output", type=Path, help="the file to write")
     parser.add_argument(
         "--pid",
         type=PID,
         action="append",
-        default=[],
-        metavar="PID",
         help="a process (repeatable); beside a program also one that it talks to",
     )
     parser.add_argument(
@@ -151,7 +142,6 @@ def _add_record_options(parser: Parser) -> None:
     parser.add_argument(
         "--threads",
         action="append",
-        default=[],
         metavar="PATTERN",
         help="only switches, wakes and calls of threads with such names, as in '*ui*', 'pool-?' "
         "(repeatable)",
@@ -181,7 +171,6 @@ def _add_record_options(parser: Parser) -> None:
         "--stack-copy",
         type=Size(2**14),
         default=0,
-        metavar="SIZE",
         help="copy so much of each stack, at most 16K, and find callers by unwind tables, also "
         "across large frames",
     )
@@ -191,24 +180,18 @@ def _add_record_options(parser: Parser) -> None:
     parser.needs("--stacks", nobody, _has_target)
     parser.needs("--syscalls", nobody, lambda o: o.syscalls != "target" or _has_target(o))
     parser.add_argument(
-        "--buffer",
-        type=Size(2**31),
-        default=64 << 20,
-        metavar="SIZE",
-        help="of the kernel's ring (default 64M)",
+        "--buffer", type=Size(2**31), default=64 << 20, help="of the kernel's ring (default 64M)"
     )
     parser.add_argument(
         "--size",
         type=SIZE,
-        metavar="SIZE",
         help="keep the file within SIZE on the disk: the oldest events are let go of, so that it "
         "can be always on",
     )
-    parser.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
+    parser.add_argument("--duration", type=SECONDS, help="stop after SECONDS")
     parser.add_argument(
         "--mark-on-hang",
         type=SECONDS,
-        metavar="SECONDS",
         help="write a mark, as `flagfinder mark` does, when the main thread was not back at its "
         "event wait for SECONDS (poll, select, epoll)",
     )

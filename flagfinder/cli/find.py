@@ -30,7 +30,6 @@ is recorded: the bad run is asked what it polls, and the good run is watched at 
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "find",
@@ -66,7 +65,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "--stop-when-spinning",
         type=SECONDS,
         default=2.0,
-        metavar="SECONDS",
         help="end the spinning run after so long, or ask it then (default 2)",
     )
     add_environment(parser)
@@ -92,7 +90,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if options.native:
         return _run_native(options, terminal)
     directory: Path = options.directory

@@ -33,7 +33,6 @@ _SUMMARY = "Why each stretch of each thread began: the event graph."
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb and its actions."""
     parser: Parser = subparsers.add_parser(
         "graph",
         help=_SUMMARY,
@@ -53,12 +52,11 @@ def add_parser(subparsers: Subparsers) -> None:
     build.add_argument(
         "file", type=Path, metavar="EVENTS", help="what `flagfinder events record` wrote"
     )
-    build.add_argument("-o", "--output", type=Path, metavar="FILE", help="the graph to write")
+    build.add_argument("-o", "--output", type=Path, help="the graph to write")
     build.add_argument(
         "--flags",
         type=Path,
         action="append",
-        default=[],
         metavar="JSONL",
         help="what `flagfinder watch -o` wrote",
     )
@@ -90,15 +88,9 @@ def add_parser(subparsers: Subparsers) -> None:
     for action in (info, query, export):
         action.add_argument("file", type=Path, metavar="GRAPH")
     query.add_argument("--tid", type=TID, help="this thread only")
-    query.add_argument(
-        "--from", dest="start", type=NS, default=0, metavar="NS", help="from this time on"
-    )
-    query.add_argument(
-        "--to", dest="end", type=NS, default=NS.high, metavar="NS", help="up to this time"
-    )
-    query.add_argument(
-        "--limit", type=COUNT, default=100, metavar="N", help="vertices at most (default 100)"
-    )
+    query.add_argument("--from", dest="start", type=NS, default=0, help="from this time on")
+    query.add_argument("--to", dest="end", type=NS, default=NS.high, help="up to this time")
+    query.add_argument("--limit", type=COUNT, default=100, help="vertices at most (default 100)")
 
 
 def _build(options: argparse.Namespace, terminal: Terminal) -> int:

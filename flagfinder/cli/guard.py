@@ -41,17 +41,13 @@ exit codes: that of the command (128 + N for signal N); 124 it hung; 126, 127 it
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "guard", "Run a command; if it hangs, say why, and end it.", _EXAMPLES, run
     )
-    parser.add_argument(
-        "--after", type=SECONDS, metavar="SECONDS", help="it hangs when it runs for so long"
-    )
+    parser.add_argument("--after", type=SECONDS, help="it hangs when it runs for so long")
     parser.add_argument(
         "--idle",
         type=SECONDS,
-        metavar="SECONDS",
         help="it hangs when for so long its processes read and write nothing and use no processor",
     )
     parser.add_argument(
@@ -64,14 +60,11 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--core", action="store_true", help="also write a core file of each process there"
     )
-    parser.add_argument(
-        "--junit", type=Path, metavar="FILE", help="write how it ended as JUnit XML"
-    )
+    parser.add_argument("--junit", type=Path, help="write how it ended as JUnit XML")
     parser.needs("--core", "needs -o DIR to write to", lambda parsed: parsed.output is not None)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if not options.command or (options.after is None and options.idle is None):
         raise UsageError(
             "There is nothing to guard"
@@ -151,7 +144,7 @@ class _Junit:
         )
 
     def ended(self, status: int, hangs: list[Hang]) -> None:
-        """With the story of a hang."""
+        """Tells how the command ended; where it hung, with the story."""
         if hangs:
             self._tell(
                 (

@@ -31,7 +31,6 @@ exit codes: 0 marked or ended, 1 no recording goes on, 2 failure, 77 another use
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "mark", 'Say "here it hung" while `events record` runs.', _EXAMPLES, run
     )
@@ -43,13 +42,10 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="end what `flagfinder record` records, in place of marking events",
     )
-    parser.add_argument(
-        "--recorder", type=PID, metavar="PID", help="the recorder's process id (default: all)"
-    )
+    parser.add_argument("--recorder", type=PID, help="the recorder's process id (default: all)")
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if options.text is None and not options.end:
         raise UsageError(
             "There is nothing to mark with",

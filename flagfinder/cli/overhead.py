@@ -34,7 +34,6 @@ exit codes: 0 a difference is proven, 1 none is, 2 failure, 69 unavailable, 77 n
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "overhead",
@@ -43,9 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
         usage="flagfinder overhead [options] -- PROGRAM [ARGS...]",
     )
-    parser.add_argument(
-        "--rounds", type=COUNT, default=10, metavar="N", help="runs of each sort (default 10)"
-    )
+    parser.add_argument("--rounds", type=COUNT, default=10, help="runs of each sort (default 10)")
     parser.add_argument(
         "--syscalls", choices=SYSCALLS, default="lazy", help="as for `events record` (default lazy)"
     )
@@ -56,7 +53,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if not options.command:
         raise UsageError(
             "There is nothing to measure",

@@ -47,17 +47,16 @@ _VALUE = Number("value", 0, 2**64 - 1, base=0, none="auto")
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers, "poke", "Write the value that ends a loop into a live process.", _EXAMPLES, run
     )
-    parser.add_argument("pid", type=PID, metavar="PID", help="the process")
+    parser.add_argument("pid", type=PID, help="the process")
     parser.add_argument(
         "--flag", metavar="FILE#RANK", help="a flag of a spin or diff report (JSON)"
     )
     parser.add_argument("--address", type=ADDRESS, metavar="0x..", help="where to write")
     parser.add_argument("--size", type=WORD_SIZE, choices=(1, 2, 4, 8), help="how many bytes")
-    parser.add_argument("--thread", type=TID, metavar="TID", help="the thread that polls it")
+    parser.add_argument("--thread", type=TID, help="the thread that polls it")
     parser.add_argument(
         "--value", type=_VALUE, metavar="N|auto", help="what to write (default auto)"
     )
@@ -72,7 +71,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if (options.address is None) != (options.size is None) and options.flag is None:
         raise UsageError(
             "The word isn't named", "--address goes with --size", "Give both, or --flag."

@@ -53,7 +53,6 @@ Under sudo the program runs as the user who called sudo."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "record",
@@ -62,7 +61,7 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
         usage="flagfinder record -o FILE [options] (-- PROGRAM [ARGS...] | --pid PID)",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the trace to write")
+    parser.add_argument("-o", "--output", type=Path, help="the trace to write")
     parser.add_argument(
         "--tracer",
         choices=tuple(_TRACERS),
@@ -78,17 +77,13 @@ def add_parser(subparsers: Subparsers) -> None:
         "(default)",
     )
     parser.add_argument(
-        "--last",
-        type=SIZE,
-        metavar="SIZE",
-        help="keep the newest SIZE of the recording, as in 256M",
+        "--last", type=SIZE, help="keep the newest SIZE of the recording, as in 256M"
     )
     parser.add_argument(
         "--stop-when-spinning",
         type=SECONDS,
         nargs="?",
         const=2.0,
-        metavar="SECONDS",
         help="end once a thread has repeated the same few blocks for SECONDS (default 2); time in "
         "which it waits for a processor counts for a quarter",
     )
@@ -99,9 +94,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="end when the program prints TEXT; its stdout and stderr then pass through a pipe of "
         "the recorder's, or a pseudo-terminal in place of a terminal, unchanged",
     )
-    parser.add_argument(
-        "--stop-after", type=SECONDS, metavar="SECONDS", help="end after SECONDS in any case"
-    )
+    parser.add_argument("--stop-after", type=SECONDS, help="end after SECONDS in any case")
     parser.add_argument(
         "--then",
         choices=("kill", "leave"),
@@ -169,6 +162,7 @@ def add_parser(subparsers: Subparsers) -> None:
     stepping.add_argument(
         "--into",
         action="append",
+        default=[],
         metavar="FILE",
         help="step into this library instead of over calls of it, as in libc.so.6 (repeatable)",
     )
@@ -202,7 +196,6 @@ def _is_bare(options: argparse.Namespace) -> bool:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     if options.check:
         return _check(options.json, terminal)
     if options.output is None:

@@ -43,7 +43,6 @@ nothing is known; 69: SPIN has no values there."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "registers",
@@ -76,7 +75,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     spin = open_trace(options.spin_trace)
     normal = open_trace(options.before_divergence)
     history = _read(terminal, spin, normal, options.blocks)

@@ -34,7 +34,6 @@ The page needs nothing else and can be mailed. Call sites are in it when they we
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "report",
@@ -43,14 +42,11 @@ def add_parser(subparsers: Subparsers) -> None:
         run,
     )
     parser.add_argument("file", type=Path, metavar="GRAPH")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", required=True, help="the page to write"
-    )
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the page to write")
     add_hang(parser)
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     graph = open_graph(options.file)
     found = diagnose(graph, options.thread, options.at)
     if found is None:

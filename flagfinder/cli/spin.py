@@ -42,7 +42,6 @@ no such process, or none that can be stepped; 77 no permission to trace it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "spin",
@@ -50,20 +49,18 @@ def add_parser(subparsers: Subparsers) -> None:
         _EXAMPLES,
         run,
     )
-    parser.add_argument("pid", type=PID, metavar="PID", help="the process")
+    parser.add_argument("pid", type=PID, help="the process")
     add_threads(parser)
     parser.add_argument(
         "--budget",
         type=SECONDS,
         default=DEFAULT_BUDGET,
-        metavar="SECONDS",
         help=f"a thread that is stepped is held for about SECONDS (default {DEFAULT_BUDGET})",
     )
     parser.add_argument(
         "--most",
         type=COUNT,
         default=DEFAULT_THREADS,
-        metavar="N",
         help=f"look at most at so many threads (default {DEFAULT_THREADS})",
     )
     parser.add_argument(
@@ -76,8 +73,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
-
     def told(threads: int, stepped: list[int]) -> None:
         process = f"process {options.pid}, {count(threads, 'thread')}"
         listed = ", ".join(map(str, stepped))

@@ -45,7 +45,6 @@ Ctrl-C"""
 
 
 def add_top(actions: Subparsers) -> None:
-    """Adds the action."""
     top: Parser = add_verb(
         actions,
         "top",
@@ -61,13 +60,11 @@ def add_top(actions: Subparsers) -> None:
         nargs="?",
         help="a recording, instead of what happens now",
     )
-    top.add_argument(
-        "--pid", type=PID, action="append", default=[], metavar="PID", help="a process (repeatable)"
-    )
+    top.add_argument("--pid", type=PID, action="append", help="a process (repeatable)")
     top.add_argument(
         "--all", action="store_true", help="all processes; stacks are those of the program or --pid"
     )
-    top.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
+    top.add_argument("--duration", type=SECONDS, help="stop after SECONDS")
     top.add_argument(
         "--min-wait",
         type=SECONDS,
@@ -78,17 +75,12 @@ def add_top(actions: Subparsers) -> None:
     top.add_argument(
         "--threads",
         action="append",
-        default=[],
         metavar="PATTERN",
         help="only threads with such names (repeatable)",
     )
-    top.add_argument("--tid", type=TID, metavar="TID", help="only this thread")
+    top.add_argument("--tid", type=TID, help="only this thread")
     top.add_argument(
-        "--call",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only waits in this call (repeatable)",
+        "--call", action="append", metavar="NAME", help="only waits in this call (repeatable)"
     )
     top.add_argument(
         "--errno", metavar="NAME", help="only waits whose call returned this error, as in ETIMEDOUT"
@@ -105,15 +97,10 @@ def add_top(actions: Subparsers) -> None:
         "--stack-copy",
         type=Size(2**14),
         default=0,
-        metavar="SIZE",
         help="copy so much of each different stack, for unwind tables",
     )
     top.add_argument(
-        "--limit",
-        type=COUNT,
-        default=10,
-        metavar="N",
-        help="rows of each table at most (default 10)",
+        "--limit", type=COUNT, default=10, help="rows of each table at most (default 10)"
     )
     add_environment(top)
     top.needs("--limit", "has no say in JSON, which has all rows", lambda o: not o.json)

@@ -107,7 +107,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "--instructions",
         type=COUNT,
         default=INSTRUCTIONS,
-        metavar="N",
         help=f"tenet: the last N (default {INSTRUCTIONS})",
     )
     export.needs("--instructions", "is for --format tenet", lambda o: _format(o) == "tenet")
@@ -115,7 +114,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "--tid", "is for --format tenet and drcov", lambda o: _format(o) in ("tenet", "drcov")
     )
     importing.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", required=True, help="the recording to write"
+        "-o", "--output", type=Path, required=True, help="the recording to write"
     )
     importing.add_argument(
         "--image",
@@ -141,11 +140,7 @@ def add_parser(subparsers: Subparsers) -> None:
         help="begin at this flow position",
     )
     dump.add_argument(
-        "--limit",
-        type=COUNT,
-        default=1000,
-        metavar="N",
-        help="lines for each thread (default 1000)",
+        "--limit", type=COUNT, default=1000, help="lines for each thread (default 1000)"
     )
 
     for option in ("--tid", "--from"):

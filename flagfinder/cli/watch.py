@@ -77,7 +77,6 @@ _ACCESS_PATH = re.compile(r"[.\[*]|->")
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "watch",
@@ -150,10 +149,8 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="WHAT",
         help="stop at: write, read, value==N (!= < <= > >=), or COUNT events",
     )
-    parser.add_argument("--duration", type=SECONDS, metavar="SECONDS", help="stop after SECONDS")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write the events there, as JSON lines"
-    )
+    parser.add_argument("--duration", type=SECONDS, help="stop after SECONDS")
+    parser.add_argument("-o", "--output", type=Path, help="write the events there, as JSON lines")
     parser.add_argument(
         "--json-lines",
         action="store_true",
@@ -201,7 +198,6 @@ def _names_words(options: argparse.Namespace) -> bool:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     inside = trapper = getattr(options, "trapper", None)  # a debugger that handles Ctrl-C itself
     pid, _, _ = _names(options)
     program = None

@@ -51,7 +51,6 @@ can be looked at; 77 no permission to look at it"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Adds the verb."""
     parser = add_verb(
         subparsers,
         "why",
@@ -65,28 +64,20 @@ def add_parser(subparsers: Subparsers) -> None:
         metavar="PID | NORMAL SPIN",
         help="the process, or a recording of a good run and one of the bad run",
     )
-    parser.add_argument(
-        "--core", type=Path, metavar="FILE", help="an ELF core of a dead process instead"
-    )
+    parser.add_argument("--core", type=Path, help="an ELF core of a dead process instead")
     add_places(parser, "its executable")
     parser.add_argument(
-        "--thread",
-        type=TID,
-        metavar="TID",
-        help="begin with this thread (default: one that polls, or the first)",
+        "--thread", type=TID, help="begin with this thread (default: one that polls, or the first)"
     )
     parser.add_argument(
         "--children",
         action="store_true",
         help="also ask the processes that it started and no chain led to",
     )
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="also write a page that draws the chain"
-    )
+    parser.add_argument("--html", type=Path, help="also write a page that draws the chain")
     parser.add_argument(
         "--budget",
         type=SECONDS,
-        metavar="SECONDS",
         help=f"hold each stepped thread for about SECONDS (default {DEFAULT_BUDGET}); of a core: "
         f"let each copy go on for at most SECONDS (default {DEFAULT_CORE_BUDGET:g})",
     )
@@ -106,7 +97,6 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:
-    """Runs the verb."""
     given = len(options.target) + (options.core is not None)
     if not given or given > 1 + (len(options.target) == 2 and options.core is None):
         raise UsageError(

@@ -35,7 +35,7 @@ class FoundFlag:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """What messages call the flag."""
         return str(self.raw.get("name"))
 
     def flag(self) -> Flag:

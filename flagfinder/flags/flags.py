@@ -78,8 +78,6 @@ class Code:
 
 @dataclass(frozen=True)
 class ThreadName:
-    """A thread of one run."""
-
     tid: int | None
     name: str | None
 

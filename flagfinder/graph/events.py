@@ -240,7 +240,7 @@ class _Run:
         self.ended: float | None = None
 
     def wait(self, inbox: MarkInbox) -> str:
-        """Until it is to end; why."""
+        """Waits until the recording is to end. Returns why."""
         seconds = self._options.duration
         deadline = None if seconds is None else time.monotonic() + seconds
         shown = time.monotonic()

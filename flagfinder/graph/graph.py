@@ -62,7 +62,6 @@ class EventGraph:
         self._core.export_perfetto(os.fspath(path))
 
     def tables(self) -> GraphTables:
-        """All vertices, edges and threads."""
         # numpy takes longer to import than most commands to run.
         from flagfinder.graph.tables import graph_tables  # noqa: PLC0415
 

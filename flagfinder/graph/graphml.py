@@ -35,7 +35,6 @@ class _GraphMl:
         self._xml.endDocument()
 
     def keys(self, element: str, table: Table) -> None:
-        """Declares the columns."""
         for column, values in table.items():
             names = {
                 "id": f"{element}-{column}",

@@ -56,7 +56,6 @@ class GraphTables:
 
 
 def graph_tables(core: _core.EventGraph) -> GraphTables:
-    """All vertices, edges and threads."""
     meta: MetaFields = json.loads(core.meta())
     raw_vertices, raw_details, raw_edges = core.records()
     vertices, edges = np.frombuffer(raw_vertices, _VERTEX), np.frombuffer(raw_edges, _EDGE)

@@ -27,7 +27,7 @@ class Family:
         self._before = set(descendants(self._pid))
 
     def living(self) -> list[int]:
-        """In the order of generations."""
+        """The processes that live: parents before their children."""
         return [pid for pid in descendants(self._pid) if pid not in self._before]
 
     def end(self, process: subprocess.Popen[bytes]) -> None:

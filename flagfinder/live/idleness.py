@@ -18,7 +18,7 @@ _LITTLE = 0.01  # of a processor: less is none
 
 
 def wait(process: subprocess.Popen[bytes], after: float | None, idle: float | None) -> str | None:
-    """Until the command ends: None. Else why it is said to hang."""
+    """Waits until the command ends: None; or until it hangs: why that is said."""
     descriptor = os.pidfd_open(process.pid)
     begin = time.monotonic()
     end = begin + after if after is not None else None

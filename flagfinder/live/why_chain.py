@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WhyNode:
-    """A thread of some process."""
-
     pid: int
     tid: int
     name: str

@@ -80,12 +80,12 @@ class Sink:
 
     @property
     def instructions(self) -> int:
-        """So many were taken."""
+        """How many instructions were taken."""
         return self._core.instructions if self._core else 0
 
     @property
     def ns(self) -> int:
-        """From the first instruction to the last one told."""
+        """Time from the first instruction to the last one that was handed over."""
         return max(0, self._ts - (self._facts["ts"] if self._facts else 0))
 
     def begin(self, facts: StartFields) -> None:

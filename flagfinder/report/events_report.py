@@ -30,7 +30,6 @@ _REASONS = {
 
 
 def recording_fields(recording: EventRecording) -> EventsRecordFields:
-    """For ``--json``."""
     return {
         "file": str(recording.path),
         "ended": recording.ended,
@@ -69,7 +68,6 @@ def show_recording(terminal: Terminal, recording: EventRecording) -> None:
 
 
 def import_fields(imported: EventImport) -> EventsImportFields:
-    """For ``--json``."""
     return {
         "file": str(imported.path),
         "events": imported.events,
@@ -109,7 +107,6 @@ def _lost_processes(end: EventsEndFields | None) -> dict[str, int]:
 
 
 def show_summary(terminal: Terminal, summary: EventsInfoFields) -> None:
-    """``events info``."""
     end = summary["end"]
     program = [" ".join(summary["command"])] if summary["command"] else []
     pids = summary["pids"][len(program) :]  # the first is the program's own

@@ -22,7 +22,6 @@ _RAN = 4  # functions and calls shown of what a thread ran
 
 
 def show_summary(terminal: Terminal, summary: GraphInfoFields) -> None:
-    """``graph info``."""
     edges = ", ".join(f"{name} {number:,}" for name, number in summary["edges"].items())
     for label, value in (
         ("time", duration(summary["span"])),
@@ -133,7 +132,7 @@ def _hot(terminal: Terminal, hot: HotCall) -> None:
 
 
 def hot_lines(hot: HotCall) -> list[str]:
-    """The same in words."""
+    """What is known of a hot call, in lines for people."""
     result = (
         f"{errno.errorcode.get(-hot.result, hot.result)}" if hot.result < 0 else f"{hot.result}"
     )

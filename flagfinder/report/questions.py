@@ -113,7 +113,7 @@ def _head(question: Question) -> str:
 
 
 def _choice(question: Question, choice: Choice) -> list[str]:
-    """In words, then the innermost call sites."""
+    """A choice in words, then its innermost call sites."""
     words = (
         _baseline(choice, question.start)
         if question.topic == "baseline"

@@ -48,7 +48,7 @@ def short_time(nanoseconds: int) -> str:
 
 
 def bar(value: int, most: int) -> str:
-    """As long as the value is large, up to 24 columns."""
+    """A bar whose length stands for the value: 24 columns stand for ``most``."""
     eighths = 8 * _BAR * value // most if most else 0
     rest = "▏▎▍▌▋▊▉"[eighths % 8 - 1] if eighths % 8 else ""
     return "█" * (eighths // 8) + rest

@@ -76,7 +76,7 @@ class LiveEvents:
             self._event(json.loads(line))
 
     def close(self) -> None:
-        """After the last batch."""
+        """Says how many events were skipped, after the last batch."""
         self._say_skipped()
 
     def _say_skipped(self) -> None:

@@ -19,7 +19,7 @@ _COLORS = {
 
 
 def html_text(text: str) -> str:
-    """As HTML, control characters shown."""
+    """The text as HTML; control characters are shown."""
     return escape(visible(text))
 
 
@@ -38,7 +38,6 @@ class Drawing:
             self._columns[root.pid] = [WhyNode(root.pid, root.tid or root.pid, root.name)]
 
     def svg(self) -> str:
-        """All of it."""
         rows = max((len(nodes) for nodes in self._columns.values()), default=0)
         width = max(1, len(self._columns)) * (_WIDTH + _GAP) - _GAP + 80
         height = rows * _ROW + 60

@@ -129,7 +129,7 @@ class LldbHelper:
 
     @property
     def pid(self) -> int:
-        """Of lldb."""
+        """Process id of lldb."""
         return self._process.pid
 
     def tell(self, line: str) -> None:

@@ -49,7 +49,6 @@ def check_machine_abilities() -> tuple[Check, ...]:
 
 
 def as_fields(checks: tuple[Check, ...]) -> list[CheckFields]:
-    """For JSON."""
     return [
         {
             "name": check.name,

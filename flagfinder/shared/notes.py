@@ -18,5 +18,4 @@ class Note:
     text: str
 
     def as_fields(self) -> NoteFields:
-        """For JSON."""
         return {"level": self.level, "text": self.text}

@@ -106,8 +106,6 @@ class FlowSummary:
 
 
 class Thread:
-    """One recorded thread."""
-
     def __init__(self, core: _core.Thread, process: Process) -> None:
         self._core = core
         self.process = process
@@ -127,7 +125,6 @@ class Thread:
         return Values(*self._core.values())
 
     def syscalls(self) -> Syscalls:
-        """The syscalls it made."""
         return Syscalls(*self._core.syscalls())
 
     def summary(self) -> FlowSummary:
@@ -166,7 +163,6 @@ class Process:
 
     @cached_property
     def block_table(self) -> BlockTable:
-        """Where each block lies."""
         return BlockTable(*self._core.block_table())
 
 
@@ -189,7 +185,6 @@ class Trace:
 
     @property
     def command(self) -> Sequence[str]:
-        """The recorded command line."""
         return list(self.info["command"])
 
     @property
@@ -211,7 +206,6 @@ class Trace:
 
     @property
     def threads(self) -> tuple[Thread, ...]:
-        """The threads of all processes."""
         return tuple(thread for process in self.processes for thread in process.threads)
 
     def check(self) -> tuple[str, ...]:

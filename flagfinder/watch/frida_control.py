@@ -28,7 +28,6 @@ _LOOK = 0.05
 
 
 def main() -> int:
-    """Runs as the module says."""
     descriptor, environment, library, agent, *program = sys.argv[1:]
     pid, gate = start(program, read_environment(int(environment)), library, int(descriptor))
     says = Report(int(descriptor))

@@ -19,11 +19,9 @@ class Records:
         self.over = False
 
     def put(self, records: bytes) -> None:
-        """More of them."""
         self._waiting.put(records)
 
     def end(self) -> None:
-        """No more."""
         self._waiting.put(None)
 
     def take(self, patience: float) -> bytes:

@@ -33,7 +33,7 @@ class Ring:
 
     @property
     def path(self) -> str:
-        """As a process of the same user opens it."""
+        """The path by which a process of the same user opens it."""
         return f"/proc/{os.getpid()}/fd/{self._file}"
 
     @property

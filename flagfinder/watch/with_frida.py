@@ -176,6 +176,5 @@ class FridaProgram:
         self._channel.close()
 
     def kill(self) -> None:
-        """Ends the program."""
         self.process.kill()
         self.process.wait()

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness import compiled, flagfinder, kill_session, run
+from harness import compiled, flagfinder, run, started
 
 from .verbs import Files, write_perf
 
@@ -62,7 +61,6 @@ class Pair:
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled program."""
     directory = tmp_path_factory.mktemp("program")
     source = directory / "waiter.c"
     source.write_text(PROGRAM)
@@ -100,9 +98,8 @@ def files(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[File
     ):
         made = flagfinder(*words)
         assert made.returncode == 0, made.stderr
-    process = subprocess.Popen([pair.program, "spin"], start_new_session=True)
     work = tmp_path_factory.mktemp("work")
-    try:
+    with started([pair.program, "spin"]) as process:
         made = run(["gcore", "-o", folder / "core", str(process.pid)], timeout=60)
         assert made.returncode == 0, made.stderr
         core = folder / f"core.{process.pid}"
@@ -118,5 +115,3 @@ def files(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[File
             work,
             process.pid,
         )
-    finally:
-        kill_session(process)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, assert_four_parts, flagfinder, kill_session, needs_root, run
+from harness import FLAGFINDER, assert_four_parts, flagfinder, needs_root, run, started
 
 from .conftest import Pair
 
@@ -115,10 +115,7 @@ def test_then_is_about_ctrl_c_too(then: str, is_left: bool, tmp_path: Path, pair
     trace, number = tmp_path / "x.trace", tmp_path / "pid"
     program = f"trap '' INT; echo $$ >{number}; exec {pair.program} spin"
     words = ["record", "-q", "-o", str(trace), "--then", then, "--", "sh", "-c", program]
-    recorder = subprocess.Popen(
-        ["env", "--default-signal=INT", *FLAGFINDER, *words], start_new_session=True
-    )
-    try:
+    with started(["env", "--default-signal=INT", *FLAGFINDER, *words]) as recorder:
         until = time.monotonic() + 60
         while not number.exists() or "waiter" not in comm(int(number.read_text() or 0)):
             assert time.monotonic() < until
@@ -128,8 +125,6 @@ def test_then_is_about_ctrl_c_too(then: str, is_left: bool, tmp_path: Path, pair
             recorder.send_signal(signal.SIGINT)
         recorder.wait(timeout=60)
         assert (comm(int(number.read_text())) != "") == is_left
-    finally:
-        kill_session(recorder)
 
 
 def comm(pid: int) -> str:

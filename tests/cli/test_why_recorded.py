@@ -102,7 +102,8 @@ def test_the_root_is_the_planted_cause(scenario: str, program: Path, tmp_path: P
     assert ("assumed" in known) == (scenario == "message_never_sent"), answer["story"]
 
 
-def test_two_good_runs_have_no_root(program: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_two_good_runs_have_no_root(program: Path, tmp_path: Path) -> None:
     normal, _, _ = record_both(program, "wrong_setting", tmp_path)
     report = api.why_recorded(api.open_trace(normal), api.open_trace(normal))
     assert not report.found or report.root.kind == "ended", report.story

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import FLAGFINDER, ROOT, compiled, flagfinder, run
+from harness import ROOT, command_into, compiled, flagfinder, run
 
 PROGRAMS = ROOT / "tests" / "events" / "programs"
 
@@ -47,12 +47,7 @@ class Recorder:
         path = self._directory / f"{self._count}.events"
         command = [
             *under,
-            *FLAGFINDER,
-            "events",
-            "record",
-            "-o",
-            path,
-            *options,
+            *command_into(path, "events record", *options),
             "--",
             self.program(name),
             *words,

@@ -93,7 +93,6 @@ def machine(name: str) -> bytes:
 
 
 def trace(*packets: bytes) -> bytes:
-    """A whole trace."""
     return message(*((1, packet) for packet in packets))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FLAGFINDER, flagfinder, run
+from harness import FLAGFINDER, flagfinder, run, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.usefixtures("recorder")]
 
@@ -72,10 +72,7 @@ def test_a_process_beside_the_program_is_recorded_but_not_waited_for(tmp_path: P
     """A client that ends, and the server that it talks to, which goes on."""
     path, pipe = tmp_path / "run.events", tmp_path / "pipe"
     subprocess.run(["mkfifo", pipe], check=True)
-    server = subprocess.Popen(
-        ["sh", "-c", f'while read line <"{pipe}"; do :; done; exec sleep 100']
-    )
-    try:
+    with started(["sh", "-c", f'while read line <"{pipe}"; do :; done; exec sleep 100']) as server:
         command = [*FLAGFINDER, "events", "record", "-o", path, "--pid", server.pid]
         ran = run([*command, "--", "sh", "-c", f'echo hello >"{pipe}"'], timeout=60)
         assert ran.returncode == 0, ran.stderr
@@ -86,6 +83,3 @@ def test_a_process_beside_the_program_is_recorded_but_not_waited_for(tmp_path: P
         assert f"process {server.pid}" in flagfinder("events", "info", path).stdout
         dumped = flagfinder("events", "dump", path, "--tid", server.pid).stdout
         assert f" waking {server.pid} by " in dumped
-    finally:
-        server.kill()
-        server.wait()

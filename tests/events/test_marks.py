@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import FLAGFINDER, children, flagfinder, kill_session
+from harness import children, command_into, flagfinder, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -26,22 +26,8 @@ def test_a_mark_chooses_the_moment_to_explain(tmp_path: Path) -> None:
     """
     script = "import time\nprint('waits', flush=True)\ninput()\ntime.sleep(float(input()))"
     path = tmp_path / "run.events"
-    command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-q",
-        "-o",
-        str(path),
-        "--",
-        "/usr/bin/python3",
-        "-c",
-        script,
-    ]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
+    command = [*command_into(path, "events record", "-q"), "--", "/usr/bin/python3", "-c", script]
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "waits\n"
         began = time.monotonic()
@@ -53,8 +39,6 @@ def test_a_mark_chooses_the_moment_to_explain(tmp_path: Path) -> None:
         process.stdin.write(f"\n{1 + 2 * (time.monotonic() - began)}\n")
         process.stdin.flush()
         assert process.wait(timeout=60) == 0
-    finally:
-        kill_session(process)
     assert not socket_of(process).exists()
     (mark,) = json.loads(flagfinder("events", "info", path, "--json").stdout)["marks"]
     assert mark["text"] == "here <it> hung"
@@ -95,25 +79,12 @@ def test_without_a_process_there_is_no_main_thread_to_watch(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("recorder")
 def test_a_recorder_that_was_killed_takes_no_marks(tmp_path: Path) -> None:
-    command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-q",
-        "-o",
-        str(tmp_path / "x"),
-        "--",
-        "/bin/sleep",
-        "30",
-    ]
-    process = subprocess.Popen(command, start_new_session=True)
-    try:
+    command = [*command_into(tmp_path / "x", "events record", "-q"), "--", "/bin/sleep", "30"]
+    with started(command) as process:
         deadline = time.monotonic() + 30
         while not socket_of(process).exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-    finally:
-        kill_session(process)
     assert flagfinder("mark", "too late", "--recorder", str(process.pid)).returncode == 1
     socket_of(process).unlink()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from event_recorder import Recorder, wakes
-from harness import FLAGFINDER, flagfinder, kill_session, pid_namespace, run
+from harness import FLAGFINDER, command_into, flagfinder, pid_namespace, run, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 10
@@ -62,18 +62,7 @@ def test_threads_are_told_by_the_ids_that_they_see(recorder: Recorder, inside: l
 
 def record_while(path: Path, inside: list[str], pid: int) -> str:
     """Records a process of the namespace for two seconds; the events as text."""
-    command = [
-        *inside,
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        path,
-        "--pid",
-        str(pid),
-        "--duration",
-        "2",
-    ]
+    command = [*inside, *command_into(path, "events record", "--pid", pid, "--duration", "2")]
     ran = run(command, timeout=60)
     assert ran.returncode == 0, ran.stderr
     return flagfinder("events", "dump", path, "--limit", 100000).stdout
@@ -82,15 +71,10 @@ def record_while(path: Path, inside: list[str], pid: int) -> str:
 @pytest.mark.usefixtures("recorder")
 def test_a_process_by_its_id_inside_and_what_it_starts(inside: list[str], tmp_path: Path) -> None:
     script = "echo $$; while :; do sleep 0.05; done"
-    process = subprocess.Popen(
-        [*inside, "sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
+    with started([*inside, "sh", "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         text = record_while(tmp_path / "run.events", inside, pid)
-    finally:
-        kill_session(process)
     born = [int(n) for n in re.findall(rf"fork {pid} starts (\d+) of process \1 ", text)]
     ran = [int(n) for n in re.findall(r"exec (\d+) process \1 sleep", text)]
     assert len(born) > 5
@@ -102,15 +86,9 @@ def test_a_process_by_its_id_inside_and_what_it_starts(inside: list[str], tmp_pa
 @pytest.mark.usefixtures("recorder")
 def test_a_waker_outside_is_told_apart(inside: list[str], tmp_path: Path) -> None:
     script = "echo $$; while read line; do echo $line; done"
-    process = subprocess.Popen(
-        [*inside, "sh", "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
     path = tmp_path / "run.events"
-    try:
+    words = [*inside, "sh", "-c", script]
+    with started(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         pid = int(process.stdout.readline())
@@ -126,8 +104,6 @@ def test_a_waker_outside_is_told_apart(inside: list[str], tmp_path: Path) -> Non
             time.sleep(0.02)
         process.stdin.close()
         assert recording.wait(timeout=60) == 0
-    finally:
-        kill_session(process)
     text = flagfinder("events", "dump", path, "--limit", 100000).stdout
     wakers = {int(waker) for waker in re.findall(rf"waking {pid} by (\d+) task", text)}
     assert any(waker >= ELSEWHERE for waker in wakers), text[-2000:]

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, flagfinder, run
+from harness import FLAGFINDER, command_into, flagfinder, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.usefixtures("recorder")]
 
@@ -104,13 +104,7 @@ def test_a_unix_socket_is_told_by_its_path_and_a_server_that_is_not_recorded(
             assert server.stdout
             assert server.stdout.readline() == "listens\n"
             command = [
-                *FLAGFINDER,
-                "events",
-                "record",
-                "-o",
-                path,
-                "--syscalls",
-                "target",
+                *command_into(path, "events record", "--syscalls", "target"),
                 "--",
                 sys.executable,
             ]
@@ -126,17 +120,7 @@ def test_a_unix_socket_is_told_by_its_path_and_a_server_that_is_not_recorded(
 def test_a_pipe_is_told_by_who_writes_to_it(tmp_path: Path) -> None:
     """The writer is this process, which is not recorded."""
     path = tmp_path / "run.events"
-    command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        str(path),
-        "--",
-        "sh",
-        "-c",
-        "echo $$; exec cat",
-    ]
+    command = [*command_into(path, "events record"), "--", "sh", "-c", "echo $$; exec cat"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as recording:

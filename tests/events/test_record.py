@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from event_recorder import Recorder, wakes
-from harness import FLAGFINDER, flagfinder, run
+from harness import FLAGFINDER, command_into, flagfinder, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 10
@@ -95,16 +95,7 @@ def test_stacks_are_taken_where_threads_block(recorder: Recorder) -> None:
 
 def test_the_program_s_exit_status_is_passed_on(recorder: Recorder, tmp_path: Path) -> None:
     ran = run(
-        [
-            *FLAGFINDER,
-            "events",
-            "record",
-            "-o",
-            tmp_path / "x",
-            "--",
-            recorder.program("wakes"),
-            "?",
-        ],
+        [*command_into(tmp_path / "x", "events record"), "--", recorder.program("wakes"), "?"],
         timeout=60,
     )
     assert ran.returncode == 2

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from event_recorder import Recorder
-from harness import FLAGFINDER, flagfinder, kill_session
+from harness import command_into, flagfinder, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 SIZE = 1 << 20
@@ -44,19 +43,13 @@ def recording(tmp_path: Path, recorder: Recorder) -> Path:  # noqa: ARG001 (it s
     path = tmp_path / "always.events"
     options = ["--size", "1M", "--syscalls", "target", "--stacks", "all", "-q"]
     command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        path,
-        *options,
+        *command_into(path, "events record", *options),
         "--",
         "/usr/bin/python3",
         "-c",
         SCRIPT,
     ]
-    process = subprocess.Popen([str(word) for word in command], start_new_session=True)
-    try:
+    with started([str(word) for word in command]) as process:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and not (
             path.exists() and path.stat().st_size > 2 * SIZE
@@ -65,8 +58,6 @@ def recording(tmp_path: Path, recorder: Recorder) -> Path:  # noqa: ARG001 (it s
             assert not path.exists() or disk_bytes(path) <= SIZE
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
-    finally:
-        kill_session(process)
     assert path.stat().st_size > 2 * SIZE
     return path
 

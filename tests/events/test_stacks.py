@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from event_recorder import PROGRAMS
-from harness import FLAGFINDER, compiled, flagfinder, run
+from harness import FLAGFINDER, command_into, compiled, flagfinder, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.usefixtures("recorder")]
 DEEP = 8
+CALLERS = ["sleeps", "large_frame", *["turns"] * DEEP, "back", "again", "through", "first", "main"]
 
 
 @pytest.fixture(scope="module")
@@ -30,18 +31,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def functions(program: Path, path: Path, mode: str, *options: str) -> list[str]:
     """Of the stack in which the program's thread sleeps in large_frame, innermost first."""
-    command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        path,
-        "--stacks",
-        mode,
-        *options,
-        "--",
-        program,
-    ]
+    command = [*command_into(path, "events record", "--stacks", mode, *options), "--", program]
     ran = run(command, timeout=60)
     assert ran.returncode == 0, ran.stderr
     assert flagfinder("events", "check", path).returncode == 0
@@ -62,17 +52,7 @@ def test_all_callers_are_found_across_a_large_frame(program: Path, tmp_path: Pat
         program, tmp_path / "copy", "all", "--stack-budget", "31", "--stack-copy", "8K"
     )
     own = copied[copied.index("sleeps") :]
-    expected = [
-        "sleeps",
-        "large_frame",
-        *["turns"] * DEEP,
-        "back",
-        "again",
-        "through",
-        "first",
-        "main",
-    ]
-    assert own[: len(expected)] == expected
+    assert own[: len(CALLERS)] == CALLERS
 
 
 def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path: Path) -> None:
@@ -87,21 +67,11 @@ def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path:
         for row in json.loads(path.read_text())["waits"]
     ]
     own = [stack[stack.index("sleeps") :] for stack in stacks if "sleeps" in stack]
-    expected = [
-        "sleeps",
-        "large_frame",
-        *["turns"] * DEEP,
-        "back",
-        "again",
-        "through",
-        "first",
-        "main",
-    ]
-    assert [stack[: len(expected)] for stack in own] == [expected]
+    assert [stack[: len(CALLERS)] for stack in own] == [CALLERS]
 
 
 @pytest.mark.parametrize(
-    ("mode", "budget", "expected"),
+    ("mode", "budget", "CALLERS"),
     [
         ("application", 8, ["large_frame"]),
         ("application-all", 4, ["large_frame", "turns", "turns", "turns"]),
@@ -115,13 +85,13 @@ def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path:
     ],
 )
 def test_a_mode_keeps_its_call_sites_within_the_budget(
-    program: Path, tmp_path: Path, mode: str, budget: int, expected: list[str]
+    program: Path, tmp_path: Path, mode: str, budget: int, CALLERS: list[str]
 ) -> None:
     """The first one is where the thread is: in the C library, which is a code range, too."""
     found = functions(
         program, tmp_path / "run", mode, "--stack-budget", str(budget), "--stack-copy", "8K"
     )
-    assert found[1:] == expected
+    assert found[1:] == CALLERS
 
 
 def test_library_is_less_than_all_without_copies(program: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, children, flagfinder, kill_session
+from harness import children, command_into, flagfinder, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 STALLED = 5.0  # seconds
@@ -38,19 +38,13 @@ def test_what_a_stalled_recorder_loses_is_counted_and_a_gap_in_the_graph(tmp_pat
     summary_file = tmp_path / "summary.json"
     options = ["--syscalls", "target", "--buffer", "1M", "--json-file", str(summary_file)]
     command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        str(path),
-        *options,
+        *command_into(path, "events record", *options),
         "--",
         "/usr/bin/python3",
         "-c",
         SCRIPT,
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    try:
+    with started(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         (program,) = children(process.pid)
@@ -66,8 +60,6 @@ def test_what_a_stalled_recorder_loses_is_counted_and_a_gap_in_the_graph(tmp_pat
             time.sleep(0.01)
         os.kill(program, signal.SIGKILL)
         process.communicate(timeout=60)
-    finally:
-        kill_session(process)
     lost = json.loads(summary_file.read_text())["lost"]
     assert lost["total"] > 0
     summary = json.loads(flagfinder("events", "info", "--json", path).stdout)

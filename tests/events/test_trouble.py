@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from event_recorder import Recorder
-from harness import FLAGFINDER, flagfinder, run
+from harness import FLAGFINDER, command_into, flagfinder, run
 from test_diagnose import build
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -26,13 +26,7 @@ def test_a_full_disk_ends_the_recording_but_not_the_program(tmp_path: Path) -> N
     script = "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); [ -e / ]; done; sleep 2; echo the end"
     path = tmp_path / "run.events"
     record = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-o",
-        path,
-        "--syscalls",
-        "target",
+        *command_into(path, "events record", "--syscalls", "target"),
         "--",
         "/bin/sh",
         "-c",
@@ -50,12 +44,7 @@ def test_a_full_disk_ends_the_recording_but_not_the_program(tmp_path: Path) -> N
 def test_a_closed_terminal_ends_the_recording_in_order(tmp_path: Path) -> None:
     path = tmp_path / "run.events"
     command = [
-        *FLAGFINDER,
-        "events",
-        "record",
-        "-q",
-        "-o",
-        path,
+        *command_into(path, "events record", "-q"),
         "--",
         "/bin/sh",
         "-c",

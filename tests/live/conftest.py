@@ -14,7 +14,6 @@ SOURCE = ROOT / "tests" / "live" / "programs" / "writers.c"
 
 @pytest.fixture(scope="session")
 def writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled program."""
     if os.geteuid() != 0:
         live_or_skip("watching needs CAP_BPF and CAP_PERFMON; run as root")
     return compiled(tmp_path_factory.mktemp("writers") / "writers", SOURCE)

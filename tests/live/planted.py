@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import compiled, kill_session, wait_until
+from harness import compiled, started, wait_until
 
 SOURCES = Path(__file__).parent / "why"
 
@@ -36,17 +36,13 @@ def planted(
 ) -> Iterator[tuple[subprocess.Popen[bytes], Truth]]:
     """The hang, once all of it stands."""
     out = folder / "stdout"
-    with out.open("wb") as stdout:
-        process = subprocess.Popen([program, name, folder], stdout=stdout, start_new_session=True)
-    try:
+    with out.open("wb") as stdout, started([program, name, folder], stdout=stdout) as process:
         wait_until(process, lambda: out.read_text().endswith("\n"))
         kind, *ids = out.read_text().split()[1:]
         pid, tid = (int(number) or None for number in ids)
         time.sleep(0.3)  # it is about to wait itself
         yield process, Truth(kind, pid, tid)
         assert process.poll() is None, "the program did not survive"
-    finally:
-        kill_session(process)
 
 
 def assert_true(report: dict[str, Any], truth: Truth) -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -63,15 +64,12 @@ def advised(words: list[str], place: Path) -> list[str]:
 
 def test_watch_with_two_capabilities(writers: Path, place: Path) -> None:
     program = shutil.copy(writers, place / "writers")
-    running = Target(Path(AS_NOBODY[0]), *AS_NOBODY[1:], str(program), "sizes")
-    try:
+    with closing(Target(Path(AS_NOBODY[0]), *AS_NOBODY[1:], str(program), "sizes")) as running:
         words = ["writers", "word32", "--backend", "perf"]
         under = advised(["watch", str(running.pid), *words], place)
         with watching(running.pid, *words, "--until", "2", under=under) as watcher:
             running.go()
             events, _ = watcher.rest()
-    finally:
-        running.close()
     assert values(events) == [("w", "0x0", "0x33333333"), ("w", "0x33333333", "0x73737373")]
 
 

@@ -43,7 +43,8 @@ def record_case(
 
 @pytest.mark.live
 @pytest.mark.parametrize(("source", "variant"), truth.all_cases(usual=-1, long=LONG))
-def test_true_flag_is_first(source: Path, variant: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
     expect = json.loads((source / "expect.json").read_text())
     normal, spin, error = record_case(source, expect, variant, tmp_path)
     for trace in (normal, spin):

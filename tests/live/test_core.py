@@ -21,9 +21,9 @@ from harness import (
     assert_found,
     compiled,
     flagfinder,
-    kill_session,
     live_or_skip,
     run,
+    started,
     wait_until_it_spins,
 )
 from sizes import base, sample_cases, truth_of
@@ -35,20 +35,18 @@ UNKNOWN_IN_A_CORE = ("closed_poll", "poll_work")
 def core_of(program: Path, tmp_path: Path, truth: dict[str, Any]) -> tuple[Path, str]:
     """A core of the program while it spins, and what it wrote to stderr. The process is gone."""
     error = tmp_path / "stderr"
-    with error.open("wb") as stderr:
-        process = subprocess.Popen(
+    with (
+        error.open("wb") as stderr,
+        started(
             [program, "spin"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
-            start_new_session=True,
-        )
-    try:
+        ) as process,
+    ):
         wait_until_it_spins(process, error, truth.get("value_spin"))
         made = run(["gcore", "-o", tmp_path / "core", str(process.pid)], timeout=60)
         assert made.returncode == 0, made.stderr
-    finally:
-        kill_session(process)
     return tmp_path / f"core.{process.pid}", error.read_text()
 
 
@@ -228,21 +226,19 @@ def test_a_core_that_the_kernel_wrote(samples: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0 or pattern.read_text().startswith("|"):
         live_or_skip("the kernel does not write cores into the current folder here")
     error = tmp_path / "stderr"
-    with error.open("wb") as stderr:
-        process = subprocess.Popen(
+    with (
+        error.open("wb") as stderr,
+        started(
             ["sh", "-c", 'ulimit -c unlimited; exec "$0" spin', samples / "global_flag"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
             cwd=tmp_path,
-            start_new_session=True,
-        )
-    try:
+        ) as process,
+    ):
         wait_until_it_spins(process, error, truth_of("global_flag").get("value_spin"))
         process.send_signal(signal.SIGQUIT)
         process.wait(timeout=30)
-    finally:
-        kill_session(process)
     cores = list(tmp_path.glob("core*"))
     assert cores, pattern.read_text()
     ran = flagfinder("core", "--json", cores[0], timeout=120)

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness import ROOT, announced_flags, flagfinder, kill_session, live_or_skip, record, run
+from harness import ROOT, announced_flags, flagfinder, live_or_skip, record, run, started
 
 pytestmark = pytest.mark.live
 LLDB = "lldb-22"
@@ -103,26 +103,24 @@ def test_a_process_that_spins_already(
     scripts: tuple[Path, dict[str, Path]], debugger: str, tmp_path: Path
 ) -> None:
     program, written = scripts
-    with (tmp_path / "err").open("w+") as announced:
-        spinning = subprocess.Popen(
-            [program, "spin"], stderr=announced, stdout=announced, start_new_session=True
-        )
-        try:
-            for _ in range(100):
-                if announced_flags((tmp_path / "err").read_text()):
-                    break
-                with pytest.raises(subprocess.TimeoutExpired):
-                    spinning.wait(0.1)
-            output = debug(debugger, written[debugger], ["-p", str(spinning.pid)])
-            address, value = named(output)
-            announced_flag = announced_flags((tmp_path / "err").read_text())[0]
-            assert (address, value) == (announced_flag[0], value_of(program))
-            assert spinning.poll() is None, "the process outlives the debugger"
-        finally:
-            kill_session(spinning)
+    with (
+        (tmp_path / "err").open("w+") as announced,
+        started([program, "spin"], stderr=announced, stdout=announced) as spinning,
+    ):
+        for _ in range(100):
+            if announced_flags((tmp_path / "err").read_text()):
+                break
+            with pytest.raises(subprocess.TimeoutExpired):
+                spinning.wait(0.1)
+        output = debug(debugger, written[debugger], ["-p", str(spinning.pid)])
+        address, value = named(output)
+        announced_flag = announced_flags((tmp_path / "err").read_text())[0]
+        assert (address, value) == (announced_flag[0], value_of(program))
+        assert spinning.poll() is None, "the process outlives the debugger"
 
 
-def test_runs_that_do_not_part_have_no_script(samples: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_runs_that_do_not_part_have_no_script(samples: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         record(tmp_path / f"{name}.trace", [samples / "heap_object", "normal"])
     done = flagfinder("diff", tmp_path / "one.trace", tmp_path / "two.trace", "--emit", "gdb")
@@ -131,11 +129,9 @@ def test_runs_that_do_not_part_have_no_script(samples: Path, tracer: None, tmp_p
 
 
 @pytest.mark.parametrize("debugger", ["gdb", "lldb"])
+@pytest.mark.usefixtures("tracer")
 def test_a_script_runs_nothing_that_a_trace_holds(
-    samples: Path,
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
-    debugger: str,
+    samples: Path, tmp_path: Path, debugger: str
 ) -> None:
     ran, program = tmp_path / "ran", tmp_path / "heap\x1b[31mobject"
     program.write_bytes((samples / "heap_object").read_bytes())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import schemas
-from harness import assert_four_parts, flagfinder, kill_session, need_python_3_11, wait_until
+from harness import assert_four_parts, flagfinder, need_python_3_11, started, wait_until
 
 from flagfinder.live.tree import ask
 from flagfinder.report.junit import junit_xml
@@ -240,14 +240,11 @@ def test_junit_tells_of_an_error_until_the_command_has_ended(tmp_path: Path) -> 
         "-c",
         "sleep 1000; :",
     ]
-    process = subprocess.Popen(command, start_new_session=True)
-    try:
+    with started(command) as process:
         wait_until(
             process, lambda: file.is_file() and file.read_bytes().endswith(b"</testsuites>\n")
         )
         assert "flagfinder was ended before the command" in file.read_text()
-    finally:
-        kill_session(process)
 
 
 def test_what_junit_can_t_hold_is_replaced() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import flagfinder, kill_session, live_or_skip, record
+from harness import flagfinder, live_or_skip, record, started
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 ACTING = re.compile(
@@ -72,10 +72,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def spinning(program: Path) -> Iterator[subprocess.Popen[bytes]]:
     """It spins already."""
-    process = subprocess.Popen([program, "spin"], start_new_session=True)
-    time.sleep(1)
-    yield process
-    kill_session(process)
+    with started([program, "spin"]) as process:
+        time.sleep(1)
+        yield process
 
 
 def assert_harmless(*words: str | Path, codes: tuple[int, ...] = (0,), shows: bool = True) -> None:
@@ -90,7 +89,8 @@ def assert_harmless(*words: str | Path, codes: tuple[int, ...] = (0,), shows: bo
     assert not shows or SHOWN in written, written
 
 
-def test_recorded_runs(program: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_recorded_runs(program: Path, tmp_path: Path) -> None:
     normal, spin = tmp_path / "normal.trace", tmp_path / f"spin{HOSTILE}.trace"
     record(normal, [program, "normal", HOSTILE])
     record(spin, [program, "spin", HOSTILE], "--stop-when-spinning", "1")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import schemas
-from harness import assert_found, compiled, flagfinder, kill_session, wait_until
+from harness import assert_found, compiled, flagfinder, started, wait_until
 
 SOURCE = Path(__file__).parent / "programs" / "hot_calls.c"
 
@@ -26,18 +26,17 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def started(folder: Path, *command: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def hot(folder: Path, *command: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """The program, which has /dev/null from us as its input, and the descriptor it is hot on."""
     out = folder / "stdout"
-    with Path("/dev/null").open("rb") as null:
-        with out.open("wb") as stdout:
-            process = subprocess.Popen(command, stdin=null, stdout=stdout, start_new_session=True)
-        try:
-            wait_until(process, lambda: out.read_text().endswith("\n"))
-            yield process, int(out.read_text())
-            assert process.poll() is None, "the program did not survive"
-        finally:
-            kill_session(process)
+    with (
+        Path("/dev/null").open("rb") as null,
+        out.open("wb") as stdout,
+        started(command, stdin=null, stdout=stdout) as process,
+    ):
+        wait_until(process, lambda: out.read_text().endswith("\n"))
+        yield process, int(out.read_text())
+        assert process.poll() is None, "the program did not survive"
 
 
 def asked(pid: int) -> dict[str, Any]:
@@ -60,7 +59,7 @@ def root_of(pid: int) -> dict[str, Any]:
 
 @pytest.mark.live
 def test_a_poll_on_a_closed_descriptor(program: Path, tmp_path: Path) -> None:
-    with started(tmp_path, program, "closed") as (process, fd):
+    with hot(tmp_path, program, "closed") as (process, fd):
         (told,) = asked(process.pid)["descriptors"]
         root = root_of(process.pid)
     assert (told["fd"], told["because"], told["inherited_from"]) == (fd, "not-open", None)
@@ -71,7 +70,7 @@ def test_a_poll_on_a_closed_descriptor(program: Path, tmp_path: Path) -> None:
 def test_a_read_of_a_fifo_without_a_writer(program: Path, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    with started(tmp_path, program, "fifo", fifo) as (process, fd):
+    with hot(tmp_path, program, "fifo", fifo) as (process, fd):
         flag = asked(process.pid)
         text = flagfinder("spin", str(process.pid), timeout=90).stdout
         root = root_of(process.pid)
@@ -88,7 +87,7 @@ def test_a_read_of_a_fifo_without_a_writer(program: Path, tmp_path: Path) -> Non
 
 @pytest.mark.live
 def test_a_poll_of_the_null_device_that_was_handed_down(program: Path, tmp_path: Path) -> None:
-    with started(tmp_path, program, "null") as (process, fd):
+    with hot(tmp_path, program, "null") as (process, fd):
         (told,) = asked(process.pid)["descriptors"]
         text = " ".join(flagfinder("spin", str(process.pid), timeout=90).stdout.split())
         root = root_of(process.pid)
@@ -104,7 +103,7 @@ def test_what_xargs_gives_its_commands_as_input(program: Path, tmp_path: Path) -
     """It opens /dev/null after the fork, so that no process but the command holds it."""
     words = tmp_path / "words"
     words.write_text("input\n")
-    with started(tmp_path, "xargs", "-a", words, program) as (process, fd):
+    with hot(tmp_path, "xargs", "-a", words, program) as (process, fd):
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         (told,) = asked(int(children[0]))["descriptors"]
         root = root_of(int(children[0]))
@@ -118,7 +117,7 @@ def test_what_xargs_gives_its_commands_as_input(program: Path, tmp_path: Path) -
 def test_an_epoll_descriptor_with_a_socket_whose_peer_has_closed(
     program: Path, tmp_path: Path
 ) -> None:
-    with started(tmp_path, program, "peer") as (process, fd):
+    with hot(tmp_path, program, "peer") as (process, fd):
         flag = asked(process.pid)
         root = root_of(process.pid)
     (told,) = flag["descriptors"]

@@ -52,7 +52,8 @@ def test_diff_of_a_hang_that_was_ended_by_ctrl_c(samples: Path, tmp_path: Path) 
     assert result["flags"][0]["symbol"] == "config_ready"
 
 
-def test_find_stops_at_ctrl_c(samples: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_find_stops_at_ctrl_c(samples: Path, tmp_path: Path) -> None:
     command = shlex.join([str(samples / "global_flag"), "spin"])
     ended = interrupted(
         ["find", "--normal", command, "--spin", command], tmp_path / "normal.trace", tmp_path
@@ -61,7 +62,8 @@ def test_find_stops_at_ctrl_c(samples: Path, tracer: None, tmp_path: Path) -> No
     assert not (tmp_path / "spin.trace").exists()
 
 
-def test_find_wants_a_good_run_that_ends_well(tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_find_wants_a_good_run_that_ends_well(tmp_path: Path) -> None:
     ran = flagfinder("find", "--normal", "sh -c 'kill -9 $$'", "--spin", "true", cwd=tmp_path)
     assert ran.returncode == 2
     assert_four_parts(ran.stderr[ran.stderr.index("flagfinder: The good run") :], "SIGKILL")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,8 +50,7 @@ def id_outside(process: int, inner: int) -> int:
 def test_watch_sees_the_process_of_its_own_namespace(
     writers: Path, inside: list[str], reads: list[str]
 ) -> None:
-    running = started(inside, writers, "planted", "3", "50")
-    try:
+    with closing(started(inside, writers, "planted", "3", "50")) as running:
         pid = running.printed["pid"]
         backend = ["--backend", "perf"]
         with watching(
@@ -58,8 +58,6 @@ def test_watch_sees_the_process_of_its_own_namespace(
         ) as watcher:
             running.go()
             events, end = watcher.rest()
-    finally:
-        running.close()
     assert (end["hits"], end["lost"]["total"]) == (150, 0)
     assert {in_function(event) for event in events} == {"planted"}
     threads = {event["tid"] for event in events}
@@ -70,23 +68,19 @@ def test_watch_sees_the_process_of_its_own_namespace(
 
 
 def test_watch_sees_a_thread_s_own_variable_inside(writers: Path, inside: list[str]) -> None:
-    running = started(inside, writers, "own")
-    try:
+    with closing(started(inside, writers, "own")) as running:
         running.until("tid")
         pid, tid = running.printed["pid"], running.printed["tid"]
         words = ["writers", "own", "--thread", str(tid), "--backend", "perf", "--until", "1"]
         with watching(pid, *words, under=inside) as watcher:
             running.go()
             events, _ = watcher.rest()
-    finally:
-        running.close()
     assert values(events) == [("w", "0x1", "0x4d")]
     assert events[0]["tid"] == tid
 
 
 def test_watch_sees_a_hooked_instruction_inside(writers: Path, inside: list[str]) -> None:
-    running = started(inside, writers, "objects")
-    try:
+    with closing(started(inside, writers, "objects")) as running:
         symbols = run(["nm", writers], timeout=60).stdout.splitlines()
         offset = next(line.split()[0] for line in symbols if line.endswith(" request_display"))
         code = run(["objdump", "-d", "--disassemble=request_display", writers], timeout=60).stdout
@@ -100,15 +94,12 @@ def test_watch_sees_a_hooked_instruction_inside(writers: Path, inside: list[str]
         with watching(running.printed["pid"], *words, under=inside) as watcher:
             running.go()
             events, _ = watcher.rest()
-    finally:
-        running.close()
     assert [event["value"] for event in events] == [f"{n:#x}" for n in range(1, 6)]
     assert {event["tid"] for event in events} == {running.printed["pid"]}
 
 
 def test_watch_from_outside_tells_ids_as_outside(writers: Path, inside: list[str]) -> None:
-    running = started(inside, writers, "own")
-    try:
+    with closing(started(inside, writers, "own")) as running:
         running.until("tid")
         [pid] = children(running.pid)
         tid = id_outside(pid, running.printed["tid"])
@@ -116,15 +107,12 @@ def test_watch_from_outside_tells_ids_as_outside(writers: Path, inside: list[str
         with watching(pid, *words) as watcher:
             running.go()
             events, _ = watcher.rest()
-    finally:
-        running.close()
     assert values(events) == [("w", "0x1", "0x4d")]
     assert events[0]["tid"] == tid
 
 
 def test_spin_and_poke_inside(writers: Path, inside: list[str]) -> None:
-    running = started(inside, writers, "spin", "0")
-    try:
+    with closing(started(inside, writers, "spin", "0")) as running:
         running.go()
         pid = str(running.printed["pid"])
         told = run([*inside, *FLAGFINDER, "spin", pid, "--json"], timeout=60)
@@ -135,8 +123,6 @@ def test_spin_and_poke_inside(writers: Path, inside: list[str]) -> None:
         assert int(pid) < thread["tid"] < int(pid) + 50
         poked = run([*inside, *FLAGFINDER, "poke", pid, "--yes"], timeout=60)
         assert poked.returncode == 0, poked.stderr
-    finally:
-        running.close()
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,8 @@ def recorded(folder: Path, *command: str | Path) -> tuple[Path, Path, tuple[int,
         for case in param(pool, name=pool, usual=pool in ("slots", "asleep"))
     ],
 )
-def test_who_waits_for_the_stopped_worker_is_named(
-    pool: str,
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
-) -> None:
+@pytest.mark.usefixtures("tracer")
+def test_who_waits_for_the_stopped_worker_is_named(pool: str, tmp_path: Path) -> None:
     normal, spin, (address, size) = recorded(tmp_path, build("pools", tmp_path), pool)
     found = diff(normal, spin)
     first = found["flags"][0]
@@ -54,10 +51,8 @@ def test_who_waits_for_the_stopped_worker_is_named(
     assert found["threads"]["spin"]["tid"] == info["processes"][0]["pid"], "main waits for it"
 
 
-def test_a_loop_that_only_a_called_function_leaves(
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
-) -> None:
+@pytest.mark.usefixtures("tracer")
+def test_a_loop_that_only_a_called_function_leaves(tmp_path: Path) -> None:
     normal, spin, (address, _) = recorded(tmp_path, build("left_below", tmp_path))
     found = diff(normal, spin)
     assert found["verdict"] == "data-flag", found["reason"]

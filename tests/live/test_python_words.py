@@ -31,7 +31,8 @@ KINDS = [
 
 @pytest.mark.live
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_word_that_python_asks_is_first(kind: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_the_word_that_python_asks_is_first(kind: str, tmp_path: Path) -> None:
     need_python_3_11(PYTHON)
     program = [PYTHON, WAITS, kind]
     normal = record(tmp_path / "normal.trace", [*program, "normal"])

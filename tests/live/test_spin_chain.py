@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
-from harness import compiled, flagfinder, wait_until
+from harness import compiled, flagfinder, started, wait_until
 
 _CHAIN = """
 #include <pthread.h>
@@ -38,13 +37,9 @@ def test_a_chain_of_waits_is_told_from_its_end(tmp_path: Path) -> None:
     source, program = tmp_path / "chain.c", tmp_path / "chain"
     source.write_text(_CHAIN)
     compiled(program, source)
-    process = subprocess.Popen([program])
-    try:
+    with started([program]) as process:
         wait_until(process, lambda: sorted(calls(process.pid)) == ["202", "202", "230"])
         report = json.loads(flagfinder("spin", "--json", str(process.pid), timeout=60).stdout)
-    finally:
-        process.kill()
-        process.wait()
     handler, main, reloader = report["threads"]
     assert main["tid"] == process.pid
     assert "held by thread" in handler["reason"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import assert_found, compiled, flagfinder, kill_session, wait_for_rounds
+from harness import assert_found, compiled, flagfinder, started, wait_for_rounds
 
 SOURCE = Path(__file__).parent / "programs" / "copies.c"
 # What the copies of its first thread show; where one stands for the thread, how that is known.
@@ -33,15 +33,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def process(request: pytest.FixtureRequest, program: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(
-        [program, request.param], stdout=subprocess.DEVNULL, start_new_session=True
-    ) as process:
-        try:
-            wait_for_rounds(process)
-            yield process
-            assert process.poll() is None, "the program did not survive"
-        finally:
-            kill_session(process)
+    with started([program, request.param], stdout=subprocess.DEVNULL) as process:
+        wait_for_rounds(process)
+        yield process
+        assert process.poll() is None, "the program did not survive"
 
 
 def first_thread(process: subprocess.Popen[bytes], *options: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from harness import (
     assert_found,
     compiled,
     flagfinder,
-    kill_session,
+    started,
     wait_for_rounds,
     wait_until,
 )
@@ -34,17 +34,14 @@ def thread(
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """What is said of the waiting thread, and the address of `count`."""
     error = tmp_path / "stderr"
-    with error.open("wb") as stderr:
-        process = subprocess.Popen(
-            [program, request.param], stdin=subprocess.PIPE, stderr=stderr, start_new_session=True
-        )
-    try:
+    with (
+        error.open("wb") as stderr,
+        started([program, request.param], stdin=subprocess.PIPE, stderr=stderr) as process,
+    ):
         wait_until(process, lambda: "FLAG" in error.read_text())
         wait_for_rounds(process)
         ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
         assert process.poll() is None, "the program did not survive"
-    finally:
-        kill_session(process)
     assert_found(ran)
     [(address, _)] = announced_flags(error.read_text())
     yield json.loads(ran.stdout)["threads"][0], address
@@ -88,13 +85,9 @@ def test_one_of_two_words_is_not_said_to_be_sure(thread: tuple[dict[str, Any], i
 @pytest.mark.live
 def test_of_a_field_that_no_thread_owes_the_function_is_told_that_writes_it(tmp_path: Path) -> None:
     source = SOURCE.with_name("unstarted.c")
-    process = subprocess.Popen([compiled(tmp_path / "unstarted", source, "-O1")])
-    try:
+    with started([compiled(tmp_path / "unstarted", source, "-O1")]) as process:
         wait_for_rounds(process)
         ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
-    finally:
-        process.kill()
-        process.wait()
     assert_found(ran)
     [flag] = json.loads(ran.stdout)["threads"][0]["flags"]
     assert "(+0x30, 4 bytes), finish, is on no thread's stack" in flag["owed_by_nobody"]

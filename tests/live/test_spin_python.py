@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import compiled, flagfinder, kill_session, live_or_skip, need_python_3_11, run
+from harness import compiled, flagfinder, live_or_skip, need_python_3_11, run, started
 
 PYTHON = "/usr/bin/python3"
 
@@ -76,19 +76,15 @@ def program(body: str) -> str:
 @contextlib.contextmanager
 def running(command: list[str | Path], **options: Any) -> Iterator[subprocess.Popen[str]]:
     """The program, once it has said that it is about to wait."""
-    process = subprocess.Popen(
+    with started(
         [str(word) for word in command],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
         **options,
-    )
-    try:
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == "READY\n"
         yield process
         assert process.poll() is None, "the program did not survive"
-    finally:
-        kill_session(process)
 
 
 def spin(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
@@ -403,11 +399,8 @@ def test_a_program_that_embeds_python(tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_other_programs_have_none() -> None:
-    process = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    try:
+    with started(["sleep", "60"]) as process:
         ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
-    finally:
-        kill_session(process)
     report = json.loads(ran.stdout)
     assert "python" not in report["threads"][0] and not any(
         "Python" in note for note in report["notes"]

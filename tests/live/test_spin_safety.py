@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, compiled, flagfinder, kill_session, live_or_skip, run
+from harness import FLAGFINDER, compiled, flagfinder, kill_session, live_or_skip, run, started
 from sizes import rounds
 
 import flagfinder as api
@@ -230,16 +230,13 @@ def look_ten_times(source: str, folder: Path, *flags: str) -> None:
     nothing did.
     """
     built = compiled(folder / "patient", Path(__file__).with_name("programs") / source, *flags)
-    program = subprocess.Popen([built], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    try:
+    with started([built], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None and program.stdout.readline() == "ready\n"
         for _ in range(10):
             threads = api.spin(program.pid, budget=0.1, in_place=True).threads
             assert any(thread.steps for thread in threads), threads
         program.terminate()
         assert program.wait(timeout=20) == 0, "something that a tracer does showed"
-    finally:
-        kill_session(program)
 
 
 @pytest.mark.live
@@ -307,25 +304,21 @@ def test_blocked_threads_are_described_and_not_touched(patient: Patient) -> None
 def test_stopped_and_traced_processes_do_not_hang_it(patient: Patient) -> None:
     pid = patient.process.pid
     os.kill(pid, signal.SIGSTOP)
-    started = time.monotonic()
+    begun = time.monotonic()
     report = api.spin(pid)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - begun < 5
     assert all("stopped" in thread.reason and not thread.steps for thread in report.threads)
     os.kill(pid, signal.SIGCONT)
     spinner = next(thread for thread in api.spin(pid, budget=0.1).threads if thread.flag)
-    tracer = subprocess.Popen(
+    with started(
         [sys.executable, "-c", _SEIZE, str(spinner.tid)],
         stdout=subprocess.PIPE,
         stdin=subprocess.PIPE,
-    )
-    try:
+    ) as tracer:
         assert tracer.stdout is not None and tracer.stdout.readline() == b"seized\n"
         report = api.spin(pid, budget=0.1)
         held = next(thread for thread in report.threads if thread.tid == spinner.tid)
         assert not held.steps and f"process {tracer.pid} traces it already" in held.reason
-    finally:
-        tracer.kill()
-        tracer.wait(timeout=10)
     patient.end(was_stopped=True)
 
 

@@ -17,8 +17,8 @@ from harness import (
     assert_found,
     compiled,
     flagfinder,
-    kill_session,
     run,
+    started,
     wait_for_rounds,
     wait_until_it_spins,
 )
@@ -65,21 +65,16 @@ def spinning(
     """A sample that spins: its pid, what it wrote to stderr, its truth."""
     name, stripped = request.param
     error = tmp_path / "stderr"
-    with error.open("wb") as stderr:
-        process = subprocess.Popen(
-            [samples / ("stripped" if stripped else ".") / name, "spin"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            start_new_session=True,
-        )
     truth = truth_of(name)
-    try:
+    command = [samples / ("stripped" if stripped else ".") / name, "spin"]
+    null = subprocess.DEVNULL
+    with (
+        error.open("wb") as stderr,
+        started(command, stdin=null, stdout=null, stderr=stderr) as process,
+    ):
         wait_until_it_spins(process, error, truth.get("value_spin"))
         yield process.pid, error, truth
         assert process.poll() is None, "the program did not survive"
-    finally:
-        kill_session(process)
 
 
 @pytest.mark.live

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import compiled, flagfinder, kill_session
+from harness import compiled, flagfinder, kill_session, started
 
 ECHO = Path(__file__).parent / "programs" / "echo.c"
 
@@ -118,13 +118,10 @@ def test_server_under_load_has_no_flag(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.live
 def test_filter_has_no_flag() -> None:
-    with Path("/dev/zero").open("rb") as source:
-        gzip = subprocess.Popen(
-            ["gzip", "-c"], stdin=source, stdout=subprocess.DEVNULL, start_new_session=True
-        )
-    try:
+    with (
+        Path("/dev/zero").open("rb") as source,
+        started(["gzip", "-c"], stdin=source, stdout=subprocess.DEVNULL) as gzip,
+    ):
         time.sleep(0.3)
         names_no_flag(gzip.pid)
         assert gzip.poll() is None, "the program did not survive"
-    finally:
-        kill_session(gzip)

@@ -16,8 +16,8 @@ from harness import (
     assert_found,
     compiled,
     flagfinder,
-    kill_session,
     run,
+    started,
     wait_for_rounds,
     wait_until,
 )
@@ -53,18 +53,15 @@ def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -
         stripped = tmp_path / "stripped"
         assert run(["strip", "-g", "-o", str(stripped), str(program)], timeout=60).returncode == 0
         program = stripped
-    with error.open("wb") as stderr:
-        process = subprocess.Popen(
-            [program, name, tmp_path / "status"], stderr=stderr, start_new_session=True
-        )
-    try:
+    with (
+        error.open("wb") as stderr,
+        started([program, name, tmp_path / "status"], stderr=stderr) as process,
+    ):
         wait_until(process, lambda: "FLAG" in error.read_text())
         wait_for_rounds(process, 3 if name == "seldom" else 50)
         ran = flagfinder("spin", "--json", str(process.pid), timeout=90)
         assert_found(ran)
         assert process.poll() is None, "the program did not survive"
-    finally:
-        kill_session(process)
     flags = json.loads(ran.stdout)["threads"][0]["flags"]
     named = [(f["rank"], f["name"], f["confidence"]) for f in flags]
     if name in CALLS:
@@ -101,15 +98,12 @@ def test_script_that_waits_for_a_file(language: str, options: list[str], tmp_pat
             f"open(F, '>', '{begun}'); select(undef, undef, undef, 0.001) until -e '{awaited}'",
         ],
     }
-    process = subprocess.Popen(script[language], stdin=subprocess.DEVNULL, start_new_session=True)
-    try:
+    with started(script[language], stdin=subprocess.DEVNULL) as process:
         wait_until(process, begun.exists)
         ran = flagfinder("spin", "--json", *options, str(process.pid), timeout=90)
         assert_found(ran)
         awaited.touch()
         assert process.wait(timeout=60) == 0
-    finally:
-        kill_session(process)
     first = json.loads(ran.stdout)["threads"][0]["flags"][0]
     assert first["kind"] == "syscall", first
     assert re.search("stat|access", first["symbol"]), first

@@ -84,7 +84,8 @@ def untraced(module: str) -> Future[subprocess.CompletedProcess[str]]:
         for level in ("flow", "values")
     ],
 )
-def test_cpython_tests(module: str, level: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_cpython_tests(module: str, level: str, tmp_path: Path) -> None:
     plain = untraced(module).result()
     if SOAK:
         for following in PYTHON_TESTS[PYTHON_TESTS.index(module) + 1 :][:1]:
@@ -115,7 +116,8 @@ def thousand_statements() -> str:
 
 
 @LEVELS
-def test_sqlite_script(level: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_sqlite_script(level: str, tmp_path: Path) -> None:
     if shutil.which("sqlite3") is None:
         live_or_skip("sqlite3 is not installed")
     script = tmp_path / "script.sql"
@@ -131,7 +133,8 @@ def test_sqlite_script(level: str, tracer: None, tmp_path: Path) -> None:  # noq
 
 @LEVELS
 @pytest.mark.parametrize("tool", ["gzip", "xz"])
-def test_round_trip(tool: str, level: str, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_round_trip(tool: str, level: str, tmp_path: Path) -> None:
     if shutil.which(tool) is None:
         live_or_skip(f"{tool} is not installed")
     original = tmp_path / "original"

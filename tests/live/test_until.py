@@ -20,10 +20,12 @@ from harness import (
     ROOT,
     assert_consistent,
     assert_four_parts,
+    command_into,
     compiled,
     flagfinder,
     kill_session,
     record,
+    started,
 )
 
 import flagfinder as ff
@@ -67,13 +69,7 @@ def test_the_program_keeps_a_terminal(tmp_path: Path) -> None:
     """
     script = "test -t 1 && test -t 2 && echo yes; stty size <&1; echo READY; sleep 60"
     words = [
-        *FLAGFINDER,
-        "record",
-        "-q",
-        "-o",
-        str(tmp_path / "x.trace"),
-        "--until",
-        "READY",
+        *command_into(tmp_path / "x.trace", "record", "-q", "--until", "READY"),
         "--",
         "sh",
         "-c",
@@ -97,41 +93,32 @@ def test_a_program_that_is_left_prints_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     script = "echo READY; sleep 2; echo after; sleep 60"
     words = ["record", "-q", "-o", str(tmp_path / "x.trace"), "--until", "READY", "--then", "leave"]
-    with out.open("wb") as stdout:
-        recorder = subprocess.Popen(
+    with (
+        out.open("wb") as stdout,
+        started(
             [*FLAGFINDER, *words, "--", "sh", "-c", script],
             stdout=stdout,
             stderr=stdout,
-            start_new_session=True,
-        )
-    try:
+        ) as recorder,
+    ):
         assert recorder.wait(timeout=60) == 0
         until = time.monotonic() + 30
         while "after" not in out.read_text():
             assert time.monotonic() < until, out.read_text()
             time.sleep(0.1)
-    finally:
-        kill_session(recorder)
     assert out.read_text() == "READY\nafter\n"
 
 
 def test_a_mark_ends_it(tmp_path: Path) -> None:
     trace = tmp_path / "x.trace"
     words = [
-        *FLAGFINDER,
-        "record",
-        "--json",
-        "-o",
-        str(trace),
+        *command_into(trace, "record", "--json"),
         "--",
         "sh",
         "-c",
         "while :; do sleep 0.1; done",
     ]
-    recorder = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
+    with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as recorder:
         until = time.monotonic() + 60
         while (
             flagfinder("mark", "--end", "it hangs", "--recorder", str(recorder.pid)).returncode != 0
@@ -139,8 +126,6 @@ def test_a_mark_ends_it(tmp_path: Path) -> None:
             assert time.monotonic() < until
             time.sleep(0.2)
         stdout, stderr = recorder.communicate(timeout=60)
-    finally:
-        kill_session(recorder)
     answer = json.loads(stdout)
     assert (answer["ended"], answer["ended_by"], answer["exit_code"]) == (
         "marked",
@@ -152,13 +137,10 @@ def test_a_mark_ends_it(tmp_path: Path) -> None:
 
 def test_a_mark_of_events_ends_nothing(tmp_path: Path) -> None:
     words = [*FLAGFINDER, "record", "-q", "-o", str(tmp_path / "x.trace"), "--", "sleep", "5"]
-    recorder = subprocess.Popen(words, start_new_session=True)
-    try:
+    with started(words) as recorder:
         time.sleep(2)
         assert flagfinder("mark", "here", "--recorder", str(recorder.pid)).returncode == 1
         assert recorder.wait(timeout=60) == 0
-    finally:
-        kill_session(recorder)
 
 
 @pytest.fixture(scope="module")

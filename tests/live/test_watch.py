@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, assert_four_parts, flagfinder, live_or_skip, run
+from harness import FLAGFINDER, assert_four_parts, flagfinder, live_or_skip, run, started
 from watching import (
     SET_UP,
     STARTED,
@@ -258,10 +258,7 @@ def test_two_capabilities_are_enough(writers: Path) -> None:
     # As root, so that files can be read wherever they are; its capabilities are these two.
     limit = [setpriv, "--bounding-set=-all,+bpf,+perfmon"]
     command = [*limit, str(writers), "sizes"]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdin is not None
         while process.stdout.readline() != "ready 1\n":
@@ -292,9 +289,6 @@ def test_two_capabilities_are_enough(writers: Path) -> None:
             "0x73737373",
             None,
         ]
-    finally:
-        process.kill()
-        process.communicate(timeout=30)
 
 
 def test_without_a_compiler_it_is_named(writers: Path, tmp_path: Path) -> None:

@@ -32,11 +32,9 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("tracer")
 def test_the_flag_is_first_however_the_program_is_started(
-    way: str,
-    samples: Path,
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
+    way: str, samples: Path, tmp_path: Path
 ) -> None:
     program, script, makefile = samples / SAMPLE, tmp_path / "run.sh", tmp_path / "Makefile"
     if shutil.which(WAYS[way][0]) is None and not WAYS[way][0].startswith("{"):

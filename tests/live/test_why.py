@@ -20,10 +20,10 @@ from harness import (
     assert_four_parts,
     browse,
     flagfinder,
-    kill_session,
     live_or_skip,
     need_python_3_11,
     needs_root,
+    started,
     wait_for_rounds,
     wait_until,
 )
@@ -124,14 +124,11 @@ while not done:
 def why_of_script(text: str) -> dict[str, Any]:
     """Of one that the command line holds."""
     command = [PYTHON, "-Ic", text]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-    try:
+    with started(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"polls\n"
         wait_for_rounds(process)
         return why(process.pid)
-    finally:
-        kill_session(process)
 
 
 @pytest.mark.live
@@ -178,11 +175,10 @@ def polling(asked: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes],
     """The script that polls in Python, and what it said."""
     need_python_3_11(PYTHON)
     out = folder / "stdout"
-    with out.open("wb") as stdout:
-        process = subprocess.Popen(
-            [PYTHON, SOURCES / "polled.py", asked], stdout=stdout, start_new_session=True
-        )
-    try:
+    with (
+        out.open("wb") as stdout,
+        started([PYTHON, SOURCES / "polled.py", asked], stdout=stdout) as process,
+    ):
         wait_until(
             process,
             lambda: (
@@ -192,8 +188,6 @@ def polling(asked: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes],
         )
         wait_for_rounds(process)
         yield process, out.read_text()
-    finally:
-        kill_session(process)
 
 
 @pytest.mark.live
@@ -263,14 +257,10 @@ def test_a_tcp_peer_in_another_network_namespace_is_found(tmp_path: Path) -> Non
         "client.recv(1)\n"
     )
     out = tmp_path / "stdout"
-    with out.open("wb") as stdout:
-        process = subprocess.Popen(["python3", script], stdout=stdout, start_new_session=True)
-    try:
+    with out.open("wb") as stdout, started(["python3", script], stdout=stdout) as process:
         wait_until(process, lambda: out.read_text().endswith("\n"))
         time.sleep(0.3)
         report = why(process.pid)
-    finally:
-        kill_session(process)
     assert_true(report, Truth("stopped", int(out.read_text().split()[2]), None))
     assert report["links"][0]["waits_for"]["name"].startswith("recvfrom on fd 4, TCP 127.0.0.1:")
 
@@ -317,8 +307,7 @@ def test_the_chain_may_begin_with_any_thread(program: Path, tmp_path: Path) -> N
 @pytest.mark.live
 def test_a_shell_that_waits_for_its_job_waits_for_a_child() -> None:
     """The `wait` of dash sleeps in rt_sigsuspend, which names no child."""
-    process = subprocess.Popen(["/bin/dash", "-c", "sleep 1000 & wait"], start_new_session=True)
-    try:
+    with started(["/bin/dash", "-c", "sleep 1000 & wait"]) as process:
         wait_until(
             process,
             lambda: len(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()) > 0,
@@ -327,8 +316,6 @@ def test_a_shell_that_waits_for_its_job_waits_for_a_child() -> None:
             process, lambda: "S (sleeping)" in Path(f"/proc/{process.pid}/status").read_text()
         )
         report = why(process.pid)
-    finally:
-        kill_session(process)
     assert [link["waits_for"]["kind"] for link in report["links"]] == ["child", "timer"], report[
         "story"
     ]

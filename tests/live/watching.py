@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,8 @@ class Target:
 
 @contextlib.contextmanager
 def target(program: Path, *words: str) -> Iterator[Target]:
-    started = Target(program, *words)
-    try:
+    with closing(Target(program, *words)) as started:
         yield started
-    finally:
-        started.close()
 
 
 class Watcher:
@@ -115,11 +113,8 @@ class Watcher:
 @contextlib.contextmanager
 def watching(pid: int, *words: str | Path, under: Sequence[str] = ()) -> Iterator[Watcher]:
     """`under`: the beginning of a command that runs the rest as another user or elsewhere."""
-    started = Watcher(pid, *words, under=under)
-    try:
+    with closing(Watcher(pid, *words, under=under)) as started:
         yield started
-    finally:
-        started.close()
 
 
 def run_watched(

@@ -13,6 +13,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -204,8 +205,7 @@ def trace(
     timeout: float = 60,
     **popen: object,
 ) -> Run:
-    pool = Pool(level)
-    try:
+    with closing(Pool(level)) as pool:
         done = subprocess.run(
             launch(tracer, pool, level, [str(word) for word in command], *options),
             capture_output=True,
@@ -213,5 +213,3 @@ def trace(
             **popen,  # type: ignore[call-overload]
         )
         return Run(done.returncode, done.stdout, done.stderr, pool.processes())
-    finally:
-        pool.close()

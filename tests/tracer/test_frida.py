@@ -50,7 +50,8 @@ def test_flags_of_samples(samples: Path, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.live
-def test_tracers_agree(tracer: None, program: Callable[..., Path], tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_tracers_agree(program: Callable[..., Path], tmp_path: Path) -> None:
     """One deterministic program: the same blocks and calls; each one's normal run shows the flag of
     each one's spin.
     """

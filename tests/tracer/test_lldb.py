@@ -14,21 +14,19 @@ from pathlib import Path
 
 import pytest
 from harness import (
-    FLAGFINDER,
     Recording,
     announced_flags,
     assert_consistent,
     assert_four_parts,
     children,
+    command_into,
     compiled,
     diff,
     flagfinder,
     record,
-    run,
 )
-from under_lldb import PATIENCE, need_lldb, running, ticks
+from under_lldb import PATIENCE, batch, need_lldb, running, ticks
 
-from flagfinder.shared.lldb_helper import find_lldb
 from flagfinder.shared.places import shipped
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(500)]
@@ -74,27 +72,16 @@ def test_what_the_kernel_writes_is_the_threads_own(samples: Path, tmp_path: Path
     assert (result["verdict"], result["flags"][0]["kind"]) == ("syscall-loop", "syscall"), result
 
 
-def test_a_process_that_spins_already(samples: Path, tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("tracer")
+def test_a_process_that_spins_already(samples: Path, tmp_path: Path) -> None:
     """A normal run of DynamoRIO's, a spinning process that lldb attaches to and lets go."""
     program = samples / "static_flag"
     normal = record(tmp_path / "normal.trace", [program, "normal"])
     trace, log = tmp_path / "spin.trace", tmp_path / "spin.err"
     with running(program, "spin", log=log) as process:
         for _ in range(2):
-            ran = flagfinder(
-                *(
-                    "record",
-                    "--tracer",
-                    "lldb",
-                    "-o",
-                    trace,
-                    "--max-steps",
-                    "600",
-                    "--pid",
-                    str(process.pid),
-                ),
-                timeout=120,
-            )
+            words = ["--tracer", "lldb", "--max-steps", "600", "--pid", process.pid]
+            ran = flagfinder("record", "-o", trace, *words, timeout=120)
             assert ran.returncode == 0, ran.stderr
             assert "TracerPid:\t0" in Path(f"/proc/{process.pid}/status").read_text()
         assert_consistent(trace)
@@ -115,20 +102,8 @@ def test_flags_saved_while_it_is_stepped_hold_no_trap(tmp_path: Path) -> None:
     )
     compiled(built, source, "-mno-red-zone")
     with running(built, "spin", log=tmp_path / "log") as process:
-        ran = flagfinder(
-            *(
-                "record",
-                "--tracer",
-                "lldb",
-                "-o",
-                tmp_path / "t.trace",
-                "--max-steps",
-                "500",
-                "--pid",
-                str(process.pid),
-            ),
-            timeout=120,
-        )
+        words = ["--tracer", "lldb", "--max-steps", "500", "--pid", process.pid]
+        ran = flagfinder("record", "-o", tmp_path / "t.trace", *words, timeout=120)
         assert ran.returncode == 0, ran.stderr
         assert_consistent(tmp_path / "t.trace")
         process.terminate()
@@ -141,17 +116,7 @@ def test_an_interruption_keeps_what_is_recorded(
 ) -> None:
     """A signal to the recorder; the program is killed, as after the limit."""
     trace = tmp_path / "spin.trace"
-    command = [
-        *FLAGFINDER,
-        "record",
-        "--tracer",
-        "lldb",
-        "-o",
-        str(trace),
-        "--max-steps",
-        "1000000",
-        "--",
-    ]
+    command = [*command_into(trace, "record", "--tracer", "lldb", "--max-steps", "1000000"), "--"]
     process = subprocess.Popen(
         [*command, samples / "global_flag", "spin"],
         stderr=subprocess.PIPE,
@@ -200,18 +165,7 @@ def test_commands_inside_lldb(program: Callable[..., Path], tmp_path: Path) -> N
         f"flagfinder registers {spin} --before-divergence {normal}",
         "process kill",
     ]
-    debugger = find_lldb()
-    assert debugger is not None
-    ran = run(
-        [
-            debugger,
-            "--no-lldbinit",
-            "--batch",
-            *(word for line in lines for word in ("-o", line)),
-            str(waits),
-        ],
-        timeout=PATIENCE * 3,
-    )
+    ran = batch(waits, lines)
     results = [
         json.loads(line) for line in ran.stdout.splitlines() if line.startswith(("[true", "[false"))
     ]

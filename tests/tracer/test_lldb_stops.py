@@ -14,11 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import FLAGFINDER, assert_consistent, own_blocks, run
-from under_lldb import PATIENCE, need_lldb, running, until
+from harness import assert_consistent, command_into, own_blocks, run
+from under_lldb import PATIENCE, batch, need_lldb, running, until
 
 import flagfinder as ff
-from flagfinder.shared.lldb_helper import find_lldb
 from flagfinder.shared.places import shipped
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
@@ -35,17 +34,7 @@ def status(pid: int, field: str) -> str:
 
 
 def stepping(pid: int, trace: Path, *options: str) -> list[str]:
-    return [
-        *FLAGFINDER,
-        "record",
-        "--tracer",
-        "lldb",
-        "-o",
-        str(trace),
-        "--pid",
-        str(pid),
-        *options,
-    ]
+    return [*command_into(trace, "record", "--tracer", "lldb", "--pid", pid, *options)]
 
 
 def instructions(trace: Path, program: Path) -> int:
@@ -136,18 +125,7 @@ def test_breakpoints_and_interruptions_leave_nothing_behind(
         "script print(json.dumps(lldb.frame.GetFunctionName()))",
         "process kill",
     ]
-    debugger = find_lldb()
-    assert debugger is not None
-    ran = run(
-        [
-            debugger,
-            "--no-lldbinit",
-            "--batch",
-            *(word for line in lines for word in ("-o", line)),
-            str(waits),
-        ],
-        timeout=PATIENCE * 3,
-    )
+    ran = batch(waits, lines)
     told = [
         json.loads(line)
         for line in ran.stdout.splitlines()

@@ -51,10 +51,9 @@ def test_a_program_in_a_pid_namespace_ends_as_it_does_alone(
     runs_as_alone(tmp_path, [*sandbox, "sh", "-c", "echo here; sh -c 'exit 3'"])
 
 
+@pytest.mark.usefixtures("tracer")
 def test_equal_pids_in_two_namespaces_are_two_processes(
-    program: Callable[..., Path],
-    tmp_path: Path,
-    tracer: None,  # noqa: ARG001
+    program: Callable[..., Path], tmp_path: Path
 ) -> None:
     waits = program("waits.c")
     twice = f"unshare --pid --fork {waits} & unshare --pid --fork {waits}; wait; exit 3"

@@ -14,10 +14,9 @@ from harness import assert_consistent, record
 
 
 @pytest.mark.live
+@pytest.mark.usefixtures("tracer")
 def test_a_program_that_comes_to_new_code_is_not_stopped_for_its_service_thread(
-    program: Callable[..., Path],
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
+    program: Callable[..., Path], tmp_path: Path
 ) -> None:
     warming = program("warming.c", "-pthread")
     recorded = record(tmp_path / "trace", [warming], "--stop-when-spinning", "1", "--then", "kill")
@@ -29,10 +28,8 @@ def test_a_program_that_comes_to_new_code_is_not_stopped_for_its_service_thread(
 
 
 @pytest.mark.live
-def test_a_child_that_spins_unrecorded_is_named(
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
-) -> None:
+@pytest.mark.usefixtures("tracer")
+def test_a_child_that_spins_unrecorded_is_named(tmp_path: Path) -> None:
     script = "while :; do :; done & echo $!; exec sleep 60"
     recorded = record(
         tmp_path / "trace",

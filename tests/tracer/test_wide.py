@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from harness import assert_consistent, compiled, flagfinder, live_or_skip, record, run
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("tracer")]
 
 MODULES = 500
 # What is recorded, and the options for it: what many threads or modules do is cheap at level flow.
@@ -37,22 +37,13 @@ def threads_of(trace: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_runs_as_by_itself(
-    kind: str,
-    program: Callable[..., Path],
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
-) -> None:
+def test_it_runs_as_by_itself(kind: str, program: Callable[..., Path], tmp_path: Path) -> None:
     assert_same(tmp_path / "trace", [program("wide.c", "-pthread"), kind])
     least = {"threads": 65, "short": 3001}
     assert threads_of(tmp_path / "trace") >= least.get(kind, 1)
 
 
-def test_five_hundred_modules(
-    program: Callable[..., Path],
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
-) -> None:
+def test_five_hundred_modules(program: Callable[..., Path], tmp_path: Path) -> None:
     source, one = tmp_path / "one.c", tmp_path / "one.so"
     source.write_text("long one(void) { return 1; }\n")
     compiled(one, source, "-shared", "-fPIC")
@@ -65,18 +56,11 @@ def test_five_hundred_modules(
     assert str(info).count("module499.so") >= 1
 
 
-def test_a_static_program(
-    program: Callable[..., Path],
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
-) -> None:
+def test_a_static_program(program: Callable[..., Path], tmp_path: Path) -> None:
     assert_same(tmp_path / "trace", [program("wide.c", "-pthread", "-static"), "threads"])
 
 
-def test_a_musl_program(
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
-) -> None:
+def test_a_musl_program(tmp_path: Path) -> None:
     if shutil.which("musl-gcc") is None:
         live_or_skip("musl-gcc is not installed")
     source, built = tmp_path / "sum.c", tmp_path / "sum"
@@ -92,9 +76,7 @@ def test_a_musl_program(
 
 
 def test_without_address_randomization_and_with_large_stacks(
-    program: Callable[..., Path],
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
+    program: Callable[..., Path], tmp_path: Path
 ) -> None:
     wide = program("wide.c", "-pthread")
     assert_same(tmp_path / "fixed.trace", ["setarch", "-R", wide, "deep"])
@@ -102,9 +84,7 @@ def test_without_address_randomization_and_with_large_stacks(
 
 
 def test_a_sandbox_of_its_own_is_recorded_or_told(
-    program: Callable[..., Path],
-    tracer: None,  # noqa: ARG001
-    tmp_path: Path,
+    program: Callable[..., Path], tmp_path: Path
 ) -> None:
     wide = program("wide.c", "-pthread")
     plain = run([wide, "sandbox"], timeout=60)
@@ -117,7 +97,7 @@ def test_a_sandbox_of_its_own_is_recorded_or_told(
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_a_browser(tracer: None, tmp_path: Path) -> None:  # noqa: ARG001
+def test_a_browser(tmp_path: Path) -> None:
     """Much code, some of it made as it runs, and two dozen processes."""
     if shutil.which("chromium") is None:
         live_or_skip("chromium is not installed")

@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import live_or_skip
+from harness import live_or_skip, run, started
 
 from flagfinder.shared.lldb_helper import find_lldb
 
@@ -21,6 +21,15 @@ def need_lldb() -> None:
     """Skips, or fails where live tests are required."""
     if find_lldb() is None:
         live_or_skip("there is no lldb")
+
+
+def batch(program: Path, lines: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """What lldb prints to these commands about a program."""
+    debugger = find_lldb()
+    assert debugger is not None
+    words = [word for line in lines for word in ("-o", line)]
+    command = [debugger, "--no-lldbinit", "--batch", *words, program]
+    return run(command, timeout=PATIENCE * 3)
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -43,11 +52,6 @@ def running(
     """The program, its thread in the loop: nothing but that takes so long. ``log`` gets what it
     writes to stderr.
     """
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stderr=out, stdin=subprocess.DEVNULL)
-    try:
+    with log.open("wb") as out, started(command, stderr=out, stdin=subprocess.DEVNULL) as process:
         until(lambda: ticks(process) >= os.sysconf("SC_CLK_TCK") // 5)
         yield process
-    finally:
-        process.kill()
-        process.wait()

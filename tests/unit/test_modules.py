@@ -126,7 +126,6 @@ def owner(
 
 
 def needs(modules: dict[Module, Source]) -> dict[Module, set[Module]]:
-    """Which modules each module needs."""
     return {
         module: {
             found for path in source.named if (found := owner(modules, module, path)) is not None

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from harness import started
 
 from flagfinder.live.interpreters import python
 
@@ -35,12 +36,8 @@ def test_what_follows_c(line: str, script: str | None) -> None:
     [("import time\nwhile True: time.sleep(1)", True), ("exec('import time')", False)],
 )
 def test_the_source_of_a_process(text: str, is_read: bool) -> None:
-    process = subprocess.Popen(
+    with started(
         [sys.executable, "-Ic", f"{text}\nopen(0).read()"], stdin=subprocess.PIPE
-    )
-    try:
+    ) as process:
         tree = python.Sources(process.pid).tree("<string>")
-    finally:
-        process.kill()
-        process.wait()
     assert (tree is not None) == is_read

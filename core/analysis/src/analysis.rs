@@ -26,11 +26,10 @@ use crate::spin_loop::SpinLoop;
 /// A word that some exit depends on.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Where it lies.
     pub address: u64,
     /// Its size, by the widest read.
     pub bytes: u32,
-    /// As last read.
+    /// Its value at the last read.
     pub value: Option<u64>,
     /// Instructions that read it for an exit.
     pub readers: Vec<u64>,
@@ -40,7 +39,7 @@ pub struct Candidate {
     pub exits: Vec<usize>,
     /// Iterations in which it was read.
     pub rounds: u32,
-    /// The same value in all of them.
+    /// All these reads found the same value.
     pub steady: bool,
     /// Read by an atomic read-modify-write.
     pub atomic: bool,
@@ -60,11 +59,9 @@ pub struct Candidate {
 /// An object that a word points to is no larger, as far as it is read.
 const OBJECT: u64 = 4096;
 
-/// See the module.
 pub struct Analysis {
     /// The loop at the window's end.
     pub spin: SpinLoop,
-    /// The ways out of it.
     pub exits: Vec<Exit>,
     /// By exit: what it tests, where that is understood.
     pub conditions: Vec<Option<Condition>>,
@@ -76,7 +73,6 @@ pub struct Analysis {
     pub candidates: Vec<Candidate>,
     /// Steps of system calls whose result decides an exit, with those exits.
     pub calls: Vec<(u32, Vec<usize>)>,
-    /// How the loop spends its time.
     pub kind: LoopKind,
     /// Words that decide exits but which the thread itself writes in the loop.
     pub own_words: Vec<u64>,
@@ -89,11 +85,11 @@ pub struct Analysis {
     pub same_again: FxHashSet<u32>,
     /// The loop runs a program of its own (see `interpreter.rs`).
     pub interprets: bool,
-    /// That program.
+    /// The program that the interpreter runs.
     pub interpreted: Interpreted,
     /// The window is that of one task of several (see `tasks.rs`).
     pub of_task: bool,
-    /// What of its code the program made as it ran.
+    /// The code that the program wrote as it ran.
     pub generated: Generated,
 }
 

@@ -13,11 +13,9 @@ use crate::relation::Relation;
 pub struct Condition {
     /// The side that is compared.
     pub left: Expression,
-    /// What it is compared with.
     pub right: Expression,
     /// What must hold for the branch to go the other way.
     pub leaves: Relation,
-    /// Width of the comparison.
     pub bits: u32,
 }
 

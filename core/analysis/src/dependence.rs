@@ -25,7 +25,6 @@ pub enum Input {
 /// An input and the step that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// The earlier step.
     pub from: u32,
     /// What is taken over.
     pub input: Input,
@@ -33,7 +32,6 @@ pub struct Edge {
 
 const NONE: u32 = u32::MAX;
 
-/// See the module.
 pub struct Dependence {
     first: Vec<u32>,
     edges: Vec<Edge>,

@@ -50,7 +50,6 @@ pub const KEPT: Resources =
 
 /// What an instruction leaves behind it.
 pub struct Effect {
-    /// Registers and flags it writes.
     pub writes: Resources,
     /// To memory other than what is passed to a function or kept on the own stack.
     pub stores: bool,
@@ -119,7 +118,6 @@ fn sets_result(instruction: &Instruction) -> Option<u64> {
 pub struct Kept {
     /// By register: whose value it holds, if anyone's.
     holds: [Option<u8>; 16],
-    /// All that was written.
     written: Resources,
     /// The way does not divide: what was put aside for a call and taken back is known.
     pub is_straight: bool,

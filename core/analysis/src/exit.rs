@@ -10,7 +10,6 @@ use rustc_hash::FxHashSet;
 pub struct Exit {
     /// Last execution in a whole iteration.
     pub step: u32,
-    /// How control goes on there.
     pub transfer: Transfer,
     /// A branch: it always jumped.
     pub taken: bool,
@@ -37,7 +36,6 @@ impl Exit {
     }
 }
 
-/// What an exit depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Memory read at `step` that this thread does not write in the loop.

@@ -135,7 +135,7 @@ impl Expression {
         }
     }
 
-    /// Without a mask that keeps all of so many bits.
+    /// The expression without a mask that changes none of its lowest `bits` bits.
     pub fn unmasked(&self, bits: u32) -> &Expression {
         match self {
             Expression::Binary(Operator::And, whole, low)

@@ -21,13 +21,12 @@ const NEAR: u64 = 4096;
 
 const RSP: u8 = 4;
 
-/// See the module.
 pub struct Generated {
     /// By static instruction.
     is_generated: Vec<bool>,
     /// The loop is one of generated code: what has a module serves it.
     pub holds_loop: bool,
-    /// Where the state of the thread lies.
+    /// Addresses at which generated code keeps the thread's state.
     contexts: Vec<u64>,
 }
 

@@ -36,7 +36,6 @@ const PIECE: u64 = 32;
 /// The program's constants lie no farther from its instructions.
 const FUNCTION: u64 = 4096;
 
-/// See the module.
 pub fn interprets(window: &Window, spin: &SpinLoop) -> bool {
     !dispatches(window, spin, 1, JUMPS).is_empty()
 }

@@ -22,7 +22,6 @@ pub enum LoopKind {
     Rmw,
 }
 
-/// How the loop spends its time.
 pub fn kind(window: &Window, spin: &SpinLoop) -> LoopKind {
     let in_loop = window
         .syscalls

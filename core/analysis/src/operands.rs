@@ -31,14 +31,12 @@ pub fn last_writer(window: &Window, before: u32, resources: Resources) -> Option
     })
 }
 
-/// See the module.
 pub struct Builder<'w> {
     window: &'w Window,
     left: Cell<u32>,
 }
 
 impl<'w> Builder<'w> {
-    /// For one test.
     pub fn new(window: &'w Window) -> Self {
         let left = Cell::new(BUDGET);
         Builder { window, left }
@@ -147,7 +145,6 @@ impl<'w> Builder<'w> {
         })
     }
 
-    /// The register's value just before `step`.
     pub fn register(&self, step: u32, number: u8, depth: u32) -> Expression {
         let Some(definition) = last_writer(self.window, step, general(number)) else {
             return Expression::Opaque(self.window.kept(number));

@@ -28,9 +28,7 @@ use crate::read_code::{self, ReadCode};
 /// decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Address of the branch.
     pub branch: u64,
-    /// Address of the word.
     pub word: u64,
 }
 

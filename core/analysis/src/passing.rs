@@ -15,7 +15,6 @@ const ROUNDS: usize = 8;
 /// An instruction, and the stack pointer there.
 type Place = (u32, u64);
 
-/// See the module.
 pub struct Passing {
     places: FxHashSet<Place>,
 }
@@ -24,7 +23,7 @@ pub struct Passing {
 type Found = (u64, Option<u64>);
 
 impl Passing {
-    /// Of the loads that decide the exits.
+    /// Looks at the loads that decide the exits.
     pub fn of(window: &Window, spin: &SpinLoop, exits: &[Exit]) -> Passing {
         let place = |step: u32| (window.code_index(step), window.rsp(step));
         let mut found: FxHashMap<Place, Vec<(usize, Found)>> = FxHashMap::default();

@@ -14,7 +14,6 @@ const COMPARED: usize = 12;
 /// Two iterations go the same way when they have so much of their instructions in common.
 const ALIKE: f64 = 0.8;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Data was taken from a descriptor in (nearly) every iteration, or most times that some was

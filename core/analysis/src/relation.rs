@@ -5,7 +5,6 @@ use flagfinder_machine::decoded::sign_extend;
 use flagfinder_machine::value::mask;
 use iced_x86::ConditionCode;
 
-/// How two numbers compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     Equal,
@@ -73,7 +72,7 @@ impl Relation {
         }
     }
 
-    /// With its sides exchanged.
+    /// The relation that holds when left and right are exchanged.
     pub(crate) fn mirrored(self) -> Relation {
         match self {
             Relation::Equal => Relation::Equal,

@@ -81,7 +81,6 @@ impl Branch {
 }
 
 impl<'w> Slicer<'w> {
-    /// Of this loop.
     pub fn new(window: &'w Window, dependence: &'w Dependence, spin: &'w SpinLoop) -> Self {
         let mut last: FxHashMap<(u32, u64), u32> = FxHashMap::default();
         let previous = (0..window.len())

@@ -10,11 +10,9 @@ const EARLY: usize = 12;
 /// A loop: where each of its iterations begins.
 #[derive(Clone, Debug)]
 pub struct SpinLoop {
-    /// Static instruction that begins an iteration.
     pub marker: u32,
     /// First steps of the iterations looked at, oldest first; the last may be unfinished.
     pub starts: Vec<u32>,
-    /// Whole iterations in the window.
     pub iterations: u64,
     /// Steps behind the last iteration looked at.
     pub end: u32,

@@ -23,7 +23,6 @@ use crate::spin_loop::SpinLoop;
 /// One that always went to one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steady {
-    /// How control goes on there.
     pub transfer: Transfer,
     /// Last execution in a whole iteration.
     pub step: u32,

@@ -19,7 +19,6 @@ use crate::address_space::AddressSpace;
 use crate::ahead_machine::{Machine, Store, Stored};
 use crate::frames::{Frame, Registers};
 
-/// Longest instruction.
 const LONGEST: usize = 15;
 const PAGE: u64 = 4096;
 
@@ -45,7 +44,7 @@ struct Place {
     registers: Registers,
     stored: Stored,
     depth: u32,
-    /// Of the call that led there; 0: an open one.
+    /// Number of the call that led there; 0: a call that was open at the start.
     context: u64,
 }
 

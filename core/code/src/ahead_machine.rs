@@ -23,7 +23,7 @@ pub struct Store {
     /// is the stack.
     pub displacement: Option<u64>,
     pub bytes: usize,
-    /// Where it is known.
+    /// The value, where it is known.
     pub value: Option<u64>,
     /// Calls that have to be made first.
     pub depth: u32,
@@ -91,7 +91,7 @@ impl Machine<'_> {
         code.virtual_address(operand, 0, |register, _, _| self.get(register))
     }
 
-    /// Where control goes, if not on.
+    /// Where a jump or call goes; `None`: to the next instruction, or not known.
     pub fn target(&self, code: &Instruction) -> Option<u64> {
         match code.flow_control() {
             FlowControl::Call

@@ -10,7 +10,6 @@ use crate::wrappers::is_inner;
 const DEPTH_LIMIT: usize = 64;
 
 impl Debug {
-    /// Bytes of a type.
     pub fn size(&self, id: TypeId) -> Option<u64> {
         self.size_within(id, DEPTH_LIMIT)
     }
@@ -46,7 +45,6 @@ impl Debug {
         self.reference(unit, entry, gimli::DW_AT_type, from.supplementary)
     }
 
-    /// What a pointer type points to.
     pub fn pointee(&self, id: TypeId) -> Option<TypeId> {
         let mut id = id;
         for _ in 0..DEPTH_LIMIT {

@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 use flagfinder_trace::{DecodedFlow, Event, Process};
 use rustc_hash::FxHashMap;
 
-/// One recorded allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Run-time address of its first byte.
     pub address: u64,
     /// Bytes asked for.
     pub size: u64,

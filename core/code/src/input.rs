@@ -17,11 +17,10 @@ const SAMPLES: usize = 32;
 /// A process's first thread sets its fs_base this early, or not at all.
 const START_SECTIONS: usize = 8;
 
-/// A module of the process.
 #[derive(Clone, Debug)]
 pub struct ModuleInput {
     pub identity: ModuleIdentity,
-    /// As the process knew it.
+    /// Its path as the process mapped it.
     pub path: String,
     /// Where its file can be read now.
     pub file: PathBuf,
@@ -79,7 +78,6 @@ pub struct TlsBlock {
     pub start: u64,
 }
 
-/// Everything about one process.
 #[derive(Clone, Debug, Default)]
 pub struct NamesInput {
     /// In load order, the executable first.

@@ -14,7 +14,7 @@ pub struct VariableAt {
     pub place: u64,
     /// Bytes; 0: unknown.
     pub size: u64,
-    /// With debug information only.
+    /// `None` without debug information.
     pub kind: Option<TypeRef>,
     /// Index of the module that defines it.
     pub module: usize,
@@ -31,7 +31,6 @@ impl Names {
         self.found(module, name, false)
     }
 
-    /// Thread-local variables of this name.
     pub fn thread_locals_named(&self, module: Option<&str>, name: &str) -> Vec<VariableAt> {
         self.found(module, name, true)
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! /proc/PID/maps, parsed.
 
-/// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Run-time addresses.
@@ -12,7 +11,6 @@ pub struct Mapping {
     pub executable: bool,
     /// MAP_SHARED.
     pub shared: bool,
-    /// Bytes into the file.
     pub file_offset: u64,
     pub inode: u64,
     /// Path, `[heap]` and its like, or empty.

@@ -9,7 +9,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::symbols::without_arguments;
 
-/// A place in code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Code {
     /// File name of the module; `None`: JIT or remapped code.
@@ -149,7 +148,6 @@ pub enum DataHome {
     },
 }
 
-/// A place in data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DataName {
     pub kind: DataKind,
@@ -161,7 +159,6 @@ pub struct DataName {
     /// offset in the object. Mapping: offset in the file.
     #[serde(serialize_with = "hex_option")]
     pub offset: Option<u64>,
-    /// The variable, demangled.
     pub symbol: Option<String>,
     /// The part of the variable, to be appended to `symbol`: `[2].state`, `.next`.
     pub field: Option<String>,

@@ -27,7 +27,6 @@ const NOWHERE: Range<u64> = 0..0;
 struct Extent {
     start: u64,
     end: u64,
-    /// The largest end up to here.
     reach: u64,
     module: usize,
 }
@@ -194,7 +193,6 @@ impl Names {
         newest_first.filter_map(|maps| maps.at(address)).next()
     }
 
-    /// The name of an instruction.
     pub fn code(&self, address: u64) -> Code {
         self.code_at(address, address)
     }

@@ -44,7 +44,7 @@ pub struct Variable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Visible {
     pub name: String,
-    /// Of the whole variable.
+    /// Type of the whole variable.
     pub kind: TypeId,
     /// Where the piece begins in the variable.
     pub part: u64,

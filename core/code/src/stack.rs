@@ -22,7 +22,7 @@ const LOOK_AHEAD: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CallSite {
     return_address: u64,
-    /// Of a direct call.
+    /// Where a direct call goes.
     target: Option<u64>,
 }
 

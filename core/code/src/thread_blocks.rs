@@ -14,7 +14,7 @@ use crate::maps::Maps;
 /// The thread's id lies so far behind `fs:0`: glibc, musl. Looked for there only: in a container
 /// ids are small numbers, which stand everywhere.
 const ID_AT: [usize; 2] = [0x2d0, 0x30];
-/// Behind the last of them.
+/// Bytes from `fs:0` to behind the farther one.
 const ID_WITHIN: usize = 0x2d4;
 /// Blocks are aligned at least so.
 const ALIGNMENT: usize = 16;

@@ -16,7 +16,6 @@ pub struct Word {
     pub kind: TypeRef,
 }
 
-/// A word of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableWord {
     pub name: String,
@@ -106,14 +105,12 @@ impl Names {
         Some(VariableWord { name, word })
     }
 
-    /// What a pointer type points to.
     pub fn pointee(&self, kind: TypeRef) -> Option<TypeRef> {
         let module = kind.module;
         let id = self.image(module).debug()?.pointee(kind.id)?;
         Some(TypeRef { module, id })
     }
 
-    /// Bytes of a type.
     pub fn size(&self, kind: TypeRef) -> Option<u64> {
         self.image(kind.module).debug()?.size(kind.id)
     }

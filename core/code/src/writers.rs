@@ -20,7 +20,6 @@ const LARGEST: u64 = 128 << 20;
 /// With so many stores the search ends: they do not tell who writes the word.
 const MOST: usize = 256;
 
-/// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Writers {
     pub stores: Vec<Store>,

@@ -47,7 +47,7 @@ impl Storage {
         self.bytes
     }
 
-    /// Without its holes.
+    /// Bytes that the file takes on the disk, without its holes.
     pub fn disk_bytes(&self) -> u64 {
         self.disk_bytes
     }

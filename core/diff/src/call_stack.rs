@@ -21,12 +21,10 @@ const OPEN_SEARCH: usize = 1024;
 /// How far down a parked stack a return address is looked for.
 const PARKED_SEARCH: usize = 16;
 
-/// Why a frame exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// The outermost known frame of a stack.
     Root,
-    /// A call.
     Call,
     /// A signal handler; `call_site` is what it interrupted.
     Signal,
@@ -43,15 +41,12 @@ pub struct Frame {
     pub slot: u32,
     /// Node of the calling block; [`NO_PLACE`] for a root.
     pub call_site: PlaceId,
-    /// First place of the function.
     pub entry: PlaceId,
-    /// The function's number.
     pub function: u32,
     /// Node executed last in this frame itself.
     pub node: PlaceId,
     /// Function of that node (another one after a tail call).
     pub node_function: u32,
-    /// Region of that node.
     pub node_region: u32,
     /// Where the call returns to.
     pub return_to: u64,
@@ -85,7 +80,6 @@ pub fn mix(a: u64, b: u64) -> u64 {
     hash ^ (hash >> 29)
 }
 
-/// The stack of one thread.
 pub struct CallStack<'a> {
     program: &'a Program,
     frames: Vec<Frame>,
@@ -121,17 +115,14 @@ impl<'a> CallStack<'a> {
         }
     }
 
-    /// Open frames, outermost first.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// Blocks seen so far.
     pub fn index(&self) -> u64 {
         self.index
     }
 
-    /// Frames opened so far.
     pub fn opened(&self) -> u64 {
         self.serial
     }
@@ -148,7 +139,6 @@ impl<'a> CallStack<'a> {
         self.mended
     }
 
-    /// Control entered a block.
     #[inline]
     pub fn block<O: Observer>(&mut self, id: u32, observer: &mut O) {
         let next = *self.program.facts(id);

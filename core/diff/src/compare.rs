@@ -11,9 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// One thread of a normal run, scanned.
 pub struct NormalThread {
-    /// Which normal run.
     pub run: usize,
-    /// Which thread of it.
     pub thread: usize,
     /// Edges by target and class.
     pub profiles: Profiles,
@@ -34,9 +32,7 @@ pub const LEVELS: [(ContextMatch, f64); 4] = [
 /// The normal runs' calls of one target at one level.
 #[derive(Default)]
 pub struct Side {
-    /// All together.
     pub all: Profile,
-    /// Edges of each run.
     pub runs: Vec<FxHashSet<EdgeKey>>,
     /// Indexes into the normal threads that took part.
     pub threads: Vec<usize>,
@@ -94,7 +90,6 @@ impl Side {
             .count()
     }
 
-    /// Nodes executed.
     pub fn nodes(&self) -> FxHashSet<PlaceId> {
         self.all
             .edges

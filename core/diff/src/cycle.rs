@@ -11,7 +11,6 @@ use crate::input::Sink;
 
 /// A scan whose counts can stand for several rounds.
 pub trait Cyclic<'a>: Sink {
-    /// Its shadow stack.
     fn stack(&mut self) -> &mut CallStack<'a>;
     /// What happens from here on counts `times` times.
     fn weigh(&mut self, _times: u64) {}

@@ -5,19 +5,16 @@ use crate::outcomes::{BranchOutcome, BranchTable};
 use crate::space::CodePlace;
 use serde::{Deserialize, Serialize};
 
-/// A thread of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRef {
-    /// Process id.
     pub pid: u32,
-    /// The how-manieth image of the process: each exec begins another one. 0 in reports from before
+    /// Number of the process's image: each exec begins another one. 0 in reports from before
     /// it was told.
     #[serde(default)]
     pub image: u32,
     /// File name of the executable.
     #[serde(default)]
     pub program: String,
-    /// Thread id.
     pub tid: u32,
     /// Name as last seen; empty when unknown.
     pub name: String,
@@ -36,7 +33,6 @@ pub struct ThreadPair {
     pub why: String,
 }
 
-/// The outcome of a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -46,7 +42,6 @@ pub enum Verdict {
     NoDivergence,
 }
 
-/// How the runs part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartingKind {
@@ -78,9 +73,7 @@ pub enum ContextMatch {
     OtherThread,
     /// Same call site, another way there.
     SameCaller,
-    /// Same function only.
     SameFunction,
-    /// Not found.
     None,
 }
 
@@ -89,7 +82,6 @@ pub enum ContextMatch {
 pub struct OpenFrame {
     /// The call instruction; `None` for the outermost frame.
     pub call_site: Option<CodePlace>,
-    /// First instruction of the function.
     pub function: CodePlace,
     /// The branch or call executed last in this frame.
     pub at: CodePlace,
@@ -97,7 +89,6 @@ pub struct OpenFrame {
     pub signal_handler: bool,
 }
 
-/// The loop that holds the thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpinLoop {
     /// Last instruction of the block an iteration begins with.
@@ -112,7 +103,6 @@ pub struct SpinLoop {
     pub length: u64,
     /// Stays of this run that did end, and the longest of them in blocks.
     pub earlier_stays: u64,
-    /// Blocks.
     pub longest_earlier: u64,
     /// How long the stay that never ended had lasted at the end, in ns; 0 when unknown.
     pub lasted: u64,
@@ -135,9 +125,9 @@ pub struct NormalLoop {
     pub longest_ns: u64,
     /// Some normal run ends inside the loop.
     pub ends_inside: bool,
-    /// For how long (ns) it had been there then.
+    /// Time (ns) that it had been there then.
     pub open_ns: u64,
-    /// After how many iterations.
+    /// Iterations that it had made then.
     pub open_iterations: u64,
     /// One stay, ended or not, took most of its run.
     pub most_of_run: bool,
@@ -148,7 +138,6 @@ pub struct NormalLoop {
 pub struct ClosedDifference {
     /// Index into the stack.
     pub frame: usize,
-    /// The call.
     pub call_site: CodePlace,
     /// Shapes (calls with loops folded) seen in the spin run only / in a normal run only / in both.
     pub spin_only: u64,
@@ -165,7 +154,6 @@ pub struct Parting {
     pub thread: ThreadRef,
     /// The thread of the first normal run whose calls were compared.
     pub normal_thread: Option<ThreadRef>,
-    /// How they part.
     pub kind: PartingKind,
     /// The branch (for `Callee` the call), if one was found.
     pub branch: Option<CodePlace>,
@@ -173,7 +161,6 @@ pub struct Parting {
     pub block: Option<CodePlace>,
     /// Where the normal run went; `None` also when it left the function.
     pub normal_target: Option<CodePlace>,
-    /// Where the spin run goes.
     pub spin_target: Option<CodePlace>,
     /// Which execution of the branch in this thread (from 1) it is: the first that does not return
     /// to what the normal run does.
@@ -193,7 +180,6 @@ pub struct Parting {
     pub context: ContextMatch,
     /// Calls open at the end of the spin run, outermost first.
     pub stack: Vec<OpenFrame>,
-    /// The loop.
     pub spin_loop: SpinLoop,
     /// Other branches at which the normal runs leave what the spinning thread repeats.
     pub others: Vec<BranchOutcome>,
@@ -212,9 +198,7 @@ pub struct Parting {
 /// A thread that is alive at the end of the spin run, and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedThread {
-    /// The thread.
     pub thread: ThreadRef,
-    /// The system call it is in.
     pub syscall: u32,
     /// For how long, in ns; 0 when unknown.
     pub waiting: u64,
@@ -225,7 +209,6 @@ pub struct BlockedThread {
 /// What two (or more) runs have to say about each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
-    /// The outcome.
     pub verdict: Verdict,
     /// In one sentence.
     pub reason: String,
@@ -237,7 +220,7 @@ pub struct Divergence {
     pub blocked: Vec<BlockedThread>,
     /// What the reader should know of the input: gaps, unpaired returns, fallbacks.
     pub notes: Vec<String>,
-    /// In what the runs are not of the same program.
+    /// Reasons why the runs may not be of the same program.
     pub unlike: Vec<String>,
     /// Outcomes of every conditional branch; not serialised, ask [`Divergence::branch_outcomes`].
     #[serde(skip)]

@@ -153,15 +153,13 @@ pub struct ThreadInput<F> {
     pub name: String,
     /// Thread that created it; 0 when unknown or for a process's first thread.
     pub creator: u32,
-    /// Its flow.
     pub flow: F,
 }
 
 /// One image of a process of a run.
 pub struct ProcessInput {
-    /// Process id.
     pub pid: u32,
-    /// The how-manieth image of the process, from 1: each exec begins another one.
+    /// Number of the process's image, from 1: each exec begins another one.
     pub image: u32,
     /// Another program took its place by exec.
     pub replaced: bool,
@@ -170,7 +168,6 @@ pub struct ProcessInput {
     pub started_by: Vec<String>,
     /// File name of the executable, without its folder.
     pub program: String,
-    /// Its blocks.
     pub blocks: Vec<RawBlock>,
     /// A signal ended it.
     pub killed: bool,
@@ -180,7 +177,6 @@ pub struct ProcessInput {
 pub struct Run<F> {
     /// Its processes, first one first.
     pub processes: Vec<ProcessInput>,
-    /// Its threads.
     pub threads: Vec<ThreadInput<F>>,
     /// When the recording ended (ns, same clock as the events); 0 when unknown.
     pub end_ts: u64,

@@ -19,7 +19,6 @@ pub struct Execution {
     pub block: PlaceId,
 }
 
-/// Which execution is wanted.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted {
     /// The first in the frame that is open at the end, at or after this index.
@@ -107,7 +106,6 @@ struct Search<'a> {
     node: PlaceId,
     wanted: Wanted,
     seen: u64,
-    /// How often what happens counts.
     weight: u64,
     /// The execution that was just made, and its frame.
     at_branch: Option<(Execution, u64)>,

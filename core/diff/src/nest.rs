@@ -8,12 +8,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// From a node to a node; [`NO_PLACE`] as source is an entry, as target an exit.
 pub type NodeEdge = (PlaceId, PlaceId);
 
-/// One loop.
 #[derive(Clone, Debug)]
 pub struct Loop {
-    /// Where an iteration begins.
     pub header: PlaceId,
-    /// The enclosing loop.
     pub parent: Option<u32>,
     /// All nodes, inner loops' too.
     pub nodes: FxHashSet<PlaceId>,
@@ -22,7 +19,6 @@ pub struct Loop {
 /// All loops of a graph, outer ones before inner ones.
 #[derive(Clone, Debug, Default)]
 pub struct LoopNest {
-    /// The loops.
     pub loops: Vec<Loop>,
     innermost: FxHashMap<PlaceId, u32>,
 }

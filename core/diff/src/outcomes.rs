@@ -25,7 +25,6 @@ pub struct Successor {
     pub target: Option<CodePlace>,
     /// All threads of all normal runs.
     pub normal: u64,
-    /// All threads of the spin run.
     pub spin: u64,
     /// The spinning thread still takes it in the second half of its stay in the loop.
     pub repeated: bool,
@@ -119,12 +118,10 @@ impl BranchTable {
         })
     }
 
-    /// How many branches there are.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// No branch was executed.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! Which thread of one run is which of another.
 //!
-//! A thread is known by who created it, from where and as the how-manieth; thread ids play no part.
+//! A thread is known by who created it, from where, and how many were created there before; thread
+//! ids play no part.
 //! The first thread of a program that was started differently in the two runs is known by the
 //! program. Where several were created from one place, their order may differ between runs, so the
 //! code they executed decides first and the order breaks ties.
@@ -19,7 +20,6 @@ const MOST_COMPARED: usize = 1 << 17;
 pub struct Side<'a> {
     /// Per thread: tid, process (index), creator's tid (0 unknown).
     pub threads: Vec<(u32, usize, u32)>,
-    /// Per thread.
     pub surveys: Vec<&'a Survey>,
     /// Per image of a process: pid and program name.
     pub processes: Vec<(u32, &'a str)>,
@@ -28,9 +28,7 @@ pub struct Side<'a> {
 /// One pair; indexes into the sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
-    /// Thread of the normal run.
     pub normal: usize,
-    /// Thread of the spin run.
     pub spin: usize,
     /// 0..=1.
     pub confidence: f64,
@@ -123,7 +121,7 @@ pub fn pair(normal: &Side, spin: &Side) -> Vec<Pair> {
 struct Pairing<'a> {
     normal: &'a Side<'a>,
     spin: &'a Side<'a>,
-    /// Of the normal and of the spin run's threads.
+    /// Origins of the normal run's threads, and of the spin run's.
     origins: (Vec<Origin>, Vec<Origin>),
     taken: (Vec<bool>, Vec<bool>),
     pairs: Vec<Pair>,

@@ -22,19 +22,16 @@ use crate::targets::Class;
 
 /// All that is known of one spinning thread and of the normal runs.
 pub struct Case<'a> {
-    /// Numbering of code.
     pub space: &'a CodeSpace,
     /// The thread's open calls.
     pub open: &'a [Frame],
-    /// Their targets.
     pub chain: &'a [Option<u32>],
-    /// The thread's profiles.
     pub profiles: &'a Profiles,
     /// Loop nests by target.
     pub nests: &'a [LoopNest],
     /// The loop that holds it.
     pub held: Held,
-    /// Another one holds it more clearly.
+    /// Another loop holds the thread more clearly.
     pub second_guess: bool,
     /// Scanned threads of the normal runs.
     pub normals: &'a [NormalThread],
@@ -46,15 +43,11 @@ pub struct Case<'a> {
 
 /// The result in place numbers.
 pub struct Found {
-    /// How they part.
     pub kind: PartingKind,
-    /// The frame in which.
     pub frame: usize,
-    /// The branch's node.
     pub branch: Option<PlaceId>,
     /// Where the normal runs went; [`NO_PLACE`] out of the function.
     pub normal_target: PlaceId,
-    /// Where the spin run goes.
     pub spin_target: PlaceId,
     /// Other branches, most telling first.
     pub others: Vec<PlaceId>,
@@ -86,7 +79,6 @@ enum Rank {
 }
 
 impl Case<'_> {
-    /// Finds the parting.
     pub fn part(&self) -> Found {
         let sides: Vec<(ContextMatch, f64, Side)> = LEVELS
             .iter()

@@ -17,11 +17,8 @@ pub type EdgeKey = (PlaceId, PlaceId);
 /// How often and when an edge was taken (indexes of the thread's blocks).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Times taken.
     pub count: u64,
-    /// When first.
     pub first: u64,
-    /// When last.
     pub last: u64,
 }
 
@@ -31,15 +28,12 @@ pub type CalleeKey = (PlaceId, u32, PlaceId);
 /// What the calls of one target and class did.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Calls begun.
     pub frames: u64,
     /// Longest of the calls that ended, in blocks.
     pub longest: u64,
     /// Most callers in agreement with the target.
     pub shared_callers: usize,
-    /// Edges.
     pub edges: FxHashMap<EdgeKey, Edge>,
-    /// Functions called.
     pub callees: FxHashMap<CalleeKey, u64>,
     /// Shapes of finished calls by call site and function (see `shape.rs`).
     pub shapes: FxHashMap<(PlaceId, u32, u64), u64>,
@@ -111,7 +105,6 @@ struct Collector<'a> {
     slots: Vec<(u32, Profile)>,
     index_of: Vec<u32>,
     shapes: Shapes,
-    /// How often what happens counts.
     weight: u64,
 }
 

@@ -37,7 +37,6 @@ pub struct BlockFacts {
     pub function: u32,
     /// Number of the stretch between two known function entries; of one process only, 0 unknown.
     pub region: u32,
-    /// How control leaves.
     pub exit: ExitKind,
     /// Some call returns to the block's first instruction.
     pub return_point: bool,
@@ -56,9 +55,7 @@ pub enum ExitKind {
     Conditional,
     /// Any successor.
     IndirectJump,
-    /// Enters a function.
     Call,
-    /// Leaves a function.
     Return,
 }
 
@@ -92,7 +89,6 @@ impl Program {
 type Key = (u32, u64);
 const ANONYMOUS: u32 = u32::MAX;
 
-/// The numbering.
 #[derive(Debug)]
 pub struct CodeSpace {
     numbers: FxHashMap<Key, PlaceId>,
@@ -177,7 +173,6 @@ impl CodeSpace {
         self.branches.get(&node).copied()
     }
 
-    /// How the node leaves.
     pub fn exit(&self, node: PlaceId) -> ExitKind {
         self.exits[node as usize]
     }

@@ -45,9 +45,7 @@ pub struct Held {
     pub earlier: u64,
     /// The longest of them.
     pub longest_earlier: u64,
-    /// The longest of them in ns.
     pub longest_earlier_ns: u64,
-    /// Their mean in ns.
     pub mean_earlier_ns: u64,
 }
 

@@ -29,7 +29,6 @@ pub struct LoopStays {
     pub ended: u64,
     /// Longest of them, in blocks (callees' too).
     pub longest: u64,
-    /// Longest of them in ns.
     pub longest_ns: u64,
     /// All of them together in ns.
     pub total_ns: u64,

@@ -25,7 +25,6 @@ pub struct Birth {
 /// What one scan tells of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Blocks executed.
     pub blocks: u64,
     /// One bit per place: the node was executed.
     pub seen: Vec<u64>,

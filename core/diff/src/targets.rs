@@ -31,15 +31,12 @@ const CLASSES: [Class; 4] = [Class::Final, Class::Full, Class::Caller, Class::Fu
 /// One call context of interest.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The function.
     pub function: u32,
-    /// Where it is called.
     pub call_site: PlaceId,
     /// The caller's target, if that is one.
     pub parent: Option<u32>,
 }
 
-/// All targets.
 #[derive(Debug, Default)]
 pub struct Targets {
     list: Vec<Target>,
@@ -86,12 +83,10 @@ impl Targets {
         }
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// One of them.
     pub fn get(&self, target: u32) -> &Target {
         &self.list[target as usize]
     }

@@ -56,7 +56,7 @@ pub enum Standing {
 /// Why it did not come to the goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// By another way of a branch.
+    /// It took another way at a branch.
     At(Leaving),
     /// It took no other way, and is in a call on the way, or ended in one; `0` is what it executed
     /// last in the function of the goal, or in one that leads there.
@@ -132,12 +132,10 @@ impl Ways<'_> {
         Some(self.normal.thread_ref(pair.normal))
     }
 
-    /// All threads of the normal run.
     pub fn normal_threads(&self) -> impl Iterator<Item = ThreadRef> + '_ {
         (0..self.normal.surveys.len()).map(|index| self.normal.thread_ref(index))
     }
 
-    /// All threads of the spin run.
     pub fn spin_threads(&self) -> impl Iterator<Item = ThreadRef> + '_ {
         (0..self.spin.surveys.len()).map(|index| self.spin.thread_ref(index))
     }
@@ -391,11 +389,11 @@ fn is_after(edge: &Edge, since: Option<u64>) -> bool {
 struct Until<'a> {
     stack: CallStack<'a>,
     goal: u64,
-    /// And where that begins.
+    /// Those calls, and the first place of that block.
     found: Option<(Vec<Frame>, PlaceId)>,
 }
 
-/// Where the block begins that runs.
+/// First place of the block that runs.
 #[derive(Default)]
 struct Begins(PlaceId);
 

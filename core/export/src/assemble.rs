@@ -28,7 +28,7 @@ pub(crate) type Known = [Option<u64>; 16];
 pub struct Start {
     pub pid: u32,
     pub tid: u32,
-    /// Of the executable.
+    /// Path of the executable.
     pub path: String,
     /// The thread's.
     pub name: String,
@@ -47,7 +47,7 @@ pub(crate) struct Step<'s> {
     pub reads: &'s [(u64, u32, u64)],
     pub before: &'s Known,
     pub after: &'s Known,
-    /// Of the instruction executed next.
+    /// Address of the instruction that is executed next.
     pub next: u64,
 }
 

@@ -9,7 +9,6 @@ use object::{Object, ObjectSegment, SegmentFlags};
 
 use crate::error::{foreign, ExportError};
 
-/// See the module.
 pub struct Image {
     path: PathBuf,
     /// Run-time address of ELF vaddr 0.

@@ -38,7 +38,6 @@ pub struct Operand {
     pub bytes: u8,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub kind: Kind,

@@ -42,7 +42,6 @@ pub struct Mapped {
     pub path: String,
 }
 
-/// See the module.
 pub struct Stepping {
     assembler: Assembler,
     pid: u32,

@@ -13,7 +13,6 @@ const JUMP: (u64, &[u8]) = (0x100c, &[0xeb, 0xf2]);
 const RBX: usize = 3;
 const RSP: u64 = 0x7000;
 
-/// The words of so many rounds.
 fn words(rounds: u64) -> Vec<u64> {
     let registers = |rbx: u64| {
         let mut all = [0; 17];

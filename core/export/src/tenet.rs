@@ -27,7 +27,6 @@ pub(crate) const REGISTERS: [&str; 16] = [
 /// A block takes at most so many bytes of flow.
 const BLOCK_BYTES: u64 = 8;
 
-/// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
     pub instructions: u64,

@@ -16,7 +16,6 @@ use crate::tenet::REGISTERS;
 /// The recording has one process with one thread of this number: the format names none.
 const PID: u32 = 1;
 
-/// What was understood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     pub instructions: u64,

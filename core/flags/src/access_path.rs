@@ -57,7 +57,6 @@ struct Target {
     base: Option<u64>,
 }
 
-/// See the module.
 pub(crate) struct Explorer<'a> {
     window: &'a Window,
     names: &'a Names,
@@ -405,7 +404,6 @@ impl<'a> Explorer<'a> {
             .find(|&step| self.window.code(step).writes & set != 0)
     }
 
-    /// The register's value before the step.
     fn register(&self, step: u32, register: u8) -> Option<u64> {
         if register == RSP {
             return Some(self.window.rsp(step)).filter(|&rsp| rsp != 0);

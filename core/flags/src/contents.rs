@@ -23,7 +23,6 @@ struct Section {
     blocks: Option<BlockSet>,
 }
 
-/// See the module.
 pub struct Contents {
     sections: Vec<Section>,
 }

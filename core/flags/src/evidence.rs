@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// A store to a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// From the normal run; else from the spin run.
+    /// The store is of a normal run; else of the spin run.
     pub normal: bool,
     /// Which of the normal runs' processes.
     pub run: usize,
@@ -23,7 +23,7 @@ pub struct Store {
     pub address: u64,
     /// Run-time address of the instruction, in that run.
     pub pc: u64,
-    /// As last stored.
+    /// The value of the last store.
     pub value: Option<u64>,
     pub count: u64,
     /// It did not store the same value each time, as far as is known.
@@ -51,12 +51,12 @@ pub struct Counterpart {
     pub address: Option<u64>,
     /// What it read when the normal run left by the exit.
     pub exit_value: Option<u64>,
-    /// The same instruction ran at all.
+    /// The instruction that reads the word ran in the normal run.
     pub seen: bool,
     /// A branch that it decides was left with another value than the same branch went round with
     /// before.
     pub changed: bool,
-    /// With the same value.
+    /// A branch that it decides was left with the same value.
     pub unchanged: bool,
     /// The exit value would have kept the loop going: something else ended it.
     pub in_vain: bool,

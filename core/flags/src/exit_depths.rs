@@ -17,9 +17,9 @@ pub(crate) struct ExitDepths {
     /// Number of different stack levels between the loop's frame and the exit's.
     pub depth: Vec<u32>,
     pub runtime: Vec<bool>,
-    /// In generated code, and one of many.
+    /// By exit: it lies in generated code that has many such tests.
     pub guard: Vec<bool>,
-    /// In the program itself.
+    /// By exit: it lies in the program itself.
     pub own: Vec<bool>,
     /// Within a call of which the loop takes nothing back.
     pub idle: Vec<bool>,

@@ -24,7 +24,6 @@ use crate::run_evidence::{gather, Waiting};
 use crate::sleeper::{self, Worker};
 use crate::standstill;
 
-/// What may be tuned.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Look at this thread only.

@@ -22,7 +22,6 @@ use crate::passes::ask;
 use crate::run::Run;
 use crate::stores::{self, Stores};
 
-/// See the module.
 pub struct Moments<'t> {
     trace: &'t Trace,
     runs: Vec<OnceCell<Run<'t>>>,
@@ -73,7 +72,7 @@ pub struct Written {
     pub thread: ThreadRef,
     pub place: CodePlace,
     pub code: Code,
-    /// As last stored.
+    /// The value of the last store.
     pub value: Option<u64>,
     pub count: u64,
     /// Flow position of the block that stored last.

@@ -36,7 +36,6 @@ pub enum Leaves {
     ElsewhereThan(u64),
 }
 
-/// What is asked.
 #[derive(Default)]
 pub struct Questions {
     /// By pc in this run: candidates it reads.
@@ -196,7 +195,6 @@ impl Read {
     }
 }
 
-/// See the module.
 #[derive(Clone)]
 pub struct Reads {
     questions: Arc<Questions>,

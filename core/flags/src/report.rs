@@ -7,7 +7,6 @@ use flagfinder_diff::ThreadRef;
 use flagfinder_machine::Reader;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -49,7 +48,6 @@ pub struct LoopReport {
     pub module: Option<String>,
     /// Whole iterations seen (with a diff: since the loop was entered).
     pub iterations: u64,
-    /// Where an iteration begins.
     pub header: Code,
 }
 
@@ -74,7 +72,7 @@ pub struct Addresses {
 pub struct Values {
     #[serde(serialize_with = "hex_option")]
     pub spin: Option<u64>,
-    /// With which the loop would be left.
+    /// A value with which the loop is left.
     #[serde(serialize_with = "hex_option")]
     pub exit: Option<u64>,
     /// What begins there, for values that are addresses.
@@ -116,7 +114,7 @@ pub struct Seen {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
-    /// The how-manieth image of its process.
+    /// Number of the image in its process, from 1.
     #[serde(skip)]
     pub image: u32,
     /// Flow position of the block that wrote last.
@@ -130,7 +128,6 @@ pub struct Owed {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
-    /// The store.
     pub code: Code,
     /// What it stored in the normal run.
     #[serde(serialize_with = "hex_option")]
@@ -138,7 +135,6 @@ pub struct Owed {
     pub known: Known,
     /// What the thread of the normal run waited for last before.
     pub after: Option<String>,
-    /// That thread.
     pub normal: Seen,
 }
 
@@ -146,7 +142,6 @@ pub struct Owed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Debt {
     pub normal: Seen,
-    /// The store.
     pub code: Code,
     pub value: Option<u64>,
     /// See [`Owed::after`].
@@ -189,7 +184,7 @@ pub struct Flag {
     /// Why that is nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owed_by_nobody: Option<String>,
-    /// Of a system call only.
+    /// Only where the flag is a system call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<AskedCall>,
 }
@@ -249,7 +244,6 @@ pub struct VirtualMachine {
     pub readers: Vec<Reader>,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     pub schema: &'static str,

@@ -11,13 +11,12 @@ use flagfinder_trace::{Process, Result};
 use crate::block_set::BlockSet;
 use crate::contents::Contents;
 
-/// See the module.
 pub struct Run<'t> {
     pub process: &'t Process,
     pub code: CodeMap<'t>,
     pub blocks: DecodedBlocks<'t>,
     pub names: Names,
-    /// Told how far a search in it is.
+    /// Is told how far a search is.
     pub progress: Callback<'t>,
     /// By thread.
     contents: Vec<OnceLock<Contents>>,
@@ -40,7 +39,7 @@ impl<'t> Run<'t> {
         })
     }
 
-    /// With progress.
+    /// The same run, which tells `progress` how far a search is.
     pub fn telling(self, progress: Callback<'t>) -> Self {
         Run { progress, ..self }
     }

@@ -41,7 +41,6 @@ struct Watched {
 /// Bits of [`Questions::coarse`].
 const COARSE: u64 = 1 << 16;
 
-/// What is asked.
 #[derive(Default)]
 pub struct Questions {
     /// By aligned 8 bytes that hold watched ones: which, in order.
@@ -132,11 +131,10 @@ fn is_long(address: u64, end: u64) -> bool {
     end >> 3 > (address >> 3) + 8
 }
 
-/// See the module.
 pub struct Stores {
     questions: Arc<Questions>,
     tid: u32,
-    /// Where the block begins that runs.
+    /// Flow position of the block that runs.
     pos: u64,
     found: FxHashMap<StoreKey, Store>,
     calls: OpenCalls,

@@ -16,7 +16,6 @@ use rustc_hash::{FxHashMap, FxHasher};
 /// Numbers as large may be addresses.
 const SMALL: u64 = 0x1_0000;
 
-/// See the module.
 #[derive(Default)]
 pub struct Twins {
     /// By address of an instruction: its twin in the other run.
@@ -24,7 +23,7 @@ pub struct Twins {
 }
 
 impl Twins {
-    /// Of all blocks without a module.
+    /// Pairs all blocks that lie in no module.
     pub fn between(one: &CodeMap, other: &CodeMap) -> Twins {
         let (ours, theirs) = (generated(one), generated(other));
         if ours.is_empty() || theirs.is_empty() {

@@ -23,7 +23,7 @@ pub fn monotonic() -> u64 {
     nanoseconds(libc::CLOCK_MONOTONIC)
 }
 
-/// Since 1970.
+/// ns since 1970.
 pub fn wall() -> u64 {
     nanoseconds(libc::CLOCK_REALTIME)
 }

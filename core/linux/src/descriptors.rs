@@ -10,9 +10,8 @@ pub enum Named {
     One(i32),
     /// `struct pollfd`s, 8 bytes each: the descriptor (4), what is asked (2), what was found (2).
     Entries {
-        /// Of the first.
+        /// Address of the first entry.
         address: u64,
-        /// How many there are.
         count: u64,
     },
     /// `fd_set`s: one bit a descriptor.

@@ -12,7 +12,6 @@ fn numbers(folder: &str) -> Result<Vec<u32>> {
     Ok(numbers.collect())
 }
 
-/// All processes that there are.
 pub fn processes() -> Vec<u32> {
     numbers("/proc").unwrap_or_default()
 }

@@ -12,7 +12,7 @@ pub enum Limit {
     Milliseconds(i32),
     /// The address of seconds and of a part of one, two words; 0: for ever.
     Time {
-        /// Of the first word.
+        /// Address of the first word.
         address: u64,
         /// Nanoseconds in one of the second word.
         unit: u64,

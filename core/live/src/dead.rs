@@ -30,10 +30,8 @@ use crate::wait::Describer;
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::Owners;
 
-/// What may be tuned.
 #[derive(Clone, Debug)]
 pub struct CoreOptions {
-    /// Only these threads; empty: all.
     pub threads: Vec<u32>,
     /// For how long the copy of each thread goes on, at most.
     pub budget: Duration,

@@ -8,11 +8,9 @@ use flagfinder_waits::futex::{word, Held};
 use flagfinder_waits::proc::Call;
 use serde::Serialize;
 
-/// A futex wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Futex {
     pub address: String,
-    /// Name of the word.
     pub name: String,
     /// See [`flagfinder_waits::futex::Word`].
     pub kind: &'static str,

@@ -22,7 +22,6 @@ use crate::report::Via;
 /// Wall time for stepping one thread; mostly its own sleep.
 pub const WALL: Duration = Duration::from_millis(2000);
 
-/// What a helper found out.
 #[derive(Serialize)]
 pub struct Finding {
     report: Option<Report>,

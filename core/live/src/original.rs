@@ -39,7 +39,6 @@ pub struct Original {
     pub has_pages: bool,
 }
 
-/// What a copy did.
 pub struct Copied {
     pub round: Round,
     /// Memory that the thread changes itself is of many moments in it.
@@ -48,7 +47,6 @@ pub struct Copied {
     pub given_back: u32,
 }
 
-/// How a copy is made.
 #[derive(Clone, Copy)]
 pub struct How {
     pub moment: Moment,

@@ -16,7 +16,6 @@ pub(crate) struct Other {
     pub name: String,
     /// What it is blocked in; `None`: it runs, or may run at any time.
     pub waits: Option<String>,
-    /// It spins itself.
     pub polls: bool,
 }
 
@@ -70,7 +69,6 @@ pub(crate) struct Owed {
     pub pid: u32,
     pub tid: u32,
     pub name: String,
-    /// The store.
     pub code: Option<Code>,
     /// What it would write, where that is known.
     pub value: Option<String>,

@@ -23,7 +23,6 @@ const DEPTH: u32 = 4;
 /// A word that a flag names.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// The number of the flag.
     pub flag: usize,
     pub address: u64,
     pub bytes: usize,

@@ -119,7 +119,6 @@ impl ThreadReport {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, Serialize)]
 pub struct SpinReport {
     pub schema: &'static str,

@@ -30,7 +30,6 @@ use crate::sample::{self, Activity};
 use crate::wait::Describer;
 use flagfinder_waits::Owners;
 
-/// What may be tuned.
 #[derive(Clone, Debug)]
 pub struct SpinOptions {
     /// Only these threads; empty: those that seem to repeat something.

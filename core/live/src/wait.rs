@@ -15,7 +15,6 @@ use flagfinder_waits::descriptor::{self, Descriptor};
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::Owners;
 
-/// See the module.
 #[derive(Clone, Debug, Serialize)]
 pub struct Wait {
     /// One line for people.

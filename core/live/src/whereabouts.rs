@@ -22,7 +22,6 @@ const LEAST: u32 = 3;
 /// One of so many may lie elsewhere: in a handler of a signal, say.
 const ELSEWHERE: u32 = 20;
 
-/// See the module.
 pub struct Whereabouts {
     pid: u32,
     tid: u32,

@@ -52,7 +52,6 @@ pub(crate) enum Kind {
     Branch(ConditionCode),
 }
 
-/// Where a loaded value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     Nothing,
@@ -62,7 +61,6 @@ pub(crate) enum Load {
     Shadow,
 }
 
-/// What one instruction does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub kind: Kind,

@@ -86,7 +86,6 @@ const COMMON: &[&[u8]] = &[
     &[0x0f, 0x2d],
     &[0x0f, 0xd6],
 ];
-/// How a block may end.
 const ENDS: &[&[u8]] = &[
     &[0x74, 0x10],
     &[0x7f, 0xf0],
@@ -219,7 +218,6 @@ impl Random {
     }
 }
 
-/// All stores that it is shown.
 #[derive(Default)]
 struct Shown(Vec<Access>);
 

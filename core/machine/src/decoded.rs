@@ -24,7 +24,6 @@ pub const fn general(number: u8) -> Resources {
     0xf << (number as u32 * 4)
 }
 
-/// All flags.
 pub const ALL_FLAGS: Resources = 0x7f << FLAGS;
 
 /// What an instruction works on.
@@ -64,7 +63,7 @@ pub struct MemoryReference {
     pub index: Option<u8>,
     /// 1, 2, 4 or 8.
     pub scale: u8,
-    /// With rip already added.
+    /// Displacement; of a rip-relative operand the address itself.
     pub displacement: u64,
     /// The segment whose base is added.
     pub segment: Segment,
@@ -74,9 +73,7 @@ pub struct MemoryReference {
     pub gather: bool,
     /// Bytes; 0 when it depends on the state (xsave, ..).
     pub bytes: u16,
-    /// The instruction loads from it.
     pub read: bool,
-    /// The instruction stores to it.
     pub write: bool,
 }
 
@@ -105,14 +102,12 @@ impl MemoryReference {
         })
     }
 
-    /// The registers it is formed from.
     pub fn resources(&self) -> Resources {
         let one = |register: Option<u8>| register.map_or(0, general);
         one(self.base) | one(self.index)
     }
 }
 
-/// A decoded instruction.
 #[derive(Clone, Debug)]
 pub struct Decoded {
     /// As iced-x86 decodes it.
@@ -125,7 +120,6 @@ pub struct Decoded {
     pub memory: Box<[MemoryReference]>,
     /// Values of registers and flags it reads (address registers apart).
     pub reads: Resources,
-    /// Registers and flags it writes.
     pub writes: Resources,
     /// General registers it may write, by number.
     pub registers_written: u16,
@@ -138,7 +132,6 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// Takes an instruction apart.
     pub fn new(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Decoded {
         let info = factory.info(instruction);
         let mut memory: Vec<MemoryReference> = Vec::new();
@@ -210,7 +203,6 @@ impl Decoded {
         }
     }
 
-    /// Its address.
     #[inline]
     pub fn pc(&self) -> u64 {
         self.instruction.ip()

@@ -16,7 +16,7 @@ use crate::decoded::Decoded;
 pub struct Codes {
     /// Its instructions, in the order of execution.
     pub instructions: Box<[Decoded]>,
-    /// The same for who does not look at each.
+    /// The block for a replay that looks at no single instruction.
     pub(crate) compact: Box<[Operation]>,
     /// Those that access memory and have no part in `compact`.
     pub(crate) left_out: Box<[u32]>,
@@ -49,7 +49,6 @@ pub struct DecodedBlocks<'p> {
 }
 
 impl<'p> DecodedBlocks<'p> {
-    /// Of this process; nothing is decoded yet.
     pub fn new(process: &'p Process) -> Self {
         let mut blocks = Vec::new();
         blocks.resize_with(process.blocks().len(), OnceLock::new);

@@ -17,7 +17,7 @@ use crate::value::{mask, Machine, Value, CF, OF, PF, SF, STATUS, ZF};
 /// One memory access of one executed instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
-    /// Where; `None`: not known.
+    /// Its address; `None`: not known.
     pub address: Option<u64>,
     /// Bytes; 0 when unknown.
     pub bytes: u32,
@@ -41,10 +41,8 @@ pub struct Recorded {
     pub missing: bool,
 }
 
-/// See the module.
 #[derive(Clone, Default)]
 pub struct Evaluator {
-    /// The thread's state.
     pub machine: Machine,
     accesses: Vec<Access>,
     /// Whether the last instruction, if a conditional branch, was taken.

@@ -62,12 +62,9 @@ pub trait Visitor {
     fn event(&mut self, _event: &Event) {}
 }
 
-/// What replaying met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Blocks replayed.
     pub blocks: u64,
-    /// Instructions replayed.
     pub instructions: u64,
     /// Times that knowledge was dropped because it contradicted the flow.
     pub contradictions: u64,
@@ -90,7 +87,6 @@ struct Replay<'r, 'p, V> {
     next: Option<u64>,
     /// The instruction whose successor is still to be told.
     last: Option<&'r Decoded>,
-    /// The system call under way.
     call: Option<(u32, [u64; 6])>,
     /// States that signals interrupted.
     interrupted: Vec<Machine>,

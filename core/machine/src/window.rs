@@ -15,14 +15,11 @@ use crate::decoded::{general, Decoded};
 use crate::evaluator::Access;
 use crate::value::{Value, CALL_CLOBBERS};
 
-/// A system call within the window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Syscall {
     /// Step of the `syscall` instruction.
     pub step: u32,
-    /// The call's number.
     pub number: u32,
-    /// Its arguments.
     pub args: [u64; 6],
     /// Negative errno; `None` when it never returned.
     pub result: Option<i64>,
@@ -105,31 +102,24 @@ mod instructions {
 }
 
 impl Window {
-    /// How many steps it has.
     pub fn len(&self) -> u32 {
         self.steps.len() as u32
     }
-    /// Has it no steps?
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
-    /// Number of static instructions.
     pub fn code_count(&self) -> usize {
         self.codes.len()
     }
-    /// Index of the step's static instruction.
     pub fn code_index(&self, step: u32) -> u32 {
         self.steps[step as usize].code
     }
-    /// The instruction that the step executes.
     pub fn code(&self, step: u32) -> &Decoded {
         &self.codes[self.steps[step as usize].code as usize]
     }
-    /// A static instruction by its index.
     pub fn code_at(&self, index: u32) -> &Decoded {
         &self.codes[index as usize]
     }
-    /// Address of the step's instruction.
     pub fn pc(&self, step: u32) -> u64 {
         self.code(step).pc()
     }
@@ -205,7 +195,6 @@ impl Window {
         };
         self.code(step).is_atomic() && value(false).is_some() && value(false) == value(true)
     }
-    /// The call a `syscall` step made.
     pub fn syscall_at(&self, step: u32) -> Option<&Syscall> {
         let at = self.syscalls.partition_point(|s| s.step < step);
         self.syscalls.get(at).filter(|s| s.step == step)

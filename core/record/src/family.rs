@@ -23,7 +23,6 @@ use crate::pool::Pool;
 const DEEPEST: usize = 1000;
 
 pub struct Family {
-    /// The target.
     root: u32,
     /// When it started, in the kernel's ticks since boot, and whose it is.
     started: u64,
@@ -97,7 +96,6 @@ impl Family {
         self.by_state(true)
     }
 
-    /// All that have ended.
     pub fn ended(&self) -> Vec<u32> {
         self.by_state(false)
     }

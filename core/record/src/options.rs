@@ -98,7 +98,6 @@ pub struct Progress {
     pub waiting_chunks: u32,
 }
 
-/// How the target ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetExit {
     Exited(i32),

@@ -10,7 +10,6 @@ use rustc_hash::FxHashMap;
 
 use crate::source::{Page, PAGE};
 
-/// The longest instruction.
 pub(crate) const LONGEST: usize = 15;
 
 /// What a copy has ahead of its process.

@@ -31,7 +31,6 @@ enum Patience {
 }
 
 impl Replica<'_> {
-    /// See the module.
     pub(crate) fn answer(&mut self, number: u32, arguments: &Arguments) -> Result<Answer> {
         let answered = self
             .answer_ids(number)

@@ -6,7 +6,6 @@ use std::mem::MaybeUninit;
 /// What a question for the time takes, ns.
 const QUESTION: i128 = 1_000;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock {
     /// ns since the copy began.

@@ -43,7 +43,6 @@ pub struct Files {
     pub program: Option<PathBuf>,
 }
 
-/// See the module.
 pub struct CoreFile {
     pid: u32,
     program: String,

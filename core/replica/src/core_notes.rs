@@ -36,7 +36,6 @@ pub(crate) struct MappedFile {
     pub path: String,
 }
 
-/// One thread as the core has it.
 #[derive(Clone)]
 pub struct CoreThread {
     pub tid: u32,

@@ -31,7 +31,7 @@ pub enum Read {
     Again,
     /// Nothing is there, and the reader would wait.
     Blocks,
-    /// To know it one would have to take it.
+    /// Only taking the data would tell.
     Unknown,
 }
 

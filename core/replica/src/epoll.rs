@@ -13,7 +13,7 @@ use crate::replica::Replica;
 
 /// `struct epoll_event` on x86-64.
 const ENTRY: u64 = 12;
-/// Told whether asked for or not.
+/// Events that epoll tells though nobody asked for them.
 const UNASKED: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
 impl Replica<'_> {

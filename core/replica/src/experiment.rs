@@ -32,7 +32,6 @@ pub struct Word {
     pub value: u64,
 }
 
-/// What became of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -46,7 +45,6 @@ pub enum Outcome {
     Unknown,
 }
 
-/// The outcome of one experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     pub outcome: Outcome,
@@ -75,7 +73,6 @@ const BEHIND: u64 = 64;
 /// A stack pointer that is farther off lies on another stack.
 const FAR: u64 = 1 << 20;
 
-/// See the module.
 pub struct Experiment<'a> {
     replica: Replica<'a>,
     known: FxHashSet<(u64, u64)>,

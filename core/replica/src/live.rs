@@ -40,7 +40,6 @@ pub struct Captured {
     pub pause: Duration,
 }
 
-/// See the module.
 pub struct Live {
     pid: u32,
     memory: File,

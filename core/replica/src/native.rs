@@ -23,7 +23,6 @@ const MOST_CALLS: u32 = 5_000;
 /// Where our page has room, behind its instructions.
 const ROOM: u64 = 64;
 
-/// A word to watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
     pub address: u64,

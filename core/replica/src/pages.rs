@@ -8,7 +8,6 @@ use rustc_hash::FxHashMap;
 
 use crate::source::{Page, Source, PAGE};
 
-/// See the module.
 pub struct Pages<'a> {
     source: &'a dyn Source,
     read: RefCell<FxHashMap<u64, Page>>,

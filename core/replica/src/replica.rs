@@ -48,7 +48,6 @@ pub struct Replica<'a> {
     pub(crate) mask: u64,
     /// Bytes that it read of each file descriptor.
     pub(crate) moved: FxHashMap<i32, u64>,
-    /// Files that it opened.
     pub(crate) opened: FxHashMap<i32, Arc<File>>,
     /// Output is said to succeed, and goes nowhere.
     pub(crate) pretends: bool,

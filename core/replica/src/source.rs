@@ -6,7 +6,6 @@ use crate::descriptors::Descriptors;
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// The content of a page.
 pub type Page = Box<[u8; PAGE as usize]>;
 
 /// A stretch of the address space with one protection.

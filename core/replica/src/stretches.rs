@@ -18,7 +18,6 @@ const ELF_HEADERS: u64 = 1 << 4;
 /// What the kernel takes unless told otherwise.
 const USUAL: u64 = 0x33;
 
-/// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     pub start: u64,

@@ -14,9 +14,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::registers;
 
-/// The memory of what is stepped.
 pub trait ReadMemory {
-    /// How many bytes could be read.
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> usize;
 }
 

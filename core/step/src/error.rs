@@ -14,7 +14,7 @@ pub fn unable(
     Failure::unavailable(what, found, fix, STILL_WORKS)
 }
 
-/// The same by an error of the system.
+/// As `unable`, with an error of the system for a reason.
 pub fn unable_by(what: impl Into<String>, error: &std::io::Error) -> Failure {
     let (denied, fix) = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => (true, format!(

@@ -43,7 +43,6 @@ extern "C" fn on_signal(_number: i32) {
     ASKED_TO_END.store(true, Ordering::Relaxed);
 }
 
-/// A helper at work.
 pub struct Helper {
     pid: i32,
     output: File,

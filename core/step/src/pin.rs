@@ -26,7 +26,7 @@ impl Processors {
         Processors(words)
     }
 
-    /// Those that the thread may use (0: this one).
+    /// The processors that the thread may use; thread 0 is the calling one.
     fn of(tid: i32) -> Option<Processors> {
         let mut words = [0u64; WORDS];
         // SAFETY: a buffer of ours and its size.

@@ -43,9 +43,7 @@ pub struct Tracee {
 /// What a wait brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The step is done.
     Step,
-    /// Our interrupt arrived.
     Interrupted,
     /// A signal is about to be delivered.
     Signal(i32),
@@ -53,7 +51,6 @@ pub enum Stop {
     Frozen,
     /// Another program runs now.
     Exec,
-    /// The thread ended.
     Gone,
     /// Nothing until the time was over, or nobody waits for the result any more.
     Timeout,

@@ -28,7 +28,6 @@ const PAGE: usize = 4096;
 /// A power of two: 341 samples.
 const RING: usize = 2 * PAGE;
 
-/// See the module.
 pub struct Sampler {
     pages: NonNull<u8>,
     _event: OwnedFd,
@@ -62,7 +61,7 @@ impl Sampler {
         }
     }
 
-    /// Where it was since the last call.
+    /// Addresses at which the thread was found since the last call.
     pub fn take(&mut self) -> Vec<u64> {
         let written = self.place(WRITTEN).load(Ordering::Acquire);
         let mut at = self.place(READ).load(Ordering::Relaxed);

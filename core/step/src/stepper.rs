@@ -61,11 +61,9 @@ impl Limits {
 pub enum Ended {
     /// `enough` said so.
     Enough,
-    /// A limit was reached.
     Limit,
     /// A system call did not return in time.
     Blocked,
-    /// The thread ended.
     Gone,
     /// It executed another program.
     Exec,

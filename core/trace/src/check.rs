@@ -18,7 +18,6 @@ use crate::replay::ReplayItem;
 use crate::thread::{Thread, ValueSpan};
 use crate::trace::Trace;
 
-/// What was violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// The file's bytes are whole sections with sound checksums and records.
@@ -48,7 +47,7 @@ pub enum Rule {
 pub struct Violation {
     pub rule: Rule,
     pub pid: u32,
-    /// The how-manieth image of the process; 0: not of one process.
+    /// Number of the process's image; 0: not of one process.
     pub image: u32,
     /// 0: not of one thread.
     pub tid: u32,

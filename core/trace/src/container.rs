@@ -29,7 +29,6 @@ pub const CODEC_ZSTD: u8 = 1;
 /// zstd of flow whose times stand apart (`times.rs`); since version 2.
 pub const CODEC_ZSTD_TIMES: u8 = 2;
 
-/// What a section contains.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SectionKind {

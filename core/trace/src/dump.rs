@@ -20,7 +20,6 @@ pub enum DumpKind {
     Events,
     /// Blocks with the values of their slots.
     Values,
-    /// The block table.
     Blocks,
     Modules,
 }

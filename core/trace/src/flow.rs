@@ -23,7 +23,6 @@ pub enum GapReason {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Control entered a block.
     Block {
         id: BlockId,
         pos: u64,
@@ -73,7 +72,6 @@ pub struct FlowCursor<'a> {
 }
 
 impl Thread {
-    /// The whole flow.
     pub fn flow(&self) -> FlowCursor<'_> {
         FlowCursor::new(self, 0)
     }

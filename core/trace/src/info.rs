@@ -39,7 +39,6 @@ pub struct Info {
 pub enum NoteLevel {
     /// Another way than the best one was taken.
     Fallback,
-    /// Something was lost.
     Lost,
     Warning,
 }
@@ -51,11 +50,9 @@ pub struct Note {
     pub text: String,
 }
 
-/// Why the recording ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndReason {
-    /// The target ended.
     #[default]
     TargetEnded,
     /// A thread had been spinning for as long as asked.

@@ -93,7 +93,7 @@ pub struct MapsSnapshot {
 pub struct Process {
     pub pid: u32,
     pub parent_pid: u32,
-    /// The how-manieth image of the process this is, from 1.
+    /// Number of the process's image, from 1.
     pub image: u32,
     /// The process called exec, so this image did not live to the process's end.
     pub replaced: bool,

@@ -94,7 +94,6 @@ impl Trace {
         })
     }
 
-    /// An image of a process by its number in the process.
     pub fn image(&self, pid: u32, number: u32) -> Option<&Process> {
         let mut processes = self.processes().iter();
         processes.find(|process| process.pid == pid && process.image == number)
@@ -151,7 +150,6 @@ impl Trace {
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
-    /// Version of the file format.
     pub fn version(&self) -> u32 {
         self.header.version
     }

@@ -261,7 +261,6 @@ impl<W: Write> TraceWriter<W> {
         Ok(self.output)
     }
 
-    /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -21,7 +21,7 @@ pub struct Descriptor {
     pub what: String,
     /// Who holds the other end: `process 12 (cat), fd 1`. Empty: nobody found.
     pub peers: Vec<String>,
-    /// The same, as a program needs it, and all of them.
+    /// The same processes as numbers; `peers` may leave some out.
     #[serde(skip)]
     pub others: Vec<Owner>,
     /// For an epoll descriptor: the descriptors in it.
@@ -29,7 +29,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Of a process that left a core file.
+    /// A descriptor of a process that left a core file: nothing else is known of it.
     pub fn unknown(fd: i32) -> Descriptor {
         Descriptor {
             fd,

@@ -11,14 +11,11 @@ use flagfinder_linux::futex;
 
 use crate::proc::Call;
 
-/// A futex wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// Of the word.
     pub address: u64,
     /// `mutex`, `lock`, `thread`, `priority-inheriting mutex`, or `word` when it says no more.
     pub kind: &'static str,
-    /// What it holds.
     pub value: Option<u64>,
     /// What it held when the wait began (the kernel compares).
     pub expected: u64,
@@ -31,7 +28,7 @@ pub struct Word {
 /// What a lock of glibc says of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// As the process itself counts.
+    /// The id as the process itself sees it.
     pub id: u32,
     pub is_robust: bool,
 }

@@ -32,7 +32,7 @@ pub struct Told {
     pub via: Option<i32>,
     /// Null: it is not known why the call comes back.
     pub because: Option<Because>,
-    /// The same in words.
+    /// The reason in words.
     pub why: Option<String>,
     pub inherited_from: Option<Inherited>,
 }

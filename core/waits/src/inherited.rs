@@ -17,7 +17,6 @@ pub enum Sure {
     Assumed,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inherited {
     pub pid: u32,

@@ -20,7 +20,6 @@ pub struct Connection {
     pub end: OtherEnd,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherEnd {
     Socket(u32),
@@ -76,7 +75,7 @@ fn namespaces(pid: u32) -> Vec<u32> {
 
 /// State of a TCP socket that waits for connections.
 const LISTEN: usize = 10;
-/// Of one that asks for a connection.
+/// State of a socket that asks for a connection.
 const SYN_SENT: usize = 2;
 /// As /proc/net/tcp numbers them.
 const TCP_STATES: [&str; 12] = [

@@ -81,7 +81,7 @@ pub struct Look {
 /// What is known of one process while its threads are looked at.
 struct Process {
     memory: Option<File>,
-    /// By the id that the process itself sees.
+    /// Thread ids of ours, by the ids that the process itself sees.
     threads: BTreeMap<u32, u32>,
 }
 

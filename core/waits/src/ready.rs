@@ -11,7 +11,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use flagfinder_linux::proc::link;
 use serde::{Deserialize, Serialize};
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Because {
@@ -36,7 +35,6 @@ pub enum Because {
 /// What a call is there for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Does {
-    /// It takes data.
     Takes,
     /// It asks whether something is ready.
     Asks,
@@ -48,7 +46,6 @@ pub enum Does {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     pub does: Does,
-    /// What it returned.
     pub result: Option<i64>,
     /// POLLIN and so on that it asks for.
     pub events: i16,

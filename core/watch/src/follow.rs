@@ -43,7 +43,6 @@ impl Used {
     }
 }
 
-/// What to do with the hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hooks {
     Stay,
@@ -54,9 +53,9 @@ pub(crate) enum Hooks {
 /// When the hooks are set.
 #[derive(Debug)]
 pub(crate) enum Pace {
-    /// Since so many hits.
+    /// They are set; `since`: hits counted until then.
     Set { since: u64 },
-    /// Until then.
+    /// They are removed until this moment.
     Rest(Instant),
     /// There is nothing to follow, or no debug register left.
     Over,

@@ -58,7 +58,6 @@ impl Interpreter {
         self.words.push(word);
     }
 
-    /// How many words there are.
     pub fn count(&self) -> usize {
         self.words.len()
     }
@@ -67,7 +66,6 @@ impl Interpreter {
         self.words.iter().any(|word| word.address == address)
     }
 
-    /// Writes trap now.
     pub fn armed(&mut self, memory: &Memory) {
         for word in &mut self.words {
             let (address, size) = word.place();

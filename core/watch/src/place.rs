@@ -13,7 +13,6 @@ const SIZES: [u64; 4] = [1, 2, 4, 8];
 /// Names listed when one was not found.
 const LISTED: usize = 12;
 
-/// A word to watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub address: u64,

@@ -3,7 +3,6 @@
 
 use serde::Deserialize;
 
-/// One word.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case")]
 pub enum WordRequest {

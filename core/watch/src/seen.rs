@@ -24,7 +24,7 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub kind: EventKind,
-    /// Of the value that it found.
+    /// What is known of the value that it found.
     pub seen: Seen,
     /// The value that it wrote, if its instruction proves it.
     pub left: Option<u64>,

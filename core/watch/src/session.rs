@@ -43,7 +43,6 @@ const HURRY: Duration = Duration::from_millis(20);
 /// Then the ring fills, and what it can't take is counted.
 const WAITING: usize = 1 << 19;
 
-/// Why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
@@ -353,7 +352,6 @@ impl Watch {
         })
     }
 
-    /// Records lost so far.
     pub fn lost(&self) -> u64 {
         self.source.counted().lost
     }

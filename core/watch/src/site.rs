@@ -18,7 +18,6 @@ use crate::{Failure, Result};
 
 const LONGEST: usize = 15;
 
-/// An instruction to hook.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub ip: u64,

@@ -8,7 +8,7 @@ use crate::site::Site;
 use crate::source::Helper;
 use crate::{Failure, Result};
 
-/// For backends that hook none.
+/// Refuses instructions for backends that can hook none.
 pub fn refuse_sites(request: &Request, helper: Helper) -> Result<()> {
     if helper.hooks() || request.sites.is_empty() {
         return Ok(());

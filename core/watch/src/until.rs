@@ -19,7 +19,7 @@ enum Comparison {
 pub enum Until {
     Write,
     Read,
-    /// So many events.
+    /// After so many events.
     Count(u64),
     /// The value read or written, unsigned.
     Value(Compare),

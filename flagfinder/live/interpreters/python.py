@@ -181,7 +181,6 @@ class PythonReader:
     """Reads the code of ``pid`` while the engine finds out which threads repeat something."""
 
     def __init__(self, pid: int) -> None:
-        """Begins."""
         self._pid = pid
         self._enough = Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="python-reader")

@@ -111,7 +111,7 @@ def _places(when: ast.expr, loop: PythonLoop) -> Iterator[_Place]:
 def _answer(
     frames: Sequence[PythonFrame], when: ast.expr, places: Sequence[_Place], sources: Sources
 ) -> str | None:
-    """Which function of the stack changes what is asked."""
+    """The function on a thread's stack that changes what is asked."""
     for frame in frames:
         tree = sources.tree(frame.file)
         scope = scope_around(tree, frame.function, [frame.line]) if tree is not None else None

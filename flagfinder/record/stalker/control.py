@@ -65,7 +65,6 @@ class Pool:
 
 
 def main() -> int:
-    """Runs as the module says."""
     pool, environment, report, library, agent, *program = sys.argv[1:]
     state = Pool(pool)
     pid, gate = start(program, read_environment(int(environment)), library, int(report))
@@ -81,7 +80,6 @@ def main() -> int:
 
 
 def read_environment(descriptor: int) -> dict[str, str]:
-    """The program's environment."""
     with open(descriptor, "rb") as file:
         entries = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0")[:-1]]
     return {name: value for name, _, value in entries}

@@ -73,7 +73,7 @@ def begin(target):
 
 
 def run_thread_to(target, process, thread, address):
-    """The same thread, at the address; None when it does not come there."""
+    """Runs until the thread is at the address; None when it does not come there."""
     if thread.GetFrameAtIndex(0).GetPC() == address:
         return thread
     mine = thread.GetThreadID()

@@ -222,7 +222,7 @@ fn prepare_clone(thread: &mut Thread, context: &Context, next: u64) {
     thread.clones = if stack == 0 { own } else { stack };
 }
 
-/// Behind a system call.
+/// Runs behind a system call.
 pub extern "C" fn leave(context: &mut Context, data: u64) {
     let thread = thread_of(data);
     let result = context.regs[RAX] as i64;

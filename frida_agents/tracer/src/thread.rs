@@ -23,7 +23,7 @@ pub struct Thread {
     pub value: u64,
     /// Where the next block's values go.
     pub values_at: usize,
-    /// Where those of the block that runs began.
+    /// Where the values of the running block began.
     pub block_at: usize,
     /// Not zero: the system call that is being made creates a thread or process.
     pub clones: u64,

@@ -170,7 +170,7 @@ impl OpenValues {
         }
     }
 
-    /// In front of an instruction.
+    /// Emits what runs in front of an instruction.
     fn look_at(
         &mut self,
         stalker: &Stalker,

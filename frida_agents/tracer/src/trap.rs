@@ -113,7 +113,7 @@ extern "C" fn on_trap(signal: c_int, info: *mut c_int, context: *mut c_void) {
     unsafe { *words.add(RIP) = copy };
 }
 
-/// Of a debug register.
+/// The hit that a debug register reported.
 unsafe fn hit(context: *const u64, ip: u64) -> Hit {
     let config = ring::config();
     let mut hit = whole(context, ip);

@@ -45,7 +45,6 @@ pub(crate) fn batches<T>(ahead: usize) -> (Writer<T>, Reader<T>) {
 }
 
 impl<T> Writer<T> {
-    /// An empty batch.
     pub fn room(&self) -> Vec<T> {
         let mut batch = self.empty.try_recv().unwrap_or_default();
         batch.clear();

@@ -73,7 +73,7 @@ pub(crate) struct Consumer {
     pub pythons: Pythons,
     pub hangs: HangWatch,
     pub hot: Hot,
-    /// As last written, by process.
+    /// The newest MAPS fact of each process.
     pub maps: BTreeMap<u32, MapsFact>,
     /// The first process for which the kernel's table had no room, and who started it; until it is
     /// told.
@@ -84,7 +84,7 @@ pub(crate) struct Consumer {
     pub looks: Looks,
     pub ends: Ends,
     pub outsiders: Outsiders,
-    /// Of a file that is to stay within a size.
+    /// Only for a file that is to stay within a size.
     pub room: Option<Room>,
     /// A process for which the recording lasts; 0: another is to be found.
     pub keeper: u32,

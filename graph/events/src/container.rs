@@ -64,7 +64,7 @@ impl BlockKind {
 pub struct BlockHeader {
     pub magic: u32,
     pub kind: u16,
-    /// Of EVENTS: whose they are.
+    /// The CPU whose events these are; of EVENTS only.
     pub cpu: u16,
     /// Events, stacks or other things inside.
     pub count: u32,

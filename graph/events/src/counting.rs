@@ -60,7 +60,7 @@ pub struct Counting {
 struct Copies {
     ring: Ring,
     sites: Sites,
-    /// Of processes whose code is not known yet.
+    /// Copies of stacks of processes whose code is not known yet.
     waiting: Vec<(TopCopy, Vec<u8>)>,
     known: FxHashMap<u64, (u32, Vec<u64>)>,
 }

@@ -33,7 +33,7 @@ struct Pending {
 
 #[derive(Debug, Default)]
 struct Cpu {
-    /// As they came.
+    /// Records in the order in which they came.
     pending: Vec<Pending>,
     /// The sequence number that comes next.
     next: u32,

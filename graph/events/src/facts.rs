@@ -32,7 +32,7 @@ pub struct Info {
     pub cpus: u32,
     pub kernel: String,
     pub buffer_bytes: u64,
-    /// That the file was to stay within, on the disk.
+    /// Bytes on the disk that the file was to stay within.
     #[serde(default)]
     pub size_bytes: Option<u64>,
     /// What had been recorded before this block.
@@ -54,7 +54,7 @@ impl Info {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
     pub events: u64,
-    /// As the file marks them.
+    /// Events that the file says were lost there.
     pub lost: u64,
 }
 
@@ -64,7 +64,6 @@ pub struct ThreadFact {
     pub tid: u32,
     pub pid: u32,
     pub name: String,
-    /// A kernel thread.
     #[serde(default)]
     pub kernel: bool,
 }
@@ -143,7 +142,7 @@ pub struct End {
     /// `program-ended`, `target-ended`, `duration`, `interrupted`; `imported`: of another
     /// recorder's file
     pub reason: String,
-    /// Of the program, as a shell gives it.
+    /// The program's exit status, as a shell gives it.
     pub exit_status: Option<i32>,
     pub events: u64,
     /// Bytes of the records as BPF wrote them, the ring's own header included.

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 /// A field: its offset and size in bytes.
 type Place = (usize, usize);
 
-/// One tracepoint.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Format {
     pub name: String,

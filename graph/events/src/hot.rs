@@ -42,7 +42,7 @@ pub struct Repeated {
     /// How many brought nothing, and how many brought data.
     vain: u32,
     taken: u32,
-    /// Of the newest that returned.
+    /// Result of the newest call that returned.
     pub result: i64,
 }
 

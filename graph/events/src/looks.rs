@@ -21,7 +21,7 @@ pub(crate) const LIMIT: Duration = Duration::from_millis(800);
 /// More do not go on at once: what is asked for then is seen by those.
 const MOST: usize = 4;
 
-/// Those that go on.
+/// The looks that go on.
 #[derive(Default)]
 pub(crate) struct Looks {
     running: Vec<JoinHandle<Look>>,

@@ -40,7 +40,6 @@ pub enum StackMode {
     All,
 }
 
-/// What to record.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Options {
     pub output: PathBuf,
@@ -68,7 +67,7 @@ pub struct Options {
     /// words that lie in code are recorded.
     #[serde(default)]
     pub stack_copy: u64,
-    /// Of the ring between kernel and recorder.
+    /// Size of the ring between kernel and recorder.
     pub buffer_bytes: u64,
     /// Of the file on the disk: the oldest events are let go of.
     #[serde(default)]

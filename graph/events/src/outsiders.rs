@@ -52,7 +52,7 @@ impl Outsiders {
         });
     }
 
-    /// Those that are new since the last time.
+    /// Processes that are new since the last call.
     pub fn take(&mut self) -> Vec<Looked> {
         std::mem::take(&mut self.new)
     }

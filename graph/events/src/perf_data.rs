@@ -131,7 +131,7 @@ pub(crate) fn import_perf(input: &Path, output: &Path) -> Result<Imported> {
 
 struct Perf {
     output: Import,
-    /// That were there before.
+    /// Threads that were there before the recording.
     threads: BTreeMap<u32, ThreadFact>,
     /// Processes that the kernel's own thread started.
     kernel: BTreeSet<u32>,

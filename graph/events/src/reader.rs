@@ -183,7 +183,7 @@ impl EventFile {
         blocks.map(|block| u64::from(block.header.count)).sum()
     }
 
-    /// That it takes on the disk.
+    /// Bytes that the file takes on the disk.
     pub fn disk_bytes(&self) -> u64 {
         self.storage.disk_bytes()
     }

@@ -41,7 +41,7 @@ struct Code {
     ranges: Vec<(u64, u64, u32)>,
     /// The file that it runs.
     program: Option<u32>,
-    /// With the files' unwind tables; only for copies.
+    /// Names with the files' unwind tables; only where stacks are copied.
     names: Option<Names>,
 }
 

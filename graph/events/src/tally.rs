@@ -15,7 +15,6 @@ use crate::reader::EventFile;
 use crate::threads::Threads;
 use crate::{Failure, Result};
 
-/// What is counted.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Question {
@@ -27,11 +26,11 @@ pub struct Question {
     /// Of threads whose names fit one of these patterns; none: all.
     pub threads: Vec<String>,
     pub tid: Option<u32>,
-    /// By number; none: all.
+    /// Numbers of calls; none: all calls count.
     pub calls: Vec<u16>,
     /// Tell waits apart by the errno that their call returns.
     pub results: bool,
-    /// And count only this one.
+    /// Only waits that ended with this error count.
     pub error: Option<u32>,
     pub stacks: bool,
     /// So many bytes of each different stack are copied, for unwind tables; 0: none. Live only.
@@ -128,7 +127,6 @@ pub struct Earlier {
     pub unfinished: bool,
 }
 
-/// What was counted.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// ns that it covers.

@@ -54,7 +54,6 @@ impl Threads {
         self.known.get(&tid).map_or("", |thread| &thread.name)
     }
 
-    /// All processes.
     pub fn pids(&self) -> BTreeSet<u32> {
         self.known.values().map(|thread| thread.pid).collect()
     }

@@ -50,7 +50,7 @@ pub struct Activity {
     pub vertex: u32,
     pub start: u64,
     pub end: u64,
-    /// Of LongWait.
+    /// Of LongWait only.
     pub wait: Option<Wait>,
 }
 

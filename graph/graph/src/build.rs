@@ -40,7 +40,6 @@ pub(crate) struct Builder<'f> {
     timers: FxHashMap<u64, u32>,
     /// The timer that is about to wake somebody.
     firing: ByCpu<u64>,
-    /// Who runs.
     running: ByCpu<u32>,
     pub(crate) stacks: Stacks,
     messages: Messages,
@@ -82,7 +81,6 @@ impl Builder<'_> {
         change(&mut self.meta.threads[thread]);
     }
 
-    /// Begins a vertex.
     #[inline(always)]
     pub(crate) fn begin(&mut self, thread: usize, ts: u64) -> u32 {
         let number = self.vertices.push(Vertex {

@@ -29,7 +29,7 @@ struct Search<'g> {
     graph: &'g Graph,
     guide: Guide<'g>,
     preceding: usize,
-    /// Of the hang itself.
+    /// Baseline of the hang itself.
     baseline: Option<Wait>,
     path: Vec<Step>,
     culprits: Vec<Culprit>,

@@ -85,7 +85,6 @@ pub struct SetOff {
     pub edge: &'static str,
 }
 
-/// A thread in a circle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Member {
     pub tid: u32,

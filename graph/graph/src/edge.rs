@@ -53,7 +53,7 @@ pub const KINDS: [EdgeKind; 13] = [
 ];
 
 impl EdgeKind {
-    /// Of a number that a file may hold.
+    /// The kind with this number; a file may hold any number.
     pub fn from_number(number: u32) -> EdgeKind {
         let known = KINDS.get(number as usize);
         known.copied().unwrap_or(EdgeKind::Unknown)

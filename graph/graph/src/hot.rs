@@ -40,7 +40,6 @@ impl Builder<'_> {
         }
     }
 
-    /// It returns.
     pub(crate) fn returned(&mut self, thread: usize, event: &Event, end: CallEnd) {
         if let Some((_, calls)) = self.hot.calls.get_mut(thread) {
             calls.exit(end);
@@ -131,9 +130,9 @@ impl Builder<'_> {
 pub struct Hot {
     pub call: String,
     pub calls: u32,
-    /// For a second on a CPU.
+    /// Calls for each second that the thread had a CPU.
     pub per_second: u64,
-    /// Of the newest one.
+    /// Result of the newest call.
     pub result: i64,
     /// The function that makes it; empty: it was not sampled with a stack.
     pub code: String,

@@ -13,7 +13,7 @@ pub struct HotCall {
     pub number: u16,
     /// How often, at least.
     pub count: u32,
-    /// Of the newest one.
+    /// Result of the newest call.
     pub result: i64,
     /// Those that keep it coming back, as they were seen while it went on; else the one that it
     /// names.

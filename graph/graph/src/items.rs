@@ -13,9 +13,9 @@
 /// [`crate::messages::Messages`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Item {
-    /// Of the newest message.
+    /// Connection of the newest message.
     last: Option<u32>,
-    /// Of the first message, if that was received.
+    /// Connection of the first message, if that was received.
     asked: Option<u32>,
     /// Who asked has got an answer.
     answered: bool,

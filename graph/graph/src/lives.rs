@@ -62,7 +62,6 @@ impl Builder<'_> {
         known.last = Some(open);
     }
 
-    /// The recording ends.
     pub(crate) fn close(&mut self) {
         let wanted = self.file.info.names();
         for (thread, meta) in self.threads.iter().zip(&mut self.meta.threads) {

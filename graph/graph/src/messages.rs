@@ -42,7 +42,7 @@ pub(crate) enum Message {
     Sent {
         connection: u32,
     },
-    /// With those who are known to have sent it.
+    /// `senders`: those who are known to have sent it.
     Received {
         connection: u32,
         senders: Vec<Sender>,

@@ -90,7 +90,6 @@ impl<W: Write> Export<'_, W> {
         Ok(())
     }
 
-    /// Where arrows begin.
     fn arrows(&mut self) -> std::io::Result<()> {
         let graph = self.graph;
         let all = 0..graph.vertices.len() as u32;

@@ -60,7 +60,7 @@ struct Profiler {
     stacks: Stacks,
     /// By call and stack.
     found: BTreeMap<(u16, u32), Found>,
-    /// The same of samples in calls: how many.
+    /// Samples in calls, by call and stack.
     sampled: BTreeMap<(u16, u32), u64>,
     lost: u64,
     /// The processes that were asked for, and what they started; empty: all are meant.

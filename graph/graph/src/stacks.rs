@@ -22,7 +22,7 @@ fn python_site(function: &PythonFact) -> String {
     format!("{name}{PYTHON_SITE}{file}:{line})")
 }
 
-/// In each of those, and in no other.
+/// Each site of Python code holds this, and no other site does.
 pub(crate) const PYTHON_SITE: &str = " (python ";
 
 #[derive(Default)]
@@ -46,7 +46,6 @@ pub(crate) struct Named {
     pub found_at: Vec<String>,
 }
 
-/// A process's code.
 struct Code {
     names: Names,
     sites: CallSites,

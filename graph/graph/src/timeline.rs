@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::edge::{EdgeKind, KINDS, NOBODY};
 use crate::graph::Graph;
 
-/// Of one thread, about.
+/// About so many slices are drawn of one thread.
 const MOST_SLICES: usize = 2000;
 const MOST_ARROWS: usize = 2000;
 /// A thread that could run for so long and had a CPU for less than half of it, was starved.

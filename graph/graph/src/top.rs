@@ -15,7 +15,7 @@ pub struct Times {
     pub count: u64,
     pub total: u64,
     pub longest: u64,
-    /// Of the count: it goes on.
+    /// How many of `count` still go on.
     pub unfinished: u64,
 }
 

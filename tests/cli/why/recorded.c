@@ -52,13 +52,12 @@ static pthread_t start(void *(*run)(void *))
 
 static void *sets_if_configured(void *unused)
 {
-    (void)unused;
     blamed();
     if (mode == 2)
         done = 1;
     for (;;)
         pause();
-    return NULL;
+    return unused;
 }
 
 /* The worker reads a setting and goes the wrong way. */
@@ -72,14 +71,13 @@ static void wrong_setting(void)
 static void *opens_its_file(void *unused)
 {
     int fd;
-    (void)unused;
     blamed();
     fd = open(mode == 2 ? settings : "/nonexistent/table", O_RDONLY);
     if (fd < 0)
-        return NULL;
+        return unused;
     close(fd);
     done = 1;
-    return NULL;
+    return unused;
 }
 
 /* The worker ends on an error. */
@@ -92,9 +90,8 @@ static void ended_on_an_error(void)
 
 static void *just_sets(void *unused)
 {
-    (void)unused;
     done = 1;
-    return NULL;
+    return unused;
 }
 
 /* The worker is never started. */
@@ -109,19 +106,17 @@ static void never_started(void)
 
 static void *takes_a_job(void *unused)
 {
-    (void)unused;
     pthread_mutex_lock(&lock);
     while (jobs == 0)
         pthread_cond_wait(&arrived, &lock);
     jobs--;
     pthread_mutex_unlock(&lock);
     done = 1;
-    return NULL;
+    return unused;
 }
 
 static void *hands_a_job_over(void *unused)
 {
-    (void)unused;
     blamed();
     usleep(200000);
     if (mode == 2) {
@@ -132,7 +127,7 @@ static void *hands_a_job_over(void *unused)
     }
     for (;;)
         pause();
-    return NULL;
+    return unused;
 }
 
 /* The worker waits for a job that another thread never hands over. */
@@ -148,11 +143,10 @@ static void *reads_the_fifo(void *unused)
 {
     char byte;
     int fd = open(fifo, O_RDWR);
-    (void)unused;
     blamed();
     if (fd >= 0 && read(fd, &byte, 1) == 1)
         done = 1;
-    return NULL;
+    return unused;
 }
 
 /* The worker is blocked in a call on something from outside. */
@@ -164,21 +158,19 @@ static void blocked_in_a_call(void)
 
 static void *passes_it_on(void *unused)
 {
-    (void)unused;
     wait_for(&halfway);
     done = 1;
-    return NULL;
+    return unused;
 }
 
 static void *sets_halfway(void *unused)
 {
-    (void)unused;
     blamed();
     if (mode == 2)
         halfway = 1;
     for (;;)
         pause();
-    return NULL;
+    return unused;
 }
 
 /* Main polls what a worker sets after it polled what another one sets. */
@@ -192,23 +184,21 @@ static void two_flags(void)
 
 static void *writes_a_message(void *unused)
 {
-    (void)unused;
     blamed();
     usleep(200000);
     if (mode == 2 && write(channel[1], "message", 7) != 7)
         exit(6);
     for (;;)
         pause();
-    return NULL;
+    return unused;
 }
 
 static void *reads_a_message(void *unused)
 {
     char text[8];
-    (void)unused;
     if (read(channel[0], text, 7) == 7)
         done = 1;
-    return NULL;
+    return unused;
 }
 
 /* The worker reads a pipe, and the thread that writes to it goes the wrong way. */
@@ -232,12 +222,11 @@ static int parse(const char *text)
 static void *parses_its_word(void *unused)
 {
     int parsed = parse(word);
-    (void)unused;
     blamed();
     if (parsed < 0)
-        return NULL;
+        return unused;
     done = parsed;
-    return NULL;
+    return unused;
 }
 
 /* A function that the worker calls returns an error, for what the command line says. */
@@ -249,7 +238,6 @@ static void wrong_word(void)
 
 static void *keeps_the_lock(void *unused)
 {
-    (void)unused;
     blamed();
     pthread_mutex_lock(&lock);
     halfway = 1;
@@ -258,17 +246,16 @@ static void *keeps_the_lock(void *unused)
     pthread_mutex_unlock(&lock);
     for (;;)
         pause();
-    return NULL;
+    return unused;
 }
 
 static void *needs_the_lock(void *unused)
 {
-    (void)unused;
     wait_for(&halfway);
     pthread_mutex_lock(&lock);
     done = 1;
     pthread_mutex_unlock(&lock);
-    return NULL;
+    return unused;
 }
 
 /* The worker waits for a lock that another thread keeps. */
@@ -282,18 +269,16 @@ static void lock_kept(void)
 
 static void *joins_a_reader(void *unused)
 {
-    (void)unused;
     pthread_join(start(reads_the_fifo), NULL);
     halfway = 1;
-    return NULL;
+    return unused;
 }
 
 static void *sets_after_halfway(void *unused)
 {
-    (void)unused;
     wait_for(&halfway);
     mode = 5;
-    return NULL;
+    return unused;
 }
 
 /* Main polls what depends on a word that depends on the end of a thread that reads. */

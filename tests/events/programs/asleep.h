@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* On a loaded machine anybody may come late. So who is to wait is waited for, not trusted to be
  * there by now. */
-#include <stdio.h>
-#include <stdlib.h>
+#include "roles.h"
 #include <sys/types.h>
-#include <unistd.h>
 
 enum { LOOK_US = 4000 };
 

@@ -8,29 +8,14 @@
  * closed: main polls a descriptor that is not open.
  * serves: main polls a pipe and reads what is in it, as fast as a thread writes that: nothing is
  *   wrong (there is no culprit). */
-#define _GNU_SOURCE
 #include "crowd.h"
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { HANG_MS = 400, NOT_OPEN = 77 };
 
 static int ends[2];
-
-static void tell(const char *role)
-{
-    printf("%s %ld\n", role, syscall(SYS_gettid));
-    fflush(stdout);
-}
 
 static uint64_t now_ms(void)
 {

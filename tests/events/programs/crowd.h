@@ -2,12 +2,8 @@
 /* Threads of a program that have nothing to do with its hang, and would be easy to blame: with
  * CROWD in the environment, one computes and sleeps in turn, one sleeps and looks over and over,
  * one waits for ever, two wake each other. */
+#include "roles.h"
 #include <poll.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { DRAWN_US = 9000, SHOWN_US = 10000, LOOKED_MS = 5, TALKED_US = 700 };
 

@@ -7,33 +7,20 @@
  * unix, tcp: for the answer of a process that has read the request, and sleeps.
  * backlog: of one that listens, and never accepts.
  * child: for the end of a process. file: for its lock on a file, whose name is the next word. */
-#define _GNU_SOURCE
 #include "crowd.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <signal.h>
-#include <unistd.h>
 
 enum { SECONDS = 4, PAUSE_US = 50000 };
 
 static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static pthread_barrier_t together;
-
-static void tell(const char *role)
-{
-    printf("%s %ld\n", role, syscall(SYS_gettid));
-    fflush(stdout);
-}
 
 static void *cross(void *which)
 {

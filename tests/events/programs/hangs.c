@@ -10,20 +10,11 @@
  *   time limit ends it.
  * two: main asks two threads in turn, and waits for their answers in one poll; one of them
  *   computes, and never answers. */
-#define _GNU_SOURCE
 #include "crowd.h"
 #include <poll.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { ROUNDS = 15, HANG = 12, SERVERS = 3, WORK_US = 2000, HANG_MS = 400, LOADED_US = 200000 };
 
@@ -34,12 +25,6 @@ static pthread_cond_t ready = PTHREAD_COND_INITIALIZER;
 static pthread_barrier_t together;
 static int computed;
 static volatile uint64_t sink;
-
-static void tell(const char *role)
-{
-    printf("%s %ld\n", role, syscall(SYS_gettid));
-    fflush(stdout);
-}
 
 static uint64_t now_ms(clockid_t clock)
 {
@@ -99,7 +84,6 @@ __attribute__((noinline)) static void chain(const char *what, int has_sockets)
 
 static void *hold(void *unused)
 {
-    (void)unused;
     tell("holder");
     for (int round = 0; round < ROUNDS; round++) {
         pthread_mutex_lock(&first);
@@ -111,12 +95,11 @@ static void *hold(void *unused)
         pthread_mutex_unlock(&first);
         pthread_barrier_wait(&together);
     }
-    return NULL;
+    return unused;
 }
 
 static void *signal_late(void *unused)
 {
-    (void)unused;
     tell("culprit");
     for (int round = 0; round < ROUNDS; round++) {
         pthread_barrier_wait(&together);
@@ -129,21 +112,15 @@ static void *signal_late(void *unused)
         pthread_cond_signal(&ready);
         pthread_barrier_wait(&together);
     }
-    return NULL;
-}
-
-static void start(pthread_t *thread, void *(*function)(void *))
-{
-    if (pthread_create(thread, NULL, function, NULL))
-        abort();
+    return unused;
 }
 
 static void wait_for_lock(void)
 {
     pthread_t threads[2];
     pthread_barrier_init(&together, NULL, 3);
-    start(&threads[0], hold);
-    start(&threads[1], signal_late);
+    start(&threads[0], hold, NULL);
+    start(&threads[1], signal_late, NULL);
     for (int round = 0; round < ROUNDS; round++) {
         pthread_barrier_wait(&together);
         pthread_mutex_lock(&first);
@@ -158,7 +135,6 @@ static void wait_for_lock(void)
  * of it. */
 static void *cross(void *unused)
 {
-    (void)unused;
     tell("culprit");
     for (int round = 0; round < ROUNDS; round++) {
         pthread_mutex_lock(&second);
@@ -172,14 +148,14 @@ static void *cross(void *unused)
             pthread_mutex_unlock(&second);
         pthread_barrier_wait(&together);
     }
-    return NULL;
+    return unused;
 }
 
 static void circle(void)
 {
     pthread_t thread;
     pthread_barrier_init(&together, NULL, 2);
-    start(&thread, cross);
+    start(&thread, cross, NULL);
     for (int round = 0; round < ROUNDS; round++) {
         pthread_mutex_lock(&first);
         pthread_barrier_wait(&together);
@@ -227,8 +203,7 @@ static void ask_two(void)
     if (pipe(requests[0]) || pipe(requests[1]) || pipe(replies))
         abort();
     for (int i = 0; i < 2; i++)
-        if (pthread_create(&threads[i], NULL, answer, &numbers[i]))
-            abort();
+        start(&threads[i], answer, &numbers[i]);
     for (int round = 0; round <= HANG; round++) {
         struct pollfd reply = {replies[0], POLLIN, 0};
         ask(round % 2, round);

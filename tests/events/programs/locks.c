@@ -7,19 +7,10 @@
  * unwoken: the same, and the holder is not woken once between its becoming less urgent and its
  *   unlocking.
  * handoff: a condition is signalled by a thread that computes first. */
-#define _GNU_SOURCE
 #include "asleep.h"
 #include "crowd.h"
-#include <pthread.h>
 #include <sched.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { LOADED_US = 200000, WORK_MS = 40, BACKGROUND = 3, BASE = -15, RIVAL = 5, LESS_URGENT = 15 };
 
@@ -30,12 +21,6 @@ static volatile int done;
 static int late_nice; /* the holder becomes less urgent only when it has the lock */
 static volatile uint64_t sink;
 static int base; /* main's nice value: of other programs none is as urgent as the rivals */
-
-static void tell(const char *role)
-{
-    printf("%s %ld\n", role, syscall(SYS_gettid));
-    fflush(stdout);
-}
 
 /* Not inlined, as its name is looked for. */
 __attribute__((noinline)) static void compute_for_a_while(void)
@@ -89,7 +74,6 @@ static void *rival(void *number)
 
 static void *signal_late(void *unused)
 {
-    (void)unused;
     tell("holder");
     pthread_barrier_wait(&together);
     until_sleeping(getpid(), SYS_futex);
@@ -98,13 +82,7 @@ static void *signal_late(void *unused)
     done = 1;
     pthread_cond_signal(&changed);
     pthread_mutex_unlock(&lock);
-    return NULL;
-}
-
-static void start(pthread_t *thread, void *(*function)(void *), intptr_t argument)
-{
-    if (pthread_create(thread, NULL, function, (void *)argument))
-        abort();
+    return unused;
 }
 
 __attribute__((noinline)) static void take_the_lock(void)
@@ -133,17 +111,17 @@ int main(int count, char **words)
         base = getpriority(PRIO_PROCESS, 0) < BASE ? getpriority(PRIO_PROCESS, 0) : BASE;
         be_nice(0);
         for (int i = 1; i <= BACKGROUND; i++)
-            start(&thread[i], rival, i - 1);
+            start(&thread[i], rival, (void *)(intptr_t)(i - 1));
     }
     if (!strcmp(mode, "handoff")) {
-        start(&thread[0], signal_late, 0);
+        start(&thread[0], signal_late, NULL);
         pthread_barrier_wait(&together);
         pthread_mutex_lock(&lock);
         while (!done)
             pthread_cond_wait(&changed, &lock);
         pthread_mutex_unlock(&lock);
     } else {
-        start(&thread[0], hold, inverted ? LESS_URGENT : 0);
+        start(&thread[0], hold, (void *)(intptr_t)(inverted ? LESS_URGENT : 0));
         pthread_barrier_wait(&together);
         usleep(2000); /* the holder has its lock and computes */
         take_the_lock();

@@ -5,18 +5,10 @@
  * pipe: it reads from a pipe that another thread writes to. worker: it has a call made by a thread
  *   of the kernel, which waits there. other: one thread submits, and another waits for what comes
  *   of it. By raw system calls. Exits with 77 where the kernel forbids io_uring. */
-#define _GNU_SOURCE
 #include "asleep.h"
 #include <errno.h>
 #include <linux/io_uring.h>
-#include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { ROUNDS = 10, ENTRIES = 4, FORBIDDEN = 77 };
 
@@ -27,12 +19,6 @@ static int pipe_ends[2];
 static pid_t waiter_tid;
 static uint64_t number;
 static pthread_barrier_t all_taken; /* what a thread has submitted is cancelled when it ends */
-
-static void tell(const char *role)
-{
-    printf("%s %ld\n", role, syscall(SYS_gettid));
-    fflush(stdout);
-}
 
 static void *map(size_t bytes, uint64_t offset)
 {
@@ -102,18 +88,16 @@ static void write_one(void)
 
 static void *write_all(void *unused)
 {
-    (void)unused;
     tell("writer");
     for (int i = 0; i < ROUNDS; i++)
         write_one();
     pthread_barrier_wait(&all_taken);
-    return NULL;
+    return unused;
 }
 
 /* Submits while the main thread waits, and writes to the pipe itself. */
 static void *submit_all(void *unused)
 {
-    (void)unused;
     tell("submitter");
     for (int i = 0; i < ROUNDS; i++) {
         until_sleeping(waiter_tid, SYS_io_uring_enter);
@@ -122,7 +106,7 @@ static void *submit_all(void *unused)
         write_one();
     }
     pthread_barrier_wait(&all_taken);
-    return NULL;
+    return unused;
 }
 
 int main(int count, char **words)

@@ -17,34 +17,19 @@
  *   sets late.
  * ended: main asks a process that is late once; a child of it has ended long before (`innocent
  *   TID`). */
-#define _GNU_SOURCE
 #include "crowd.h"
 #include <arpa/inet.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { ROUNDS = 15, HANG = 12, WORK_US = 2000, HANG_MS = 400, LOADED_US = 200000, TICK_MS = 20, LATE_US = 900000 };
 
 static volatile uint64_t sink;
-
-static void tell(const char *role)
-{
-    printf("%s %ld\n", role, syscall(SYS_gettid));
-    fflush(stdout);
-}
 
 static void compute(void)
 {
@@ -85,11 +70,10 @@ static void join(int type, int ends[2])
         abort();
 }
 
-static void start(void *(*function)(void *))
+static void begin(void *(*function)(void *))
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, function, NULL))
-        abort();
+    start(&thread, function, NULL);
 }
 
 static void key(void)
@@ -133,7 +117,7 @@ static void ticks(void)
 {
     if (pipe(asked) || pipe(answered))
         abort();
-    start(work);
+    begin(work);
     int loop = epoll_create1(0), timer = timerfd_create(CLOCK_MONOTONIC, 0);
     struct itimerspec every = {{0, TICK_MS * 1000000}, {0, TICK_MS * 1000000}};
     struct epoll_event event = {EPOLLIN, {.fd = timer}};
@@ -213,7 +197,7 @@ static void lose_connection(void)
     }
     if (connect(connection, (struct sockaddr *)&address, length))
         abort();
-    start(keep_connection);
+    begin(keep_connection);
     for (int round = 0; round < ROUNDS; round++) {
         give(asked[1], round);
         take(answered[0]);
@@ -246,7 +230,7 @@ static void datagram(void)
         _exit(0);
     }
     tell("culprit");
-    start(receive);
+    begin(receive);
     for (int round = 0; round < ROUNDS; round++) {
         give(wanted[0], round);
         while (arrived <= round)
@@ -315,7 +299,7 @@ static void *set_flag(void *unused)
 static void late(void)
 {
     tell("culprit");
-    start(set_flag);
+    begin(set_flag);
     usleep(LATE_US);
     while (!arrived)
         usleep(1000);

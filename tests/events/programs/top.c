@@ -5,16 +5,10 @@
  * times out, once; `stuck` reads a pipe into which nobody writes until the program ends. Two
  * threads on one CPU compute `turns` until both have been held up often. It begins when its code
  * can be known. */
-#define _GNU_SOURCE
 #include "asleep.h"
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
-#include <time.h>
 
 enum { SLEEPS = 5, SLEEP_MS = 20, HELD_UP = 10, KNOWN_US = 600000 };
 

@@ -4,24 +4,15 @@
  *
  * Nobody is woken before it sleeps (asleep.h), and who is woken by a timer goes on until it has
  * slept often enough: a tick that found nobody waiting woke nobody. */
-#define _GNU_SOURCE
 #include "asleep.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { ROUNDS = 10, PAUSE_US = 4000, LOOKED_UP_US = 900000 /* the recorder reads what descriptors are */ };
 
@@ -31,12 +22,6 @@ static int value;
 static int waker_fd;
 static pid_t waiter_tid;
 static pthread_barrier_t together;
-
-static void tell(const char *role)
-{
-    printf("%s %ld\n", role, syscall(SYS_gettid));
-    fflush(stdout);
-}
 
 /* How often this thread has given up its CPU to wait. */
 static long sleeps(void)
@@ -49,7 +34,6 @@ static long sleeps(void)
 
 static void *signal_condition(void *unused)
 {
-    (void)unused;
     tell("waker");
     for (int i = 1; i <= ROUNDS; i++) {
         until_sleeping(waiter_tid, SYS_futex);
@@ -58,12 +42,11 @@ static void *signal_condition(void *unused)
         pthread_mutex_unlock(&lock);
         pthread_cond_signal(&changed);
     }
-    return NULL;
+    return unused;
 }
 
 static void *hold_mutex(void *unused)
 {
-    (void)unused;
     tell("waker");
     for (int i = 0; i < ROUNDS; i++) {
         pthread_mutex_lock(&lock);
@@ -72,36 +55,28 @@ static void *hold_mutex(void *unused)
         pthread_mutex_unlock(&lock);
         pthread_barrier_wait(&together);
     }
-    return NULL;
+    return unused;
 }
 
 static void *write_number(void *unused)
 {
-    (void)unused;
     tell("waker");
     for (uint64_t i = 1; i <= ROUNDS; i++) {
         until_sleeping(waiter_tid, SYS_read);
         if (write(waker_fd, &i, sizeof i) != sizeof i)
             abort();
     }
-    return NULL;
+    return unused;
 }
 
 static void *send_signals(void *unused)
 {
-    (void)unused;
     tell("waker");
     for (int i = 0; i < ROUNDS; i++) {
         until_sleeping(waiter_tid, SYS_pause);
         syscall(SYS_tgkill, getpid(), waiter_tid, SIGUSR1);
     }
-    return NULL;
-}
-
-static void start(pthread_t *thread, void *(*function)(void *))
-{
-    if (pthread_create(thread, NULL, function, NULL))
-        abort();
+    return unused;
 }
 
 static void ignore(int number)
@@ -190,14 +165,13 @@ static int connected_socket(int *accepted)
 /* All is there before anybody reads. */
 static void *write_early(void *unused)
 {
-    (void)unused;
     tell("waker");
     for (uint32_t i = 0; i < ROUNDS; i++)
         if (write(waker_fd, &i, sizeof i) != sizeof i)
             abort();
     is_written = 1;
     usleep(PAUSE_US);
-    return NULL;
+    return unused;
 }
 
 int main(int count, char **words)
@@ -209,7 +183,7 @@ int main(int count, char **words)
     if (strcmp(mode, "chain"))
         tell("waiter");
     if (!strcmp(mode, "condition")) {
-        start(&thread, signal_condition);
+        start(&thread, signal_condition, NULL);
         pthread_mutex_lock(&lock);
         for (int seen = 0; seen < ROUNDS; seen = value)
             while (value == seen)
@@ -217,7 +191,7 @@ int main(int count, char **words)
         pthread_mutex_unlock(&lock);
     } else if (!strcmp(mode, "mutex")) {
         pthread_barrier_init(&together, NULL, 2);
-        start(&thread, hold_mutex);
+        start(&thread, hold_mutex, NULL);
         for (int i = 0; i < ROUNDS; i++) {
             pthread_barrier_wait(&together);
             pthread_mutex_lock(&lock);
@@ -237,7 +211,7 @@ int main(int count, char **words)
         if (!strcmp(how, "tcp"))
             ends[1] = connected_socket(&ends[0]);
         waker_fd = ends[1];
-        start(&thread, write_early);
+        start(&thread, write_early, NULL);
         while (!is_written)
             usleep(PAUSE_US);
         for (int i = 0; i < ROUNDS; i++)
@@ -246,14 +220,14 @@ int main(int count, char **words)
         usleep(LOOKED_UP_US);
     } else if (!strcmp(mode, "eventfd")) {
         int fd = waker_fd = eventfd(0, 0);
-        start(&thread, write_number);
+        start(&thread, write_number, NULL);
         read_all(fd);
     } else if (!strcmp(mode, "socketpair")) {
         int ends[2];
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
             abort();
         waker_fd = ends[1];
-        start(&thread, write_number);
+        start(&thread, write_number, NULL);
         read_all(ends[0]);
     } else if (!strcmp(mode, "loopback")) {
         struct sockaddr_in address, other;
@@ -261,11 +235,11 @@ int main(int count, char **words)
         waker_fd = bound_socket(&other);
         if (connect(waker_fd, (struct sockaddr *)&address, sizeof address))
             abort();
-        start(&thread, write_number);
+        start(&thread, write_number, NULL);
         read_all(fd);
     } else if (!strcmp(mode, "signal")) {
         signal(SIGUSR1, ignore);
-        start(&thread, send_signals);
+        start(&thread, send_signals, NULL);
         for (int i = 0; i < ROUNDS; i++)
             pause();
     } else if (!strcmp(mode, "timer")) {

@@ -19,10 +19,9 @@ __attribute__((noinline)) static void look(void)
 
 static void *serve(void *unused)
 {
-    (void)unused;
     for (;;)
         look();
-    return NULL;
+    return unused;
 }
 
 int main(int argc, char **argv)

@@ -28,24 +28,22 @@ __attribute__((noinline)) static void give(volatile int *to)
 static void *writer(void *unused)
 {
     char byte;
-    (void)unused;
     pthread_setname_np(pthread_self(), "writer");
     if (bad && read(0, &byte, 1) != 1)
-        return NULL;
+        return unused;
     usleep(300000);
     if (unwritten)
-        return NULL;
+        return unused;
     give(word);
-    return NULL;
+    return unused;
 }
 
 static void *idle(void *unused)
 {
-    (void)unused;
     pthread_setname_np(pthread_self(), "idle");
     for (;;)
         pause();
-    return NULL;
+    return unused;
 }
 
 static void start(void *(*body)(void *))
@@ -84,12 +82,11 @@ __attribute__((noinline)) static void wait_for_word(volatile int *at)
 static void *waits_on_its_stack(void *unused)
 {
     volatile int mine = 0;
-    (void)unused;
     pthread_setname_np(pthread_self(), "waiter");
     word = &mine;
     start(writer);
     wait_for_word(&mine);
-    return NULL;
+    return unused;
 }
 
 int main(int count, char **words)

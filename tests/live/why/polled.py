@@ -63,7 +63,6 @@ def idle(job: Job) -> None:
 
 
 def main() -> None:
-    """Polls."""
     job, event = Job(), threading.Event()
     start = {
         "attribute": (work, (job,)),

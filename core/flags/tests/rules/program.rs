@@ -74,7 +74,6 @@ pub type Code<'c> = &'c dyn Fn(&mut CodeAssembler) -> Result<(), IcedError>;
 /// What somebody else puts there, or the kernel answers, by the number of the round.
 type ByRound = Box<dyn Fn(u64) -> u64>;
 
-/// See the module.
 pub struct Program {
     start: u64,
     code: BTreeMap<u64, (Instruction, Vec<u8>)>,

@@ -45,7 +45,6 @@ pub use recorded::why_recorded;
 pub use report::{Link, Node, Root, RootKind, WhyReport};
 use walk::Walk;
 
-/// What may be tuned.
 #[derive(Clone, Debug, Default)]
 pub struct WhyOptions {
     /// Begin with this thread, instead of one that polls, or the first.

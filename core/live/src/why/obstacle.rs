@@ -18,7 +18,6 @@ pub enum Weight {
     Fault,
 }
 
-/// The end of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     pub kind: RootKind,

@@ -24,7 +24,6 @@ const SAMPLE: Duration = Duration::from_millis(100);
 /// For finding who holds the other ends of pipes and sockets.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// One process.
 pub struct Process {
     pub pid: u32,
     /// Threads as they behaved, the first thread first.
@@ -108,7 +107,6 @@ impl Process {
         self.activities.iter().find(|a| a.tid == tid)
     }
 
-    /// Threads that are alive.
     pub fn tids(&self) -> Vec<u32> {
         let living = self.activities.iter().filter(|a| !is_over(a.state));
         living.map(|a| a.tid).collect()

@@ -4,7 +4,6 @@
 use flagfinder_code::Code;
 use serde::{Deserialize, Serialize};
 
-/// A thread of some process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub pid: u32,
@@ -55,7 +54,6 @@ pub struct WaitsFor {
     pub address: Option<String>,
 }
 
-/// One step of the chain.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Link {
     pub waiter: Node,
@@ -67,7 +65,6 @@ pub struct Link {
     pub stack: Vec<Code>,
 }
 
-/// Where a chain ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RootKind {
@@ -113,7 +110,6 @@ impl Chain {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, Serialize)]
 pub struct WhyReport {
     pub schema: &'static str,

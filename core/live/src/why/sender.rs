@@ -28,7 +28,6 @@ pub(super) struct Owing {
 /// How long before a message came it may have been sent, at most, in ns.
 const UNDER_WAY: u64 = 1_000_000_000;
 
-/// A descriptor of a process.
 type End = (u32, u64);
 
 /// How well what was sent explains what came, the best last.

@@ -44,7 +44,6 @@ fn line(link: &Link, root: &Root) -> String {
     )
 }
 
-/// The root in one line.
 fn head(root: &Root) -> String {
     let kind = match root.kind {
         RootKind::Input => "waits for input",

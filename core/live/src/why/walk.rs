@@ -27,7 +27,6 @@ const MOST_THREADS: usize = 24;
 const MOST_STEPPED: usize = 2;
 const BUDGET: Duration = Duration::from_millis(300);
 
-/// See the module.
 pub struct Walk<'a> {
     pub processes: &'a mut Processes,
     /// What `spin` saw of threads, by thread id.
@@ -70,7 +69,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The chain from this thread on.
     pub fn follow(&mut self, pid: u32, tid: u32) -> (Vec<Link>, Root, Weight) {
         self.looks = 0;
         let found = self.explore((pid, tid), &mut Trail::default());
