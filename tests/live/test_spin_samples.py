@@ -79,7 +79,9 @@ def spinning(
 
 @pytest.mark.live
 @pytest.mark.parametrize("spinning", sample_cases(positive=True, turn=1), indirect=True)
-def test_true_flag_is_first(spinning: tuple[int, Path, dict[str, Any]]) -> None:
+def test_true_flag_is_first_with_who_owes_it(
+    spinning: tuple[int, Path, dict[str, Any]], samples: Path
+) -> None:
     pid, error, truth = spinning
     ran = flagfinder("spin", "--json", str(pid), timeout=60)
     assert_found(ran)
@@ -87,6 +89,13 @@ def test_true_flag_is_first(spinning: tuple[int, Path, dict[str, Any]]) -> None:
     assert result["schema"] == "flagfinder.spin/1" and result["pid"] == pid
     thread = result["threads"][0]
     assert thread["class"] == "RepeatedYield"
+    assert_true_flag_is_first(pid, thread, truth, error)
+    assert_owed(pid, thread, truth, samples)
+
+
+def assert_true_flag_is_first(
+    pid: int, thread: dict[str, Any], truth: dict[str, Any], error: Path
+) -> None:
     flag = thread["flags"][0]
     named = [(f["rank"], f["name"], f["confidence"]) for f in thread["flags"]]
     assert flag["rank"] == 1
@@ -102,13 +111,7 @@ def test_true_flag_is_first(spinning: tuple[int, Path, dict[str, Any]]) -> None:
         assert flag["proof"]["with"] == {flag["address"]["spin"]: flag["value"]["exit"]}
 
 
-@pytest.mark.live
-@pytest.mark.parametrize("spinning", sample_cases(positive=True, turn=1), indirect=True)
-def test_who_owes_the_write(spinning: tuple[int, Path, dict[str, Any]], samples: Path) -> None:
-    pid, _, truth = spinning
-    ran = flagfinder("spin", "--json", str(pid), timeout=60)
-    assert_found(ran)
-    thread = json.loads(ran.stdout)["threads"][0]
+def assert_owed(pid: int, thread: dict[str, Any], truth: dict[str, Any], samples: Path) -> None:
     flag = thread["flags"][0]
     owed, nobody, program = flag["owed"], flag["owed_by_nobody"], program_of(pid)
     assert bool(owed) != bool(nobody), (owed, nobody)

@@ -191,6 +191,43 @@ def polling(asked: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes],
 
 
 @pytest.mark.live
+def test_a_script_waits_for_a_queue_that_a_thread_would_fill(tmp_path: Path) -> None:
+    with blocked("queue", tmp_path) as (process, blamed):
+        report = why(process.pid)
+    assert (report["root"]["kind"], report["root"]["tid"]) == ("timer", blamed), report["story"]
+    first = report["links"][0]
+    assert first["waits_for"]["name"].startswith("`done.get()` (<module> at blocked.py:")
+    assert (first["owed_by"]["tid"], first["known"]) == (blamed, "by-code")
+
+
+@pytest.mark.live
+def test_a_script_takes_two_locks_in_two_orders(tmp_path: Path) -> None:
+    with blocked("locks", tmp_path) as (process, one):
+        report = why(process.pid, "--thread", str(one))
+        whole = why(process.pid)
+    for story in (report, whole):
+        assert story["root"]["kind"] == "deadlock", story["story"]
+    names = [link["waits_for"]["name"].partition(" (")[0] for link in report["links"]]
+    assert names == ["`with OTHER`", "`with ONE`"], report["story"]
+    assert [link["known"] for link in report["links"]] == ["by-code", "by-code"]
+    assert "`thread.join()`" in whole["links"][0]["waits_for"]["name"], whole["story"]
+
+
+@contextlib.contextmanager
+def blocked(how: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The script that blocks in Python, and the thread that it blames."""
+    need_python_3_11(PYTHON)
+    out = folder / "stdout"
+    with (
+        out.open("wb") as stdout,
+        started([PYTHON, SOURCES / "blocked.py", how], stdout=stdout) as process,
+    ):
+        wait_until(process, lambda: out.read_text().endswith("\n"))
+        time.sleep(0.5)  # it is about to wait itself
+        yield process, int(out.read_text().split()[1])
+
+
+@pytest.mark.live
 def test_a_frozen_process_is_told_with_its_group(program: Path, tmp_path: Path) -> None:
     with (
         frozen_group() as (group, freeze),

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 from harness import announced_flags, kill_session, live_or_skip, run, wait_until_it_spins
-from sizes import base, is_positive, sample_programs, truth_of
+from sizes import is_positive, is_usual, sample_programs, truth_of
 
 
 def programs(names: Iterable[str]) -> list[Any]:
-    """Each program once; variants are for `make soak`."""
+    """Every other sample's program; the others, and variants, are for `make soak`."""
     return [
-        pytest.param(name, marks=() if name == base(name) else pytest.mark.soak) for name in names
+        pytest.param(name, marks=() if is_usual(name, False, turn=1) else pytest.mark.soak)
+        for name in names
     ]
 
 

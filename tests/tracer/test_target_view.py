@@ -15,6 +15,17 @@ from pool import trace
 
 Program = Callable[..., Path]
 LEVELS = ("flow", "values")
+FAMILY = ("--follow-children",)
+# Each level and each set of options once; all of their pairs are for `make soak`.
+ways = pytest.mark.parametrize(
+    ("level", "options"),
+    [
+        pytest.param("flow", (), id="flow-alone"),
+        pytest.param("values", FAMILY, id="values-family"),
+        pytest.param("flow", FAMILY, id="flow-family", marks=pytest.mark.soak),
+        pytest.param("values", (), id="values-alone", marks=pytest.mark.soak),
+    ],
+)
 
 
 def _untraced(command: list[str], **popen: object) -> subprocess.CompletedProcess[bytes]:
@@ -61,7 +72,6 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
     assert (tmp_path / "traced").read_text() == (tmp_path / "untraced").read_text()
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     ("source", "what"),
     [
@@ -80,7 +90,7 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
         *(("edges.c", what) for what in ("returned", "forks", "closed", "prefetched")),
     ],
 )
-@pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
+@ways
 def test_edges(
     source: str, what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program
 ) -> None:
@@ -99,11 +109,10 @@ def test_generated_code(what: str, level: str, tracer_dir: Path, program: Progra
     assert (traced.stdout, traced.stderr, traced.status) == (b"ok\n", b"", 0)
 
 
-@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     "what", ["threads", "exit_group", "fork", "spawn", "vfork", "exec", "close_range", "signals"]
 )
-@pytest.mark.parametrize("options", [(), ("--follow-children",)], ids=["alone", "family"])
+@ways
 def test_families(
     what: str, level: str, options: tuple[str, ...], tracer_dir: Path, program: Program
 ) -> None:

@@ -78,9 +78,12 @@ class AskedOfFields(TypedDict):
 
 
 class AskedFields(TypedDict):
-    """What a thread asks in its loop; ``nobody`` says why no thread is in ``owed``."""
+    """What a thread asks in its loop, or ``blocks`` in; ``nobody`` says why no thread is in
+    ``owed``.
+    """
 
     tid: int
     name: str
     owed: list[AskedOfFields]
     nobody: str
+    blocks: bool

@@ -25,10 +25,11 @@ from flagfinder.live.interpreters.python import (
     read_python,
 )
 from flagfinder.live.interpreters.python_bindings import within
+from flagfinder.live.interpreters.python_blocked import blocked
 from flagfinder.live.interpreters.python_loop import Scope, scope_around
 
 if TYPE_CHECKING:
-    from flagfinder.live.interpreters.fields import AskedFields
+    from flagfinder.live.interpreters.fields import AskedFields, AskedOfFields
 
 # What a question is answered by: `event.is_set()` by `event.set()`.
 _ANSWERS = {"is_set": "set", "isSet": "set", "done": "set_result", "empty": "put"}
@@ -65,6 +66,7 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
     for tid, code in codes.items():
         loop = code.loop
         if loop is None or loop.when is None or not loop.is_answer:
+            found += _blocked_of(tid, codes, sources)
             continue
         when = ast.parse(loop.when, mode="eval").body
         places = list(_places(when, loop))
@@ -82,9 +84,21 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
                 "nobody": f"it asks `{loop.when}` ({loop.function} at "
                 f"{_file(loop.file)}:{loop.line}), and no function on another thread's Python "
                 "stack changes that",
+                "blocks": False,
             }
         )
     return found
+
+
+def _blocked_of(
+    tid: int, codes: Mapping[int, PythonCode], sources: Sources
+) -> Iterator[AskedFields]:
+    frames = {other: code.frames for other, code in codes.items()}
+    if (what := blocked(tid, frames, sources)) is not None:
+        owed: list[AskedOfFields] = [
+            {"tid": other, "reason": reason} for other, reason in what.owed.items()
+        ]
+        yield {"tid": tid, "name": what.text, "owed": owed, "nobody": "", "blocks": True}
 
 
 def _file(path: str) -> str:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-//! What threads ask in code that is not the machine's, as an interpreter's source has it.
+//! What threads ask, or are blocked in, in code that is not the machine's, as an interpreter's source has it.
 
 use serde::Deserialize;
 
-/// What a thread asks again and again, as the source of its program has it.
+/// What a thread asks again and again, or is blocked in, as the source of its program has it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Asked {
     pub tid: u32,
@@ -11,8 +11,11 @@ pub struct Asked {
     pub name: String,
     /// Threads whose code gives it another value.
     pub owed: Vec<AskedOf>,
-    /// Why there are none.
+    /// Why there are none, where it asks.
     pub nobody: String,
+    /// It does not ask, but is blocked, if it is in a call without a time limit.
+    #[serde(default)]
+    pub blocks: bool,
 }
 
 /// A thread that gives what is asked another value.

@@ -73,7 +73,7 @@ pub fn examine(
     let asks = stepped.is_some_and(ThreadReport::has_flag)
         || activity.wants >= pick::HOT
         || activity.sleeps >= POLLS;
-    if let Some(asked) = asked.filter(|_| asks) {
+    if let Some(asked) = asked.filter(|asked| asks && !asked.blocks) {
         let stack = stack(process, &activity);
         let state = State::Waits(vec![flags::in_source(pid, asked)]);
         return Examined { state, stack };
@@ -98,13 +98,23 @@ pub fn examine(
             let what = "it sleeps again and again, and what it asks in between was not found";
             State::End(End::unknown(what))
         }
-        Some(call) => in_call(processes, pid, &activity, &call, &stack),
+        Some(call) => {
+            let state = in_call(processes, pid, &activity, &call, &stack);
+            match asked.filter(|asked| asked.blocks && is_futex(&call)) {
+                Some(asked) => flags::blocked_in_source(pid, asked, state),
+                None => state,
+            }
+        }
         None if process.is_dead => State::End(in_core::runs(stepped)),
         None => State::End(End::unknown(format!(
             "thread {tid} is in no system call that could be told"
         ))),
     };
     Examined { state, stack }
+}
+
+fn is_futex(call: &Call) -> bool {
+    i64::from(call.number) == libc::SYS_futex
 }
 
 fn is_sleep(call: &Call) -> bool {

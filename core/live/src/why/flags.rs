@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::asked::{Asked, AskedOf};
 use super::held::{others, sharers};
 use super::in_core;
-use super::obstacle::{Debtor, End, Obstacle, Who};
+use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{Process, Processes};
 use super::report::{Kind, Known, RootKind, WaitsFor};
 use super::{children, files};
@@ -115,6 +115,25 @@ pub fn in_source(pid: u32, asked: &Asked) -> Obstacle {
         return Obstacle::ends(Kind::Flag, &asked.name, End::unknown(&asked.nobody));
     }
     Obstacle::owed(Kind::Flag, &asked.name, debtors)
+}
+
+/// What a thread is blocked in by its source, which names what the machine's code calls a word. Where
+/// the call has a time limit, that ends it.
+pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
+    let State::Waits(mut obstacles) = state else {
+        return state;
+    };
+    let [obstacle] = &mut obstacles[..] else {
+        return State::Waits(obstacles);
+    };
+    if !asked.owed.is_empty() {
+        *obstacle = Obstacle {
+            waits_for: obstacle.waits_for.clone(),
+            ..in_source(pid, asked)
+        };
+    }
+    obstacle.waits_for.name.clone_from(&asked.name);
+    State::Waits(obstacles)
 }
 
 /// A call that comes back at once, since something is wrong with its file; `None`: it asks for what

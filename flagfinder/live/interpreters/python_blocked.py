@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""What a blocked thread of a Python process waits for, and whose code lets it go on.
+
+In: the frames of all threads, and the sources. Out: the statement of the program at which the
+thread is blocked (`with lock`, `jobs.get()`), and the threads that hold the lock, or can still come
+to the call that ends the wait. Locks and queues are told apart by the last part of their name, so
+another object's of the same name is taken for it. Blind spots: functions that are on no stack yet;
+frames of a library, which are passed over.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from flagfinder.live.interpreters.python import PythonFrame, Sources
+from flagfinder.live.interpreters.python_bindings import within
+from flagfinder.live.interpreters.python_loop import Scope, scope_around
+
+# What blocks, and the calls on the same object that end it.
+_ENDED_BY = {
+    "with": ("release",),
+    "acquire": ("release",),
+    "get": ("put", "put_nowait"),
+    "put": ("get", "get_nowait"),
+    "wait": ("set", "notify", "notify_all"),
+    "wait_for": ("notify", "notify_all"),
+    "result": ("set_result", "set_exception"),
+    "join": (),
+}
+_LIBRARY = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages/|dist-packages/)|^<frozen ")
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """``text``: the expression, and where it stands. ``owed``: threads and by which code."""
+
+    text: str
+    owed: dict[int, str]
+
+
+def blocked(
+    tid: int, frames: Mapping[int, Sequence[PythonFrame]], sources: Sources
+) -> Blocked | None:
+    """What thread ``tid`` is blocked in; None where its source does not tell."""
+    stack = frames[tid]
+    at = next((at for at, frame in enumerate(stack) if not _LIBRARY.search(frame.file)), None)
+    if at is None:
+        return None
+    frame = stack[at]
+    called = stack[at - 1].function if at else None
+    scope = _scope(frame, sources)
+    waits = list(_waits(scope, frame.line)) if scope is not None else []
+    # What is made in C has no frame.
+    waits = [
+        wait for wait in waits if called in (None, "__enter__" if wait[0] == "with" else wait[0])
+    ]
+    if len(waits) != 1:
+        return None
+    how, what, text = waits[0]
+    answers = {
+        other: _answer(theirs, how, _name(what), sources)
+        for other, theirs in frames.items()
+        if other != tid
+    }
+    return Blocked(
+        f"`{text}` ({frame.function} at {_file(frame)}:{frame.line})",
+        {other: answer for other, answer in answers.items() if answer},
+    )
+
+
+def _scope(frame: PythonFrame, sources: Sources) -> Scope | None:
+    tree = sources.tree(frame.file)
+    return scope_around(tree, frame.function, [frame.line]) if tree is not None else None
+
+
+def _file(frame: PythonFrame) -> str:
+    return frame.file.rpartition("/")[2]
+
+
+def _name(node: ast.expr) -> str:
+    """The last part of `self.lock`."""
+    return node.attr if isinstance(node, ast.Attribute) else ast.unparse(node)
+
+
+def _waits(scope: Scope, line: int) -> Iterator[tuple[str, ast.expr, str]]:
+    """How a line may block, on what, and its text."""
+    for node in within(scope):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                what = item.context_expr
+                if _is_at(what, line) and _is_object(what):
+                    yield "with", what, f"with {ast.unparse(what)}"
+        elif (method := _method(node, _ENDED_BY)) is not None and _is_at(method, line):
+            yield method.attr, method.value, f"{ast.unparse(method)}()"
+
+
+def _is_at(node: ast.expr, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or 0)
+
+
+def _is_object(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute))
+
+
+def _answer(frames: Sequence[PythonFrame], how: str, name: str, sources: Sources) -> str | None:
+    """The function on a thread's stack that holds what is waited for, or comes to its end."""
+    for frame in frames:
+        scope = _scope(frame, sources)
+        if scope is None:
+            continue
+        for node in within(scope):
+            if how in ("with", "acquire") and _holds(node, name, frame.line):
+                return f"its {frame.function} holds that, at {_file(frame)}:{node.lineno}"
+            ends = _method(node, _ENDED_BY[how])
+            if ends is not None and _name(ends.value) == name and ends.lineno >= frame.line:
+                return f"its {frame.function} comes to `{ast.unparse(ends)}()`"
+    return None
+
+
+def _holds(node: ast.AST, name: str, line: int) -> TypeGuard[ast.With | ast.AsyncWith]:
+    """Whether the line is in the block of `with name`."""
+    if not isinstance(node, (ast.With, ast.AsyncWith)):
+        return False
+    is_inside = max(node.lineno + 1, node.body[0].lineno) <= line <= (node.end_lineno or 0)
+    names = [_name(item.context_expr) for item in node.items if _is_object(item.context_expr)]
+    return is_inside and name in names
+
+
+def _method(node: ast.AST, names: Container[str]) -> ast.Attribute | None:
+    """What is called, if it is a method of such a name."""
+    func = node.func if isinstance(node, ast.Call) else None
+    return func if isinstance(func, ast.Attribute) and func.attr in names else None

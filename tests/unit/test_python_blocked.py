@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""What a blocked thread of a Python program waits for, and whose code lets it go on."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from flagfinder.live.interpreters.python import PythonFrame, Sources
+from flagfinder.live.interpreters.python_blocked import Blocked, blocked
+
+LIBRARY = "/usr/lib/python3.11/queue.py"
+PROGRAM = """\
+def one(self):
+    with self.a:
+        sleep()
+        with b: pass
+def two():
+    with b:
+        sleep()
+        with it.a: pass
+def ask(done, jobs):
+    x = done.get()
+    jobs.put(cfg.get(1))
+def work(jobs, done):
+    for job in iter(jobs.get, None):
+        done.put(job)
+def takes():
+    lock.acquire()
+    sleep()
+    lock.release()
+def opens():
+    with open(x), a: pass
+"""
+
+
+class _One(Sources):
+    """One file, whichever is asked for."""
+
+    def __init__(self) -> None:
+        pass
+
+    def tree(self, file: str) -> ast.Module | None:
+        return ast.parse(PROGRAM) if file == "app.py" else None
+
+
+def look(*stacks: list[tuple[str, int]]) -> Blocked | None:
+    """What the first of these threads is blocked in. Functions without a line are the library's."""
+    frames = {
+        tid: [PythonFrame(name, "app.py" if line else LIBRARY, line) for name, line in stack]
+        for tid, stack in enumerate(stacks)
+    }
+    return blocked(0, frames, _One())
+
+
+def test_two_locks_are_taken_in_two_orders() -> None:
+    one, two = [("one", 4)], [("two", 8)]
+    assert look(one, two) == Blocked(
+        "`with b` (one at app.py:4)", {1: "its two holds that, at app.py:6"}
+    )
+    assert look(two, one) == Blocked(
+        "`with it.a` (two at app.py:8)", {1: "its one holds that, at app.py:2"}
+    )
+
+
+def test_a_queue_is_filled_by_who_comes_to_put() -> None:
+    ask = [("wait", 0), ("get", 0), ("ask", 10)]
+    found = look(ask, [("work", 13)], [("ask", 11)])
+    assert found == Blocked(
+        "`done.get()` (ask at app.py:10)", {1: "its work comes to `done.put()`"}
+    )
+    alone = look(ask)
+    assert alone is not None
+    assert alone.owed == {}
+
+
+@pytest.mark.parametrize(
+    ("stack", "text"),
+    [
+        ([("wait", 0), ("put", 0), ("ask", 11)], "`jobs.put()` (ask at app.py:11)"),
+        ([("takes", 16)], "`lock.acquire()` (takes at app.py:16)"),
+        ([("__enter__", 0), ("two", 6)], "`with b` (two at app.py:6)"),
+        ([("opens", 20)], "`with a` (opens at app.py:20)"),
+    ],
+)
+def test_the_statement_is_told(stack: list[tuple[str, int]], text: str) -> None:
+    found = look(stack)
+    assert found is not None
+    assert found.text == text
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        [("one", 3)],  # no call that is known to block
+        [("send", 0), ("ask", 10)],  # blocked in another function than the one that is called
+        [("ask", 11)],  # two calls that may block
+        [("run", 0)],  # none of the program's code
+    ],
+)
+def test_what_the_source_does_not_tell_is_not_said(stack: list[tuple[str, int]]) -> None:
+    assert look(stack) is None
+
+
+def test_who_waits_for_a_lock_does_not_hold_it() -> None:
+    found = look([("one", 4)], [("two", 6)])
+    assert found is not None
+    assert found.owed == {}
+    found = look([("takes", 16)], [("takes", 17)])
+    assert found is not None
+    assert found.owed == {1: "its takes comes to `lock.release()`"}
