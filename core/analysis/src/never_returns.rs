@@ -3,9 +3,11 @@
 //! throw.
 //!
 //! A loop can be left by them, but that is not what it waits for. Told by the code, not by names:
-//! within its extent such a function holds no return that its entry leads to. Blind spots:
-//! functions of unknown extent, and of other modules where nobody has called them yet (the linker's
-//! table has no address then).
+//! within its extent such a function holds no return that its entry leads to. A function that never
+//! returns and is told 0 (`exit(0)`, `pthread_exit(NULL)`) ends what went well: many a program
+//! waits for its workers and then ends so. Blind spots: functions of unknown extent, and of other
+//! modules where nobody has called them yet (the linker's table has no address then); a program
+//! that ends with a number of its own.
 
 use flagfinder_code::{DataKind, Names};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -24,15 +26,17 @@ const DEEP: u32 = 3;
 /// error.)
 pub fn never_returns(pc: u64, names: &Names, read: &ReadCode) -> bool {
     let mut seen = FxHashSet::default();
-    let mut work = vec![pc];
+    let mut work = vec![(pc, false)];
     let mut ends = false;
-    while let Some(mut pc) = work.pop() {
+    while let Some((mut pc, mut told_zero)) = work.pop() {
         while seen.insert(pc) {
             if seen.len() > ALL_WAYS {
                 return false;
             }
             let code = instruction(pc, read);
             pc = code.next_ip();
+            let zero = told_zero;
+            told_zero = tells_zero(&code, zero);
             match code.flow_control() {
                 FlowControl::Exception => {
                     ends = true;
@@ -40,13 +44,20 @@ pub fn never_returns(pc: u64, names: &Names, read: &ReadCode) -> bool {
                 }
                 FlowControl::Call | FlowControl::IndirectCall => {
                     let callee = target(&code, read);
-                    if callee.is_some_and(|callee| ends_it_all(callee, names, read, DEEP)) {
-                        ends = true;
-                        break;
+                    let ended = callee.map_or(End::Returns, |to| end_of(to, names, read, DEEP));
+                    match ended.told(zero) {
+                        End::Well => return false,
+                        End::Fails => {
+                            ends = true;
+                            break;
+                        }
+                        End::Returns => {}
                     }
                 }
                 FlowControl::UnconditionalBranch => pc = code.near_branch_target(),
-                FlowControl::ConditionalBranch => work.push(code.near_branch_target()),
+                FlowControl::ConditionalBranch => {
+                    work.push((code.near_branch_target(), told_zero));
+                }
                 FlowControl::Next => {}
                 _ => return false,
             }
@@ -103,6 +114,34 @@ fn is_constant(code: &Instruction, constants: &FxHashSet<Register>) -> bool {
     }
 }
 
+/// Is the first argument of a call 0 behind the instruction? `before`: it was so before it.
+fn tells_zero(code: &Instruction, before: bool) -> bool {
+    if matches!(
+        code.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    ) {
+        return false;
+    }
+    let of_argument = |register: Register| register.full_register() == Register::RDI;
+    let writes = code.op_count() > 0
+        && code.op0_kind() == OpKind::Register
+        && of_argument(code.op0_register())
+        && !matches!(
+            code.mnemonic(),
+            Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push
+        );
+    if !writes {
+        return before;
+    }
+    match (code.mnemonic(), code.op1_kind()) {
+        (Mnemonic::Xor, OpKind::Register) => of_argument(code.op1_register()),
+        (Mnemonic::Mov, kind) => {
+            kind != OpKind::Memory && code.try_immediate(1).is_ok_and(|number| number == 0)
+        }
+        _ => false,
+    }
+}
+
 /// Where a call or jump goes: by the instruction, or by a word of the linker's, also over its stub.
 fn target(code: &Instruction, read: &ReadCode) -> Option<u64> {
     match code.flow_control() {
@@ -123,58 +162,88 @@ fn target(code: &Instruction, read: &ReadCode) -> Option<u64> {
     }
 }
 
-/// Is there no way from the function's entry to a return?
-fn ends_it_all(entry: u64, names: &Names, read: &ReadCode, depth: u32) -> bool {
+/// How a function ends.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    /// It may return, as far as is known.
+    Returns,
+    /// It never returns, and nothing tells that it ends what went well.
+    Fails,
+    /// It never returns, and ends what went well.
+    Well,
+}
+
+impl End {
+    /// The same where its first argument is 0, or not.
+    fn told(self, zero: bool) -> End {
+        match self {
+            End::Fails if zero => End::Well,
+            end => end,
+        }
+    }
+}
+
+/// Is there a way from the function's entry to a return, or to an end that is told 0?
+fn end_of(entry: u64, names: &Names, read: &ReadCode, depth: u32) -> End {
     let extent = names.function(entry);
     let Some((start, end)) =
         extent.filter(|(start, end)| *start == entry && end - start <= LONGEST)
     else {
-        return false;
+        return End::Returns;
     };
     let mut code = vec![0u8; (end - start) as usize];
     let got = read(start, &mut code);
     if got < code.len() {
-        return false;
+        return End::Returns;
     }
     let mut seen = FxHashSet::default();
-    let mut work = vec![start];
-    while let Some(pc) = work.pop() {
+    let mut work = vec![(start, false)];
+    while let Some((pc, zero)) = work.pop() {
         if !(start..end).contains(&pc) || !seen.insert(pc) {
             continue;
         }
         let bytes = &code[(pc - start) as usize..];
         let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+        let told_zero = tells_zero(&instruction, zero);
         match instruction.flow_control() {
-            FlowControl::Return => return false,
-            FlowControl::IndirectBranch => return false,
+            FlowControl::Return => return End::Returns,
+            FlowControl::IndirectBranch => return End::Returns,
             FlowControl::Exception => {}
             FlowControl::UnconditionalBranch => {
                 let to = instruction.near_branch_target();
                 let leaves = !(start..end).contains(&to);
-                if leaves && !(depth > 0 && ends_it_all(to, names, read, depth - 1)) {
-                    return false;
+                if leaves {
+                    let deeper = depth.checked_sub(1);
+                    let ended = deeper.map_or(End::Returns, |deep| end_of(to, names, read, deep));
+                    match ended.told(zero) {
+                        End::Fails => continue,
+                        ended => return ended,
+                    }
                 }
-                work.push(to);
+                work.push((to, told_zero));
             }
             FlowControl::ConditionalBranch => {
                 let to = instruction.near_branch_target();
                 if !(start..end).contains(&to) {
-                    return false;
+                    return End::Returns;
                 }
-                work.extend([to, instruction.next_ip()]);
+                work.extend([(to, told_zero), (instruction.next_ip(), told_zero)]);
             }
             // Assembler code may restore its frame all the same, behind a call that never returns
             // (Go's failed bounds).
             FlowControl::Call if depth > 0 => {
                 let callee = target(&instruction, read);
-                if !callee.is_some_and(|callee| ends_it_all(callee, names, read, 0)) {
-                    work.push(instruction.next_ip());
+                let ended = callee.map_or(End::Returns, |to| end_of(to, names, read, 0));
+                match ended.told(zero) {
+                    End::Well => return End::Well,
+                    End::Fails => {}
+                    End::Returns => work.push((instruction.next_ip(), told_zero)),
                 }
             }
-            _ => work.push(instruction.next_ip()),
+            _ => work.push((instruction.next_ip(), told_zero)),
         }
     }
-    true
+    End::Fails
 }
 
 #[cfg(test)]
@@ -209,19 +278,21 @@ mod tests {
     }
 
     // ff_dies does not return, and what stands behind a call of it is never reached; ff_returns
-    // does.
+    // does. ff_ends hands it a 0.
     std::arch::global_asm!(
-        ".globl ff_dies, ff_hands_over, ff_calls, ff_returns",
+        ".globl ff_dies, ff_hands_over, ff_calls, ff_returns, ff_ends",
         ".type ff_dies, @function; ff_dies: ud2; .size ff_dies, . - ff_dies",
         ".type ff_hands_over, @function; ff_hands_over: push rbp; call ff_dies; pop rbp; ret",
         ".size ff_hands_over, . - ff_hands_over",
         ".type ff_calls, @function; ff_calls: push rbp; call ff_returns; pop rbp; ret",
         ".size ff_calls, . - ff_calls",
+        ".type ff_ends, @function; ff_ends: xor edi, edi; call ff_dies; .size ff_ends, . - ff_ends",
         ".type ff_returns, @function; ff_returns: ret; .size ff_returns, . - ff_returns",
     );
     extern "C" {
         fn ff_hands_over();
         fn ff_calls();
+        fn ff_ends();
     }
 
     #[test]
@@ -255,5 +326,6 @@ mod tests {
         };
         assert!(ends(ff_hands_over));
         assert!(!ends(ff_calls));
+        assert!(!ends(ff_ends), "it is told that all went well");
     }
 }

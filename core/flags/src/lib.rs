@@ -44,7 +44,7 @@ pub use find::{find_flags, find_flags_in, FindError, Options};
 pub use flagfinder_analysis::LoopKind;
 pub use live_evidence::LiveMemory;
 pub use moments::{Call, Made, Moments, What, Written};
-pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER};
+pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER, MERE_BOUND};
 pub use report::{
     Addresses, AskedCall, Debt, DivergenceReport, Flag, FlagKind, Found, Group, Known, LoopReport,
     Owed, Own, Report, Seen, ThreadName, Threads, Values, Verdict, VirtualMachine, Writer,

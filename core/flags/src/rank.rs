@@ -33,7 +33,7 @@ pub const ENOUGH: f64 = 0.4;
 pub const ENOUGH_ALONE: f64 = 0.45;
 
 /// Most that a word gets when the loop makes progress towards it.
-const MERE_BOUND: f64 = 0.3;
+pub const MERE_BOUND: f64 = 0.3;
 
 /// Most that any word gets.
 const CERTAIN: f64 = 0.99;

@@ -19,6 +19,7 @@ mod look;
 mod machine;
 mod memory;
 mod moments;
+mod nearly;
 mod order;
 mod original;
 mod others;

@@ -19,6 +19,7 @@ use serde_json::{json, Value};
 use crate::decided::decide;
 use crate::look::milliseconds;
 use crate::machine;
+use crate::nearly;
 use crate::others::{Others, Process};
 use crate::owed;
 use crate::report::{code_address, number, ThreadReport};
@@ -117,6 +118,11 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
         machine::take_up(thread);
         begin(thread);
     }
+    let is_near = nearly::is_open(thread);
+    if is_near {
+        nearly::take_up(thread);
+        begin(thread);
+    }
     let begin = Instant::now();
     let attempts: [Pages; AGAIN + 1] = std::array::from_fn(|_| Pages::new(source));
     let mut attempts = attempts.iter();
@@ -140,6 +146,9 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
         let nulled = |flag: &Value| is_nulled(process, flag);
         let reference = |flag: &Value| is_reference(process, flag);
         machine::settle(thread, &mut standings, is_open, nulled, reference);
+    }
+    if is_near {
+        nearly::settle(thread, &mut standings, |flag| is_nulled(process, flag));
     }
     decide(
         thread,

@@ -20,6 +20,7 @@ use crate::hot_call;
 use crate::look::look_at_tasks;
 use crate::machine;
 use crate::memory::{refused, Memory};
+use crate::nearly;
 use crate::order;
 use crate::others::{Other, Others};
 use crate::owed;
@@ -253,7 +254,11 @@ pub fn spin(
     }
     let others = others(&report.threads, &all);
     let mut time = options.copies;
-    let is_open = |thread: &&mut ThreadReport| thread.has_flag() || machine::is_open(thread);
+    // Where some thread has a flag, the others need not be asked more closely.
+    let has_none = !report.threads.iter().any(ThreadReport::has_flag);
+    let is_open = |thread: &&mut ThreadReport| {
+        thread.has_flag() || machine::is_open(thread) || has_none && nearly::is_open(thread)
+    };
     for thread in report.threads.iter_mut().filter(is_open) {
         prove(pid, thread, &others, &names, &memory, time);
         time = time.min(owed::TIME_OF_OTHERS);

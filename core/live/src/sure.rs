@@ -64,13 +64,13 @@ pub(crate) fn weigh(
     as_good
 }
 
-fn ends_alone(flag: &Value) -> bool {
+pub(crate) fn ends_alone(flag: &Value) -> bool {
     let with = flag["proof"]["with"].as_object();
     flag["proof"]["outcome"] == "leaves" && with.is_some_and(|with| with.len() == 1)
 }
 
 /// Nothing came of trying it out.
-fn is_open(flag: &Value) -> bool {
+pub(crate) fn is_open(flag: &Value) -> bool {
     flag["proof"].is_null() || flag["proof"]["outcome"] == "unknown"
 }
 

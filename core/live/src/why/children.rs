@@ -26,6 +26,26 @@ pub fn ends(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
     vec![Obstacle::owed(Kind::Child, what, debtors.collect())]
 }
 
+/// Of a process that looks at its children now and then, as far as can be told. That it started
+/// us, too, explains nothing.
+pub fn asked_about(pid: u32) -> Vec<Obstacle> {
+    let mut obstacles = ends(pid, None);
+    for obstacle in &mut obstacles {
+        let us = std::process::id();
+        let is_us = |who: &Who| matches!(who, Who::Thread(pid, _) if *pid == us);
+        obstacle.debtors.retain(|debtor| !is_us(&debtor.who));
+    }
+    obstacles.retain(|obstacle| !obstacle.debtors.is_empty());
+    for debtor in obstacles
+        .iter_mut()
+        .flat_map(|obstacle| &mut obstacle.debtors)
+    {
+        debtor.known = Known::Assumed;
+        debtor.reason += ", and the thread waits for a limited time, again and again";
+    }
+    obstacles
+}
+
 /// A call that only a signal ends.
 pub fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
     let status = Status::of_thread(pid, tid).ok();

@@ -381,6 +381,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_child_waits_for_comes_before_the_time_limit_of_its_parents_call() {
+        let blamed = |child: End| {
+            let limited = End::idle(RootKind::Timer, "it is limited in time");
+            let ways = vec![
+                way(1, Known::Seen, ends(1, limited)),
+                way(2, Known::Assumed, ends(2, child)),
+            ];
+            root(&choose(ways, &node(1), 0, false)).tid
+        };
+        let reads = End::outside(RootKind::Input, "nobody has typed");
+        assert_eq!(blamed(reads), Some(2));
+        let sleeps = End::outside(RootKind::Timer, "it sleeps");
+        assert_eq!(blamed(sleeps), Some(1), "it is no cause");
+    }
+
+    #[test]
     fn what_is_known_comes_before_what_is_assumed() {
         let sleeps = || End::outside(RootKind::Timer, "it sleeps");
         let ways = vec![

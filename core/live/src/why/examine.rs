@@ -94,7 +94,12 @@ pub fn examine(
     let stack = stack(process, &activity);
     let state = match activity.call {
         // Another's sleep is a heartbeat. This one is said to hang, so it asks something.
-        Some(call) if begins && is_sleep(&call) && polls(process, &activity, &call) => {
+        Some(call)
+            if begins
+                && is_sleep(&call)
+                && polls(process, &activity, &call)
+                && !may_ask_about_children(process) =>
+        {
             let what = "it sleeps again and again, and what it asks in between was not found";
             State::End(End::unknown(what))
         }
@@ -120,6 +125,14 @@ fn is_futex(call: &Call) -> bool {
 fn is_sleep(call: &Call) -> bool {
     let number = i64::from(call.number);
     matches!(number, libc::SYS_nanosleep | libc::SYS_clock_nanosleep)
+}
+
+/// A process of one thread that started others and waits for a limited time, again and again, looks
+/// in between how they do.
+fn may_ask_about_children(process: &Process) -> bool {
+    !process.is_dead
+        && process.tids().len() == 1
+        && !flagfinder_waits::children(process.pid).is_empty()
 }
 
 /// It goes to sleep again and again. A core does not tell, but a sleep so short leads to another.
@@ -199,6 +212,7 @@ fn in_call(
         return State::End(End::unknown("its process has ended meanwhile"));
     };
     let is_dead = process.is_dead;
+    let has_children = may_ask_about_children(process);
     let timeout = process
         .inside
         .as_ref()
@@ -237,6 +251,9 @@ fn in_call(
         if obstacles.is_empty() || !is_owed {
             let now = (!is_dead).then(|| clock(call)).flatten();
             obstacles.push(limit(&name, timeout, now, obstacles.is_empty()));
+            if has_children {
+                obstacles.extend(children::asked_about(pid));
+            }
         }
     }
     if obstacles.is_empty() {
