@@ -24,7 +24,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 SYS_TGKILL = 234
-ROUNDS = "40"
+ROUNDS = "200"  # some seconds
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ POOLS = (
     PoolProgram("omp", {"OMP_NUM_THREADS": "4", "KMP_BLOCKTIME": "infinite"}),
     PoolProgram("tbb", announced=True),
     PoolProgram("glib", announced=True),
+    PoolProgram("forkunion", exit_value="0x0"),
+    PoolProgram("numpy", {"OPENBLAS_THREAD_TIMEOUT": "30"}, module="openblas", exit_value="0x0"),
 )  # fmt: skip
 
 
@@ -52,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pools", default=",".join(pool.name for pool in POOLS))
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--stop", default="3", help="seconds of --stop-when-spinning")
+    parser.add_argument("--stop", default="8", help="seconds of --stop-when-spinning")
     parser.add_argument(
         "--freeze", default="signal", choices=("signal", "stop"), help="how the worker is frozen"
     )
@@ -62,11 +64,10 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.keep or Path(tempfile.mkdtemp(prefix="flagfinder-pools-"))
     folder.mkdir(exist_ok=True)
-    subprocess.run(["make", "-s", "-C", HERE / "pools", f"OUT={folder.resolve()}"], check=True)
+    chosen = [pool for pool in POOLS if pool.name in options.pools.split(",")]
+    build(chosen, folder.resolve())
     rows = []
-    for pool in POOLS:
-        if pool.name not in options.pools.split(","):
-            continue
+    for pool in chosen:
         if not options.again:
             record(pool, folder, "normal", options.stop, options.freeze)
         right = 0
@@ -84,11 +85,17 @@ def main() -> None:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
+def build(pools: list[PoolProgram], folder: Path) -> None:
+    """Makes the programs of these pools; redis needs the library alone."""
+    made = [folder / pool.name for pool in pools if pool.name != "redis"] + [folder / "freeze.so"]
+    subprocess.run(["make", "-s", "-C", HERE / "pools", f"OUT={folder}", *made], check=True)
+
+
 def record(pool: PoolProgram, folder: Path, name: str, stop: str, freeze: str) -> None:
     """Records one run as NAME; what the program prints is kept beside it."""
     trace = folder / f"{pool.name}.{name}"
     hangs = name != "normal"
-    command = ["flagfinder", "record", "-o", str(trace), "--stop-after", "60"]
+    command = ["flagfinder", "record", "-o", str(trace), "--stop-after", "150"]
     if hangs:
         command += ["--stop-when-spinning", stop]
     environment = {"FREEZE": freeze} | pool.environment
@@ -104,7 +111,7 @@ def record(pool: PoolProgram, folder: Path, name: str, stop: str, freeze: str) -
             ]
             recorder = subprocess.Popen(command, stdout=stdout, stderr=stderr)
             tracee = stop_one(out, recorder) if hangs and freeze == "stop" else None
-            recorder.wait(180)
+            recorder.wait(240)
             if tracee:
                 tracee.kill()
             return

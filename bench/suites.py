@@ -5,7 +5,8 @@
 A test that ends otherwise in one of the runs is run again both ways, by its suite's command; it
 differs if it does so again. Nothing else counts: a suite that fails by itself is no fault of ours.
 DIR holds what is not installed: ``redis-*`` (unpacked sources), ``sqlite3-*`` (sources with
-``testfixture`` built in them), ``go/*.test`` (``go test -c -o DIR/go/ sync sync/atomic runtime``).
+``testfixture`` built in them), ``go/*.test`` (``go test -c -o DIR/go/ sync sync/atomic runtime``),
+``java/*.jar`` (JUnit's console and commons-lang3 with its tests).
 CPython's tests come with libpython3.11-testsuite.
 """
 
@@ -25,19 +26,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PATIENCE = 900.0
 Outcomes = dict[str, str]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One command of a suite. ``lines`` finds a test's name and outcome in what it prints."""
+    """One command of a suite. ``lines`` finds a test's name and outcome in what it prints.
+    Reports in XML that it leaves count too.
+    """
 
     name: str
     command: list[str]
-    lines: str
+    lines: str = ""
     folder: Path | None = None
-    xml: bool = False
 
 
 @dataclass
@@ -53,45 +54,47 @@ class Row:
 
 CPYTHON = (
     "test_queue test_thread test_threading test_threading_local test_signal test_subprocess "
-    "test_asyncio test_concurrent_futures test_socket test_select test_selectors test_mmap "
-    "test_faulthandler test_gc test_fork1 test_posix test_os test_ctypes test_generators "
-    "test_exceptions"
+    "test_concurrent_futures test_socket test_select test_selectors test_mmap test_faulthandler "
+    "test_gc test_fork1 test_posix test_os test_ctypes test_generators test_exceptions test_poll "
+    "test_epoll test_sched test_weakref test_io test_pty test_wait3 test_wait4 test_threadsignals "
+    "test_socketserver test_asyncore test_multiprocessing_fork test_multiprocessing_spawn "
+    "test_eintr test_threadedtempfile"
+)
+ASYNCIO = (
+    "base_events buffered_proto context events futures futures2 locks pep492 protocols queues "
+    "runners selector_events sendfile server sock_lowlevel ssl sslproto streams subprocess "
+    "taskgroups tasks threads timeouts transports unix_events waitfor"
 )
 REDIS = (
     "unit/protocol unit/keyspace unit/scan unit/expire unit/multi unit/pubsub unit/info "
     "unit/scripting unit/dump unit/type/list unit/type/hash unit/type/set unit/type/zset "
-    "unit/type/string unit/auth unit/quit unit/bitops"
+    "unit/type/string unit/auth unit/quit unit/bitops unit/acl unit/aofrw unit/bitfield "
+    "unit/client-eviction unit/functions unit/geo unit/hyperloglog unit/info-command "
+    "unit/introspection unit/introspection-2 unit/latency-monitor unit/lazyfree unit/limits "
+    "unit/maxmemory unit/networking unit/obuf-limits unit/other unit/pause unit/pendingquerybuf "
+    "unit/pubsubshard unit/querybuf unit/shutdown unit/slowlog unit/sort unit/tracking "
+    "unit/type/incr unit/type/stream unit/wait"
 )
 SQLITE = (
     "main select1 insert trans lock wal thread001 thread002 walthread shared vacuum crash "
-    "attach index where func"
+    "attach index where func wal2 wal3 walslow busy pragma trigger1 update delete join select2 "
+    "savepoint memdb tempdb thread003 thread004 thread005 notify1 notify2 shared2 "
+    "mutex1 mutex2 backup journal1 collate1 cast date"
 )
-GO_RUNTIME = (
-    "^Test(Chan|Select|Lock|RWMutex|Map|Sema|Note|Proc|Stop|GC|Defer|Panic|Timer|Yield|"
-    "Goroutine|Signal|Stack)"
-)
+JUNIT = "org.apache.commons.lang3.concurrent org.apache.commons.lang3.event"
 
 
 def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
     """A suite's commands; none where it is not installed."""
     if suite == "cpython" and Path("/usr/lib/python3.11/test/test_threading.py").exists():
-        for module in CPYTHON.split():
-            report = scratch / "report.xml"
-            command = [
-                "/usr/bin/python3.11",
-                "-m",
-                "test",
-                "--timeout",
-                "850",
-                "--junit-xml",
-                str(report),
-                module,
-            ]
-            yield Part(module, command, "", xml=True)
+        command = ["/usr/bin/python3.11", "-m", "test", "--timeout", "850"]
+        command += ["--junit-xml", str(scratch / "report.xml")]
+        asyncio = [f"test.test_asyncio.test_{module}" for module in ASYNCIO.split()]
+        yield from (Part(module, [*command, module]) for module in CPYTHON.split() + asyncio)
     if suite == "go":
         for program in sorted((sources / "go").glob("*.test")):
-            command = [str(program), "-test.short", "-test.v"]
-            command += ["-test.run", GO_RUNTIME] if program.stem == "runtime" else []
+            # With the variable, tests that compile programs are skipped.
+            command = ["env", "GO_GCFLAGS=-N", str(program), "-test.short", "-test.v"]
             yield Part(
                 program.stem, command, r"^\s*--- (?P<outcome>\w+): (?P<name>\S+)", folder=scratch
             )
@@ -128,13 +131,18 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
             ["java", "-cp", str(scratch), "Suite"],
             r"^(?P<name>\w+) (?P<outcome>ok|wrong|threw.*)$",
         )
+    if suite == "junit":
+        path = ":".join(map(str, (sources / "java").glob("*.jar")))
+        command = ["java", "-cp", path, "org.junit.platform.console.ConsoleLauncher", "execute"]
+        command += ["--include-classname", ".*Test", "--reports-dir", str(scratch)]
+        yield from (Part(name, [*command, "--select-package", name]) for name in JUNIT.split())
 
 
-def outcomes(part: Part, scratch: Path, recorded: bool) -> Outcomes:
+def outcomes(part: Part, scratch: Path, patience: float, *, recorded: bool) -> Outcomes:
     """What each test came to; "the command itself" is how that ended."""
     before = ["flagfinder", "record", "-o", str(scratch / "trace"), "-q", "--"] if recorded else []
-    report = scratch / "report.xml"
-    report.unlink(missing_ok=True)
+    for report in scratch.glob("*.xml"):
+        report.unlink()
     process = subprocess.Popen(
         [*before, *part.command],
         cwd=part.folder,
@@ -144,14 +152,14 @@ def outcomes(part: Part, scratch: Path, recorded: bool) -> Outcomes:
         start_new_session=True,
     )
     try:
-        printed = process.communicate(timeout=PATIENCE)[0].decode(errors="replace")
+        printed = process.communicate(timeout=patience)[0].decode(errors="replace")
         found = {"the command itself": str(process.returncode)}
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         printed = process.communicate()[0].decode(errors="replace")
         found = {"the command itself": "endless"}
     printed = re.sub(r"\x1b\[[0-9;]*m", "", printed)
-    if part.xml and report.exists():
+    for report in scratch.glob("*.xml"):
         for case in ET.parse(report).getroot().iter("testcase"):
             bad = case.find("error") is not None or case.find("failure") is not None
             found[f"{case.get('classname')}.{case.get('name')}"] = "bad" if bad else "ok"
@@ -170,11 +178,14 @@ def differing(plain: Outcomes, recorded: Outcomes) -> set[str]:
 def main() -> None:
     """Prints a row for each suite, and which tests differ."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suites", default="cpython,go,redis,sqlite,java")
+    parser.add_argument("--suites", default="cpython,go,redis,sqlite,java,junit")
     parser.add_argument("--parts", help="only those")
     parser.add_argument("--sources", type=Path, default=Path())
+    parser.add_argument("--patience", type=float, default=900, help="seconds for each command")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    # A shell may have started this with SIGINT ignored, which the suites would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     rows = []
     for suite in options.suites.split(","):
         row = Row(suite)
@@ -182,7 +193,7 @@ def main() -> None:
             scratch = Path(name)
             for part in parts(suite, options.sources.resolve(), scratch):
                 if options.parts is None or part.name in options.parts.split(","):
-                    compare(part, scratch, row)
+                    compare(part, scratch, options.patience, row)
         rows.append(vars(row) | {"differ": len(row.differ), "which": row.differ})
         print({name: value for name, value in rows[-1].items() if name != "which"}, flush=True)
         if options.json:
@@ -192,17 +203,17 @@ def main() -> None:
 GOOD = ("ok", "Ok", "PASS", "0")
 
 
-def compare(part: Part, scratch: Path, row: Row) -> None:
+def compare(part: Part, scratch: Path, patience: float, row: Row) -> None:
     """Runs one command both ways; again if anything differs."""
     began = time.monotonic()
-    plain = outcomes(part, scratch, recorded=False)
+    plain = outcomes(part, scratch, patience, recorded=False)
     between = time.monotonic()
-    recorded = outcomes(part, scratch, recorded=True)
+    recorded = outcomes(part, scratch, patience, recorded=True)
     seconds = (between - began, time.monotonic() - between)
     different = differing(plain, recorded)
     if different:
         plain_again, recorded_again = (
-            outcomes(part, scratch, recorded=way) for way in (False, True)
+            outcomes(part, scratch, patience, recorded=way) for way in (False, True)
         )
         # Of those that are not the same twice without us nothing can be said.
         different &= differing(plain, recorded_again) - differing(plain, plain_again)
@@ -215,7 +226,8 @@ def compare(part: Part, scratch: Path, row: Row) -> None:
     ]
     print(
         f"{row.suite} {part.name}: {len(plain)} tests, {len(different)} differ, {seconds[0]:.0f} "
-        f"s, {seconds[1]:.0f} s"
+        f"s, {seconds[1]:.0f} s",
+        flush=True,
     )
     for line in row.differ[-len(different) :] if different else ():
         print(f"  {line}", flush=True)

@@ -44,6 +44,16 @@ impl Store {
     }
 }
 
+/// Of each store: did another thread make it to this word? Others read other words by the same code:
+/// what is written there counts in the normal run only where nothing is known of `there`, this word.
+pub(crate) fn made_by_others(stores: &[Store], there: Option<u64>) -> Vec<bool> {
+    let hits = |store: &Store| Some(store.address) == there;
+    let known = |store: &Store| store.normal && store.foreign && hits(store);
+    let is_known = stores.iter().any(known);
+    let counts = |store: &Store| store.foreign && (!store.normal || !is_known || hits(store));
+    stores.iter().map(counts).collect()
+}
+
 /// What the normal run says of one candidate.
 #[derive(Clone, Debug, Default)]
 pub struct Counterpart {
@@ -335,6 +345,22 @@ mod tests {
             passed: false,
             kind: DataKind::Global,
         }
+    }
+
+    #[test]
+    fn what_is_written_to_the_words_of_others_counts_only_where_this_ones_is_not_known() {
+        let elsewhere = |tid| Store {
+            tid,
+            address: WORD + 0x800,
+            ..store(Some(4), false)
+        };
+        let stores = [store(Some(4), false), elsewhere(3)];
+        assert_eq!(made_by_others(&stores, Some(WORD)), [true, false]);
+        assert_eq!(made_by_others(&stores, None), [true, true]);
+        let mut own = store(Some(0), false);
+        own.foreign = false;
+        let stores = [own, elsewhere(3)];
+        assert_eq!(made_by_others(&stores, Some(WORD)), [false, true]);
     }
 
     fn is_written_by(stores: Vec<Store>) -> bool {

@@ -202,6 +202,7 @@ fn tell(
         writers: writers(
             &naming,
             outside.stores.get(&word).map_or(&[][..], Vec::as_slice),
+            Some(there),
         ),
         evidence: vec![
             "the thread sleeps in a futex call on it".into(),

@@ -5,7 +5,7 @@ use flagfinder_code::{Code, DataKind, Names};
 use iced_x86::FlowControl;
 
 use crate::access_path::Explorer;
-use crate::evidence::Store;
+use crate::evidence::{made_by_others, Store};
 use crate::naming::{short_name, Naming};
 use crate::rank::Ranked;
 use crate::report::{Addresses, Flag, FlagKind, Values, Writer};
@@ -85,7 +85,7 @@ impl Builder<'_> {
             access_path: reached.map(|reached| reached.path),
             readers: candidate.readers.iter().map(|&pc| self.code(pc)).collect(),
             reader_stack: self.reader_stack(candidate.step),
-            writers: self.writers(candidate.address),
+            writers: self.writers(candidate.address, counterpart.and_then(|c| c.address)),
             evidence: ranked.evidence.clone(),
             owed: None,
             debts: Vec::new(),
@@ -114,15 +114,16 @@ impl Builder<'_> {
         stack
     }
 
-    fn writers(&self, address: u64) -> Vec<Writer> {
+    fn writers(&self, address: u64, there: Option<u64>) -> Vec<Writer> {
         let stores = self.outside.stores.get(&address);
-        writers(self.naming, stores.map_or(&[][..], Vec::as_slice))
+        writers(self.naming, stores.map_or(&[][..], Vec::as_slice), there)
     }
 }
 
-/// The stores as the report tells them.
-pub(crate) fn writers(naming: &Naming, stores: &[Store]) -> Vec<Writer> {
-    let named = stores.iter().filter_map(|store| {
+/// The stores as the report tells them; `there`: the word's address in the normal run.
+pub(crate) fn writers(naming: &Naming, stores: &[Store], there: Option<u64>) -> Vec<Writer> {
+    let by_others = made_by_others(stores, there);
+    let named = stores.iter().zip(by_others).filter_map(|(store, foreign)| {
         let names = if store.normal {
             naming.normal?
         } else {
@@ -136,7 +137,7 @@ pub(crate) fn writers(naming: &Naming, stores: &[Store]) -> Vec<Writer> {
             value: store.value,
             stack: store.stack.iter().map(|&pc| names.caller(pc)).collect(),
             count: store.count,
-            foreign: store.foreign,
+            foreign,
         })
     });
     named.collect()
