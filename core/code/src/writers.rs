@@ -2,7 +2,7 @@
 //! Which code of a module stores to a word: a global of its own, whose address the code holds
 //! itself, or a field, by its distance from its object.
 //!
-//! In: the module's executable segments, as they lie in memory, by way of an index ([`StoreIndex`]).
+//! In: the module's executable segments, as they lie in memory, by way of a [`StoreIndex`].
 //! Only instructions of known functions count. Blind spots: a global that is reached by a pointer,
 //! an index or the GOT; which object a field belongs to; code over [`LARGEST`].
 

@@ -44,8 +44,9 @@ impl Store {
     }
 }
 
-/// Of each store: did another thread make it to this word? Others read other words by the same code:
-/// what is written there counts in the normal run only where nothing is known of `there`, this word.
+/// Of each store: did another thread make it to this word? Others read other words by the same
+/// code: what is written there counts in the normal run only where nothing is known of `there`,
+/// this word.
 pub(crate) fn made_by_others(stores: &[Store], there: Option<u64>) -> Vec<bool> {
     let hits = |store: &Store| Some(store.address) == there;
     let known = |store: &Store| store.normal && store.foreign && hits(store);

@@ -9,8 +9,8 @@
 //! A thread that mostly sleeps says nothing while others of its process come to ever new code: it
 //! may serve a program that is still starting (a virtual machine's service thread).
 //!
-//! A thread that mostly sleeps, and whose waits for descriptors run into their time limit, may be an
-//! idle server. It ends the recording only after many times the time asked.
+//! A thread that mostly sleeps, and whose waits for descriptors run into their time limit, may be
+//! an idle server. It ends the recording only after many times the time asked.
 //!
 //! A worker of a pool spins while there is no work for it. One that is in a loop which it has left
 //! before is taken for such a worker: it does not end the recording while its process comes to ever

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! What threads ask, or are blocked in, in code that is not the machine's, as an interpreter's source has it.
+//! What threads ask, or are blocked in, in code that is not the machine's, as an interpreter's
+//! source has it.
 
 use serde::Deserialize;
 

@@ -117,8 +117,8 @@ pub fn in_source(pid: u32, asked: &Asked) -> Obstacle {
     Obstacle::owed(Kind::Flag, &asked.name, debtors)
 }
 
-/// What a thread is blocked in by its source, which names what the machine's code calls a word. Where
-/// the call has a time limit, that ends it.
+/// What a thread is blocked in by its source, which names what the machine's code calls a word.
+/// Where the call has a time limit, that ends it.
 pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
     let State::Waits(mut obstacles) = state else {
         return state;

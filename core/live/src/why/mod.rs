@@ -122,8 +122,8 @@ fn fault(signal: i32) -> Option<&'static str> {
     }
 }
 
-/// The chain from the threads that `spin` or a core told of. `looks`: of threads that poll on the way,
-/// `spin` is asked what they do.
+/// The chain from the threads that `spin` or a core told of. `looks`: of threads that poll on the
+/// way, `spin` is asked what they do.
 fn follow(
     spun: SpinReport,
     processes: &mut Processes,
