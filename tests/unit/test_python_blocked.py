@@ -65,7 +65,7 @@ def test_two_locks_are_taken_in_two_orders() -> None:
 
 
 def test_a_queue_is_filled_by_who_comes_to_put() -> None:
-    ask = [("wait", 0), ("get", 0), ("ask", 10)]
+    ask = [("Condition.wait", 0), ("Queue.get", 0), ("<listcomp>", 10), ("ask", 10)]
     found = look(ask, [("work", 13)], [("ask", 11)])
     assert found == Blocked(
         "`done.get()` (ask at app.py:10)", {1: "its work comes to `done.put()`"}

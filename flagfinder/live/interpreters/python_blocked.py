@@ -47,11 +47,14 @@ def blocked(
 ) -> Blocked | None:
     """What thread ``tid`` is blocked in; None where its source does not tell."""
     stack = frames[tid]
-    at = next((at for at, frame in enumerate(stack) if not _LIBRARY.search(frame.file)), None)
-    if at is None:
+    own = [at for at, frame in enumerate(stack) if not is_library(frame.file)]
+    if not own:
         return None
-    frame = stack[at]
-    called = stack[at - 1].function if at else None
+    called = stack[own[0] - 1].function.rpartition(".")[2] if own[0] else None
+    # The function around a comprehension.
+    frame = next(
+        (stack[at] for at in own if not stack[at].function.endswith("comp>")), stack[own[0]]
+    )
     scope = _scope(frame, sources)
     waits = list(_waits(scope, frame.line)) if scope is not None else []
     # What is made in C has no frame.
@@ -70,6 +73,11 @@ def blocked(
         f"`{text}` ({frame.function} at {_file(frame)}:{frame.line})",
         {other: answer for other, answer in answers.items() if answer},
     )
+
+
+def is_library(file: str) -> bool:
+    """Whether Python's own library has the file."""
+    return bool(_LIBRARY.search(file))
 
 
 def _scope(frame: PythonFrame, sources: Sources) -> Scope | None:

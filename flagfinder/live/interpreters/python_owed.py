@@ -25,7 +25,7 @@ from flagfinder.live.interpreters.python import (
     read_python,
 )
 from flagfinder.live.interpreters.python_bindings import within
-from flagfinder.live.interpreters.python_blocked import blocked
+from flagfinder.live.interpreters.python_blocked import blocked, is_library
 from flagfinder.live.interpreters.python_loop import Scope, scope_around
 
 if TYPE_CHECKING:
@@ -65,8 +65,13 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
     found: list[AskedFields] = []
     for tid, code in codes.items():
         loop = code.loop
+        # The loop of `Queue.get` is how the program's statement waits.
+        if loop is None or not loop.is_answer or is_library(loop.file):
+            blocks = list(_blocked_of(tid, codes, sources))
+            found += blocks
+            if blocks:
+                continue
         if loop is None or loop.when is None or not loop.is_answer:
-            found += _blocked_of(tid, codes, sources)
             continue
         when = ast.parse(loop.when, mode="eval").body
         places = list(_places(when, loop))
