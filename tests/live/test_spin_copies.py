@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from harness import assert_found, compiled, flagfinder, started, wait_for_rounds
+from planted import built, planted
 
 SOURCE = Path(__file__).parent / "programs" / "copies.c"
 # What the copies of its first thread show; where one stands for the thread, how that is known.
@@ -80,3 +81,13 @@ def test_the_report_says_once_which_way_was_used(process: subprocess.Popen[bytes
     )
     assert (in_copy, stepped) in [(1, 0), (0, 1)], ran.stderr
     assert bool(stepped) == (b"asks" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+
+
+@pytest.mark.live
+def test_a_copy_knows_how_a_child_is_and_begins_a_sleep_anew(tmp_path: Path) -> None:
+    """The second look finds the thread in a sleep that the first one interrupted."""
+    with planted(built(tmp_path), "asks_child", tmp_path) as (process, _):
+        for _ in range(2):
+            thread = first_thread(process)
+            assert thread["flags"][0]["name"] == "wait4 returns 0"
+            assert thread["via"] == "replica", thread["via_reason"]

@@ -87,8 +87,10 @@ impl Replica<'_> {
             }
             libc::SYS_wait4 if a[2] as i32 & libc::WNOHANG != 0 => {
                 let one = a[0] as i32;
+                let stops = a[2] as i32 & libc::WUNTRACED != 0;
                 // Groups of processes are not told apart.
-                Ok(match (one > 0 || one == -1).then(|| self.children(one)) {
+                let known = (one > 0 || one == -1).then(|| self.children(one, stops));
+                Ok(match known {
                     Some(Children::Live) => Some(Answer::Result(0)),
                     Some(Children::None) => Some(error(libc::ECHILD)),
                     _ => None,
@@ -100,7 +102,7 @@ impl Replica<'_> {
                     libc::P_PID => a[1] as i32,
                     _ => return Ok(None),
                 };
-                match self.children(one) {
+                match self.children(one, a[3] as i32 & libc::WSTOPPED != 0) {
                     Children::None => Ok(Some(error(libc::ECHILD))),
                     Children::Live => self.fill(Some(Answer::Result(0)), a[2], &[0; SIGNAL]),
                     Children::Unknown => Ok(None),
@@ -189,8 +191,8 @@ impl Replica<'_> {
         Ok(None)
     }
 
-    /// Its child `one`, or all of them (-1).
-    fn children(&self, one: i32) -> Children {
+    /// Its child `one`, or all of them (-1). `stops`: one that is stopped may be told, or was.
+    fn children(&self, one: i32, stops: bool) -> Children {
         let Some(pid) = self.descriptors().map(|descriptors| descriptors.pid()) else {
             return Children::Unknown;
         };
@@ -211,7 +213,7 @@ impl Replica<'_> {
         children.retain(|child| one == -1 || *child == one.to_string());
         let goes_on = |child: &String| {
             let state = Stat::of(child.parse().ok()?)?.state();
-            Some(matches!(state, 'R' | 'S' | 'D'))
+            Some(matches!(state, 'R' | 'S' | 'D') || state == 'T' && !stops)
         };
         match children.is_empty() {
             true => Children::None,

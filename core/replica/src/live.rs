@@ -22,6 +22,9 @@ const STACK_PAGES: u64 = 16;
 /// Bytes below the stack pointer that code may use (System V ABI, 3.2.2).
 const RED_ZONE: u64 = 128;
 
+/// Bytes in front of a system call in which its number is looked for.
+const BEFORE_CALL: usize = 16;
+
 /// When a thread is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
@@ -108,11 +111,12 @@ impl Live {
         if let Moment::Woken { patience, timed } = moment {
             pause.until_woken(patience, timed)?;
         }
-        let registers = pause.tracee().registers_before_call()?;
+        let mut registers = pause.tracee().registers_before_call()?;
         let extended = extended(tid as i32);
         addresses.extend(self.stack(registers.rsp));
         let whole = self.read_pages(tid, &addresses, &mut contents);
         let pause = pause.end();
+        self.begin_anew(&mut registers);
         let extended =
             extended.map_err(|e| unable_by(format!("Vector registers of thread {tid}"), &e))?;
         let read = addresses.into_iter().zip(contents).zip(whole);
@@ -125,6 +129,20 @@ impl Live {
             identity,
         };
         Ok(Captured { state, pause })
+    }
+
+    /// A call with a time limit that was interrupted before goes on as `restart_syscall`, of which
+    /// only the kernel knows what it is. The copy makes the call itself: in front of the
+    /// instruction is `mov eax, NUMBER`.
+    fn begin_anew(&self, registers: &mut libc::user_regs_struct) {
+        if registers.rax != libc::SYS_restart_syscall as u64 {
+            return;
+        }
+        let mut code = [0; BEFORE_CALL];
+        let start = registers.rip.wrapping_sub(BEFORE_CALL as u64);
+        if self.memory.read_exact_at(&mut code, start).is_ok() {
+            registers.rax = timed_call(&code).unwrap_or(registers.rax);
+        }
     }
 
     fn stack(&self, pointer: u64) -> impl Iterator<Item = u64> {
@@ -190,6 +208,23 @@ impl Source for Live {
     }
 }
 
+/// The last number in this code that is one of a call which `restart_syscall` goes on with.
+fn timed_call(code: &[u8]) -> Option<u64> {
+    const MOV_EAX: u8 = 0xb8;
+    const TIMED: [i64; 4] = [
+        libc::SYS_nanosleep,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_poll,
+        libc::SYS_futex,
+    ];
+    let number = |code: &[u8]| {
+        let (first, number) = code.split_first()?;
+        let number = i64::from(u32::from_le_bytes(number.try_into().ok()?));
+        (*first == MOV_EAX && TIMED.contains(&number)).then_some(number as u64)
+    };
+    code.windows(5).filter_map(number).last()
+}
+
 /// The kernel's own page at the top of the address space can't be mapped.
 fn region(mapping: &Mapping) -> Option<Region> {
     let right = |given: bool, right: i32| if given { right } else { 0 };
@@ -225,6 +260,15 @@ pub(crate) fn identity(pid: u32, tid: u32) -> Result<Identity, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_that_goes_on_is_known_by_its_number() {
+        // mov eax, 230; mov r10, rcx
+        let sleep = [0xb8, 0xe6, 0, 0, 0, 0x49, 0x89, 0xca];
+        assert_eq!(timed_call(&sleep), Some(230));
+        // mov eax, 0; the number came in a register
+        assert_eq!(timed_call(&[0xb8, 0, 0, 0, 0, 0x48, 0x89, 0xf8]), None);
+    }
 
     #[test]
     fn mappings_are_regions_and_the_kernels_page_is_none() {
