@@ -222,7 +222,7 @@ fn timed_call(code: &[u8]) -> Option<u64> {
         let number = i64::from(u32::from_le_bytes(number.try_into().ok()?));
         (*first == MOV_EAX && TIMED.contains(&number)).then_some(number as u64)
     };
-    code.windows(5).filter_map(number).last()
+    code.windows(5).filter_map(number).next_back()
 }
 
 /// The kernel's own page at the top of the address space can't be mapped.
