@@ -25,8 +25,6 @@ pub enum Way {
 pub const HOT: f64 = 0.3;
 /// A thread that used some processor time in many short turns.
 const WARM: f64 = 0.02;
-/// Who gets less of a processor runs so seldom that a stop and each step would wait for its turn.
-const NONE: f64 = 0.01;
 /// A longer timeout says that the thread waits, not that it polls.
 const SOON: Duration = Duration::from_millis(1100);
 
@@ -64,12 +62,6 @@ fn untouchable(activity: &Activity) -> Option<String> {
             "process {tracer} traces it already (a debugger, strace); end that first"
         ));
     }
-    if activity.state == 'R' && activity.wants >= HOT && activity.cpu < NONE {
-        return Some(
-            "it is ready to run, and others have its processors; it would not stop before its turn"
-                .into(),
-        );
-    }
     let freezers = ["__refrigerator", "do_freezer_trap", "cgroup_freezing"];
     freezers
         .contains(&activity.sleeps_in.as_str())
@@ -90,26 +82,4 @@ pub fn order(threads: &[(Activity, Way)], most: usize) -> Vec<u32> {
             .then(b.sleeps.cmp(&a.sleeps))
     });
     list.into_iter().take(most).map(|(a, _)| a.tid).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_that_gets_no_processor_is_left_alone() {
-        let hot = |cpu: f64| Activity {
-            tid: 1,
-            name: String::new(),
-            state: 'R',
-            cpu,
-            wants: 1.0,
-            sleeps: 0,
-            tracer: 0,
-            call: None,
-            sleeps_in: String::new(),
-        };
-        assert!(untouchable(&hot(0.003)).is_some());
-        assert!(untouchable(&hot(0.05)).is_none());
-    }
 }
