@@ -130,6 +130,8 @@ pub struct Copies {
     pub fit: Vec<(u32, Value)>,
     /// The others: for how long they stood still in ms, and why they have to be stepped in place.
     pub unfit: FxHashMap<u32, (f64, String)>,
+    /// Those of which no copy could be made.
+    pub failed: Vec<u32>,
 }
 
 impl Copies {
@@ -169,6 +171,9 @@ impl Copies {
                 (_, Value::String(error)) => format!("it could not be copied: {error}"),
                 _ => "its copy showed nothing".into(),
             };
+            if finding["error"].is_string() {
+                copies.failed.push(tid);
+            }
             let held = finding["pause_ms"].as_f64().unwrap_or(0.0);
             copies.unfit.insert(tid, (held, why));
         }

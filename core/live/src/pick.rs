@@ -25,6 +25,8 @@ pub enum Way {
 pub const HOT: f64 = 0.3;
 /// A thread that used some processor time in many short turns.
 const WARM: f64 = 0.02;
+/// Less of a processor is next to nothing.
+const NONE: f64 = 0.01;
 /// A longer timeout says that the thread waits, not that it polls.
 const SOON: Duration = Duration::from_millis(1100);
 
@@ -66,6 +68,11 @@ fn untouchable(activity: &Activity) -> Option<String> {
     freezers
         .contains(&activity.sleeps_in.as_str())
         .then(|| "its control group is frozen; thaw that first".into())
+}
+
+/// A thread that others keep from its processors: a stop and each step would wait for its turn.
+pub fn gets_nothing(activity: &Activity) -> bool {
+    activity.state == 'R' && activity.wants >= HOT && activity.cpu < NONE
 }
 
 /// The threads to step, the most telling first.

@@ -113,7 +113,7 @@ pub fn spin(
     if !options.threads.is_empty() {
         threads.retain(|(a, _)| options.threads.contains(&a.tid));
     }
-    let chosen = if options.threads.is_empty() {
+    let mut chosen = if options.threads.is_empty() {
         pick::order(&threads, options.most)
     } else {
         // A thread that was asked for is stepped also when it seems to wait.
@@ -136,8 +136,18 @@ pub fn spin(
         true => Copies::default(),
         false => Copies::look(pid, &named, options.budget, &names)?,
     };
+    for (activity, way) in &mut threads {
+        if copies.failed.contains(&activity.tid) && pick::gets_nothing(activity) {
+            let why = "it is ready to run, and others have its processors";
+            *way = Way::Untouchable(why.into());
+            chosen.retain(|tid| *tid != activity.tid);
+        }
+    }
     let is_fit = |tid: u32| copies.fit.iter().any(|(fit, _)| *fit == tid);
-    let to_step: Vec<(u32, String)> = named.into_iter().filter(|(t, _)| !is_fit(*t)).collect();
+    let to_step: Vec<(u32, String)> = named
+        .into_iter()
+        .filter(|(t, _)| !is_fit(*t) && chosen.contains(t))
+        .collect();
     if !options.in_place && !to_step.is_empty() {
         names.renew(read()?);
     }
