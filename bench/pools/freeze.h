@@ -43,8 +43,8 @@ static inline void await_stop(int tid)
     }
 }
 
-/* Freezes the thread of this number among those beside the caller, by a signal, or from outside with
- * FREEZE=stop. Returns once it is frozen. */
+/* Freezes the thread of this number among those beside the caller, by a signal, or from outside
+ * with FREEZE=stop. Returns once it is frozen. */
 static inline void freeze(int which)
 {
     const char *how = getenv("FREEZE");

@@ -10,7 +10,7 @@ import re
 import subprocess
 import time
 import xml.etree.ElementTree as xml
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -173,20 +173,27 @@ def test_a_script_whose_question_nobody_answers(tmp_path: Path) -> None:
 @contextlib.contextmanager
 def polling(asked: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The script that polls in Python, and what it said."""
+
+    def is_ready(said: str) -> bool:
+        return "STARTED" in said and ("BLAMED" in said) == (asked != "nobody")
+
+    with script("polled.py", asked, folder, is_ready) as (process, said):
+        wait_for_rounds(process)
+        yield process, said
+
+
+@contextlib.contextmanager
+def script(
+    name: str, how: str, folder: Path, is_ready: Callable[[str], bool]
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A script of `why/`, and what it said once it is ready."""
     need_python_3_11(PYTHON)
     out = folder / "stdout"
     with (
         out.open("wb") as stdout,
-        started([PYTHON, SOURCES / "polled.py", asked], stdout=stdout) as process,
+        started([PYTHON, SOURCES / name, how], stdout=stdout) as process,
     ):
-        wait_until(
-            process,
-            lambda: (
-                "STARTED" in out.read_text()
-                and ("BLAMED" in out.read_text()) == (asked != "nobody")
-            ),
-        )
-        wait_for_rounds(process)
+        wait_until(process, lambda: is_ready(out.read_text()))
         yield process, out.read_text()
 
 
@@ -216,15 +223,9 @@ def test_a_script_takes_two_locks_in_two_orders(tmp_path: Path) -> None:
 @contextlib.contextmanager
 def blocked(how: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """The script that blocks in Python, and the thread that it blames."""
-    need_python_3_11(PYTHON)
-    out = folder / "stdout"
-    with (
-        out.open("wb") as stdout,
-        started([PYTHON, SOURCES / "blocked.py", how], stdout=stdout) as process,
-    ):
-        wait_until(process, lambda: out.read_text().endswith("\n"))
+    with script("blocked.py", how, folder, lambda said: said.endswith("\n")) as (process, said):
         time.sleep(0.5)  # it is about to wait itself
-        yield process, int(out.read_text().split()[1])
+        yield process, int(said.split()[1])
 
 
 @pytest.mark.live

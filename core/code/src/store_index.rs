@@ -2,10 +2,9 @@
 //! Where a module's code stores to memory, by what is stored to: a place at a fixed distance, as of
 //! a global, or a field at a distance from a base register.
 //!
-//! The code is decoded from end to end, which takes a quarter of a second for 32 MiB. The index is
-//! therefore kept in a file for each build-id. A build-id says nothing about what it is written in,
-//! so the file holds a hash of the code as well. What an index says is decoded again by those who
-//! use it: a wrong one misleads nobody.
+//! The code is decoded from end to end, so the index is kept in a file for each build-id. Any program
+//! may claim a build-id, so the file holds a hash of the code as well. Each instruction that an index
+//! names is decoded again: an index that is wrong hides stores, and makes none up.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,7 +20,7 @@ use crate::ahead::field_of;
 
 /// Where indexes are kept; none are, unless this is set.
 static KEPT_IN: OnceLock<PathBuf> = OnceLock::new();
-/// Bytes that are kept of all indexes. Code of 32 MiB has an index of 12 MiB.
+/// Bytes that are kept of all indexes.
 const MOST: u64 = 256 << 20;
 const EXTENSION: &str = "stores";
 const MAGIC: &[u8; 8] = b"ffstore1";
@@ -65,8 +64,8 @@ impl StoreIndex {
         index
     }
 
-    /// What is no code between functions is decoded as well. A few instructions further the
-    /// decoder is in step again.
+    /// Data between functions is decoded as well. The decoder meets the true instructions again a
+    /// few instructions later.
     fn made(code: &[u8], start: u64) -> StoreIndex {
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
@@ -109,8 +108,8 @@ impl StoreIndex {
     /// `None`: there is none, it is of other code, or it is damaged.
     fn load(path: &Path, hash: u64) -> Option<StoreIndex> {
         let mut bytes = Vec::new();
-        let mut file = flagfinder_files::open_regular(path).ok()?;
-        file.read_to_end(&mut bytes).ok()?;
+        let file = flagfinder_files::open_regular(path).ok()?;
+        file.take(MOST).read_to_end(&mut bytes).ok()?;
         let (content, checksum) = bytes.split_last_chunk::<8>()?;
         let (header, sites) = content.split_at_checked(HEADER)?;
         let is_sound = header[..8] == *MAGIC

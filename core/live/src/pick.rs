@@ -25,7 +25,7 @@ pub enum Way {
 pub const HOT: f64 = 0.3;
 /// A thread that used some processor time in many short turns.
 const WARM: f64 = 0.02;
-/// Less of a processor is next to nothing.
+/// A smaller share of a processor counts as none.
 const NONE: f64 = 0.01;
 /// A longer timeout says that the thread waits, not that it polls.
 const SOON: Duration = Duration::from_millis(1100);

@@ -26,8 +26,8 @@ pub fn ends(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
     vec![Obstacle::owed(Kind::Child, what, debtors.collect())]
 }
 
-/// Of a process that looks at its children now and then, as far as can be told. That it started
-/// us, too, explains nothing.
+/// The children that a process may look at between its waits. flagfinder itself, if the process
+/// started it, is none of them.
 pub fn asked_about(pid: u32) -> Vec<Obstacle> {
     let mut obstacles = ends(pid, None);
     for obstacle in &mut obstacles {
