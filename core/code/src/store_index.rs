@@ -3,8 +3,8 @@
 //! a global, or a field at a distance from a base register.
 //!
 //! The code is decoded from end to end, so the index is kept in a file for each build-id. Any
-//! program may claim a build-id, so the file holds a hash of the code as well. Each instruction that
-//! an index names is decoded again: an index that is wrong hides stores, and makes none up.
+//! program may claim a build-id, so the file holds a hash of the code as well. Each instruction
+//! that an index names is decoded again: an index that is wrong hides stores, and makes none up.
 
 use std::ffi::OsStr;
 use std::fs;
