@@ -57,10 +57,10 @@ def look(*stacks: list[tuple[str, int]]) -> Blocked | None:
 def test_two_locks_are_taken_in_two_orders() -> None:
     one, two = [("one", 4)], [("two", 8)]
     assert look(one, two) == Blocked(
-        "`with b` (one at app.py:4)", {1: "its two holds that, at app.py:6"}
+        "`with b` (one at app.py:4)", {1: "its function two holds that, at app.py:6"}
     )
     assert look(two, one) == Blocked(
-        "`with it.a` (two at app.py:8)", {1: "its one holds that, at app.py:2"}
+        "`with it.a` (two at app.py:8)", {1: "its function one holds that, at app.py:2"}
     )
 
 
@@ -68,7 +68,7 @@ def test_a_queue_is_filled_by_who_comes_to_put() -> None:
     ask = [("Condition.wait", 0), ("Queue.get", 0), ("<listcomp>", 10), ("ask", 10)]
     found = look(ask, [("work", 13)], [("ask", 11)])
     assert found == Blocked(
-        "`done.get()` (ask at app.py:10)", {1: "its work comes to `done.put()`"}
+        "`done.get()` (ask at app.py:10)", {1: "its function work comes to `done.put()`"}
     )
     alone = look(ask)
     assert alone is not None
@@ -109,4 +109,4 @@ def test_who_waits_for_a_lock_does_not_hold_it() -> None:
     assert found.owed == {}
     found = look([("takes", 16)], [("takes", 17)])
     assert found is not None
-    assert found.owed == {1: "its takes comes to `lock.release()`"}
+    assert found.owed == {1: "its function takes comes to `lock.release()`"}

@@ -122,10 +122,10 @@ def _answer(frames: Sequence[PythonFrame], how: str, name: str, sources: Sources
             continue
         for node in within(scope):
             if how in ("with", "acquire") and _holds(node, name, frame.line):
-                return f"its {frame.function} holds that, at {_file(frame)}:{node.lineno}"
+                return f"its function {frame.function} holds that, at {_file(frame)}:{node.lineno}"
             ends = _method(node, _ENDED_BY[how])
             if ends is not None and _name(ends.value) == name and ends.lineno >= frame.line:
-                return f"its {frame.function} comes to `{ast.unparse(ends)}()`"
+                return f"its function {frame.function} comes to `{ast.unparse(ends)}()`"
     return None
 
 
