@@ -11,118 +11,36 @@
 ``docs/python.md`` shows more.
 """
 
-import flagfinder.shared.start  # noqa: F401  # before all others
-from flagfinder.diff.diff import Divergence, diff
-from flagfinder.flags.flags import (
-    Code,
-    DivergencePoint,
-    Flag,
-    Loop,
-    Owed,
-    Proof,
-    Report,
-    ThreadName,
-    Writer,
-    find_flags,
-)
-from flagfinder.graph.diagnose import Choice, Culprit, Diagnosis, Question, diagnose
-from flagfinder.graph.events import (
-    EventFile,
-    EventImport,
-    EventOptions,
-    EventRecording,
-    import_events,
-    record_events,
-)
-from flagfinder.graph.graph import EventGraph, build_graph, open_graph
-from flagfinder.live.poke import Poked, poke, try_poke
-from flagfinder.live.poke_plan import plan_poke
-from flagfinder.live.spin import SpinReport, SpinThread, Wait, look_at_core, spin
-from flagfinder.live.why import why, why_of_core, why_recorded
-from flagfinder.live.why_chain import WhyLink, WhyNode, WhyReport, WhyRoot
-from flagfinder.record.record import record
-from flagfinder.record.recorder import Recording, RecordOptions
-from flagfinder.record.stepping import StepOptions
-from flagfinder.record.with_lldb import record_lldb
-from flagfinder.shared.errors import (
-    BadTraceError,
-    FlagfinderError,
-    PermissionDeniedError,
-    TargetError,
-    UnavailableError,
-    UsageError,
-)
-from flagfinder.trace.trace import (
-    BlockTable,
-    Module,
-    Process,
-    Syscalls,
-    Thread,
-    Trace,
-    Values,
-    open_trace,
-)
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BadTraceError",
-    "BlockTable",
-    "Choice",
-    "Code",
-    "Culprit",
-    "Diagnosis",
-    "Divergence",
-    "DivergencePoint",
-    "EventFile",
-    "EventGraph",
-    "EventImport",
-    "EventOptions",
-    "EventRecording",
-    "Flag",
-    "FlagfinderError",
-    "Loop",
-    "Module",
-    "Owed",
-    "PermissionDeniedError",
-    "Poked",
-    "Process",
-    "Proof",
-    "Question",
-    "RecordOptions",
-    "Recording",
-    "Report",
-    "SpinReport",
-    "SpinThread",
-    "StepOptions",
-    "Syscalls",
-    "TargetError",
-    "Thread",
-    "ThreadName",
-    "Trace",
-    "UnavailableError",
-    "UsageError",
-    "Values",
-    "Wait",
-    "WhyLink",
-    "WhyNode",
-    "WhyReport",
-    "WhyRoot",
-    "Writer",
-    "build_graph",
-    "diagnose",
-    "diff",
-    "find_flags",
-    "import_events",
-    "look_at_core",
-    "open_graph",
-    "open_trace",
-    "plan_poke",
-    "poke",
-    "record",
-    "record_events",
-    "record_lldb",
-    "spin",
-    "try_poke",
-    "why",
-    "why_of_core",
-    "why_recorded",
-]
+import flagfinder.shared.start  # noqa: F401  # before all others
+
+if TYPE_CHECKING:
+    from flagfinder.api import *  # noqa: F403
+
+
+class _Package(ModuleType):
+    """Shows the names of ``flagfinder.api``, which is imported when the first of them is asked for:
+    a command needs few of them, and importing all takes longer than a short command.
+
+    ``diff`` and ``record`` are folders of modules as well: the functions of these names win.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in ("diff", "record") and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("_") and name != "__all__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module("flagfinder.api"), name)
+
+    def __dir__(self) -> list[str]:
+        public = importlib.import_module("flagfinder.api").__all__
+        return sorted({*super().__dir__(), *public})
+
+
+sys.modules[__name__].__class__ = _Package

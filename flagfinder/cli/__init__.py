@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flagfinder import _core
-from flagfinder.cli.common import Parser, add_output_options, print_json
+from flagfinder.cli.common import VERBS, Parser, add_output_options, print_json
 from flagfinder.report.terminal import Answers, Terminal, answers_alone
 from flagfinder.shared.errors import FlagfinderError, Interrupted, UsageError
 from flagfinder.shared.start import hear_interrupts
@@ -23,10 +23,6 @@ from flagfinder.shared.visible import quote_command
 
 if TYPE_CHECKING:
     from flagfinder.cli.fields import ErrorFields
-
-_LIVE = ("why", "guard", "spin", "core", "watch", "poke")
-_HANGS = ("events", "mark", "graph", "diagnose", "report", "critical-path", "compare", "overhead")
-_VERBS = ("record", "trace", "diff", "registers", "find", *_LIVE, *_HANGS, "doctor")
 
 _EPILOG = """\
 examples:
@@ -45,8 +41,9 @@ flagfinder.error/1: `error` with `what` failed, what was `found`, the `fix` and 
 """
 
 
-def build_parser(words: Sequence[str] = ()) -> Parser:
-    """The command line: of the verb that ``words`` ask for, or of all.
+def build_parser(words: Sequence[str] | None = None) -> Parser:
+    """The command line: the verb that ``words`` ask for, the names of all verbs where they ask for
+    none, or all verbs with their options (None).
 
     A verb's module is imported only for its own sake: importing all of them takes longer than a
     short command.
@@ -60,9 +57,12 @@ def build_parser(words: Sequence[str] = ()) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"flagfinder {_core.VERSION}")
     verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=Parser)
-    asked = next((word for word in words if not word.startswith("-")), "")
-    for verb in (asked,) if asked in _VERBS else _VERBS:
-        importlib.import_module(f"flagfinder.cli.{verb.replace('-', '_')}").add_parser(verbs)
+    asked = next((word for word in words or () if not word.startswith("-")), "")
+    for verb in (asked,) if asked in VERBS else VERBS:
+        if verb == asked or words is None:
+            importlib.import_module(f"flagfinder.cli.{verb.replace('-', '_')}").add_parser(verbs)
+        else:
+            verbs.add_parser(verb, help=VERBS[verb])
     return parser
 
 
@@ -137,7 +137,7 @@ def run(
     """
     own, target = _split(arguments)
     if not own:
-        build_parser().print_help()
+        build_parser(own).print_help()
         return FlagfinderError.exit_code
     parsed = _parse(build_parser(own), own, argparse.Namespace(command=target, **(preset or {})))
     parsed.leaf.refuse_idle(parsed, own)

@@ -23,6 +23,30 @@ FRIDA_HARM = (
     "Frida's way into a running process may kill it, where a thread holds the dynamic loader's lock"
 )
 
+# All that `flagfinder --help` shows of them, so that it imports none of their modules.
+VERBS = {
+    "record": "Run a program and record what its threads execute.",
+    "trace": "Look into a recording.",
+    "diff": "Compare a good run with one that spins, and name what it waits for.",
+    "registers": "Show the registers at the blocks before two runs part.",
+    "find": "Record a good run and one that spins, and name what it waits for.",
+    "why": "Say who keeps a process, live or recorded, from going on, and why.",
+    "guard": "Run a command; if it hangs, say why, and end it.",
+    "spin": "Name what the threads of a live process poll, or wait for.",
+    "core": "The same from the core file of a dead process.",
+    "watch": "Show who reads and writes a word of a process, without stopping it.",
+    "poke": "Write the value that ends a loop into a live process.",
+    "events": "Record who runs, who wakes whom, and what threads wait for.",
+    "mark": 'Say "here it hung" while `events record` runs.',
+    "graph": "Why each stretch of each thread began: the event graph.",
+    "diagnose": "Name the thread that is to blame for a hang.",
+    "report": "The story of a hang as one HTML page, with a timeline.",
+    "critical-path": "Which threads and waits made up the time of a thread.",
+    "compare": "System calls by user code, a good run against a bad one.",
+    "overhead": "What `events record` costs a program.",
+    "doctor": "Say what works for this user on this machine.",
+}
+
 EXIT_FOUND = 0
 EXIT_NOTHING_FOUND = 1
 EXIT_INTERRUPTED = 130

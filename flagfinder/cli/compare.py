@@ -10,6 +10,7 @@ from flagfinder.cli.common import (
     COUNT,
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
+    VERBS,
     Subparsers,
     add_verb,
     print_json,
@@ -32,7 +33,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "compare",
-        "System calls by user code, a good run against a bad one.",
+        VERBS["compare"],
         _EXAMPLES,
         run,
     )

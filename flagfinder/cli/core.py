@@ -10,6 +10,7 @@ from flagfinder.cli.common import (
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
     SECONDS,
+    VERBS,
     Subparsers,
     add_places,
     add_threads,
@@ -32,9 +33,7 @@ program, or files that are not those of the process"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "core", "The same from the core file of a dead process.", _EXAMPLES, run
-    )
+    parser = add_verb(subparsers, "core", VERBS["core"], _EXAMPLES, run)
     parser.add_argument(
         "core", type=Path, metavar="FILE", help="an ELF core, plain or packed by zstd or lz4"
     )

@@ -13,6 +13,7 @@ from flagfinder.cli.common import (
     EXIT_NOTHING_FOUND,
     NS,
     TID,
+    VERBS,
     Subparsers,
     add_verb,
     print_json,
@@ -38,7 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "critical-path",
-        "Which threads and waits made up the time of a thread.",
+        VERBS["critical-path"],
         _EXAMPLES,
         run,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flagfinder.cli.common import (
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
+    VERBS,
     Number,
     Subparsers,
     add_hang,
@@ -40,9 +41,7 @@ exit codes: 0 a hang was explained, 1 there is none, 2 failure, 65 no graph"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "diagnose", "Name the thread that is to blame for a hang.", _EXAMPLES, run
-    )
+    parser = add_verb(subparsers, "diagnose", VERBS["diagnose"], _EXAMPLES, run)
     parser.add_argument("file", type=Path, metavar="GRAPH")
     decided = parser.add_mutually_exclusive_group()
     decided.add_argument(

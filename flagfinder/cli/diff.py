@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, TID, Subparsers, add_verb
+from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, TID, VERBS, Subparsers, add_verb
 from flagfinder.diff.diff import Divergence, diff
 from flagfinder.flags.flags import Report, find_flags
 from flagfinder.report.debuggers import DEBUGGERS, script
@@ -36,7 +36,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "diff",
-        "Compare a good run with one that spins, and name what it waits for.",
+        VERBS["diff"],
         _EXAMPLES,
         run,
     )

@@ -14,6 +14,7 @@ from flagfinder.cli.common import (
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
     PID,
+    VERBS,
     Subparsers,
     add_verb,
     print_json,
@@ -38,9 +39,7 @@ _OPTIONAL = ("opt", "yellow")
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "doctor", "Say what works for this user on this machine.", _EXAMPLES, run
-    )
+    parser = add_verb(subparsers, "doctor", VERBS["doctor"], _EXAMPLES, run)
     parser.add_argument("--pid", type=PID, help="also examine this process")
     parser.add_argument("--program", type=Path, help="also examine this program")
 

@@ -19,6 +19,7 @@ from flagfinder.cli.common import (
     SECONDS,
     SIZE,
     TID,
+    VERBS,
     Number,
     Parser,
     Size,
@@ -51,7 +52,7 @@ from flagfinder.shared.errors import UsageError
 if TYPE_CHECKING:
     from flagfinder.graph.fields import EventsCheckFields, EventsDumpFields
 
-_SUMMARY = "Record who runs, who wakes whom, and what threads wait for."
+_SUMMARY = VERBS["events"]
 _RECORD_EXAMPLES = """\
   flagfinder events record -o run.events -- ./app
   flagfinder events record -o run.events --pid 4711 --duration 10

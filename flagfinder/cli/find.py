@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flagfinder.chain.find import Found, Observer, find
 from flagfinder.chain.native import NativeOptions, find_native
-from flagfinder.cli.common import PID, SECONDS, Subparsers, add_environment, add_verb
+from flagfinder.cli.common import PID, SECONDS, VERBS, Subparsers, add_environment, add_verb
 from flagfinder.cli.diff import show
 from flagfinder.record.recorder import Progress, Recording, RecordOptions
 from flagfinder.report.record_report import show_progress, show_recording
@@ -33,7 +33,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "find",
-        "Record a good run and one that spins, and name what it waits for.",
+        VERBS["find"],
         _EXAMPLES,
         run,
     )

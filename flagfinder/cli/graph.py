@@ -13,6 +13,7 @@ from flagfinder.cli.common import (
     EXIT_NOTHING_FOUND,
     NS,
     TID,
+    VERBS,
     Parser,
     Subparsers,
     add_export,
@@ -29,7 +30,7 @@ from flagfinder.shared.errors import UsageError
 if TYPE_CHECKING:
     from flagfinder.graph.fields import GraphBuildFields, GraphExportFields, GraphQueryFields
 
-_SUMMARY = "Why each stretch of each thread began: the event graph."
+_SUMMARY = VERBS["graph"]
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from flagfinder import _core
-from flagfinder.cli.common import SECONDS, Subparsers, add_verb
+from flagfinder.cli.common import SECONDS, VERBS, Subparsers, add_verb
 from flagfinder.live.guard import Hang, guard
 from flagfinder.live.why_chain import why_text
 from flagfinder.report.junit import Problem, junit_xml
@@ -41,9 +41,7 @@ exit codes: that of the command (128 + N for signal N); 124 it hung; 126, 127 it
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "guard", "Run a command; if it hangs, say why, and end it.", _EXAMPLES, run
-    )
+    parser = add_verb(subparsers, "guard", VERBS["guard"], _EXAMPLES, run)
     parser.add_argument("--after", type=SECONDS, help="it hangs when it runs for so long")
     parser.add_argument(
         "--idle",

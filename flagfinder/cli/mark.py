@@ -10,6 +10,7 @@ from flagfinder.cli.common import (
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
     PID,
+    VERBS,
     Subparsers,
     add_verb,
     print_json,
@@ -31,9 +32,7 @@ exit codes: 0 marked or ended, 1 no recording goes on, 2 failure, 77 another use
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "mark", 'Say "here it hung" while `events record` runs.', _EXAMPLES, run
-    )
+    parser = add_verb(subparsers, "mark", VERBS["mark"], _EXAMPLES, run)
     parser.add_argument(
         "text", metavar="TEXT", nargs="?", help="what to say; --end goes without, too"
     )

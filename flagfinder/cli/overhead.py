@@ -11,6 +11,7 @@ from flagfinder.cli.common import (
     COUNT,
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
+    VERBS,
     Subparsers,
     add_environment,
     add_verb,
@@ -37,7 +38,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "overhead",
-        "What `events record` costs a program.",
+        VERBS["overhead"],
         _EXAMPLES,
         run,
         usage="flagfinder overhead [options] -- PROGRAM [ARGS...]",

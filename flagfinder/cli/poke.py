@@ -15,6 +15,7 @@ from flagfinder.cli.common import (
     EXIT_NOTHING_FOUND,
     PID,
     TID,
+    VERBS,
     WORD_SIZE,
     Number,
     Subparsers,
@@ -47,9 +48,7 @@ _VALUE = Number("value", 0, 2**64 - 1, base=0, none="auto")
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    parser = add_verb(
-        subparsers, "poke", "Write the value that ends a loop into a live process.", _EXAMPLES, run
-    )
+    parser = add_verb(subparsers, "poke", VERBS["poke"], _EXAMPLES, run)
     parser.add_argument("pid", type=PID, help="the process")
     parser.add_argument(
         "--flag", metavar="FILE#RANK", help="a flag of a spin or diff report (JSON)"

@@ -15,6 +15,7 @@ from flagfinder.cli.common import (
     SECONDS,
     SIZE,
     TID,
+    VERBS,
     Subparsers,
     add_environment,
     add_verb,
@@ -56,7 +57,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "record",
-        "Run a program and record what its threads execute.",
+        VERBS["record"],
         _EXAMPLES,
         run,
         usage="flagfinder record -o FILE [options] (-- PROGRAM [ARGS...] | --pid PID)",

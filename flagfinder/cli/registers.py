@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from flagfinder.cli.common import (
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
+    VERBS,
     Number,
     Subparsers,
     add_verb,
@@ -46,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "registers",
-        "Show the registers at the blocks before two runs part.",
+        VERBS["registers"],
         _EXAMPLES,
         run,
     )

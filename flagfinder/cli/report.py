@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from flagfinder.cli.common import (
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
+    VERBS,
     Subparsers,
     add_hang,
     add_verb,
@@ -37,7 +38,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "report",
-        "The story of a hang as one HTML page, with a timeline.",
+        VERBS["report"],
         _EXAMPLES,
         run,
     )

@@ -11,6 +11,7 @@ from flagfinder.cli.common import (
     EXIT_NOTHING_FOUND,
     PID,
     SECONDS,
+    VERBS,
     Subparsers,
     add_threads,
     add_verb,
@@ -45,7 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "spin",
-        "Name what the threads of a live process poll, or wait for.",
+        VERBS["spin"],
         _EXAMPLES,
         run,
     )

@@ -15,6 +15,7 @@ from flagfinder.cli.common import (
     EXIT_FOUND,
     EXIT_NOTHING_FOUND,
     TID,
+    VERBS,
     Number,
     Parser,
     Subparsers,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
         TraceImportFields,
     )
 
-_SUMMARY = "Look into a recording."
+_SUMMARY = VERBS["trace"]
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -22,6 +22,7 @@ from flagfinder.cli.common import (
     PID,
     SECONDS,
     TID,
+    VERBS,
     WORD_SIZE,
     Subparsers,
     add_environment,
@@ -80,7 +81,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "watch",
-        "Show who reads and writes a word of a process, without stopping it.",
+        VERBS["watch"],
         _EXAMPLES,
         run,
         usage="flagfinder watch PID [IMAGE SYMBOL] [options]\n"

@@ -13,6 +13,7 @@ from flagfinder.cli.common import (
     PID,
     SECONDS,
     TID,
+    VERBS,
     Subparsers,
     add_places,
     add_verb,
@@ -54,7 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(
         subparsers,
         "why",
-        "Say who keeps a process, live or recorded, from going on, and why.",
+        VERBS["why"],
         _EXAMPLES,
         run,
     )
