@@ -56,10 +56,10 @@ soak: $(STAMPS)/dev $(STAMPS)/packages-live tracer test-rust
 	FF_SOAK=1 $(PYTEST)
 	fuzz/run $(SECONDS)
 
-# Some of them step programs that the live tests install, one starts the example. Clippy compiles
-# the other examples.
+# Some of them step programs that the live tests install; they and those of Python start examples.
+EXAMPLES := record protocol_layout watch_layout events_layout
 test-rust: $(STAMPS)/packages-live
-	$(CARGO) build $(RUST_TESTS) --example record
+	$(CARGO) build $(RUST_TESTS) $(EXAMPLES:%=--example %)
 	$(CARGO) test $(RUST_TESTS) --tests --no-fail-fast
 
 lint: lint-others lint-rust

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -49,6 +50,17 @@ def param(*values: Any, name: str, usual: bool = True) -> list[Any]:
     ]
 
 
+def in_turn(values: Iterable[Any], turn: int = 0, of: int = 2) -> list[Any]:
+    """Parameters for `make soak`; every ``of``-th, from index ``turn`` on, is in `make test`."""
+    return [
+        pytest.param(
+            *(value if isinstance(value, tuple) else (value,)),
+            marks=() if index % of == turn else pytest.mark.soak,
+        )
+        for index, value in enumerate(values)
+    ]
+
+
 @functools.cache
 def sample_programs() -> tuple[str, ...]:
     """NAME or NAME@VARIANT of each sample program that can be built here."""
@@ -73,20 +85,23 @@ def is_positive(program: str) -> bool:
     return "kind" in truth_of(program)
 
 
-def is_usual(program: str, stripped: bool, turn: int) -> bool:
-    """One program of each sample is in `make test`: the default with symbols or the last variant
-    without them, in turn over the samples. Of slow ones it is always the latter.
+def is_usual(program: str, stripped: bool, turn: int, of: int = 1) -> bool:
+    """One program of every ``of``-th sample is in `make test`: the default with symbols or the last
+    variant without them, in turn over the samples. Of slow ones it is always the latter.
     """
     programs = sample_programs()
     number = sorted({base(other) for other in programs}).index(base(program))
+    if number % of:
+        return False
     if base(program) not in SLOW and (number + turn) % 2 == 0:
         return not stripped and program == base(program)
     return stripped and program == [p for p in programs if base(p) == base(program)][-1]
 
 
-def sample_cases(positive: bool, turn: int) -> list[Any]:
+def sample_cases(positive: bool, turn: int, of: int = 1, long: Sequence[str] = ()) -> list[Any]:
     """(program, stripped) of each sample with a flag, or of each without. Where one turn takes the
-    usual program with symbols, the other takes that without.
+    usual program with symbols, the other takes that without. Those that take ``long`` are for
+    `make soak`.
     """
     return [
         case
@@ -96,6 +111,6 @@ def sample_cases(positive: bool, turn: int) -> list[Any]:
         for case in param(
             (program, stripped),
             name=f"{program}{'-stripped' * stripped}",
-            usual=is_usual(program, stripped, turn),
+            usual=base(program) not in long and is_usual(program, stripped, turn, of),
         )
     ]

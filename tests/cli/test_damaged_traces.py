@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import assert_four_parts, flagfinder
+from sizes import in_turn
 
 from .conftest import Pair
 from .repaired import damaged, sections
@@ -74,7 +75,7 @@ def assert_answered(normal: Path, file: Path) -> None:
         assert "panicked" not in done.stderr
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", in_turn(range(6), of=3))
 def test_damage_never_ends_in_a_traceback(tmp_path: Path, pair: Pair, seed: int) -> None:
     """Cut and flipped, which checksums tell."""
     chance = random.Random(seed)
@@ -89,7 +90,7 @@ def test_damage_never_ends_in_a_traceback(tmp_path: Path, pair: Pair, seed: int)
     assert_answered(pair.normal, file)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", in_turn(range(6), of=3))
 def test_damage_behind_right_checksums_never_ends_in_a_traceback(
     tmp_path: Path, pair: Pair, seed: int
 ) -> None:

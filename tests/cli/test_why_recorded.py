@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import schemas
 from harness import assert_four_parts, compiled, flagfinder, record
+from sizes import in_turn
 
 import flagfinder as api
 
@@ -80,7 +81,7 @@ def record_both(program: Path, scenario: str, where: Path) -> tuple[Path, Path, 
 
 
 @pytest.mark.usefixtures("tracer")
-@pytest.mark.parametrize("scenario", CASES)
+@pytest.mark.parametrize("scenario", in_turn(CASES))
 def test_the_root_is_the_planted_cause(scenario: str, program: Path, tmp_path: Path) -> None:
     normal, spin, blamed = record_both(program, scenario, tmp_path)
     done = flagfinder("why", "--json", normal, spin)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +35,7 @@ class Files:
 
     def new(self, name: str) -> str:
         """A path of its own in ``folder``, where nothing is yet."""
-        number = len(list(self.folder.iterdir()))
-        where = self.folder / f"{number}"
-        where.mkdir()
-        return str(where / name)
+        return str(Path(tempfile.mkdtemp(dir=self.folder)) / name)
 
 
 def leaves(

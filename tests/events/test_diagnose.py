@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from event_recorder import Recorded, Recorder
 from harness import flagfinder
+from sizes import in_turn
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 ROUNDS = 10
@@ -126,12 +127,21 @@ def test_who_wakes_from_outside_the_target_has_a_name(tmp_path: Path) -> None:
     assert named == {"sh"}
 
 
-@pytest.mark.parametrize("links", ["pipes", "sockets"])
 @pytest.mark.parametrize(
-    ("what", "hang_class"),
-    [("computes", "LongRunning"), ("sleeps", "LongWait"), ("polls", "RepeatedYield")],
+    ("what", "hang_class", "links", "syscalls"),
+    in_turn(
+        [
+            (what, hang_class, links, syscalls)
+            for links in ("pipes", "sockets")
+            for syscalls in ("lazy", "target")
+            for what, hang_class in [
+                ("computes", "LongRunning"),
+                ("sleeps", "LongWait"),
+                ("polls", "RepeatedYield"),
+            ]
+        ]
+    ),
 )
-@pytest.mark.parametrize("syscalls", ["lazy", "target"])
 def test_the_last_of_four_processes_is_blamed(
     recorder: Recorder, what: str, hang_class: str, links: str, syscalls: str
 ) -> None:

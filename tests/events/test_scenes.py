@@ -23,8 +23,13 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("scene", "syscalls"),
     [
-        pytest.param(scene, mode, id=f"{scene.name}-{mode}")
-        for scene in SCENES
+        pytest.param(
+            scene,
+            mode,
+            id=f"{scene.name}-{mode}",
+            marks=() if mode == scene.modes[number % len(scene.modes)] else pytest.mark.soak,
+        )
+        for number, scene in enumerate(SCENES)
         for mode in scene.modes
     ],
 )

@@ -15,10 +15,6 @@ from harness import assert_consistent, diff
 SPINNING = ["--stop-when-spinning", "2", "--then", "kill"]
 
 
-# Millions of rounds of many threads: their `diff` takes minutes.
-LONG = ("ck_mcs", "go_atomic")
-
-
 def record_case(
     source: Path, expect: dict[str, Any], variant: str, work: Path
 ) -> tuple[Path, Path, str]:
@@ -42,7 +38,7 @@ def record_case(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("source", "variant"), truth.all_cases(usual=-1, long=LONG))
+@pytest.mark.parametrize(("source", "variant"), truth.all_cases(usual=-1, turn=0))
 @pytest.mark.usefixtures("tracer")
 def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
     expect = json.loads((source / "expect.json").read_text())

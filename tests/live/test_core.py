@@ -73,7 +73,7 @@ def core(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("core", sample_cases(positive=True, turn=0), indirect=True)
+@pytest.mark.parametrize("core", sample_cases(positive=True, turn=0, of=3), indirect=True)
 def test_true_flag_is_first(core: tuple[Path, str, str]) -> None:
     path, error, name = core
     ran = flagfinder("core", "--json", path, timeout=120)
@@ -93,7 +93,7 @@ def test_true_flag_is_first(core: tuple[Path, str, str]) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("core", sample_cases(positive=False, turn=0), indirect=True)
+@pytest.mark.parametrize("core", sample_cases(positive=False, turn=0, of=3), indirect=True)
 def test_negative_has_no_flag(core: tuple[Path, str, str]) -> None:
     path, _, name = core
     ran = flagfinder("core", "--json", path, timeout=120)

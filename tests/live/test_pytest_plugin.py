@@ -120,6 +120,7 @@ def test_a_hang_fails_with_the_story_and_the_run_goes_on(name: str, tmp_path: Pa
 
 
 @pytest.mark.live
+@pytest.mark.soak
 def test_workers_of_xdist_tell_their_own(tmp_path: Path) -> None:
     good = "import pytest\n@pytest.mark.parametrize('n', range(20))\ndef test_good(n):\n    pass\n"
     tests = {"lock": HANGS["lock"], "child": HANGS["child"], "z_other": good}

@@ -55,7 +55,7 @@ def spinning(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("source", "variant"), truth.all_cases(usual=0))
+@pytest.mark.parametrize(("source", "variant"), truth.all_cases(usual=0, turn=1))
 def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
     expect = json.loads((source / "expect.json").read_text())
     written = tmp_path / "stderr"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from harness import assert_consistent, live_or_skip, record, run
-from sizes import SOAK
+from sizes import SOAK, in_turn
 
 pytestmark = pytest.mark.live
 LEVELS = pytest.mark.parametrize("level", ["flow", "values"])
@@ -132,7 +132,7 @@ def test_sqlite_script(level: str, tmp_path: Path) -> None:
 
 
 @LEVELS
-@pytest.mark.parametrize("tool", ["gzip", "xz"])
+@pytest.mark.parametrize("tool", in_turn(["gzip", "xz"]))
 @pytest.mark.usefixtures("tracer")
 def test_round_trip(tool: str, level: str, tmp_path: Path) -> None:
     if shutil.which(tool) is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from harness import announced_flags, assert_consistent, diff, live_or_skip, record
+from sizes import in_turn
 
 pytestmark = pytest.mark.live
 
@@ -31,7 +32,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", in_turn(WAYS, turn=1))
 @pytest.mark.usefixtures("tracer")
 def test_the_flag_is_first_however_the_program_is_started(
     way: str, samples: Path, tmp_path: Path

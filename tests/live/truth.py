@@ -15,16 +15,16 @@ from sizes import param
 CASES = Path(__file__).parent / "cases"
 
 
-def all_cases(usual: int, long: tuple[str, ...] = ()) -> list[Any]:
-    """Folder and variant of each case. Of its variants the one of index `usual` is in `make test`,
-    but for the cases that take `long`.
+def all_cases(usual: int, turn: int) -> list[Any]:
+    """Folder and variant of each case. In `make test` is every other case, from that of index
+    `turn` on, with its variant of index `usual`.
     """
     found = []
-    for path in sorted(CASES.glob("*/expect.json")):
+    for index, path in enumerate(sorted(CASES.glob("*/expect.json"))):
         variants = ["plain", *json.loads(path.read_text()).get("variants", {})]
         for variant in variants:
             name = f"{path.parent.name}-{variant}"
-            is_usual = variant == variants[usual] and path.parent.name not in long
+            is_usual = variant == variants[usual] and index % 2 == turn
             found += param(path.parent, variant, name=name, usual=is_usual)
     return found
 
