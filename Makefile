@@ -52,8 +52,9 @@ test-live: $(STAMPS)/dev $(STAMPS)/packages-live
 	$(PYTEST) -n 3 --dist loadfile -m "not alone" --session-timeout=$(BESIDE_TEST); beside=$$?; \
 	$(PYTEST) -m alone --session-timeout=$(ALONE_TEST) && exit $$beside
 
+soak: export FF_SOAK := 1
 soak: $(STAMPS)/dev $(STAMPS)/packages-live tracer test-rust
-	FF_SOAK=1 $(PYTEST)
+	$(PYTEST)
 	fuzz/run $(SECONDS)
 
 # Some of them step programs that the live tests install; they and those of Python start examples.

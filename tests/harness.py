@@ -376,8 +376,7 @@ def assert_four_parts(stderr: str, found: str) -> None:
 
 def assert_consistent(trace: Path) -> None:
     """The invariant checker finds nothing wrong with the trace."""
-    checked = flagfinder("trace", "check", trace)
-    assert checked.returncode == 0, f"{trace.name}: {checked.stdout}{checked.stderr}"
+    assert not ff.open_trace(trace).check(), trace.name
 
 
 def announced_flags(stderr: str) -> list[tuple[int, int]]:

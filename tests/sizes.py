@@ -29,7 +29,7 @@ ALONE = (
 )
 # Of those these wait for seconds and are answered from what the kernel recorded.
 BESIDE = "tests/events/test_scenes.py::test_the_culprit_is_named_and_no_innocent[endless-"
-# Samples whose recordings take longest.
+# Samples whose recordings take longest: `make test` asks `spin` and `core` about them.
 SLOW = ("compress_stream", "finite_compute", "go_gate", "longer_run")
 REPEAT = int(os.environ.get("FF_REPEAT") or (5 if SOAK else 1))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness import run
+from sizes import in_turn
 
 HANGS = {
     "attribute": """
@@ -106,7 +107,7 @@ def pytest_in(folder: Path, *options: str, tests: dict[str, str]) -> tuple[int, 
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", HANGS)
+@pytest.mark.parametrize("name", in_turn(HANGS))
 def test_a_hang_fails_with_the_story_and_the_run_goes_on(name: str, tmp_path: Path) -> None:
     tests = {name: HANGS[name], "z_other": "def test_good():\n    pass\n"}
     status, said = pytest_in(tmp_path, "--flagfinder-after=1", tests=tests)

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from harness import compiled, flagfinder, live_or_skip, need_python_3_11, run, started
+from sizes import in_turn
 
 PYTHON = "/usr/bin/python3"
 
@@ -119,7 +120,7 @@ def whens(code: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", WAITS)
+@pytest.mark.parametrize("name", in_turn(WAITS))
 def test_what_ends_the_wait(name: str, tmp_path: Path) -> None:
     body, when = WAITS[name]
     script = tmp_path / "program.py"

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from harness import FLAGFINDER, assert_four_parts, flagfinder, live_or_skip, run, started
+from sizes import in_turn
 from watching import (
     SET_UP,
     STARTED,
@@ -61,12 +62,15 @@ def test_every_planted_write_is_seen_or_counted(writers: Path, backend: str, wri
 @pytest.mark.parametrize("reads", [[], ["--reads"]], ids=["writes", "reads"])
 @pytest.mark.parametrize(
     ("word", "size", "first", "second"),
-    [
-        ("word8", 1, 0x11, 0x51),
-        ("word16", 2, 0x2222, 0x6262),
-        ("word32", 4, 0x33333333, 0x73737373),
-        ("word64", 8, 0x4444444444444444, 0x8484848484848484),
-    ],
+    in_turn(
+        [
+            ("word8", 1, 0x11, 0x51),
+            ("word16", 2, 0x2222, 0x6262),
+            ("word32", 4, 0x33333333, 0x73737373),
+            ("word64", 8, 0x4444444444444444, 0x8484848484848484),
+        ],
+        turn=1,
+    ),
 )
 def test_values_of_all_sizes(
     writers: Path,

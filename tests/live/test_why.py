@@ -28,6 +28,7 @@ from harness import (
     wait_until,
 )
 from planted import SOURCES, Truth, assert_true, built, planted
+from sizes import in_turn
 
 PYTHON = "/usr/bin/python3"
 # Two links and more, unless one is what there is to say.
@@ -86,7 +87,7 @@ def why(pid: int, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", in_turn(SCENARIOS))
 def test_the_root_is_the_planted_cause(name: str, program: Path, tmp_path: Path) -> None:
     with planted(program, name, tmp_path) as (process, truth):
         report = why(process.pid)

@@ -15,8 +15,8 @@ from sizes import param
 CASES = Path(__file__).parent / "cases"
 
 
-def all_cases(usual: int, turn: int) -> list[Any]:
-    """Folder and variant of each case. In `make test` is every other case, from that of index
+def all_cases(usual: int, turn: int, of: int = 2) -> list[Any]:
+    """Folder and variant of each case. In `make test` is every `of`-th case, from that of index
     `turn` on, with its variant of index `usual`.
     """
     found = []
@@ -24,7 +24,7 @@ def all_cases(usual: int, turn: int) -> list[Any]:
         variants = ["plain", *json.loads(path.read_text()).get("variants", {})]
         for variant in variants:
             name = f"{path.parent.name}-{variant}"
-            is_usual = variant == variants[usual] and index % 2 == turn
+            is_usual = variant == variants[usual] and index % of == turn
             found += param(path.parent, variant, name=name, usual=is_usual)
     return found
 

@@ -22,7 +22,7 @@ from harness import (
     leaves,
     record,
 )
-from sizes import is_positive, sample_cases, truth_of
+from sizes import SLOW, is_positive, sample_cases, truth_of
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,8 @@ def pair(
     return recorded.get(request, lambda: record_both(sample, samples, tmp_path, options, seconds))
 
 
-# Recorded for half a minute each; `spin` and `core` are asked about them.
-LONG = ("go_gate", "longer_run")
-
 positives = pytest.mark.parametrize(
-    "sample", sample_cases(positive=True, turn=0, long=LONG), indirect=True
+    "sample", sample_cases(positive=True, turn=0, long=SLOW), indirect=True
 )
 
 
@@ -211,7 +208,7 @@ def test_who_owes_it(pair: Pair) -> None:
         assert flag["owed"] or "has ended" in nobody or "no such thread" in nobody, nobody
 
 
-@pytest.mark.parametrize("sample", sample_cases(positive=False, turn=0, long=LONG), indirect=True)
+@pytest.mark.parametrize("sample", sample_cases(positive=False, turn=0, long=SLOW), indirect=True)
 def test_negative_has_no_flag(pair: Pair) -> None:
     assert pair.result["verdict"] in pair.truth["verdict"], pair.explain()
     assert pair.result["reason"], "no-flag must say why"

@@ -13,7 +13,8 @@ use flagfinder_machine::value::{Value, DF, STATUS};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
 use rustc_hash::FxHashMap;
 
-const STEPS: u32 = 150_000;
+const STEPS: u32 = 60_000;
+const STEPS_OF_SOAK: u32 = 150_000;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn ptrace(request: libc::c_uint, pid: i32, data: usize) -> bool {
@@ -78,7 +79,9 @@ fn compare(command: &mut Command, skip: u32) -> (u32, u32) {
     let (mut done, mut adopted) = (0, 0);
     let mut before = registers(pid);
     let mut stepped = 0;
-    while done < STEPS && begin.elapsed() < PATIENCE {
+    let soak = std::env::var_os("FF_SOAK").is_some();
+    let steps = if soak { STEPS_OF_SOAK } else { STEPS };
+    while done < steps && begin.elapsed() < PATIENCE {
         let mut bytes = [0; 15];
         read(pid, before.rip, &mut bytes);
         let code = cache.entry((before.rip, bytes)).or_insert_with(|| {
