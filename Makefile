@@ -110,7 +110,7 @@ $(STAMPS)/installed: $(PACKAGE_SOURCES) $(STAMPS)/packages
 	@touch $@
 
 $(STAMPS)/dev: .ci/requirements.txt $(STAMPS)/installed
-	$(BIN)/pip install --quiet -r .ci/requirements.txt
+	$(BIN)/pip install --quiet --no-compile -r .ci/requirements.txt
 	@touch $@
 
 $(STAMPS)/.made:
