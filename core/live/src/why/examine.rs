@@ -14,7 +14,7 @@ use super::asked::Asked;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{children, files, flags, held, in_core, stopped};
+use super::{children, files, flags, held, in_core, java, stopped};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -69,6 +69,13 @@ pub fn examine(
     let frozen = || (!process.is_dead).then(|| stopped::frozen(pid)).flatten();
     if let Some(end) = stopped::stopped(pid, &activity).or_else(frozen) {
         return Examined::end(end);
+    }
+    if activity.wants < pick::HOT {
+        if let Some(obstacle) = java::owed(process, tid) {
+            let stack = stack(process, &activity);
+            let state = State::Waits(vec![obstacle]);
+            return Examined { state, stack };
+        }
     }
     let asks = stepped.is_some_and(ThreadReport::has_flag)
         || activity.wants >= pick::HOT
