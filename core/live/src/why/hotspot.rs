@@ -201,3 +201,134 @@ impl VmStructs {
         kinds.iter().find_map(|kind| self.place(kind, field))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory from address 0 on.
+    struct Memory(Vec<u8>);
+
+    impl Memory {
+        fn put(&mut self, address: u64, value: u64) {
+            let at = address as usize;
+            self.0[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+
+        /// A class of objects of 24 bytes, with a name that is no longer than 80 bytes.
+        fn class(&mut self, address: u64, name: &str, ancestor: u64) {
+            let symbol = address + 24;
+            self.put(address, symbol);
+            self.put(address + 8, ancestor);
+            self.put(address + 16, 24);
+            self.put(symbol, name.len() as u64);
+            let body = symbol as usize + 2;
+            self.0[body..body + name.len()].copy_from_slice(name.as_bytes());
+        }
+    }
+
+    impl AddressSpace for Memory {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let begin = usize::try_from(address).unwrap_or(usize::MAX);
+            let rest = self.0.get(begin..).unwrap_or_default();
+            let count = rest.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&rest[..count]);
+            count
+        }
+    }
+
+    const FIRST: u64 = 0x100;
+    const SECOND: u64 = 0x200;
+    const MONITOR: u64 = 0x300;
+    /// What holds the address of the monitor's object.
+    const HANDLE: u64 = 0x340;
+    /// The `java.lang.Thread` of each.
+    const FIRST_OBJECT: u64 = 0x400;
+    const SECOND_OBJECT: u64 = 0x440;
+    const LOCK: u64 = 0x480;
+    const PENDING: u64 = FIRST;
+    const WAITING: u64 = FIRST + 8;
+
+    fn machine() -> (HotSpot, Memory) {
+        let structs = VmStructs::of(&[
+            ("JavaThread", "_current_pending_monitor", 0),
+            ("JavaThread", "_current_waiting_monitor", 8),
+            ("JavaThread", "_threadObj", 16),
+            ("Thread", "_stack_base", 24),
+            ("Thread", "_stack_size", 32),
+            ("ObjectMonitor", "_owner", 0),
+            ("ObjectMonitor", "_object", 8),
+            ("oopDesc", "_metadata._klass", 8),
+            ("Klass", "_name", 0),
+            ("Klass", "_super", 8),
+            ("Klass", "_layout_helper", 16),
+            ("Symbol", "_length", 0),
+            ("Symbol", "_body", 2),
+        ]);
+        let thread = |address, tid| JavaThread { address, tid };
+        let threads = vec![thread(FIRST, 1), thread(SECOND, 2)];
+        let mut memory = Memory(vec![0; 0x1000]);
+        let (plain, owned, lock) = (0x600, 0x700, 0x800);
+        memory.class(plain, "java/lang/Thread", 0);
+        memory.class(owned, &OWNED.replace('.', "/"), 0);
+        memory.class(lock, "Lock", owned);
+        let threads_of = [(FIRST, FIRST_OBJECT, 0x500), (SECOND, SECOND_OBJECT, 0x508)];
+        for (address, object, handle) in threads_of {
+            memory.put(handle, object);
+            memory.put(address + 16, handle);
+            memory.put(object + 8, plain);
+            memory.put(address + 24, address * 0x1_0000);
+            memory.put(address + 32, 0x1000);
+        }
+        memory.put(LOCK + 8, lock);
+        memory.put(MONITOR + 8, HANDLE);
+        memory.put(HANDLE, LOCK);
+        (HotSpot { structs, threads }, memory)
+    }
+
+    fn enters(owner: Option<u32>) -> Option<JavaWait> {
+        let class = "Lock".into();
+        Some(JavaWait::Enters { class, owner })
+    }
+
+    #[test]
+    fn a_monitor_names_its_owner_or_the_owners_record_of_it() {
+        let (machine, mut memory) = machine();
+        assert_eq!(machine.wait(&memory, 1), None);
+        memory.put(PENDING, MONITOR);
+        let on_stack = SECOND * 0x1_0000 - 0x80;
+        for (owner, told) in [
+            (SECOND, Some(2)),
+            (on_stack, Some(2)),
+            (0, None),
+            (77, None),
+        ] {
+            memory.put(MONITOR, owner);
+            assert_eq!(machine.wait(&memory, 1), enters(told), "{owner:#x}");
+        }
+        assert_eq!(machine.wait(&memory, 3), None, "no thread of Java");
+    }
+
+    #[test]
+    fn a_wait_on_a_threads_object_is_a_join() {
+        let (machine, mut memory) = machine();
+        memory.put(WAITING, MONITOR);
+        let class = "Lock".into();
+        assert_eq!(machine.wait(&memory, 1), Some(JavaWait::Notified { class }));
+        memory.put(HANDLE, SECOND_OBJECT);
+        assert_eq!(machine.wait(&memory, 1), Some(JavaWait::Joins(2)));
+    }
+
+    #[test]
+    fn a_parked_thread_refers_to_a_lock_and_that_to_its_owner() {
+        let (machine, mut memory) = machine();
+        let parks = |owner| {
+            let class = "Lock".into();
+            Some(JavaWait::Parks { class, owner })
+        };
+        memory.put(FIRST_OBJECT + 16, LOCK);
+        assert_eq!(machine.wait(&memory, 1), parks(None));
+        memory.put(LOCK + 16, SECOND_OBJECT);
+        assert_eq!(machine.wait(&memory, 1), parks(Some(2)));
+    }
+}

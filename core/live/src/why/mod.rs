@@ -28,6 +28,7 @@ mod report;
 mod sender;
 mod stopped;
 mod story;
+mod terminal;
 mod vm_structs;
 mod walk;
 

@@ -62,6 +62,17 @@ impl VmStructs {
         Some(VmStructs { places })
     }
 
+    #[cfg(test)]
+    pub fn of(places: &[(&str, &str, u64)]) -> VmStructs {
+        let places = places.iter();
+        let place = |(kind, field, at): &(&str, &str, u64)| {
+            (((*kind).to_owned(), (*field).to_owned()), *at)
+        };
+        VmStructs {
+            places: places.map(place).collect(),
+        }
+    }
+
     /// Offset of a field, or address of a static one.
     pub fn place(&self, kind: &str, field: &str) -> Option<u64> {
         self.places
