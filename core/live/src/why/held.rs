@@ -233,29 +233,7 @@ pub fn others(process: &Process, tid: u32, sharers: Vec<u32>, waits_for: WaitsFo
     let rest = process.tids().into_iter().filter(|other| *other != tid);
     let own = rest.map(|other| Who::Thread(pid, other));
     let foreign = sharers.into_iter().map(|other| Who::Process(other, None));
-    by_elimination(pid, own.chain(foreign).collect(), waits_for)
-}
-
-/// See [`others`].
-pub fn by_elimination(pid: u32, all: Vec<Who>, waits_for: WaitsFor) -> Obstacle {
-    let reason = match all.len() {
-        1 => "it is the only other one that could change it",
-        _ => "by elimination: the others that could change it wait too, and lead nowhere else",
-    };
-    let debtors: Vec<Debtor> = all
-        .into_iter()
-        .map(|who| Debtor::assumed(who, reason))
-        .collect();
-    let what = format!(
-        "no other thread of process {pid} is left that could change the {}",
-        waits_for.name
-    );
-    Obstacle {
-        waits_for,
-        by_elimination: true,
-        otherwise: End::fault(RootKind::Deadlock, what),
-        ..Obstacle::owed(Kind::Flag, "", debtors)
-    }
+    Obstacle::by_elimination(pid, own.chain(foreign).collect(), waits_for)
 }
 
 /// Other processes that map the page of a shared word.

@@ -4,7 +4,6 @@
 //! The word that it sleeps on is its own, and says nothing. Whom it waits for is read from HotSpot
 //! where that notes it. Else any of Java's threads may end the wait, and none of the machine's own.
 
-use super::held::by_elimination;
 use super::hotspot::JavaWait;
 use super::obstacle::{Debtor, Obstacle, Who};
 use super::process::Process;
@@ -56,5 +55,5 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
     };
     let rest = machine.tids().filter(|other| *other != tid);
     let all = rest.map(|other| Who::Thread(process.pid, other)).collect();
-    Some(by_elimination(process.pid, all, waits_for))
+    Some(Obstacle::by_elimination(process.pid, all, waits_for))
 }
