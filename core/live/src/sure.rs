@@ -102,7 +102,13 @@ fn doubt(
         // A thread that serves comes back to its loop.
         let serves = flag["proof"]["outcome"] == "returns" && does_something(flag);
         let is_owed = serves && stands >= Standing::ByCode;
-        ends_alone(first) && (ends_alone(flag) || is_owed) || by_code
+        // Somebody is on the way to write it, and nobody is to the first.
+        let is_owed_alone = *standing == Standing::Nobody
+            && stands == Standing::ByCode
+            && flag["proof"].is_null()
+            && score(flag) >= ENOUGH
+            && in_one(flag);
+        ends_alone(first) && (ends_alone(flag) || is_owed) || by_code || is_owed_alone
     };
     // A thread that is on its way to write the one, and none to the other, tells them apart.
     let is_as_owed = |stands: Standing| *standing < Standing::ByCode || stands >= Standing::ByCode;
@@ -305,6 +311,24 @@ pub(crate) mod tests {
         assert_eq!(beside(serves, Standing::ByCode), Some(1));
         assert_eq!(beside(serves, Standing::Nobody), None);
         assert_eq!(beside(stays, Standing::ByCode), None);
+    }
+
+    #[test]
+    fn a_word_that_somebody_owes_is_as_good_as_one_beside_it_that_nobody_owes() {
+        let beside = |first, stands, score, groups| {
+            let flags = vec![
+                (word("own index", 0.57, LEAVES), first),
+                (word("other index", score, None), stands),
+            ];
+            weighed(flags, groups).2
+        };
+        let one = || json!([{ "flags": [1, 2] }]);
+        let (nobody, by_code) = (Standing::Nobody, Standing::ByCode);
+        assert_eq!(beside(nobody, by_code, ENOUGH, one()), Some(1));
+        assert_eq!(beside(nobody, by_code, ENOUGH - 0.1, one()), None);
+        assert_eq!(beside(nobody, by_code, ENOUGH, json!([])), None);
+        assert_eq!(beside(nobody, nobody, ENOUGH, one()), None);
+        assert_eq!(beside(Standing::Unknown, by_code, ENOUGH, one()), None);
     }
 
     #[test]

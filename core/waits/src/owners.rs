@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Who else has a pipe or socket open: found by its inode under /proc/*/fd.
+//! Who else has a pipe, socket or terminal open: found by its inode under /proc/*/fd.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ impl Owners {
                 let target = target.to_string_lossy();
                 let number = entry.file_name();
                 let fd = number.to_str().and_then(|n| n.parse().ok()).unwrap_or(-1);
-                let has_ends = ["pipe:", "socket:"]
+                let has_ends = ["pipe:", "socket:", "/dev/pts/"]
                     .iter()
                     .any(|kind| target.starts_with(kind));
                 if !has_ends && !is_fifo(pid, fd) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flagfinder_code::Code;
 use flagfinder_linux::clock;
-use flagfinder_linux::proc::link;
+use flagfinder_linux::proc::{link, Stat};
 use flagfinder_linux::syscalls;
 use flagfinder_linux::timeout::shown;
 
@@ -14,7 +14,7 @@ use super::asked::Asked;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{children, files, flags, held, in_core, stopped};
+use super::{children, files, flags, held, in_core, java, stopped};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -70,6 +70,13 @@ pub fn examine(
     if let Some(end) = stopped::stopped(pid, &activity).or_else(frozen) {
         return Examined::end(end);
     }
+    if activity.wants < pick::HOT {
+        if let Some(obstacle) = java::owed(process, tid) {
+            let stack = stack(process, &activity);
+            let state = State::Waits(vec![obstacle]);
+            return Examined { state, stack };
+        }
+    }
     let asks = stepped.is_some_and(ThreadReport::has_flag)
         || activity.wants >= pick::HOT
         || activity.sleeps >= POLLS;
@@ -97,7 +104,8 @@ pub fn examine(
         Some(call)
             if begins
                 && is_sleep(&call)
-                && polls(process, &activity, &call)
+                && (polls(process, &activity, &call)
+                    || slept_before(process, &activity, &call))
                 && !may_ask_about_children(process) =>
         {
             let what = "it sleeps again and again, and what it asks in between was not found";
@@ -140,6 +148,29 @@ fn polls(process: &Process, activity: &Activity, call: &Call) -> bool {
     let inside = process.inside.as_ref().filter(|_| process.is_dead);
     let timeout = inside.and_then(|inside| call::timeout(call, &*inside.memory));
     activity.sleeps >= POLLS || timeout.is_some_and(is_short)
+}
+
+/// It lives so long that this is not its first sleep: what it waits for is asked in between.
+fn slept_before(process: &Process, activity: &Activity, call: &Call) -> bool {
+    let inside = process.inside.as_ref().filter(|_| !process.is_dead);
+    let timeout = inside.and_then(|inside| call::timeout(call, &*inside.memory));
+    let timeout = timeout.filter(|timeout| !timeout.absolute);
+    timeout.is_some_and(|timeout| {
+        let life = life(process.pid, activity.tid);
+        life.is_some_and(|life| life > timeout.time.saturating_mul(SLEEPS))
+    })
+}
+
+/// So many sleeps go into the life of a thread that sleeps again and again.
+const SLEEPS: u32 = 3;
+
+/// For how long the thread has been there.
+fn life(pid: u32, tid: u32) -> Option<Duration> {
+    let started: u64 = Stat::of_thread(pid, tid)?.field(Stat::STARTED)?;
+    // SAFETY: it takes no pointer.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    let started = Duration::from_secs_f64(started as f64 / ticks as f64);
+    clock::now(libc::CLOCK_BOOTTIME)?.checked_sub(started)
 }
 
 fn is_short(timeout: Timeout) -> bool {

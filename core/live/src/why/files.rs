@@ -8,6 +8,7 @@ use flagfinder_linux::proc::link;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
+use super::terminal;
 use flagfinder_waits::descriptor::{self, between, is_epoll, watched};
 use flagfinder_waits::internet::{connection, OtherEnd};
 use flagfinder_waits::unix::{self, UnixEnd};
@@ -92,7 +93,29 @@ pub fn obstacles(
         );
         return place.ends("inotify", end);
     }
+    if let Some(terminal) = terminal::of_master(pid, fd, &place.target) {
+        return programs_at(processes, &place, &terminal);
+    }
     device(&place)
+}
+
+/// The programs that read and write a terminal, for the one that shows it.
+fn programs_at(processes: &mut Processes, place: &Place, terminal: &str) -> Vec<Obstacle> {
+    let owners = processes.owners.of(terminal);
+    let mut debtors: Vec<Debtor> = Vec::new();
+    for owner in owners.iter().filter(|owner| owner.pid != place.pid) {
+        let who = Who::Process(owner.pid, Some(terminal.to_owned()));
+        if debtors.len() < MOST_HOLDERS && !debtors.iter().any(|debtor| debtor.who == who) {
+            let reason = format!("process {} ({}) has it open", owner.pid, owner.name);
+            debtors.push(Debtor::seen(who, reason));
+        }
+    }
+    let what = format!("the other side of terminal {terminal}");
+    if debtors.is_empty() {
+        let end = End::outside(RootKind::Input, "no process is seen that has it open");
+        return place.ends(&what, end);
+    }
+    place.owed(&what, debtors)
 }
 
 /// A call on several descriptors ends by any of them.

@@ -5,6 +5,7 @@
 use std::fs;
 
 use super::in_core;
+use super::java;
 use super::obstacle::{Debtor, End, Obstacle, Who};
 use super::process::{name, status_number, Inside, Process};
 use super::report::{Kind, RootKind, WaitsFor};
@@ -41,7 +42,10 @@ pub fn obstacle(process: &Process, tid: u32, call: &Call, stack: &[Code]) -> Opt
             let ended = Obstacle::ends(Kind::Lock, "", end);
             return Some(Obstacle { waits_for, ..ended });
         }
-        Owner::Unknown => return Some(word(process, inside, tid, call, waits_for)),
+        Owner::Unknown => {
+            let java = java::by_any(process, tid);
+            return Some(java.unwrap_or_else(|| word(process, inside, tid, call, waits_for)));
+        }
     };
     let name = waits_for.name.clone();
     Some(Obstacle {
@@ -229,25 +233,7 @@ pub fn others(process: &Process, tid: u32, sharers: Vec<u32>, waits_for: WaitsFo
     let rest = process.tids().into_iter().filter(|other| *other != tid);
     let own = rest.map(|other| Who::Thread(pid, other));
     let foreign = sharers.into_iter().map(|other| Who::Process(other, None));
-    let all: Vec<Who> = own.chain(foreign).collect();
-    let reason = match all.len() {
-        1 => "it is the only other one that could change it",
-        _ => "by elimination: the others that could change it wait too, and lead nowhere else",
-    };
-    let debtors: Vec<Debtor> = all
-        .into_iter()
-        .map(|who| Debtor::assumed(who, reason))
-        .collect();
-    let what = format!(
-        "no other thread of process {pid} is left that could change the {}",
-        waits_for.name
-    );
-    Obstacle {
-        waits_for,
-        by_elimination: true,
-        otherwise: End::fault(RootKind::Deadlock, what),
-        ..Obstacle::owed(Kind::Flag, "", debtors)
-    }
+    Obstacle::by_elimination(pid, own.chain(foreign).collect(), waits_for)
 }
 
 /// Other processes that map the page of a shared word.

@@ -17,7 +17,10 @@ mod examine;
 mod files;
 mod flags;
 mod held;
+mod hotspot;
 mod in_core;
+mod java;
+mod java_objects;
 mod obstacle;
 mod process;
 mod recorded;
@@ -25,6 +28,8 @@ mod report;
 mod sender;
 mod stopped;
 mod story;
+mod terminal;
+mod vm_structs;
 mod walk;
 
 use std::path::Path;
@@ -146,11 +151,13 @@ fn follow(
             // wrong in itself.
             Some(before) if before.0.first().is_some_and(|l| passes(l.waiter.tid)) => found,
             Some(before) if found.2 > before.2 && found.2 >= Weight::Fault => found,
+            // A word that nobody is to write is that of a thread which waits for work.
+            Some(before) if before.2 <= Weight::Idle && found.2 >= Weight::Circle => found,
             Some(before) => before,
         });
     }
     let (mut links, mut root, weight) = best.unwrap_or_else(|| walk.follow(pid, pid));
-    if thread.is_none() && weight < Weight::Circle {
+    if thread.is_none() && weight < Weight::Fault {
         if let Some(circle) = walk.any_circle(pid) {
             (links, root) = circle;
         }

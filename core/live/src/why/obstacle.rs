@@ -139,6 +139,28 @@ impl Obstacle {
             ..Obstacle::ends(kind, name, end)
         }
     }
+
+    /// Any of these may end it; nothing says which.
+    pub fn by_elimination(pid: u32, all: Vec<Who>, waits_for: WaitsFor) -> Obstacle {
+        let reason = match all.len() {
+            1 => "it is the only other one that could change it",
+            _ => "by elimination: the others that could change it wait too, and lead nowhere else",
+        };
+        let debtors: Vec<Debtor> = all
+            .into_iter()
+            .map(|who| Debtor::assumed(who, reason))
+            .collect();
+        let what = format!(
+            "no other thread of process {pid} is left that could change the {}",
+            waits_for.name
+        );
+        Obstacle {
+            waits_for,
+            by_elimination: true,
+            otherwise: End::fault(RootKind::Deadlock, what),
+            ..Obstacle::owed(Kind::Flag, "", debtors)
+        }
+    }
 }
 
 /// What a look at a thread gave.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! The processes on the way, each looked at once and without stopping anything.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -11,6 +12,7 @@ use flagfinder_linux::proc;
 use flagfinder_replica::CoreFile;
 use rustc_hash::FxHashMap;
 
+use super::hotspot::HotSpot;
 use crate::dead::activity;
 use crate::memory::Memory;
 use crate::pick::{self, Way};
@@ -43,6 +45,17 @@ pub struct Process {
 pub struct Inside {
     pub memory: Rc<dyn AddressSpace>,
     pub names: Names,
+    hot_spot: OnceCell<Option<HotSpot>>,
+}
+
+impl Inside {
+    fn new(memory: Rc<dyn AddressSpace>, names: Names) -> Inside {
+        Inside {
+            memory,
+            names,
+            hot_spot: OnceCell::new(),
+        }
+    }
 }
 
 impl Process {
@@ -55,10 +68,11 @@ impl Process {
         let tids = activities.iter().map(|activity| activity.tid);
         let own_ids = tids.map(|tid| (own_id(pid, tid), tid)).collect();
         let inside = || {
-            Some(Inside {
-                memory: Rc::new(Memory::open(pid).ok()?),
-                names: Names::new(NamesInput::from_live(pid).ok()?),
-            })
+            let memory = Rc::new(Memory::open(pid).ok()?);
+            Some(Inside::new(
+                memory,
+                Names::new(NamesInput::from_live(pid).ok()?),
+            ))
         };
         Process {
             pid,
@@ -95,10 +109,7 @@ impl Process {
             left_out: core.left_out().to_vec(),
             activities: activities.collect(),
             own_ids: core.threads().iter().map(|t| (t.tid, t.tid)).collect(),
-            inside: Some(Inside {
-                memory: core.clone(),
-                names: Names::new(core.names_input()),
-            }),
+            inside: Some(Inside::new(core.clone(), Names::new(core.names_input()))),
             is_dead: true,
         }
     }
@@ -110,6 +121,13 @@ impl Process {
     pub fn tids(&self) -> Vec<u32> {
         let living = self.activities.iter().filter(|a| !is_over(a.state));
         living.map(|a| a.tid).collect()
+    }
+
+    /// The virtual machine of Java that runs in it.
+    pub fn hot_spot(&self) -> Option<&HotSpot> {
+        let inside = self.inside.as_ref()?;
+        let read = || HotSpot::of(&inside.names, &*inside.memory, &self.own_ids);
+        inside.hot_spot.get_or_init(read).as_ref()
     }
 
     pub fn stack(&self, call: &Call) -> Vec<Code> {

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use super::asked::Asked;
 use super::choose::{choose, Chosen, Outcome, Way};
 use super::examine::{examine, is_busy, is_on, Examined};
+use super::java;
 use super::obstacle::{Debtor, End, Obstacle, State, Weight, Who};
 use super::process::Processes;
 use super::report::{Kind, Known, Link, Node, OwedBy, Root, RootKind};
@@ -118,7 +119,12 @@ impl<'a> Walk<'a> {
         if !polls || process.is_dead || pid == std::process::id() {
             return;
         }
+        // A thread of Java tries a lock that others have again and again, and notes which.
+        if java::owed(process, tid).is_some() {
+            return;
+        }
         self.to_step -= 1;
+        let before = Instant::now();
         let options = SpinOptions {
             threads: vec![tid],
             budget: BUDGET,
@@ -129,6 +135,8 @@ impl<'a> Walk<'a> {
             let found = report.threads.into_iter().find(|thread| thread.tid == tid);
             self.spun.extend(found.map(|thread| (tid, thread)));
         }
+        // What the chain may take does not count this.
+        self.begin += before.elapsed();
     }
 
     fn explore(&mut self, place: Place, trail: &mut Trail) -> Chosen {
@@ -263,14 +271,64 @@ impl<'a> Walk<'a> {
     }
 
     /// A circle among other threads of the process: what hangs there where the chosen thread does
-    /// not.
+    /// not. Only what is seen of their locks is followed: threads that wait for work are many.
     pub fn any_circle(&mut self, pid: u32) -> Option<(Vec<Link>, Root)> {
+        self.begin = Instant::now();
+        self.to_step = 0;
         let tids = self.processes.get(pid).map(super::process::Process::tids)?;
-        tids.into_iter().take(MOST_THREADS).find_map(|tid| {
-            let (links, root, _) = self.follow(pid, tid);
-            let is_seen = links.iter().all(|link| link.known != Known::Assumed);
-            (root.kind == RootKind::Deadlock && is_seen && !links.is_empty())
-                .then_some((links, root))
-        })
+        let waits: FxHashMap<u32, u32> = tids
+            .iter()
+            .filter_map(|tid| Some((*tid, self.waits_for(pid, *tid)?)))
+            .collect();
+        let tid = tids.into_iter().find(|tid| comes_back(&waits, *tid))?;
+        let (links, root, _) = self.follow(pid, tid);
+        (root.kind == RootKind::Deadlock).then_some((links, root))
+    }
+
+    /// The thread of the same process that alone is to end this one's wait, if that is seen.
+    fn waits_for(&mut self, pid: u32, tid: u32) -> Option<u32> {
+        if self.begin.elapsed() > PATIENCE {
+            return None;
+        }
+        let State::Waits(obstacles) = self.look((pid, tid), false).state else {
+            return None;
+        };
+        let debtors = match &obstacles[..] {
+            [only] => &only.debtors[..],
+            _ => return None,
+        };
+        match debtors {
+            [Debtor {
+                who: Who::Thread(of, owner),
+                known: Known::Seen,
+                ..
+            }] if *of == pid => Some(*owner),
+            _ => None,
+        }
+    }
+}
+
+/// Is the thread in a circle, and not only before one?
+fn comes_back(waits: &FxHashMap<u32, u32>, tid: u32) -> bool {
+    let mut at = tid;
+    for _ in 0..waits.len() {
+        match waits.get(&at) {
+            Some(next) if *next == tid => return true,
+            Some(next) => at = *next,
+            None => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_before_a_circle_is_not_in_it() {
+        let waits = FxHashMap::from_iter([(1, 2), (2, 3), (3, 2), (4, 5)]);
+        let is_in = |tid| comes_back(&waits, tid);
+        assert!(!is_in(1) && is_in(2) && is_in(3) && !is_in(4) && !is_in(5));
     }
 }

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT
+//! What a Java thread waits for: a lock and its owner, the end of a thread, or a notification.
+//!
+//! Read from HotSpot's structures, where its own table says that they lie; nothing is stopped. A
+//! thread in `LockSupport.park` refers to what it parks for, and the locks of java.util.concurrent
+//! refer to the thread that has them. Blind spots: virtual threads, read locks, and what
+//! [`Objects`] can't read.
+
+use std::collections::BTreeMap;
+
+use flagfinder_code::{AddressSpace, Names};
+
+use super::java_objects::Objects;
+use super::vm_structs::VmStructs;
+
+/// No process has so many threads.
+const MOST_THREADS: u64 = 100_000;
+/// An owner that the monitor does not name: the object is in the lock stack of its thread.
+const ANONYMOUS: u64 = 1;
+/// HotSpot's lock stacks have room for 8.
+const MOST_LOCKS: u64 = 64;
+
+/// Ancestor of java.util.concurrent's locks, with a reference to the thread that has the lock.
+const OWNED: &str = "java.util.concurrent.locks.AbstractOwnableSynchronizer";
+
+pub struct HotSpot {
+    structs: VmStructs,
+    threads: Vec<JavaThread>,
+}
+
+struct JavaThread {
+    address: u64,
+    tid: u32,
+}
+
+/// What a Java thread waits for. `class`: of the object that it waits on, if it can be read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum JavaWait {
+    /// `synchronized`.
+    Enters { class: String, owner: Option<u32> },
+    /// `Object.wait()` on the `java.lang.Thread` of another.
+    Joins(u32),
+    /// `Object.wait()` on another object.
+    Notified { class: String },
+    /// `LockSupport.park`, for a lock or another thing like it.
+    Parks { class: String, owner: Option<u32> },
+}
+
+impl HotSpot {
+    /// `ids`: our thread ids by those that the process itself sees.
+    pub fn of(
+        names: &Names,
+        memory: &dyn AddressSpace,
+        ids: &BTreeMap<u32, u32>,
+    ) -> Option<HotSpot> {
+        let structs = VmStructs::read(names, memory)?;
+        let list = memory.word(structs.place("ThreadsSMRSupport", "_java_thread_list")?)?;
+        let count = memory.number(list + structs.place("ThreadsList", "_length")?, 4)?;
+        let array = memory.word(list + structs.place("ThreadsList", "_threads")?)?;
+        let os_thread = structs.of_thread("_osthread")?;
+        let id = structs.place("OSThread", "_thread_id")?;
+        let thread = |index: u64| {
+            let address = memory.word(array + index * 8)?;
+            let os_thread = memory.word(address + os_thread)?;
+            let own_id = memory.number(os_thread + id, 4)? as u32;
+            let tid = *ids.get(&own_id)?;
+            Some(JavaThread { address, tid })
+        };
+        let threads = (0..count.min(MOST_THREADS)).filter_map(thread).collect();
+        Some(HotSpot { structs, threads })
+    }
+
+    /// Java's threads, of which one may notify another.
+    pub fn tids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.threads.iter().map(|thread| thread.tid)
+    }
+
+    pub fn wait(&self, memory: &dyn AddressSpace, tid: u32) -> Option<JavaWait> {
+        let thread = self.threads.iter().find(|thread| thread.tid == tid)?;
+        let look = Look {
+            machine: self,
+            memory,
+            objects: Objects {
+                structs: &self.structs,
+                memory,
+            },
+        };
+        let monitor = |field: &str| look.word(thread, field).filter(|monitor| *monitor != 0);
+        if let Some(monitor) = monitor("_current_pending_monitor") {
+            return Some(JavaWait::Enters {
+                class: look.class_name(look.object(monitor)),
+                owner: look.owner(monitor),
+            });
+        }
+        let Some(monitor) = monitor("_current_waiting_monitor") else {
+            let lock = look
+                .objects
+                .refers_to(look.java_lang_thread(thread)?, OWNED)?;
+            let mut owners = look.objects.of_ancestor(lock, OWNED).into_iter();
+            return Some(JavaWait::Parks {
+                class: look.class_name(Some(lock)),
+                owner: owners.find_map(|object| look.of_object(object)),
+            });
+        };
+        let object = look.object(monitor);
+        Some(match object.and_then(|object| look.of_object(object)) {
+            Some(tid) => JavaWait::Joins(tid),
+            None => JavaWait::Notified {
+                class: look.class_name(object),
+            },
+        })
+    }
+}
+
+/// A look at the structures in a process's memory.
+struct Look<'a> {
+    machine: &'a HotSpot,
+    memory: &'a dyn AddressSpace,
+    objects: Objects<'a>,
+}
+
+impl Look<'_> {
+    /// What a field of the thread holds.
+    fn word(&self, thread: &JavaThread, field: &str) -> Option<u64> {
+        let at = self.machine.structs.of_thread(field)?;
+        self.memory.word(thread.address + at)
+    }
+
+    fn of_monitor(&self, monitor: u64, field: &str) -> Option<u64> {
+        let at = self.machine.structs.place("ObjectMonitor", field)?;
+        self.memory.word(monitor + at)
+    }
+
+    fn find(&self, is_it: impl Fn(&JavaThread) -> Option<bool>) -> Option<u32> {
+        let mut threads = self.machine.threads.iter();
+        let found = threads.find(|thread| is_it(thread) == Some(true));
+        found.map(|thread| thread.tid)
+    }
+
+    fn owner(&self, monitor: u64) -> Option<u32> {
+        let owner = self.of_monitor(monitor, "_owner")?;
+        if owner == ANONYMOUS {
+            return self.with_lock(self.object(monitor)?);
+        }
+        // From JDK 24 on a monitor holds the number that Java gives to its owner.
+        const NUMBER: &str = "_monitor_owner_id";
+        if self.machine.structs.of_thread(NUMBER).is_some() {
+            return self.find(|thread| Some(self.word(thread, NUMBER)? == owner));
+        }
+        let is_it = |thread: &JavaThread| Some(thread.address == owner);
+        self.find(is_it).or_else(|| self.with_record(owner))
+    }
+
+    /// A lock that was taken before anybody waited: its record is on the stack of its owner.
+    fn with_record(&self, record: u64) -> Option<u32> {
+        self.find(|thread| {
+            let below = self.word(thread, "_stack_base")?.checked_sub(record)?;
+            Some(below <= self.word(thread, "_stack_size")?)
+        })
+    }
+
+    /// The thread that has the object in its lock stack.
+    fn with_lock(&self, object: u64) -> Option<u32> {
+        let structs = &self.machine.structs;
+        let stack = structs.of_thread("_lock_stack")?;
+        let top = stack + structs.place("LockStack", "_top")?;
+        let base = stack + structs.place("LockStack", "_base[0]")?;
+        self.find(|thread| {
+            // The top is told as an offset within the thread.
+            let top = self.memory.number(thread.address + top, 4)?;
+            let mut locks = (base..top.min(base + 8 * MOST_LOCKS)).step_by(8);
+            Some(locks.any(|at| self.memory.word(thread.address + at) == Some(object)))
+        })
+    }
+
+    fn object(&self, monitor: u64) -> Option<u64> {
+        let handle = self.of_monitor(monitor, "_object")?;
+        self.memory.word(handle).filter(|object| *object != 0)
+    }
+
+    fn java_lang_thread(&self, thread: &JavaThread) -> Option<u64> {
+        self.memory.word(self.word(thread, "_threadObj")?)
+    }
+
+    /// The thread whose `java.lang.Thread` the object is.
+    fn of_object(&self, object: u64) -> Option<u32> {
+        self.find(|thread| Some(self.java_lang_thread(thread)? == object))
+    }
+
+    fn class_name(&self, object: Option<u64>) -> String {
+        let name = object.and_then(|object| self.objects.class_name(object));
+        name.unwrap_or_else(|| "a Java object".into())
+    }
+}
+
+impl VmStructs {
+    /// Offset of a field of a thread: versions of HotSpot keep some in `Thread`, others in
+    /// `JavaThread`, which begins as that does.
+    fn of_thread(&self, field: &str) -> Option<u64> {
+        let kinds = ["JavaThread", "Thread"];
+        kinds.iter().find_map(|kind| self.place(kind, field))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory from address 0 on.
+    struct Memory(Vec<u8>);
+
+    impl Memory {
+        fn put(&mut self, address: u64, value: u64) {
+            let at = address as usize;
+            self.0[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        }
+
+        /// A class of objects of 24 bytes, with a name that is no longer than 80 bytes.
+        fn class(&mut self, address: u64, name: &str, ancestor: u64) {
+            let symbol = address + 24;
+            self.put(address, symbol);
+            self.put(address + 8, ancestor);
+            self.put(address + 16, 24);
+            self.put(symbol, name.len() as u64);
+            let body = symbol as usize + 2;
+            self.0[body..body + name.len()].copy_from_slice(name.as_bytes());
+        }
+    }
+
+    impl AddressSpace for Memory {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let begin = usize::try_from(address).unwrap_or(usize::MAX);
+            let rest = self.0.get(begin..).unwrap_or_default();
+            let count = rest.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&rest[..count]);
+            count
+        }
+    }
+
+    const FIRST: u64 = 0x100;
+    const SECOND: u64 = 0x200;
+    const MONITOR: u64 = 0x300;
+    /// What holds the address of the monitor's object.
+    const HANDLE: u64 = 0x340;
+    /// The `java.lang.Thread` of each.
+    const FIRST_OBJECT: u64 = 0x400;
+    const SECOND_OBJECT: u64 = 0x440;
+    const LOCK: u64 = 0x480;
+    const PENDING: u64 = FIRST;
+    const WAITING: u64 = FIRST + 8;
+
+    fn machine() -> (HotSpot, Memory) {
+        let structs = VmStructs::of(&[
+            ("JavaThread", "_current_pending_monitor", 0),
+            ("JavaThread", "_current_waiting_monitor", 8),
+            ("JavaThread", "_threadObj", 16),
+            ("Thread", "_stack_base", 24),
+            ("Thread", "_stack_size", 32),
+            ("ObjectMonitor", "_owner", 0),
+            ("ObjectMonitor", "_object", 8),
+            ("oopDesc", "_metadata._klass", 8),
+            ("Klass", "_name", 0),
+            ("Klass", "_super", 8),
+            ("Klass", "_layout_helper", 16),
+            ("Symbol", "_length", 0),
+            ("Symbol", "_body", 2),
+        ]);
+        let thread = |address, tid| JavaThread { address, tid };
+        let threads = vec![thread(FIRST, 1), thread(SECOND, 2)];
+        let mut memory = Memory(vec![0; 0x1000]);
+        let (plain, owned, lock) = (0x600, 0x700, 0x800);
+        memory.class(plain, "java/lang/Thread", 0);
+        memory.class(owned, &OWNED.replace('.', "/"), 0);
+        memory.class(lock, "Lock", owned);
+        let threads_of = [(FIRST, FIRST_OBJECT, 0x500), (SECOND, SECOND_OBJECT, 0x508)];
+        for (address, object, handle) in threads_of {
+            memory.put(handle, object);
+            memory.put(address + 16, handle);
+            memory.put(object + 8, plain);
+            memory.put(address + 24, address * 0x1_0000);
+            memory.put(address + 32, 0x1000);
+        }
+        memory.put(LOCK + 8, lock);
+        memory.put(MONITOR + 8, HANDLE);
+        memory.put(HANDLE, LOCK);
+        (HotSpot { structs, threads }, memory)
+    }
+
+    fn enters(owner: Option<u32>) -> Option<JavaWait> {
+        let class = "Lock".into();
+        Some(JavaWait::Enters { class, owner })
+    }
+
+    #[test]
+    fn a_monitor_names_its_owner_or_the_owners_record_of_it() {
+        let (machine, mut memory) = machine();
+        assert_eq!(machine.wait(&memory, 1), None);
+        memory.put(PENDING, MONITOR);
+        let on_stack = SECOND * 0x1_0000 - 0x80;
+        for (owner, told) in [
+            (SECOND, Some(2)),
+            (on_stack, Some(2)),
+            (0, None),
+            (77, None),
+        ] {
+            memory.put(MONITOR, owner);
+            assert_eq!(machine.wait(&memory, 1), enters(told), "{owner:#x}");
+        }
+        assert_eq!(machine.wait(&memory, 3), None, "no thread of Java");
+    }
+
+    #[test]
+    fn a_wait_on_a_threads_object_is_a_join() {
+        let (machine, mut memory) = machine();
+        memory.put(WAITING, MONITOR);
+        let class = "Lock".into();
+        assert_eq!(machine.wait(&memory, 1), Some(JavaWait::Notified { class }));
+        memory.put(HANDLE, SECOND_OBJECT);
+        assert_eq!(machine.wait(&memory, 1), Some(JavaWait::Joins(2)));
+    }
+
+    #[test]
+    fn a_parked_thread_refers_to_a_lock_and_that_to_its_owner() {
+        let (machine, mut memory) = machine();
+        let parks = |owner| {
+            let class = "Lock".into();
+            Some(JavaWait::Parks { class, owner })
+        };
+        memory.put(FIRST_OBJECT + 16, LOCK);
+        assert_eq!(machine.wait(&memory, 1), parks(None));
+        memory.put(LOCK + 16, SECOND_OBJECT);
+        assert_eq!(machine.wait(&memory, 1), parks(Some(2)));
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+//! Java's objects in the memory of HotSpot: the class of one, and what it refers to.
+//!
+//! A word is taken for a reference where its object's class has the name that is looked for, so
+//! neither the layout of a class nor whether references are compressed need be known. Blind spots:
+//! references of ZGC, which hold more than an address, and headers without a class of their own.
+
+use flagfinder_code::AddressSpace;
+
+use super::vm_structs::VmStructs;
+
+/// No class has so many ancestors.
+const MOST_ANCESTORS: usize = 64;
+/// Larger objects are not searched.
+const LARGEST: u64 = 4096;
+
+#[derive(Clone, Copy)]
+pub struct Objects<'a> {
+    pub structs: &'a VmStructs,
+    pub memory: &'a dyn AddressSpace,
+}
+
+impl Objects<'_> {
+    fn compressed(&self, kind: &str, old: &str) -> Option<(u64, u64)> {
+        let place = |field: &str| {
+            let now = self.structs.place(kind, field);
+            now.or_else(|| self.structs.place(kind, &format!("{old}.{field}")))
+        };
+        let base = self.memory.word(place("_base")?)?;
+        let shift = self.memory.number(place("_shift")?, 4)?;
+        Some((base, shift))
+    }
+
+    /// The class's name with dots, if the word points to an object.
+    pub fn class_name(&self, object: u64) -> Option<String> {
+        self.name(self.class(object)?)
+    }
+
+    fn class(&self, object: u64) -> Option<u64> {
+        let compressed = || {
+            let (base, shift) = self.compressed("CompressedKlassPointers", "_narrow_klass")?;
+            let at = self
+                .structs
+                .place("oopDesc", "_metadata._compressed_klass")?;
+            let class = self.memory.number(object.checked_add(at)?, 4)?;
+            Some(base.wrapping_add(class << shift))
+        };
+        let whole = || {
+            let at = self.structs.place("oopDesc", "_metadata._klass")?;
+            self.memory.word(object.checked_add(at)?)
+        };
+        let is_class = |class: &u64| self.name(*class).is_some();
+        let compressed = compressed().filter(is_class);
+        compressed.or_else(|| whole().filter(is_class))
+    }
+
+    fn name(&self, class: u64) -> Option<String> {
+        let field = |kind: &str, field: &str| self.structs.place(kind, field);
+        let symbol = self
+            .memory
+            .word(class.checked_add(field("Klass", "_name")?)?)?;
+        let length = symbol.checked_add(field("Symbol", "_length")?)?;
+        let length = self.memory.number(length, 2)? as usize;
+        let mut bytes = vec![0u8; length];
+        let body = symbol.checked_add(field("Symbol", "_body")?)?;
+        if length == 0 || self.memory.read(body, &mut bytes) != length {
+            return None;
+        }
+        let name = String::from_utf8(bytes).ok()?;
+        let is_name = name.chars().all(|c| !c.is_control() && !c.is_whitespace());
+        is_name.then(|| name.replace('/', "."))
+    }
+
+    /// The class of that name that the object's descends from.
+    fn ancestor(&self, object: u64, name: &str) -> Option<u64> {
+        let mut class = self.class(object)?;
+        for _ in 0..MOST_ANCESTORS {
+            if self.name(class)? == name {
+                return Some(class);
+            }
+            class = self
+                .memory
+                .word(class + self.structs.place("Klass", "_super")?)?;
+        }
+        None
+    }
+
+    /// Bytes of an object of the class.
+    fn size(&self, class: u64) -> Option<u64> {
+        let layout = class + self.structs.place("Klass", "_layout_helper")?;
+        // Of arrays it is negative; the lowest bit says how one is allocated.
+        let size = self.memory.number(layout, 4)? as i32;
+        u64::try_from(size & !7)
+            .ok()
+            .filter(|size| *size <= LARGEST)
+    }
+
+    /// What words of the object, as far as the class lays it out, may refer to.
+    fn references(&self, object: u64, class: u64) -> Vec<u64> {
+        let size = self.size(class).unwrap_or(0);
+        let mut bytes = vec![0u8; size as usize];
+        let read = self.memory.read(object, &mut bytes);
+        let bytes = &bytes[..read];
+        let compressed = self.compressed("CompressedOops", "_narrow_oop");
+        let whole = bytes.chunks_exact(8);
+        let whole = whole.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        let short = bytes.chunks_exact(4).filter_map(|word| {
+            let (base, shift) = compressed?;
+            let word = u32::from_le_bytes(word.try_into().ok()?);
+            (word != 0).then(|| base.wrapping_add(u64::from(word) << shift))
+        });
+        short.chain(whole).filter(|word| *word != 0).collect()
+    }
+
+    /// The first object that this one refers to and whose class descends from `name`.
+    pub fn refers_to(&self, object: u64, name: &str) -> Option<u64> {
+        let references = self.references(object, self.class(object)?);
+        let is_it = |other: &u64| self.ancestor(*other, name).is_some();
+        references.into_iter().find(is_it)
+    }
+
+    /// What the object refers to by the fields that it has from its ancestor `name`.
+    pub fn of_ancestor(&self, object: u64, name: &str) -> Vec<u64> {
+        let class = self.ancestor(object, name);
+        class.map_or_else(Vec::new, |class| self.references(object, class))
+    }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+//! The table by which HotSpot tells debuggers where its structures keep their fields.
+//!
+//! libjvm exports `gHotSpotVMStructs`, an array with an entry for each field, and beside it the
+//! offsets within an entry. The JDK's own debugger (the serviceability agent) reads the same.
+
+use flagfinder_code::{AddressSpace, Names};
+use rustc_hash::FxHashMap;
+
+const LIBRARY: &str = "libjvm.so";
+/// No HotSpot has so many fields; the array ends with an entry without a name.
+const MOST: u64 = 20_000;
+/// Longest name of a type or field.
+const NAME: usize = 96;
+
+pub struct VmStructs {
+    /// By type and field: offset within the structure, or address of a static field.
+    places: FxHashMap<(String, String), u64>,
+}
+
+/// Where an entry keeps what it tells.
+struct Entry {
+    kind: u64,
+    field: u64,
+    is_static: u64,
+    offset: u64,
+    address: u64,
+}
+
+impl VmStructs {
+    /// `None`: no HotSpot runs in the process, or its table can't be read.
+    pub fn read(names: &Names, memory: &dyn AddressSpace) -> Option<VmStructs> {
+        let exported = |symbol: &str| {
+            let found = names.resolve(Some(LIBRARY), symbol);
+            memory.word(found.first()?.0)
+        };
+        let in_entry = |what: &str| exported(&format!("gHotSpotVMStructEntry{what}Offset"));
+        let entry = Entry {
+            kind: in_entry("TypeName")?,
+            field: in_entry("FieldName")?,
+            is_static: in_entry("IsStatic")?,
+            offset: in_entry("Offset")?,
+            address: in_entry("Address")?,
+        };
+        let first = exported("gHotSpotVMStructs")?;
+        let stride = exported("gHotSpotVMStructEntryArrayStride")?;
+        let mut places = FxHashMap::default();
+        for index in 0..MOST {
+            let at = first.checked_add(index.checked_mul(stride)?)?;
+            let kind = memory.word(at + entry.kind)?;
+            if kind == 0 {
+                break;
+            }
+            let is_static = memory.number(at + entry.is_static, 4)? != 0;
+            let place = match is_static {
+                true => memory.word(at + entry.address)?,
+                false => memory.word(at + entry.offset)?,
+            };
+            let field = text(memory, memory.word(at + entry.field)?);
+            places.insert((text(memory, kind), field), place);
+        }
+        Some(VmStructs { places })
+    }
+
+    #[cfg(test)]
+    pub fn of(places: &[(&str, &str, u64)]) -> VmStructs {
+        let places = places.iter();
+        let place = |(kind, field, at): &(&str, &str, u64)| {
+            (((*kind).to_owned(), (*field).to_owned()), *at)
+        };
+        VmStructs {
+            places: places.map(place).collect(),
+        }
+    }
+
+    /// Offset of a field, or address of a static one.
+    pub fn place(&self, kind: &str, field: &str) -> Option<u64> {
+        self.places
+            .get(&(kind.to_owned(), field.to_owned()))
+            .copied()
+    }
+}
+
+fn text(memory: &dyn AddressSpace, address: u64) -> String {
+    let mut bytes = [0u8; NAME];
+    let read = memory.read(address, &mut bytes);
+    let end = bytes[..read].iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&bytes[..end.unwrap_or(read)]).into_owned()
+}

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""`flagfinder why` on Java: who has the monitor or lock that a thread waits for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from harness import flagfinder, live_or_skip, started, wait_until
+from planted import SOURCES
+
+NAMES = {
+    "monitor": "the monitor of java.lang.Object",
+    "lock": "java.util.concurrent.locks.ReentrantLock$",
+}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("how", NAMES)
+def test_two_threads_that_hold_each_others_lock(how: str, tmp_path: Path) -> None:
+    java = shutil.which("java")
+    if java is None:
+        live_or_skip("java is not installed")
+    out = tmp_path / "stdout"
+    command = [java, "-Xmx64m", SOURCES / "TwoLocks.java", how]
+    with out.open("wb") as stdout, started(command, stdout=stdout) as process:
+        wait_until(process, lambda: "started" in out.read_text())
+        time.sleep(1.5)  # each holds its own
+        ran = flagfinder("why", "--json", str(process.pid), timeout=120)
+    report = json.loads(ran.stdout)
+    assert report["root"]["kind"] == "deadlock", report["story"]
+    links = {link["waiter"]["name"]: link for link in report["links"]}
+    for waiter, owner in (("one", "two"), ("two", "one")):
+        link = links[waiter]
+        assert (link["owed_by"]["name"], link["known"]) == (owner, "seen"), report["story"]
+        assert link["waits_for"]["name"].startswith(NAMES[how]), report["story"]
