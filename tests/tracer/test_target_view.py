@@ -85,6 +85,8 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
                 "ignored",
                 "newborn",
                 "pending",
+                "descriptors",
+                "children",
             )
         ),
         *(("edges.c", what) for what in ("returned", "forks", "closed", "prefetched")),
