@@ -87,6 +87,7 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
                 "pending",
                 "descriptors",
                 "children",
+                "trapped",
             )
         ),
         *(("edges.c", what) for what in ("returned", "forks", "closed", "prefetched")),

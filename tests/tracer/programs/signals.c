@@ -14,6 +14,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 enum { ALARMS = 3000, EPOLL_PWAIT2 = 441 };
@@ -326,6 +327,51 @@ static int pending(void)
     return sigisemptyset(&came);
 }
 
+static volatile int stop, strange;
+
+static void look(int number, siginfo_t *info, void *context)
+{
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    if (number == SIGTRAP) {
+        users++;
+        strange += registers[REG_RIP] != registers[REG_RAX];
+    } else if (info->si_code == SI_TKILL) {
+        alarms++;
+        strange += registers[REG_RIP] == 0;
+    }
+}
+
+/* A breakpoint leaves the address behind it, here in rax, with loads around it. */
+static void *trap_often(void *unused)
+{
+    for (int i = 0; i < ALARMS; i++)
+        __asm__ volatile("jmp 1f\n"
+                         "1: lea 2f(%%rip), %%rax\n sub $0xa0, %%rsp\n mov %%rax, (%%rsp)\n"
+                         "mov 0x10(%%rsp), %%rcx\n mov %%rcx, 8(%%rsp)\n mov $8, %%r12\n int3\n"
+                         "2: jmp 3f\n nop\n"
+                         "3: add $0xa0, %%rsp"
+                         ::: "rax", "rcx", "r12", "memory", "cc");
+    stop = 1;
+    return unused;
+}
+
+/* Handlers see where the program was when it trapped, or when another thread sent it a signal that
+ * is a fault's otherwise. */
+static int trapped(void)
+{
+    pthread_t thread;
+    struct sigaction action = {.sa_sigaction = look, .sa_flags = SA_SIGINFO};
+    sigaction(SIGTRAP, &action, NULL);
+    sigaction(SIGFPE, &action, NULL);
+    pthread_create(&thread, NULL, trap_often, NULL);
+    while (!stop) {
+        pthread_kill(thread, SIGFPE);
+        nap();
+    }
+    pthread_join(thread, NULL);
+    return users == ALARMS && alarms > 0 && strange == 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -340,6 +386,7 @@ int main(int argc, char **argv)
              : strcmp(what, "pending") == 0     ? pending()
              : strcmp(what, "descriptors") == 0 ? descriptors()
              : strcmp(what, "children") == 0    ? children()
+             : strcmp(what, "trapped") == 0     ? trapped()
                                                 : 0;
     printf(ok ? "ok\n" : "wrong\n");
     return ok ? 0 : 1;
