@@ -2,7 +2,7 @@
 """Does `diff` name the hang, and not a worker that idles? Real pools in which one worker is frozen.
 
 Each pool is recorded once as it should be and several times with a worker frozen after some rounds.
-An answer is right if its thread is one that waits for the frozen one, and its word is the one that
+An answer is right if its thread is one that waits for the frozen one, and its word is one that
 this one owes. Rules were made for the pools of tests/live/programs/pools.c;
 these here only measure them.
 """
