@@ -136,9 +136,9 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
         for program in sources.glob("sqlite3-*/testfixture"):
             for name in SQLITE.split():
                 command = [str(program), str(program.parent / "test" / f"{name}.test")]
-                yield Part(
-                    name, command, r"^(?P<name>\S+)\.\.\. (?P<outcome>Ok|.*)$", folder=scratch
-                )
+                # Threads print dots of their own before it.
+                lines = r"^\.*(?P<name>[^.\s]\S*)\.\.\. (?P<outcome>Ok|.*)$"
+                yield Part(name, command, lines, folder=scratch)
     if suite == "java":
         subprocess.run(["javac", "-d", scratch, HERE / "suites" / "Suite.java"], check=True)
         yield Part(
