@@ -2,8 +2,8 @@
 """Does `diff` name the hang, and not a worker that idles? Real pools in which one worker is frozen.
 
 Each pool is recorded once as it should be and several times with a worker frozen after some rounds.
-An answer is right if its thread is the one that waits for the frozen one, and its word is the one
-that this one owes. Rules were made for the pools of tests/live/programs/pools.c;
+An answer is right if its thread is one that waits for the frozen one, and its word is one that
+this one owes. Rules were made for the pools of tests/live/programs/pools.c;
 these here only measure them.
 """
 
@@ -29,13 +29,16 @@ ROUNDS = "200"  # some seconds
 
 @dataclass(frozen=True)
 class PoolProgram:
-    """A pool: its environment, and what is known of the word that its first thread waits for."""
+    """A pool: its environment, and what is known of the word that its first thread waits for.
+    ``among_workers``: they wait for one another too, each for words that the other has written.
+    """
 
     name: str
     environment: dict[str, str] = field(default_factory=dict)
     module: str | None = None
     exit_value: str | None = None
     announced: bool = False
+    among_workers: bool = False
 
 
 POOLS = (
@@ -45,7 +48,8 @@ POOLS = (
     PoolProgram("tbb", announced=True),
     PoolProgram("glib", announced=True),
     PoolProgram("forkunion", exit_value="0x0"),
-    PoolProgram("numpy", {"OPENBLAS_THREAD_TIMEOUT": "30"}, module="openblas", exit_value="0x0"),
+    PoolProgram("numpy", {"OPENBLAS_THREAD_TIMEOUT": "30"}, module="openblas", exit_value="0x0",
+                among_workers=True),
 )  # fmt: skip
 
 
@@ -221,6 +225,9 @@ def judge(pool: PoolProgram, normal: Path, spin: Path) -> tuple[bool, str]:
     text = (
         f"{thread['tid']} {thread['name']}: {flag['name']} {flag['confidence']} {flag['exit_when']}"
     )
+    writers = {writer["tid"] for writer in flag["writers"] if writer["run"] == "spin"}
+    if pool.among_workers and thread["tid"] not in (int(frozen[1]), first_thread(spin)):
+        return int(frozen[1]) in writers, text
     right = thread["tid"] != int(frozen[1])
     address = re.search(r"flag (0x[0-9a-f]+)", printed)
     if pool.announced and address:

@@ -52,19 +52,36 @@ class Row:
     differ: list[str] = field(default_factory=list)
 
 
+# Behind a colon: a pattern of the tests' names, where all of a module's take too long recorded.
 CPYTHON = (
-    "test_queue test_thread test_threading test_threading_local test_signal test_subprocess "
+    "test_queue test_thread test_threading test_threading_local test_signal "
+    "test_subprocess:*.ProcessTestCase.test_[a-d]* test_subprocess:*.ProcessTestCase.test_[e-o]* "
+    "test_subprocess:*.ProcessTestCase.test_[p-r]* test_subprocess:*.ProcessTestCase.test_[s-z]* "
+    "test_subprocess:*.POSIXProcessTestCase.test_[a-c]* "
+    "test_subprocess:*.POSIXProcessTestCase.test_[d-p]* "
+    "test_subprocess:*.POSIXProcessTestCase.test_[r-z]* test_subprocess:RunFuncTestCase "
+    "test_subprocess:CommandsWithSpaces test_subprocess:ContextManagerTests "
     "test_concurrent_futures test_socket test_select test_selectors test_mmap test_faulthandler "
     "test_gc test_fork1 test_posix test_os test_ctypes test_generators test_exceptions test_poll "
     "test_epoll test_sched test_weakref test_io test_pty test_wait3 test_wait4 test_threadsignals "
     "test_socketserver test_asyncore test_multiprocessing_fork test_multiprocessing_spawn "
-    "test_eintr test_threadedtempfile"
+    "test_eintr test_threadedtempfile test_popen test_pipes test_fcntl test_ioctl test_openpty "
+    "test_file_eintr test_fileio test_file test_bufio test_tempfile test_atexit test_timeout "
+    "test_asyncgen test_coroutines test_contextlib_async test_context test_finalization "
+    "test_resource test_time test_sys_settrace test_sys_setprofile test_syslog test_cmd_line "
+    "test_script_helper test_multiprocessing_forkserver test_multiprocessing_main_handling "
+    "test_interpreters test_tracemalloc test_zlib test_largefile test_shutil test_glob"
 )
 ASYNCIO = (
     "base_events buffered_proto context events futures futures2 locks pep492 protocols queues "
-    "runners selector_events sendfile server sock_lowlevel ssl sslproto streams subprocess "
+    "runners selector_events sendfile server sock_lowlevel ssl sslproto streams "
+    "subprocess:SubprocessTransportTests subprocess:SubprocessThreadedWatcherTests "
+    "subprocess:SubprocessSafeWatcherTests subprocess:SubprocessFastWatcherTests "
+    "subprocess:SubprocessMultiLoopWatcherTests subprocess:SubprocessPidfdWatcherTests "
+    "subprocess:GenericWatcherTests "
     "taskgroups tasks threads timeouts transports unix_events waitfor"
 )
+RUNTIME = "AB C DEF G HIJK L M NO P QR S T-Z"
 REDIS = (
     "unit/protocol unit/keyspace unit/scan unit/expire unit/multi unit/pubsub unit/info "
     "unit/scripting unit/dump unit/type/list unit/type/hash unit/type/set unit/type/zset "
@@ -90,14 +107,12 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
         command = ["/usr/bin/python3.11", "-m", "test", "--timeout", "850"]
         command += ["--junit-xml", str(scratch / "report.xml")]
         asyncio = [f"test.test_asyncio.test_{module}" for module in ASYNCIO.split()]
-        yield from (Part(module, [*command, module]) for module in CPYTHON.split() + asyncio)
+        for name in CPYTHON.split() + asyncio:
+            module, _, pattern = name.partition(":")
+            chosen = ["-m", pattern] if pattern else []
+            yield Part(name, [*command, *chosen, module])
     if suite == "go":
-        for program in sorted((sources / "go").glob("*.test")):
-            # With the variable, tests that compile programs are skipped.
-            command = ["env", "GO_GCFLAGS=-N", str(program), "-test.short", "-test.v"]
-            yield Part(
-                program.stem, command, r"^\s*--- (?P<outcome>\w+): (?P<name>\S+)", folder=scratch
-            )
+        yield from go_parts(sources, scratch)
     if suite == "redis":
         for folder in sources.glob("redis-*/tests"):
             for name in REDIS.split():
@@ -121,9 +136,9 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
         for program in sources.glob("sqlite3-*/testfixture"):
             for name in SQLITE.split():
                 command = [str(program), str(program.parent / "test" / f"{name}.test")]
-                yield Part(
-                    name, command, r"^(?P<name>\S+)\.\.\. (?P<outcome>Ok|.*)$", folder=scratch
-                )
+                # Threads print dots of their own before it.
+                lines = r"^\.*(?P<name>[^.\s]\S*)\.\.\. (?P<outcome>Ok|.*)$"
+                yield Part(name, command, lines, folder=scratch)
     if suite == "java":
         subprocess.run(["javac", "-d", scratch, HERE / "suites" / "Suite.java"], check=True)
         yield Part(
@@ -136,6 +151,17 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
         command = ["java", "-cp", path, "org.junit.platform.console.ConsoleLauncher", "execute"]
         command += ["--include-classname", ".*Test", "--reports-dir", str(scratch)]
         yield from (Part(name, [*command, "--select-package", name]) for name in JUNIT.split())
+
+
+def go_parts(sources: Path, scratch: Path) -> Iterator[Part]:
+    """Each package's tests; those of runtime by their first letters."""
+    for program in sorted((sources / "go").glob("*.test")):
+        for letters in RUNTIME.split() if program.stem == "runtime" else ("",):
+            name = f"{program.stem}:{letters}" if letters else program.stem
+            # With the variable, tests that compile programs are skipped.
+            command = ["env", "GO_GCFLAGS=-N", str(program), "-test.short", "-test.v"]
+            command += [f"-test.run=^Test[{letters}]"] if letters else []
+            yield Part(name, command, r"^\s*--- (?P<outcome>\w+): (?P<name>\S+)", folder=scratch)
 
 
 def outcomes(part: Part, scratch: Path, patience: float, *, recorded: bool) -> Outcomes:

@@ -85,6 +85,9 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
                 "ignored",
                 "newborn",
                 "pending",
+                "descriptors",
+                "children",
+                "trapped",
             )
         ),
         *(("edges.c", what) for what in ("returned", "forks", "closed", "prefetched")),

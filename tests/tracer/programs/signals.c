@@ -8,13 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
-enum { ALARMS = 3000 };
+enum { ALARMS = 3000, EPOLL_PWAIT2 = 441 };
 
 static volatile sig_atomic_t users, alarms;
 
@@ -154,14 +157,12 @@ static void end_soon(void)
     }
 }
 
-/* A signal that nobody handles, or that is blocked, ends no call; sigwait and signalfd see it
- * nevertheless. */
+/* A signal that nobody handles, or that is blocked, ends no call; sigwait sees it nevertheless. */
 static int undisturbed(void)
 {
-    struct timespec pause = {0, 60000000};
+    struct timespec pause = {0, 60000000}, none = {0, 0};
     sigset_t child, before, seen;
     siginfo_t info;
-    struct signalfd_siginfo read_info;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     signal(SIGUSR2, SIG_IGN);
@@ -194,14 +195,73 @@ static int undisturbed(void)
     if (sigsuspend(&seen) != -1 || errno != EINTR || alarms == 0 || !sigismember(&seen, SIGHUP))
         return 0;
     setitimer(ITIMER_REAL, &never, NULL);
+    /* What is ignored while it waits is gone for good. */
+    return sigtimedwait(&child, NULL, &none) == -1 && errno == EAGAIN;
+}
+
+/* The C library's is newer than some that this is built with. */
+static int poll_events(int poller, struct epoll_event *event, struct timespec *limit, sigset_t *set)
+{
+    return (int)syscall(EPOLL_PWAIT2, poller, event, 1, limit, set, _NSIG / 8);
+}
+
+/* Signals for a signalfd end no call that waits for descriptors; neither does what is ignored. */
+static int descriptors(void)
+{
+    struct timespec pause = {0, 60000000}, long_pause = {5, 0};
+    sigset_t child, before;
+    struct signalfd_siginfo seen;
+    struct epoll_event event = {.events = EPOLLIN};
+    int poller = epoll_create1(0);
+    end_soon();
+    if (poll_events(poller, &event, &pause, NULL) != 0)
+        return 0;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, &before);
     int descriptor = signalfd(-1, &child, SFD_NONBLOCK);
     struct pollfd readable = {.fd = descriptor, .events = POLLIN};
+    epoll_ctl(poller, EPOLL_CTL_ADD, descriptor, &event);
+    for (int call = 0; call < 4; call++) {
+        end_soon();
+        int ready = call == 0   ? poll(&readable, 1, 5000)
+                    : call == 1 ? ppoll(&readable, 1, &long_pause, NULL)
+                    : call == 2 ? epoll_wait(poller, &event, 1, 5000)
+                                : poll_events(poller, &event, &long_pause, NULL);
+        if (ready != 1 || read(descriptor, &seen, sizeof seen) != sizeof seen ||
+            seen.ssi_signo != SIGCHLD)
+            return 0;
+    }
+    /* The set that the call is given lets a handler in. */
+    close(descriptor);
+    signal(SIGCHLD, count);
     end_soon();
-    while (poll(&readable, 1, 5000) < 0 && errno == EINTR) /* still: the signal is handed on to the descriptor */
-        ;
-    if (read(descriptor, &read_info, sizeof read_info) != sizeof read_info)
+    int result = poll_events(poller, &event, &long_pause, &before);
+    return result == -1 && errno == EINTR && users == 1;
+}
+
+/* Whether children wait to be reaped, and whether their stops are told, is the program's choice. */
+static int children(void)
+{
+    int status;
+    signal(SIGCHLD, SIG_IGN);
+    end_soon();
+    if (wait(NULL) != -1 || errno != ECHILD)
         return 0;
-    return read_info.ssi_signo == SIGCHLD;
+    struct sigaction action = {.sa_handler = count, .sa_flags = SA_NOCLDSTOP};
+    sigaction(SIGCHLD, &action, NULL);
+    pid_t child = fork();
+    while (child == 0)
+        pause();
+    kill(child, SIGSTOP);
+    if (waitpid(child, &status, WUNTRACED) != child || !WIFSTOPPED(status) || users != 0)
+        return 0;
+    kill(child, SIGKILL);
+    if (waitpid(child, &status, 0) != child)
+        return 0;
+    while (users == 0)
+        nap();
+    return users == 1;
 }
 
 static void *nothing(void *unused) { return unused; }
@@ -267,6 +327,51 @@ static int pending(void)
     return sigisemptyset(&came);
 }
 
+static volatile int stop, strange;
+
+static void look(int number, siginfo_t *info, void *context)
+{
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    if (number == SIGTRAP) {
+        users++;
+        strange += registers[REG_RIP] != registers[REG_RAX];
+    } else if (info->si_code == SI_TKILL) {
+        alarms++;
+        strange += registers[REG_RIP] == 0;
+    }
+}
+
+/* A breakpoint leaves the address behind it, here in rax, with loads around it. */
+static void *trap_often(void *unused)
+{
+    for (int i = 0; i < ALARMS; i++)
+        __asm__ volatile("jmp 1f\n"
+                         "1: lea 2f(%%rip), %%rax\n sub $0xa0, %%rsp\n mov %%rax, (%%rsp)\n"
+                         "mov 0x10(%%rsp), %%rcx\n mov %%rcx, 8(%%rsp)\n mov $8, %%r12\n int3\n"
+                         "2: jmp 3f\n nop\n"
+                         "3: add $0xa0, %%rsp"
+                         ::: "rax", "rcx", "r12", "memory", "cc");
+    stop = 1;
+    return unused;
+}
+
+/* Handlers see where the program was when it trapped, or when another thread sent it a signal that
+ * is a fault's otherwise. */
+static int trapped(void)
+{
+    pthread_t thread;
+    struct sigaction action = {.sa_sigaction = look, .sa_flags = SA_SIGINFO};
+    sigaction(SIGTRAP, &action, NULL);
+    sigaction(SIGFPE, &action, NULL);
+    pthread_create(&thread, NULL, trap_often, NULL);
+    while (!stop) {
+        pthread_kill(thread, SIGFPE);
+        nap();
+    }
+    pthread_join(thread, NULL);
+    return users == ALARMS && alarms > 0 && strange == 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -279,6 +384,9 @@ int main(int argc, char **argv)
              : strcmp(what, "ignored") == 0     ? ignored(argv[0])
              : strcmp(what, "newborn") == 0     ? newborn()
              : strcmp(what, "pending") == 0     ? pending()
+             : strcmp(what, "descriptors") == 0 ? descriptors()
+             : strcmp(what, "children") == 0    ? children()
+             : strcmp(what, "trapped") == 0     ? trapped()
                                                 : 0;
     printf(ok ? "ok\n" : "wrong\n");
     return ok ? 0 : 1;
