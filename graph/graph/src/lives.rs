@@ -53,12 +53,13 @@ impl Builder<'_> {
         let Some(open) = known.open.take() else {
             return;
         };
-        let vertex = &mut self.vertices[open];
-        // A damaged file may hold events after its last one.
-        let ts = known.ended.unwrap_or(ts).max(vertex.start);
-        let since = known.on_cpu.take();
-        vertex.run += since.map_or(0, |since| ts.saturating_sub(since));
-        vertex.end = ts;
+        let (ended, since) = (known.ended, known.on_cpu.take());
+        self.vertices.change(open, |vertex| {
+            // A damaged file may hold events after its last one.
+            let ts = ended.unwrap_or(ts).max(vertex.start);
+            vertex.run += since.map_or(0, |since| ts.saturating_sub(since));
+            vertex.end = ts;
+        });
         known.last = Some(open);
     }
 
