@@ -138,15 +138,12 @@ impl Builder<'_> {
     fn split(&mut self, thread: usize, ts: u64) -> u32 {
         let open = self.current(thread, ts);
         let since = self.threads[thread].on_cpu.replace(ts);
-        let mut cpu = 0;
-        self.vertices.change(open, |vertex| {
-            vertex.run += since.map_or(0, |since| ts - since.min(ts));
-            vertex.end = ts;
-            cpu = vertex.cpu;
-        });
+        let ran = since.map_or(0, |since| ts - since.min(ts));
+        self.vertices.lasts(open, ts, ran);
+        let cpu = self.vertices.get(open).cpu;
         self.threads[thread].last = Some(open);
         let next = self.begin(thread, ts);
-        self.vertices.change(next, |vertex| vertex.cpu = cpu);
+        self.vertices.runs_on(next, cpu);
         next
     }
 
@@ -257,18 +254,7 @@ impl Builder<'_> {
         let state = event.state();
         let ran = since.map_or(0, |since| event.ts - since.min(event.ts));
         self.vertices.runs_on(open, event.cpu);
-        if matches!(state, State::Preempted | State::Dead) {
-            self.vertices.change(open, |vertex| {
-                vertex.run += ran;
-                vertex.end = event.ts;
-                if state == State::Dead {
-                    vertex.call = event.words[0];
-                    vertex.blocks = 0;
-                }
-            });
-        } else {
-            self.vertices.blocks(open, event.ts, ran, event.words[0]);
-        }
+        self.vertices.lasts(open, event.ts, ran);
         if state == State::Preempted {
             let is_counted = self.file.info.syscalls == "target"; // where the call is entered
             if !is_counted && event.call().is_some_and(|call| Call::yields(call.number)) {
@@ -276,6 +262,8 @@ impl Builder<'_> {
             }
             return;
         }
+        let blocks = state != State::Dead;
+        self.vertices.ends_in(open, event.words[0], blocks);
         let known = &mut self.threads[thread];
         (known.open, known.last, known.waits_in) = (None, Some(open), event.words[0]);
         let stack = self.stack(event.a, event);
@@ -332,13 +320,10 @@ impl Builder<'_> {
         let Some((vertex, by, ts)) = self.threads[thread].woken else {
             return;
         };
-        let is_plain = matches!(
-            self.vertices.get(vertex).cause(),
-            EdgeKind::Wake | EdgeKind::Ipc
-        );
+        let row = self.vertices.get(vertex);
+        let is_plain = matches!(row.cause(), EdgeKind::Wake | EdgeKind::Ipc);
         if by == event.a && event.ts - ts < JUST_NOW && is_plain {
-            self.vertices
-                .change(vertex, |row| row.cause = EdgeKind::Signal as u8);
+            self.vertices.caused(vertex, EdgeKind::Signal, row.from);
         }
     }
 

@@ -185,7 +185,7 @@ impl Vertices {
     }
 
     /// What [`Vertices::change`] does is done in the row itself where that is enough: nearly all that
-    /// a graph is built of are these three.
+    /// a graph is built of are these four.
     #[inline(always)]
     pub(crate) fn runs_on(&mut self, vertex: u32, cpu: u16) {
         let row = &mut self.rows[vertex as usize];
@@ -208,21 +208,32 @@ impl Vertices {
         row.from = from;
     }
 
-    /// A vertex blocks in a call, after so many ns on the CPU that it was on.
+    /// What a vertex did lasts to `ts`, so many ns of it on a CPU since it was told last.
     #[inline(always)]
-    pub(crate) fn blocks(&mut self, vertex: u32, ts: u64, ran: u64, call: u64) {
-        let call_number = self.call_number(call);
+    pub(crate) fn lasts(&mut self, vertex: u32, ts: u64, ran: u64) {
         let row = &mut self.rows[vertex as usize];
         let start = self.bases[vertex as usize / NEAR] + u64::from(row.start);
-        let (dur, run) = (ts.wrapping_sub(start), u64::from(row.run) + ran);
+        let (dur, run) = (ts.wrapping_sub(start), ran.saturating_add(row.run.into()));
         if row.dur == FAR || dur.max(run) >= u64::from(FAR) {
             return self.change(vertex, |whole| {
-                whole.run += ran;
-                (whole.end, whole.call, whole.blocks) = (ts, call, 1);
+                (whole.end, whole.run) = (ts, whole.run + ran);
             });
         }
-        (row.dur, row.run, row.call) = (dur as u32, run as u32, call_number);
-        row.set(1, 0, 1);
+        (row.dur, row.run) = (dur as u32, run as u32);
+    }
+
+    /// It ends in a call, packed as in events.
+    #[inline(always)]
+    pub(crate) fn ends_in(&mut self, vertex: u32, call: u64, blocks: bool) {
+        let number = self.call_number(call);
+        let row = &mut self.rows[vertex as usize];
+        if row.dur == FAR {
+            return self.change(vertex, |whole| {
+                (whole.call, whole.blocks) = (call, blocks.into());
+            });
+        }
+        row.call = number;
+        row.set(1, 0, blocks.into());
     }
 
     /// Changes a vertex, but for its details.
@@ -449,15 +460,15 @@ mod tests {
             from: turn as u32,
             cpu: border(turn / 6, CPU_BITS) as u16,
             cause: (turn % 13) as u8,
-            blocks: 1,
+            blocks: (turn / 3 % 2) as u8,
             ..first[turn as usize]
         };
         for turn in 0..3000 {
             let (number, wanted) = (turn as u32, third(turn));
             vertices.runs_on(number, wanted.cpu);
             vertices.caused(number, wanted.cause(), wanted.from);
-            let ran = wanted.run - first[turn as usize].run;
-            vertices.blocks(number, wanted.end, ran, wanted.call);
+            vertices.lasts(number, wanted.end, wanted.run - first[turn as usize].run);
+            vertices.ends_in(number, wanted.call, wanted.blocks == 1);
         }
         assert!((0..3000).map(third).eq(vertices.iter()));
         let far = vertices.rows.iter().filter(|row| row.dur == FAR).count();
