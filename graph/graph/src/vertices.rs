@@ -456,7 +456,7 @@ mod tests {
         let third = |turn: u64| Vertex {
             end: time(turn) + border(turn / 4, 32),
             run: first[turn as usize].run + border(turn / 5, 32),
-            call: turn % 7 << 48,
+            call: (turn % 7) << 48,
             from: turn as u32,
             cpu: border(turn / 6, CPU_BITS) as u16,
             cause: (turn % 13) as u8,
