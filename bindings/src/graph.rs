@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! `EventGraph`: what happened and why, and the diagnosis on it; results cross as JSON.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ impl EventGraph {
         to_json(&self.inner.meta)
     }
 
-    /// All vertices, their details and all edges, as they lie in memory: little-endian, without
+    /// All vertices, their details and all edges, as they lie in a file: little-endian, without
     /// padding.
     fn records<'py>(
         &self,
@@ -74,12 +75,17 @@ impl EventGraph {
         Bound<'py, PyBytes>,
         Bound<'py, PyBytes>,
     ) {
-        let (vertices, details) = self.inner.vertices.records();
+        let all = &self.inner.vertices;
+        let mut vertices = Vec::with_capacity(all.len() * size_of::<engine::Vertex>());
+        let Ok(()) = all.records(|piece| -> Result<(), Infallible> {
+            vertices.extend_from_slice(piece);
+            Ok(())
+        });
         let edges = self.inner.edges();
         let edges = engine::edge_records(&edges);
         (
-            PyBytes::new(py, vertices),
-            PyBytes::new(py, details),
+            PyBytes::new(py, &vertices),
+            PyBytes::new(py, all.details_records()),
             PyBytes::new(py, edges),
         )
     }

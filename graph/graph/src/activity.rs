@@ -270,7 +270,7 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
         .call()
         .filter(|_| activity.class != Class::LongRunning);
     match (activity.class, call) {
-        (Class::LongRunning, _) if is_starved(vertex) => {
+        (Class::LongRunning, _) if is_starved(&vertex) => {
             "ready to run, mostly without a CPU".into()
         }
         (Class::LongRunning, _) => "computing".into(),

@@ -65,20 +65,21 @@ impl Builder<'_> {
         let known = &mut self.threads[thread];
         (known.open, known.last, known.is_over) = (None, Some(vertex), true);
         self.meta.threads[thread].followed = known.is_followed;
-        let row = &mut self.vertices[vertex];
-        if is_blocked(looked) {
-            row.call = call(looked).map_or(0, Call::pack);
-            row.blocks = 1;
-        } else {
-            row.end = last;
-            row.run = if looked.state == 'R' { last - first } else { 0 };
-        }
+        self.vertices.change(vertex, |row| {
+            if is_blocked(looked) {
+                row.call = call(looked).map_or(0, Call::pack);
+                row.blocks = 1;
+            } else {
+                row.end = last;
+                row.run = if looked.state == 'R' { last - first } else { 0 };
+            }
+        });
     }
 
     /// The vertex of a thread at a time, or the last one before it.
     pub(crate) fn vertex_at(&self, thread: usize, ts: u64) -> Option<u32> {
         let list = self.vertices.of(thread as u32);
-        let after = list.partition_point(|&index| self.vertices[index].start <= ts);
+        let after = list.partition_point(|&index| self.vertices.get(index).start <= ts);
         after.checked_sub(1).map(|place| list[place])
     }
 
@@ -90,7 +91,7 @@ impl Builder<'_> {
         let Some(waiting) = self.vertex_at(thread, looked.ts) else {
             return;
         };
-        let row = &self.vertices[waiting];
+        let row = self.vertices.get(waiting);
         let number = |call: Option<Call>| call.map(|call| call.number);
         let is_it =
             row.blocks == 1 && row.end <= looked.ts && number(row.call()) == number(call(looked));
@@ -126,9 +127,9 @@ impl Builder<'_> {
         }
         let own = self.vertices.of(waiting as u32).iter().rev();
         let wakers = own.filter_map(|&vertex| {
-            let row = &self.vertices[vertex];
+            let row = self.vertices.get(vertex);
             (row.cause() == EdgeKind::Ipc && row.from != NOBODY)
-                .then(|| self.vertices[row.from].thread as usize)
+                .then(|| self.vertices.get(row.from).thread as usize)
         });
         let mut of_process = wakers.filter(|&thread| self.meta.threads[thread].pid == holder.pid);
         let main = || self.numbers.get(holder.pid).map(|number| number as usize);

@@ -91,7 +91,7 @@ impl Receivers {
     fn of(graph: &Graph, vertices: impl Iterator<Item = u32>) -> Receivers {
         let mut found: FxHashMap<u32, BTreeSet<u32>> =
             vertices.map(|vertex| (vertex, BTreeSet::new())).collect();
-        for row in &graph.vertices.rows {
+        for row in graph.vertices.iter() {
             if let Some(threads) = found.get_mut(&row.from) {
                 threads.insert(row.thread);
             }

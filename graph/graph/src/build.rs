@@ -19,7 +19,8 @@ use crate::requests::Requests;
 use crate::stacks::Stacks;
 use crate::targets::targets;
 use crate::threads::{ByCpu, Numbers, Thread};
-use crate::vertex::{Vertex, Vertices, NO_RESULT};
+use crate::vertex::{Vertex, NO_RESULT};
+use crate::vertices::Vertices;
 use crate::wakes::classify;
 
 /// Between a wake and the signal it was for: both come from one function of the kernel.
@@ -96,8 +97,7 @@ impl Builder<'_> {
 
     /// Says what made a vertex begin.
     pub(crate) fn caused(&mut self, vertex: u32, kind: EdgeKind, from: u32, stack: u32) {
-        let row = &mut self.vertices[vertex];
-        (row.cause, row.from) = (kind as u8, from);
+        self.vertices.caused(vertex, kind, from);
         if stack != 0 {
             self.vertices.details_mut(vertex).waker_stack = stack;
         }
@@ -138,13 +138,12 @@ impl Builder<'_> {
     fn split(&mut self, thread: usize, ts: u64) -> u32 {
         let open = self.current(thread, ts);
         let since = self.threads[thread].on_cpu.replace(ts);
-        let vertex = &mut self.vertices[open];
-        vertex.run += since.map_or(0, |since| ts - since.min(ts));
-        vertex.end = ts;
-        let cpu = vertex.cpu;
+        let ran = since.map_or(0, |since| ts - since.min(ts));
+        self.vertices.lasts(open, ts, ran);
+        let cpu = self.vertices.get(open).cpu;
         self.threads[thread].last = Some(open);
         let next = self.begin(thread, ts);
-        self.vertices[next].cpu = cpu;
+        self.vertices.runs_on(next, cpu);
         next
     }
 
@@ -175,7 +174,7 @@ impl Builder<'_> {
     fn was_woken_by_another(&self, thread: usize, senders: &[Sender]) -> bool {
         let known = &self.threads[thread];
         let woken = known.woken.filter(|(vertex, ..)| {
-            known.open == Some(*vertex) && self.vertices[*vertex].cause() == EdgeKind::Ipc
+            known.open == Some(*vertex) && self.vertices.get(*vertex).cause() == EdgeKind::Ipc
         });
         let is_another = |by| senders.iter().all(|sender| sender.tid != by);
         !senders.is_empty() && woken.is_some_and(|(_, by, _)| is_another(by))
@@ -192,8 +191,8 @@ impl Builder<'_> {
             return;
         };
         let own = senders.iter().find(|sender| sender.tid == by);
-        if let Some(sender) = own.filter(|_| self.vertices[vertex].cause() == EdgeKind::Ipc) {
-            self.vertices[vertex].from = sender.vertex;
+        if let Some(sender) = own.filter(|_| self.vertices.get(vertex).cause() == EdgeKind::Ipc) {
+            self.vertices.change(vertex, |row| row.from = sender.vertex);
         }
     }
 
@@ -212,7 +211,7 @@ impl Builder<'_> {
             if woke || sender.tid == event.a {
                 continue;
             }
-            if splits && self.vertices[reader].cause() == EdgeKind::Weak {
+            if splits && self.vertices.get(reader).cause() == EdgeKind::Weak {
                 self.caused(reader, EdgeKind::Ipc, sender.vertex, 0);
                 continue;
             }
@@ -240,7 +239,7 @@ impl Builder<'_> {
         if event.b != 0 {
             let thread = self.thread(event.b);
             let open = self.current(thread, event.ts);
-            self.vertices[open].cpu = event.cpu;
+            self.vertices.runs_on(open, event.cpu);
             let known = &mut self.threads[thread];
             (known.on_cpu, known.is_switched) = (Some(event.ts), true);
         }
@@ -253,10 +252,9 @@ impl Builder<'_> {
         self.threads[thread].is_switched = true;
         let since = self.threads[thread].on_cpu.take();
         let state = event.state();
-        let vertex = &mut self.vertices[open];
-        vertex.run += since.map_or(0, |since| event.ts - since.min(event.ts));
-        vertex.end = event.ts;
-        vertex.cpu = event.cpu;
+        let ran = since.map_or(0, |since| event.ts - since.min(event.ts));
+        self.vertices.runs_on(open, event.cpu);
+        self.vertices.lasts(open, event.ts, ran);
         if state == State::Preempted {
             let is_counted = self.file.info.syscalls == "target"; // where the call is entered
             if !is_counted && event.call().is_some_and(|call| Call::yields(call.number)) {
@@ -264,8 +262,8 @@ impl Builder<'_> {
             }
             return;
         }
-        vertex.call = event.words[0];
-        vertex.blocks = u8::from(state != State::Dead);
+        let blocks = state != State::Dead;
+        self.vertices.ends_in(open, event.words[0], blocks);
         let known = &mut self.threads[thread];
         (known.open, known.last, known.waits_in) = (None, Some(open), event.words[0]);
         let stack = self.stack(event.a, event);
@@ -322,10 +320,10 @@ impl Builder<'_> {
         let Some((vertex, by, ts)) = self.threads[thread].woken else {
             return;
         };
-        let vertex = &mut self.vertices[vertex];
-        let is_plain = matches!(vertex.cause(), EdgeKind::Wake | EdgeKind::Ipc);
+        let row = self.vertices.get(vertex);
+        let is_plain = matches!(row.cause(), EdgeKind::Wake | EdgeKind::Ipc);
         if by == event.a && event.ts - ts < JUST_NOW && is_plain {
-            vertex.cause = EdgeKind::Signal as u8;
+            self.vertices.caused(vertex, EdgeKind::Signal, row.from);
         }
     }
 
@@ -363,7 +361,7 @@ impl Builder<'_> {
             self.ran.exit(thread, open, end, event.ts);
         }
         if let Some(last) = self.threads[thread].last {
-            let call = self.vertices[last].call();
+            let call = self.vertices.get(last).call();
             let same = call.is_some_and(|call| call.number == end.number);
             if same && self.vertices.details(last).result == NO_RESULT {
                 self.vertices.details_mut(last).result = end.result;

@@ -187,7 +187,7 @@ impl Walk<'_> {
         let vertex = self.graph.vertex(index);
         let (start, end) = (vertex.start.max(from), vertex.end.min(to));
         if start < end {
-            self.segment(index, start, end).run = share_of_run(vertex, from, to);
+            self.segment(index, start, end).run = share_of_run(&vertex, from, to);
         }
     }
 

@@ -2,17 +2,18 @@
 //! The graph's file: four parts, each a zstd frame (JSON of `Meta`, vertices, their details, edges
 //! that made no vertex begin).
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 
-use bytemuck::{allocation::try_zeroed_vec, Pod, Zeroable};
+use bytemuck::{allocation::try_zeroed_vec, cast_slice_mut, Pod, Zeroable};
 use flagfinder_container::{checksum, scan, Format, Loader, Payload, Sealed, Section, Storage};
 use flagfinder_failure::{Failure, Result};
 
 use crate::edge::{edge_records, Edge, NOBODY};
 use crate::graph::{Graph, Meta};
 use crate::parallel::both;
-use crate::vertex::{Details, Vertex, Vertices};
+use crate::vertex::{Details, Vertex};
+use crate::vertices::{Vertices, PIECE};
 
 pub const FORMAT: Format = Format {
     magic: *b"FFGRAPH\n",
@@ -57,10 +58,10 @@ impl Graph {
     pub fn save(&self, path: &Path) -> Result<()> {
         let write = || -> std::io::Result<()> {
             let meta = serde_json::to_vec(&self.meta)?;
-            let (rows, details) = self.vertices.records();
+            let details = self.vertices.details_records();
             let others = [&self.others[..], &self.awaits[..]].concat();
             let (rows, rest) = both(
-                || packed(rows),
+                || packed_vertices(&self.vertices),
                 || -> std::io::Result<_> { Ok((packed(details)?, packed(edge_records(&others))?)) },
             );
             let (details, others) = rest?;
@@ -86,34 +87,33 @@ impl Graph {
         };
         let meta: Vec<u8> = unpacked(&storage, &meta, JSON_PER_BYTE)?;
         let meta: Meta = serde_json::from_slice(&meta).map_err(|error| bad(error.to_string()))?;
-        let (rows, rest) = both(
-            || unpacked(&storage, &rows, UNPACKED_PER_BYTE),
-            || {
-                Ok((
-                    unpacked(&storage, &details, UNPACKED_PER_BYTE)?,
-                    unpacked(&storage, &others, UNPACKED_PER_BYTE)?,
-                ))
-            },
-        );
-        let rows: Vec<Vertex> = rows?;
-        let (details, others): (Vec<Details>, Vec<Edge>) = rest?;
-        let is_vertex = |index: u32| (index as usize) < rows.len();
+        let details: Vec<Details> = unpacked(&storage, &details, UNPACKED_PER_BYTE)?;
+        let others: Vec<Edge> = unpacked(&storage, &others, UNPACKED_PER_BYTE)?;
+        let announced = bytes_of::<Vertex>(&rows, UNPACKED_PER_BYTE)? / size_of::<Vertex>();
+        let is_vertex = |index: u32| (index as usize) < announced;
         let is_cause = |index: u32| index == NOBODY || is_vertex(index);
+        let known = details.len();
         let is_sound = |row: &Vertex| {
             (row.thread as usize) < meta.threads.len()
-                && (row.details as usize) < details.len()
+                && (row.details as usize) < known
                 && is_cause(row.from)
                 && row.start <= row.end
         };
-        let sound = !details.is_empty()
-            && rows.iter().all(is_sound)
-            && others.iter().all(|e| is_vertex(e.to) && is_cause(e.from));
+        let mut vertices = Vertices::of_details(details);
+        let mut sound = known > 0 && others.iter().all(|e| is_vertex(e.to) && is_cause(e.from));
+        unpacked_pieces(&storage, &rows, announced, |piece| {
+            sound = sound && piece.iter().all(is_sound);
+            if sound {
+                for row in piece {
+                    vertices.push(*row);
+                }
+            }
+        })?;
         if !sound {
             return Err(bad(
                 "edges, threads or details that are not there, or times that go back",
             ));
         }
-        let vertices = Vertices::new(rows, details, meta.threads.len());
         Ok(Graph::new(meta, vertices, others))
     }
 }
@@ -154,6 +154,15 @@ fn packed(raw: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(part(&zstd::bulk::compress(raw, LEVEL)?, raw.len() as u64))
 }
 
+/// The vertices as they stand in the file. Never all in that layout at once.
+fn packed_vertices(vertices: &Vertices) -> std::io::Result<Vec<u8>> {
+    let bytes = vertices.len() as u64 * size_of::<Vertex>() as u64;
+    let mut packer = zstd::stream::write::Encoder::new(Vec::new(), LEVEL)?;
+    packer.set_pledged_src_size(Some(bytes))?;
+    vertices.records(|piece| packer.write_all(piece))?;
+    Ok(part(&packer.finish()?, bytes))
+}
+
 fn part(stored: &[u8], raw_bytes: u64) -> Vec<u8> {
     let mut header = PartHeader {
         raw_bytes,
@@ -165,8 +174,8 @@ fn part(stored: &[u8], raw_bytes: u64) -> Vec<u8> {
     [bytemuck::bytes_of(&header), stored].concat()
 }
 
-/// Unpacks a part into the memory of the values themselves.
-fn unpacked<T: Pod>(storage: &Storage, part: &Part, per_byte: u64) -> Result<Vec<T>> {
+/// How many bytes a part of such values announces.
+fn bytes_of<T>(part: &Part, per_byte: u64) -> Result<usize> {
     let Payload {
         raw_bytes,
         stored_bytes,
@@ -180,9 +189,44 @@ fn unpacked<T: Pod>(storage: &Storage, part: &Part, per_byte: u64) -> Result<Vec
     if bytes % size_of::<T>() != 0 {
         return Err(bad("a part of odd length"));
     }
+    Ok(bytes)
+}
+
+/// Unpacks the vertices, which are so many, piece by piece.
+fn unpacked_pieces(
+    storage: &Storage,
+    part: &Part,
+    count: usize,
+    mut take: impl FnMut(&[Vertex]),
+) -> Result<()> {
+    let mut loader = Loader::default();
+    let stored = loader.read(storage, part);
+    let stored = stored.map_err(|error| bad(error.to_string()))?;
+    let mut read = || -> std::io::Result<bool> {
+        let mut unpacker = zstd::stream::read::Decoder::with_buffer(stored)?.single_frame();
+        let mut piece = vec![Vertex::zeroed(); PIECE.min(count)];
+        let mut left = count;
+        while left > 0 {
+            let piece = &mut piece[..PIECE.min(left)];
+            unpacker.read_exact(cast_slice_mut(piece))?;
+            take(piece);
+            left -= piece.len();
+        }
+        Ok(unpacker.read(&mut [0])? == 0)
+    };
+    match read() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(bad("vertices that are more than announced")),
+        Err(error) => Err(bad(error.to_string())),
+    }
+}
+
+/// Unpacks a part into the memory of the values themselves.
+fn unpacked<T: Pod>(storage: &Storage, part: &Part, per_byte: u64) -> Result<Vec<T>> {
+    let bytes = bytes_of::<T>(part, per_byte)?;
     let values = try_zeroed_vec(bytes / size_of::<T>());
     let mut values: Vec<T> = values.map_err(|()| bad("more than the memory holds"))?;
-    let room: &mut [u8] = bytemuck::cast_slice_mut(&mut values);
+    let room: &mut [u8] = cast_slice_mut(&mut values);
     let mut loader = Loader::default();
     let read = loader.read(storage, part).map(drop);
     match read.and_then(|()| loader.unpack(room)) {

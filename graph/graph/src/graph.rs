@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::edge::{Edge, EdgeKind};
 use crate::hot_call::HotCall;
 use crate::ran::Ran;
-use crate::vertex::{Details, Vertex, Vertices};
+use crate::vertex::{Details, Vertex};
+use crate::vertices::Vertices;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadMeta {
@@ -167,8 +168,8 @@ impl Graph {
         own.filter(move |edge| edge.kind() == kind)
     }
 
-    pub fn vertex(&self, index: u32) -> &Vertex {
-        &self.vertices[index]
+    pub fn vertex(&self, index: u32) -> Vertex {
+        self.vertices.get(index)
     }
 
     /// What it spent its time on, if it ran long enough.
@@ -203,7 +204,7 @@ impl Graph {
     }
 
     /// A vertex and those before it in the same wake-up, the last first.
-    pub fn items(&self, vertex: u32) -> impl Iterator<Item = &Vertex> {
+    pub fn items(&self, vertex: u32) -> impl Iterator<Item = Vertex> + '_ {
         let list = self.of(self.vertex(vertex).thread);
         let place = list.partition_point(|&other| other < vertex);
         let before = list[..place].iter().rev().map(|&other| self.vertex(other));
@@ -375,7 +376,7 @@ impl Graph {
     /// Numbers for `graph info`, as JSON.
     pub fn summary(&self) -> String {
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-        for row in &self.vertices.rows {
+        for row in self.vertices.iter() {
             // Where nothing else is known, the vertex before counts, below.
             *kinds.entry(row.cause().name()).or_default() +=
                 u64::from(row.cause() != EdgeKind::Weak);

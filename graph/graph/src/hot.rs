@@ -60,10 +60,10 @@ impl Builder<'_> {
     /// Keeps the call that the thread's last vertex made in vain, if there is one.
     fn judge(&mut self, thread: usize) {
         let (vertex, calls) = &self.hot.calls[thread];
-        let Some(row) = self.vertices.rows.get(*vertex as usize) else {
+        if *vertex as usize >= self.vertices.len() {
             return;
-        };
-        let Some(one) = calls.in_vain(row.run) else {
+        }
+        let Some(one) = calls.in_vain(self.vertices.get(*vertex).run) else {
             return;
         };
         let call = one.call();
@@ -101,7 +101,7 @@ impl Builder<'_> {
             self.seen(looked, &mut all);
         }
         for one in &mut all {
-            let row = &self.vertices[one.vertex];
+            let row = self.vertices.get(one.vertex);
             let pid = self.meta.threads[row.thread as usize].pid;
             let fds = one.descriptors.iter().map(|told| told.fd);
             let opened = fds.map(|fd| self.hot.opened(pid, fd, row.end));

@@ -97,7 +97,7 @@ pub fn inversion(graph: &Graph, wait: &Wait, holder: u32) -> Option<Inversion> {
     // When it could run, and for how long it then had no CPU.
     let delays = own.map(|vertex| {
         let span = (vertex.start.max(wait.start), vertex.end.min(wait.end));
-        let run = share_of_run(vertex, span.0, span.1);
+        let run = share_of_run(&vertex, span.0, span.1);
         (
             (span.1.saturating_sub(span.0)).saturating_sub(run),
             span,

@@ -44,6 +44,7 @@ mod threads;
 mod timeline;
 mod top;
 mod vertex;
+mod vertices;
 mod wakes;
 
 pub use activity::Class;
@@ -63,4 +64,5 @@ pub use ran::{Ran, RanCall, RanFunction};
 pub use starved::Starved;
 pub use timeline::{timeline, Timeline, TimelineRequest};
 pub use top::{top, Top};
-pub use vertex::{Details, Vertex, Vertices};
+pub use vertex::{Details, Vertex};
+pub use vertices::Vertices;

@@ -53,12 +53,11 @@ impl Builder<'_> {
         let Some(open) = known.open.take() else {
             return;
         };
-        let vertex = &mut self.vertices[open];
         // A damaged file may hold events after its last one.
-        let ts = known.ended.unwrap_or(ts).max(vertex.start);
+        let ts = known.ended.unwrap_or(ts).max(self.vertices.get(open).start);
         let since = known.on_cpu.take();
-        vertex.run += since.map_or(0, |since| ts.saturating_sub(since));
-        vertex.end = ts;
+        let ran = since.map_or(0, |since| ts.saturating_sub(since));
+        self.vertices.lasts(open, ts, ran);
         known.last = Some(open);
     }
 

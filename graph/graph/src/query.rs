@@ -55,7 +55,7 @@ pub fn query(graph: &Graph, tid: u32, start: u64, end: u64, limit: usize) -> Str
             "run": vertex.run,
             "ends_in": vertex.call().map(|call| call.name()),
             "target": graph.target(index),
-            "futex": futex(vertex),
+            "futex": futex(&vertex),
             "stack": graph.stack(details.stack),
             "result": (details.result != NO_RESULT).then_some(details.result),
             "yields": details.yields,

@@ -297,7 +297,8 @@ fn longer(graph: &Graph, path: Path, since: u64, found: &mut Vec<Path>) {
 mod tests {
     use super::*;
     use crate::graph::{Meta, ThreadMeta};
-    use crate::vertex::{Vertex, Vertices};
+    use crate::vertex::Vertex;
+    use crate::vertices::Vertices;
 
     fn wake(from: u32, to: u32, stack: u32, ts: u64) -> Edge {
         Edge {
@@ -351,7 +352,7 @@ mod tests {
             });
         }
         // The first of three items.
-        (vertices[2].cause, vertices[2].from) = (EdgeKind::Ipc as u8, 0);
+        vertices.change(2, |row| (row.cause, row.from) = (EdgeKind::Ipc as u8, 0));
         let meta = Meta {
             threads: vec![ThreadMeta::default(); 2],
             ..Meta::default()
@@ -391,8 +392,8 @@ mod tests {
                 ..Vertex::default()
             });
         }
-        (vertices[2].cause, vertices[2].from) = (EdgeKind::Ipc as u8, 0);
-        (vertices[6].cause, vertices[6].from) = (EdgeKind::Wake as u8, 4);
+        vertices.change(2, |row| (row.cause, row.from) = (EdgeKind::Ipc as u8, 0));
+        vertices.change(6, |row| (row.cause, row.from) = (EdgeKind::Wake as u8, 4));
         let meta = Meta {
             threads: vec![ThreadMeta::default(); 4],
             ..Meta::default()
@@ -442,7 +443,7 @@ mod tests {
                 ..Vertex::default()
             });
         }
-        (vertices[3].cause, vertices[3].from) = (EdgeKind::Wake as u8, 1);
+        vertices.change(3, |row| (row.cause, row.from) = (EdgeKind::Wake as u8, 1));
         let meta = Meta {
             threads: vec![ThreadMeta::default(); 3],
             ..Meta::default()

@@ -24,7 +24,7 @@ pub fn is_starved(vertex: &Vertex) -> bool {
 /// Of the thread of a vertex in which it could run all the time.
 pub fn starved(graph: &Graph, vertex: u32) -> Option<Starved> {
     let row = graph.vertex(vertex);
-    is_starved(row).then(|| {
+    is_starved(&row).then(|| {
         let by = busiest(graph, row.cpu, (row.start, row.end), row.thread);
         let by = by.map(|thread| &graph.meta.threads[thread as usize]);
         Starved {
@@ -54,7 +54,7 @@ pub fn busiest(graph: &Graph, cpu: u16, (from, to): (u64, u64), except: u32) -> 
         let inside = vertices.take_while(|vertex| vertex.start < to);
         inside
             .filter(|vertex| vertex.cpu == cpu)
-            .map(|vertex| share_of_run(vertex, from, to))
+            .map(|vertex| share_of_run(&vertex, from, to))
             .sum()
     };
     let threads = 0..graph.meta.threads.len() as u32;
@@ -67,7 +67,7 @@ pub fn busiest(graph: &Graph, cpu: u16, (from, to): (u64, u64), except: u32) -> 
 mod tests {
     use super::*;
     use crate::graph::{Meta, ThreadMeta};
-    use crate::vertex::Vertices;
+    use crate::vertices::Vertices;
 
     /// Thread 0 could run for 100 ns; threads 1 and 2 ran meanwhile, on its CPU and on another.
     fn graph(run: u64) -> Graph {

@@ -264,7 +264,8 @@ pub fn timeline(graph: &Graph, request: &TimelineRequest) -> Timeline {
 mod tests {
     use super::*;
     use crate::graph::{Meta, ThreadMeta};
-    use crate::vertex::{Vertex, Vertices};
+    use crate::vertex::Vertex;
+    use crate::vertices::Vertices;
 
     /// Two threads wake each other so many times, 1 us apart; thread 1 then sleeps to the end.
     fn graph(rounds: u64) -> Graph {
@@ -348,7 +349,7 @@ mod tests {
     #[test]
     fn who_could_run_and_had_no_cpu_is_told_from_who_ran() {
         let mut graph = graph(2);
-        graph.vertices[1].end += 5_000_000;
+        graph.vertices.change(1, |row| row.end += 5_000_000);
         let all = of(&graph, 0, graph.meta.last);
         assert_eq!(all.rows[0].slices[0].0, RUNS);
         assert_eq!(all.rows[1].slices[0].0, STARVED);
