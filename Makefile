@@ -39,7 +39,10 @@ demo: tracer
 check: test-rust $(STAMPS)/dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -m "not live" tests/unit tests/events
 
-test: test-static test-live
+# Compiling needs no network, and installing what else is needed little of a CPU.
+test:
+	@$(MAKE) --no-print-directory -j2 $(STAMPS)/dev $(STAMPS)/packages-live $(STAMPS)/packages-lint
+	@$(MAKE) --no-print-directory test-static test-live
 
 # Linters of Python need one CPU and nothing that cargo builds: they run beside it. The tests need
 # the machine alone.
@@ -100,17 +103,31 @@ $(STAMPS)/packages-lint: .ci/packages-lint.txt $(STAMPS)/packages
 	command -v rustfmt >/dev/null && command -v cargo-clippy >/dev/null || .ci/setup packages .ci/packages-lint.txt
 	@touch $@
 
-$(STAMPS)/packages-live: tests/live/packages.txt $(STAMPS)/packages
+# One installation of packages at a time.
+$(STAMPS)/packages-live: tests/live/packages.txt $(STAMPS)/packages | $(STAMPS)/packages-lint
 	.ci/setup packages tests/live/packages.txt
 	@touch $@
 
-$(STAMPS)/installed: $(PACKAGE_SOURCES) $(STAMPS)/packages
+$(STAMPS)/venv: $(STAMPS)/packages
 	.ci/setup venv $(VENV)
-	$(BIN)/pip install --quiet .
 	@touch $@
 
-$(STAMPS)/dev: .ci/requirements.txt $(STAMPS)/installed
+$(STAMPS)/wheel: $(PACKAGE_SOURCES) $(STAMPS)/venv
+	rm -rf build/wheel
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	@touch $@
+
+# The wheel of another source has the same version; then come the packages that it needs.
+$(STAMPS)/installed: $(STAMPS)/wheel
+	$(BIN)/pip install --quiet --no-deps --force-reinstall build/wheel/*.whl
+	$(BIN)/pip install --quiet flagfinder
+	@touch $@
+
+$(STAMPS)/requirements: .ci/requirements.txt $(STAMPS)/venv
 	$(BIN)/pip install --quiet --no-compile -r .ci/requirements.txt
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/requirements $(STAMPS)/installed
 	@touch $@
 
 $(STAMPS)/.made:

@@ -25,7 +25,7 @@ entry()
 
 
 @pytest.mark.parametrize(
-    "module", ["flagfinder.diff.diff", "flagfinder.cli", "argparse", "flagfinder.cli.trace"]
+    "module", ["flagfinder.trace.trace", "flagfinder.cli", "argparse", "flagfinder.cli.trace"]
 )
 def test_no_traceback_is_shown(tmp_path: Path, module: str) -> None:
     command = tmp_path / "flagfinder"

@@ -28,7 +28,8 @@ impl Objects<'_> {
         };
         let base = self.memory.word(place("_base")?)?;
         let shift = self.memory.number(place("_shift")?, 4)?;
-        Some((base, shift))
+        // References have 32 bits.
+        (shift < 32).then_some((base, shift))
     }
 
     /// The class's name with dots, if the word points to an object.
@@ -80,14 +81,14 @@ impl Objects<'_> {
             }
             class = self
                 .memory
-                .word(class + self.structs.place("Klass", "_super")?)?;
+                .word(class.checked_add(self.structs.place("Klass", "_super")?)?)?;
         }
         None
     }
 
     /// Bytes of an object of the class.
     fn size(&self, class: u64) -> Option<u64> {
-        let layout = class + self.structs.place("Klass", "_layout_helper")?;
+        let layout = class.checked_add(self.structs.place("Klass", "_layout_helper")?)?;
         // Of arrays it is negative; the lowest bit says how one is allocated.
         let size = self.memory.number(layout, 4)? as i32;
         u64::try_from(size & !7)

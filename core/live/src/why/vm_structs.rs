@@ -47,16 +47,17 @@ impl VmStructs {
         let mut places = FxHashMap::default();
         for index in 0..MOST {
             let at = first.checked_add(index.checked_mul(stride)?)?;
-            let kind = memory.word(at + entry.kind)?;
+            let word = |offset: u64| memory.word(at.checked_add(offset)?);
+            let kind = word(entry.kind)?;
             if kind == 0 {
                 break;
             }
-            let is_static = memory.number(at + entry.is_static, 4)? != 0;
+            let is_static = memory.number(at.checked_add(entry.is_static)?, 4)? != 0;
             let place = match is_static {
-                true => memory.word(at + entry.address)?,
-                false => memory.word(at + entry.offset)?,
+                true => word(entry.address)?,
+                false => word(entry.offset)?,
             };
-            let field = text(memory, memory.word(at + entry.field)?);
+            let field = text(memory, word(entry.field)?);
             places.insert((text(memory, kind), field), place);
         }
         Some(VmStructs { places })
