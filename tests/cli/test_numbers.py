@@ -96,7 +96,13 @@ def test_numbers_out_of_range_are_refused(
 @pytest.mark.parametrize(
     ("verb", "action", "which"),
     [
-        pytest.param(v, a, which, id=f"{v} {a.option_strings or a.dest} {which}")
+        pytest.param(
+            v,
+            a,
+            which,
+            id=f"{v} {a.option_strings or a.dest} {which}",
+            marks=() if which == "high" else pytest.mark.soak,
+        )
         for v, a in numbers()
         for which in ("low", "high")
         if v not in STARTS_PROGRAMS

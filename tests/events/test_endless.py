@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from event_recorder import Recorder
 from harness import FLAGFINDER, flagfinder, run
+from sizes import in_turn
 from test_diagnose import build, diagnosis
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -37,7 +38,7 @@ def test_a_deadlock_is_named_as_a_circle(recorder: Recorder) -> None:
     assert f"thread {roles['culprit']} (endless)" in told.split("They wait for each other: ")[1]
 
 
-@pytest.mark.parametrize("mode", ["unix", "tcp", "backlog", "child", "file"])
+@pytest.mark.parametrize("mode", in_turn(["unix", "tcp", "backlog", "child", "file"]))
 def test_who_never_does_its_part_is_the_culprit(
     recorder: Recorder, tmp_path: Path, mode: str
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from event_recorder import PROGRAMS
 from harness import FLAGFINDER, command_into, compiled, flagfinder, run
+from sizes import in_turn
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.usefixtures("recorder")]
 DEEP = 8
@@ -72,17 +73,19 @@ def test_sums_stand_at_all_callers_across_a_large_frame(program: Path, tmp_path:
 
 @pytest.mark.parametrize(
     ("mode", "budget", "CALLERS"),
-    [
-        ("application", 8, ["large_frame"]),
-        ("application-all", 4, ["large_frame", "turns", "turns", "turns"]),
-        (
-            "application-all",
-            31,
-            ["large_frame", *["turns"] * DEEP, "back", "first", "main", "_start"],
-        ),
-        ("library", 1, ["sleeps"]),
-        ("library", 8, ["sleeps", "large_frame"]),
-    ],
+    in_turn(
+        [
+            ("application", 8, ["large_frame"]),
+            ("application-all", 4, ["large_frame", "turns", "turns", "turns"]),
+            (
+                "application-all",
+                31,
+                ["large_frame", *["turns"] * DEEP, "back", "first", "main", "_start"],
+            ),
+            ("library", 1, ["sleeps"]),
+            ("library", 8, ["sleeps", "large_frame"]),
+        ]
+    ),
 )
 def test_a_mode_keeps_its_call_sites_within_the_budget(
     program: Path, tmp_path: Path, mode: str, budget: int, CALLERS: list[str]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from harness import ROOT, announced_flags, flagfinder, live_or_skip, record, run, started
+from sizes import in_turn
 
 pytestmark = pytest.mark.live
 LLDB = "lldb-22"
@@ -21,7 +22,7 @@ LLDB = "lldb-22"
 PROGRAMS = ["heap_object", "shared_library", "tls_of_thread"]
 
 
-@pytest.fixture(scope="module", params=PROGRAMS)
+@pytest.fixture(scope="module", params=in_turn(PROGRAMS))
 def scripts(
     request: pytest.FixtureRequest,
     samples: Path,

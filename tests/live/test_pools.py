@@ -38,7 +38,7 @@ def recorded(folder: Path, *command: str | Path) -> tuple[Path, Path, tuple[int,
     [
         case
         for pool in ("slots", "rounds", "futures", "asleep")
-        for case in param(pool, name=pool, usual=pool in ("slots", "asleep"))
+        for case in param(pool, name=pool, usual=pool == "slots")
     ],
 )
 @pytest.mark.usefixtures("tracer")

@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 from harness import announced_flags, assert_consistent, diff, need_python_3_11, record
+from sizes import in_turn
 
 PYTHON = "/usr/bin/python3"
 WAITS = Path(__file__).parent / "programs" / "waits.py"
 
 
-# What differs least from the others is for `make soak`: a variable is an item of its module's
-# dictionary, what the method returns is an attribute, and so is a number.
 KINDS = [
     "attribute",
+    "number",
+    "item",
     "length",
-    *(
-        pytest.param(n, marks=pytest.mark.soak)
-        for n in ("number", "item", "variable", "method", "length_beside_ctypes")
-    ),
+    "variable",
+    "method",
+    "length_beside_ctypes",
 ]
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", in_turn(KINDS, of=7))
 @pytest.mark.usefixtures("tracer")
 def test_the_word_that_python_asks_is_first(kind: str, tmp_path: Path) -> None:
     need_python_3_11(PYTHON)

@@ -20,8 +20,8 @@ from sizes import rounds
 
 import flagfinder as api
 
-ROUNDS = rounds(usual=8, bar=200)
-KILLS = rounds(usual=5, bar=50)
+ROUNDS = rounds(usual=4, bar=200)
+KILLS = rounds(usual=3, bar=50)
 
 PROGRAM = r"""
 #include <poll.h>

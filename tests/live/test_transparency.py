@@ -15,12 +15,10 @@ from pathlib import Path
 
 import pytest
 from harness import assert_consistent, live_or_skip, record, run
-from sizes import SOAK, in_turn
+from sizes import in_turn
 
 pytestmark = pytest.mark.live
 LEVELS = pytest.mark.parametrize("level", ["flow", "values"])
-# CPython's tests take up to minutes each under a tracer; one module is in `make test`.
-USUAL = {("test_queue", "values")}
 PYTHON_TESTS = [
     "test_mmap",
     "test_queue",
@@ -75,21 +73,17 @@ def untraced(module: str) -> Future[subprocess.CompletedProcess[str]]:
     return background.submit(run_in_folder)
 
 
-@pytest.mark.timeout(1800 if SOAK else 600)
+@pytest.mark.soak  # they take up to minutes each under a tracer
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("module", "level"),
-    [
-        pytest.param(module, level, marks=() if (module, level) in USUAL else pytest.mark.soak)
-        for module in PYTHON_TESTS
-        for level in ("flow", "values")
-    ],
+    [(module, level) for module in PYTHON_TESTS for level in ("flow", "values")],
 )
 @pytest.mark.usefixtures("tracer")
 def test_cpython_tests(module: str, level: str, tmp_path: Path) -> None:
     plain = untraced(module).result()
-    if SOAK:
-        for following in PYTHON_TESTS[PYTHON_TESTS.index(module) + 1 :][:1]:
-            untraced(following)
+    for following in PYTHON_TESTS[PYTHON_TESTS.index(module) + 1 :][:1]:
+        untraced(following)
     traced = record(
         tmp_path / "t.trace", cpython_command(module), "--level", level, timeout=1500, cwd=tmp_path
     )

@@ -151,7 +151,7 @@ def test_a_script_that_polls_does_not_wait_for_its_own_sleep() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("asked", ["attribute", "global", "list", "event"])
+@pytest.mark.parametrize("asked", in_turn(["attribute", "global", "list", "event"]))
 def test_a_script_waits_for_the_thread_whose_code_answers(asked: str, tmp_path: Path) -> None:
     with polling(asked, tmp_path) as (process, said):
         blamed = int(re.findall(r"BLAMED (\d+)", said)[0])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from harness import flagfinder, live_or_skip, started, wait_until
 from planted import SOURCES
+from sizes import in_turn
 
 NAMES = {
     "monitor": "the monitor of java.lang.Object",
@@ -19,7 +20,7 @@ NAMES = {
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("how", NAMES)
+@pytest.mark.parametrize("how", in_turn(NAMES))
 def test_two_threads_that_hold_each_others_lock(how: str, tmp_path: Path) -> None:
     java = shutil.which("java")
     if java is None:

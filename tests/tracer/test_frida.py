@@ -50,6 +50,7 @@ def test_flags_of_samples(samples: Path, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.soak  # test_equivalence compares all three, on another program
 @pytest.mark.usefixtures("tracer")
 def test_tracers_agree(program: Callable[..., Path], tmp_path: Path) -> None:
     """One deterministic program: the same blocks and calls; each one's normal run shows the flag of

@@ -13,14 +13,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from importlib import resources
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from flagfinder.diff.diff import Divergence
-from flagfinder.flags.flags import Code, Flag, Report
-from flagfinder.graph.diagnose import Culprit
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.visible import quote_command
-from flagfinder.trace.trace import Trace
+
+if TYPE_CHECKING:  # `diff` needs nothing of the graph
+    from flagfinder.diff.diff import Divergence
+    from flagfinder.flags.flags import Code, Flag, Report
+    from flagfinder.graph.diagnose import Culprit
+    from flagfinder.trace.trace import Trace
 
 _SYSCALL_BYTES = 2
 _LOOP_ENDS = "the loop ends when"
