@@ -1,7 +1,7 @@
 # make demo   set up, record both runs of an OpenMP program, name the flag
 # make check  the tests that record no program: three minutes, once the package is built
-# make test   what a change needs before it goes in: lint, every kind of test, one variant of
-#             each sample
+# make test   what a change needs before it goes in: lint and every kind of test, each on a part of
+#             the samples, cases and ways
 # make soak   what a release needs (hours): every variant of every sample five times, the bars of
 #             all rounds, long suites, fuzzing
 # make fuzz   feed damaged files to every reader for SECONDS (default: 3600), see fuzz/README.md
@@ -64,7 +64,7 @@ soak: $(STAMPS)/dev $(STAMPS)/packages-live tracer test-rust
 EXAMPLES := record protocol_layout watch_layout events_layout
 test-rust: $(STAMPS)/packages-live
 	$(CARGO) build $(RUST_TESTS) $(EXAMPLES:%=--example %)
-	$(CARGO) test $(RUST_TESTS) --tests --no-fail-fast
+	RUSTC_WRAPPER="$(CURDIR)/.ci/rustc-of-tests" $(CARGO) test $(RUST_TESTS) --tests --no-fail-fast
 
 lint: lint-others lint-rust
 

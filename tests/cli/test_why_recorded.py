@@ -81,7 +81,7 @@ def record_both(program: Path, scenario: str, where: Path) -> tuple[Path, Path, 
 
 
 @pytest.mark.usefixtures("tracer")
-@pytest.mark.parametrize("scenario", in_turn(CASES))
+@pytest.mark.parametrize("scenario", in_turn(CASES, of=3))
 def test_the_root_is_the_planted_cause(scenario: str, program: Path, tmp_path: Path) -> None:
     normal, spin, blamed = record_both(program, scenario, tmp_path)
     done = flagfinder("why", "--json", normal, spin)

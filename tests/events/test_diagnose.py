@@ -61,13 +61,15 @@ def causes_after(graph: Path, tid: int, call: str) -> list[tuple[str, int | None
 
 @pytest.mark.parametrize(
     ("mode", "call", "edge"),
-    [
-        ("mutex", "futex", "wake"),
-        ("eventfd", "read", "ipc"),
-        ("socketpair", "read", "ipc"),
-        ("loopback", "read", "ipc"),
-        ("signal", "pause", "signal"),
-    ],
+    in_turn(
+        [
+            ("mutex", "futex", "wake"),
+            ("eventfd", "read", "ipc"),
+            ("socketpair", "read", "ipc"),
+            ("loopback", "read", "ipc"),
+            ("signal", "pause", "signal"),
+        ]
+    ),
 )
 def test_a_wake_becomes_an_edge_from_the_waker(
     recorder: Recorder, mode: str, call: str, edge: str
@@ -95,7 +97,7 @@ def test_a_timer_s_edge_comes_from_who_armed_it(recorder: Recorder, mode: str, c
     assert {tid for _, tid in found} <= {recorded.roles["waiter"], None}
 
 
-@pytest.mark.parametrize("how", ["pipe", "stream", "datagram", "tcp"])
+@pytest.mark.parametrize("how", in_turn(["pipe", "stream", "datagram", "tcp"]))
 def test_a_message_that_woke_nobody_leads_to_its_sender(recorder: Recorder, how: str) -> None:
     """All is written before it is read: the reader's waits are for a timer, and its sender is known
     all the same.
