@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import schemas
 from harness import flagfinder
+from sizes import in_turn
 
 from flagfinder.cli import main
 
@@ -36,7 +37,7 @@ def one_object(stdout: str) -> dict[str, Any]:
     return fields
 
 
-@each_verb
+@pytest.mark.parametrize("verb", in_turn(VERBS))
 def test_stdout_is_one_object(verb: str, files: Files) -> None:
     words = with_option(command_line(verb, files), "--json")
     done = flagfinder(*words)

@@ -168,6 +168,7 @@ def test_code_that_never_lets_go_ends_the_run_with_the_story(tmp_path: Path) -> 
 
 
 @pytest.mark.live
+@pytest.mark.soak
 def test_under_xdist_only_the_worker_ends(tmp_path: Path) -> None:
     good = "import pytest\n@pytest.mark.parametrize('n', range(20))\ndef test_good(n):\n    pass\n"
     tests = {"stuck": STUCK, "z_other": good}

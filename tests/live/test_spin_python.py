@@ -120,7 +120,7 @@ def whens(code: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", in_turn(WAITS))
+@pytest.mark.parametrize("name", in_turn(WAITS, of=4))
 def test_what_ends_the_wait(name: str, tmp_path: Path) -> None:
     body, when = WAITS[name]
     script = tmp_path / "program.py"

@@ -78,7 +78,7 @@ def spinning(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("spinning", sample_cases(positive=True, turn=1), indirect=True)
+@pytest.mark.parametrize("spinning", sample_cases(positive=True, turn=1, of=2), indirect=True)
 def test_true_flag_is_first_with_who_owes_it(
     spinning: tuple[int, Path, dict[str, Any]], samples: Path
 ) -> None:

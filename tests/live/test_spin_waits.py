@@ -21,6 +21,7 @@ from harness import (
     wait_for_rounds,
     wait_until,
 )
+from sizes import in_turn
 
 SOURCE = Path(__file__).parent / "programs" / "waits.cpp"
 CALLS = {"status_file": "read", "unsent": "ioctl", "seldom": "kill"}
@@ -46,7 +47,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", WAITS)
+@pytest.mark.parametrize("name", in_turn(WAITS))
 def test_what_is_waited_for_is_first(name: str, program: Path, tmp_path: Path) -> None:
     error = tmp_path / "stderr"
     if name == "handed_out":

@@ -13,6 +13,7 @@ import pytest
 import schemas
 from harness import assert_four_parts, flagfinder, run
 from planted import Truth, assert_true, built, planted
+from sizes import in_turn
 
 from flagfinder import _core
 
@@ -69,7 +70,7 @@ def core_of(program: Path, name: str, folder: Path) -> tuple[Path, Truth]:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", in_turn(SCENARIOS))
 def test_what_a_core_tells_is_the_planted_cause(name: str, program: Path, tmp_path: Path) -> None:
     kind, links = SCENARIOS[name]
     path, truth = core_of(program, name, tmp_path)

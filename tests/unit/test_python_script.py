@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from harness import started
+from harness import started, wait_until
 
 from flagfinder.live.interpreters import python
 
@@ -39,5 +40,7 @@ def test_the_source_of_a_process(text: str, is_read: bool) -> None:
     with started(
         [sys.executable, "-Ic", f"{text}\nopen(0).read()"], stdin=subprocess.PIPE
     ) as process:
+        # The kernel lets a starter go on before it has set what this file tells.
+        wait_until(process, lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes() != b"")
         tree = python.Sources(process.pid).tree("<string>")
     assert (tree is not None) == is_read
