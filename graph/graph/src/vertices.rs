@@ -184,8 +184,8 @@ impl Vertices {
         number
     }
 
-    /// What [`Vertices::change`] does is done in the row itself where that is enough: nearly all that
-    /// a graph is built of are these four.
+    /// The thread runs on this CPU. This and the next three write into the row itself, where
+    /// [`Vertices::change`] would unpack and pack it: nearly all calls of a build are of these four.
     #[inline(always)]
     pub(crate) fn runs_on(&mut self, vertex: u32, cpu: u16) {
         let row = &mut self.rows[vertex as usize];
