@@ -185,7 +185,7 @@ impl Vertices {
     }
 
     /// The thread runs on this CPU. This and the next three write into the row itself, where
-    /// [`Vertices::change`] would unpack and pack it: nearly all calls of a build are of these four.
+    /// [`Vertices::change`] would unpack and pack it: a build calls hardly anything else.
     #[inline(always)]
     pub(crate) fn runs_on(&mut self, vertex: u32, cpu: u16) {
         let row = &mut self.rows[vertex as usize];
