@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 //! A blocked thread of Java, as its virtual machine tells of it.
 //!
-//! The word that it sleeps on is its own, and says nothing. Whom it waits for is read from HotSpot
-//! where that notes it. Else any of Java's threads may end the wait, and none of the machine's own.
+//! The futex that it sleeps on belongs to this thread alone and names nobody. HotSpot's structures
+//! name the owner of a lock, and the thread that is joined. Another wait may be ended by any of
+//! Java's threads, but by none of the virtual machine's own.
 
 use super::hotspot::JavaWait;
 use super::obstacle::{Debtor, Obstacle, Who};
 use super::process::Process;
 use super::report::{Kind, WaitsFor};
 
-/// Where HotSpot notes who is to end the wait of this thread.
+/// What this thread waits for, where HotSpot names the thread that is to end the wait.
 pub fn owed(process: &Process, tid: u32) -> Option<Obstacle> {
     let inside = process.inside.as_ref()?;
     let (kind, name, owner, reason) = match process.hot_spot()?.wait(&*inside.memory, tid)? {
@@ -37,8 +38,8 @@ pub fn owed(process: &Process, tid: u32) -> Option<Obstacle> {
     Some(Obstacle::owed(kind, name, vec![debtor]))
 }
 
-/// Where that is not noted. `None`: it is no thread of Java, or waits inside of the virtual
-/// machine.
+/// What this thread waits for, where HotSpot names nobody. `None`: it is no thread of Java, or it
+/// waits inside the virtual machine.
 pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
     let inside = process.inside.as_ref()?;
     let machine = process.hot_spot()?;
