@@ -141,7 +141,10 @@ def test_compare_names_the_call_and_its_code(recorder: Recorder, tmp_path: Path)
     assert late["bad"]["total"] >= 400_000_000
     reads = rows["read", "chain (hangs)"]
     assert reads["bad"]["longest"] - reads["good"]["longest"] > 200_000_000
-    assert ("read", "chain (hangs)") in [(row["call"], row["code"]) for row in found["rows"][:4]]
+    # Calls before the recorder knew where code is may be the C library's in one run only: rows that
+    # are there in both runs are compared.
+    both = [row for row in found["rows"] if row["good"]["count"] and row["bad"]["count"]]
+    assert ("read", "chain (hangs)") in [(row["call"], row["code"]) for row in both[:2]]
     assert plot.read_text().startswith("<?xml")
 
 
