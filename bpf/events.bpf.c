@@ -259,6 +259,9 @@ int ff_sched_process_exec(__u64 *context)
     __u32 id = id_of(task), process = process_of(task), old = context[1];
     if (ff_here.level) /* the kernel tells its own id only, and the task has the new one by now */
         old = old == task->pid ? id : 0;
+    struct ff_event_process *ranges = member(process);
+    if (ranges)
+        executed(ranges, task);
     if (is_recorded(process))
         record3(FF_EVENT_EXEC, 0, id, 0, process | (__u64)old << 32, low_name(task),
                 high_name(task));

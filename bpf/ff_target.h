@@ -13,6 +13,7 @@ static long (*const bpf_map_delete_elem)(void *map,
 
 #define PF_KTHREAD 0x00200000
 #define PAGE 4096
+#define LIBRARIES (1ULL << 30) /* bytes that hold those of a program that was just started */
 
 struct pt_regs {
     unsigned long orig_ax, ax, di, si, dx, bp, ip, sp;
@@ -155,6 +156,20 @@ INLINE int follow(struct ff_event_process *parent, __u32 process)
     if (cpu)
         __sync_fetch_and_add(&cpu->not_followed, 1);
     return 0;
+}
+
+/* A recorded process begins another program: from its first call on it is known where that has its
+ * code, and where libraries will be. The reader tells those more precisely once they are there. */
+INLINE void executed(struct ff_event_process *ranges, struct task_struct *task)
+{
+    struct mm_struct *mm = task->mm;
+    if (!mm)
+        return;
+    ranges->program = mm->start_code;
+    ranges->program_bytes = mm->end_code - mm->start_code;
+    ranges->libraries = mm->mmap_base - LIBRARIES;
+    ranges->libraries_bytes = LIBRARIES;
+    ranges->python = 0;
 }
 
 /* A thread ends; with it its process, if it is the last one: then 1. */

@@ -36,6 +36,10 @@ typedef struct {
 struct signal_struct {
     atomic_t live; /* threads */
 } KERNEL;
+struct mm_struct {
+    unsigned long start_code, end_code;
+    unsigned long mmap_base; /* libraries lie below it */
+} KERNEL;
 struct thread_struct {
     unsigned long fsbase;
 } KERNEL;
@@ -43,6 +47,7 @@ struct task_struct {
     int pid, tgid, prio, exit_code, on_cpu;
     unsigned int flags, __state;
     struct signal_struct *signal;
+    struct mm_struct *mm;
     struct sched_entity se;
     void *stack;
     char comm[FF_NAME_BYTES];

@@ -88,11 +88,14 @@ class Slice:
 
 @dataclass
 class PerfettoTrace:
-    """Threads' and processes' names, and what is on the tracks of threads."""
+    """Threads' and processes' names, and what is on the tracks of threads. ``late``: how many
+    packets are of an earlier time than the one before them on their track.
+    """
 
     processes: dict[int, str] = field(default_factory=dict)
     threads: dict[int, tuple[int, str]] = field(default_factory=dict)
     slices: list[Slice] = field(default_factory=list)
+    late: int = 0
 
 
 @dataclass
@@ -129,6 +132,7 @@ def read_perfetto(path: Path) -> PerfettoTrace:
     trace = PerfettoTrace()
     tracks: dict[int, int] = {}
     open_slices: dict[int, Slice] = {}
+    newest: dict[int, int] = {}
     interned = _Interned()
     for packet in map(_message, _message(path.read_bytes())[_PACKETS]):
         interned.take(packet)
@@ -145,6 +149,8 @@ def read_perfetto(path: Path) -> PerfettoTrace:
         elif _TRACK_EVENT in packet:
             event, ts = _message(packet[_TRACK_EVENT][0]), _number(packet, _TIMESTAMP)
             tid, kind = tracks[_number(event, _TRACK)], _number(event, _TYPE)
+            trace.late += ts < newest.get(tid, 0)
+            newest[tid] = ts
             if kind == _END:
                 open_slices.pop(tid).end = ts
                 continue

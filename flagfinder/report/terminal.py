@@ -155,13 +155,14 @@ class Terminal:
 
     def menu(self, question: str, choices: list[list[str]]) -> int:
         """Lets the user choose, on stderr, by arrow keys or digits, and Enter; the first choice is
-        marked at first.
+        marked at first. Escape gives up, as Ctrl-C does.
 
         Returns the number of the choice, from 1. ``choices``: the lines of each, those behind the
         first are details.
         """
         # Only who is asked waits for the import.
         from prompt_toolkit.application import create_app_session  # noqa: PLC0415
+        from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415
         from prompt_toolkit.output import create_output  # noqa: PLC0415
         from prompt_toolkit.shortcuts import choice  # noqa: PLC0415
 
@@ -171,8 +172,15 @@ class Terminal:
             for lines in choices
         ]
         options = [(number, f"\n{'':7}".join(lines)) for number, lines in enumerate(cut, 1)]
+        keys = KeyBindings()
+        keys.add("escape")(lambda event: event.app.exit(exception=KeyboardInterrupt()))
         with create_app_session(output=create_output(stdout=sys.stderr)):
-            return choice(textwrap.fill(visible(question), width), options=options, default=1)
+            return choice(
+                textwrap.fill(visible(question), width),
+                options=options,
+                default=1,
+                key_bindings=keys,
+            )
 
     def next_command(self, *words: str | os.PathLike[str]) -> None:
         """The last line of a result: what to run now. To stderr: it is no part of the result."""

@@ -16,6 +16,7 @@ from perfetto_reader import read_perfetto
 from pyarrow import parquet
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+PACKET = 120  # bytes of a slice or an arrow, its end and its part of the names
 _GRAPHML = "{http://graphml.graphdrawing.org/xmlns}"
 
 
@@ -70,6 +71,18 @@ def test_perfetto_shows_runs_waits_and_arrows(
         if cause["tid"] is not None and cause["edge"] != "weak"
     ]
     assert len(begins) == len(edges)
+
+
+def test_perfetto_s_packets_are_in_order_and_texts_are_written_once(
+    graph: Path, tmp_path: Path
+) -> None:
+    path = export(graph, tmp_path / "run.perfetto-trace")
+    trace = read_perfetto(path)
+    assert trace.late == 0
+    stacks = [str(s.notes["stack"]) for s in trace.slices if "stack" in s.notes]
+    texts = sum(map(len, set(stacks)))
+    assert sum(map(len, stacks)) > 3 * texts, "many waits have the same"
+    assert path.stat().st_size < PACKET * len(trace.slices) + 2 * texts
 
 
 def test_graphml_has_every_vertex_and_edge(

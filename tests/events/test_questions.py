@@ -118,35 +118,51 @@ def test_a_terminal_is_asked_until_the_answer_fits(
     assert found["culprits"][0]["tid"] == recorded.roles["culprit"]
 
 
+def in_a_terminal(graph: Path, keys: list[bytes], found: Path | None = None) -> tuple[int, bytes]:
+    """Runs `diagnose` in a terminal, and presses keys when a menu begins: these, then Enter.
+
+    Returns its exit status and what it drew. `found`: a file for its result.
+    """
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    command = [*FLAGFINDER, "diagnose", os.fspath(graph), "--json"]
+    # Nobody answers here where the cursor stands.
+    environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    with (found or Path(os.devnull)).open("wb") as result:
+        asked = subprocess.Popen(
+            command, stdin=theirs, stdout=result, stderr=theirs, env=environment
+        )
+    os.close(theirs)
+    drawn, menus = b"", 0
+    with suppress(OSError):  # the other end is closed
+        while piece := os.read(ours, 4096):
+            drawn += piece
+            if drawn.count(TAKES_KEYS) > menus:
+                os.write(ours, keys[menus] if menus < len(keys) else b"\r")
+                menus += 1
+    os.close(ours)
+    return asked.wait(timeout=60), drawn
+
+
 @pytest.mark.parametrize("keys", ["\x1b[B\r", "2\r", "\x1b[B\x1b[A\x1b[B\r"])
 def test_a_menu_takes_arrow_keys_and_numbers(
     two: tuple[Path, Recorded], tmp_path: Path, keys: str
 ) -> None:
     graph, _ = two
     second = first_question(graph, tmp_path / "answers")["choices"][1]
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    command = [*FLAGFINDER, "diagnose", os.fspath(graph), "--json"]
-    # Nobody answers here where the cursor stands.
-    environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-    with (tmp_path / "found").open("wb") as found_file:
-        asked = subprocess.Popen(
-            command, stdin=theirs, stdout=found_file, stderr=theirs, env=environment
-        )
-    os.close(theirs)
-    drawn, answered_menus = b"", 0
-    with suppress(OSError):  # the other end is closed
-        while piece := os.read(ours, 4096):
-            drawn += piece
-            if drawn.count(TAKES_KEYS) > answered_menus:
-                os.write(ours, b"\r" if answered_menus else keys.encode())
-                answered_menus += 1
-    os.close(ours)
-    assert asked.wait(timeout=60) == 0, drawn
+    status, drawn = in_a_terminal(graph, [keys.encode()], tmp_path / "found")
+    assert status == 0, drawn
     assert b"Which of these waits" in drawn
     found = json.loads((tmp_path / "found").read_text())
     assert found["asked"][0]["answer"] == 2
     assert found["culprits"][-1]["tid"] == second["by_tid"]
+
+
+def test_escape_leaves_a_menu_as_ctrl_c_does(two: tuple[Path, Recorded]) -> None:
+    for key in ("\x1b", "\x03"):
+        status, drawn = in_a_terminal(two[0], [key.encode()])
+        assert status == 130, drawn
+        assert b"Which of these waits" in drawn
 
 
 def test_what_came_before_is_compared_too(two: tuple[Path, Recorded], tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ import json
 from pathlib import Path
 
 import pytest
-from event_recorder import PROGRAMS
+from event_recorder import PROGRAMS, Recorder
 from harness import FLAGFINDER, command_into, compiled, flagfinder, run
 from sizes import in_turn
+from test_diagnose import build, vertices
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120), pytest.mark.usefixtures("recorder")]
 DEEP = 8
+WAITS = 3
 CALLERS = ["sleeps", "large_frame", *["turns"] * DEEP, "back", "again", "through", "first", "main"]
 
 
@@ -120,3 +122,15 @@ def test_a_copy_that_is_too_large_is_refused(tmp_path: Path) -> None:
     ran = flagfinder(*command)
     assert ran.returncode == 2
     assert "16384" in ran.stderr
+
+
+def test_a_program_s_first_calls_have_their_callers(recorder: Recorder) -> None:
+    recorded = recorder.record("first", options=("--stacks", "all"))
+    graph = build(recorded)
+    waits = [
+        [site.split("+")[0] for site in vertex["stack"]]
+        for vertex in vertices(graph, recorded.roles["main"])
+        if vertex["ends_in"] == "clock_nanosleep"
+    ]
+    assert len(waits) >= WAITS
+    assert all({"begin", "main"} <= set(stack) for stack in waits[:WAITS])

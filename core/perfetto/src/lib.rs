@@ -216,14 +216,25 @@ impl<W: Write> Writer<W> {
 
     /// A slice with a beginning and an end.
     pub fn slice(&mut self, from: u64, to: u64, mark: Mark) -> Result<()> {
+        let thread = mark.thread;
+        self.begin(from, mark)?;
+        self.end(to, thread)
+    }
+
+    /// The beginning of a slice whose end is to follow.
+    pub fn begin(&mut self, ts: u64, mark: Mark) -> Result<()> {
+        self.event(ts, SLICE_BEGIN, mark)
+    }
+
+    /// The end of the slice of a thread that began last.
+    pub fn end(&mut self, ts: u64, thread: u32) -> Result<()> {
         let end = TrackEvent {
             kind: SLICE_END,
-            track_uuid: u64::from(mark.thread) + 1,
+            track_uuid: u64::from(thread) + 1,
             ..TrackEvent::default()
         };
-        self.event(from, SLICE_BEGIN, mark)?;
         self.packet(Packet {
-            timestamp: Some(to),
+            timestamp: Some(ts),
             track_event: Some(end),
             ..Packet::default()
         })

@@ -104,6 +104,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_call_has_a_name_that_leads_back_to_it() {
+        let waits = [
+            (libc::SYS_msgrcv, "msgrcv"),
+            (libc::SYS_semtimedop, "semtimedop"),
+            (libc::SYS_mq_timedreceive, "mq_timedreceive"),
+            (libc::SYS_newfstatat, "newfstatat"),
+            (libc::SYS_getdents64, "getdents64"),
+        ];
+        for (number, name) in waits {
+            assert_eq!(Call::name_of(number as u16), name);
+            assert_eq!(Call::number_of(name), Some(number as u16));
+        }
+        assert_eq!(Call::name_of(999), "syscall_999");
+    }
+
+    #[test]
     fn calls_and_results_survive_packing() {
         let call = Call {
             number: 0,

@@ -171,20 +171,36 @@ impl Consumer {
         let Some(text) = processes::code_maps(pid) else {
             return Ok(());
         };
-        if self.maps.get(&pid).is_some_and(|known| known.text == text) {
-            return Ok(());
+        let known = self.tree.get(&pid).filter(|_| self.stacks);
+        let mut ranges = processes::code_ranges(&text, &proc::program(pid));
+        // A program that is still being loaded has more libraries than it seems.
+        let loads = self.fresh.iter().any(|(_, other)| *other == pid);
+        if let Some(known) = known.filter(|known| loads && known.libraries_bytes > 0) {
+            ranges.libraries = known.libraries;
+            ranges.libraries_bytes = known.libraries_bytes;
         }
-        if let Some(known) = self.tree.get(&pid).filter(|_| self.stacks) {
-            let ranges = processes::code_ranges(&text, &proc::program(pid));
-            let began = (self.info.started_unix_ns / 1_000_000_000) as i64;
-            let interpreter = self.pythons.learn(pid, &text, began);
-            let python = interpreter.is_some_and(|one| self.interpreters.insert(pid, one));
-            let member = Member {
-                keeps: known.keeps,
-                python: python.into(),
-                ..ranges
+        let is_new = self.maps.get(&pid).is_none_or(|known| known.text != text);
+        if let Some(known) = known {
+            let python = if is_new {
+                let began = (self.info.started_unix_ns / 1_000_000_000) as i64;
+                let interpreter = self.pythons.learn(pid, &text, began);
+                let is_known = interpreter.is_some_and(|one| self.interpreters.insert(pid, one));
+                is_known.into()
+            } else {
+                known.python
             };
-            self.tree.replace(pid, member);
+            let keeps = known.keeps;
+            self.tree.replace(
+                pid,
+                Member {
+                    keeps,
+                    python,
+                    ..ranges
+                },
+            );
+        }
+        if !is_new {
+            return Ok(());
         }
         self.sites.learn(pid, &text, &proc::program(pid));
         let ts = clock::monotonic();
@@ -201,7 +217,7 @@ impl Consumer {
         let (hangs, threads) = (&mut self.hangs, &mut self.threads);
         let (sites, pythons) = (&mut self.sites, &mut self.pythons);
         let (not_followed, outsiders) = (&mut self.not_followed, &mut self.outsiders);
-        let hot = &mut self.hot;
+        let (hot, maps) = (&mut self.hot, &mut self.maps);
         let now = clock::monotonic();
         let most = self.room.as_ref().map_or(DRAINED, Room::most_records);
         self.ring.drain(most.min(DRAINED), |record| {
@@ -225,7 +241,12 @@ impl Consumer {
                     sites.forked(pid, other);
                     pythons.forked(pid, other);
                 }
-                Kind::Exec => pythons.executed(pid),
+                Kind::Exec => {
+                    // The kernel's side has forgotten what it was told.
+                    maps.remove(&pid);
+                    sites.ended(pid);
+                    pythons.executed(pid);
+                }
                 Kind::Exit if event.a == pid => {
                     sites.ended(pid);
                     pythons.ended(pid);

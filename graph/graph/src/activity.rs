@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use flagfinder_events::Call;
-use flagfinder_linux::traits;
+use flagfinder_linux::{futex, traits};
 use flagfinder_waits::ready::Because;
 use serde::Serialize;
 
@@ -263,6 +263,22 @@ fn unknown(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
     })
 }
 
+/// Whether the limit of a call's own time is known to have ended it before what it waited for came
+/// (a sleep waits for nothing else). Without results it is known of futexes: a thread that waits
+/// for events may have set a timer that is one of them.
+fn timed_out(graph: &Graph, wait: &Wait) -> bool {
+    let call = graph.vertex(wait.vertex).call();
+    let Some((call, next)) = call.zip(wait.next) else {
+        return false;
+    };
+    let number = u32::from(call.number);
+    let is_futex = futex::is_futex(number);
+    match graph.details(wait.vertex).result {
+        NO_RESULT => is_futex && graph.vertex(next).cause() == EdgeKind::Timer,
+        result => (is_futex || traits::looks(number)) && traits::timed_out(number, result),
+    }
+}
+
 /// What people call a wait or a run: `futex`, `read pipe:[12]`, `computing`.
 pub fn describe(graph: &Graph, activity: &Activity) -> String {
     let vertex = graph.vertex(activity.vertex);
@@ -279,10 +295,13 @@ pub fn describe(graph: &Graph, activity: &Activity) -> String {
             format!("polling with {}", call.name())
         }
         (Class::RepeatedYield, _) => "polling with sched_yield".into(),
-        (Class::LongWait, Some(call)) => match graph.target(activity.vertex) {
-            Some(target) => format!("{} on {target}", Call::name_of(call.number)),
-            None => Call::name_of(call.number),
-        },
+        (Class::LongWait, Some(call)) => {
+            let on = graph.target(activity.vertex);
+            let on = on.map_or(String::new(), |target| format!(" on {target}"));
+            let is_over = activity.wait.is_some_and(|wait| timed_out(graph, &wait));
+            let end = if is_over { " until its timeout" } else { "" };
+            format!("{}{on}{end}", Call::name_of(call.number))
+        }
         (Class::LongWait, None) => "blocked in the kernel".into(),
         (Class::Unknown, _) => match &graph.thread(activity.vertex).doing[..] {
             "" => "not recorded".into(),

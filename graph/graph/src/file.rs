@@ -17,9 +17,9 @@ use crate::vertices::{Vertices, PIECE};
 
 pub const FORMAT: Format = Format {
     magic: *b"FFGRAPH\n",
-    version: 5,
-    minimum_reader: 5,
-    oldest: 5,
+    version: 6,
+    minimum_reader: 6,
+    oldest: 6,
     name: "a graph",
     made_by: "flagfinder graph build",
     still_works: "The event file it was built from is unaffected.",

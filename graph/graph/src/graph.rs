@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::edge::{Edge, EdgeKind};
 use crate::hot_call::HotCall;
 use crate::ran::Ran;
+use crate::targets::{target_at, Target};
 use crate::vertex::{Details, Vertex};
 use crate::vertices::Vertices;
 
@@ -64,8 +65,8 @@ pub struct Meta {
     pub flags: u64,
     /// Thread ids, as they first appear.
     pub threads: Vec<ThreadMeta>,
-    /// (process, descriptor) to what it was.
-    pub targets: Vec<(u32, i32, String)>,
+    /// What descriptors were.
+    pub targets: Vec<Target>,
     /// Call sites by name, and stacks of them by their numbers, innermost first. Stack 0 is empty.
     #[serde(default)]
     pub sites: Vec<String>,
@@ -326,11 +327,8 @@ impl Graph {
     pub fn target(&self, vertex: u32) -> Option<&str> {
         let fd = self.vertex(vertex).call()?.descriptor()?;
         let pid = self.thread(vertex).pid;
-        let known = self.meta.targets.iter().rev();
-        known
-            .filter(|(p, f, _)| (*p, *f) == (pid, fd))
-            .map(|t| t.2.as_str())
-            .next()
+        let known = target_at(&self.meta.targets, pid, fd, self.vertex(vertex).end);
+        known.map(|target| &target.text[..])
     }
 
     /// Names of the call sites of a stack, innermost first; empty where none was taken.

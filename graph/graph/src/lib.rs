@@ -62,6 +62,7 @@ pub use query::query;
 pub use question::{Asked, Choice, Question, Topic};
 pub use ran::{Ran, RanCall, RanFunction};
 pub use starved::Starved;
+pub use targets::Target;
 pub use timeline::{timeline, Timeline, TimelineRequest};
 pub use top::{top, Top};
 pub use vertex::{Details, Vertex};

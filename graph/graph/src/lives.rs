@@ -31,7 +31,8 @@ impl Builder<'_> {
     /// goes on under the first one's id.
     pub(crate) fn exec(&mut self, event: &Event) {
         self.describe(event.a, |meta| meta.name = event.name(1));
-        let (_, before) = event.halves(0);
+        let (pid, before) = event.halves(0);
+        self.stacks.executed(pid);
         let other = self.numbers.get(before).filter(|_| before != event.a);
         if let Some(gone) = other {
             self.end(gone as usize, event.ts);

@@ -111,13 +111,20 @@ impl Messages {
             let known = messages.queues_of.entry((fact.pid, fact.fd)).or_default();
             known.push(lookup);
         }
+        for known in messages.queues_of.values_mut() {
+            // What was found later of one stands behind it, and is all of it.
+            known.reverse();
+            known.sort_by_key(|lookup| lookup.ts);
+            known.dedup_by_key(|lookup| lookup.ts);
+        }
         messages
     }
 
     fn lookup(&self, pid: u32, call: Call, ts: u64) -> Option<Lookup> {
         let known = self.queues_of.get(&(pid, call.descriptor()?))?;
         let exchanges = Call::receives(call.number) || Call::sends(call.number);
-        let lookup = known.iter().find(|seen| seen.ts >= ts).or(known.last());
+        let later = known.partition_point(|seen| seen.ts < ts);
+        let lookup = known.get(later).or(known.last());
         lookup.copied().filter(|_| exchanges)
     }
 
@@ -307,6 +314,27 @@ mod tests {
             sender,
         );
         assert_eq!(end(&mut messages, 1, READ, 4).len(), 0);
+        assert_eq!(call(&mut messages, 2, READ, 20, 4), [10]);
+    }
+
+    #[test]
+    fn a_descriptor_is_what_it_was_then() {
+        let fact = |ts, pid, fd, target: &str, peer: Option<&str>| DescriptorFact {
+            ts,
+            pid,
+            fd,
+            target: target.into(),
+            peer: peer.map(str::to_owned),
+            ..DescriptorFact::default()
+        };
+        // The other end of the first was found later; the number was another pipe's before.
+        let mut messages = Messages::new(&[
+            fact(1, 1, 4, "socket:[8]", None),
+            fact(9, 1, 4, "pipe:[7]", None),
+            fact(1, 2, 3, "socket:[9]", Some("socket:[8]")),
+            fact(1, 1, 4, "socket:[8]", Some("socket:[9]")),
+        ]);
+        call(&mut messages, 1, WRITE, 10, 4);
         assert_eq!(call(&mut messages, 2, READ, 20, 4), [10]);
     }
 

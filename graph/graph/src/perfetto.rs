@@ -3,14 +3,16 @@
 //! arrows for wakes and flags.
 
 use std::io::{BufWriter, Write};
+use std::iter::{Copied, Peekable};
 use std::path::Path;
+use std::slice::Iter;
 
 use flagfinder_events::Result;
 use flagfinder_perfetto::{Annotation, Mark, Thread, Writer};
 
 use crate::edge::{Edge, NOBODY};
 use crate::file::failed;
-use crate::graph::Graph;
+use crate::graph::{Graph, Wait};
 
 fn stack(graph: &Graph, name: &'static str, stack: u32) -> Option<Annotation> {
     let text = graph.stack(stack).join("\n");
@@ -27,6 +29,9 @@ fn arrows_into(graph: &Graph, vertex: u32) -> impl Iterator<Item = (u64, Edge)> 
     all.filter(|(_, edge)| edge.from != NOBODY)
         .map(|(number, edge)| (number + 1, edge))
 }
+
+/// The arrows that begin in a thread and are still to be written: with their numbers, by time.
+type Arrows<'a> = Peekable<Copied<Iter<'a, (u64, Edge)>>>;
 
 struct Export<'g, W: Write> {
     graph: &'g Graph,
@@ -51,62 +56,102 @@ impl<W: Write> Export<'_, W> {
         self.output.threads(&tracks)
     }
 
-    fn thread(&mut self, thread: u32) -> std::io::Result<()> {
+    /// What a thread did, in order of time: what is shown beside a slice comes before its end.
+    fn thread(&mut self, thread: u32, arrows: &[(u64, Edge)]) -> std::io::Result<()> {
         let graph = self.graph;
+        let mut waits = graph.waits(thread).peekable();
+        let mut arrows = arrows.iter().copied().peekable();
         for &index in graph.of(thread) {
-            let vertex = graph.vertex(index);
-            let arrows = arrows_into(graph, index);
-            let run = Mark {
-                thread,
-                category: "run",
-                name: "runs".into(),
-                arrows_to: arrows.map(|(number, _)| number).collect(),
-                facts: vec![
-                    Annotation::number("vertex", index.into()),
-                    Annotation::number("on CPU ns", vertex.run),
-                ],
-                ..Mark::default()
-            };
-            self.output.slice(vertex.start, vertex.end, run)?;
+            self.run(thread, index, &mut arrows)?;
+            while let Some(wait) = waits.next_if(|wait| wait.vertex == index) {
+                self.wait(thread, &wait, &mut arrows)?;
+            }
         }
-        for wait in graph.waits(thread) {
-            let vertex = graph.vertex(wait.vertex);
-            let call = vertex.call().map_or("blocked".into(), |call| call.name());
-            let name = match graph.target(wait.vertex) {
-                Some(target) => format!("{call} {target}"),
-                None => call,
-            };
-            let blocked = Mark {
-                thread,
-                category: "wait",
-                name,
-                facts: stack(graph, "stack", graph.details(wait.vertex).stack)
-                    .into_iter()
-                    .collect(),
-                ..Mark::default()
-            };
-            self.output.slice(wait.start, wait.end, blocked)?;
-        }
-        Ok(())
+        arrows.try_for_each(|arrow| self.arrow(arrow))
     }
 
-    fn arrows(&mut self) -> std::io::Result<()> {
+    fn run(&mut self, thread: u32, index: u32, arrows: &mut Arrows<'_>) -> std::io::Result<()> {
         let graph = self.graph;
-        let all = 0..graph.vertices.len() as u32;
-        for (number, edge) in all.flat_map(|vertex| arrows_into(graph, vertex)) {
-            let kind = edge.kind().name();
-            let begins = Mark {
-                thread: graph.vertex(edge.from).thread,
-                category: kind,
-                name: format!("{kind} {}", graph.thread(edge.to).tid),
-                arrows_from: vec![number],
-                facts: stack(graph, "stack", edge.stack).into_iter().collect(),
-                ..Mark::default()
-            };
-            self.output.instant(edge.ts, begins)?;
-        }
-        Ok(())
+        let vertex = graph.vertex(index);
+        let into = arrows_into(graph, index);
+        let run = Mark {
+            thread,
+            category: "run",
+            name: "runs".into(),
+            arrows_to: into.map(|(number, _)| number).collect(),
+            facts: vec![
+                Annotation::number("vertex", index.into()),
+                Annotation::number("on CPU ns", vertex.run),
+            ],
+            ..Mark::default()
+        };
+        self.slice((vertex.start, vertex.end), run, arrows)
     }
+
+    fn wait(&mut self, thread: u32, wait: &Wait, arrows: &mut Arrows<'_>) -> std::io::Result<()> {
+        let graph = self.graph;
+        let vertex = graph.vertex(wait.vertex);
+        let call = vertex.call().map_or("blocked".into(), |call| call.name());
+        let name = match graph.target(wait.vertex) {
+            Some(target) => format!("{call} {target}"),
+            None => call,
+        };
+        let blocked = Mark {
+            thread,
+            category: "wait",
+            name,
+            facts: stack(graph, "stack", graph.details(wait.vertex).stack)
+                .into_iter()
+                .collect(),
+            ..Mark::default()
+        };
+        self.slice((wait.start, wait.end), blocked, arrows)
+    }
+
+    fn slice(
+        &mut self,
+        (from, to): (u64, u64),
+        mark: Mark,
+        arrows: &mut Arrows<'_>,
+    ) -> std::io::Result<()> {
+        let thread = mark.thread;
+        while let Some(early) = arrows.next_if(|(_, edge)| edge.ts < from) {
+            self.arrow(early)?;
+        }
+        self.output.begin(from, mark)?;
+        while let Some(within) = arrows.next_if(|(_, edge)| edge.ts <= to) {
+            self.arrow(within)?;
+        }
+        self.output.end(to, thread)
+    }
+
+    /// The beginning of an arrow.
+    fn arrow(&mut self, (number, edge): (u64, Edge)) -> std::io::Result<()> {
+        let graph = self.graph;
+        let kind = edge.kind().name();
+        let begins = Mark {
+            thread: graph.vertex(edge.from).thread,
+            category: kind,
+            name: format!("{kind} {}", graph.thread(edge.to).tid),
+            arrows_from: vec![number],
+            facts: stack(graph, "stack", edge.stack).into_iter().collect(),
+            ..Mark::default()
+        };
+        self.output.instant(edge.ts, begins)
+    }
+}
+
+/// Those that begin in each thread, by time.
+fn arrows(graph: &Graph) -> Vec<Vec<(u64, Edge)>> {
+    let mut by_thread = vec![Vec::new(); graph.meta.threads.len()];
+    let all = 0..graph.vertices.len() as u32;
+    for (number, edge) in all.flat_map(|vertex| arrows_into(graph, vertex)) {
+        by_thread[graph.vertex(edge.from).thread as usize].push((number, edge));
+    }
+    for arrows in &mut by_thread {
+        arrows.sort_by_key(|(_, edge)| edge.ts);
+    }
+    by_thread
 }
 
 impl Graph {
@@ -121,10 +166,9 @@ impl Graph {
                 output: Writer::new(BufWriter::new(file)),
             };
             export.tracks()?;
-            for thread in 0..self.meta.threads.len() as u32 {
-                export.thread(thread)?;
+            for (thread, arrows) in (0..).zip(arrows(self)) {
+                export.thread(thread, &arrows)?;
             }
-            export.arrows()?;
             export.output.flush()
         };
         flagfinder_files::write_private(path, write)

@@ -190,6 +190,7 @@ impl Profiler {
                 }
                 self.stacks.forked(pid, parent);
             }
+            (Kind::Exec, _) => self.stacks.executed(event.halves(0).0),
             (Kind::Exit, _) => {
                 self.open.remove(&event.a);
             }

@@ -106,6 +106,11 @@ impl Stacks {
         }
     }
 
+    /// It runs its parent's code no more. If its own is never known, its call sites have no names.
+    pub fn executed(&mut self, pid: u32) {
+        self.parents.remove(&pid);
+    }
+
     /// Names of call sites, where they are, and stacks of their numbers.
     pub fn resolve(self, file: &EventFile) -> Named {
         let recorded = (file.info.started_unix_ns / 1_000_000_000) as i64;

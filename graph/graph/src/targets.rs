@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use flagfinder_events::DescriptorFact;
+use serde::{Deserialize, Serialize};
 
 /// More processes are not named.
 const NAMED: usize = 2;
@@ -22,11 +23,35 @@ fn processes(all: &BTreeMap<u32, &str>) -> String {
     }
 }
 
-/// Of each descriptor that was looked up process, number and what it was. `name`: of a process.
+/// What a descriptor was when it was last used before it became another, or when it was looked up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    pub pid: u32,
+    pub fd: i32,
+    pub ts: u64,
+    pub text: String,
+}
+
+/// What a process's descriptor was at a time: as it was first known then or later, else as it was
+/// known last. `all` is in the order that [`targets`] makes.
+pub(crate) fn target_at(all: &[Target], pid: u32, fd: i32, ts: u64) -> Option<&Target> {
+    let next = all.partition_point(|known| known.place() < (pid, fd, ts));
+    let is_it = |known: &&Target| (known.pid, known.fd) == (pid, fd);
+    let later = all.get(next).filter(is_it);
+    later.or_else(|| all.get(next.checked_sub(1)?).filter(is_it))
+}
+
+impl Target {
+    fn place(&self) -> (u32, i32, u64) {
+        (self.pid, self.fd, self.ts)
+    }
+}
+
+/// The descriptors that were looked up, by process, number and time. `name`: of a process.
 pub(crate) fn targets<'n>(
     facts: &'n [DescriptorFact],
     name: impl Fn(u32) -> Option<&'n str>,
-) -> Vec<(u32, i32, String)> {
+) -> Vec<Target> {
     let mut owners: HashMap<&str, BTreeMap<u32, &str>> = HashMap::new();
     for fact in facts {
         let own = owners.entry(&fact.target).or_default();
@@ -56,7 +81,18 @@ pub(crate) fn targets<'n>(
             false => format!("{what}{between}{}", processes(&others)),
         }
     };
-    facts.iter().map(|f| (f.pid, f.fd, text(f))).collect()
+    let told = facts.iter().map(|fact| Target {
+        pid: fact.pid,
+        fd: fact.fd,
+        ts: fact.ts,
+        text: text(fact),
+    });
+    let mut all: Vec<Target> = told.collect();
+    // What was found later of one stands behind it, and is all of it.
+    all.reverse();
+    all.sort_by_key(Target::place);
+    all.dedup_by_key(|target| target.place());
+    all
 }
 
 #[cfg(test)]
@@ -75,10 +111,16 @@ mod tests {
         }
     }
 
+    /// One of each fact, in its order.
     fn told(facts: &[DescriptorFact]) -> Vec<String> {
         let names = HashMap::from([(2, "server")]);
-        let told = targets(facts, |pid| names.get(&pid).copied());
-        told.into_iter().map(|(_, _, text)| text).collect()
+        let numbered = (0..)
+            .zip(facts)
+            .map(|(ts, fact)| DescriptorFact { ts, ..fact.clone() });
+        let numbered: Vec<DescriptorFact> = numbered.collect();
+        let mut told = targets(&numbered, |pid| names.get(&pid).copied());
+        told.sort_by_key(|target| target.ts);
+        told.into_iter().map(|target| target.text).collect()
     }
 
     #[test]
@@ -137,5 +179,30 @@ mod tests {
             "pipe:[9]",
         ];
         assert_eq!(told(&facts), expected);
+    }
+
+    #[test]
+    fn a_number_is_told_by_what_it_was_then() {
+        let fact = |ts, fd, target: &str| DescriptorFact {
+            ts,
+            fd,
+            ..fact(1, target, None, None)
+        };
+        // Of the first, more was found later.
+        let facts = [
+            fact(10, 3, "/old"),
+            fact(50, 3, "/a"),
+            fact(70, 4, "/b"),
+            fact(90, 3, "/new"),
+            fact(10, 3, "/old, of process 7"),
+        ];
+        let all = targets(&facts, |_| None);
+        let at = |fd, ts| target_at(&all, 1, fd, ts).map(|target| &target.text[..]);
+        let old = Some("/old, of process 7");
+        assert_eq!([5, 10].map(|ts| at(3, ts)), [old; 2]);
+        assert_eq!([11, 50].map(|ts| at(3, ts)), [Some("/a"); 2]);
+        assert_eq!([51, 90, 99].map(|ts| at(3, ts)), [Some("/new"); 3]);
+        assert_eq!([at(4, 99), at(5, 1), at(2, 1)], [Some("/b"), None, None]);
+        assert_eq!(target_at(&all, 2, 3, 1), None);
     }
 }
