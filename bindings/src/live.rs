@@ -28,6 +28,10 @@ pub fn keep_indexes_in(folder: PathBuf) {
 /// with the number of threads and the ids of those about to be stepped; `is_told` with an id, from
 /// another thread: does the program's own code tell what it waits for?
 #[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the Python function's keyword arguments"
+)]
 pub fn spin(
     py: Python<'_>,
     pid: u32,

@@ -113,7 +113,7 @@ impl Expression {
     pub fn outcome(&self) -> Option<&Expression> {
         match self {
             Expression::Test(..) => Some(self),
-            Expression::Signed { of, .. } | Expression::Case { of, .. } => of.outcome(),
+            Expression::Signed { of, .. } => of.outcome(),
             Expression::Binary(_, a, b) => match (a.number(), b.number()) {
                 (None, Some(_)) => a.outcome(),
                 (Some(_), None) => b.outcome(),
@@ -136,10 +136,6 @@ impl Expression {
                 of: settled(of)?,
                 bits: *bits,
                 to: *to,
-            },
-            Expression::Case { of, targets } => Expression::Case {
-                of: settled(of)?,
-                targets: targets.clone(),
             },
             Expression::Binary(operator, a, b) => {
                 Expression::Binary(*operator, settled(a)?, settled(b)?)

@@ -45,7 +45,7 @@ pub fn waits_for_others(window: &Window, spin: &SpinLoop) -> bool {
             step,
             access,
             address_only,
-        } => !address_only && !(ends && is_of_scan(window, spin, step, access.into())),
+        } => !(address_only || ends && is_of_scan(window, spin, step, access.into())),
         Source::Syscall { .. } => true,
     };
     let mut waiting = exits.iter().filter(|exit| !exit.induction);

@@ -196,9 +196,10 @@ impl<'w> Builder<'w> {
                 self.memory(step, 0)
             }
             _ if is_set_by_flags(code) => self.outcome(step, depth),
-            _ if is_conditional_move(code) => self
-                .moved(step, code, depth)
-                .unwrap_or(Expression::Opaque(known)),
+            _ if is_conditional_move(code) => match self.moves(step, depth) {
+                Some(moves) => operand(usize::from(moves)),
+                None => Expression::Opaque(known),
+            },
             _ => Expression::Opaque(known),
         }
     }
@@ -224,21 +225,9 @@ impl<'w> Builder<'w> {
         sum.low(code.bits(0))
     }
 
-    /// What the `cmovcc` at `step` leaves: the operand that it took, or the outcome of its test if
-    /// both are numbers.
-    fn moved(&self, step: u32, code: &Decoded, depth: u32) -> Option<Expression> {
-        let test = Condition::after(self, step, false, depth)?;
-        let [kept, other] = [0, 1].map(|index| self.operand(step, code, index, depth));
-        if let (Some(no), Some(yes)) = (kept.number(), other.number()) {
-            let sides = Box::new((test.left, test.right));
-            let of = Box::new(Expression::Test(test.leaves, test.bits, sides));
-            let targets = vec![(0, no), (1, yes)];
-            return Some(Expression::Case { of, targets });
-        }
-        match test.leaves_with(u64::MAX, 0)? {
-            true => Some(other),
-            false => Some(kept),
-        }
+    /// Did the `cmovcc` at `step` take its second operand over?
+    fn moves(&self, step: u32, depth: u32) -> Option<bool> {
+        Condition::after(self, step, false, depth)?.leaves_with(u64::MAX, 0)
     }
 
     /// 1 or 0, as the test before the `setcc` at `step` came out.

@@ -153,16 +153,3 @@ fn a_number_made_of_an_outcome_is_that_outcome() {
     ];
     assert_eq!(asked(&[&COMPARED[..], &made].concat()), "value == 0xf");
 }
-
-#[test]
-fn a_choice_of_two_numbers_is_the_outcome_that_chose() {
-    // mov ecx, 0; mov edx, 20; cmove ecx, edx; cmp ecx, 0; jne
-    let chosen: [&[u8]; 5] = [
-        &[0xb9, 0, 0, 0, 0],
-        &[0xba, 20, 0, 0, 0],
-        &[0x0f, 0x44, 0xca],
-        &[0x83, 0xf9, 0x00],
-        &[0x75, 0x10],
-    ];
-    assert_eq!(asked(&[&COMPARED[..], &chosen].concat()), "value == 0xf");
-}

@@ -6,10 +6,10 @@
 //! tried in a copy of the copy. The thread has left its loop when the function that holds it
 //! returned, or when no transition of that function's part of the loop is made any more. Out: a
 //! [`Proof`]. A thread that then waits at a futex beside the word has only handed over what the
-//! word belongs to, and goes round when it has it again. An interpreter makes the same transitions in whatever it runs: there the places of
-//! the interpreted program tell whether the loop was left (`program.rs`). Blind spots: what another
-//! thread would do meanwhile; a loop that goes a rare way later than was looked; output is taken to
-//! succeed.
+//! word belongs to, and goes round when it has it again. An interpreter makes the same transitions
+//! in whatever it runs: there the places of the interpreted program tell whether the loop was left
+//! (`program.rs`). Blind spots: what another thread would do meanwhile; a loop that goes a rare way
+//! later than was looked; output is taken to succeed.
 
 use std::io::Result;
 use std::time::{Duration, Instant};
