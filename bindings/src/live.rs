@@ -25,8 +25,13 @@ pub fn keep_indexes_in(folder: PathBuf) {
 }
 
 /// JSON of a `SpinReport`. `threads` empty: those that repeat something. `told` is called
-/// with the number of threads and the ids of those about to be stepped.
+/// with the number of threads and the ids of those about to be stepped; `is_told` with an id, from
+/// another thread: does the program's own code tell what it waits for?
 #[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the Python function's keyword arguments"
+)]
 pub fn spin(
     py: Python<'_>,
     pid: u32,
@@ -35,6 +40,7 @@ pub fn spin(
     most: usize,
     in_place: bool,
     told: Option<Py<PyAny>>,
+    is_told: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let options = engine::SpinOptions {
         threads,
@@ -47,8 +53,16 @@ pub fn spin(
         Some(callback) => callback.call1(py, (now.threads, now.stepped)).map(drop),
         None => Ok(()),
     };
+    let is_told = move |tid: u32| {
+        is_told.as_ref().is_some_and(|callback| {
+            Python::attach(|py| {
+                let told = callback.call1(py, (tid,));
+                told.and_then(|told| told.extract(py)).unwrap_or(false)
+            })
+        })
+    };
     let report = wait_with_progress(py, show, move |reporter| {
-        engine::spin(pid, &options, |now| reporter.report(now.clone()))
+        engine::spin(pid, &options, |now| reporter.report(now.clone()), is_told)
     })?;
     Ok(to_json(&report.map_err(raise)?))
 }

@@ -4,7 +4,8 @@
 The engine owns this type (``core/live``). Threads that repeat something are copied, and the
 copies looked at; where a copy does not do what its thread does, that is single-stepped for less
 than ``budget`` seconds. Blocked threads are described without being touched. Where CPython runs,
-its own code is read as well (``interpreters.python``), without stopping anything.
+its own code is read as well (``interpreters.python``), without stopping anything; a thread of which
+that tells what it waits for is neither stepped, nor are words tried out in its copy.
 """
 
 from __future__ import annotations
@@ -166,8 +167,10 @@ def spin(
     """
     require_own_proc()
 
-    def engine() -> SpinFields:
-        raw: SpinFields = json.loads(_core.spin(pid, list(threads), budget, most, in_place, told))
+    def engine(is_told: Callable[[int], bool] | None = None) -> SpinFields:
+        raw: SpinFields = json.loads(
+            _core.spin(pid, list(threads), budget, most, in_place, told, is_told)
+        )
         return raw
 
     if not runs_python(pid):
@@ -177,7 +180,7 @@ def spin(
         _add_python(raw, partial(read_python, pid))
         return SpinReport._from_raw(raw)
     with PythonReader(pid) as reader:
-        raw = engine()
+        raw = engine(reader.is_told)
         _add_python(raw, reader.codes)
     return SpinReport._from_raw(raw)
 

@@ -221,20 +221,6 @@ impl Analysis {
     }
 }
 
-/// Does an exit of the loop depend on something that the thread itself does not change?
-pub fn waits_for_others(window: &Window, spin: &SpinLoop) -> bool {
-    let dependence = Dependence::new(window);
-    // Without names, a jump through a word of its own is one of the linkage table.
-    let is_fixed = |step, _| window.code(step).instruction.is_ip_rel_memory_operand();
-    let exits = Slicer::new(window, &dependence, spin).exits(true, &is_fixed);
-    let is_outside = |source: &Source| match source {
-        Source::Load { address_only, .. } => !address_only,
-        Source::Syscall { .. } => true,
-    };
-    let mut waiting = exits.iter().filter(|exit| !exit.induction);
-    waiting.any(|exit| exit.sources.iter().any(is_outside))
-}
-
 struct OwnWrites {
     /// Aligned 8 bytes that the thread changes in the loop.
     addresses: FxHashSet<u64>,

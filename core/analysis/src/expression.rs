@@ -101,6 +101,50 @@ impl Expression {
         })
     }
 
+    /// It, if it is a number.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Expression::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The only test that it is computed from, by numbers: then it has two values.
+    pub fn outcome(&self) -> Option<&Expression> {
+        match self {
+            Expression::Test(..) => Some(self),
+            Expression::Signed { of, .. } => of.outcome(),
+            Expression::Binary(_, a, b) => match (a.number(), b.number()) {
+                (None, Some(_)) => a.outcome(),
+                (Some(_), None) => b.outcome(),
+                (None, None) => a.outcome().filter(|test| b.outcome() == Some(*test)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Its value where all tests in it come out so.
+    pub fn with_outcome(&self, outcome: u64) -> Option<u64> {
+        let settled = |side: &Expression| {
+            let value = side.with_outcome(outcome)?;
+            Some(Box::new(Expression::Number(value)))
+        };
+        let known = match self {
+            Expression::Test(..) => Expression::Number(outcome),
+            Expression::Signed { of, bits, to } => Expression::Signed {
+                of: settled(of)?,
+                bits: *bits,
+                to: *to,
+            },
+            Expression::Binary(operator, a, b) => {
+                Expression::Binary(*operator, settled(a)?, settled(b)?)
+            }
+            other => other.clone(),
+        };
+        known.evaluate(u64::MAX, 0)
+    }
+
     /// Is the word a part of it?
     pub fn mentions(&self, address: u64, bytes: u32) -> bool {
         match self {

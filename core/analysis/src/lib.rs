@@ -42,9 +42,9 @@ mod spin_loop;
 pub mod tasks;
 mod transfers;
 
-pub use analysis::{analyse, waits_for_others, Analysis, Candidate};
+pub use analysis::{analyse, Analysis, Candidate};
 pub use generated_code::Generated;
-pub use long_enough::{seen, Seen};
+pub use long_enough::{seen, waits_for_others, Seen};
 pub use loop_kind::LoopKind;
 pub use origins::{origins, Origin};
 pub use other_way::OtherWay;

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use flagfinder_machine::decoded::{general, Decoded, Operand, Resources, ALL_FLAGS};
 use flagfinder_machine::value::mask;
 use flagfinder_machine::Window;
-use iced_x86::{ConditionCode, FlowControl, Mnemonic as M};
+use iced_x86::{ConditionCode, FlowControl, Mnemonic as M, Register};
 
 use crate::condition::Condition;
 use crate::expression::{Expression, Operator};
@@ -187,6 +187,9 @@ impl<'w> Builder<'w> {
             M::Sub => binary(Operator::Sub, operand(0), operand(1)),
             M::Inc => operand(0).plus(Expression::Number(1)),
             M::Dec => binary(Operator::Sub, operand(0), Expression::Number(1)),
+            M::Neg => binary(Operator::Sub, Expression::Number(0), operand(0)),
+            M::Not => binary(Operator::Xor, operand(0), Expression::Number(u64::MAX)),
+            M::Lea => self.sum(step, code, depth),
             M::Shl => binary(Operator::ShiftLeft, operand(0), operand(1)),
             M::Shr => binary(Operator::ShiftRight, operand(0), operand(1)),
             M::Xchg | M::Xadd | M::Cmpxchg if code.memory.iter().any(|m| m.read) => {
@@ -199,6 +202,27 @@ impl<'w> Builder<'w> {
             },
             _ => Expression::Opaque(known),
         }
+    }
+
+    /// What `lea` computes.
+    fn sum(&self, step: u32, code: &Decoded, depth: u32) -> Expression {
+        let instruction = &code.instruction;
+        let term = |register| match general_number(register) {
+            Some(number) => self.register(step, number, depth),
+            None => Expression::Number(0),
+        };
+        let index = match instruction.memory_index_scale() {
+            1 => term(instruction.memory_index()),
+            scale => {
+                let by = Box::new(Expression::Number(scale.trailing_zeros().into()));
+                let index = Box::new(term(instruction.memory_index()));
+                Expression::Binary(Operator::ShiftLeft, index, by)
+            }
+        };
+        // Relative to the instruction's own address it is a number.
+        let distance = Expression::Number(instruction.memory_displacement64());
+        let sum = term(instruction.memory_base()).plus(index).plus(distance);
+        sum.low(code.bits(0))
     }
 
     /// Did the `cmovcc` at `step` take its second operand over?
@@ -294,22 +318,24 @@ impl Condition {
         Some(condition.without_outcome())
     }
 
-    /// `(x == 2) != 0` is `x == 2`.
+    /// `(x == 2) != 0` is `x == 2`, and so is `2 * (x == 2) + 1 != 1`.
     pub(crate) fn without_outcome(self) -> Condition {
-        let is_zero = self.right == Expression::Number(0);
-        match (self.leaves, self.left) {
-            (Relation::NotEqual | Relation::Equal, Expression::Test(relation, bits, sides))
-                if is_zero =>
-            {
-                let holds = self.leaves == Relation::NotEqual;
-                Condition {
-                    left: sides.0,
-                    right: sides.1,
-                    leaves: if holds { relation } else { relation.inverse() },
-                    bits,
-                }
-            }
-            (_, left) => Condition { left, ..self },
+        let holds = |left: u64| {
+            let right = self.right.number()?;
+            Some(self.leaves.holds(left, right, self.bits))
+        };
+        let test = self.left.outcome().and_then(|test| {
+            let [no, yes] = [0, 1].map(|outcome| self.left.with_outcome(outcome).and_then(holds));
+            Some((test, no? != yes?, yes?))
+        });
+        let Some((Expression::Test(relation, bits, sides), true, holds)) = test else {
+            return self;
+        };
+        Condition {
+            left: sides.0.clone(),
+            right: sides.1.clone(),
+            leaves: if holds { *relation } else { relation.inverse() },
+            bits: *bits,
         }
     }
 
@@ -330,6 +356,12 @@ impl Condition {
     }
 }
 
+/// Its number in x86 numbering, if it is a general register of 32 or 64 bits.
+fn general_number(register: Register) -> Option<u8> {
+    let is_whole = register.is_gpr32() || register.is_gpr64();
+    is_whole.then(|| register.number() as u8)
+}
+
 fn is_conditional_move(code: &Decoded) -> bool {
     let instruction = &code.instruction;
     instruction.op_count() == 2
@@ -345,120 +377,5 @@ fn is_set_by_flags(code: &Decoded) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use flagfinder_machine::evaluator::Access;
-    use flagfinder_machine::value::Value;
-    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
-
-    use super::*;
-
-    const WORD: u64 = 0x5000;
-
-    /// What eax holds behind `mov eax, [rbx]; test eax, eax; mov edx, 0; cmovs eax, edx`.
-    fn maximum(word: u32) -> Expression {
-        const CODE: [(u8, &[u8]); 4] = [
-            (0, &[0x8b, 0x03]),
-            (0, &[0x85, 0xc0]),
-            (2, &[0xba, 0, 0, 0, 0]),
-            (0, &[0x0f, 0x48, 0xc2]),
-        ];
-        let mut window = Window::default();
-        let mut factory = InstructionInfoFactory::new();
-        for (pc, (register, bytes)) in (0x1000..).step_by(8).zip(CODE) {
-            let mut decoder = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE);
-            let index = window.intern(&decoder.decode(), 0, &mut factory);
-            window.push(index, Value::of(0x7000));
-            match pc {
-                0x1000 => window.push_access(Access {
-                    address: Some(WORD),
-                    bytes: 4,
-                    write: false,
-                    value: Value::of(u64::from(word)),
-                }),
-                0x1008 => continue,
-                _ => {}
-            }
-            let value = if register == 0 { word } else { 0 };
-            window.push_result(register, Value::of(u64::from(value)));
-        }
-        Builder::new(&window).register(window.len(), 0, DEPTH)
-    }
-
-    #[test]
-    fn a_maximum_is_what_was_moved() {
-        assert!(matches!(maximum(3), Expression::Load { address: WORD, .. }));
-        assert_eq!(maximum(-3i32 as u32), Expression::Number(0));
-    }
-
-    /// What `movzx eax, word ptr [rsp+at]` finds behind `mov eax, [rbx]; mov [rsp], eax`.
-    fn part(at: u8) -> Expression {
-        const STACK: u64 = 0x7000;
-        let codes: [&[u8]; 3] = [
-            &[0x8b, 0x03],
-            &[0x89, 0x04, 0x24],
-            &[0x0f, 0xb7, 0x44, 0x24, at],
-        ];
-        let accesses = [
-            (WORD, 4, false, 0x1_0002),
-            (STACK, 4, true, 0x1_0002),
-            (STACK + u64::from(at), 2, false, 0x1_0002 >> (8 * at)),
-        ];
-        let mut window = Window::default();
-        let mut factory = InstructionInfoFactory::new();
-        for (code, (address, bytes, write, value)) in codes.into_iter().zip(accesses) {
-            let pc = 0x1000 + 8 * u64::from(window.len());
-            let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
-            let index = window.intern(&decoder.decode(), 0, &mut factory);
-            window.push(index, Value::of(STACK));
-            window.push_access(Access {
-                address: Some(address),
-                bytes,
-                write,
-                value: Value::of(value),
-            });
-            if !write {
-                window.push_result(0, Value::of(value));
-            }
-        }
-        Builder::new(&window).register(window.len(), 0, DEPTH)
-    }
-
-    #[test]
-    fn a_part_of_what_was_stored_is_a_part_of_what_was_loaded() {
-        for (at, value, other) in [(0, 2, 3), (2, 1, 7)] {
-            assert!(part(at).mentions(WORD, 4));
-            assert_eq!(part(at).evaluate(WORD, 0x1_0002), Some(value));
-            assert_eq!(part(at).evaluate(WORD, 0x7_0003), Some(other));
-        }
-    }
-
-    /// What the last of so many `mov eax, [rbx]` finds behind `mov dword ptr [rbx], 2`.
-    fn read_again(times: usize) -> Expression {
-        let mut window = Window::default();
-        let mut factory = InstructionInfoFactory::new();
-        let store: (u64, &[u8]) = (0x1000, &[0xc7, 0x03, 2, 0, 0, 0]);
-        let load: (u64, &[u8]) = (0x1008, &[0x8b, 0x03]);
-        for (pc, code) in std::iter::once(store).chain([load].repeat(times)) {
-            let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
-            let index = window.intern(&decoder.decode(), 0, &mut factory);
-            window.push(index, Value::of(0x7000));
-            window.push_access(Access {
-                address: Some(WORD),
-                bytes: 4,
-                write: pc == store.0,
-                value: Value::of(2),
-            });
-        }
-        let last = window.len() - 1;
-        Builder::new(&window).operand(last, window.code(last), 1, DEPTH)
-    }
-
-    #[test]
-    fn a_word_that_is_read_again_and_again_is_no_spill() {
-        assert_eq!(read_again(1), Expression::Number(2));
-        assert!(matches!(
-            read_again(2),
-            Expression::Load { address: WORD, .. }
-        ));
-    }
-}
+#[path = "operands_tests.rs"]
+mod tests;

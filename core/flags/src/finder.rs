@@ -8,7 +8,7 @@ use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
 use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
 use crate::report::{
-    Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict, VirtualMachine,
+    Ask, Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict, VirtualMachine,
 };
 use crate::report_builder::Builder;
 
@@ -18,6 +18,8 @@ const LISTED: usize = 8;
 const LISTED_OF_MACHINE: usize = 24;
 /// Most words told of beside them that pick one of the program's named objects.
 const PICKS: usize = 24;
+/// Most values that are asked of one of its words.
+const ASKED: usize = 4;
 /// A word this much below the best is not worth listing.
 const FAR_BELOW: f64 = 0.45;
 
@@ -128,6 +130,8 @@ pub fn report(
     for (index, flag) in flags.iter_mut().chain(&mut considered).enumerate() {
         flag.rank = index as u32 + 1;
     }
+    let machine = analysis.is_of_machine();
+    let machine = machine.then(|| builder.machine(&ranked));
     Report {
         verdict,
         reason,
@@ -144,16 +148,8 @@ pub fn report(
         gets_on: analysis.progress.consumes
             || analysis.progress.is_woken
             || !analysis.progress.repeats,
-        machine: analysis.is_of_machine().then(|| machine(analysis, &ranked)),
+        machine,
         ..Report::nothing(verdict, "")
-    }
-}
-
-fn machine(analysis: &Analysis, ranked: &[Ranked]) -> VirtualMachine {
-    let own = |word: &Ranked| Some((analysis.candidates[word.candidate].address, word.own?));
-    VirtualMachine {
-        own: ranked.iter().filter_map(own).collect(),
-        readers: analysis.interpreted.readers.clone(),
     }
 }
 
@@ -237,6 +233,47 @@ impl Builder<'_> {
         };
         let found = ranked.iter().filter_map(tested).take(PICKS);
         found.map(|ranked| self.flag(&ranked)).collect()
+    }
+
+    fn machine(&self, ranked: &[Ranked]) -> VirtualMachine {
+        let analysis = self.analysis;
+        let own = |word: &Ranked| Some((analysis.candidates[word.candidate].address, word.own?));
+        let listed = ranked.iter().take(LISTED_OF_MACHINE);
+        VirtualMachine {
+            own: ranked.iter().filter_map(own).collect(),
+            readers: analysis.interpreted.readers.clone(),
+            asks: listed.flat_map(|word| self.asks(word)).collect(),
+        }
+    }
+
+    /// What the tests ask of a word, each value once. (A virtual machine looks at the word's type
+    /// before the program's comparison, or at what this came to behind it.)
+    fn asks(&self, ranked: &Ranked) -> Vec<Ask> {
+        let word = &self.analysis.candidates[ranked.candidate];
+        let (address, bytes) = (word.address, word.bytes);
+        let short = |at: u64| match at == address {
+            true => "value".to_string(),
+            false => short_name(&self.naming.spin.data(at), at),
+        };
+        let bits = (bytes * 8).min(64);
+        let mut asks: Vec<Ask> = Vec::new();
+        for exit in &word.exits {
+            let test = self.analysis.conditions[*exit].as_ref();
+            let test = test.filter(|test| test.mentions(address, bytes));
+            let value = test.and_then(|t| t.leaving_value(address, bits, word.value.unwrap_or(0)));
+            if let Some((test, value)) = test.zip(value) {
+                if asks.len() < ASKED && asks.iter().all(|ask| ask.value != value) {
+                    let when = test.text(&short);
+                    asks.push(Ask {
+                        address,
+                        bytes,
+                        value,
+                        when,
+                    });
+                }
+            }
+        }
+        asks
     }
 
     /// Is it likely, and tested where the loop is simply left?

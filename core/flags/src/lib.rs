@@ -46,8 +46,9 @@ pub use live_evidence::LiveMemory;
 pub use moments::{Call, Made, Moments, What, Written};
 pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER, MERE_BOUND};
 pub use report::{
-    Addresses, AskedCall, Debt, DivergenceReport, Flag, FlagKind, Found, Group, Known, LoopReport,
-    Owed, Own, Report, Seen, ThreadName, Threads, Values, Verdict, VirtualMachine, Writer,
+    Addresses, Ask, AskedCall, Debt, DivergenceReport, Flag, FlagKind, Found, Group, Known,
+    LoopReport, Owed, Own, Report, Seen, ThreadName, Threads, Values, Verdict, VirtualMachine,
+    Writer,
 };
 
 /// Looks for the flag in a window of one thread alone, without other runs.

@@ -242,6 +242,18 @@ pub struct VirtualMachine {
     /// Instructions that read what the interpreted program does next; none: no interpreter was
     /// seen.
     pub readers: Vec<Reader>,
+    /// Values that several tests of the loop ask for.
+    pub asks: Vec<Ask>,
+}
+
+/// A test that a word's value would end.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Ask {
+    pub address: u64,
+    pub bytes: u32,
+    pub value: u64,
+    /// The test, in words.
+    pub when: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -50,11 +50,9 @@ impl Judge<'_, '_> {
     /// Does this value in the word of that number end the wait?
     pub fn ends(&mut self, number: usize, value: u64) -> Ends {
         let target = &self.targets[number];
-        if target.exit == Some(value) {
-            return Ends::Yes;
-        }
+        let is_exit = target.exit == Some(value);
         let Some(experiment) = self.experiment else {
-            return Ends::Unknown;
+            return if is_exit { Ends::Yes } else { Ends::Unknown };
         };
         let word = Word {
             address: target.address,
@@ -63,7 +61,11 @@ impl Judge<'_, '_> {
         };
         let tried = self.known.entry((number, value));
         let tried = tried.or_insert_with(|| experiment.try_word(word, TRIES).ok());
-        tried.as_ref().map_or(Ends::Unknown, Ends::of)
+        match tried {
+            Some(proof) if proof.hands_over() => Ends::No,
+            _ if is_exit => Ends::Yes,
+            tried => tried.as_ref().map_or(Ends::Unknown, Ends::of),
+        }
     }
 
     /// What came of the value that a thread was proved to write, where it is not the one that the

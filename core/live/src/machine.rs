@@ -16,7 +16,7 @@ use flagfinder_flags::{Own, ENOUGH_ALONE};
 use serde_json::{json, Value};
 
 use crate::owed::Standing;
-use crate::report::{number, Class, ThreadReport};
+use crate::report::{number, Class, ThreadReport, Via};
 
 /// Most that a word gets which the code alone says too little for.
 const TRIED_ONLY: f64 = 0.5;
@@ -92,6 +92,13 @@ fn may_be(
     }
 }
 
+/// Nothing is tried out: what a virtual machine's loop tests is no flag then.
+pub(crate) fn leave(thread: &mut ThreadReport) {
+    if thread.machine.is_some() {
+        settle(thread, &mut Vec::new(), false, |_| false, |_| false);
+    }
+}
+
 /// Leaves the one word that is the flag, or none. `is_open`: the words were taken up. `is_nulled`:
 /// that the loop ends by it says nothing. `is_reference`: it holds an address.
 pub(crate) fn settle(
@@ -121,9 +128,11 @@ pub(crate) fn settle(
     let ending: Vec<usize> = (0..flags.len()).filter(|&at| ends(&flags[at])).collect();
     let score = |at: usize| flags[at]["confidence"].as_f64().unwrap_or(0.0);
     let is_owed = |at: usize| standings.get(at) == Some(&Standing::Proved);
+    // Where no copy stands for the thread, that one leaves the loop shows little.
+    let has_copy = thread.via != Some(Via::InPlace);
     let mut likeliest: Vec<usize> = ending.clone();
     likeliest.retain(|&at| {
-        (is_owed(at) || is_made || shows_program)
+        (is_owed(at) || has_copy && (is_made || shows_program))
             && may_be(own[at], &flags[at], is_owed(at), &is_reference)
     });
     likeliest.sort_by(|&a, &b| {
@@ -335,6 +344,32 @@ mod tests {
         let thread = settled_in(&module, words(), None);
         assert!(!thread.has_flag() && thread.reason.contains("an interpreter's"));
         assert!(settled_in(&module, words(), Some(0)).has_flag());
+    }
+
+    #[test]
+    fn where_no_copy_stands_for_the_thread_only_a_debt_counts() {
+        let in_place = |standing| {
+            let mut thread = ThreadReport {
+                flags: json!([word("state", "leaves")]),
+                machine: Some(VirtualMachine::default()),
+                via: Some(Via::InPlace),
+                ..ThreadReport::blank(1, Class::LongRunning)
+            };
+            let (never, mut standings) = (|_: &Value| false, vec![standing]);
+            settle(&mut thread, &mut standings, true, never, never);
+            thread.has_flag()
+        };
+        assert!(in_place(Standing::Proved) && !in_place(Standing::Nobody));
+    }
+
+    #[test]
+    fn what_is_not_tried_out_is_no_flag() {
+        let mut thread = settled(vec![word("state", "leaves")], None);
+        assert!(thread.has_flag());
+        thread.flags[0]["proof"] = Value::Null;
+        leave(&mut thread);
+        assert!(!thread.has_flag());
+        assert_eq!(thread.considered[0]["name"], "state");
     }
 
     #[test]

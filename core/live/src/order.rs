@@ -4,7 +4,8 @@
 //! Threads may wait for each other: of those with a clear answer the hottest comes first. What
 //! wakes a few times a second beside a thread that repeats a wait all the time is that process's
 //! heartbeat (a virtual machine's timer, a log's flusher): it polls a word too, whether to stop,
-//! but is not what the process hangs in, even if nothing is found for the other. Blind spot: a
+//! but is not what the process hangs in, even if nothing is found for the other, or if that one's
+//! copies do not agree. Blind spot: a
 //! thread that waits in vain and looks seldom, beside a healthy one that waits for a while.
 
 use crate::pick::HOT;
@@ -43,10 +44,13 @@ pub fn sort(threads: &mut [ThreadReport]) {
 
 /// Is it one beside a thread that repeats a wait for which nothing was found?
 fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
-    let is_open = busy.spin_loop.is_object() && !busy.gets_on && !busy.has_flag();
+    // No copy shows it get on: those of several moments do not wait for the same.
+    let is_unclear = busy.steps > 0 && busy.gets_on && busy.spin_loop.is_null();
+    let repeats = busy.spin_loop.is_object() && !busy.gets_on;
+    let is_open = (repeats || is_unclear) && !busy.has_flag();
     let (often, seldom) = (busy.sleeps_per_second, thread.sleeps_per_second);
     let sleeps_more = often >= SELDOM * seldom.max(1.0);
-    let gives_way = busy.class == Class::RepeatedYield && busy.wants >= HOT;
+    let gives_way = (busy.class == Class::RepeatedYield || is_unclear) && busy.wants >= HOT;
     let little = busy.cpu > 0.0 && busy.cpu >= LITTLE * thread.cpu;
     let is_calm = thread.has_flag() && thread.wants < HOT;
     is_calm && is_open && (sleeps_more || gives_way) && little
@@ -106,6 +110,13 @@ mod tests {
             ..thread(2, 0.3, 900.0, None)
         };
         assert_eq!(first(vec![seldom(), server]), 1);
+        let unclear = ThreadReport {
+            gets_on: true,
+            class: Class::LongRunning,
+            spin_loop: Value::Null,
+            ..thread(2, 0.9, 0.0, None)
+        };
+        assert_eq!(first(vec![seldom(), unclear]), 2, "its copies do not agree");
         let computes = ThreadReport {
             class: Class::LongRunning,
             ..thread(2, 0.9, 0.0, None)

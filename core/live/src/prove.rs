@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use flagfinder_code::{is_counted_in, AddressSpace, Names};
 use flagfinder_failure::Failure;
+use flagfinder_flags::Ask;
 use flagfinder_replica::{keep, Experiment, Live, Moment, Outcome, Pages, Source, Unfit, Word};
 use flagfinder_step::{unable, unable_by};
 use serde_json::{json, Value};
@@ -29,6 +30,8 @@ use crate::tried::{halted, Tried};
 const TRIED: usize = 4;
 /// The same in a virtual machine's loop, where the code tells less.
 const TRIED_OF_MACHINE: usize = 12;
+/// For the values that other tests of such a loop ask of these.
+const FURTHER: Duration = Duration::from_millis(1000);
 /// How long the thread may take to stop, its copy to show its loop, and each try.
 const STOPS: Duration = Duration::from_millis(200);
 const SHOWS: Duration = Duration::from_millis(800);
@@ -200,7 +203,7 @@ fn try_candidates<'p>(
     let Value::Array(flags) = &mut thread.flags else {
         return Ok(None);
     };
-    if flags.iter().all(|flag| word(flag).is_none()) {
+    if flags.iter().all(|flag| word(flag).is_none()) && thread.machine.is_none() {
         return Ok(None);
     }
     let _keeping = keep();
@@ -214,10 +217,16 @@ fn try_candidates<'p>(
         .as_ref()
         .map_or(&[][..], |machine| &machine.readers);
     let header = code_address(names, &thread.spin_loop["header"]).ok_or("its loop is not known")?;
+    let asks = thread.machine.as_ref().map_or(&[][..], |vm| &vm.asks);
     let tried: Vec<(usize, Word)> = flags
         .iter()
         .enumerate()
-        .filter_map(|(at, flag)| Some((at, word(flag)?)))
+        .filter_map(|(at, flag)| {
+            Some((
+                at,
+                word(flag).or_else(|| Some(asked(flag, asks).next()?.0))?,
+            ))
+        })
         .take(most)
         .collect();
     let failed = |e: std::io::Error| format!("the copy failed: {e}");
@@ -236,6 +245,25 @@ fn try_candidates<'p>(
         let result = try_words(std::slice::from_ref(word))?;
         ends |= result.outcome == Outcome::Leaves;
         flags[*at]["proof"] = json!(result);
+    }
+    let begin = Instant::now();
+    for (at, first) in &tried {
+        let flag = &mut flags[*at];
+        let others: Vec<(Word, &str)> = asked(flag, asks)
+            .filter(|(word, _)| word.value != first.value || flag["value"]["exit"].is_null())
+            .collect();
+        for (word, when) in others {
+            if flag["proof"]["outcome"] == "leaves" || begin.elapsed() > FURTHER {
+                break;
+            }
+            let result = try_words(&[word])?;
+            if result.outcome == Outcome::Leaves {
+                ends = true;
+                flag["proof"] = json!(result);
+                flag["value"]["exit"] = json!(format!("{:#x}", word.value));
+                flag["exit_when"] = json!(when);
+            }
+        }
     }
     // The value that the test asks for may mean something else as well (a barrier's generation
     // shares its word with flags), so the likeliest word is tried with others, too.
@@ -314,6 +342,20 @@ fn told(proof: &Value) -> String {
         "in a copy of the thread, with {}, {end}",
         values.join(" and ")
     )
+}
+
+/// The values that a virtual machine's loop asks of the flag's word, and in which tests.
+fn asked<'a>(flag: &Value, asks: &'a [Ask]) -> impl Iterator<Item = (Word, &'a str)> {
+    let address = number(&flag["address"]["spin"]);
+    let of_it = asks.iter().filter(move |ask| Some(ask.address) == address);
+    of_it.map(|ask| {
+        let word = Word {
+            address: ask.address,
+            bytes: (ask.bytes as usize).min(8),
+            value: ask.value,
+        };
+        (word, ask.when.as_str())
+    })
 }
 
 fn word(flag: &Value) -> Option<Word> {

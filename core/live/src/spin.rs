@@ -69,7 +69,9 @@ const SAMPLE: Duration = Duration::from_millis(200);
 /// Blocked threads that are described.
 const DESCRIBED: usize = 64;
 
-/// Looks at the process; `told` hears which threads are about to be stepped.
+/// Looks at the process; `told` hears which threads are about to be stepped. `is_told`: the program's
+/// own code tells what the thread waits for, so that neither it has to be stepped for that, nor
+/// words have to be tried out. It is asked once copies were looked at.
 ///
 /// # Errors
 /// Four parts: the process is gone, may not be looked at, or is no 64-bit program.
@@ -77,6 +79,7 @@ pub fn spin(
     pid: u32,
     options: &SpinOptions,
     told: impl FnOnce(&Progress),
+    is_told: impl Fn(u32) -> bool,
 ) -> Result<SpinReport, Failure> {
     check(pid)?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
@@ -144,6 +147,14 @@ pub fn spin(
         }
     }
     let is_fit = |tid: u32| copies.fit.iter().any(|(fit, _)| *fit == tid);
+    let mut by_program = chosen.clone();
+    by_program.retain(|tid| !options.in_place && is_told(*tid));
+    for (activity, way) in &mut threads {
+        if by_program.contains(&activity.tid) && !is_fit(activity.tid) {
+            *way = Way::Told;
+            chosen.retain(|tid| *tid != activity.tid);
+        }
+    }
     let to_step: Vec<(u32, String)> = named
         .into_iter()
         .filter(|(t, _)| !is_fit(*t) && chosen.contains(t))
@@ -270,6 +281,10 @@ pub fn spin(
         thread.has_flag() || machine::is_open(thread) || has_none && nearly::is_open(thread)
     };
     for thread in report.threads.iter_mut().filter(is_open) {
+        if by_program.contains(&thread.tid) {
+            machine::leave(thread);
+            continue;
+        }
         prove(pid, thread, &others, &names, &memory, time);
         time = time.min(owed::TIME_OF_OTHERS);
         hot_call::tell(pid, thread, &memory, &mut describer.owners);
@@ -337,7 +352,7 @@ fn blank(activity: &Activity, class: Class) -> ThreadReport {
 pub(crate) fn untouched(activity: &Activity, way: &Way, describer: &mut Describer) -> ThreadReport {
     let class = match way {
         Way::Hot => Class::LongRunning,
-        Way::Repeats => Class::RepeatedYield,
+        Way::Repeats | Way::Told => Class::RepeatedYield,
         Way::Waits | Way::Untouchable(_) => Class::LongWait,
     };
     let wait = describer.wait(activity.call, &activity.sleeps_in);
@@ -346,6 +361,7 @@ pub(crate) fn untouched(activity: &Activity, way: &Way, describer: &mut Describe
             Way::Untouchable(why) => format!("not stepped: {why}"),
             Way::Hot | Way::Repeats => "not stepped: others seemed to tell more".into(),
             Way::Waits => wait.summary.clone(),
+            Way::Told => "not stepped: the program's own code tells what it waits for".into(),
         },
         wait: Some(wait),
         ..blank(activity, class)

@@ -5,14 +5,16 @@
 //! new: every transition from one instruction to the next was seen before. Then each candidate is
 //! tried in a copy of the copy. The thread has left its loop when the function that holds it
 //! returned, or when no transition of that function's part of the loop is made any more. Out: a
-//! [`Proof`]. An interpreter makes the same transitions in whatever it runs: there the places of
-//! the interpreted program tell whether the loop was left (`program.rs`). Blind spots: what another
-//! thread would do meanwhile; a loop that goes a rare way later than was looked; output is taken to
-//! succeed.
+//! [`Proof`]. A thread that then waits at a futex beside the word has only handed over what the
+//! word belongs to, and goes round when it has it again. An interpreter makes the same transitions
+//! in whatever it runs: there the places of the interpreted program tell whether the loop was left
+//! (`program.rs`). Blind spots: what another thread would do meanwhile; a loop that goes a rare way
+//! later than was looked; output is taken to succeed.
 
 use std::io::Result;
 use std::time::{Duration, Instant};
 
+use flagfinder_linux::futex;
 use flagfinder_machine::Reader;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
@@ -53,7 +55,7 @@ pub struct Proof {
     /// That instruction; or, where the function that holds the loop returned, the one that it
     /// returned to.
     pub reached: Option<u64>,
-    /// What ended the copy, if something did.
+    /// What ended the copy, if something did. One that goes round has handed something over.
     pub halt: Option<Halt>,
     /// The function that holds the loop was at instructions which are not in it when that happened.
     pub is_away: bool,
@@ -207,10 +209,14 @@ impl<'a> Experiment<'a> {
             }
             if let Event::Halt(halt) = copy.step()? {
                 proof.outcome = match halt {
+                    _ if waits_beside(&halt, words) => Outcome::Returns,
                     Halt::Fault { .. } => Outcome::Faults,
-                    Halt::Exits => Outcome::Leaves,
+                    Halt::Exits => path.left(),
                     _ => Outcome::Unknown,
                 };
+                if proof.outcome == Outcome::Returns {
+                    (proof.instructions, proof.reached) = (None, None);
+                }
                 proof.halt = Some(halt);
                 proof.is_away = path.behind > 0;
                 return Ok(proof);
@@ -251,6 +257,25 @@ impl<'a> Experiment<'a> {
     }
 }
 
+impl Proof {
+    /// Did the thread only hand over what the word belongs to?
+    pub fn hands_over(&self) -> bool {
+        self.outcome == Outcome::Returns && self.halt.is_some()
+    }
+}
+
+/// Does the thread wait at a futex that lies with one of the words, as a lock's count of waiters
+/// does with what they wait at?
+fn waits_beside(halt: &Halt, words: &[Word]) -> bool {
+    const OBJECT: u64 = 64;
+    let Halt::Blocks { number, arguments } = halt else {
+        return false;
+    };
+    let waits = futex::is_futex(*number) && futex::waits_for_word(futex::command(arguments));
+    let is_near = |word: &Word| word.address.abs_diff(arguments[0]) < OBJECT;
+    waits && words.iter().any(is_near)
+}
+
 /// The way of a changed copy, held against the loop.
 struct Path<'e, 'a> {
     loops: &'e Experiment<'a>,
@@ -274,7 +299,16 @@ impl Path<'_, '_> {
     fn in_program(&self) -> Outcome {
         match self.way.goes_round(&self.loops.program) {
             true => Outcome::Returns,
-            false if self.way.is_behind() => Outcome::Leaves,
+            false if self.way.is_behind() => self.left(),
+            false => Outcome::Unknown,
+        }
+    }
+
+    /// What it is that the loop was left.
+    fn left(&self) -> Outcome {
+        let is_end = !self.loops.program.is_known() || self.way.goes_on(&self.loops.program);
+        match is_end {
+            true => Outcome::Leaves,
             false => Outcome::Unknown,
         }
     }
@@ -302,7 +336,7 @@ impl Path<'_, '_> {
             false => self.behind >= BEHIND,
         };
         if returned || behind {
-            return Some(Outcome::Leaves);
+            return Some(self.left());
         }
         let is_settled = self.made - self.last_new >= self.stretch;
         match is_interpreted {
@@ -311,5 +345,32 @@ impl Path<'_, '_> {
                 .filter(|outcome| *outcome != Outcome::Unknown),
             false => is_settled.then_some(Outcome::Returns),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_beside_a_word_hands_over_what_it_belongs_to() {
+        let blocks = |number: libc::c_long, operation: libc::c_int| Halt::Blocks {
+            number: number as u32,
+            arguments: [0x5058, operation as u64, 0, 0, 0, 0],
+        };
+        let word = |address| {
+            [Word {
+                address,
+                bytes: 4,
+                value: 1,
+            }]
+        };
+        let waits = blocks(libc::SYS_futex, libc::FUTEX_WAIT);
+        assert!(waits_beside(&waits, &word(0x502c)));
+        assert!(!waits_beside(&waits, &word(0x6000)), "of something else");
+        let wakes = blocks(libc::SYS_futex, libc::FUTEX_WAKE);
+        assert!(!waits_beside(&wakes, &word(0x502c)));
+        let reads = blocks(libc::SYS_read, 0);
+        assert!(!waits_beside(&reads, &word(0x502c)));
     }
 }

@@ -11,6 +11,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// So many places one after the other, none of them in the loop, are behind it.
 const BEHIND: u64 = 64;
+/// A loop that ends goes on with what stands around it. Where a check fails the program goes on
+/// elsewhere: in what handles that, or in nothing that is interpreted.
+const AROUND: u64 = 4096;
 
 /// The loop of an interpreted program.
 #[derive(Default)]
@@ -38,6 +41,12 @@ impl Program {
         self.places.insert(place)
     }
 
+    /// Does the place stand in the function that holds the loop?
+    fn is_around(&self, place: u64) -> bool {
+        let mut places = self.places.iter();
+        places.any(|known| known.abs_diff(place) < AROUND)
+    }
+
     /// Was any place seen?
     pub fn is_known(&self) -> bool {
         !self.places.is_empty()
@@ -49,6 +58,8 @@ impl Program {
 pub(crate) struct Way {
     /// Places since the last one of the loop.
     behind: u64,
+    /// The first of them.
+    first: Option<u64>,
     /// The loop's places that it came to since [`Way::forget`].
     again: FxHashSet<u64>,
 }
@@ -58,9 +69,11 @@ impl Way {
     pub fn go(&mut self, program: &Program, place: u64) {
         if program.places.contains(&place) {
             self.behind = 0;
+            self.first = None;
             self.again.insert(place);
         } else {
             self.behind += 1;
+            self.first.get_or_insert(place);
         }
     }
 
@@ -68,9 +81,14 @@ impl Way {
         self.again.clear();
     }
 
-    /// Is it out of the loop?
+    /// Is it out of the loop, for good or ill?
     pub fn is_behind(&self) -> bool {
         self.behind >= BEHIND
+    }
+
+    /// Did it go on behind the loop?
+    pub fn goes_on(&self, program: &Program) -> bool {
+        self.first.is_some_and(|place| program.is_around(place))
     }
 
     /// Does it come to most of the loop's places again?
@@ -101,7 +119,12 @@ mod tests {
         way.go(&program, 99);
         assert!(!way.is_behind(), "it was in the loop again");
         (100..100 + BEHIND).for_each(|place| way.go(&program, place));
-        assert!(way.is_behind());
+        assert!(way.is_behind() && way.goes_on(&program));
+        let mut way = Way::default();
+        [2, 0x9000, 99]
+            .into_iter()
+            .for_each(|place| way.go(&program, place));
+        assert!(!way.goes_on(&program), "a check failed");
     }
 
     #[test]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LOOKS = 12
 _INTERVAL = 0.012  # seconds between looks
 _TIME = 0.4  # seconds for all looks
-_LONGEST = 1.0  # seconds for enough of them, where the machine is busy
+_LONGEST = 2.0  # seconds for enough of them, where the machine is busy
 _COMMAND = "<string>"  # the file of a script that the command line holds
 _PARSING = 0.5  # seconds for the sources; repeating threads come first
 _FIRST_TIME = 2.0  # seconds after which a machine is too busy to get even one
@@ -174,14 +174,15 @@ def read_python(pid: int, repeating: Collection[int]) -> dict[int, PythonCode]:
     Takes half a second, one or two where the machine is busy. Raises UnreadableError when no look
     succeeds.
     """
-    return _codes(pid, _looks(pid, _LOOKS if repeating else 1, Event()), repeating)
+    looks = _looks(pid, _LOOKS if repeating else 1, Event())
+    return _codes(looks, Sources(pid), repeating)
 
 
 class PythonReader:
     """Reads the code of ``pid`` while the engine finds out which threads repeat something."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self._sources = Sources(pid)
         self._enough = Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="python-reader")
         self._looks = self._pool.submit(_looks, pid, _LOOKS, self._enough)
@@ -193,35 +194,48 @@ class PythonReader:
         self._enough.set()
         self._pool.shutdown()
 
+    def is_told(self, tid: int) -> bool:
+        """Whether the code of a repeating thread tells what it waits for."""
+        try:
+            looks = self._looks.result()
+        except UnreadableError:
+            return False
+        if not any(tid in seen for seen in looks):
+            return False
+        loop = _code(tid, looks, self._sources, repeats=True).loop
+        return loop is not None and loop.is_answer
+
     def codes(self, repeating: Collection[int]) -> dict[int, PythonCode]:
         """As ``read_python``."""
         if not repeating:
             self._enough.set()
-        return _codes(self._pid, self._looks.result(), repeating)
+        return _codes(self._looks.result(), self._sources, repeating)
 
 
 def _codes(
-    pid: int, looks: Sequence[Mapping[int, SeenStack]], repeating: Collection[int]
+    looks: Sequence[Mapping[int, SeenStack]], sources: Sources, repeating: Collection[int]
 ) -> dict[int, PythonCode]:
-    sources = Sources(pid)
-    codes = {}
-    for tid in sorted(
-        {tid for seen in looks for tid in seen}, key=lambda tid: (tid not in repeating, tid)
-    ):
-        stacks = [seen[tid] for seen in looks if tid in seen]
-        loop, note = (
-            _loop(stacks, sources) if tid in repeating else (_paused(stacks, sources), None)
-        )
-        last = stacks[-1].frames[::-1][:_FRAMES]
-        codes[tid] = PythonCode(
-            looks=len(looks),
-            seen=len(stacks),
-            gil=sum(stack.has_gil for stack in stacks),
-            frames=tuple(PythonFrame(frame.function, frame.file, frame.line) for frame in last),
-            loop=loop,
-            note=note,
-        )
-    return codes
+    tids = {tid for seen in looks for tid in seen}
+    return {
+        tid: _code(tid, looks, sources, repeats=tid in repeating)
+        for tid in sorted(tids, key=lambda tid: (tid not in repeating, tid))
+    }
+
+
+def _code(
+    tid: int, looks: Sequence[Mapping[int, SeenStack]], sources: Sources, *, repeats: bool
+) -> PythonCode:
+    stacks = [seen[tid] for seen in looks if tid in seen]
+    loop, note = _loop(stacks, sources) if repeats else (_paused(stacks, sources), None)
+    last = stacks[-1].frames[::-1][:_FRAMES]
+    return PythonCode(
+        looks=len(looks),
+        seen=len(stacks),
+        gil=sum(stack.has_gil for stack in stacks),
+        frames=tuple(PythonFrame(frame.function, frame.file, frame.line) for frame in last),
+        loop=loop,
+        note=note,
+    )
 
 
 def _mapped_files(pid: int) -> set[str]:
@@ -368,7 +382,7 @@ class Sources:
         self._content: dict[str, bytes] = {}
         self._trees: dict[str, ast.Module | str] = {}
         self._loops: dict[tuple[str, str, frozenset[int]], list[Loop]] = {}
-        self._until = time.monotonic() + _PARSING
+        self._spent = 0.0
 
     def loops(self, file: str, function: str, lines: frozenset[int]) -> list[Loop] | str:
         """The loops around ``lines``, innermost first, or why the source does not tell."""
@@ -387,7 +401,9 @@ class Sources:
 
     def _tree(self, file: str) -> ast.Module | str:
         if file not in self._trees:
+            begin = time.monotonic()
             self._trees[file] = self._parse(file)
+            self._spent += time.monotonic() - begin
         return self._trees[file]
 
     def lines(self, file: str, first: int, last: int) -> tuple[str, ...]:
@@ -397,7 +413,7 @@ class Sources:
         return tuple(line[min(indents, default=0) :].rstrip() for line in text)
 
     def _parse(self, file: str) -> ast.Module | str:
-        if time.monotonic() > self._until:
+        if self._spent > _PARSING:
             return f"no time was left to read {file}"
         if file == _COMMAND:
             return self._parse_command()
