@@ -18,7 +18,7 @@ pub fn raise(error: impl Into<Failure>) -> PyErr {
     Python::attach(|py| {
         let raise = || -> PyResult<PyErr> {
             let class = py
-                .import("flagfinder")?
+                .import("flagfinder.shared.errors")?
                 .getattr(class_name(failure.exit_code))?;
             Ok(PyErr::from_value(
                 class.call1(<(_, _, _, _)>::from(parts(failure)))?,

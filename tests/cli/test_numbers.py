@@ -42,6 +42,8 @@ LONG = {
     ("watch", "duration", "high"),
     ("spin", "budget", "high"),
     ("registers", "blocks", "high"),
+    ("trace dump", "limit", "high"),
+    ("trace export", "instructions", "high"),
 }
 
 

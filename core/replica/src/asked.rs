@@ -173,7 +173,7 @@ impl Replica<'_> {
     }
 
     /// A text of the copy, of at most PATH_MAX bytes.
-    fn text(&mut self, address: u64) -> Result<Option<CString>> {
+    pub(crate) fn text(&mut self, address: u64) -> Result<Option<CString>> {
         let mut bytes = Vec::new();
         let mut byte = [0];
         while bytes.len() < libc::PATH_MAX as usize {
@@ -253,7 +253,7 @@ fn statx(named: &Named, flags: u64, mask: u64, place: u64) -> i64 {
 }
 
 /// Do paths lead it where they lead us, with the same rights?
-fn sees_the_same(pid: u32) -> Result<bool> {
+pub(crate) fn sees_the_same(pid: u32) -> Result<bool> {
     for namespace in ["mnt", "user"] {
         let of = |who: &str| fs::read_link(format!("/proc/{who}/ns/{namespace}"));
         if of(&pid.to_string())? != of("self")? {

@@ -243,8 +243,7 @@ impl Replica<'_> {
         }))
     }
 
-    /// Only memory without a file reads as zeroes again: whether it has one is not kept here, but
-    /// for the copy's own.
+    /// Only memory without a file reads as zeroes again.
     fn drop_pages(&mut self, start: u64, end: Option<u64>) -> Result<Option<Answer>> {
         let Some(end) = end else {
             return Ok(Some(error(libc::EINVAL)));
@@ -252,7 +251,7 @@ impl Replica<'_> {
         let own = self
             .regions
             .iter()
-            .find(|region| region.fresh && region.start <= start && end <= region.end);
+            .find(|region| region.anonymous && region.start <= start && end <= region.end);
         let Some(protection) = own.map(|region| region.protection) else {
             return Ok(None);
         };

@@ -174,6 +174,7 @@ impl CoreFile {
                 | right(elf::PF_W, libc::PROT_WRITE)
                 | right(elf::PF_X, libc::PROT_EXEC),
             fresh: false,
+            anonymous: false,
         });
     }
 
@@ -200,6 +201,7 @@ impl CoreFile {
                 end: file.end,
                 protection: self.protection_in_file(file),
                 fresh: false,
+                anonymous: false,
             })
             .collect();
         self.regions.extend(left_out);
@@ -230,6 +232,7 @@ impl CoreFile {
                 end,
                 protection: libc::PROT_READ,
                 fresh: true,
+                anonymous: false,
             };
             self.regions.insert(at, region);
         }

@@ -133,6 +133,7 @@ mod tests {
             end: one.home + PAGE,
             protection: libc::PROT_READ,
             fresh: true,
+            anonymous: true,
         };
         let other = Child::start(&[region]).expect("a process");
         assert_eq!(other.home, region.end);

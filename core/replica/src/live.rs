@@ -235,6 +235,8 @@ fn region(mapping: &Mapping) -> Option<Region> {
             | right(mapping.writable, libc::PROT_WRITE)
             | right(mapping.executable, libc::PROT_EXEC),
         fresh: false,
+        // The kernel's own pages, [vdso] and [vvar], have no file either.
+        anonymous: mapping.inode == 0 && !mapping.shared && !mapping.path.starts_with("[v"),
     };
     i64::try_from(region.end).is_ok().then_some(region)
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! Files that a copy opens. We open a regular file that is there, only to read it, and give the copy
-//! its content; the process notices nothing of that. Every other open halts the copy, or is supposed
-//! to succeed (`suppose.rs`). So does what the copy would write.
+//! its content; the process notices nothing of that. The same goes for what the kernel tells in
+//! /proc of that process and of the machine. Every other open halts the copy, or is supposed to
+//! succeed (`suppose.rs`). So does what the copy would write.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Result;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -11,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::answer::{error, Answer};
+use crate::asked::sees_the_same;
 use crate::replica::Replica;
 
 type Arguments = [u64; 6];
@@ -33,6 +35,10 @@ const HARMLESS: i32 = libc::O_CLOEXEC
 const FIRST_ONLY: i32 = libc::O_CREAT | libc::O_EXCL;
 /// As the kernel numbers it; the C library's is 0 here.
 const LARGE_FILE: i32 = 0o100_000;
+/// Files in the folder of a process, and in /proc itself, that only tell: reading changes nothing,
+/// and never waits.
+const OF_PROCESS: [&str; 6] = ["cmdline", "comm", "limits", "stat", "statm", "status"];
+const OF_MACHINE: [&str; 6] = ["cpuinfo", "loadavg", "meminfo", "stat", "uptime", "vmstat"];
 
 impl Replica<'_> {
     /// `None`: the call opens no file, and concerns none that the copy opened.
@@ -100,6 +106,9 @@ impl Replica<'_> {
         if flags & !known != 0 || self.opened.len() >= MOST {
             return Ok(None);
         }
+        if let Some(file) = self.told_by_kernel(path)?.filter(|_| !writes) {
+            return Ok(self.keep(file));
+        }
         let follow = flags & libc::O_NOFOLLOW;
         let mut found = None;
         let asked = self.by_path(base, path, |named| {
@@ -125,15 +134,24 @@ impl Replica<'_> {
         if writes && !may_write(&path) {
             return Ok(None);
         }
-        let Ok(file) = File::open(path) else {
+        Ok(File::open(path).ok().and_then(|file| self.keep(file)))
+    }
+
+    /// The file in /proc that the path names; `None`: it may mean something else to us.
+    fn told_by_kernel(&mut self, path: u64) -> Result<Option<File>> {
+        let (text, descriptors) = (self.text(path)?, self.descriptors());
+        let (Some(text), Some(pid)) = (text, descriptors.map(|d| d.pid())) else {
             return Ok(None);
         };
+        let found = in_proc(pid, &text).filter(|_| sees_the_same(pid).unwrap_or(false));
+        Ok(found.and_then(|path| File::open(path).ok()))
+    }
+
+    fn keep(&mut self, file: File) -> Option<Answer> {
         let free = |fd: &i32| !self.opened.contains_key(fd);
-        let Some(fd) = (FIRST..).find(free) else {
-            return Ok(None);
-        };
+        let fd = (FIRST..).find(free)?;
         self.opened.insert(fd, Arc::new(file));
-        Ok(Some(Answer::Result(fd.into())))
+        Some(Answer::Result(fd.into()))
     }
 
     /// What reading answers, and how many bytes it took.
@@ -155,4 +173,37 @@ fn may_write(path: &str) -> bool {
     // SAFETY: a text of ours.
     let asked = unsafe { libc::faccessat(0, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) };
     asked == 0
+}
+
+/// Where we read what `path` tells the process of itself or of the machine.
+fn in_proc(pid: u32, path: &CStr) -> Option<String> {
+    let rest = path.to_str().ok()?.strip_prefix("/proc/")?;
+    if OF_MACHINE.contains(&rest) {
+        return Some(format!("/proc/{rest}"));
+    }
+    let (who, name) = rest.split_once('/')?;
+    let is_own = who == "self" || who == pid.to_string();
+    (is_own && OF_PROCESS.contains(&name)).then(|| format!("/proc/{pid}/{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_reads_of_itself_and_of_the_machine() {
+        let place = |path: &CStr| in_proc(7, path);
+        assert_eq!(place(c"/proc/self/stat").as_deref(), Some("/proc/7/stat"));
+        assert_eq!(place(c"/proc/7/status").as_deref(), Some("/proc/7/status"));
+        assert_eq!(place(c"/proc/meminfo").as_deref(), Some("/proc/meminfo"));
+        for other in [
+            c"/proc/1/stat",
+            c"/proc/self/../1/stat",
+            c"/proc/self/mem",
+            c"/proc/kmsg",
+            c"proc/stat",
+        ] {
+            assert_eq!(place(other), None, "{other:?}");
+        }
+    }
 }

@@ -310,6 +310,7 @@ impl<'a> Replica<'a> {
             end,
             protection,
             fresh,
+            anonymous: fresh,
         };
         self.regions.insert(at, region);
         Ok(())
@@ -397,6 +398,7 @@ mod tests {
             end: 0x5000,
             protection: libc::PROT_READ,
             fresh: false,
+            anonymous: false,
         };
         let parts = |start, end| {
             let parts = outside(region, start, end);

@@ -17,6 +17,8 @@ pub struct Region {
     pub protection: i32,
     /// It has no content of its own yet: its pages are zeroes.
     pub fresh: bool,
+    /// It is known to be private memory without a file: what is given back reads as zeroes again.
+    pub anonymous: bool,
 }
 
 impl Region {

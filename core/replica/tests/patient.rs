@@ -152,7 +152,7 @@ fn a_condition_of_two_words_needs_both() {
 #[test]
 fn what_changes_nothing_is_answered() {
     for way in [
-        "sleep", "clock", "poll", "read", "futex", "path", "open", "child",
+        "sleep", "clock", "poll", "read", "futex", "path", "open", "gives", "child",
     ] {
         let patient = Patient::start(way);
         assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves, "{way}");
