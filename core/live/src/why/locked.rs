@@ -111,7 +111,8 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ff-locked-{}", std::process::id()));
         fs::write(&path, content).expect("a file");
         let path = path.to_string_lossy().into_owned();
-        let call = refused(1, "openat", -i64::from(libc::EEXIST), 0, Some(&path));
+        let waiter = std::os::unix::process::parent_id();
+        let call = refused(waiter, "openat", -i64::from(libc::EEXIST), 0, Some(&path));
         fs::remove_file(path).expect("its name");
         call.expect("it is refused")
     }
