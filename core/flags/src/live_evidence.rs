@@ -89,5 +89,8 @@ fn text(process: &dyn LiveMemory, address: u64) -> Option<String> {
     let mut bytes = [0; LONGEST];
     let got = process.read(address, &mut bytes);
     let end = bytes[..got].iter().position(|byte| *byte == 0)?;
-    (end > 0).then(|| String::from_utf8_lossy(&bytes[..end]).into_owned())
+    // Memory that was given back since holds something else.
+    let text = std::str::from_utf8(&bytes[..end]).ok()?;
+    let is_path = !text.is_empty() && !text.chars().any(char::is_control);
+    is_path.then(|| text.to_owned())
 }
