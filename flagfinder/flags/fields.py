@@ -158,12 +158,16 @@ class FoundFields(TypedDict):
 
 
 class AskedCallFields(TypedDict):
-    """A system call that a loop repeats. ``found``: which of several descriptors were ready."""
+    """A system call that a loop repeats. ``found``: which of several descriptors were ready.
+    ``path`` is there for a live process where it is about one, or where the loop itself opened
+    its file.
+    """
 
     number: int
     args: list[str]
     result: int | None
     found: list[FoundFields]
+    path: NotRequired[str]
 
 
 class InheritedFields(TypedDict):

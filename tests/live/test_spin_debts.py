@@ -72,6 +72,17 @@ def test_the_report_says_that_the_debt_decided(thread: tuple[dict[str, Any], int
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("thread", ["by_library"], indirect=True)
+def test_of_a_routine_of_the_library_its_caller_is_named(
+    thread: tuple[dict[str, Any], int],
+) -> None:
+    report, _ = thread
+    [owed] = report["flags"][0]["owed"]
+    assert owed["known"] == "proved", owed
+    assert owed["code"]["symbol"].startswith("raise_all+"), owed
+
+
+@pytest.mark.live
 @pytest.mark.parametrize("thread", ["nobody"], indirect=True)
 def test_one_of_two_words_is_not_said_to_be_sure(thread: tuple[dict[str, Any], int]) -> None:
     report, _ = thread

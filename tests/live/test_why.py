@@ -48,6 +48,8 @@ SCENARIOS = {
     "owner_ended": 1,
     "file_locks": 2,
     "open_file_lock": 1,
+    "asks_file_lock": 2,
+    "asks_lock_file": 2,
     "child_reads_fifo": 2,
     "grandchild_opens_fifo": 3,
     "fork_without_holder": 2,
@@ -344,9 +346,14 @@ def test_the_chain_may_begin_with_any_thread(program: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.live
-def test_a_shell_that_waits_for_its_job_waits_for_a_child() -> None:
-    """The `wait` of dash sleeps in rt_sigsuspend, which names no child."""
-    with started(["/bin/dash", "-c", "sleep 1000 & wait"]) as process:
+@pytest.mark.parametrize(
+    "command",
+    [["/bin/dash", "-c", "sleep 1000 & wait"], ["timeout", "1000", "sleep", "1000"]],
+    ids=["dash", "timeout"],
+)
+def test_who_sleeps_until_a_child_ends_waits_for_that(command: list[str]) -> None:
+    """They sleep in rt_sigsuspend, which names no child."""
+    with started(command) as process:
         wait_until(
             process,
             lambda: len(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()) > 0,
@@ -360,6 +367,16 @@ def test_a_shell_that_waits_for_its_job_waits_for_a_child() -> None:
     ]
     assert report["links"][0]["known"] == "by-code"
     assert (report["root"]["kind"], report["root"]["name"]) == ("timer", "sleep")
+
+
+@pytest.mark.live
+def test_a_child_of_a_shell_that_goes_round_is_not_to_blame_for_its_end(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    loop = f": > '{begun}'; while [ ! -e '{tmp_path}/never' ]; do sleep 0.05; done"
+    with started(["/bin/dash", "-c", loop]) as process:
+        wait_until(process, begun.exists)
+        report = why(process.pid)
+    assert report["root"]["kind"] != "ended", report["story"]
 
 
 def test_a_process_that_is_not_there_is_told() -> None:

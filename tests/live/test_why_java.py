@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import flagfinder, live_or_skip, started, wait_until
@@ -19,9 +20,7 @@ NAMES = {
 }
 
 
-@pytest.mark.live
-@pytest.mark.parametrize("how", in_turn(NAMES))
-def test_two_threads_that_hold_each_others_lock(how: str, tmp_path: Path) -> None:
+def why_of(how: str, tmp_path: Path) -> dict[str, Any]:
     java = shutil.which("java")
     if java is None:
         live_or_skip("java is not installed")
@@ -31,10 +30,26 @@ def test_two_threads_that_hold_each_others_lock(how: str, tmp_path: Path) -> Non
         wait_until(process, lambda: "started" in out.read_text())
         time.sleep(1.5)  # each holds its own
         ran = flagfinder("why", "--json", str(process.pid), timeout=120)
-    report = json.loads(ran.stdout)
+    report: dict[str, Any] = json.loads(ran.stdout)
+    return report
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("how", in_turn(NAMES))
+def test_two_threads_that_hold_each_others_lock(how: str, tmp_path: Path) -> None:
+    report = why_of(how, tmp_path)
     assert report["root"]["kind"] == "deadlock", report["story"]
     links = {link["waiter"]["name"]: link for link in report["links"]}
     for waiter, owner in (("one", "two"), ("two", "one")):
         link = links[waiter]
         assert (link["owed_by"]["name"], link["known"]) == (owner, "seen"), report["story"]
         assert link["waits_for"]["name"].startswith(NAMES[how]), report["story"]
+
+
+@pytest.mark.live
+def test_threads_of_the_machine_itself_do_not_hang(tmp_path: Path) -> None:
+    """One of them wakes again and again and asks whether it is to stop."""
+    report = why_of("read", tmp_path)
+    waiters = [link["waiter"]["name"] for link in report["links"]]
+    assert "one" in waiters, report["story"]
+    assert not any(name.startswith("VM ") for name in waiters), report["story"]

@@ -16,7 +16,7 @@ use iced_x86::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::address_space::AddressSpace;
-use crate::ahead_machine::{Machine, Store, Stored};
+use crate::ahead_machine::{Calls, Machine, Store, Stored};
 use crate::frames::{Frame, Registers};
 
 const LONGEST: usize = 15;
@@ -44,6 +44,7 @@ struct Place {
     registers: Registers,
     stored: Stored,
     depth: u32,
+    calls: Calls,
     /// Number of the call that led there; 0: a call that was open at the start.
     context: u64,
 }
@@ -121,7 +122,7 @@ impl<'a> CodeReader<'a> {
             thread_pointer: None,
             memory: self.memory,
         };
-        self.stores(code, &machine, 0)
+        self.stores(code, &machine, 0, [None; 4])
     }
 
     /// The field that the instruction at `pc` is about.
@@ -129,7 +130,13 @@ impl<'a> CodeReader<'a> {
         field_of(&self.decode(pc)?)
     }
 
-    fn stores(&mut self, code: &Instruction, machine: &Machine, depth: u32) -> Vec<Store> {
+    fn stores(
+        &mut self,
+        code: &Instruction,
+        machine: &Machine,
+        depth: u32,
+        calls: Calls,
+    ) -> Vec<Store> {
         let by_stack = matches!(
             code.flow_control(),
             FlowControl::Call | FlowControl::IndirectCall
@@ -166,6 +173,7 @@ impl<'a> CodeReader<'a> {
                     bytes: memory.memory_size().size(),
                     value: machine.stored(code, memory.memory_size().size()),
                     depth,
+                    calls,
                 }
             })
             .collect()
@@ -190,11 +198,12 @@ impl<'a> CodeReader<'a> {
                 registers: frame.registers,
                 stored: Stored::default(),
                 depth: 0,
+                calls: [None; 4],
                 context: 0,
             })
             .collect();
         while let Some(place) = places.pop_front().or_else(|| calls.pop_front()) {
-            let (depth, context) = (place.depth, place.context);
+            let (depth, calls_before, context) = (place.depth, place.calls, place.context);
             let mut machine = Machine {
                 registers: place.registers,
                 added: [0; 16],
@@ -212,7 +221,7 @@ impl<'a> CodeReader<'a> {
                 let Some(code) = self.decode(pc) else {
                     break;
                 };
-                let of_code = self.stores(&code, &machine, depth);
+                let of_code = self.stores(&code, &machine, depth, calls_before);
                 of_code.iter().for_each(|store| machine.keep(store));
                 stores.extend(of_code);
                 let target = machine.target(&code);
@@ -222,6 +231,7 @@ impl<'a> CodeReader<'a> {
                         registers: machine.registers,
                         stored: machine.stored.clone(),
                         depth,
+                        calls: calls_before,
                         context,
                     });
                 };
@@ -248,11 +258,16 @@ impl<'a> CodeReader<'a> {
                         }
                         if let (Some(target), false) = (target, is_system_call) {
                             if depth < limits.depth {
+                                let mut made = calls_before;
+                                if let Some(place) = made.get_mut(depth as usize) {
+                                    *place = Some(pc);
+                                }
                                 calls.push_back(Place {
                                     pc: target,
                                     registers: machine.entering(),
                                     stored: machine.stored.clone(),
                                     depth: depth + 1,
+                                    calls: made,
                                     context: machine.context(target),
                                 });
                             }
@@ -384,6 +399,17 @@ mod tests {
         ];
         let found = ahead(&code, &[], &[(3, 0x5000), (6, 9)]);
         assert_eq!(found, [(0x5008, Some(9))]);
+        let memory = Memory(code.to_vec(), Vec::new());
+        let frame = Frame {
+            pc: CODE,
+            registers: [None; 16],
+        };
+        let limits = Limits {
+            instructions: 10,
+            depth: 1,
+        };
+        let stores = CodeReader::new(&memory).stores_ahead(&[frame], None, limits);
+        assert_eq!(stores[0].calls, [Some(CODE + 4), None, None, None]);
     }
 
     #[test]

@@ -27,7 +27,12 @@ pub struct Store {
     pub value: Option<u64>,
     /// Calls that have to be made first.
     pub depth: u32,
+    /// Where those are made, the outermost first.
+    pub calls: Calls,
 }
+
+/// Calls within calls; further ones are not kept.
+pub type Calls = [Option<u64>; 4];
 
 /// What was stored on the way, by address; `None`: not known.
 pub(crate) type Stored = FxHashMap<u64, Option<u64>>;

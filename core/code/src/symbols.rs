@@ -175,8 +175,20 @@ impl SymbolTable {
     pub fn by_name(&self, name: &str) -> impl Iterator<Item = Found<'_>> + '_ {
         let name = name.to_owned();
         let all = self.entries.iter().map(|entry| self.found(entry));
-        all.filter(move |found| found.name == name || demangle(found.name) == name)
+        // Demangling is slow, and a mangled name holds the last word of its demangled one.
+        let may_be = |found: &str, name: &str| last_word(name).is_none_or(|w| found.contains(w));
+        all.filter(move |found| {
+            found.name == name || may_be(found.name, &name) && demangle(found.name) == name
+        })
     }
+}
+
+/// `size` of `std::string::size() const`; `None` of an operator, which is mangled otherwise.
+fn last_word(name: &str) -> Option<&str> {
+    let path = name.split(['(', '<']).next()?;
+    let mut words = path.rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let word = words.find(|word| !word.is_empty())?;
+    (!name.contains("operator")).then_some(word)
 }
 
 /// The name as its language writes it, without Rust's hash.
@@ -250,6 +262,22 @@ mod tests {
         assert_eq!(before(0x60, 0), Some("inner"));
         assert_eq!(before(0x60, 0x40), None, "in another segment");
         assert_eq!(before(0x8, 0), None);
+    }
+
+    #[test]
+    fn a_name_is_found_as_its_language_writes_it() {
+        let t = table(&[
+            (0x10, 4, "plain"),
+            (0x20, 4, "_ZNK3foo3barEi"),
+            (0x30, 4, "_ZN3fooC1Ev"),
+            (0x40, 4, "_ZN3fooplERKS_"),
+        ]);
+        let starts = |name: &str| t.by_name(name).map(|f| f.start).collect::<Vec<_>>();
+        assert_eq!(starts("plain"), [0x10]);
+        assert_eq!(starts("foo::bar(int) const"), [0x20]);
+        assert_eq!(starts("foo::foo()"), [0x30]);
+        assert_eq!(starts("foo::operator+(foo const&)"), [0x40]);
+        assert_eq!(starts("bar"), [0u64; 0]);
     }
 
     #[test]

@@ -164,9 +164,11 @@ impl Builder<'_> {
         let name = syscalls::name(number);
         let found = self.found_ready(step);
         let single = call.and_then(|call| syscalls::descriptor(call.number, &call.args));
-        let descriptors: Vec<String> = match single {
-            Some(fd) => vec![format!("fd {fd}")],
-            None => found.iter().map(found_text).collect(),
+        let path = self.outside.paths.get(&step).cloned();
+        let descriptors: Vec<String> = match (&path, single) {
+            (Some(path), _) => vec![path.clone()],
+            (None, Some(fd)) => vec![format!("fd {fd}")],
+            (None, None) => found.iter().map(found_text).collect(),
         };
         let of = if descriptors.is_empty() {
             String::new()
@@ -243,6 +245,7 @@ impl Builder<'_> {
                 args: call.args,
                 result,
                 found,
+                path,
             }),
         }
     }

@@ -121,6 +121,8 @@ pub struct Outside {
     pub of_machine: bool,
     /// The process was looked at, without another run to compare with.
     pub live: bool,
+    /// Paths that calls are about, or by which the loop opened their files, by step.
+    pub paths: FxHashMap<u32, String>,
 }
 
 impl Outside {

@@ -5,8 +5,9 @@
 use flagfinder_analysis::runtime::{is_runtime_module, is_runtime_symbol};
 use flagfinder_analysis::{natural_loop, other_way_stores, own_position, own_wakeup, Analysis};
 use flagfinder_code::{DataKind, Names};
+use flagfinder_linux::syscalls;
 use flagfinder_machine::Window;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::evidence::Outside;
 
@@ -59,6 +60,37 @@ pub fn evidence(
         own_wakeups,
         own_positions: own_position::own_positions(window, analysis, names, &code),
         live: true,
+        paths: paths(window, analysis, process),
         ..Outside::default()
     }
+}
+
+/// Of the calls that decide a branch. A loop that opens its file each time has the path at hand.
+fn paths(window: &Window, analysis: &Analysis, process: &dyn LiveMemory) -> FxHashMap<u32, String> {
+    let decides = analysis.calls.iter().filter_map(|(step, _)| {
+        let call = window.syscall_at(*step)?;
+        let opened = || {
+            let fd = syscalls::descriptor(call.number, &call.args)?;
+            let before = window.syscalls.iter().rev();
+            let mut before = before.filter(|other| other.step < *step);
+            let open = before.find(|other| {
+                syscalls::opens(other.number) && other.result == Some(i64::from(fd))
+            })?;
+            syscalls::path(open.number, &open.args)
+        };
+        let address = syscalls::path(call.number, &call.args).or_else(opened)?;
+        Some((*step, text(process, address)?))
+    });
+    decides.collect()
+}
+
+fn text(process: &dyn LiveMemory, address: u64) -> Option<String> {
+    const LONGEST: usize = 4096;
+    let mut bytes = [0; LONGEST];
+    let got = process.read(address, &mut bytes);
+    let end = bytes[..got].iter().position(|byte| *byte == 0)?;
+    // Memory that was given back since holds something else.
+    let text = std::str::from_utf8(&bytes[..end]).ok()?;
+    let is_path = !text.is_empty() && !text.chars().any(char::is_control);
+    is_path.then(|| text.to_owned())
 }

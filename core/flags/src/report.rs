@@ -198,6 +198,9 @@ pub struct AskedCall {
     pub result: Option<i64>,
     /// What it found ready, where it is asked about several descriptors.
     pub found: Vec<Found>,
+    /// Of a live process: the path that it is about, or by which the loop opened its file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
 }
 
 /// A descriptor that a call found ready.

@@ -6,6 +6,7 @@
 
 pub mod clock;
 pub mod descriptors;
+pub mod file_locks;
 pub mod futex;
 pub mod life;
 pub mod perf_event;

@@ -138,6 +138,44 @@ pub fn descriptor(number: u32, args: &[u64; 6]) -> Option<i32> {
     first.then_some(args[0] as i32)
 }
 
+/// Address of the path that a call is about; of one that gives a file a name, of that name.
+pub fn path(number: u32, args: &[u64; 6]) -> Option<u64> {
+    let place = match i64::from(number) {
+        libc::SYS_open
+        | libc::SYS_creat
+        | libc::SYS_stat
+        | libc::SYS_lstat
+        | libc::SYS_access
+        | libc::SYS_readlink
+        | libc::SYS_mkdir
+        | libc::SYS_rmdir
+        | libc::SYS_mknod
+        | libc::SYS_unlink => 0,
+        libc::SYS_openat
+        | libc::SYS_newfstatat
+        | libc::SYS_statx
+        | libc::SYS_faccessat
+        | libc::SYS_faccessat2
+        | libc::SYS_readlinkat
+        | libc::SYS_mkdirat
+        | libc::SYS_mknodat
+        | libc::SYS_unlinkat
+        | libc::SYS_link
+        | libc::SYS_symlink
+        | libc::SYS_rename => 1,
+        libc::SYS_symlinkat => 2,
+        libc::SYS_linkat | libc::SYS_renameat | libc::SYS_renameat2 => 3,
+        _ => return None,
+    };
+    Some(args[place])
+}
+
+/// Does it open a file by its path?
+pub fn opens(number: u32) -> bool {
+    let number = i64::from(number);
+    matches!(number, libc::SYS_open | libc::SYS_openat | libc::SYS_creat)
+}
+
 /// `poll`, or `syscall_999` where the number is nobody's.
 pub fn name(number: u32) -> String {
     match Sysno::new(number as usize) {
@@ -223,6 +261,21 @@ mod tests {
         assert_eq!(name(libc::SYS_newfstatat as u32), "newfstatat");
         assert_eq!(name(999), "syscall_999");
         assert_eq!(name(u32::MAX), "syscall_4294967295");
+    }
+
+    #[test]
+    fn who_gives_a_file_a_name_is_about_that_name() {
+        let args = [1, 2, 3, 4, 5, 6];
+        let of = |number: i64| path(number as u32, &args);
+        assert_eq!(
+            (of(libc::SYS_open), of(libc::SYS_openat)),
+            (Some(1), Some(2))
+        );
+        assert_eq!(
+            (of(libc::SYS_link), of(libc::SYS_linkat)),
+            (Some(2), Some(4))
+        );
+        assert_eq!(of(libc::SYS_read), None);
     }
 
     #[test]

@@ -43,6 +43,7 @@ mod unchanged;
 mod wait;
 mod whereabouts;
 mod why;
+mod writer;
 
 pub use dead::{look_at_core, CoreOptions};
 pub use memory::Memory;

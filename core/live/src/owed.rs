@@ -22,6 +22,7 @@ use crate::owed_nobody::nobody;
 use crate::owed_proof::{is_join, run_copies, Strength};
 use crate::report::ThreadReport;
 use crate::sharers;
+use crate::writer;
 
 /// Words that are asked about.
 const WORDS: usize = MOST_WATCHED;
@@ -225,7 +226,7 @@ fn by_code(
         pid: process.pid,
         tid: seen.other.tid,
         name: seen.other.name.clone(),
-        code: Some(process.names.code(store.pc)),
+        code: Some(writer::ahead(process.names, seen, &store)),
         value: target.value(&store).map(|value| format!("{value:#x}")),
         known: Known::ByCode,
         after: seen.other.waits.clone(),

@@ -174,9 +174,11 @@ pub(crate) fn look<'a>(
             None | Some(false) if target.is_reached(process.names, store, &held) => target
                 .may_be_its(process.names, store)
                 .then_some((*store, true)),
-            Some(false) => target
-                .may_be_its(process.names, store)
-                .then_some((*store, false)),
+            // A library has objects of all kinds, at any distance from a pointer.
+            Some(false) => {
+                let of_library = process.names.code(store.pc).is_standard_library();
+                (!of_library).then_some((*store, false))
+            }
             other => other.map(|exact| (*store, exact)),
         };
         let found = stores.iter().filter_map(fits);
@@ -229,6 +231,7 @@ mod tests {
             bytes: 4,
             value: None,
             depth,
+            calls: [None; 4],
         }
     }
 

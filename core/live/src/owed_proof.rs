@@ -18,6 +18,7 @@ use crate::judge::{Ends, Judge};
 use crate::others::{Known, Owed, Process};
 use crate::owed_look::Seen;
 use crate::owed_text::{after, Before};
+use crate::writer;
 
 /// For all copies of one thread.
 const OF_THREAD: Duration = Duration::from_secs(1);
@@ -155,7 +156,7 @@ fn run_copy(
             pid: process.pid,
             tid: seen.other.tid,
             name: seen.other.name.clone(),
-            code: Some(process.names.code(pc)),
+            code: Some(writer::in_copy(process, &mut copy, pc)),
             value: Some(format!("{value:#x}")),
             known: Known::Proved,
             after: Some(after),

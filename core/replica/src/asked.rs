@@ -23,7 +23,7 @@ use crate::replica::Replica;
 type Arguments = [u64; 6];
 
 /// Bytes of the structures that the kernel fills (`struct stat`, `struct statx`, `siginfo_t`).
-const STAT: usize = 144;
+pub(crate) const STAT: usize = 144;
 const STATX: usize = 256;
 const SIGNAL: usize = 128;
 
@@ -240,7 +240,7 @@ fn access(named: &Named, mode: u64, flags: u64) -> i64 {
     unsafe { libc::syscall(libc::SYS_faccessat2, base, path, mode, flags) }
 }
 
-fn stat(named: &Named, place: u64, flags: u64) -> i64 {
+pub(crate) fn stat(named: &Named, place: u64, flags: u64) -> i64 {
     let (base, path) = (named.base.as_raw_fd(), named.path.as_ptr());
     // SAFETY: `place` is a buffer of the size of the kernel's structure.
     unsafe { libc::syscall(libc::SYS_newfstatat, base, path, place, flags) }

@@ -198,7 +198,7 @@ impl Descriptors {
         Ok(link.to_string_lossy().into_owned())
     }
 
-    fn information(&self, descriptor: i32) -> Result<String> {
+    pub(crate) fn information(&self, descriptor: i32) -> Result<String> {
         std::fs::read_to_string(format!("/proc/{}/fdinfo/{descriptor}", self.pid))
     }
 

@@ -31,6 +31,7 @@ mod epoll;
 mod experiment;
 mod kept;
 mod live;
+mod locked;
 mod native;
 mod opened;
 mod pages;

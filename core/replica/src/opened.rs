@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-//! Files that a copy opens. We open a regular file that the copy only reads, and give it the file's
-//! content; the process notices nothing of that. The same goes for what the kernel tells in /proc
-//! of that process and of the machine. Every other open halts the copy, or is supposed to succeed
-//! (`suppose.rs`).
+//! Files that a copy opens. We open a regular file that is there, only to read it, and give the copy
+//! its content; the process notices nothing of that. The same goes for what the kernel tells in
+//! /proc of that process and of the machine. Every other open halts the copy, or is supposed to
+//! succeed (`suppose.rs`). So does what the copy would write.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::Result;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -23,9 +23,16 @@ const FIRST: i32 = 1_000_100;
 const MOST: usize = 64;
 /// Bytes that are read at a time.
 const LARGEST: u64 = 1 << 20;
-/// What a file that is only read may be opened with.
-const HARMLESS: i32 =
-    libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK | LARGE_FILE;
+/// What changes nothing of a file that is there.
+const HARMLESS: i32 = libc::O_CLOEXEC
+    | libc::O_NOFOLLOW
+    | libc::O_NOCTTY
+    | libc::O_NONBLOCK
+    | libc::O_CREAT
+    | libc::O_APPEND
+    | LARGE_FILE;
+/// Only one process makes such a file.
+const FIRST_ONLY: i32 = libc::O_CREAT | libc::O_EXCL;
 /// As the kernel numbers it; the C library's is 0 here.
 const LARGE_FILE: i32 = 0o100_000;
 /// Files in the folder of a process, and in /proc itself, that only tell: reading changes nothing,
@@ -88,13 +95,21 @@ impl Replica<'_> {
     }
 
     fn open(&mut self, base: u64, path: u64, flags: u64) -> Result<Option<Answer>> {
-        if flags as i32 & !HARMLESS != libc::O_RDONLY || self.opened.len() >= MOST {
+        let flags = flags as i32;
+        if flags & FIRST_ONLY == FIRST_ONLY {
+            return self.taken(base, path);
+        }
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        // Of an empty file that cuts off nothing.
+        let cuts = flags & libc::O_TRUNC != 0;
+        let known = HARMLESS | libc::O_ACCMODE | libc::O_TRUNC;
+        if flags & !known != 0 || self.opened.len() >= MOST {
             return Ok(None);
         }
-        if let Some(file) = self.told_by_kernel(path)? {
+        if let Some(file) = self.told_by_kernel(path)?.filter(|_| !writes) {
             return Ok(self.keep(file));
         }
-        let follow = flags as i32 & libc::O_NOFOLLOW;
+        let follow = flags & libc::O_NOFOLLOW;
         let mut found = None;
         let asked = self.by_path(base, path, |named| {
             let (base, path) = (named.base.as_raw_fd(), named.path.as_ptr());
@@ -108,14 +123,18 @@ impl Replica<'_> {
             fd.into()
         })?;
         let Some(name) = found else {
-            // Why the process could not open it either.
-            return Ok(asked);
+            // Why the process could not open it either, unless it makes it.
+            return Ok(asked.filter(|_| flags & libc::O_CREAT == 0));
         };
-        if !name.metadata()?.is_file() {
+        let metadata = name.metadata()?;
+        if !metadata.is_file() || cuts && metadata.len() > 0 {
             return Ok(None);
         }
-        let file = File::open(format!("/proc/self/fd/{}", name.as_raw_fd()));
-        Ok(file.ok().and_then(|file| self.keep(file)))
+        let path = format!("/proc/self/fd/{}", name.as_raw_fd());
+        if writes && !may_write(&path) {
+            return Ok(None);
+        }
+        Ok(File::open(path).ok().and_then(|file| self.keep(file)))
     }
 
     /// The file in /proc that the path names; `None`: it may mean something else to us.
@@ -147,6 +166,13 @@ impl Replica<'_> {
             false => (Some(error(libc::EFAULT)), 0),
         })
     }
+}
+
+fn may_write(path: &str) -> bool {
+    let path = CString::new(path).unwrap_or_default();
+    // SAFETY: a text of ours.
+    let asked = unsafe { libc::faccessat(0, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) };
+    asked == 0
 }
 
 /// Where we read what `path` tells the process of itself or of the machine.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use flagfinder_linux::file_locks::Line;
 use flagfinder_linux::proc::processes;
 
 /// It waits for a lock on a file: flock, fcntl with F_SETLKW or F_OFD_SETLKW.
@@ -13,34 +14,6 @@ pub fn takes_file_lock(number: u32, args: &[u64; 6]) -> bool {
         libc::SYS_flock => true,
         libc::SYS_fcntl => waits.contains(&args[1]),
         _ => false,
-    }
-}
-
-/// A line of /proc/locks: `1: -> POSIX  ADVISORY  WRITE 1234 08:02:131 0 EOF`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Line<'t> {
-    id: &'t str,
-    is_blocked: bool,
-    kind: &'t str,
-    /// -1: an open file's, not a process's.
-    pid: i32,
-    file: &'t str,
-}
-
-impl<'t> Line<'t> {
-    fn parse(text: &'t str) -> Option<Line<'t>> {
-        let mut fields = text.split_whitespace().peekable();
-        let id = fields.next()?;
-        let is_blocked = fields.next_if_eq(&"->").is_some();
-        let kind = fields.next()?;
-        let mut rest = fields.skip(2);
-        Some(Line {
-            id,
-            is_blocked,
-            kind,
-            pid: rest.next()?.parse().ok()?,
-            file: rest.next()?,
-        })
     }
 }
 
@@ -55,7 +28,12 @@ pub struct FileLocks {
 
 /// Those on the file of a process's descriptor; `None`: it is not to be read.
 pub fn on_file(pid: u32, fd: i32) -> Option<FileLocks> {
-    let file = fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    on_path(pid, &format!("/proc/{pid}/fd/{fd}"))
+}
+
+/// Those on the file at a path of ours, for a process that waits.
+pub fn on_path(pid: u32, path: &str) -> Option<FileLocks> {
+    let file = fs::metadata(path).ok()?;
     let inode = format!(":{}", file.ino());
     let text = fs::read_to_string("/proc/locks").unwrap_or_default();
     let held = held(&text, &inode, pid);
@@ -112,16 +90,6 @@ fn holders_of(line: &Line, inode: &str, waiter: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_of_the_kernel_are_read() {
-        let held = Line::parse("7: FLOCK  ADVISORY  WRITE 1234 08:02:131 0 EOF").unwrap();
-        assert_eq!((held.id, held.kind, held.pid), ("7:", "FLOCK", 1234));
-        assert_eq!((held.file, held.is_blocked), ("08:02:131", false));
-        let blocked = Line::parse("7: -> OFDLCK ADVISORY  WRITE -1 08:02:131 0 EOF").unwrap();
-        assert!(blocked.is_blocked && blocked.pid == -1);
-        assert_eq!(Line::parse("7: FLOCK"), None);
-    }
 
     #[test]
     fn who_waits_leads_to_the_line_of_who_holds() {

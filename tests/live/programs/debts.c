@@ -9,6 +9,7 @@
 static volatile int stop;
 static volatile unsigned count;
 static volatile unsigned long handled;
+static volatile unsigned char all[4096];
 static pthread_t waiting;
 
 /* It never leaves its loop by what comes: it takes that, and looks again. */
@@ -59,6 +60,30 @@ static void joined(void)
     stop = 1;
 }
 
+static void *wait_for_one_of_all(void *unused)
+{
+    while (!all[100])
+        sched_yield();
+    return unused;
+}
+
+static void *(*volatile fill)(void *, int, size_t) = memset;
+
+__attribute__((noinline)) static void raise_all(void)
+{
+    fill((void *)all, 1, sizeof all);
+    handled++;
+}
+
+/* A routine of the C library writes for its caller. */
+static void by_library(void)
+{
+    char byte;
+    pthread_create(&waiting, NULL, wait_for_one_of_all, NULL);
+    if (read(0, &byte, 1) == 1)
+        raise_all();
+}
+
 static void nobody(void)
 {
     pthread_create(&waiting, NULL, wait_for_either, NULL);
@@ -67,13 +92,13 @@ static void nobody(void)
 }
 
 /* By pointer: who takes one way has no other way's code ahead. */
-static void (*volatile ways[])(void) = {served, joined, nobody};
+static void (*volatile ways[])(void) = {served, joined, by_library, nobody};
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"served", "joined", "nobody"};
+    static const char *const names[] = {"served", "joined", "by_library", "nobody"};
     fprintf(stderr, "FLAG address=%p size=%zu\n", (void *)&count, sizeof count);
-    for (int way = 0; way < 3; way++) {
+    for (int way = 0; way < 4; way++) {
         if (argc > 1 && strcmp(argv[1], names[way]) == 0)
             ways[way]();
     }

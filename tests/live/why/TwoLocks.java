@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Two threads, `one` and `two`, that each hold what the other wants: a monitor or a ReentrantLock.
+// Or `one` wants to write what `two` reads for ever, which names no owner.
 
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
 
 public class TwoLocks {
     static void hold(Object mine, Object other) {
@@ -20,9 +22,24 @@ public class TwoLocks {
         System.out.println("not reached");
     }
 
+    static void write(ReentrantReadWriteLock table) {
+        pause();
+        table.writeLock().lock();
+        System.out.println("not reached");
+    }
+
+    static void read(ReentrantReadWriteLock table) {
+        table.readLock().lock();
+        pause(100_000_000);
+    }
+
     static void pause() {
+        pause(500);
+    }
+
+    static void pause(long milliseconds) {
         try {
-            Thread.sleep(500);
+            Thread.sleep(milliseconds);
         } catch (InterruptedException e) {
             throw new IllegalStateException(e);
         }
@@ -33,9 +50,14 @@ public class TwoLocks {
         Object b = new Object();
         ReentrantLock c = new ReentrantLock();
         ReentrantLock d = new ReentrantLock(true);
-        boolean monitors = args[0].equals("monitor");
-        Thread one = new Thread(() -> { if (monitors) hold(a, b); else lock(c, d); }, "one");
-        Thread two = new Thread(() -> { if (monitors) hold(b, a); else lock(d, c); }, "two");
+        ReentrantReadWriteLock e = new ReentrantReadWriteLock();
+        Runnable[] both = switch (args[0]) {
+            case "monitor" -> new Runnable[] {() -> hold(a, b), () -> hold(b, a)};
+            case "lock" -> new Runnable[] {() -> lock(c, d), () -> lock(d, c)};
+            default -> new Runnable[] {() -> write(e), () -> read(e)};
+        };
+        Thread one = new Thread(both[0], "one");
+        Thread two = new Thread(both[1], "two");
         one.start();
         two.start();
         System.out.println("started");

@@ -59,6 +59,42 @@ static void open_file_lock(const char *folder)
     lock_record(file(folder, "records"), F_OFD_SETLKW);
 }
 
+/* Asks for the record lock again and again, and opens the file for it each time. */
+static void asks_file_lock(const char *folder)
+{
+    pid_t holder = fork();
+    if (holder == 0) {
+        lock_record(file(folder, "records"), F_SETLKW);
+        sleep_long();
+    }
+    settle();
+    truth("timer", holder, holder);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    for (;;) {
+        int fd = file(folder, "records");
+        if (fcntl(fd, F_SETLK, &whole) == 0)
+            exit(6);
+        close(fd);
+        usleep(400000);
+    }
+}
+
+/* Asks for a file that only one process may make, and that tells which has. */
+static void asks_lock_file(const char *folder)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/made", folder);
+    pid_t holder = fork();
+    if (holder == 0) {
+        dprintf(file(folder, "made"), "%d\n", (int)getpid());
+        sleep_long();
+    }
+    settle();
+    truth("timer", holder, holder);
+    while (open(path, O_RDWR | O_CREAT | O_EXCL, 0600) < 0)
+        usleep(400000);
+}
+
 static void child_reads_fifo(const char *folder)
 {
     char *path = new_fifo(folder);
@@ -200,6 +236,8 @@ static void stopped_sharer(const char *folder)
 const struct scenario in_processes[] = {
     {"file_locks", file_locks},
     {"open_file_lock", open_file_lock},
+    {"asks_file_lock", asks_file_lock},
+    {"asks_lock_file", asks_lock_file},
     {"child_reads_fifo", child_reads_fifo},
     {"grandchild_opens_fifo", grandchild_opens_fifo},
     {"fork_without_holder", fork_without_holder},

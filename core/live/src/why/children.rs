@@ -70,10 +70,16 @@ pub fn signal(pid: u32, tid: u32, name: &str) -> Vec<Obstacle> {
 }
 
 /// Whether a thread with these handlers waits in [`signal`] for a child, as the `wait` of dash
-/// does: one for SIGCHLD, and beside it only those for requests to end.
+/// does: one for SIGCHLD, and beside it only those for requests to end. SIGALRM is a time limit of
+/// its own. SIGHUP is such a request where all are handled that a terminal sends; a daemon takes it
+/// for another.
 fn is_for_a_child(handled: u64) -> bool {
     let bit = |signal: i32| 1u64 << (signal - 1);
-    let to_end = bit(libc::SIGINT) | bit(libc::SIGTERM) | bit(libc::SIGQUIT);
+    let of_terminal = bit(libc::SIGINT) | bit(libc::SIGQUIT) | bit(libc::SIGHUP);
+    let mut to_end = bit(libc::SIGINT) | bit(libc::SIGTERM) | bit(libc::SIGQUIT);
+    if handled & of_terminal == of_terminal {
+        to_end |= bit(libc::SIGHUP) | bit(libc::SIGALRM);
+    }
     handled & !to_end == bit(libc::SIGCHLD)
 }
 
@@ -100,6 +106,10 @@ mod tests {
         assert!(is_for_a_child(CHLD));
         assert!(is_for_a_child(other(libc::SIGTERM)));
         assert!(!is_for_a_child(other(libc::SIGHUP)));
+        let limits = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGALRM];
+        let limits = limits.iter().fold(0, |all, signal| all | other(*signal));
+        assert!(is_for_a_child(limits), "timeout");
+        assert!(!is_for_a_child(limits | other(libc::SIGUSR1)));
         assert!(!is_for_a_child(0));
     }
 }

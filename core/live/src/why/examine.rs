@@ -7,14 +7,14 @@ use std::time::Duration;
 use flagfinder_code::Code;
 use flagfinder_linux::clock;
 use flagfinder_linux::proc::{link, Stat};
-use flagfinder_linux::syscalls;
+use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::shown;
 
 use super::asked::Asked;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{is_over, name, Process, Processes};
 use super::report::{Kind, RootKind};
-use super::{children, files, flags, held, in_core, java, stopped};
+use super::{children, files, flags, held, in_core, java, locked, stopped};
 use crate::pick::{self, Way};
 use crate::report::ThreadReport;
 use crate::sample::Activity;
@@ -130,9 +130,10 @@ fn is_futex(call: &Call) -> bool {
     i64::from(call.number) == libc::SYS_futex
 }
 
+/// Also a poll of nothing.
 fn is_sleep(call: &Call) -> bool {
-    let number = i64::from(call.number);
-    matches!(number, libc::SYS_nanosleep | libc::SYS_clock_nanosleep)
+    let is_pause = i64::from(call.number) == libc::SYS_pause;
+    syscalls::role(call.number, &call.args) == Role::Sleep && !is_pause
 }
 
 /// A process of one thread that started others and waits for a limited time, again and again, looks
@@ -143,11 +144,19 @@ fn may_ask_about_children(process: &Process) -> bool {
         && !flagfinder_waits::children(process.pid).is_empty()
 }
 
-/// It goes to sleep again and again. A core does not tell, but a sleep so short leads to another.
+/// It goes to sleep again and again. A core does not tell, but a sleep so short leads to another. So
+/// does one that is over soon: it is not what keeps the thread.
 fn polls(process: &Process, activity: &Activity, call: &Call) -> bool {
-    let inside = process.inside.as_ref().filter(|_| process.is_dead);
-    let timeout = inside.and_then(|inside| call::timeout(call, &*inside.memory));
-    activity.sleeps >= POLLS || timeout.is_some_and(is_short)
+    let timeout = process
+        .inside
+        .as_ref()
+        .and_then(|inside| call::timeout(call, &*inside.memory));
+    let is_over_soon = timeout.is_some_and(|timeout| match (timeout.absolute, process.is_dead) {
+        (false, true) => is_short(timeout),
+        (true, false) => clock(call).is_some_and(|now| timeout.time.saturating_sub(now) <= SOON),
+        _ => false,
+    });
+    activity.sleeps >= POLLS || is_over_soon
 }
 
 /// It lives so long that this is not its first sleep: what it waits for is asked in between.
@@ -173,8 +182,11 @@ fn life(pid: u32, tid: u32) -> Option<Duration> {
     clock::now(libc::CLOCK_BOOTTIME)?.checked_sub(started)
 }
 
+/// A longer sleep is a wait.
+const SOON: Duration = Duration::from_millis(1100);
+
 fn is_short(timeout: Timeout) -> bool {
-    timeout.time <= Duration::from_millis(1100) && !timeout.absolute
+    timeout.time <= SOON && !timeout.absolute
 }
 
 fn stack(process: &Process, activity: &Activity) -> Vec<Code> {
@@ -257,7 +269,7 @@ fn in_call(
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Vec::new(),
         _ if process.is_dead => vec![in_core::outside(call, &name, &descriptors)],
         _ if takes_file_lock(call.number, &call.args) => {
-            vec![files::file_lock(pid, call.args[0] as i32)]
+            vec![locked::file_lock(pid, call.args[0] as i32)]
         }
         libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork => children::ends(pid, Some(call)),
         libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => {

@@ -11,8 +11,8 @@ use super::report::{Kind, RootKind};
 use super::terminal;
 use flagfinder_waits::descriptor::{self, between, is_epoll, watched};
 use flagfinder_waits::internet::{connection, OtherEnd};
+use flagfinder_waits::is_fifo;
 use flagfinder_waits::unix::{self, UnixEnd};
-use flagfinder_waits::{is_fifo, locks};
 
 const MOST_WATCHED: usize = 16;
 const MOST_HOLDERS: usize = 8;
@@ -130,37 +130,6 @@ pub fn each(
     let each = descriptors.iter().take(MOST);
     each.flat_map(|fd| obstacles(processes, pid, tid, *fd, name))
         .collect()
-}
-
-/// A thread that waits in flock(2) or fcntl(2) for the lock on one of its descriptors.
-pub fn file_lock(pid: u32, fd: i32) -> Obstacle {
-    let label = format!("the lock on {}", link(pid, fd).unwrap_or_default());
-    let Some(locks) = locks::on_file(pid, fd) else {
-        let end = End::unknown(format!(
-            "descriptor {fd} of process {pid} is not to be read"
-        ));
-        return Obstacle::ends(Kind::Lock, label, end);
-    };
-    let debtors: Vec<Debtor> = locks
-        .holders
-        .iter()
-        .map(|(holder, kind)| {
-            let name = name(*holder, *holder);
-            let reason = format!("process {holder} ({name}) holds the lock ({kind})");
-            Debtor::seen(Who::Process(*holder, None), reason)
-        })
-        .collect();
-    if debtors.is_empty() {
-        let what =
-            "who holds it is not to be seen: a process in another pid namespace, or another \
-                    machine that has the file system too";
-        let end = match locks.are_there {
-            true => End::outside(RootKind::Peer, what),
-            false => End::unknown(what),
-        };
-        return Obstacle::ends(Kind::Lock, label, end);
-    }
-    Obstacle::owed(Kind::Lock, label, debtors)
 }
 
 fn device(place: &Place) -> Vec<Obstacle> {

@@ -9,7 +9,7 @@ use super::in_core;
 use super::obstacle::{Debtor, End, Obstacle, State, Who};
 use super::process::{Process, Processes};
 use super::report::{Kind, Known, RootKind, WaitsFor};
-use super::{children, files};
+use super::{children, files, locked};
 use crate::hot_call;
 use crate::report::{number, ThreadReport};
 use flagfinder_linux::proc::Stat;
@@ -26,7 +26,11 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
         if processes.get(pid).is_some_and(|process| process.is_dead) {
             return vec![in_core::asks(&name)];
         }
-        let known = ready(&name, call, &flag["descriptors"]);
+        let result = flag["call"]["result"].as_i64().unwrap_or(0);
+        let path = flag["call"]["path"].as_str();
+        let fd = number(&flag["call"]["args"][0]).unwrap_or(0) as i32;
+        let refused = call.and_then(|call| locked::refused(pid, call, result, fd, path));
+        let known = refused.or_else(|| ready(&name, call, &flag["descriptors"]));
         return known.map_or_else(
             || asked(processes, pid, thread.tid, (&name, call), &flag["call"]),
             |obstacle| vec![obstacle],
@@ -69,7 +73,11 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
         (Some(inside), Some(address)) => sharers(process.pid, inside, address),
         _ => Vec::new(),
     };
-    if let Some(nobody) = flag["owed_by_nobody"].as_str() {
+    let nobody = flag["owed_by_nobody"].as_str();
+    // Any thread may call the library's counterpart of what this one waits in.
+    let of_library = code(&flag["readers"][0]).is_some_and(|code| code.is_standard_library());
+    let by_any = of_library && process.tids().len() > 1;
+    if let Some(nobody) = nobody.filter(|_| !by_any) {
         let stopped = stopped(process, thread.tid, &sharers, nobody);
         let end = match stopped.is_empty() {
             true => Obstacle::ends(Kind::Flag, "", End::unknown(nobody)),

@@ -7,7 +7,7 @@
 use flagfinder_code::{AddressSpace, Names};
 use rustc_hash::FxHashMap;
 
-const LIBRARY: &str = "libjvm.so";
+pub const LIBRARY: &str = "libjvm.so";
 /// No HotSpot has so many fields; the array ends with an entry without a name.
 const MOST: u64 = 20_000;
 /// Longest name of a type or field.

@@ -205,6 +205,14 @@ impl<'a> Walk<'a> {
                     End::fault(RootKind::Computes, "it uses the processor"),
                     &owing,
                 ),
+                // Who waits for one that is over goes on, as a shell does from `sleep` to `sleep`.
+                Kind::Child if self.processes.get(place.0).is_none() => {
+                    let what = format!(
+                        "its child {} has ended meanwhile, and what it does then was not found",
+                        place.0
+                    );
+                    Chosen::end(End::unknown(what), node)
+                }
                 _ => self.explore(place, trail),
             };
             let code = debtor.code.clone();
