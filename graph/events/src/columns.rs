@@ -107,54 +107,13 @@ pub fn may_be(raw_bytes: usize, count: usize) -> bool {
     count <= MOST_EVENTS && raw_bytes <= HEADER + count * MOST
 }
 
-/// Turns eight rows of eight bytes into their columns (Warren, *Hacker's Delight*, section 7-3).
-#[inline(always)]
-fn transpose(rows: &mut [u64; 8]) {
-    for (apart, mask) in [
-        (4, 0x0000_0000_ffff_ffff),
-        (2, 0x0000_ffff_0000_ffff),
-        (1, 0x00ff_00ff_00ff_00ff),
-    ] {
-        for row in (0..8).filter(|row| row & apart == 0) {
-            let swapped = (rows[row] >> (8 * apart) ^ rows[row + apart]) & mask;
-            rows[row + apart] ^= swapped;
-            rows[row] ^= swapped << (8 * apart);
-        }
+/// One value out of planes of `count` bytes each.
+fn join<const PLANES: usize>(planes: &[u8], count: usize, index: usize) -> u64 {
+    let mut value = 0;
+    for plane in 0..PLANES {
+        value |= u64::from(planes[plane * count + index]) << (8 * plane);
     }
-}
-
-/// Appends the values of `PLANES` planes of `count` bytes each. Eight at a time: a byte alone costs
-/// as much to read as eight.
-fn join<const PLANES: usize>(planes: &[u8], count: usize, values: &mut Vec<u64>) {
-    const AT_ONCE: usize = 8;
-    let plane = |number: usize| &planes[number * count..][..count];
-    values.reserve(count);
-    let whole = count - count % AT_ONCE;
-    for at in (0..whole).step_by(AT_ONCE) {
-        let mut rows = [0; AT_ONCE];
-        for (number, row) in rows[..PLANES].iter_mut().enumerate() {
-            let mut bytes = [0; AT_ONCE];
-            bytes.copy_from_slice(&plane(number)[at..at + AT_ONCE]);
-            *row = u64::from_le_bytes(bytes);
-        }
-        transpose(&mut rows);
-        values.extend(rows);
-    }
-    values.extend((whole..count).map(|at| {
-        (0..PLANES).fold(0, |value, number| {
-            value | u64::from(plane(number)[at]) << (8 * number)
-        })
-    }));
-}
-
-/// What a block is decoded in, used again for the next one.
-#[derive(Default)]
-pub struct Scratch {
-    since: Vec<u64>,
-    first: Vec<u64>,
-    second: Vec<u64>,
-    stacks: Vec<u64>,
-    words: Vec<u64>,
+    value
 }
 
 /// The reverse of [`encode`], into `events`, whose memory is used again. `None`: the bytes are no
@@ -164,7 +123,6 @@ pub fn decode(
     count: usize,
     cpu: u16,
     first_ts: u64,
-    scratch: &mut Scratch,
     events: &mut Vec<Event>,
 ) -> Option<()> {
     let mut cursor = Cursor(raw);
@@ -175,28 +133,19 @@ pub fn decode(
         .chunks_exact(4)
         .map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
         .collect();
-    let Scratch {
-        since,
-        first,
-        second,
-        stacks,
-        words,
-    } = scratch;
-    for values in [&mut *since, first, second, stacks, words] {
-        values.clear();
-    }
-    join::<4>(cursor.take(count * 4)?, count, since);
+    let since = cursor.take(count * 4)?;
     let kinds = cursor.take(count)?;
     let marks = cursor.take(count)?;
-    join::<2>(cursor.take(count * 2)?, count, first);
-    join::<2>(cursor.take(count * 2)?, count, second);
-    if flags & HAS_STACKS != 0 {
-        join::<4>(cursor.take(count * 4)?, count, stacks);
-    }
+    let first = cursor.take(count * 2)?;
+    let second = cursor.take(count * 2)?;
+    let stacks = if flags & HAS_STACKS != 0 {
+        Some(cursor.take(count * 4)?)
+    } else {
+        None
+    };
     let mut totals = [0usize; KINDS];
     kinds.iter().for_each(|&kind| totals[kind as usize] += 1);
-    // Where the next event of each kind has its first word.
-    let mut next = [0usize; KINDS];
+    let mut columns: [[&[u8]; 3]; KINDS] = [[&[]; 3]; KINDS];
     for kind in 0..KINDS {
         let Some(known) = Kind::from_u8(kind as u8) else {
             if totals[kind] > 0 {
@@ -204,49 +153,45 @@ pub fn decode(
             }
             continue;
         };
-        next[kind] = words.len();
-        for _ in 0..known.words() {
-            join::<8>(cursor.take(totals[kind] * 8)?, totals[kind], words);
+        for column in &mut columns[kind][..known.words()] {
+            *column = cursor.take(totals[kind] * 8)?;
         }
     }
     if !cursor.0.is_empty() {
         return None;
     }
+    let mut used = [0usize; KINDS];
     let mut ts = first_ts;
     let mut running = u32::MAX;
     events.clear();
     events.reserve(count);
-    let numbers = since.iter().zip(&*first).zip(&*second);
-    for (index, (((since, first), second), (&number, &flags))) in
-        numbers.zip(kinds.iter().zip(marks)).enumerate()
-    {
+    for index in 0..count {
+        let number = kinds[index];
         let kind = Kind::from_u8(number)?;
         let slot = number as usize;
-        ts = ts.checked_add(*since)?;
-        let a = match *first as usize {
+        ts = ts.checked_add(join::<4>(since, count, index))?;
+        let a = match join::<2>(first, count, index) as usize {
             0 => running,
             place => *table.get(place - 1)?,
         };
-        let b = *table.get((*second as usize).checked_sub(1)?)?;
+        let b = *table.get((join::<2>(second, count, index) as usize).checked_sub(1)?)?;
         if kind == Kind::Switch {
             running = b;
         }
-        let (count, at, apart) = (kind.words(), next[slot], totals[slot]);
-        let word = |number: usize| match number < count {
-            true => words[at + number * apart],
-            false => 0,
-        };
-        let own = [word(0), word(1), word(2)];
-        next[slot] += 1;
+        let mut words = [0u64; 3];
+        for (word, column) in words.iter_mut().zip(&columns[slot][..kind.words()]) {
+            *word = join::<8>(column, totals[slot], used[slot]);
+        }
+        used[slot] += 1;
         events.push(Event {
             ts,
             a,
             b,
             cpu,
             kind,
-            flags,
-            stack: stacks.get(index).map_or(0, |&stack| stack as u32),
-            words: own,
+            flags: marks[index],
+            stack: stacks.map_or(0, |planes| join::<4>(planes, count, index) as u32),
+            words,
         });
     }
     Some(())
@@ -283,8 +228,7 @@ mod tests {
 
     fn decoded(raw: &[u8], count: usize) -> Option<Vec<Event>> {
         let mut events = sample(); // of another block, whose memory is used again
-        let mut scratch = Scratch::default();
-        decode(raw, count, 3, 5, &mut scratch, &mut events).map(|()| events)
+        decode(raw, count, 3, 5, &mut events).map(|()| events)
     }
 
     #[test]

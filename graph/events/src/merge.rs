@@ -17,7 +17,7 @@ use std::panic::resume_unwind;
 use std::thread::{scope, Builder};
 
 use crate::batches::{batches, Reader, Writer};
-use crate::columns::{self, Scratch};
+use crate::columns;
 use crate::container::{Block, Loader, Storage};
 use crate::error::{damaged, io, Failure, Result};
 use crate::event::Event;
@@ -25,12 +25,7 @@ use crate::event::Event;
 /// Batches that wait for who reads them: decoded blocks, by CPU, and pieces of the order.
 const AHEAD: usize = 2;
 
-fn decode(
-    loader: &mut Loader,
-    block: &Block,
-    scratch: &mut Scratch,
-    events: &mut Vec<Event>,
-) -> Result<()> {
+fn decode(loader: &mut Loader, block: &Block, events: &mut Vec<Event>) -> Result<()> {
     let header = &block.header;
     if !columns::may_be(header.raw_bytes as usize, header.count as usize) {
         return Err(damaged(
@@ -44,7 +39,6 @@ fn decode(
         header.count as usize,
         header.cpu,
         header.first_ts,
-        scratch,
         events,
     )
     .ok_or_else(|| damaged(block.payload_offset, "columns that do not fit together"))
@@ -58,11 +52,10 @@ fn decode_all(
     events: &Writer<Event>,
 ) -> Vec<Failure> {
     let mut loader = Loader::new(storage);
-    let mut scratch = Scratch::default();
     let mut bad = Vec::new();
     for block in blocks {
         let mut decoded = events.room();
-        if let Err(error) = decode(&mut loader, block, &mut scratch, &mut decoded) {
+        if let Err(error) = decode(&mut loader, block, &mut decoded) {
             bad.push(error);
             continue;
         }
