@@ -133,14 +133,29 @@ static int is_ignored(int number)
     return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/* Signals that are ignored stay so in a program that a child becomes, and after an exec that
- * failed. */
+static int is_blocked(int number)
+{
+    sigset_t blocked;
+    return sigprocmask(SIG_BLOCK, NULL, &blocked) == 0 && sigismember(&blocked, number);
+}
+
+/* Signals that are ignored or blocked stay so in a program that a child becomes, and after an exec
+ * that failed. */
 static int ignored(const char *self)
 {
     int status;
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &blocked, NULL);
     signal(SIGPIPE, SIG_IGN);
     execl("/no/such/program", "program", NULL);
     raise(SIGPIPE);
+    raise(SIGUSR2);
+    signal(SIGUSR2, SIG_IGN); /* which drops the one that waits */
+    if (!is_blocked(SIGUSR2) || is_blocked(SIGUSR1))
+        return 0;
+    signal(SIGUSR2, SIG_DFL);
     pid_t child = fork();
     if (child == 0) {
         execl(self, self, "is_ignored", NULL);
@@ -376,7 +391,10 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     if (strcmp(what, "is_ignored") == 0)
-        return is_ignored(SIGPIPE) && !is_ignored(SIGUSR1) ? 0 : 1;
+        return is_ignored(SIGPIPE) && !is_ignored(SIGUSR1) && is_blocked(SIGUSR2) &&
+                       !is_blocked(SIGUSR1) && raise(SIGUSR2) == 0
+                   ? 0
+                   : 1;
     int ok = strcmp(what, "timers") == 0        ? timers()
              : strcmp(what, "woken") == 0       ? woken()
              : strcmp(what, "interrupted") == 0 ? interrupted()
