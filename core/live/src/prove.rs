@@ -30,8 +30,8 @@ use crate::tried::{halted, Tried};
 const TRIED: usize = 4;
 /// The same in a virtual machine's loop, where the code tells less.
 const TRIED_OF_MACHINE: usize = 12;
-/// For the values that other tests of such a loop ask of these.
-const FURTHER: Duration = Duration::from_millis(1000);
+/// For the values that only other tests of such a loop ask of these.
+const FURTHER: Duration = Duration::from_millis(600);
 /// How long the thread may take to stop, its copy to show its loop, and each try.
 const STOPS: Duration = Duration::from_millis(200);
 const SHOWS: Duration = Duration::from_millis(800);
@@ -203,7 +203,9 @@ fn try_candidates<'p>(
     let Value::Array(flags) = &mut thread.flags else {
         return Ok(None);
     };
-    if flags.iter().all(|flag| word(flag).is_none()) && thread.machine.is_none() {
+    let asks = thread.machine.as_ref().map_or(&[][..], |vm| &vm.asks);
+    let is_value = |flag: &Value| word(flag).is_some() || asked(flag, asks).next().is_some();
+    if !flags.iter().any(is_value) {
         return Ok(None);
     }
     let _keeping = keep();
@@ -217,7 +219,6 @@ fn try_candidates<'p>(
         .as_ref()
         .map_or(&[][..], |machine| &machine.readers);
     let header = code_address(names, &thread.spin_loop["header"]).ok_or("its loop is not known")?;
-    let asks = thread.machine.as_ref().map_or(&[][..], |vm| &vm.asks);
     let tried: Vec<(usize, Word)> = flags
         .iter()
         .enumerate()
@@ -241,10 +242,19 @@ fn try_candidates<'p>(
         Ok::<Tried, String>(Tried::of(&proof, words, names))
     };
     let mut ends = false;
-    for (at, word) in &tried {
-        let result = try_words(std::slice::from_ref(word))?;
+    let mut spent = Duration::ZERO;
+    for (at, first) in &tried {
+        let is_further = word(&flags[*at]).is_none();
+        if is_further && spent > FURTHER {
+            continue;
+        }
+        let begin = Instant::now();
+        let result = try_words(std::slice::from_ref(first))?;
         ends |= result.outcome == Outcome::Leaves;
         flags[*at]["proof"] = json!(result);
+        if is_further {
+            spent += begin.elapsed();
+        }
     }
     let begin = Instant::now();
     for (at, first) in &tried {
@@ -253,7 +263,7 @@ fn try_candidates<'p>(
             .filter(|(word, _)| word.value != first.value || flag["value"]["exit"].is_null())
             .collect();
         for (word, when) in others {
-            if flag["proof"]["outcome"] == "leaves" || begin.elapsed() > FURTHER {
+            if flag["proof"]["outcome"] == "leaves" || spent + begin.elapsed() > FURTHER {
                 break;
             }
             let result = try_words(&[word])?;

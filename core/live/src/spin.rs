@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flagfinder_code::{own_id, Names, NamesInput};
 use flagfinder_failure::Failure;
@@ -66,6 +66,8 @@ pub struct Progress {
 }
 
 const SAMPLE: Duration = Duration::from_millis(200);
+/// After so long no further thread without a flag has words of a virtual machine's loop tried out.
+const MACHINES: Duration = Duration::from_millis(1500);
 /// Blocked threads that are described.
 const DESCRIBED: usize = 64;
 
@@ -280,8 +282,10 @@ pub fn spin(
     let is_open = |thread: &&mut ThreadReport| {
         thread.has_flag() || machine::is_open(thread) || has_none && nearly::is_open(thread)
     };
+    let begin = Instant::now();
     for thread in report.threads.iter_mut().filter(is_open) {
-        if by_program.contains(&thread.tid) {
+        let is_late = !thread.has_flag() && begin.elapsed() > MACHINES;
+        if by_program.contains(&thread.tid) || is_late && machine::is_open(thread) {
             machine::leave(thread);
             continue;
         }
@@ -361,7 +365,7 @@ pub(crate) fn untouched(activity: &Activity, way: &Way, describer: &mut Describe
             Way::Untouchable(why) => format!("not stepped: {why}"),
             Way::Hot | Way::Repeats => "not stepped: others seemed to tell more".into(),
             Way::Waits => wait.summary.clone(),
-            Way::Told => "not stepped: the program's own code tells what it waits for".into(),
+            Way::Told => "not stepped: the program's own code tells its loop".into(),
         },
         wait: Some(wait),
         ..blank(activity, class)

@@ -195,7 +195,9 @@ class PythonReader:
         self._pool.shutdown()
 
     def is_told(self, tid: int) -> bool:
-        """Whether the code of a repeating thread tells what it waits for."""
+        """Whether the code of a repeating thread tells what it waits for, or that its loop comes to
+        an end by itself.
+        """
         try:
             looks = self._looks.result()
         except UnreadableError:
@@ -203,7 +205,7 @@ class PythonReader:
         if not any(tid in seen for seen in looks):
             return False
         loop = _code(tid, looks, self._sources, repeats=True).loop
-        return loop is not None and loop.is_answer
+        return loop is not None and (loop.is_answer or loop.kind == "counts")
 
     def codes(self, repeating: Collection[int]) -> dict[int, PythonCode]:
         """As ``read_python``."""
