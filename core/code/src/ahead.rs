@@ -333,6 +333,20 @@ mod tests {
         places.collect()
     }
 
+    /// What lies ahead of a frame of which no register is known.
+    fn stores_of(code: &[u8], depth: u32) -> Vec<Store> {
+        let memory = Memory(code.to_vec(), Vec::new());
+        let frame = Frame {
+            pc: CODE,
+            registers: [None; 16],
+        };
+        let limits = Limits {
+            instructions: 10,
+            depth,
+        };
+        CodeReader::new(&memory).stores_ahead(&[frame], None, limits)
+    }
+
     #[test]
     fn what_is_added_to_an_unknown_pointer_is_a_field_s_distance() {
         // mov rax, [rbp-8]; add rax, 8; lea rdx, [rax+8]; mov dword [rdx], 0; call +0; mov dword
@@ -341,16 +355,7 @@ mod tests {
             0x48, 0x8b, 0x45, 0xf8, 0x48, 0x83, 0xc0, 0x08, 0x48, 0x8d, 0x50, 0x08, 0xc7, 0x02, 0,
             0, 0, 0, 0xe8, 0, 0, 0, 0, 0xc7, 0x42, 0x04, 0, 0, 0, 0,
         ];
-        let memory = Memory(code.to_vec(), Vec::new());
-        let frame = Frame {
-            pc: CODE,
-            registers: [None; 16],
-        };
-        let limits = Limits {
-            instructions: 10,
-            depth: 0,
-        };
-        let stores = CodeReader::new(&memory).stores_ahead(&[frame], None, limits);
+        let stores = stores_of(&code, 0);
         let distances: Vec<_> = stores.iter().map(|store| store.displacement).collect();
         assert_eq!(distances, [Some(16), Some(4)], "a call may change rdx");
     }
@@ -399,16 +404,7 @@ mod tests {
         ];
         let found = ahead(&code, &[], &[(3, 0x5000), (6, 9)]);
         assert_eq!(found, [(0x5008, Some(9))]);
-        let memory = Memory(code.to_vec(), Vec::new());
-        let frame = Frame {
-            pc: CODE,
-            registers: [None; 16],
-        };
-        let limits = Limits {
-            instructions: 10,
-            depth: 1,
-        };
-        let stores = CodeReader::new(&memory).stores_ahead(&[frame], None, limits);
+        let stores = stores_of(&code, 1);
         assert_eq!(stores[0].calls, [Some(CODE + 4), None, None, None]);
     }
 

@@ -17,7 +17,8 @@ pub enum Way {
     Repeats,
     /// It is blocked: described, never touched.
     Waits,
-    /// No copy stands for it, and the program's own code tells what it waits for.
+    /// No copy stands for it, and the program's own code tells what its loop waits for, or that it
+    /// comes to an end.
     Told,
     /// It cannot be stepped; why.
     Untouchable(String),

@@ -71,9 +71,10 @@ const MACHINES: Duration = Duration::from_millis(1500);
 /// Blocked threads that are described.
 const DESCRIBED: usize = 64;
 
-/// Looks at the process; `told` hears which threads are about to be stepped. `is_told`: the program's
-/// own code tells what the thread waits for, so that neither it has to be stepped for that, nor
-/// words have to be tried out. It is asked once copies were looked at.
+/// Looks at the process; `told` hears which threads are about to be stepped. `is_told`: the
+/// program's own code tells what the thread waits for, or that its loop comes to an end. Such a
+/// thread is not stepped, and no words are tried out for it. It is asked once copies were looked
+/// at.
 ///
 /// # Errors
 /// Four parts: the process is gone, may not be looked at, or is no 64-bit program.

@@ -4,10 +4,10 @@
 //! By rule: clocks, sleeps, ids, futex (by comparing the word), signal masks. In the copy alone:
 //! memory. Asked of the process's descriptors without changing them: poll, select, read, FIONREAD;
 //! and of the kernel (`asked.rs`, `locked.rs`): what paths name, whether children have ended, who
-//! has a lock on a file. Read by us: files that the copy opens (`opened.rs`). In an experiment output is said to succeed,
-//! and goes nowhere. Calls that only set how a descriptor is used are said to succeed as well. What
-//! remains halts the copy. Blind spot: a copy does not wait for a descriptor that it added to an
-//! epoll set itself.
+//! has a lock on a file. Read by us: files that the copy opens (`opened.rs`). In an experiment
+//! output is said to succeed, and goes nowhere. Calls that only set how a descriptor is used are
+//! said to succeed as well. What remains halts the copy. Blind spot: a copy does not wait for a
+//! descriptor that it added to an epoll set itself.
 
 use std::io::Result;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-//! Files that a copy opens. We open a regular file that is there, only to read it, and give the copy
-//! its content; the process notices nothing of that. The same goes for what the kernel tells in
-//! /proc of that process and of the machine. Every other open halts the copy, or is supposed to
-//! succeed (`suppose.rs`). So does what the copy would write.
+//! Files that a copy opens. We open a regular file that is there, only to read it, and give its
+//! content to the copy; the process notices nothing of that. The same goes for what the kernel
+//! tells in /proc of that process and of the machine. Every other open halts the copy, or is
+//! supposed to succeed (`suppose.rs`). So does what the copy would write.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

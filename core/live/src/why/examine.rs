@@ -144,8 +144,8 @@ fn may_ask_about_children(process: &Process) -> bool {
         && !flagfinder_waits::children(process.pid).is_empty()
 }
 
-/// It goes to sleep again and again. A core does not tell, but a sleep so short leads to another. So
-/// does one that is over soon: it is not what keeps the thread.
+/// It goes to sleep again and again. A core does not tell, but a sleep so short leads to another.
+/// So does one that is over soon: it is not what keeps the thread.
 fn polls(process: &Process, activity: &Activity, call: &Call) -> bool {
     let timeout = process
         .inside

@@ -179,8 +179,8 @@ fn follow(
     }
 }
 
-/// Does the thread that polls do so in HotSpot's own code? Then it serves the machine, and waits for
-/// work: what a program of Java polls is read by the code that was made from it.
+/// Does the thread that polls do so in HotSpot's own code? Then it serves the machine, and waits
+/// for work: what a program of Java polls is read by the code that was made from it.
 fn serves_machine(spun: &SpinReport) -> bool {
     let polls = spun.threads.first().filter(|thread| thread.has_flag());
     let module = polls.and_then(|thread| thread.flags[0]["readers"][0]["module"].as_str());

@@ -139,7 +139,8 @@ static void wait_by_read(void) {
 // Memory that the program had before, and that it gives back in each round.
 static void wait_by_giving_back(void) {
     const size_t size = 8192;
-    volatile char *own = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int rights = PROT_READ | PROT_WRITE, sort = MAP_PRIVATE | MAP_ANONYMOUS;
+    volatile char *own = mmap(NULL, size, rights, sort, -1, 0);
     while (!done) {
         own[0] = own[size - 1] = 1;
         const int told = madvise((void *)own, size, MADV_DONTNEED);
