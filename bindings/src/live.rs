@@ -25,8 +25,8 @@ pub fn keep_indexes_in(folder: PathBuf) {
 }
 
 /// JSON of a `SpinReport`. `threads` empty: those that repeat something. `told` is called
-/// with the number of threads and the ids of those about to be stepped; `is_told` with an id, from
-/// another thread: does the program's own code tell what it waits for?
+/// with the number of threads and the ids of those about to be stepped; `by_program` with an id,
+/// from another thread: what does the program's own code tell of it, "waits", "ends" or None?
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
@@ -40,7 +40,7 @@ pub fn spin(
     most: usize,
     in_place: bool,
     told: Option<Py<PyAny>>,
-    is_told: Option<Py<PyAny>>,
+    by_program: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let options = engine::SpinOptions {
         threads,
@@ -53,16 +53,25 @@ pub fn spin(
         Some(callback) => callback.call1(py, (now.threads, now.stepped)).map(drop),
         None => Ok(()),
     };
-    let is_told = move |tid: u32| {
-        is_told.as_ref().is_some_and(|callback| {
-            Python::attach(|py| {
-                let told = callback.call1(py, (tid,));
-                told.and_then(|told| told.extract(py)).unwrap_or(false)
-            })
-        })
+    let by_program = move |tid: u32| {
+        let callback = by_program.as_ref()?;
+        let told = Python::attach(|py| {
+            let told = callback.call1(py, (tid,)).ok()?;
+            told.extract::<Option<String>>(py).ok()?
+        });
+        match told?.as_str() {
+            "waits" => Some(engine::Told::Waits),
+            "ends" => Some(engine::Told::Ends),
+            _ => None,
+        }
     };
     let report = wait_with_progress(py, show, move |reporter| {
-        engine::spin(pid, &options, |now| reporter.report(now.clone()), is_told)
+        engine::spin(
+            pid,
+            &options,
+            |now| reporter.report(now.clone()),
+            by_program,
+        )
     })?;
     Ok(to_json(&report.map_err(raise)?))
 }

@@ -24,6 +24,7 @@ from flagfinder.live.interpreters.python import (
     PythonCode,
     PythonLoop,
     PythonReader,
+    Told,
     gil_holder,
     read_python,
     runs_python,
@@ -167,9 +168,9 @@ def spin(
     """
     require_own_proc()
 
-    def engine(is_told: Callable[[int], bool] | None = None) -> SpinFields:
+    def engine(by_program: Callable[[int], Told | None] | None = None) -> SpinFields:
         raw: SpinFields = json.loads(
-            _core.spin(pid, list(threads), budget, most, in_place, told, is_told)
+            _core.spin(pid, list(threads), budget, most, in_place, told, by_program)
         )
         return raw
 
@@ -180,7 +181,7 @@ def spin(
         _add_python(raw, partial(read_python, pid))
         return SpinReport._from_raw(raw)
     with PythonReader(pid) as reader:
-        raw = engine(reader.is_told)
+        raw = engine(reader.told)
         _add_python(raw, reader.codes)
     return SpinReport._from_raw(raw)
 

@@ -115,7 +115,7 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
         names,
         spin: &spin,
         passing: &passing,
-        own: &own.addresses,
+        own: &own.bytes,
         found: FxHashMap::default(),
         own_words: Vec::new(),
     };
@@ -222,13 +222,23 @@ impl Analysis {
 }
 
 struct OwnWrites {
-    /// Aligned 8 bytes that the thread changes in the loop.
-    addresses: FxHashSet<u64>,
+    /// Of each aligned 8 bytes that the thread changes in the loop, which: a bit for each.
+    bytes: FxHashMap<u64, u8>,
     work: bool,
 }
 
+/// The aligned 8 bytes that the bytes from `address` on lie in, each with a bit for every such byte.
+fn lines(address: u64, bytes: u32) -> impl Iterator<Item = (u64, u8)> {
+    let end = address.saturating_add(u64::from(bytes));
+    (address >> 3..end.div_ceil(8)).map(move |line| {
+        let from = address.saturating_sub(line << 3);
+        let behind = ((line << 3) | 7).saturating_sub(end - 1).min(7);
+        (line, (0xff << from) & (0xff >> behind))
+    })
+}
+
 fn own_writes(window: &Window, spin: &SpinLoop) -> OwnWrites {
-    let mut addresses: FxHashSet<u64> = FxHashSet::default();
+    let mut bytes: FxHashMap<u64, u8> = FxHashMap::default();
     // Values stored outside the stack by place, and how many times they changed.
     let mut last: FxHashMap<u64, u64> = FxHashMap::default();
     let (mut changes, mut fresh) = (0u64, 0u64);
@@ -243,9 +253,8 @@ fn own_writes(window: &Window, spin: &SpinLoop) -> OwnWrites {
             if window.is_silent(step) {
                 continue;
             }
-            let end = address.saturating_add(u64::from(access.bytes.clamp(1, 4096)) - 1);
-            for line in address >> 3..=end >> 3 {
-                addresses.insert(line);
+            for (line, within) in lines(address, access.bytes.min(4096)) {
+                *bytes.entry(line).or_default() |= within;
             }
             let near_stack = window.rsp(step).abs_diff(address) < 1 << 20;
             if !near_stack {
@@ -259,7 +268,7 @@ fn own_writes(window: &Window, spin: &SpinLoop) -> OwnWrites {
     }
     let rounds = spin.starts.len() as u64;
     OwnWrites {
-        addresses,
+        bytes,
         // A lock taken and released changes its word twice a round; work touches more.
         work: fresh > rounds / 2 || changes > 24 * rounds,
     }
@@ -291,7 +300,7 @@ struct Collector<'a> {
     names: &'a Names,
     spin: &'a SpinLoop,
     passing: &'a Passing,
-    own: &'a FxHashSet<u64>,
+    own: &'a FxHashMap<u64, u8>,
     found: FxHashMap<u64, Candidate>,
     own_words: Vec<u64>,
 }
@@ -302,16 +311,13 @@ impl Collector<'_> {
         let Some(address) = access.address.filter(|_| access.bytes <= 64) else {
             return;
         };
-        if self.own.contains(&(address >> 3)) {
-            // Same 8 bytes: close enough to call it the thread's own, unless other words
-            // share them, which the memory edges already told apart for this load.
-            let exact = self.overwritten(address, access.bytes);
-            if exact {
-                if !self.own_words.contains(&address) {
-                    self.own_words.push(address);
-                }
-                return;
+        // Other words of the same 8 bytes are not its own.
+        let is_own = |(line, within)| self.own.get(&line).is_some_and(|own| own & within != 0);
+        if lines(address, access.bytes).any(is_own) {
+            if !self.own_words.contains(&address) {
+                self.own_words.push(address);
             }
+            return;
         }
         let pc = self.window.pc(step);
         let code = self.window.code(step);
@@ -350,19 +356,6 @@ impl Collector<'_> {
         if !candidate.exits.contains(&exit) {
             candidate.exits.push(exit);
         }
-    }
-
-    fn overwritten(&self, address: u64, bytes: u32) -> bool {
-        (self.spin.first_step()..self.spin.end).any(|step| {
-            let silent = self.window.is_silent(step);
-            self.window.accesses(step).iter().any(|a| {
-                a.write
-                    && !silent
-                    && a.address.is_some_and(|at| {
-                        at < address + u64::from(bytes) && address < at + u64::from(a.bytes)
-                    })
-            })
-        })
     }
 
     /// Counts in how many iterations each candidate was read, and with which values.
@@ -429,6 +422,16 @@ mod tests {
             window.push_result(RBX, Value::of(0x40000));
         }
         is_of_page(&window, window.len() - 1)
+    }
+
+    #[test]
+    fn lines_have_a_bit_for_each_byte_of_a_word() {
+        let of = |address, bytes| lines(address, bytes).collect::<Vec<_>>();
+        assert_eq!(of(0x1002, 4), [(0x200, 0b0011_1100)]);
+        assert_eq!(of(0x1006, 4), [(0x200, 0b1100_0000), (0x201, 0b0000_0011)]);
+        assert_eq!(of(0x1000, 16), [(0x200, 0xff), (0x201, 0xff)]);
+        assert!(of(0x1004, 0).iter().all(|(_, within)| *within == 0));
+        assert_eq!(of(u64::MAX, 8).len(), 1);
     }
 
     #[test]

@@ -13,14 +13,13 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     Register,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, ByPages};
 use crate::ahead_machine::{Calls, Machine, Store, Stored};
 use crate::frames::{Frame, Registers};
 
 const LONGEST: usize = 15;
-const PAGE: u64 = 4096;
 
 /// How much code is followed.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +32,7 @@ pub struct Limits {
 /// Code of a process, read page by page, once.
 pub struct CodeReader<'a> {
     memory: &'a dyn AddressSpace,
-    pages: FxHashMap<u64, Option<Box<[u8; PAGE as usize]>>>,
+    code: ByPages<'a>,
     factory: InstructionInfoFactory,
     followed: usize,
 }
@@ -64,7 +63,7 @@ impl<'a> CodeReader<'a> {
     pub fn new(memory: &'a dyn AddressSpace) -> Self {
         CodeReader {
             memory,
-            pages: FxHashMap::default(),
+            code: ByPages::new(|address, buffer| memory.read(address, buffer)),
             factory: InstructionInfoFactory::new(),
             followed: 0,
         }
@@ -75,27 +74,10 @@ impl<'a> CodeReader<'a> {
         self.followed
     }
 
-    fn bytes(&mut self, address: u64, buffer: &mut [u8; LONGEST]) -> usize {
-        for (got, byte) in buffer.iter_mut().enumerate() {
-            let at = address.wrapping_add(got as u64);
-            let memory = self.memory;
-            let page = self.pages.entry(at & !(PAGE - 1)).or_insert_with(|| {
-                let mut page = Box::new([0; PAGE as usize]);
-                let whole = memory.read(at & !(PAGE - 1), &mut page[..]) == page.len();
-                whole.then_some(page)
-            });
-            match page {
-                Some(page) => *byte = page[(at % PAGE) as usize],
-                None => return got,
-            }
-        }
-        LONGEST
-    }
-
     /// The instruction at `pc`; `None` where there is none.
     pub fn decode(&mut self, pc: u64) -> Option<Instruction> {
         let mut buffer = [0; LONGEST];
-        let got = self.bytes(pc, &mut buffer);
+        let got = self.code.read(pc, &mut buffer);
         let code = Decoder::with_ip(64, &buffer[..got], pc, DecoderOptions::NONE).decode();
         (!code.is_invalid()).then_some(code)
     }
@@ -344,7 +326,8 @@ mod tests {
             instructions: 10,
             depth,
         };
-        CodeReader::new(&memory).stores_ahead(&[frame], None, limits)
+        let mut reader = CodeReader::new(&memory);
+        reader.stores_ahead(&[frame], None, limits)
     }
 
     #[test]

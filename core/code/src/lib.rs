@@ -46,7 +46,7 @@ mod words;
 mod wrappers;
 mod writers;
 
-pub use address_space::AddressSpace;
+pub use address_space::{AddressSpace, ByPages};
 pub use ahead::{CodeReader, Limits as CodeLimits};
 pub use ahead_machine::Store;
 pub use block::{CodeBlock, Ending, Succession};

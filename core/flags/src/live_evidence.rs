@@ -4,7 +4,7 @@
 
 use flagfinder_analysis::runtime::{is_runtime_module, is_runtime_symbol};
 use flagfinder_analysis::{natural_loop, other_way_stores, own_position, own_wakeup, Analysis};
-use flagfinder_code::{DataKind, Names};
+use flagfinder_code::{AddressSpace, ByPages, DataKind, Names};
 use flagfinder_linux::syscalls;
 use flagfinder_machine::Window;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -29,7 +29,8 @@ pub fn evidence(
     names: &Names,
     process: &dyn LiveMemory,
 ) -> Outside {
-    let code = |address: u64, buffer: &mut [u8]| process.read(address, buffer);
+    let memory = ByPages::new(|address, buffer| process.read(address, buffer));
+    let code = |address: u64, buffer: &mut [u8]| memory.read(address, buffer);
     let as_in_file = analysis.candidates.iter().filter(|candidate| {
         let value = candidate.value.filter(|value| *value != 0);
         candidate.kind == DataKind::Global

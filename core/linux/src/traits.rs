@@ -47,18 +47,25 @@ const TABLE: &[(Sysno, u8)] = &[
     (Sysno::shutdown, FD | SENDS),
     (Sysno::vfork, WAITS),
     (Sysno::wait4, WAITS),
+    (Sysno::semop, WAITS),
+    (Sysno::msgsnd, WAITS),
+    (Sysno::msgrcv, WAITS),
     (Sysno::fcntl, FD),
     (Sysno::flock, FD | WAITS),
     (Sysno::fsync, FD | WAITS),
     (Sysno::fdatasync, FD | WAITS),
     (Sysno::creat, OPENS),
-    (Sysno::rt_sigtimedwait, WAITS),
+    (Sysno::rt_sigtimedwait, WAITS | TIMED),
     (Sysno::rt_sigsuspend, WAITS),
     (Sysno::futex, WAITS | TIMED),
+    (Sysno::io_getevents, WAITS | TIMED),
     (Sysno::epoll_create, OPENS),
+    (Sysno::semtimedop, WAITS | TIMED),
     (Sysno::clock_nanosleep, WAITS | TIMED),
     (Sysno::epoll_wait, FD | WAITS | LOOKS | TIMED),
     (Sysno::epoll_ctl, FD),
+    (Sysno::mq_timedsend, FD | SENDS | WAITS | TIMED),
+    (Sysno::mq_timedreceive, FD | WAITS | RECEIVES | TIMED),
     (Sysno::waitid, WAITS),
     (Sysno::inotify_init, OPENS),
     (Sysno::openat, OPENS),
@@ -86,9 +93,9 @@ const TABLE: &[(Sysno, u8)] = &[
     (Sysno::io_uring_enter, FD | SENDS | WAITS),
     (Sysno::pidfd_open, OPENS),
     (Sysno::openat2, OPENS),
-    (Sysno::epoll_pwait2, FD | WAITS | LOOKS),
-    (Sysno::futex_waitv, WAITS),
-    (Sysno::futex_wait, WAITS),
+    (Sysno::epoll_pwait2, FD | WAITS | LOOKS | TIMED),
+    (Sysno::futex_waitv, WAITS | TIMED),
+    (Sysno::futex_wait, WAITS | TIMED),
 ];
 
 const TRAITS: [u8; 512] = {
@@ -145,11 +152,13 @@ pub fn is_timed(number: u32) -> bool {
 /// Whether a result of a call that waits for a time, or for something, says that the time is over:
 /// a sleep that was slept to its end, a look that found nothing, a futex that timed out.
 pub fn timed_out(number: u32, result: i64) -> bool {
-    let sleeps = [libc::SYS_nanosleep, libc::SYS_clock_nanosleep];
-    if sleeps.contains(&i64::from(number)) || looks(number) {
-        return result == 0;
-    }
-    is_timed(number) && result == -i64::from(libc::ETIMEDOUT)
+    let error = match i64::from(number) {
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep | libc::SYS_io_getevents => 0,
+        _ if looks(number) => 0,
+        libc::SYS_rt_sigtimedwait | libc::SYS_semtimedop => libc::EAGAIN,
+        _ => libc::ETIMEDOUT,
+    };
+    is_timed(number) && result == -i64::from(error)
 }
 
 /// It gives the CPU away and has no other purpose.
@@ -210,6 +219,9 @@ mod tests {
             (libc::SYS_epoll_wait, 2, false),
             (libc::SYS_futex, -110, true),
             (libc::SYS_futex, 0, false),
+            (libc::SYS_rt_sigtimedwait, -11, true),
+            (libc::SYS_semop, -11, false),
+            (libc::SYS_mq_timedreceive, -110, true),
             (libc::SYS_read, 0, false),
         ];
         for (number, result, expected) in cases {
@@ -224,7 +236,9 @@ mod tests {
         let timed = (0..TRAITS.len() as u32).filter(|&number| is_timed(number));
         assert_eq!(
             timed.collect::<Vec<_>>(),
-            [7, 23, 35, 202, 230, 232, 270, 271, 281]
+            [
+                7, 23, 35, 128, 202, 208, 220, 230, 232, 242, 243, 270, 271, 281, 441, 449, 455
+            ]
         );
     }
 }

@@ -135,7 +135,9 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Looks at a copy of each of these threads, all at the same time.
+    /// Looks at a copy of each of these threads, all at the same time. `ends` is asked meanwhile:
+    /// does the program's own code tell that the thread's loop comes to an end by itself? No more
+    /// is then asked of its copy.
     ///
     /// # Errors
     /// When the system gives no process.
@@ -144,6 +146,7 @@ impl Copies {
         threads: &[(u32, String)],
         budget: Duration,
         names: &Names,
+        ends: &dyn Fn(u32) -> bool,
     ) -> Result<Copies, Failure> {
         let start = |(tid, name): &(u32, String)| {
             let title = format!("ff-step: looks at a copy of thread {tid} of process {pid}");
@@ -158,9 +161,21 @@ impl Copies {
         let helpers: Vec<(u32, Helper)> =
             threads.iter().map(start).collect::<Result<_, Failure>>()?;
         let patience = WALL + budget * 2 + PATIENCE;
+        let ending: Vec<u32> = threads
+            .iter()
+            .map(|(tid, _)| *tid)
+            .filter(|tid| ends(*tid))
+            .collect();
+        for (_, helper) in helpers.iter().filter(|(tid, _)| ending.contains(tid)) {
+            helper.ask_to_end();
+        }
         let (mut copies, mut moved) = (Copies::default(), None);
         for (tid, helper) in helpers {
-            let (finding, _) = result(helper, patience);
+            let (mut finding, _) = result(helper, patience);
+            if ending.contains(&tid) {
+                finding["unlike"] = json!(true);
+                finding["via_reason"] = json!("its own code tells that its loop ends by itself");
+            }
             moved = moved.or((finding["moved"] == json!(true)).then_some(tid));
             if finding["unlike"] == json!(false) {
                 copies.fit.push((tid, finding));

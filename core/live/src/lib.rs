@@ -50,7 +50,7 @@ pub use memory::Memory;
 pub use poke::{poke, resolve, Poked};
 pub use prove::try_word;
 pub use report::{Class, SpinReport, ThreadReport, Via};
-pub use spin::{spin, Progress, SpinOptions};
+pub use spin::{spin, Progress, SpinOptions, Told};
 pub use tried::Tried;
 pub use why::{
     why, why_each, why_of_core, why_recorded, Asked, AskedOf, Link, Node, Root, RootKind,

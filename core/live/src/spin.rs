@@ -65,16 +65,25 @@ pub struct Progress {
     pub stepped: Vec<u32>,
 }
 
+/// What the program's own code tells of a thread that repeats something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// What it waits for.
+    Waits,
+    /// That its loop comes to an end by itself.
+    Ends,
+}
+
 const SAMPLE: Duration = Duration::from_millis(200);
 /// After so long no further thread without a flag has words of a virtual machine's loop tried out.
 const MACHINES: Duration = Duration::from_millis(1500);
 /// Blocked threads that are described.
 const DESCRIBED: usize = 64;
 
-/// Looks at the process; `told` hears which threads are about to be stepped. `is_told`: the
-/// program's own code tells what the thread waits for, or that its loop comes to an end. Such a
-/// thread is not stepped, and no words are tried out for it. It is asked once copies were looked
-/// at.
+/// Looks at the process; `told` hears which threads are about to be stepped. `by_program`: what the
+/// program's own code tells of a thread. One of which it tells something is not stepped, and no
+/// words are tried out for it; of one whose loop ends by itself no copy is needed. It is asked
+/// while copies are looked at.
 ///
 /// # Errors
 /// Four parts: the process is gone, may not be looked at, or is no 64-bit program.
@@ -82,7 +91,7 @@ pub fn spin(
     pid: u32,
     options: &SpinOptions,
     told: impl FnOnce(&Progress),
-    is_told: impl Fn(u32) -> bool,
+    by_program: impl Fn(u32) -> Option<Told>,
 ) -> Result<SpinReport, Failure> {
     check(pid)?;
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
@@ -140,7 +149,10 @@ pub fn spin(
     let named: Vec<(u32, String)> = chosen.iter().map(named).collect();
     let copies = match options.in_place {
         true => Copies::default(),
-        false => Copies::look(pid, &named, options.budget, &names)?,
+        false => {
+            let ends = |tid| by_program(tid) == Some(Told::Ends);
+            Copies::look(pid, &named, options.budget, &names, &ends)?
+        }
     };
     for (activity, way) in &mut threads {
         if copies.failed.contains(&activity.tid) && pick::gets_nothing(activity) {
@@ -150,10 +162,10 @@ pub fn spin(
         }
     }
     let is_fit = |tid: u32| copies.fit.iter().any(|(fit, _)| *fit == tid);
-    let mut by_program = chosen.clone();
-    by_program.retain(|tid| !options.in_place && is_told(*tid));
+    let mut of_program = chosen.clone();
+    of_program.retain(|tid| !options.in_place && by_program(*tid).is_some());
     for (activity, way) in &mut threads {
-        if by_program.contains(&activity.tid) && !is_fit(activity.tid) {
+        if of_program.contains(&activity.tid) && !is_fit(activity.tid) {
             *way = Way::Told;
             chosen.retain(|tid| *tid != activity.tid);
         }
@@ -286,7 +298,7 @@ pub fn spin(
     let begin = Instant::now();
     for thread in report.threads.iter_mut().filter(is_open) {
         let is_late = !thread.has_flag() && begin.elapsed() > MACHINES;
-        if by_program.contains(&thread.tid) || is_late && machine::is_open(thread) {
+        if of_program.contains(&thread.tid) || is_late && machine::is_open(thread) {
             machine::leave(thread);
             continue;
         }

@@ -93,6 +93,12 @@ impl Helper {
         unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
+    /// Nobody needs more than what it has done by now: it lets go and returns that.
+    pub fn ask_to_end(&self) {
+        // SAFETY: our own child, not yet waited for.
+        unsafe { libc::kill(self.pid, libc::SIGTERM) };
+    }
+
     /// What the work returned. After `patience` the helper is asked to let go and end.
     ///
     /// # Errors
@@ -113,8 +119,7 @@ impl Helper {
             match unsafe { libc::poll(&mut poll, 1, wait) } {
                 0 if asked => break,
                 0 => {
-                    // SAFETY: our own child, not yet waited for.
-                    unsafe { libc::kill(self.pid, libc::SIGTERM) };
+                    self.ask_to_end();
                     asked = true;
                 }
                 -1 if Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}

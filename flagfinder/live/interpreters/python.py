@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 from flagfinder.live.interpreters.py_spy import SeenFrame, SeenStack, UnreadableError, look
 from flagfinder.live.interpreters.python_loop import Exit, Loop, Way, find_loops
@@ -44,6 +44,9 @@ _VALUE_WIDTH = 80
 # that it saw deciding.
 _CONFIDENCE = 0.8
 _INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
+
+
+Told = Literal["waits", "ends"]
 
 
 @dataclass(frozen=True)
@@ -194,18 +197,22 @@ class PythonReader:
         self._enough.set()
         self._pool.shutdown()
 
-    def is_told(self, tid: int) -> bool:
+    def told(self, tid: int) -> Told | None:
         """Whether the code of a repeating thread tells what it waits for, or that its loop comes to
         an end by itself.
         """
         try:
             looks = self._looks.result()
         except UnreadableError:
-            return False
+            return None
         if not any(tid in seen for seen in looks):
-            return False
+            return None
         loop = _code(tid, looks, self._sources, repeats=True).loop
-        return loop is not None and (loop.is_answer or loop.kind == "counts")
+        if loop is None:
+            return None
+        if loop.is_answer:
+            return "waits"
+        return "ends" if loop.kind == "counts" else None
 
     def codes(self, repeating: Collection[int]) -> dict[int, PythonCode]:
         """As ``read_python``."""

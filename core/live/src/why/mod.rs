@@ -73,7 +73,7 @@ pub fn why(
         threads: options.thread.into_iter().collect(),
         ..options.spin.clone()
     };
-    let spun = spin(pid, &spin_options, told, |_| false)?;
+    let spun = spin(pid, &spin_options, told, |_| None)?;
     let mut processes = Processes::default();
     let mut report = follow(spun, &mut processes, options.thread, &options.asked, true);
     finish(&mut report, &processes);

@@ -131,7 +131,7 @@ impl<'a> Walk<'a> {
             most: 1,
             ..SpinOptions::default()
         };
-        if let Ok(report) = spin(pid, &options, |_| {}, |_| false) {
+        if let Ok(report) = spin(pid, &options, |_| {}, |_| None) {
             let found = report.threads.into_iter().find(|thread| thread.tid == tid);
             self.spun.extend(found.map(|thread| (tid, thread)));
         }
