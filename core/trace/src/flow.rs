@@ -13,6 +13,7 @@ use crate::event::{decode_record, Event};
 use crate::protocol as p;
 use crate::thread::Thread;
 
+/// Why flow is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapReason {
     /// Sections are missing: dropped by the tracer or by `--last`.
@@ -21,24 +22,34 @@ pub enum GapReason {
     Damaged,
 }
 
+/// One item of a thread's flow. Positions are byte offsets in its FLOW stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
+    /// The thread entered a block.
     Block {
+        /// Its record may be missing in the process.
         id: BlockId,
+        /// Where its unit stands.
         pos: u64,
     },
+    /// Something that is no block.
     Event {
+        /// What happened.
         event: Event,
+        /// Where its record begins.
         pos: u64,
     },
     /// Flow is missing between the item before and `pos`.
     Gap {
+        /// Why it is missing.
         reason: GapReason,
+        /// Where flow goes on.
         pos: u64,
     },
 }
 
 impl Flow {
+    /// Where the item begins; of a gap, where flow goes on.
     pub fn pos(&self) -> u64 {
         match self {
             Flow::Block { pos, .. } | Flow::Event { pos, .. } | Flow::Gap { pos, .. } => *pos,
@@ -72,6 +83,7 @@ pub struct FlowCursor<'a> {
 }
 
 impl Thread {
+    /// All of the thread's flow.
     pub fn flow(&self) -> FlowCursor<'_> {
         FlowCursor::new(self, 0)
     }
