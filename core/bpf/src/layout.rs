@@ -3,8 +3,11 @@
 
 /// The memory layout of one of them.
 pub struct Layout {
+    /// In C.
     pub name: &'static str,
+    /// Bytes.
     pub size: usize,
+    /// Name and offset in bytes of each.
     pub fields: Vec<(&'static str, usize)>,
 }
 
@@ -12,6 +15,8 @@ pub struct Layout {
 #[macro_export]
 macro_rules! shared_struct {
     ($name:ident = $c_name:literal { $($field:ident : $type:ty),* $(,)? }) => {
+        #[doc = concat!("`struct ", $c_name, "`; the header explains its fields.")]
+        #[allow(missing_docs)]
         #[repr(C)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name { $(pub $field: $type),* }
