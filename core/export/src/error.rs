@@ -5,9 +5,12 @@ use std::io;
 
 use flagfinder_trace::Failure;
 
+/// Who is to be told of it decides how it is told.
 #[derive(Debug)]
 pub enum ExportError {
+    /// The recording, or the other tool's file, can't be read or understood.
     Trace(Failure),
+    /// The system refused to read the other tool's file or to write.
     Write(io::Error),
 }
 
