@@ -32,6 +32,7 @@ macro_rules! shared_struct {
         }
         impl $name {
             /// The struct as it lies in memory.
+            #[allow(dead_code, reason = "not all structs are handed over")]
             pub fn bytes(&self) -> &[u8] {
                 let start = std::ptr::from_ref(self).cast::<u8>();
                 // SAFETY: integers without padding, read as the bytes that they are.

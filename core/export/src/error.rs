@@ -5,7 +5,7 @@ use std::io;
 
 use flagfinder_trace::Failure;
 
-/// Who is to be told of it decides how it is told.
+/// What kept an export or an import from its end.
 #[derive(Debug)]
 pub enum ExportError {
     /// The recording, or the other tool's file, can't be read or understood.

@@ -29,7 +29,7 @@ pub struct Failure {
     pub still_works: String,
 }
 
-/// That of all crates here.
+/// Of all in these crates that can fail for a reason that the user is told.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {

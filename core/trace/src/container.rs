@@ -76,13 +76,13 @@ impl SectionKind {
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SectionHeader {
     /// `FFSC`.
-    pub magic: u32,
+    pub(crate) magic: u32,
     /// A [`SectionKind`]; readers skip numbers that they do not know.
     pub kind: u16,
     /// How the payload is stored: `CODEC_*`.
     pub codec: u8,
     /// 1: the chunk was still being written when it was collected; else 0.
-    pub flags: u8,
+    pub(crate) flags: u8,
     /// Whose stream it is, as the recorder's pid namespace has it; 0: of no process.
     pub pid: u32,
     /// Whose stream it is, as the process's own pid namespace has it; 0: of no thread.
@@ -90,7 +90,7 @@ pub struct SectionHeader {
     /// Number of the chunk in its stream, from 0; parts of one chunk share it.
     pub seq: u64,
     /// Flow position (bytes): of its first unit, or of the block with its first slots.
-    pub start_pos: u64,
+    pub(crate) start_pos: u64,
     /// Length of the payload once it is unpacked.
     pub raw_bytes: u64,
     /// Length of the payload in the file.
@@ -100,13 +100,13 @@ pub struct SectionHeader {
     /// CLOCK_MONOTONIC ns at which its chunk was full; 0: it was not.
     pub ts_full: u64,
     /// Chunks dropped just before it, where `seq` does not show it.
-    pub lost: u64,
+    pub(crate) lost: u64,
     /// xxh3-64 of the stored bytes.
     pub payload_checksum: u64,
     /// Of VALUES: bit r set: checkpoint register r is known.
-    pub regs_valid: u32,
+    pub(crate) regs_valid: u32,
     /// Low half of xxh3-64 of the header with 0 here.
-    pub header_checksum: u32,
+    pub(crate) header_checksum: u32,
     /// Tells the streams of one pid before and after an exec apart; 0: unknown.
     pub image_ts: u64,
 }

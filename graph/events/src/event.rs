@@ -195,11 +195,11 @@ pub struct Event {
     pub ts: u64,
     /// Thread ids; 0 is a CPU's idle task, or nobody.
     pub a: u32,
-    /// See `a`.
+    /// The other thread; 0 where there is none.
     pub b: u32,
     /// Number of the CPU on which it happened.
     pub cpu: u16,
-    /// What happened.
+    /// Says what the other fields mean.
     pub kind: Kind,
     /// Of switches a [`State`], of wakes and signals a [`Context`], of forks a bit; else 0.
     pub flags: u8,

@@ -71,7 +71,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Begins anew.
+    /// Forgets all calls so far.
     pub fn clear(&mut self) {
         self.used = 0;
         self.now = PLACES;

@@ -19,7 +19,7 @@ const LARGEST_RING: u64 = 1 << 31;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Syscalls {
-    /// None.
+    /// No system calls.
     Off,
     /// The call that a thread blocks in, and the one a waker is in.
     #[default]
@@ -42,7 +42,7 @@ pub enum StackMode {
     ApplicationAll,
     /// The innermost one of each file of code.
     Library,
-    /// All.
+    /// All that are found.
     All,
 }
 

@@ -4,106 +4,60 @@
 
 use flagfinder_bpf::{shared_struct, Layout, Pod};
 
-/// Of a thread's name, its zero included.
 pub const NAME_BYTES: usize = 16;
-/// Words of a stack that are kept at most.
 pub const STACK_MOST: usize = 32;
-/// Bytes of a stack that can be copied.
 pub const COPY_MOST: usize = 16384;
 
-/// See [`crate::Kind::Switch`].
 pub const EVENT_SWITCH: u8 = 1;
-/// See [`crate::Kind::Waking`]; its word is a [`Waking`].
 pub const EVENT_WAKING: u8 = 2;
-/// See [`crate::Kind::Enter`].
 pub const EVENT_ENTER: u8 = 3;
-/// See [`crate::Kind::EnterWide`].
 pub const EVENT_ENTER_WIDE: u8 = 4;
-/// See [`crate::Kind::ExitCall`].
 pub const EVENT_EXIT_CALL: u8 = 5;
-/// See [`crate::Kind::Fork`].
 pub const EVENT_FORK: u8 = 6;
-/// See [`crate::Kind::Exec`].
 pub const EVENT_EXEC: u8 = 7;
-/// See [`crate::Kind::Exit`].
 pub const EVENT_EXIT: u8 = 8;
-/// See [`crate::Kind::Rename`].
 pub const EVENT_RENAME: u8 = 9;
-/// See [`crate::Kind::Signal`].
 pub const EVENT_SIGNAL: u8 = 10;
-/// See [`crate::Kind::Arm`].
 pub const EVENT_ARM: u8 = 11;
-/// See [`crate::Kind::Fire`].
 pub const EVENT_FIRE: u8 = 12;
-/// The stack of the event before; `b` counts its words.
 pub const EVENT_STACK: u8 = 13;
-/// See [`crate::Kind::Submit`].
 pub const EVENT_SUBMIT: u8 = 14;
-/// See [`crate::Kind::Complete`].
 pub const EVENT_COMPLETE: u8 = 15;
-/// See [`crate::Kind::Yield`].
 pub const EVENT_YIELD: u8 = 16;
-/// See [`crate::Kind::Sample`].
 pub const EVENT_SAMPLE: u8 = 19;
-/// A copy of the stack of the event before; `b` counts its bytes.
 pub const EVENT_STACK_COPY: u8 = 20;
-/// [`EVENT_ENTER`] of an argument that fits into the record's own fields.
 pub const EVENT_ENTER_SHORT: u8 = 17;
-/// [`EVENT_EXIT_CALL`] of a result that fits into the record's own fields.
 pub const EVENT_EXIT_CALL_SHORT: u8 = 18;
-/// Python frames of the event before, ahead of its stack.
 pub const EVENT_PYTHON: u8 = 21;
 
-/// Bit of ids that the recorder's pid namespace does not show.
 pub const ELSEWHERE: u32 = 0x4000_0000;
-/// Flag of a fork: of the new process nothing more is recorded.
+/// Bit of [`crate::Event::flags`] of a fork: of the new process nothing more is recorded.
 pub const FORK_NOT_FOLLOWED: u8 = 1;
 
-/// See [`crate::State::Preempted`].
 pub const STATE_PREEMPTED: u8 = 0;
-/// See [`crate::State::Sleeps`].
 pub const STATE_SLEEPS: u8 = 1;
-/// See [`crate::State::Disk`].
 pub const STATE_DISK: u8 = 2;
-/// See [`crate::State::Stopped`].
 pub const STATE_STOPPED: u8 = 3;
-/// See [`crate::State::Dead`].
 pub const STATE_DEAD: u8 = 4;
-/// See [`crate::State::Other`].
 pub const STATE_OTHER: u8 = 5;
 
-/// See [`crate::Context::Unknown`].
 pub const CONTEXT_UNKNOWN: u8 = 0;
-/// See [`crate::Context::Task`].
 pub const CONTEXT_TASK: u8 = 1;
-/// See [`crate::Context::SoftIrq`].
 pub const CONTEXT_SOFTIRQ: u8 = 2;
-/// See [`crate::Context::HardIrq`].
 pub const CONTEXT_HARDIRQ: u8 = 3;
-/// See [`crate::Context::Timer`].
 pub const CONTEXT_TIMER: u8 = 4;
-/// See [`crate::Context::Nmi`].
 pub const CONTEXT_NMI: u8 = 5;
-/// See [`crate::Context::Timeout`].
 pub const CONTEXT_TIMEOUT: u8 = 6;
 
-/// Bars of a histogram: powers of two of microseconds, the first below one.
 pub const TOP_SLOTS: usize = 32;
-/// How many of those that had a CPU are remembered.
 pub const TOP_TURNS: usize = 16;
-/// Calls with numbers below this can be asked for.
 pub const TOP_CALLS: usize = 512;
 
-/// Where in a word a call's number + 1 stands; 0: none.
 pub const CALL_SHIFT: u32 = 48;
-/// Where in `b` of a short record the upper bits of the call's number stand.
 pub const SHORT_SHIFT: u32 = 30;
 
-/// `Config::syscalls`: none.
 pub const SYSCALLS_OFF: u32 = 0;
-/// `Config::syscalls`: the call that a thread blocks in or wakes another from.
 pub const SYSCALLS_LAZY: u32 = 1;
-/// `Config::syscalls`: also every call of the recorded processes.
 pub const SYSCALLS_TARGET: u32 = 2;
 
 shared_struct!(Record = "ff_event" {

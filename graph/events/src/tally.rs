@@ -20,24 +20,27 @@ use crate::{Failure, Result};
 #[serde(default)]
 pub struct Question {
     /// Waits and delays of at least so many ns.
-    pub(crate) least: u64,
+    pub least: u64,
     /// Of these processes (live: and their descendants); none: all.
-    pub(crate) pids: Vec<u32>,
-    pub(crate) everything: bool,
+    pub pids: Vec<u32>,
+    /// Of all processes, whatever `pids` says; live only.
+    pub everything: bool,
     /// Of threads whose names fit one of these patterns; none: all.
-    pub(crate) threads: Vec<String>,
-    pub(crate) tid: Option<u32>,
+    pub threads: Vec<String>,
+    /// Of this thread only.
+    pub tid: Option<u32>,
     /// Numbers of calls; none: all calls count.
-    pub(crate) calls: Vec<u16>,
+    pub calls: Vec<u16>,
     /// Tell waits apart by the errno that their call returns.
-    pub(crate) results: bool,
+    pub results: bool,
     /// Only waits that ended with this error count.
-    pub(crate) error: Option<u32>,
-    pub(crate) stacks: bool,
+    pub error: Option<u32>,
+    /// Tell waits apart by where their threads block.
+    pub stacks: bool,
     /// So many bytes of each different stack are copied, for unwind tables; 0: none. Live only.
-    pub(crate) stack_copy: u64,
+    pub stack_copy: u64,
     /// The program that is held back until the counting has begun: it did not wait.
-    pub(crate) held_back: Option<u32>,
+    pub held_back: Option<u32>,
 }
 
 impl Question {
@@ -81,7 +84,7 @@ pub struct WaitKey {
 /// Times, summed up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// How many.
+    /// How many times were summed up.
     pub count: u64,
     /// ns
     pub total: u64,
