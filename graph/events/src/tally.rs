@@ -97,7 +97,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    pub(crate) fn add(&mut self, ns: u64) {
+    /// One more time, of so many ns.
+    pub fn add(&mut self, ns: u64) {
         self.count += 1;
         self.total += ns;
         self.longest = self.longest.max(ns);
