@@ -74,7 +74,7 @@ pub struct FlowCursor<'a> {
     loader: SectionLoader,
     buffer: Vec<u8>,
     offset: usize,
-    /// Position of buffer[0].
+    /// Position of `buffer[0]`.
     base: u64,
     gap: Option<GapReason>,
     /// Position that continues what was walked.
@@ -250,7 +250,7 @@ impl FlowCursor<'_> {
 
 /// Decodes raw flow that begins at position `base` (a section's, or a live chunk's
 /// start) up to the first padding unit, appending to `blocks` and `events` as in
-/// [`DecodedFlow`]. `false`: framing broke before the end.
+/// [`crate::DecodedFlow`]. `false`: framing broke before the end.
 pub fn decode_units(
     raw: &[u8],
     base: u64,
