@@ -30,9 +30,11 @@ const MODIFIERS: usize = 16;
 /// What a tracepoint hands over, in the order of a program's context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument {
+    /// An integer or an enum.
     Number,
     /// To a struct of this name.
     Pointer(String),
+    /// Anything else, and what the type information does not tell.
     Other,
 }
 

@@ -3,8 +3,11 @@
 
 /// The memory layout of one of them.
 pub struct Layout {
+    /// In C.
     pub name: &'static str,
+    /// Bytes.
     pub size: usize,
+    /// Name and offset in bytes of each.
     pub fields: Vec<(&'static str, usize)>,
 }
 
@@ -12,6 +15,8 @@ pub struct Layout {
 #[macro_export]
 macro_rules! shared_struct {
     ($name:ident = $c_name:literal { $($field:ident : $type:ty),* $(,)? }) => {
+        #[doc = concat!("`struct ", $c_name, "`; the header explains its fields.")]
+        #[allow(missing_docs)]
         #[repr(C)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name { $(pub $field: $type),* }
@@ -27,6 +32,7 @@ macro_rules! shared_struct {
         }
         impl $name {
             /// The struct as it lies in memory.
+            #[allow(dead_code, reason = "not all structs are handed over")]
             pub fn bytes(&self) -> &[u8] {
                 let start = std::ptr::from_ref(self).cast::<u8>();
                 // SAFETY: integers without padding, read as the bytes that they are.

@@ -213,10 +213,12 @@ impl<K: Pod, V: Pod> Table<K, V> {
         let _ = self.0.insert(key, value, BPF_EXIST);
     }
 
+    /// Does nothing when the key is absent.
     pub fn remove(&mut self, key: &K) {
         let _ = self.0.remove(key);
     }
 
+    /// In no order; those that come or go meanwhile may be missing or doubled.
     pub fn keys(&self) -> Vec<K> {
         self.0.keys().filter_map(|key| key.ok()).collect()
     }

@@ -18,7 +18,9 @@ const UPROBE_TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
 /// What a breakpoint stops at, as the kernel numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
+    /// Any write to the place.
     Write = 2,
+    /// Any access: x86 has no trap for reads alone.
     ReadWrite = 3,
     /// The beginning of an instruction; the kernel wants a size of 8.
     Execute = 4,
@@ -27,8 +29,11 @@ pub enum Trap {
 /// A place that a debug register covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Breakpoint {
+    /// In the address space of whichever process runs.
     pub address: u64,
+    /// Bytes: 1, 2, 4 or 8, and `address` is a multiple of it.
     pub size: u32,
+    /// What it stops at.
     pub trap: Trap,
 }
 

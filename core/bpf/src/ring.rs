@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
 
+/// One ring for all CPUs; the programs drop records when it is full.
 pub struct Ring(RingBuf<MapData>);
 
 impl Ring {

@@ -9,24 +9,27 @@ use flagfinder_failure::{Failure, Result};
 
 use crate::storage::Storage;
 
+/// Size of [`FileHeader`]; the first section begins behind it.
 pub const FILE_HEADER_BYTES: usize = 64;
 
+/// What stands at a file's beginning, little-endian.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct FileHeader {
-    pub magic: [u8; 8],
-    pub version: u32,
-    pub minimum_reader: u32,
+    magic: [u8; 8],
+    version: u32,
+    minimum_reader: u32,
     /// Features a reader may ignore; incompatible ones raise `minimum_reader`.
-    pub features: u64,
+    features: u64,
     /// ns since the Unix epoch.
-    pub created: u64,
-    pub reserved: [u64; 4],
+    created: u64,
+    reserved: [u64; 4],
 }
 const _: () = assert!(std::mem::size_of::<FileHeader>() == FILE_HEADER_BYTES);
 
 /// One kind of file.
 pub struct Format {
+    /// The file's first bytes.
     pub magic: [u8; 8],
     /// Version that this code writes.
     pub version: u32,
@@ -38,6 +41,7 @@ pub struct Format {
     pub name: &'static str,
     /// The command that writes such files.
     pub made_by: &'static str,
+    /// That part of a [`Failure`], for files that can't be read.
     pub still_works: &'static str,
 }
 
@@ -76,6 +80,7 @@ impl Format {
         Ok((storage, header))
     }
 
+    /// That the system refused to read `path`; `None`: a file that was opened before.
     pub fn cant_read(&self, path: Option<&Path>, error: &std::io::Error) -> Failure {
         let noun = self
             .name

@@ -12,24 +12,30 @@ use crate::storage::Storage;
 
 /// What a section's header says of the bytes behind it.
 pub struct Payload {
+    /// Length once it is unpacked.
     pub raw_bytes: u64,
+    /// Length in the file.
     pub stored_bytes: u64,
+    /// [`checksum`] of the stored bytes.
     pub checksum: u64,
 }
 
 /// The header of a section. Its first bytes are the magic number.
 pub trait Sealed: Pod {
+    /// The first bytes of every header of this kind.
     const MAGIC: u32;
     /// A larger section is refused: a damaged length must not become an allocation.
     const MOST_RAW: u64;
     /// Where its magic number and its own checksum stand.
     fn seals(&mut self) -> (&mut u32, &mut u32);
+    /// As the header announces it.
     fn payload(&self) -> Payload;
     /// Whether its numbers can be.
     fn is_sane(&self) -> bool {
         self.payload().raw_bytes <= Self::MOST_RAW
     }
 
+    /// Puts in the magic number and the header's checksum: to be done last.
     fn seal(&mut self) {
         let (magic, checksum) = self.seals();
         (*magic, *checksum) = (Self::MAGIC, 0);
@@ -58,7 +64,9 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 /// A section and where its payload is in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<H> {
+    /// Verified.
     pub header: H,
+    /// From the file's beginning.
     pub payload_offset: u64,
 }
 
@@ -67,7 +75,9 @@ pub struct Section<H> {
 pub struct Damage {
     /// File offset.
     pub offset: u64,
+    /// How many.
     pub bytes: u64,
+    /// In words, for people.
     pub what: &'static str,
 }
 

@@ -19,6 +19,8 @@ enum Source {
 }
 
 impl Storage {
+    /// Opens a regular file.
+    ///
     /// # Errors
     /// The system's, and `InvalidInput` for what is no regular file.
     pub fn open(path: &Path) -> Result<Storage> {
@@ -34,6 +36,7 @@ impl Storage {
         })
     }
 
+    /// A file's bytes that stand in memory.
     pub fn memory(bytes: Vec<u8>) -> Storage {
         let length = bytes.len() as u64;
         Storage {
@@ -43,6 +46,7 @@ impl Storage {
         }
     }
 
+    /// Length of the file when it was opened.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -52,6 +56,8 @@ impl Storage {
         self.disk_bytes
     }
 
+    /// Fills the buffer from `offset` on.
+    ///
     /// # Errors
     /// The system's, and where the bytes are not all there.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

@@ -26,14 +26,19 @@ pub(crate) type Known = [Option<u64>; 16];
 /// The thread that is recorded, and where it stands. Zero: unknown.
 #[derive(Clone, Debug, Default)]
 pub struct Start {
+    /// In the pid namespace of this process.
     pub pid: u32,
+    /// In the pid namespace of the process `pid`.
     pub tid: u32,
     /// Path of the executable.
     pub path: String,
     /// The thread's.
     pub name: String,
+    /// Address of the first instruction that is stepped.
     pub pc: u64,
+    /// Before that instruction.
     pub stack_pointer: u64,
+    /// Before that instruction.
     pub fs_base: u64,
     /// CLOCK_MONOTONIC ns.
     pub ts: u64,

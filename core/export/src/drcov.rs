@@ -14,7 +14,9 @@ const FLAVOR: &str = "flagfinder";
 /// What the file holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
+    /// Blocks of modules that ran, each once.
     pub blocks: u64,
+    /// Modules of the process, also those of which no block ran.
     pub modules: u64,
     /// Blocks that ran and that the format has no place for: generated code, the vdso.
     pub outside: u64,

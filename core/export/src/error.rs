@@ -5,9 +5,12 @@ use std::io;
 
 use flagfinder_trace::Failure;
 
+/// What kept an export or an import from its end.
 #[derive(Debug)]
 pub enum ExportError {
+    /// The recording, or the other tool's file, can't be read or understood.
     Trace(Failure),
+    /// The system refused to read the other tool's file or to write.
     Write(io::Error),
 }
 

@@ -9,6 +9,7 @@ use object::{Object, ObjectSegment, SegmentFlags};
 
 use crate::error::{foreign, ExportError};
 
+/// The stretches of an ELF file that are loaded, at their run-time addresses.
 pub struct Image {
     path: PathBuf,
     /// Run-time address of ELF vaddr 0.

@@ -12,14 +12,19 @@ use iced_x86::{FlowControl, Mnemonic as M};
 /// What an instruction does to the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// None of the others; conditional branches are such.
     Plain = 0,
+    /// Enters the kernel.
     Syscall = 1,
     /// Puts the flags on the stack: the trap flag, too, when it is stepped.
     PushesFlags = 2,
     /// Takes the flags from the stack, and must not be stepped (see `popped.rs` of core/step).
     PopsFlags = 3,
+    /// Direct or through a register or memory.
     Call = 4,
+    /// Near or far, but for `iret`.
     Return = 5,
+    /// Direct or through a register or memory, but not conditional.
     Jump = 6,
     /// A repeated string instruction: a step is one round.
     Repeated = 7,
@@ -30,17 +35,24 @@ pub enum Kind {
 pub struct Operand {
     /// x86 numbers.
     pub base: Option<u8>,
+    /// An x86 number.
     pub index: Option<u8>,
+    /// 1, 2, 4 or 8.
     pub scale: u8,
+    /// Two's complement; of operands relative to rip it is the address itself.
     pub displacement: u64,
+    /// Whether fs_base is added.
     pub in_thread_block: bool,
     /// 1, 2, 4 or 8; 0: it can't be read, but has its place among the operands.
     pub bytes: u8,
 }
 
+/// What to read around one instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
+    /// What it does to the flow.
     pub kind: Kind,
+    /// At most two, to be read before it runs.
     pub reads: Vec<Operand>,
     /// General registers (x86 numbers) to read afterwards.
     pub after: Vec<u8>,

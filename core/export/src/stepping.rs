@@ -39,9 +39,11 @@ struct Code {
 pub struct Mapped {
     /// Run-time addresses.
     pub code: Range<u64>,
+    /// As /proc/PID/maps has it, without ` (deleted)`; empty for memory without a name.
     pub path: String,
 }
 
+/// One process, one thread: the one that is stepped.
 pub struct Stepping {
     assembler: Assembler,
     pid: u32,
@@ -53,6 +55,8 @@ pub struct Stepping {
 }
 
 impl Stepping {
+    /// Begins the recording, with the thread at `start`.
+    ///
     /// # Errors
     /// When there is no memory for it.
     pub fn new(info: &Info, start: &Start) -> Result<Stepping> {
@@ -131,6 +135,8 @@ impl Stepping {
         self.assembler.now(ns);
     }
 
+    /// Writes a note into the recording.
+    ///
     /// # Errors
     /// When there is no memory for it.
     pub fn note(&mut self, note: &Note) -> Result<()> {

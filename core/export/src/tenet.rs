@@ -27,8 +27,10 @@ pub(crate) const REGISTERS: [&str; 16] = [
 /// A block takes at most so many bytes of flow.
 const BLOCK_BYTES: u64 = 8;
 
+/// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
+    /// Lines but for the first.
     pub instructions: u64,
     /// Instructions of the thread before these, as far as they were counted: from the piece of the
     /// recording on in which the first one lies.
@@ -67,7 +69,6 @@ pub fn tenet(
     })
 }
 
-/// The end of the flow, with its values if there are any.
 /// A tail that holds `count` instructions (all of the last stretch with values where that has
 /// fewer), and how many it holds.
 fn last(thread: &Thread, count: u64) -> Result<(ValueSpan, u64), ExportError> {
@@ -83,6 +84,7 @@ fn last(thread: &Thread, count: u64) -> Result<(ValueSpan, u64), ExportError> {
     }
 }
 
+/// The end of the flow, with its values if there are any.
 fn tail(thread: &Thread, flow: u64) -> ValueSpan {
     thread.value_tail(u64::MAX, flow).unwrap_or(ValueSpan {
         first_section: 0,

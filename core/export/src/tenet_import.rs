@@ -16,8 +16,10 @@ use crate::tenet::REGISTERS;
 /// The recording has one process with one thread of this number: the format names none.
 const PID: u32 = 1;
 
+/// What was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
+    /// Lines but for the first.
     pub instructions: u64,
     /// Instructions outside all images: they are gaps.
     pub outside: u64,

@@ -17,16 +17,23 @@ pub const DENIED: i32 = 77;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {found}")]
 pub struct Failure {
+    /// The command's: one of the constants above.
     pub exit_code: i32,
+    /// What could not be done.
     pub what: String,
+    /// What stood in the way, often the system's own words.
     pub found: String,
+    /// What the user can do: whole sentences.
     pub fix: String,
+    /// What is not affected: whole sentences.
     pub still_works: String,
 }
 
+/// Of all in these crates that can fail for a reason that the user is told.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
+    /// The four parts in the order in which they are shown.
     pub fn new(
         exit_code: i32,
         what: impl Into<String>,
@@ -87,6 +94,7 @@ impl Failure {
         Self::new(code, what, error.to_string(), fix, still_works)
     }
 
+    /// A reader may go on without this file, or without this part of it.
     pub fn is_bad_file(&self) -> bool {
         self.exit_code == BAD_FILE
     }

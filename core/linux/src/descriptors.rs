@@ -12,6 +12,7 @@ pub enum Named {
     Entries {
         /// Address of the first entry.
         address: u64,
+        /// How many entries.
         count: u64,
     },
     /// `fd_set`s: one bit a descriptor.

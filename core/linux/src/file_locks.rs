@@ -4,6 +4,7 @@
 /// `1: -> POSIX  ADVISORY  WRITE 1234 08:02:131 0 EOF`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'t> {
+    /// With its colon: `1:`. Those who wait for a lock have the lock's.
     pub id: &'t str,
     /// It is no lock, but somebody who waits for one.
     pub is_blocked: bool,
@@ -18,6 +19,7 @@ pub struct Line<'t> {
 }
 
 impl<'t> Line<'t> {
+    /// `None`: it is no such line.
     pub fn parse(text: &'t str) -> Option<Line<'t>> {
         let mut fields = text.split_whitespace().peekable();
         let id = fields.next()?;

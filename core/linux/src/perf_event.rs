@@ -8,28 +8,43 @@ use std::os::fd::{FromRawFd, OwnedFd};
 #[repr(C)]
 #[derive(Default)]
 pub struct Attributes {
+    /// `type`: [`SOFTWARE`], [`BREAKPOINT`], or what sysfs has for uprobes.
     pub kind: u32,
     /// [`open`] fills it in.
     pub size: u32,
+    /// Which event of that kind.
     pub config: u64,
+    /// Events from one sample to the next; of [`CPU_CLOCK`] they are ns.
     pub sample_period: u64,
+    /// PERF_SAMPLE_*: what a sample holds.
     pub sample_type: u64,
+    /// PERF_FORMAT_*: what read(2) gives beside the count.
     pub read_format: u64,
+    /// The bits from `disabled` (1) on.
     pub flags: u64,
+    /// Samples until a poll of the descriptor wakes.
     pub wakeup_events: u32,
+    /// `bp_type`: 1 reads, 2 writes, 3 both, 4 execution.
     pub breakpoint_kind: u32,
     /// Breakpoint: address. Probe: pointer to the path.
     pub config1: u64,
     /// Breakpoint: bytes. Probe: offset in the file.
     pub config2: u64,
+    /// `branch_sample_type`: which branches a sample holds.
     pub branches: u64,
+    /// `sample_regs_user`: a bit for each register that a sample holds.
     pub user_registers: u64,
+    /// `sample_stack_user`: bytes of stack that a sample holds.
     pub user_stack: u32,
+    /// `clockid`; counts only with the bit `use_clockid` of `flags`.
     pub clock: i32,
+    /// What stands behind it in version 7.
     pub rest: [u64; 4],
 }
 
+/// PERF_TYPE_SOFTWARE.
 pub const SOFTWARE: u32 = 1;
+/// PERF_TYPE_BREAKPOINT.
 pub const BREAKPOINT: u32 = 5;
 /// The software event that a processor's time is.
 pub const CPU_CLOCK: u64 = 0;

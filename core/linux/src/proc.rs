@@ -12,6 +12,7 @@ fn numbers(folder: &str) -> Result<Vec<u32>> {
     Ok(numbers.collect())
 }
 
+/// Ids of all processes that this one may see, in no order.
 pub fn processes() -> Vec<u32> {
     numbers("/proc").unwrap_or_default()
 }
@@ -49,20 +50,27 @@ pub fn program(pid: u32) -> String {
 pub struct Stat(String);
 
 impl Stat {
+    /// Pid of its parent, 0 for those that have none here.
     pub const PARENT: usize = 4;
+    /// -20 to 19.
     pub const NICE: usize = 19;
     /// In the kernel's ticks since boot; tells a process from a later one of its number.
     pub const STARTED: usize = 22;
+    /// Number of the CPU that it ran on last.
     pub const PROCESSOR: usize = 39;
+    /// SCHED_*.
     pub const POLICY: usize = 41;
+    /// Address of its arguments (`arg_start`).
     pub const ARGUMENTS: usize = 48;
 
+    /// `None`: the process is gone.
     pub fn of(pid: u32) -> Option<Stat> {
         fs::read_to_string(format!("/proc/{pid}/stat"))
             .ok()
             .map(Stat)
     }
 
+    /// `None`: the thread is gone.
     pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
         fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"))
             .ok()
@@ -98,6 +106,7 @@ impl Stat {
 pub struct Status(String);
 
 impl Status {
+    /// `None`: the process is gone.
     pub fn of(pid: u32) -> Option<Status> {
         fs::read_to_string(format!("/proc/{pid}/status"))
             .ok()
@@ -116,11 +125,13 @@ impl Status {
         Some(line.trim())
     }
 
+    /// Those of the words in a field that are numbers; empty where there is no such field.
     pub fn numbers(&self, field: &str) -> Vec<u32> {
         let words = self.text(field).unwrap_or_default().split_whitespace();
         words.filter_map(|word| word.parse().ok()).collect()
     }
 
+    /// The first number in a field.
     pub fn number(&self, field: &str) -> Option<u32> {
         self.numbers(field).first().copied()
     }

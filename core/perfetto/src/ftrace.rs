@@ -17,12 +17,16 @@ pub const PACKET_KEY: u8 = 1 << 3 | 2;
 const UNPACKED: u64 = 1 << 20;
 const UNPACKED_PER_BYTE: u64 = 32;
 
+/// One message of a trace; nearly always only one of its fields is set.
 #[derive(Clone, PartialEq, Message)]
 pub struct Packet {
+    /// What a CPU recorded.
     #[prost(message, optional, tag = "1")]
     pub ftrace_events: Option<Bundle>,
+    /// Processes and threads that there were at a moment.
     #[prost(message, optional, tag = "2")]
     pub process_tree: Option<ProcessTree>,
+    /// On which machine it was recorded.
     #[prost(message, optional, tag = "45")]
     pub system_info: Option<SystemInfo>,
     /// Packets, by zlib.
@@ -30,44 +34,60 @@ pub struct Packet {
     compressed_packets: Vec<u8>,
 }
 
+/// The machine.
 #[derive(Clone, PartialEq, Message)]
 pub struct SystemInfo {
+    /// What uname(2) said.
     #[prost(message, optional, tag = "1")]
     pub utsname: Option<Utsname>,
 }
 
+/// Of uname(2).
 #[derive(Clone, PartialEq, Message)]
 pub struct Utsname {
+    /// The kernel's, such as `6.1.0-18-amd64`.
     #[prost(string, tag = "3")]
     pub release: String,
+    /// `x86_64`, `aarch64`, ..
     #[prost(string, tag = "4")]
     pub machine: String,
 }
 
+/// Read from /proc, now and then.
 #[derive(Clone, PartialEq, Message)]
 pub struct ProcessTree {
+    /// Those that are new since the last packet of this kind.
     #[prost(message, repeated, tag = "1")]
     pub processes: Vec<Process>,
+    /// Threads that are new since; without the first ones of processes.
     #[prost(message, repeated, tag = "2")]
     pub threads: Vec<Thread>,
 }
 
+/// A process as /proc had it.
 #[derive(Clone, PartialEq, Message)]
 pub struct Process {
+    /// The first thread's id, too.
     #[prost(int32, tag = "1")]
     pub pid: i32,
+    /// Pid of its parent; 0: it has none.
     #[prost(int32, tag = "2")]
     pub ppid: i32,
+    /// Program and arguments; empty for threads of the kernel's.
     #[prost(bytes = "vec", repeated, tag = "3")]
     pub cmdline: Vec<Vec<u8>>,
 }
 
+/// A thread as /proc had it.
 #[derive(Clone, PartialEq, Message)]
 pub struct Thread {
+    /// Its id.
     #[prost(int32, tag = "1")]
     pub tid: i32,
+    /// As the kernel has it (`comm`); may be empty.
     #[prost(bytes = "vec", tag = "2")]
     pub name: Vec<u8>,
+    /// Pid of its process.
     #[prost(int32, tag = "3")]
     pub tgid: i32,
 }
@@ -75,13 +95,16 @@ pub struct Thread {
 /// Events of one CPU, in order of time.
 #[derive(Clone, PartialEq, Message)]
 pub struct Bundle {
+    /// Number of the CPU.
     #[prost(uint32, tag = "1")]
     pub cpu: u32,
+    /// All but those in `compact_sched`.
     #[prost(message, repeated, tag = "2")]
     pub event: Vec<FtraceEvent>,
     /// Before these, nobody knows how many.
     #[prost(bool, tag = "3")]
     pub lost_events: bool,
+    /// Switches and wakes, where the recorder was asked to pack them.
     #[prost(message, optional, tag = "4")]
     pub compact_sched: Option<CompactSched>,
 }
@@ -90,24 +113,34 @@ pub struct Bundle {
 /// 0.
 #[derive(Clone, PartialEq, Message)]
 pub struct CompactSched {
+    /// ns, of the trace's clock.
     #[prost(uint64, repeated, tag = "1")]
     pub switch_timestamp: Vec<u64>,
+    /// State bits of the thread that leaves, as sched_switch tells them.
     #[prost(int64, repeated, tag = "2")]
     pub switch_prev_state: Vec<i64>,
+    /// Thread id of the one that comes.
     #[prost(int32, repeated, tag = "3")]
     pub switch_next_pid: Vec<i32>,
+    /// Names of threads, which the columns of indices mean.
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub intern_table: Vec<Vec<u8>>,
+    /// Name of the thread that comes.
     #[prost(uint32, repeated, tag = "6")]
     pub switch_next_comm_index: Vec<u32>,
+    /// ns, of the trace's clock.
     #[prost(uint64, repeated, tag = "7")]
     pub waking_timestamp: Vec<u64>,
+    /// Thread id of the one that is woken.
     #[prost(int32, repeated, tag = "8")]
     pub waking_pid: Vec<i32>,
+    /// Number of the CPU on which it will run.
     #[prost(int32, repeated, tag = "9")]
     pub waking_target_cpu: Vec<i32>,
+    /// Its kernel priority: below 100 real time, 120 ordinary.
     #[prost(int32, repeated, tag = "10")]
     pub waking_prio: Vec<i32>,
+    /// Its name.
     #[prost(uint32, repeated, tag = "11")]
     pub waking_comm_index: Vec<u32>,
     /// Of newer traces.
@@ -115,8 +148,10 @@ pub struct CompactSched {
     pub waking_common_flags: Vec<u32>,
 }
 
+/// What a tracepoint told.
 #[derive(Clone, PartialEq, Message)]
 pub struct FtraceEvent {
+    /// ns, of the trace's clock.
     #[prost(uint64, tag = "1")]
     pub timestamp: u64,
     /// The thread that ran.
@@ -125,6 +160,7 @@ pub struct FtraceEvent {
     /// Most traces do not have them.
     #[prost(uint32, optional, tag = "5")]
     pub common_flags: Option<u32>,
+    /// `None`: a tracepoint that is not known here.
     #[prost(
         oneof = "What",
         tags = "4, 20, 24, 25, 36, 37, 235, 236, 237, 238, 325, 329, 330"
@@ -132,123 +168,173 @@ pub struct FtraceEvent {
     pub what: Option<What>,
 }
 
+/// By tracepoint.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum What {
+    /// sched_switch.
     #[prost(message, tag = "4")]
     Switch(Switch),
+    /// sched_waking.
     #[prost(message, tag = "20")]
     Waking(Waking),
+    /// softirq_entry.
     #[prost(message, tag = "24")]
     SoftIrqEntry(Empty),
+    /// softirq_exit.
     #[prost(message, tag = "25")]
     SoftIrqExit(Empty),
+    /// irq_handler_entry.
     #[prost(message, tag = "36")]
     HardIrqEntry(Empty),
+    /// irq_handler_exit.
     #[prost(message, tag = "37")]
     HardIrqExit(Empty),
+    /// task_newtask.
     #[prost(message, tag = "235")]
     NewTask(NewTask),
+    /// task_rename.
     #[prost(message, tag = "236")]
     Rename(Rename),
+    /// sched_process_exec.
     #[prost(message, tag = "237")]
     Exec(Exec),
+    /// sched_process_exit.
     #[prost(message, tag = "238")]
     Exit(Exit),
+    /// signal_generate.
     #[prost(message, tag = "325")]
     Signal(Signal),
+    /// sys_enter.
     #[prost(message, tag = "329")]
     SysEnter(SysEnter),
+    /// sys_exit.
     #[prost(message, tag = "330")]
     SysExit(SysExit),
 }
 
+/// A tracepoint whose fields nobody needs.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Empty {}
 
+/// A CPU goes from one thread to another.
 #[derive(Clone, PartialEq, Message)]
 pub struct Switch {
+    /// Name of the thread that leaves.
     #[prost(bytes = "vec", tag = "1")]
     pub prev_comm: Vec<u8>,
+    /// Thread id of the one that leaves; 0: the CPU was idle.
     #[prost(int32, tag = "2")]
     pub prev_pid: i32,
+    /// State bits of the one that leaves; 0: it could go on.
     #[prost(int64, tag = "4")]
     pub prev_state: i64,
+    /// Name of the thread that comes.
     #[prost(bytes = "vec", tag = "5")]
     pub next_comm: Vec<u8>,
+    /// Thread id of the one that comes; 0: the CPU is idle.
     #[prost(int32, tag = "6")]
     pub next_pid: i32,
 }
 
+/// The thread that ran, or an interrupt of it, wakes another.
 #[derive(Clone, PartialEq, Message)]
 pub struct Waking {
+    /// Name of the one that is woken.
     #[prost(bytes = "vec", tag = "1")]
     pub comm: Vec<u8>,
+    /// Thread id of the one that is woken.
     #[prost(int32, tag = "2")]
     pub pid: i32,
+    /// Its kernel priority: below 100 real time, 120 ordinary.
     #[prost(int32, tag = "3")]
     pub prio: i32,
+    /// Number of the CPU on which it will run.
     #[prost(int32, tag = "5")]
     pub target_cpu: i32,
 }
 
+/// The thread that ran makes a thread or a process.
 #[derive(Clone, PartialEq, Message)]
 pub struct NewTask {
+    /// Thread id of the new one.
     #[prost(int32, tag = "1")]
     pub pid: i32,
+    /// Its name, which is its maker's at first.
     #[prost(bytes = "vec", tag = "2")]
     pub comm: Vec<u8>,
+    /// CLONE_*, as the kernel has them.
     #[prost(uint64, tag = "3")]
     pub clone_flags: u64,
 }
 
+/// A thread gets another name.
 #[derive(Clone, PartialEq, Message)]
 pub struct Rename {
+    /// Thread id.
     #[prost(int32, tag = "1")]
     pub pid: i32,
+    /// The name from now on.
     #[prost(bytes = "vec", tag = "3")]
     pub newcomm: Vec<u8>,
 }
 
+/// A process runs another program from now on.
 #[derive(Clone, PartialEq, Message)]
 pub struct Exec {
+    /// Path of the program.
     #[prost(bytes = "vec", tag = "1")]
     pub filename: Vec<u8>,
+    /// Pid, and id of the thread that is left.
     #[prost(int32, tag = "2")]
     pub pid: i32,
+    /// Id of that thread before.
     #[prost(int32, tag = "3")]
     pub old_pid: i32,
 }
 
+/// A thread ends.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Exit {
+    /// Its thread id.
     #[prost(int32, tag = "2")]
     pub pid: i32,
+    /// Pid of its process.
     #[prost(int32, tag = "3")]
     pub tgid: i32,
 }
 
+/// The thread that ran, or the kernel, sends a signal.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Signal {
+    /// Thread id of the one that gets it.
     #[prost(int32, tag = "4")]
     pub pid: i32,
+    /// 0: it is delivered; else why it is not (TRACE_SIGNAL_*).
     #[prost(int32, tag = "5")]
     pub result: i32,
+    /// Number of the signal.
     #[prost(int32, tag = "6")]
     pub sig: i32,
 }
 
+/// The thread that ran begins a system call.
 #[derive(Clone, PartialEq, Message)]
 pub struct SysEnter {
+    /// Number of the call, as the machine has them.
     #[prost(int64, tag = "1")]
     pub id: i64,
+    /// The six arguments.
     #[prost(uint64, repeated, tag = "2")]
     pub args: Vec<u64>,
 }
 
+/// The thread's system call returns.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct SysExit {
+    /// Number of the call, as the machine has them.
     #[prost(int64, tag = "1")]
     pub id: i64,
+    /// The result; failures are -errno.
     #[prost(int64, tag = "2")]
     pub ret: i64,
 }

@@ -123,11 +123,13 @@ pub struct Annotation {
 }
 
 impl Annotation {
+    /// A number, shown in decimal.
     pub fn number(name: &'static str, value: u64) -> Annotation {
         let value = Value::Number(value);
         Annotation { name, value }
     }
 
+    /// A text that few have.
     pub fn text(name: &'static str, value: String) -> Annotation {
         let value = Value::Text(value);
         Annotation { name, value }
@@ -145,19 +147,26 @@ impl Annotation {
 pub struct Mark {
     /// The thread's number, as [`Writer::threads`] got it.
     pub thread: u32,
+    /// By which the UI can filter: `syscall`, ..
     pub category: &'static str,
+    /// What the slice is labelled with.
     pub name: String,
     /// Ids of arrows (not 0) that begin here, and that end here.
     pub arrows_from: Vec<u64>,
+    /// See `arrows_from`.
     pub arrows_to: Vec<u64>,
+    /// Shown once it is chosen.
     pub facts: Vec<Annotation>,
 }
 
 /// A thread that has a track.
 #[derive(Clone, Debug)]
 pub struct Thread {
+    /// The process under which its track stands.
     pub pid: u32,
+    /// Shown beside its name.
     pub tid: u32,
+    /// Of its track.
     pub name: String,
     /// Of its process; the first that is not empty counts.
     pub process_name: String,
@@ -171,6 +180,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
+    /// Writes nothing yet.
     pub fn new(output: W) -> Self {
         Writer {
             output,
@@ -240,10 +250,12 @@ impl<W: Write> Writer<W> {
         })
     }
 
+    /// A moment without a length.
     pub fn instant(&mut self, ts: u64, mark: Mark) -> Result<()> {
         self.event(ts, INSTANT, mark)
     }
 
+    /// Flushes the output; to be called last.
     pub fn flush(&mut self) -> Result<()> {
         self.output.flush()
     }

@@ -15,13 +15,18 @@ const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 /// A Linux capability, by its number (linux/capability.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
+    /// To stop and read processes of others, and one's own where Yama forbids it.
     SysPtrace = 19,
+    /// Stands for `Perfmon` and `Bpf`, which older kernels do not have.
     SysAdmin = 21,
+    /// To open perf events of all processes, and for BPF programs to read memory.
     Perfmon = 38,
+    /// To load BPF programs.
     Bpf = 39,
 }
 
 impl Capability {
+    /// In order of their numbers.
     pub const ALL: [Capability; 4] = [
         Capability::SysPtrace,
         Capability::SysAdmin,
@@ -29,6 +34,7 @@ impl Capability {
         Capability::Bpf,
     ];
 
+    /// As capabilities(7) has it: `CAP_BPF`.
     pub fn name(self) -> &'static str {
         match self {
             Capability::SysPtrace => "CAP_SYS_PTRACE",

@@ -38,18 +38,22 @@ pub struct Last {
     pub flow: bool,
 }
 
+/// What to record, and until when.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     /// The trace file; replaced when it exists.
     pub output: PathBuf,
+    /// The command that becomes the target.
     pub tracer: TracerCommand,
     /// For INFO: `dynamorio`, ..
     pub tracer_name: String,
     /// For INFO: the command as the user gave it.
     pub command: Vec<String>,
+    /// What the tracers write.
     pub level: Level,
     /// Wait for traced children that outlive the target.
     pub follow_children: bool,
+    /// `None`: everything is kept.
     pub last: Option<Last>,
     /// End the recording once a thread has been spinning for so long.
     pub stop_when_spinning: Option<Duration>,
@@ -58,6 +62,7 @@ pub struct RecordOptions {
     /// End the recording when the target prints this on stdout or stderr, which go through the
     /// recorder then.
     pub until: Option<Vec<u8>>,
+    /// For a recording that ends before its target.
     pub then: Then,
     /// More facts for INFO: the tracer's self-test, options, ..
     pub facts: BTreeMap<String, serde_json::Value>,
@@ -66,6 +71,7 @@ pub struct RecordOptions {
 }
 
 impl RecordOptions {
+    /// Everything, until the target ends; INFO says `dynamorio` and no command.
     pub fn new(output: impl Into<PathBuf>, tracer: TracerCommand, level: Level) -> Self {
         RecordOptions {
             output: output.into(),
@@ -88,9 +94,11 @@ impl RecordOptions {
 /// Counts so far; handed to the caller about four times a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// Since the target was started.
     pub elapsed: Duration,
     /// Raw bytes taken from the tracers.
     pub flow_bytes: u64,
+    /// The same of values.
     pub values_bytes: u64,
     /// Bytes in the file.
     pub stored_bytes: u64,
@@ -98,9 +106,12 @@ pub struct Progress {
     pub waiting_chunks: u32,
 }
 
+/// How the target was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetExit {
+    /// It ended by itself, with this status.
     Exited(i32),
+    /// A signal of this number ended it.
     Signaled(i32),
     /// It was left running.
     Running,
@@ -109,12 +120,16 @@ pub enum TargetExit {
 /// A finished recording. The trace at `RecordOptions::output` is readable.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// Of the target, as this process's pid namespace has it.
     pub pid: u32,
+    /// How the target ended.
     pub target: TargetExit,
+    /// As it stands in the trace, but for `sections`.
     pub end: End,
     /// Everything announced, as it stands in the trace.
     pub notes: Vec<Note>,
     /// How many threads ran something.
     pub threads: usize,
+    /// The last counts.
     pub progress: Progress,
 }

@@ -10,6 +10,7 @@ pub type BlockId = u32;
 /// Within one process, from 1.
 pub type ModuleId = u32;
 
+/// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotKind {
     /// Value that memory operand `detail` was read with.
@@ -25,6 +26,7 @@ pub enum SlotKind {
 pub struct Slot {
     /// Index of the instruction in the block.
     pub instruction: u8,
+    /// What the value is.
     pub kind: SlotKind,
     /// Bytes in VALUES: 1, 2, 4 or 8.
     pub size: u8,
@@ -35,13 +37,17 @@ pub struct Slot {
 /// Straight-line code entered at its top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
+    /// Given by the tracer, the first time that it saw the block.
     pub id: BlockId,
     /// Run-time address of the first instruction.
     pub pc: u64,
     /// `None`: JIT, stack, vdso.
     pub module: Option<ModuleId>,
+    /// The instructions as they stood in memory when the tracer saw the block.
     pub code: Box<[u8]>,
+    /// At most 255, as a slot's index has one byte.
     pub instruction_count: u16,
+    /// In the order in which their values stand in VALUES.
     pub slots: Box<[Slot]>,
     /// What one execution takes in VALUES: the sum of the slots' sizes.
     pub slot_bytes: u32,
@@ -167,6 +173,7 @@ impl BlockTable {
         true
     }
 
+    /// `None`: its record is missing, or nobody gave this id.
     #[inline]
     pub fn get(&self, id: BlockId) -> Option<&Block> {
         let index = match self.pages.get(id as usize / PAGE) {

@@ -65,6 +65,7 @@ struct StreamState {
 }
 
 impl TraceBuilder {
+    /// A trace of the tracer `synthetic`.
     pub fn new(level: Level) -> Result<Self> {
         let info = Info {
             tracer: "synthetic".into(),
@@ -74,6 +75,7 @@ impl TraceBuilder {
         Self::with_info(&info)
     }
 
+    /// A trace with this INFO.
     pub fn with_info(info: &Info) -> Result<Self> {
         Ok(TraceBuilder {
             writer: TraceWriter::new(Vec::new(), info)?,
@@ -111,6 +113,7 @@ impl TraceBuilder {
         self.clock
     }
 
+    /// Adds a process; its modules, blocks and maps come after it. `path`: of the executable.
     pub fn process(&mut self, pid: u32, parent_pid: u32, path: &str) {
         let ts = self.tick();
         let record = p::ProcessRecord {
@@ -198,6 +201,7 @@ impl TraceBuilder {
         id
     }
 
+    /// Adds a MAPS section: `text` as of /proc/PID/maps, at this moment.
     pub fn maps(&mut self, pid: u32, text: &str) {
         let ts = self.tick();
         self.process_mut(pid).maps.push((ts, text.to_owned()));
@@ -292,6 +296,7 @@ impl TraceBuilder {
         }
     }
 
+    /// Adds an event to the thread's flow, behind what it did so far.
     pub fn event(&mut self, thread: ThreadHandle, event: &Event) {
         let mut encoded = Vec::new();
         event.encode(&mut encoded);

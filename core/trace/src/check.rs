@@ -18,6 +18,7 @@ use crate::replay::ReplayItem;
 use crate::thread::{Thread, ValueSpan};
 use crate::trace::Trace;
 
+/// What every trace must satisfy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// The file's bytes are whole sections with sound checksums and records.
@@ -45,7 +46,9 @@ pub enum Rule {
 /// A broken rule, told once per thread with the number of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
+    /// The rule that is broken.
     pub rule: Rule,
+    /// 0: not of one process.
     pub pid: u32,
     /// Number of the process's image; 0: not of one process.
     pub image: u32,
@@ -53,6 +56,7 @@ pub struct Violation {
     pub tid: u32,
     /// Flow position of the first time.
     pub pos: Option<u64>,
+    /// How often it is broken there.
     pub count: u64,
     /// What was found the first time.
     pub text: String,

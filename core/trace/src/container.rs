@@ -2,12 +2,13 @@
 //! The trace file's format and sections. The layout is described in docs/trace-format.md.
 
 use bytemuck::{Pod, Zeroable};
-pub use flagfinder_container::{checksum, Damage, FileHeader, Sealed, Storage};
+pub use flagfinder_container::{checksum, Damage, Sealed, Storage};
 use flagfinder_container::{payload_damage, scan, Format, Payload};
 
 use crate::error::{cant_read, damaged, Failure, Result};
 use crate::times;
 
+/// What the file header says of a trace, and which versions are read.
 pub const FORMAT: Format = Format {
     magic: *b"FFTRACE\n",
     version: 2,
@@ -18,27 +19,38 @@ pub const FORMAT: Format = Format {
     still_works: crate::error::STILL_WORKS,
 };
 /// No tracer makes chunks near this size.
-pub const MAX_RAW_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_RAW_BYTES: u64 = 16 << 20;
 /// No recording reaches such a position or number; sums of a few never overflow.
 const MAX_COUNTER: u64 = 1 << 56;
 /// Flag: the chunk was still being written when it was collected.
-pub const FLAG_PARTIAL: u8 = 1;
+pub(crate) const FLAG_PARTIAL: u8 = 1;
 
+/// The payload as it is.
 pub const CODEC_RAW: u8 = 0;
+/// The payload as one zstd frame.
 pub const CODEC_ZSTD: u8 = 1;
 /// zstd of flow whose times stand apart (`times.rs`); since version 2.
-pub const CODEC_ZSTD_TIMES: u8 = 2;
+pub(crate) const CODEC_ZSTD_TIMES: u8 = 2;
 
+/// What a section's payload is (`docs/trace-format.md` has the list).
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SectionKind {
+    /// JSON of [`crate::Info`].
     Info = 1,
+    /// Records of `enum ff_meta`: process, modules, blocks, notes.
     Meta = 2,
+    /// Block ids and events of one thread.
     Flow = 3,
+    /// Checkpoint registers and slots of one thread.
     Values = 4,
+    /// Text of /proc/PID/maps at `ts_open`.
     Maps = 5,
+    /// JSON of [`crate::Note`].
     Note = 6,
+    /// JSON: thread names of one process, by tid, as last seen.
     Names = 7,
+    /// JSON of [`crate::End`].
     End = 8,
 }
 
@@ -59,37 +71,56 @@ impl SectionKind {
     }
 }
 
+/// The header in front of each payload, as it stands in the file (little-endian).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SectionHeader {
-    pub magic: u32,
+    /// `FFSC`.
+    pub(crate) magic: u32,
+    /// A [`SectionKind`]; readers skip numbers that they do not know.
     pub kind: u16,
+    /// How the payload is stored: `CODEC_*`.
     pub codec: u8,
-    pub flags: u8,
+    /// 1: the chunk was still being written when it was collected; else 0.
+    pub(crate) flags: u8,
+    /// Whose stream it is, as the recorder's pid namespace has it; 0: of no process.
     pub pid: u32,
+    /// Whose stream it is, as the process's own pid namespace has it; 0: of no thread.
     pub tid: u32,
+    /// Number of the chunk in its stream, from 0; parts of one chunk share it.
     pub seq: u64,
-    pub start_pos: u64,
+    /// Flow position (bytes): of its first unit, or of the block with its first slots.
+    pub(crate) start_pos: u64,
+    /// Length of the payload once it is unpacked.
     pub raw_bytes: u64,
+    /// Length of the payload in the file.
     pub stored_bytes: u64,
+    /// CLOCK_MONOTONIC ns at which its chunk was opened.
     pub ts_open: u64,
+    /// CLOCK_MONOTONIC ns at which its chunk was full; 0: it was not.
     pub ts_full: u64,
-    pub lost: u64,
+    /// Chunks dropped just before it, where `seq` does not show it.
+    pub(crate) lost: u64,
+    /// xxh3-64 of the stored bytes.
     pub payload_checksum: u64,
-    pub regs_valid: u32,
-    pub header_checksum: u32,
+    /// Of VALUES: bit r set: checkpoint register r is known.
+    pub(crate) regs_valid: u32,
+    /// Low half of xxh3-64 of the header with 0 here.
+    pub(crate) header_checksum: u32,
     /// Tells the streams of one pid before and after an exec apart; 0: unknown.
     pub image_ts: u64,
 }
+/// Size of [`SectionHeader`].
 pub const SECTION_HEADER_BYTES: usize = 96;
 const _: () = assert!(std::mem::size_of::<SectionHeader>() == SECTION_HEADER_BYTES);
 
 impl SectionHeader {
+    /// `None` for a kind that a newer writer added.
     pub fn section_kind(&self) -> Option<SectionKind> {
         SectionKind::from_u16(self.kind)
     }
 
-    pub fn is_partial(&self) -> bool {
+    pub(crate) fn is_partial(&self) -> bool {
         self.flags & FLAG_PARTIAL != 0
     }
 }
@@ -116,13 +147,13 @@ impl Sealed for SectionHeader {
     }
 }
 
-pub type Section = flagfinder_container::Section<SectionHeader>;
+pub(crate) type Section = flagfinder_container::Section<SectionHeader>;
 
 /// All sections of a trace, and what is none.
 ///
 /// # Errors
 /// The system's.
-pub fn scan_sections(storage: &Storage) -> Result<(Vec<Section>, Vec<Damage>)> {
+pub(crate) fn scan_sections(storage: &Storage) -> Result<(Vec<Section>, Vec<Damage>)> {
     scan(storage).map_err(|error| cant_read(&error))
 }
 
@@ -135,7 +166,7 @@ fn told(section: &Section, error: &std::io::Error) -> Failure {
 
 /// Loads payloads; keeps its decompressor and buffer between sections.
 #[derive(Default)]
-pub struct SectionLoader(flagfinder_container::Loader);
+pub(crate) struct SectionLoader(flagfinder_container::Loader);
 
 impl SectionLoader {
     /// Replaces `raw` with the section's raw bytes, after verifying its checksum.

@@ -12,6 +12,7 @@ use crate::thread::Thread;
 /// One section of flow, decoded in bulk.
 #[derive(Default)]
 pub struct DecodedFlow {
+    /// Ids in the order in which the thread entered them.
     pub blocks: Vec<BlockId>,
     /// (index into `blocks` before which it happened, position, event).
     pub events: Vec<(usize, u64, Event)>,

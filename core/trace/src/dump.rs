@@ -13,23 +13,29 @@ use crate::replay::ReplayItem;
 use crate::thread::Thread;
 use crate::trace::Trace;
 
+/// What of a trace to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpKind {
     /// Blocks and events in order.
     Flow,
+    /// Events in order, without blocks.
     Events,
     /// Blocks with the values of their slots.
     Values,
+    /// The table of each process's blocks: code and slots.
     Blocks,
+    /// The table of each process's modules.
     Modules,
 }
 
 /// Which part of a trace to print.
 #[derive(Clone, Copy, Debug)]
 pub struct DumpOptions {
+    /// What to print.
     pub kind: DumpKind,
     /// Only this process / thread.
     pub pid: Option<u32>,
+    /// `None`: all threads. Tables do not heed it.
     pub tid: Option<u32>,
     /// From this flow position on.
     pub from: u64,

@@ -11,6 +11,7 @@ use crate::protocol as p;
 pub struct Registers {
     /// Bit r set: `values[r]` is the application's value.
     pub valid: u32,
+    /// By number in the order above; what is not valid means nothing.
     pub values: [u64; p::REG_COUNT],
 }
 
@@ -21,11 +22,14 @@ impl Registers {
     }
 }
 
+/// A system call as the thread enters it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyscallEnter {
     /// CLOCK_MONOTONIC ns.
     pub ts: u64,
+    /// As x86-64 numbers them.
     pub number: u32,
+    /// In order: rdi rsi rdx r10 r8 r9.
     pub args: [u64; 6],
     /// At level values: the registers when the syscall instruction was reached.
     pub registers: Option<Registers>,
@@ -35,84 +39,127 @@ pub struct SyscallEnter {
 /// addresses run-time addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// The thread begins, or its recording does: what a whole flow begins with.
     ThreadStart {
+        /// As the process's own pid namespace has it.
         tid: u32,
         /// 0: the process's first thread, or unknown.
         creator_tid: u32,
+        /// Of the thread's first moment under the tracer.
         ts: u64,
+        /// 0: unknown.
         fs_base: u64,
+        /// At the thread's first instruction; 0: unknown.
         stack_pointer: u64,
+        /// The program's entry; 0 for a cloned thread, whose first block tells.
         start_pc: u64,
     },
+    /// The thread ends: nothing follows.
     ThreadExit {
+        /// Of the end.
         ts: u64,
+        /// The argument of exit or exit_group; 0 where it called neither.
         status: i64,
     },
+    /// The thread enters a system call.
     SyscallEnter(Box<SyscallEnter>),
+    /// The system call that was entered last returns.
     SyscallExit {
+        /// Of the return.
         ts: u64,
+        /// That of its enter.
         number: u32,
         /// Negative errno, as the kernel returns it.
         result: i64,
     },
     /// A signal was delivered: the next block is the handler's first.
     Signal {
+        /// Of the delivery.
         ts: u64,
+        /// As `kill -l` numbers it.
         signo: u32,
+        /// `si_code`; 0 where the tracer does not tell.
         code: u32,
+        /// Where the thread was; 0: unknown.
         interrupted_pc: u64,
+        /// Entry of the handler.
         handler_pc: u64,
+        /// Stack pointer at the handler's entry.
         handler_sp: u64,
     },
     /// The kernel or the tracer moved control.
     Transfer {
+        /// Of the transfer.
         ts: u64,
+        /// 0: unknown.
         from_pc: u64,
+        /// Where the thread goes on.
         to_pc: u64,
+        /// Stack pointer there.
         to_sp: u64,
         /// `protocol::TRANSFER_*`.
         cause: u32,
     },
+    /// An allocator returned memory; of nested calls only the outermost is told.
     Alloc {
+        /// Of the memory; 0: realloc failed or freed it.
         addr: u64,
         /// Bytes.
         size: u64,
+        /// Return address of the call.
         caller_pc: u64,
         /// realloc's argument, else 0.
         old_addr: u64,
-        /// `protocol::ALLOC_*`.
+        /// 1 malloc, 2 calloc, 3 realloc, 4 aligned (`enum ff_alloc_kind`).
         kind: u32,
     },
+    /// An allocator was given memory back; not told of a null pointer.
     Free {
+        /// Of the memory.
         addr: u64,
+        /// Return address of the call.
         caller_pc: u64,
     },
+    /// The thread made a process (fork, or clone without CLONE_VM).
     Fork {
+        /// Of the call's return in the parent.
         ts: u64,
+        /// As the parent's pid namespace has it.
         child_pid: u32,
     },
+    /// The thread asks for another program; it may still fail.
     Exec {
+        /// Of the request.
         ts: u64,
+        /// As the program gave it.
         path: String,
     },
     /// The tracer could not hand over `bytes` of flow here.
     Gap {
+        /// Of the loss.
         ts: u64,
+        /// Of units and events.
         bytes: u64,
     },
     /// Following blocks have no slots in VALUES, until `ValuesOn`.
     ValuesOff,
+    /// Following blocks have their slots in VALUES again.
     ValuesOn,
+    /// The thread gave itself this name (prctl).
     ThreadName(String),
     /// The block before was left early at `pc`: slots of instructions from `pc` on
     /// are not valid.
     Fault {
+        /// Of the fault.
         ts: u64,
+        /// Of the instruction that did not finish.
         pc: u64,
     },
     /// A kind that this version does not know.
     Unknown {
+        /// Its number in `enum ff_event` of a newer header.
         kind: u16,
+        /// Its bytes without the record's header.
         payload: Vec<u8>,
     },
 }

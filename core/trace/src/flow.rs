@@ -13,6 +13,7 @@ use crate::event::{decode_record, Event};
 use crate::protocol as p;
 use crate::thread::Thread;
 
+/// Why flow is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapReason {
     /// Sections are missing: dropped by the tracer or by `--last`.
@@ -21,24 +22,34 @@ pub enum GapReason {
     Damaged,
 }
 
+/// One item of a thread's flow. Positions are byte offsets in its FLOW stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Flow {
+    /// The thread entered a block.
     Block {
+        /// Its record may be missing in the process.
         id: BlockId,
+        /// Where its unit stands.
         pos: u64,
     },
+    /// Something that is no block.
     Event {
+        /// What happened.
         event: Event,
+        /// Where its record begins.
         pos: u64,
     },
     /// Flow is missing between the item before and `pos`.
     Gap {
+        /// Why it is missing.
         reason: GapReason,
+        /// Where flow goes on.
         pos: u64,
     },
 }
 
 impl Flow {
+    /// Where the item begins; of a gap, where flow goes on.
     pub fn pos(&self) -> u64 {
         match self {
             Flow::Block { pos, .. } | Flow::Event { pos, .. } | Flow::Gap { pos, .. } => *pos,
@@ -63,7 +74,7 @@ pub struct FlowCursor<'a> {
     loader: SectionLoader,
     buffer: Vec<u8>,
     offset: usize,
-    /// Position of buffer[0].
+    /// Position of `buffer[0]`.
     base: u64,
     gap: Option<GapReason>,
     /// Position that continues what was walked.
@@ -72,6 +83,7 @@ pub struct FlowCursor<'a> {
 }
 
 impl Thread {
+    /// All of the thread's flow.
     pub fn flow(&self) -> FlowCursor<'_> {
         FlowCursor::new(self, 0)
     }
@@ -238,7 +250,7 @@ impl FlowCursor<'_> {
 
 /// Decodes raw flow that begins at position `base` (a section's, or a live chunk's
 /// start) up to the first padding unit, appending to `blocks` and `events` as in
-/// [`DecodedFlow`]. `false`: framing broke before the end.
+/// [`crate::DecodedFlow`]. `false`: framing broke before the end.
 pub fn decode_units(
     raw: &[u8],
     base: u64,

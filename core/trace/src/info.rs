@@ -24,8 +24,11 @@ pub struct Info {
     pub recorder: String,
     /// `dynamorio`, `lldb`, `synthetic`, or `tenet` for an imported text trace.
     pub tracer: String,
+    /// What the tracers recorded.
     pub level: Level,
+    /// Program and arguments as the user gave them.
     pub command: Vec<String>,
+    /// The recorder's; empty when it could not be told.
     pub working_directory: String,
     /// Facts about the machine: kernel, CPU, ..
     pub machine: BTreeMap<String, serde_json::Value>,
@@ -39,20 +42,26 @@ pub struct Info {
 pub enum NoteLevel {
     /// Another way than the best one was taken.
     Fallback,
+    /// A part of the run is not in the trace.
     Lost,
+    /// The user should know it; nothing is lost.
     Warning,
 }
 
 /// Something that was announced while recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
+    /// How serious it is.
     pub level: NoteLevel,
+    /// For people, as it was announced.
     pub text: String,
 }
 
+/// Why a recording ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndReason {
+    /// The target ended, and the children that were waited for.
     #[default]
     TargetEnded,
     /// A thread had been spinning for as long as asked.
@@ -73,6 +82,7 @@ pub enum EndReason {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessEnd {
+    /// As the recorder's pid namespace has it.
     pub pid: u32,
     /// Exit status, when it exited.
     pub status: Option<i32>,
@@ -86,7 +96,9 @@ pub struct ProcessEnd {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct End {
+    /// The first that came.
     pub reason: EndReason,
+    /// The target first, then its children, of which only whether they run is known.
     pub processes: Vec<ProcessEnd>,
     /// Threads found spinning, when that ended the recording.
     pub spinning_threads: Vec<u32>,

@@ -11,29 +11,39 @@ use crate::thread::Thread;
 /// Faults that are told; a hostile file may have one in every few bytes.
 const MOST_FAULTS: usize = 1000;
 
+/// A stretch of a module in memory, as the loader mapped it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Run-time addresses.
     pub start: u64,
+    /// First address behind it.
     pub end: u64,
+    /// Where in the file its first byte stands.
     pub file_offset: u64,
     /// PROT_READ 1, PROT_WRITE 2, PROT_EXEC 4.
     pub prot: u32,
 }
 
+/// A file that the process had mapped to run code from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Module {
+    /// Given by the tracer in load order.
     pub id: ModuleId,
+    /// Full path; empty where the tracer could not tell.
     pub path: String,
     /// Bytes of the GNU build-id note; empty when there is none.
     pub build_id: Vec<u8>,
     /// Run-time address of ELF vaddr 0.
     pub base: u64,
+    /// Lowest run-time address.
     pub start: u64,
+    /// First run-time address behind it.
     pub end: u64,
+    /// Empty where the tracer did not tell them.
     pub segments: Vec<Segment>,
     /// CLOCK_MONOTONIC ns.
     pub load_ts: u64,
+    /// CLOCK_MONOTONIC ns; `None`: it stayed to the end.
     pub unload_ts: Option<u64>,
 }
 
@@ -85,13 +95,16 @@ impl Module {
 pub struct MapsSnapshot {
     /// CLOCK_MONOTONIC ns.
     pub ts: u64,
+    /// As the kernel wrote it, invalid UTF-8 replaced.
     pub text: String,
 }
 
 /// One image of one process: after exec there is a new `Process` with the same pid.
 #[derive(Debug, Default)]
 pub struct Process {
+    /// As the recorder's pid namespace has it.
     pub pid: u32,
+    /// As the process saw it at its start, in its own pid namespace; 0: unknown.
     pub parent_pid: u32,
     /// Number of the process's image, from 1.
     pub image: u32,
@@ -116,6 +129,7 @@ impl Process {
     pub fn program(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
+    /// The first of this tid: a tid that was given out again stands for several threads.
     pub fn thread(&self, tid: u32) -> Option<&Thread> {
         self.threads.iter().find(|thread| thread.tid == tid)
     }
@@ -123,6 +137,7 @@ impl Process {
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
+    /// `None`: the module's record is missing.
     pub fn module(&self, id: ModuleId) -> Option<&Module> {
         // Ids count from 1 in load order; only a damaged META breaks that.
         match self.modules.get((id as usize).wrapping_sub(1)) {
@@ -141,6 +156,7 @@ impl Process {
             .find(holds);
         loaded.or_else(|| self.modules.iter().rev().find(holds))
     }
+    /// `None`: the block's record is missing.
     #[inline]
     pub fn block(&self, id: BlockId) -> Option<&Block> {
         self.blocks.get(id)

@@ -7,77 +7,115 @@
 
 use bytemuck::{Pod, Zeroable};
 
+/// First bytes of a pool: `FFLESHM1`.
 pub const SHM_MAGIC: u64 = 0x314d_4853_454c_4646;
+/// Tracer and recorder must have the same.
 pub const PROTOCOL_VERSION: u32 = 2;
 /// rax rcx rdx rbx rsp rbp rsi rdi r8..r15, then rip and rflags.
 pub const REG_COUNT: usize = 18;
 
 /// The bits of `ShmHeader::recorder_alive` that the kernel clears when the recorder dies.
 pub const ALIVE: u32 = 0x3fff_ffff;
+/// Process `n` of the introductions locks this byte + `n` of the pool's file.
 pub const LOCK_BASE: u64 = 1 << 40;
+/// Places in the table of introductions behind the pool's header.
 pub const INTRODUCTIONS: usize = 256;
+/// Answer to an introduction: the kernel could not say the pid.
 pub const PID_UNKNOWN: u32 = u32::MAX;
 
+/// `ShmHeader::level`: block ids and events only.
 pub const LEVEL_FLOW: u32 = 0;
+/// `ShmHeader::level`: also slots.
 pub const LEVEL_VALUES: u32 = 1;
 
+/// `Chunk::state`: all zero; a tracer claims it with a compare-and-swap.
 pub const CHUNK_FREE: u32 = 0;
+/// `Chunk::state`: being written by one thread of the target.
 pub const CHUNK_OWNED: u32 = 1;
+/// `Chunk::state`: the recorder's, to write out, zero and free.
 pub const CHUNK_FULL: u32 = 2;
 
+/// `Chunk::stream`: records of `META_*`, one stream a process.
 pub const STREAM_META: u32 = 0;
+/// `Chunk::stream`: units of block ids and events, one stream a thread.
 pub const STREAM_FLOW: u32 = 1;
+/// `Chunk::stream`: slots, one stream a thread.
 pub const STREAM_VALUES: u32 = 2;
 
+/// A unit of flow that is padding or not yet written: skip to the end of the chunk.
 pub const FLOW_PAD: u16 = 0x0000;
 /// Of the live chunks one part in so many is kept free of VALUES.
 pub const FLOW_SHARE: u32 = 8;
+/// From here on a unit holds the high 12 bits of a block id; the low 16 follow.
 pub const FLOW_LONG: u16 = 0xf000;
+/// A unit of flow that begins a [`Record`].
 pub const FLOW_EVENT: u16 = 0xffff;
 /// The largest block id a flow unit can carry.
 pub const BLOCK_ID_MAX: u32 = 0x0ffe_ffff;
 
+/// Payload: [`ThreadStart`].
 pub const EVENT_THREAD_START: u16 = 1;
+/// Payload: [`ThreadExit`].
 pub const EVENT_THREAD_EXIT: u16 = 2;
+/// Payload: [`SyscallEnter`].
 pub const EVENT_SYSCALL_ENTER: u16 = 3;
+/// Payload: [`SyscallExit`].
 pub const EVENT_SYSCALL_EXIT: u16 = 4;
+/// Payload: [`Signal`]: the next block is the handler's first.
 pub const EVENT_SIGNAL: u16 = 5;
+/// Payload: [`Transfer`]: the kernel or the tracer moved control.
 pub const EVENT_TRANSFER: u16 = 6;
+/// Payload: [`Alloc`].
 pub const EVENT_ALLOC: u16 = 7;
+/// Payload: [`Free`].
 pub const EVENT_FREE: u16 = 8;
+/// Payload: [`Fork`].
 pub const EVENT_FORK: u16 = 9;
+/// Payload: [`Exec`], then the path.
 pub const EVENT_EXEC: u16 = 10;
+/// Payload: [`GapRecord`]: flow was lost here.
 pub const EVENT_GAP: u16 = 11;
+/// No payload: the following blocks have no slots in VALUES.
 pub const EVENT_VALUES_OFF: u16 = 12;
+/// No payload: they have them again.
 pub const EVENT_VALUES_ON: u16 = 13;
+/// Payload: the name, without a zero.
 pub const EVENT_THREAD_NAME: u16 = 14;
+/// Payload: [`Fault`]: the block before was left early.
 pub const EVENT_FAULT: u16 = 15;
 
+/// `Transfer::cause`: a signal handler returned.
 pub const TRANSFER_SIGRETURN: u32 = 1;
+/// `Transfer::cause`: any other.
 pub const TRANSFER_OTHER: u32 = 2;
 /// A call was stepped over: `from_pc` is its entry, `to_pc` behind it. Only debuggers do so, no
 /// tracer in C.
 pub const TRANSFER_CALL_OVER: u32 = 3;
 
-pub const ALLOC_MALLOC: u32 = 1;
-pub const ALLOC_CALLOC: u32 = 2;
-pub const ALLOC_REALLOC: u32 = 3;
-pub const ALLOC_ALIGNED: u32 = 4;
-
+/// Payload: [`ProcessRecord`], then the executable's path.
 pub const META_PROCESS: u16 = 1;
+/// Payload: [`ModuleLoad`], then segments, build id and path.
 pub const META_MODULE_LOAD: u16 = 2;
+/// Payload: [`ModuleUnload`].
 pub const META_MODULE_UNLOAD: u16 = 3;
+/// Payload: [`BlockRecord`], then code and slots.
 pub const META_BLOCK: u16 = 4;
+/// Payload: UTF-8, a fallback or warning of the tracer.
 pub const META_NOTE: u16 = 5;
 
+/// The value that memory operand `detail` was read with.
 pub const SLOT_LOAD: u8 = 1;
+/// The value of general register `detail` after the instruction.
 pub const SLOT_REGISTER: u8 = 2;
+/// The effective address of memory operand `detail`.
 pub const SLOT_ADDRESS: u8 = 3;
 
 /// Declares a `repr(C)` plain-data struct, asserts its size and lists its layout
 /// for `examples/protocol_layout.rs`.
 macro_rules! shared_struct {
     ($name:ident = $c_name:literal, $size:literal { $($field:ident : $type:ty),* $(,)? }) => {
+        #[doc = concat!("`struct ", $c_name, "`; the header explains its fields.")]
+        #[allow(missing_docs)]
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Pod, Zeroable)]
         pub struct $name { $(pub $field: $type),* }
@@ -97,8 +135,11 @@ macro_rules! shared_struct {
 
 /// The memory layout of one shared struct.
 pub struct Layout {
+    /// In C.
     pub name: &'static str,
+    /// Bytes.
     pub size: usize,
+    /// Name and offset in bytes of each.
     pub fields: Vec<(&'static str, usize)>,
 }
 

@@ -16,7 +16,9 @@ use crate::values::ValuesBuffer;
 /// One execution of a block.
 #[derive(Debug)]
 pub struct ReplayBlock<'c> {
+    /// Its record may be missing.
     pub id: BlockId,
+    /// Flow position of its unit.
     pub pos: u64,
     /// `None` when the block's record is missing.
     pub block: Option<&'c Block>,
@@ -29,11 +31,25 @@ pub struct ReplayBlock<'c> {
     pub partial: bool,
 }
 
+/// One item of flow, a block with its values.
 #[derive(Debug)]
 pub enum ReplayItem<'c> {
+    /// The thread entered a block.
     Block(ReplayBlock<'c>),
-    Event { event: Event, pos: u64 },
-    Gap { reason: GapReason, pos: u64 },
+    /// Something that is no block.
+    Event {
+        /// What happened.
+        event: Event,
+        /// Flow position of its record.
+        pos: u64,
+    },
+    /// Flow is missing; values are, too, up to the next section.
+    Gap {
+        /// Why it is missing.
+        reason: GapReason,
+        /// Where flow goes on.
+        pos: u64,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,9 @@ use crate::container::{Section, Storage};
 
 /// One life of one tid within a [`crate::Process`].
 pub struct Thread {
+    /// As the recorder's pid namespace has it.
     pub pid: u32,
+    /// As the process's own pid namespace has it, and the program's futexes.
     pub tid: u32,
     /// As last seen; empty when never seen.
     pub name: String,
@@ -31,14 +33,18 @@ impl std::fmt::Debug for Thread {
     }
 }
 
+/// What the thread's first event says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadStart {
     /// `None` for the process's first thread, or when unknown.
     pub creator_tid: Option<u32>,
     /// CLOCK_MONOTONIC ns.
     pub ts: u64,
+    /// Thread pointer at the start; 0: unknown.
     pub fs_base: u64,
+    /// At the first instruction; 0: unknown.
     pub stack_pointer: u64,
+    /// The program's entry; 0 for a cloned thread, whose first block tells.
     pub start_pc: u64,
 }
 
@@ -94,10 +100,12 @@ fn slot_bytes(section: &Section) -> u64 {
 }
 
 impl Thread {
+    /// `None` for the process's first thread, or when unknown.
     pub fn creator_tid(&self) -> Option<u32> {
         self.start.and_then(|start| start.creator_tid)
     }
 
+    /// FLOW sections in the file, damaged payloads included.
     pub fn flow_section_count(&self) -> usize {
         self.flow_sections.len()
     }

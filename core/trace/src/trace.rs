@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::block::BlockTable;
 use crate::container::{
-    scan_sections, Damage, FileHeader, Section, SectionKind, SectionLoader, Storage, FORMAT,
+    scan_sections, Damage, Section, SectionKind, SectionLoader, Storage, FORMAT,
 };
 use crate::decoder::DecodedFlow;
 use crate::error::{Failure, Result, STILL_WORKS};
@@ -27,33 +27,30 @@ use crate::thread::{Thread, ThreadStart};
 /// A recording, opened for reading.
 #[derive(Debug)]
 pub struct Trace {
-    header: FileHeader,
     info: Info,
     notes: Vec<Note>,
     end: Option<End>,
     processes: Vec<Process>,
     damage: Vec<Damage>,
     faults: Vec<String>,
-    section_count: usize,
-    file_bytes: u64,
 }
 
 impl Trace {
     /// Opens a trace file. Errors: the system's, or `BadTrace` (exit status 65) for
     /// an empty, foreign or newer file or one without a single whole section.
     pub fn open(path: &Path) -> Result<Trace> {
-        let (storage, header) = FORMAT.open(path)?;
-        Self::from_storage(storage, header)
+        let (storage, _) = FORMAT.open(path)?;
+        Self::from_storage(storage)
     }
 
     /// Opens a trace that stands in memory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Trace> {
         let storage = Storage::memory(bytes);
-        let header = FORMAT.check(&storage)?;
-        Self::from_storage(storage, header)
+        FORMAT.check(&storage)?;
+        Self::from_storage(storage)
     }
 
-    fn from_storage(storage: Storage, header: FileHeader) -> Result<Trace> {
+    fn from_storage(storage: Storage) -> Result<Trace> {
         let (sections, damage) = scan_sections(&storage)?;
         if sections.is_empty() {
             return Err(Failure::bad_file(
@@ -82,18 +79,16 @@ impl Trace {
         opener.notes.extend(file_notes);
         let processes = opener.processes(&sections)?;
         Ok(Trace {
-            header,
             info,
             notes: opener.notes,
             end,
             processes,
             damage,
             faults: opener.faults,
-            section_count: sections.len(),
-            file_bytes,
         })
     }
 
+    /// Image `number`, from 1, of the process `pid`.
     pub fn image(&self, pid: u32, number: u32) -> Option<&Process> {
         let mut processes = self.processes().iter();
         processes.find(|process| process.pid == pid && process.image == number)
@@ -149,19 +144,6 @@ impl Trace {
     /// What opening found wrong inside sections, in words.
     pub fn faults(&self) -> &[String] {
         &self.faults
-    }
-    pub fn version(&self) -> u32 {
-        self.header.version
-    }
-    /// ns since the Unix epoch.
-    pub fn created(&self) -> u64 {
-        self.header.created
-    }
-    pub fn section_count(&self) -> usize {
-        self.section_count
-    }
-    pub fn file_bytes(&self) -> u64 {
-        self.file_bytes
     }
 }
 

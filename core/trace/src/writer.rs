@@ -20,17 +20,25 @@ use crate::times;
 /// A section before it is encoded: what its header says beside sizes and checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct SectionMeta {
+    /// What the payload is.
     pub kind: SectionKind,
+    /// The chunk was still being written when it was collected.
     pub partial: bool,
+    /// 0: of no process.
     pub pid: u32,
+    /// 0: of no thread.
     pub tid: u32,
+    /// Number of the chunk in its stream, from 0.
     pub seq: u64,
+    /// Flow position (bytes): of its first unit, or of the block with its first slots.
     pub start_pos: u64,
     /// CLOCK_MONOTONIC ns.
     pub ts_open: u64,
+    /// CLOCK_MONOTONIC ns; 0: the chunk was not full.
     pub ts_full: u64,
     /// Chunks of this stream dropped just before this one.
     pub lost: u64,
+    /// Of VALUES: bit r set: checkpoint register r is known.
     pub regs_valid: u32,
     /// Start of the program image that wrote it; 0 where unknown.
     pub image_ts: u64,
@@ -58,6 +66,7 @@ impl SectionMeta {
 /// A section ready to be appended.
 #[derive(Clone)]
 pub struct EncodedSection {
+    /// Also the first of `bytes`.
     pub header: SectionHeader,
     /// Header and stored payload, as they go into the file.
     pub bytes: Vec<u8>,
@@ -74,6 +83,7 @@ const ZSTD_LEVEL: i32 = 1;
 const COMPRESS_FROM: usize = 128;
 
 impl SectionEncoder {
+    /// Fails only for want of memory.
     pub fn new() -> Result<Self> {
         let compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(|e| {
             io(
@@ -184,6 +194,7 @@ impl TraceWriter<File> {
         Ok(())
     }
 
+    /// For reading: its position is the writer's.
     pub fn file(&self) -> &File {
         &self.output
     }
@@ -235,6 +246,7 @@ impl<W: Write> TraceWriter<W> {
         self.section(&SectionMeta::new(kind), &text)
     }
 
+    /// Appends a NOTE.
     pub fn note(&mut self, note: &Note) -> Result<()> {
         self.json(SectionKind::Note, note)
     }
@@ -261,10 +273,8 @@ impl<W: Write> TraceWriter<W> {
         Ok(self.output)
     }
 
+    /// Bytes written, which is where the next section begins.
     pub fn bytes(&self) -> u64 {
         self.bytes
-    }
-    pub fn sections(&self) -> u64 {
-        self.sections
     }
 }

@@ -3,7 +3,7 @@
 //! `NAME SIZE`, then `NAME.FIELD OFFSET`.
 
 fn main() {
-    for layout in flagfinder_events::protocol::layouts() {
+    for layout in flagfinder_events::layouts() {
         println!("{} {}", layout.name, layout.size);
         for (field, offset) in &layout.fields {
             println!("{}.{field} {offset}", layout.name);

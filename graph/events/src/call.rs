@@ -10,11 +10,14 @@ const ARGUMENT: u64 = (1 << CALL_SHIFT) - 1;
 /// A call and its first argument (its lower 48 bits, which hold any user address).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
+    /// As x86-64 numbers them.
     pub number: u16,
+    /// Lower 48 bits of the first argument, without a sign.
     pub first: u64,
 }
 
 impl Call {
+    /// From the word of an event; `None`: no call.
     pub fn unpack(word: u64) -> Option<Call> {
         let number = ((word >> CALL_SHIFT) as u16).checked_sub(1)?;
         Some(Call {
@@ -23,10 +26,12 @@ impl Call {
         })
     }
 
+    /// The word that an event has for it.
     pub fn pack(self) -> u64 {
         (u64::from(self.number) + 1) << CALL_SHIFT | self.first & ARGUMENT
     }
 
+    /// `futex`, or `syscall_999` where the number is nobody's.
     pub fn name(self) -> String {
         Call::name_of(self.number)
     }
@@ -48,12 +53,14 @@ pub(crate) fn lengthen(flags: u8, b: u32) -> u64 {
 /// A call and its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallEnd {
+    /// As x86-64 numbers them.
     pub number: u16,
     /// The lower 48 bits, sign-extended: descriptors, sizes, -errno and addresses come out whole.
     pub result: i64,
 }
 
 impl CallEnd {
+    /// From the word of an event; `None`: no call.
     pub fn unpack(word: u64) -> Option<CallEnd> {
         let number = ((word >> CALL_SHIFT) as u16).checked_sub(1)?;
         let result = ((word << (64 - CALL_SHIFT)) as i64) >> (64 - CALL_SHIFT);

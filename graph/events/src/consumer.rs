@@ -101,8 +101,8 @@ pub(crate) enum Word {
 #[derive(Clone, Debug, Serialize)]
 pub struct Finished {
     #[serde(flatten)]
-    pub end: End,
-    pub notes: Vec<Note>,
+    pub(crate) end: End,
+    pub(crate) notes: Vec<Note>,
 }
 
 impl Consumer {

@@ -15,24 +15,35 @@ pub const MAX_RAW_BYTES: u32 = 64 << 20;
 const UNPACKED: u64 = 4 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
 /// CPUs are numbered below this (the kernel's largest NR_CPUS on x86-64).
-pub const MOST_CPUS: u16 = 8192;
+pub(crate) const MOST_CPUS: u16 = 8192;
 
 /// What a block contains.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockKind {
+    /// JSON of [`crate::Info`].
     Info = 1,
+    /// Events of one CPU in columns (`columns.rs`).
     Events = 2,
+    /// A table of stacks with consecutive numbers.
     Stacks = 3,
+    /// JSON: a list of [`crate::ThreadFact`].
     Threads = 4,
+    /// JSON of [`crate::MapsFact`].
     Maps = 5,
+    /// JSON: a list of [`crate::DescriptorFact`].
     Descriptors = 6,
+    /// JSON of [`crate::Mark`].
     Mark = 7,
+    /// JSON of [`crate::Note`].
     Note = 8,
+    /// JSON of [`crate::End`].
     End = 9,
     /// Nothing: what was here was let go of.
     Dropped = 10,
+    /// JSON: a list of [`crate::Looked`].
     Waits = 11,
+    /// JSON: a list of [`crate::PythonFact`].
     Python = 12,
 }
 
@@ -62,25 +73,29 @@ impl BlockKind {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct BlockHeader {
-    pub magic: u32,
+    pub(crate) magic: u32,
+    /// A [`BlockKind`]; readers skip numbers that they do not know.
     pub kind: u16,
     /// The CPU whose events these are; of EVENTS only.
-    pub cpu: u16,
+    pub(crate) cpu: u16,
     /// Events, stacks or other things inside.
-    pub count: u32,
+    pub(crate) count: u32,
+    /// Length of the payload once it is unpacked.
     pub raw_bytes: u32,
     /// Time of the first and last event inside.
-    pub first_ts: u64,
-    pub last_ts: u64,
+    pub(crate) first_ts: u64,
+    pub(crate) last_ts: u64,
+    /// xxh3-64 of the stored bytes.
     pub payload_checksum: u64,
+    /// Length of the payload in the file.
     pub stored_bytes: u32,
-    pub header_checksum: u32,
+    pub(crate) header_checksum: u32,
 }
-pub const BLOCK_HEADER_BYTES: usize = 48;
+pub(crate) const BLOCK_HEADER_BYTES: usize = 48;
 const _: () = assert!(std::mem::size_of::<BlockHeader>() == BLOCK_HEADER_BYTES);
 
 impl BlockHeader {
-    pub fn block_kind(&self) -> Option<BlockKind> {
+    pub(crate) fn block_kind(&self) -> Option<BlockKind> {
         BlockKind::from_u16(self.kind)
     }
 }
@@ -102,20 +117,20 @@ impl Sealed for BlockHeader {
     }
 }
 
-pub type Block = Section<BlockHeader>;
+pub(crate) type Block = Section<BlockHeader>;
 
 /// Bytes that the facts and stacks of a file may unpack to.
-pub fn room(storage: &Storage) -> u64 {
+pub(crate) fn room(storage: &Storage) -> u64 {
     UNPACKED.saturating_add(storage.bytes().saturating_mul(UNPACKED_PER_BYTE))
 }
 
 /// All blocks of a file, and what is none.
-pub fn scan_blocks(storage: &Storage) -> Result<(Vec<Block>, Vec<Damage>)> {
+pub(crate) fn scan_blocks(storage: &Storage) -> Result<(Vec<Block>, Vec<Damage>)> {
     scan(storage).map_err(|error| damaged(0, error.to_string()))
 }
 
 /// Loads one block after the other into the same memory.
-pub struct Loader<'s> {
+pub(crate) struct Loader<'s> {
     storage: &'s Storage,
     loader: flagfinder_container::Loader,
     raw: Vec<u8>,

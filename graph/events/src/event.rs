@@ -14,11 +14,13 @@ pub enum Kind {
     Waking = p::EVENT_WAKING,
     /// `a` begins a system call.
     Enter = p::EVENT_ENTER,
+    /// The same; `words[1]` is the lower half of the second argument, `words[2]` the third.
     EnterWide = p::EVENT_ENTER_WIDE,
     /// `a`'s system call returns.
     ExitCall = p::EVENT_EXIT_CALL,
     /// `a` starts `b`.
     Fork = p::EVENT_FORK,
+    /// `a` runs another program from now on, under a new name.
     Exec = p::EVENT_EXEC,
     /// `a` ends.
     Exit = p::EVENT_EXIT,
@@ -43,7 +45,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub fn from_u8(kind: u8) -> Option<Kind> {
+    pub(crate) fn from_u8(kind: u8) -> Option<Kind> {
         Some(match kind {
             p::EVENT_SWITCH => Kind::Switch,
             p::EVENT_WAKING => Kind::Waking,
@@ -78,7 +80,7 @@ impl Kind {
         }
     }
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Switch => "switch",
             Kind::Waking => "waking",
@@ -105,18 +107,22 @@ impl Kind {
 pub enum Context {
     /// This kernel's preemption count can't be read.
     Unknown,
+    /// A thread by itself, in a call or a fault.
     Task,
+    /// What the kernel puts off in interrupts: network packets, timers.
     SoftIrq,
+    /// A device's interrupt, or another CPU's.
     HardIrq,
     /// A timer's function, in whichever interrupt.
     Timer,
+    /// An interrupt that nothing holds off.
     Nmi,
     /// The timer of the call that the woken thread waits in.
     Timeout,
 }
 
 impl Context {
-    pub fn from_u8(context: u8) -> Context {
+    pub(crate) fn from_u8(context: u8) -> Context {
         match context {
             p::CONTEXT_TASK => Context::Task,
             p::CONTEXT_SOFTIRQ => Context::SoftIrq,
@@ -128,7 +134,7 @@ impl Context {
         }
     }
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Context::Unknown => "unknown",
             Context::Task => "task",
@@ -144,16 +150,22 @@ impl Context {
 /// In which state a thread gives up the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
+    /// It could go on.
     Preempted,
+    /// Until it is woken or gets a signal.
     Sleeps,
+    /// Until it is woken; signals do not count.
     Disk,
+    /// By SIGSTOP or a tracer.
     Stopped,
+    /// It has ended.
     Dead,
+    /// One that this version does not know, or that the kernel does not tell.
     Other,
 }
 
 impl State {
-    pub fn from_u8(state: u8) -> State {
+    pub(crate) fn from_u8(state: u8) -> State {
         match state {
             p::STATE_PREEMPTED => State::Preempted,
             p::STATE_SLEEPS => State::Sleeps,
@@ -164,7 +176,7 @@ impl State {
         }
     }
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             State::Preempted => "preempted",
             State::Sleeps => "sleeps",
@@ -183,12 +195,17 @@ pub struct Event {
     pub ts: u64,
     /// Thread ids; 0 is a CPU's idle task, or nobody.
     pub a: u32,
+    /// The other thread; 0 where there is none.
     pub b: u32,
+    /// Number of the CPU on which it happened.
     pub cpu: u16,
+    /// Says what the other fields mean.
     pub kind: Kind,
+    /// Of switches a [`State`], of wakes and signals a [`Context`], of forks a bit; else 0.
     pub flags: u8,
     /// Number in [`crate::EventFile::stack`]; 0: none was taken.
     pub stack: u32,
+    /// By kind; those that mean nothing are 0.
     pub words: [u64; 3],
 }
 

@@ -10,6 +10,7 @@ use crate::names::NamePatterns;
 /// How the recording was made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Info {
+    /// Name and version of the program that recorded, and of the one that imported it.
     pub recorder: String,
     /// The program and its arguments, when it was started for the recording.
     pub command: Vec<String>,
@@ -24,13 +25,18 @@ pub struct Info {
     pub syscalls: String,
     /// `off`, `application`, `application-all`, `library`, `all`
     pub stacks: String,
+    /// Call sites kept of one stack, beside where the thread was.
     pub stack_budget: u32,
+    /// Bytes of each stack that were copied; 0: words that lie in code were kept.
     #[serde(default)]
     pub stack_copy: u64,
     /// The interrupt context of wakes is known.
     pub contexts: bool,
+    /// CPUs that the recorder may run on; 0 for imported files.
     pub cpus: u32,
+    /// Its release, as `uname -r` has it.
     pub kernel: String,
+    /// Size of the ring between kernel and recorder; 0 for imported files.
     pub buffer_bytes: u64,
     /// Bytes on the disk that the file was to stay within.
     #[serde(default)]
@@ -40,6 +46,7 @@ pub struct Info {
     pub before: Before,
     /// CLOCK_MONOTONIC and wall clock (since 1970) at the same moment, ns.
     pub started: u64,
+    /// See `started`.
     pub started_unix_ns: u64,
 }
 
@@ -53,6 +60,7 @@ impl Info {
 /// Events that stand before a segment of the file, or stood there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
+    /// Those that are marks of a loss do not count.
     pub events: u64,
     /// Events that the file says were lost there.
     pub lost: u64,
@@ -61,9 +69,13 @@ pub struct Before {
 /// A thread that was there before the recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadFact {
+    /// In the recorder's pid namespace; from 2^30 on of none that it shows.
     pub tid: u32,
+    /// Of its process, numbered likewise.
     pub pid: u32,
+    /// As the kernel has it (`comm`), at most 15 bytes.
     pub name: String,
+    /// A thread of the kernel's, which runs no program.
     #[serde(default)]
     pub kernel: bool,
 }
@@ -71,8 +83,11 @@ pub struct ThreadFact {
 /// The code of a process: the lines of /proc/PID/maps that are executable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MapsFact {
+    /// CLOCK_MONOTONIC ns at which it was read.
     pub ts: u64,
+    /// In the recorder's pid namespace.
     pub pid: u32,
+    /// Those lines, unchanged.
     pub text: String,
 }
 
@@ -83,6 +98,7 @@ pub struct PythonFact {
     pub number: u32,
     /// Its qualified name.
     pub name: String,
+    /// As its code object has it: `co_filename`.
     pub file: String,
     /// The line of its `def`.
     pub line: u32,
@@ -91,8 +107,11 @@ pub struct PythonFact {
 /// What a descriptor was when it was looked up, at `ts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DescriptorFact {
+    /// CLOCK_MONOTONIC ns.
     pub ts: u64,
+    /// The process in which `fd` means this.
     pub pid: u32,
+    /// Number of the descriptor.
     pub fd: i32,
     /// As /proc/PID/fd/N links: `pipe:[123]`, `socket:[5]`, `anon_inode:[eventfd]`, a path.
     pub target: String,
@@ -116,14 +135,18 @@ pub struct DescriptorFact {
 /// A process that has an end of a pipe or socket open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndFact {
+    /// In the recorder's pid namespace.
     pub pid: u32,
+    /// Of its first thread, as the kernel has it (`comm`).
     pub name: String,
 }
 
 /// "Here it hung."
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
+    /// CLOCK_MONOTONIC ns.
     pub ts: u64,
+    /// As the user gave it, or which thread hung; may be empty.
     pub text: String,
 }
 
@@ -132,21 +155,25 @@ pub struct Mark {
 pub struct Note {
     /// `fallback`, `lost`, `warning`
     pub level: String,
+    /// For people, as it was announced.
     pub text: String,
 }
 
 /// The last block. A file without it comes from a recorder that was killed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
+    /// CLOCK_MONOTONIC ns at which the recording ended.
     pub ts: u64,
     /// `program-ended`, `target-ended`, `duration`, `interrupted`; `imported`: of another
     /// recorder's file
     pub reason: String,
     /// The program's exit status, as a shell gives it.
     pub exit_status: Option<i32>,
+    /// Those that are marks of a loss do not count.
     pub events: u64,
     /// Bytes of the records as BPF wrote them, the ring's own header included.
     pub raw_bytes: u64,
+    /// Events for which there was no room.
     pub lost: u64,
     /// By CPU number; CPUs that lost nothing are left out.
     pub lost_cpus: BTreeMap<u32, u64>,

@@ -3,6 +3,7 @@
 
 use flagfinder_container::Format;
 
+/// What the file header says of an event file, and which versions are read.
 pub const FORMAT: Format = Format {
     magic: *b"FFEVENT\n",
     version: 5,

@@ -38,6 +38,7 @@ pub struct Repeated {
     word: u64,
     /// Second argument (its lower half) and third, where they are recorded.
     more: [u64; 2],
+    /// How often; too small by what was displaced.
     pub count: u32,
     /// How many brought nothing, and how many brought data.
     vain: u32,
@@ -47,6 +48,7 @@ pub struct Repeated {
 }
 
 impl Repeated {
+    /// Its number and first argument.
     pub fn call(&self) -> Call {
         Call::unpack(self.word).unwrap_or(Call {
             number: 0,
@@ -69,6 +71,7 @@ pub struct Calls {
 }
 
 impl Calls {
+    /// Forgets all calls so far.
     pub fn clear(&mut self) {
         self.used = 0;
         self.now = PLACES;

@@ -28,10 +28,10 @@ const FLAG_NMI: u64 = 64;
 /// What was taken over.
 #[derive(Debug, Default, Serialize)]
 pub struct Imported {
-    pub events: u64,
-    pub lost: u64,
+    pub(crate) events: u64,
+    pub(crate) lost: u64,
     /// Records that say nothing to the graph, by name.
-    pub skipped: BTreeMap<String, u64>,
+    pub(crate) skipped: BTreeMap<String, u64>,
 }
 
 /// Where and when a record was made.

@@ -19,6 +19,7 @@ const LARGEST_RING: u64 = 1 << 31;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Syscalls {
+    /// No system calls.
     Off,
     /// The call that a thread blocks in, and the one a waker is in.
     #[default]
@@ -32,58 +33,64 @@ pub enum Syscalls {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StackMode {
+    /// No stacks.
     #[default]
     Off,
+    /// The innermost one in the program.
     Application,
+    /// Those in the program.
     ApplicationAll,
+    /// The innermost one of each file of code.
     Library,
+    /// All that are found.
     All,
 }
 
+/// What to record, as `flagfinder events record` asks for it in JSON.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Options {
-    pub output: PathBuf,
+    pub(crate) output: PathBuf,
     /// Their descendants too.
     #[serde(default)]
-    pub pids: Vec<u32>,
+    pub(crate) pids: Vec<u32>,
     /// The same of these; but the recording does not last for them.
     #[serde(default)]
-    pub beside: Vec<u32>,
+    pub(crate) beside: Vec<u32>,
     /// Scheduling of all processes.
     #[serde(default)]
-    pub everything: bool,
+    pub(crate) everything: bool,
     /// Only of threads whose names fit one of these patterns (`*` any letters, `?` one), unless
     /// there are none.
     #[serde(default)]
-    pub threads: Vec<String>,
+    pub(crate) threads: Vec<String>,
     #[serde(default)]
-    pub syscalls: Syscalls,
+    pub(crate) syscalls: Syscalls,
     #[serde(default)]
-    pub stacks: StackMode,
+    pub(crate) stacks: StackMode,
     /// Call sites kept of one stack, at most [`protocol::STACK_MOST`] - 1.
     #[serde(default)]
-    pub stack_budget: u32,
+    pub(crate) stack_budget: u32,
     /// Bytes of each stack that are copied, in which callers are found by unwind tables; 0: only
     /// words that lie in code are recorded.
     #[serde(default)]
-    pub stack_copy: u64,
+    pub(crate) stack_copy: u64,
     /// Size of the ring between kernel and recorder.
-    pub buffer_bytes: u64,
+    pub(crate) buffer_bytes: u64,
     /// Of the file on the disk: the oldest events are let go of.
     #[serde(default)]
-    pub size_bytes: Option<u64>,
+    pub(crate) size_bytes: Option<u64>,
     /// Marks the moment when the first thread of `pids` has not been back at its event wait for so
     /// long.
     #[serde(default)]
-    pub mark_on_hang_ns: Option<u64>,
+    pub(crate) mark_on_hang_ns: Option<u64>,
     #[serde(default)]
-    pub command: Vec<String>,
+    pub(crate) command: Vec<String>,
     /// Processes that are followed at once; `None`: as many as `bpf/events.bpf.c` has room for.
     #[serde(default)]
-    pub most_processes: Option<u32>,
+    pub(crate) most_processes: Option<u32>,
     /// Records switches as on a kernel whose `sched_switch` does not tell the state: tests do.
     #[serde(default)]
-    pub stateless_switches: bool,
+    pub(crate) stateless_switches: bool,
 }
 
 fn name_of(value: impl std::fmt::Debug) -> String {

@@ -5,7 +5,6 @@
 use flagfinder_bpf::{shared_struct, Layout, Pod};
 
 pub const NAME_BYTES: usize = 16;
-pub const STACK_WORDS: usize = 64;
 pub const STACK_MOST: usize = 32;
 pub const COPY_MOST: usize = 16384;
 
@@ -32,6 +31,7 @@ pub const EVENT_EXIT_CALL_SHORT: u8 = 18;
 pub const EVENT_PYTHON: u8 = 21;
 
 pub const ELSEWHERE: u32 = 0x4000_0000;
+/// Bit of [`crate::Event::flags`] of a fork: of the new process nothing more is recorded.
 pub const FORK_NOT_FOLLOWED: u8 = 1;
 
 pub const STATE_PREEMPTED: u8 = 0;

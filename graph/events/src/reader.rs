@@ -21,16 +21,21 @@ use crate::sites::WALKED;
 /// its INFO is none.
 pub struct EventFile {
     storage: Storage,
+    /// Of the file's first segment.
     pub info: Info,
+    /// Those that were there before the recording.
     pub threads: Vec<ThreadFact>,
+    /// Where processes have code; of one process there may be several, the newest last.
     pub maps: Vec<MapsFact>,
+    /// In the file's order; of one number there may be several.
     pub descriptors: Vec<DescriptorFact>,
+    /// In the file's order.
     pub marks: Vec<Mark>,
     /// What threads were in, and whom they waited for, at marks and in the end.
     pub looked: Vec<Looked>,
     /// Python functions by their numbers in stacks.
     pub python: BTreeMap<u32, PythonFact>,
-    pub notes: Vec<Note>,
+    pub(crate) notes: Vec<Note>,
     /// `None`: the recorder was killed.
     pub end: Option<End>,
     /// Tables of stacks by the number of their first one. Numbers between them are of damaged
@@ -223,7 +228,7 @@ impl EventFile {
         stack.map_or(&[], |words| words)
     }
 
-    pub fn stack_count(&self) -> usize {
+    pub(crate) fn stack_count(&self) -> usize {
         self.stacks.values().map(Vec::len).sum()
     }
 

@@ -35,8 +35,11 @@ use crate::{Failure, Result};
 /// How far a recording is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
+    /// Events written or about to be.
     pub events: u64,
+    /// Length of the file, without what was let go of.
     pub bytes: u64,
+    /// Events for which the ring had no room.
     pub lost: u64,
 }
 
@@ -247,6 +250,7 @@ impl Recorder {
         }
     }
 
+    /// Counts so far, about as old as the last flush.
     pub fn progress(&self) -> Progress {
         Progress {
             events: self.shared.events.load(Ordering::Relaxed),

@@ -15,6 +15,7 @@ use crate::reader::EventFile;
 use crate::threads::Threads;
 use crate::{Failure, Result};
 
+/// What is to be summed up, as `flagfinder events top` asks for it in JSON.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Question {
@@ -22,9 +23,11 @@ pub struct Question {
     pub least: u64,
     /// Of these processes (live: and their descendants); none: all.
     pub pids: Vec<u32>,
+    /// Of all processes, whatever `pids` says; live only.
     pub everything: bool,
     /// Of threads whose names fit one of these patterns; none: all.
     pub threads: Vec<String>,
+    /// Of this thread only.
     pub tid: Option<u32>,
     /// Numbers of calls; none: all calls count.
     pub calls: Vec<u16>,
@@ -32,6 +35,7 @@ pub struct Question {
     pub results: bool,
     /// Only waits that ended with this error count.
     pub error: Option<u32>,
+    /// Tell waits apart by where their threads block.
     pub stacks: bool,
     /// So many bytes of each different stack are copied, for unwind tables; 0: none. Live only.
     pub stack_copy: u64,
@@ -65,7 +69,9 @@ impl Question {
 /// What waits are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WaitKey {
+    /// Who waits.
     pub tid: u32,
+    /// Its process; 0: not known.
     pub pid: u32,
     /// `None`: not in a call.
     pub call: Option<u16>,
@@ -78,9 +84,11 @@ pub struct WaitKey {
 /// Times, summed up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
+    /// How many times were summed up.
     pub count: u64,
     /// ns
     pub total: u64,
+    /// ns
     pub longest: u64,
     /// By powers of two of microseconds: the first holds those below one, the next those below two.
     pub slots: [u64; TOP_SLOTS],
@@ -89,6 +97,7 @@ pub struct Sums {
 }
 
 impl Sums {
+    /// One more time, of so many ns.
     pub fn add(&mut self, ns: u64) {
         self.count += 1;
         self.total += ns;
@@ -97,6 +106,7 @@ impl Sums {
         self.slots[(slot as usize).min(TOP_SLOTS - 1)] += 1;
     }
 
+    /// Adds what another sum holds.
     pub fn join(&mut self, other: &Sums) {
         self.count += other.count;
         self.total += other.total;
@@ -111,13 +121,16 @@ impl Sums {
 /// Who a thread is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Who {
+    /// Its process.
     pub pid: u32,
+    /// The newest one; empty where it is not known.
     pub name: String,
 }
 
 /// A wait that began before the counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Earlier {
+    /// Who waits.
     pub tid: u32,
     /// `None`: in none, or not known.
     pub call: Option<u16>,
@@ -127,10 +140,12 @@ pub struct Earlier {
     pub unfinished: bool,
 }
 
+/// Waits and delays, summed up.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// ns that it covers.
     pub span: u64,
+    /// Those that began and ended while it counted, and those that go on.
     pub waits: FxHashMap<WaitKey, Sums>,
     /// They are not among `waits`: nobody knows how long they are.
     pub earlier: Vec<Earlier>,
@@ -138,9 +153,11 @@ pub struct Tally {
     pub delays: FxHashMap<u32, Sums>,
     /// ns of that during which another thread had the processor: the first is who was ready.
     pub instead: BTreeMap<(u32, u32), u64>,
+    /// Those that are named here, as far as they are known.
     pub threads: FxHashMap<u32, Who>,
     /// Process and words, the innermost first.
     pub stacks: Vec<(u32, Box<[u64]>)>,
+    /// Where processes have code, for the names of call sites.
     pub maps: Vec<MapsFact>,
     /// Python functions, by their numbers in stacks.
     pub python: BTreeMap<u32, PythonFact>,
@@ -148,6 +165,7 @@ pub struct Tally {
     pub recorded: i64,
     /// Events, or sums, that are missing.
     pub lost: u64,
+    /// Stacks for which there was no room.
     pub stacks_dropped: u64,
 }
 

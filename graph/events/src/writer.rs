@@ -30,7 +30,7 @@ pub struct EventWriter<W: Write> {
     /// Numbers of stacks that were given.
     issued: u32,
     written: Before,
-    pub stacks_dropped: u64,
+    pub(crate) stacks_dropped: u64,
 }
 
 pub(crate) fn failed(error: &std::io::Error) -> Failure {
@@ -214,7 +214,7 @@ impl<W: Write> EventWriter<W> {
         Ok(())
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 

@@ -2,8 +2,7 @@
 //! How long threads live, and how long what they do lasts: to their exit, else to the recording's
 //! end, which is later than its last event where nothing happens any more.
 
-use flagfinder_events::protocol::FORK_NOT_FOLLOWED;
-use flagfinder_events::Event;
+use flagfinder_events::{Event, FORK_NOT_FOLLOWED};
 
 use crate::build::Builder;
 use crate::edge::EdgeKind;
