@@ -229,7 +229,7 @@ def _add_python(raw: SpinFields, read: Callable[[set[int]], dict[int, PythonCode
         thread["python"] = code.to_raw() if code is not None else None
     for thread in threads:
         _add_python_word(thread)
-    if not any(thread["flags"] for thread in threads):
+    if threads and not threads[0]["flags"]:
         # The one whose Python tells what it waits for is then the most telling.
         threads.sort(key=lambda thread: _thread(thread).waits_until is None)
 
