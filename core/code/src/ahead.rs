@@ -25,6 +25,7 @@ const PAGE: u64 = 4096;
 /// How much code is followed.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// How many are followed in one search, over all its ways.
     pub instructions: usize,
     /// Calls within calls.
     pub depth: u32,
@@ -61,6 +62,7 @@ pub(crate) fn field_of(code: &Instruction) -> Option<(u64, usize)> {
 }
 
 impl<'a> CodeReader<'a> {
+    /// Keeps each page of code as `memory` had it when it was first read.
     pub fn new(memory: &'a dyn AddressSpace) -> Self {
         CodeReader {
             memory,
