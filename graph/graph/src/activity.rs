@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use flagfinder_events::Call;
 use flagfinder_linux::{futex, traits};
-use flagfinder_waits::ready::Because;
+use flagfinder_waits::Because;
 use serde::Serialize;
 
 use crate::edge::EdgeKind;
