@@ -14,7 +14,8 @@ use flagfinder_linux::proc::processes;
 pub struct Connection {
     /// `TCP 127.0.0.1:80 -> 127.0.0.1:5566`
     pub name: String,
-    pub(crate) state: &'static str,
+    /// Of TCP, in words; says nothing of UDP.
+    pub state: &'static str,
     /// A TCP socket that takes connections.
     pub is_listening: bool,
     /// UDP.

@@ -28,6 +28,7 @@ const LONGEST_LOOK: u64 = 4;
 const UNLIKE: u64 = 8;
 const BUSY_MACHINE: u64 = 100_000_000;
 
+/// What a thread did in a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Class {
     /// It computes.

@@ -15,6 +15,7 @@ pub const NO_RESULT: i64 = i64::MIN;
 pub struct Vertex {
     /// CLOCK_MONOTONIC, ns: when it became runnable, and when it blocked.
     pub start: u64,
+    /// See `start`.
     pub end: u64,
     /// ns on a CPU.
     pub run: u64,
@@ -46,10 +47,12 @@ impl Default for Vertex {
 }
 
 impl Vertex {
+    /// The call in `call`.
     pub fn call(&self) -> Option<Call> {
         Call::unpack(self.call)
     }
 
+    /// The kind of the edge that it began by.
     pub fn cause(&self) -> EdgeKind {
         EdgeKind::from_number(self.cause.into())
     }

@@ -48,7 +48,7 @@ pub use each::why_each;
 use obstacle::Weight;
 use process::Processes;
 pub use recorded::why_recorded;
-pub use report::{Link, Node, Root, RootKind, WhyReport};
+pub use report::{Link, Root, WhyReport};
 use walk::Walk;
 
 /// Where the chain begins, and how threads are looked at on the way.
