@@ -50,7 +50,7 @@ pub use core_file::{CoreFile, Files};
 pub use core_notes::CoreThread;
 pub use core_write::write_core;
 pub use experiment::{Experiment, Outcome, Proof, Unfit, Word};
-pub use kept::keep;
+pub use kept::{keep, Keeping};
 pub use live::{Live, Moment};
 pub use native::{Ran, Watched, MOST_WATCHED};
 pub use pages::Pages;

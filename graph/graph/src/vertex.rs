@@ -68,14 +68,17 @@ pub struct Details {
     /// Over the numbers of its calls in order, when all were recorded, and the place it blocks at
     /// when stacks were.
     pub semantics: u64,
+    /// How many calls that yield it made; a guess where only the clock found it in one.
     pub yields: u32,
     /// Data flag events inside.
     pub flags: u32,
     /// Where it blocks, and where its waker was, see `Graph::stack`.
     pub stack: u32,
+    /// See `stack`.
     pub waker_stack: u32,
     /// The kernel's, of the thread and of a less urgent one that woke it; 0: no such one did.
     pub priority: u32,
+    /// See `priority`.
     pub waker_priority: u32,
 }
 
