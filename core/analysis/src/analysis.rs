@@ -26,6 +26,7 @@ use crate::spin_loop::SpinLoop;
 /// A word that some exit depends on.
 #[derive(Clone, Debug)]
 pub struct Candidate {
+    /// Run-time address of its first byte.
     pub address: u64,
     /// Its size, by the widest read.
     pub bytes: u32,
@@ -59,9 +60,11 @@ pub struct Candidate {
 /// An object that a word points to is no larger, as far as it is read.
 const OBJECT: u64 = 4096;
 
+/// What a window says of the loop at its end.
 pub struct Analysis {
     /// The loop at the window's end.
     pub spin: SpinLoop,
+    /// The ways out; the index of one here is what `exits` elsewhere means.
     pub exits: Vec<Exit>,
     /// By exit: what it tests, where that is understood.
     pub conditions: Vec<Option<Condition>>,
@@ -73,6 +76,7 @@ pub struct Analysis {
     pub candidates: Vec<Candidate>,
     /// Steps of system calls whose result decides an exit, with those exits.
     pub calls: Vec<(u32, Vec<usize>)>,
+    /// How the loop spends its time.
     pub kind: LoopKind,
     /// Words that decide exits but which the thread itself writes in the loop.
     pub own_words: Vec<u64>,

@@ -13,10 +13,11 @@ use crate::relation::Relation;
 pub struct Condition {
     /// The side that is compared.
     pub left: Expression,
+    /// What it is compared with.
     pub right: Expression,
     /// What must hold for the branch to go the other way.
-    pub leaves: Relation,
-    pub bits: u32,
+    pub(crate) leaves: Relation,
+    pub(crate) bits: u32,
 }
 
 impl Condition {

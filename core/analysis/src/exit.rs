@@ -10,13 +10,13 @@ use rustc_hash::FxHashSet;
 pub struct Exit {
     /// Last execution in a whole iteration.
     pub step: u32,
-    pub transfer: Transfer,
+    pub(crate) transfer: Transfer,
     /// A branch: it always jumped.
     pub taken: bool,
     /// Where it never went; `None` where that is data, too.
     pub other: Option<u64>,
     /// What decides it.
-    pub sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     /// Something that decides it changes from iteration to iteration by this thread's
     /// own doing (a counter, a deadline).
     pub induction: bool,
@@ -37,7 +37,7 @@ impl Exit {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub(crate) enum Source {
     /// Memory read at `step` that this thread does not write in the loop.
     Load {
         step: u32,
@@ -51,7 +51,7 @@ pub enum Source {
 
 /// How control goes on at an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer {
+pub(crate) enum Transfer {
     /// One of two ways, by a condition.
     Branch,
     /// To an address that is data.

@@ -11,26 +11,36 @@ use crate::relation::Relation;
 /// A value in terms of loads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expression {
+    /// The code holds it itself.
     Number(u64),
     /// What was read at an address.
     Load {
+        /// Run-time address.
         address: u64,
+        /// How many were read.
         bits: u32,
+        /// What was read, at the last time.
         value: u64,
     },
+    /// Computed from two values.
     Binary(Operator, Box<Expression>, Box<Expression>),
     /// 1 where the relation of so many bits holds, else 0.
     Test(Relation, u32, Box<(Expression, Expression)>),
     /// So many low bits of a value with their sign, made `to` bits wide.
     Signed {
+        /// The value.
         of: Box<Expression>,
+        /// How many of its low bits count.
         bits: u32,
+        /// In bits.
         to: u32,
     },
     /// Where a jump by a table of addresses leads: one of `targets`, by this number of the case.
     /// What is not known of the table is [`ELSEWHERE`].
     Case {
+        /// The number of the case.
         of: Box<Expression>,
+        /// Number of a case, and the run-time address of its code.
         targets: Vec<(u64, u64)>,
     },
     /// Not understood; its value then, if known.
@@ -43,12 +53,19 @@ pub const ELSEWHERE: u64 = 0;
 /// What two values are joined by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
+    /// Bit by bit.
     And,
+    /// Bit by bit.
     Or,
+    /// Bit by bit.
     Xor,
+    /// Modulo 2^64.
     Add,
+    /// Modulo 2^64.
     Sub,
+    /// By the second value; 0 from 64 bits on.
     ShiftLeft,
+    /// Without sign, by the second value; 0 from 64 bits on.
     ShiftRight,
 }
 

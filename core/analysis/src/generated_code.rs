@@ -21,6 +21,7 @@ const NEAR: u64 = 4096;
 
 const RSP: u8 = 4;
 
+/// What of a window's code is generated, and where such code keeps its thread's state.
 pub struct Generated {
     /// By static instruction.
     is_generated: Vec<bool>,

@@ -50,5 +50,4 @@ pub use origins::{origins, Origin};
 pub use other_way::OtherWay;
 pub use progress::Progress;
 pub use read_code::ReadCode;
-pub use relation::Relation;
 pub use spin_loop::SpinLoop;

@@ -13,12 +13,19 @@ use crate::spin_loop::SpinLoop;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoopKind {
+    /// It only runs.
     Busy,
+    /// It runs, with `pause` instructions.
     Pause,
+    /// It gives the processor away: to other threads, or to other tasks of its own scheduler.
     Yield,
+    /// It sleeps for a time.
     Sleep,
+    /// It asks the kernel by a system call, or has it work.
     Syscall,
+    /// It takes a lock and gives it back.
     Lock,
+    /// It tries to change its flag by an atomic instruction, as a lock in use is tried.
     Rmw,
 }
 

@@ -23,13 +23,20 @@ const REACH: u32 = 2000;
 pub enum Origin {
     /// Memory that this thread did not write within the window.
     Word {
+        /// Of the instruction that read it.
         step: u32,
+        /// Run-time address.
         address: u64,
+        /// How many were read.
         bytes: u32,
+        /// What was read; `None` when it is not known.
         value: Option<u64>,
     },
     /// What a system call returned, or wrote into memory.
-    Call { step: u32 },
+    Call {
+        /// Of the `syscall` instruction.
+        step: u32,
+    },
 }
 
 /// The origins of what `step` reads, the nearest first. `choices`: also of what chose constants.

@@ -28,7 +28,9 @@ use crate::read_code::{self, ReadCode};
 /// decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
+    /// Run-time address of the branch.
     pub branch: u64,
+    /// Run-time address of the candidate.
     pub word: u64,
 }
 

@@ -14,6 +14,7 @@ const COMPARED: usize = 12;
 /// Two iterations go the same way when they have so much of their instructions in common.
 const ALIKE: f64 = 0.8;
 
+/// Signs that the loop gets on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Data was taken from a descriptor in (nearly) every iteration, or most times that some was

@@ -10,9 +10,11 @@ const EARLY: usize = 12;
 /// A loop: where each of its iterations begins.
 #[derive(Clone, Debug)]
 pub struct SpinLoop {
+    /// Index of the static instruction that each iteration begins with.
     pub marker: u32,
     /// First steps of the iterations looked at, oldest first; the last may be unfinished.
     pub starts: Vec<u32>,
+    /// Whole iterations of the window; `starts` has the last of them.
     pub iterations: u64,
     /// Steps behind the last iteration looked at.
     pub end: u32,

@@ -22,6 +22,7 @@ pub trait AddressSpace {
         (self.read(address, &mut buffer[..wanted]) == wanted).then(|| u64::from_le_bytes(buffer))
     }
 
+    /// Eight bytes, little-endian; `None` where not all of them can be read.
     fn word(&self, address: u64) -> Option<u64> {
         self.number(address, 8)
     }

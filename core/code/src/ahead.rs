@@ -24,6 +24,7 @@ const LONGEST: usize = 15;
 /// How much code is followed.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// How many are followed in one search, over all its ways.
     pub instructions: usize,
     /// Calls within calls.
     pub depth: u32,
@@ -60,6 +61,7 @@ pub(crate) fn field_of(code: &Instruction) -> Option<(u64, usize)> {
 }
 
 impl<'a> CodeReader<'a> {
+    /// Keeps each page of code as `memory` had it when it was first read.
     pub fn new(memory: &'a dyn AddressSpace) -> Self {
         CodeReader {
             memory,

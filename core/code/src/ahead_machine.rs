@@ -16,12 +16,14 @@ const STACK: usize = RSP as usize;
 /// A store that a thread may come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
+    /// Run-time address of the instruction that stores.
     pub pc: u64,
     /// `None`: not known yet.
     pub address: Option<u64>,
     /// What is added to a base register; `None`: it has no base, or an index as well, or its base
     /// is the stack.
     pub displacement: Option<u64>,
+    /// How many bytes it stores.
     pub bytes: usize,
     /// The value, where it is known.
     pub value: Option<u64>,

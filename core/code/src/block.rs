@@ -10,16 +10,24 @@ pub enum Ending {
     Fallthrough,
     /// The target or the next instruction (`jcc`, `loop`, `jrcxz`, `xbegin`).
     Conditional {
+        /// Run-time address where it goes when it is taken.
         target: u64,
     },
+    /// A direct `jmp`.
     Jump {
+        /// Run-time address.
         target: u64,
     },
+    /// A jump by way of a register or memory.
     IndirectJump,
+    /// A direct `call`; what it calls returns behind it.
     Call {
+        /// Run-time address.
         target: u64,
     },
+    /// A call by way of a register or memory.
     IndirectCall,
+    /// A `ret`: control goes back behind the call.
     Return,
     /// Control comes back behind it, unless the call was a sigreturn or a clone.
     Syscall,
@@ -43,7 +51,9 @@ pub enum Succession {
 /// A decoded block. Instructions carry run-time addresses (`Instruction::ip`).
 #[derive(Clone, Debug)]
 pub struct CodeBlock {
+    /// In order of address; all of the block up to bytes that are no instruction.
     pub instructions: Box<[Instruction]>,
+    /// What its last instruction does.
     pub ending: Ending,
     /// Run-time address behind the last whole instruction.
     pub end: u64,

@@ -26,7 +26,9 @@ pub struct CodeMap<'p> {
 /// A place in a flow where a block is followed by one that cannot follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowBreak {
+    /// The block before.
     pub from: BlockId,
+    /// The block that stands behind it in the flow.
     pub to: BlockId,
     /// Flow position (bytes) of the event or the section's start before it.
     pub pos: u64,
@@ -53,6 +55,7 @@ impl Steps<'_, '_> {
 }
 
 impl<'p> CodeMap<'p> {
+    /// Blocks are decoded when they are first asked for.
     pub fn new(process: &'p Process) -> Self {
         let mut decoded = Vec::new();
         decoded.resize_with(process.blocks().len(), OnceLock::new);
@@ -64,6 +67,7 @@ impl<'p> CodeMap<'p> {
         }
     }
 
+    /// The traced process, whose block ids these are.
     pub fn process(&self) -> &'p Process {
         self.process
     }

@@ -49,12 +49,10 @@ impl Graph {
         index
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ids.len()
     }
-    pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
+    /// Whether the caller's id is a node.
     pub fn contains(&self, id: u32) -> bool {
         self.index.contains_key(&id)
     }

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 use flagfinder_trace::{DecodedFlow, Event, Process};
 use rustc_hash::FxHashMap;
 
+/// An object that the program allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
+    /// Run-time address of its first byte, as the allocator returned it.
     pub address: u64,
     /// Bytes asked for.
     pub size: u64,
@@ -125,10 +127,6 @@ impl AllocationLog {
         if let Some(allocation) = self.live.get_mut(&address) {
             allocation.freed = true;
         }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.live.is_empty()
     }
 
     /// The allocation that holds the address: a live one if there is one, else the

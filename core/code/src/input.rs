@@ -17,8 +17,10 @@ const SAMPLES: usize = 32;
 /// A process's first thread sets its fs_base this early, or not at all.
 const START_SECTIONS: usize = 8;
 
+/// A module, and where it lies in the process.
 #[derive(Clone, Debug)]
 pub struct ModuleInput {
+    /// Its file's name and build-id.
     pub identity: ModuleIdentity,
     /// Its path as the process mapped it.
     pub path: String,
@@ -43,11 +45,13 @@ impl ModuleInput {
 /// A thread, in order of creation.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadInput {
+    /// Its id in our own pid namespace.
     pub tid: u32,
     /// Its id as it sees it itself, in its own pid namespace; a trace has no other.
     pub own_id: u32,
     /// Empty when unknown.
     pub name: String,
+    /// Where its thread descriptor lies; `None` when unknown.
     pub fs_base: Option<u64>,
     /// Stack pointer when the thread started (its stack lies below), or a later one.
     pub stack_pointer: Option<u64>,
@@ -74,17 +78,22 @@ pub struct StackFrame {
 pub struct TlsBlock {
     /// Index into `modules`.
     pub module: usize,
+    /// Of the thread, as in [`ThreadInput`].
     pub tid: u32,
+    /// Run-time address of the block's first byte.
     pub start: u64,
 }
 
+/// All that naming knows of one process.
 #[derive(Clone, Debug, Default)]
 pub struct NamesInput {
     /// In load order, the executable first.
     pub modules: Vec<ModuleInput>,
     /// Oldest first; the newest that knows an address is believed.
     pub maps: Vec<Maps>,
+    /// In order of creation.
     pub threads: Vec<ThreadInput>,
+    /// Empty unless they were read from a trace.
     pub allocations: AllocationLog,
     /// Read from the process. Where it is silent, static blocks are computed.
     pub tls_blocks: Vec<TlsBlock>,

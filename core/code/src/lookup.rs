@@ -31,6 +31,7 @@ impl Names {
         self.found(module, name, false)
     }
 
+    /// Thread-local variables of this name; `module` as for [`Names::globals_named`].
     pub fn thread_locals_named(&self, module: Option<&str>, name: &str) -> Vec<VariableAt> {
         self.found(module, name, true)
     }

@@ -14,6 +14,7 @@ use crate::graph::Graph;
 pub struct Loop {
     /// More than one: irreducible.
     pub headers: Vec<u32>,
+    /// All of it, those of inner loops too.
     pub nodes: Vec<u32>,
     /// Edges within the loop that lead to a header.
     pub back_edges: Vec<(u32, u32)>,
@@ -26,9 +27,11 @@ pub struct Loop {
 }
 
 impl Loop {
+    /// Whether the node with this id belongs to it, or to a loop within it.
     pub fn contains(&self, id: u32) -> bool {
         self.nodes.binary_search(&id).is_ok()
     }
+    /// It can be entered at several nodes.
     pub fn is_irreducible(&self) -> bool {
         self.headers.len() > 1
     }
@@ -47,6 +50,7 @@ struct Region {
 }
 
 impl Loops {
+    /// Finds the loops of all nodes that the graph has.
     pub fn new(graph: &Graph) -> Self {
         let successors = graph.successor_table();
         let mut finder = Components::new(graph.len());

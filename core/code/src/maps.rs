@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: MIT
 //! /proc/PID/maps, parsed.
 
+/// One line of it: a stretch of address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Run-time addresses.
     pub start: u64,
+    /// Behind its last byte.
     pub end: u64,
+    /// The `r` of its permissions.
     pub readable: bool,
+    /// The `w` of its permissions.
     pub writable: bool,
+    /// The `x` of its permissions.
     pub executable: bool,
     /// MAP_SHARED.
     pub shared: bool,
+    /// Bytes from the file's start to what lies at `start`.
     pub file_offset: u64,
+    /// Of the file, on its device; 0 without a file.
     pub inode: u64,
     /// Path, `[heap]` and its like, or empty.
     pub path: String,
@@ -65,15 +72,18 @@ impl Maps {
         Maps::new(text.lines().filter_map(Mapping::parse).collect())
     }
 
+    /// Sorts them by address.
     pub fn new(mut list: Vec<Mapping>) -> Maps {
         list.sort_by_key(|mapping| mapping.start);
         Maps { list }
     }
 
+    /// By address.
     pub fn all(&self) -> &[Mapping] {
         &self.list
     }
 
+    /// The mapping that holds the address.
     pub fn at(&self, address: u64) -> Option<&Mapping> {
         let after = self.list.partition_point(|m| m.start <= address);
         self.list[..after].last().filter(|m| address < m.end)

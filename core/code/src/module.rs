@@ -15,6 +15,7 @@ pub struct ModuleIdentity {
 }
 
 impl ModuleIdentity {
+    /// `path` may carry the kernel's mark of a deleted file, which is left out.
     pub fn new(path: &str, build_id: &[u8]) -> Self {
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         let name = path.rsplit('/').next().unwrap_or(path);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::symbols::without_arguments;
 
+/// The name of a place in code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Code {
     /// File name of the module; `None`: JIT or remapped code.
@@ -88,14 +89,19 @@ pub enum DataKind {
     Linkage,
     /// Executable memory.
     Code,
+    /// An object that the log of allocations knows, or the kernel's `[heap]`.
     Heap,
+    /// A module's thread-local block.
     Tls,
     /// The C library's thread descriptor (`fs:0` and up).
     ThreadControl,
+    /// A thread's stack.
     Stack,
+    /// A shared mapping, of a file or of none.
     Shared,
     /// A private mapping of a file that is no module.
     File,
+    /// A private mapping without a file (what `mmap` gives allocators and runtimes).
     Anonymous,
     /// The kernel's pages (`[vvar]`, `[vdso]`).
     Kernel,
@@ -107,49 +113,72 @@ pub enum DataKind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "in", rename_all = "kebab-case")]
 pub enum DataHome {
+    /// `offset` is an ELF virtual address of the module.
     Module {
+        /// The module's file name.
         module: String,
+        /// In bytes.
         #[serde(serialize_with = "hex")]
         offset: u64,
     },
     /// `offset` bytes into the `ordinal`-th object allocated behind `site`.
     Heap {
+        /// The call of the allocator.
         site: Box<Code>,
+        /// 1 for the first object of this site.
         ordinal: u64,
+        /// Bytes asked for.
         size: u64,
+        /// In bytes from the object's start.
         #[serde(serialize_with = "hex")]
         offset: u64,
     },
     /// `offset` bytes into the module's thread-local block.
     Tls {
+        /// The module's file name.
         module: String,
+        /// In bytes.
         #[serde(serialize_with = "hex")]
         offset: u64,
+        /// Whose block it is.
         tid: u32,
     },
     /// `offset` bytes above fs_base.
-    ThreadControl { tid: u32, offset: i64 },
+    ThreadControl {
+        /// Whose descriptor it is.
+        tid: u32,
+        /// In bytes; negative below fs_base.
+        offset: i64,
+    },
     /// In the frame of `function`, `below_cfa` bytes below its canonical frame address.
     Frame {
+        /// Whose stack it is.
         tid: u32,
+        /// Named by the return address into it (or where it stands, if innermost).
         function: Box<Code>,
+        /// In bytes.
         below_cfa: u64,
     },
     /// `offset` bytes into a file or shared-memory object.
     Mapping {
+        /// As /proc/PID/maps has it.
         path: String,
+        /// In bytes from the start of the file.
         #[serde(serialize_with = "hex")]
         offset: u64,
     },
     /// Only the run-time address is known.
     Address {
+        /// In the run that was looked at; another run may have it elsewhere.
         #[serde(serialize_with = "hex")]
         address: u64,
     },
 }
 
+/// The name of a word of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DataName {
+    /// What sort of memory holds it.
     pub kind: DataKind,
     /// For people; always enough to find the word again.
     pub name: String,
@@ -159,11 +188,13 @@ pub struct DataName {
     /// offset in the object. Mapping: offset in the file.
     #[serde(serialize_with = "hex_option")]
     pub offset: Option<u64>,
+    /// The variable that holds it, demangled; `None`: none is known.
     pub symbol: Option<String>,
     /// The part of the variable, to be appended to `symbol`: `[2].state`, `.next`.
     pub field: Option<String>,
     /// Without a `symbol`: the closest one before, which does not hold the address.
     pub near: Option<String>,
+    /// How another run finds it.
     pub home: DataHome,
 }
 

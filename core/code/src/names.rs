@@ -72,6 +72,7 @@ pub struct Names {
 }
 
 impl Names {
+    /// ELF files are read when a name in them is first asked for.
     pub fn new(input: NamesInput) -> Self {
         let mut images = Vec::new();
         images.resize_with(input.modules.len(), OnceLock::new);
@@ -111,6 +112,7 @@ impl Names {
         };
     }
 
+    /// What was told to [`Names::new`], with frames that were set since.
     pub fn input(&self) -> &NamesInput {
         &self.input
     }
@@ -193,6 +195,7 @@ impl Names {
         newest_first.filter_map(|maps| maps.at(address)).next()
     }
 
+    /// The name of the instruction at the address; [`Names::caller`] is for return addresses.
     pub fn code(&self, address: u64) -> Code {
         self.code_at(address, address)
     }

@@ -16,11 +16,24 @@ use crate::register;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValuePlace {
     /// The value is the register's, plus `add`.
-    Register { register: u8, add: i64 },
+    Register {
+        /// 0 to 15.
+        register: u8,
+        /// In bytes.
+        add: i64,
+    },
     /// It lies in memory at the register's value plus `add`.
-    Memory { register: u8, add: i64 },
+    Memory {
+        /// 0 to 15.
+        register: u8,
+        /// In bytes.
+        add: i64,
+    },
     /// It lies in memory `add` bytes from the canonical frame address.
-    Frame { add: i64 },
+    Frame {
+        /// In bytes; negative: in the frame.
+        add: i64,
+    },
 }
 
 /// A type in the debug information of one module.
@@ -33,10 +46,13 @@ pub struct TypeRef {
 /// A variable that is visible at an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
+    /// As the source has it.
     pub name: String,
+    /// The whole variable's type.
     pub kind: TypeRef,
     /// The piece of it that is at `place`, in bytes from its start.
     pub part: u64,
+    /// Where that piece lies.
     pub place: ValuePlace,
 }
 

@@ -16,9 +16,12 @@ pub struct Word {
     pub kind: TypeRef,
 }
 
+/// A word that is a variable, or lies in one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableWord {
+    /// The variable's, as the source has it.
     pub name: String,
+    /// What part of the variable it is.
     pub word: Word,
 }
 
@@ -105,12 +108,14 @@ impl Names {
         Some(VariableWord { name, word })
     }
 
+    /// What a pointer of this type points to; `None` when it is no pointer.
     pub fn pointee(&self, kind: TypeRef) -> Option<TypeRef> {
         let module = kind.module;
         let id = self.image(module).debug()?.pointee(kind.id)?;
         Some(TypeRef { module, id })
     }
 
+    /// In bytes; `None` when the debug information does not tell.
     pub fn size(&self, kind: TypeRef) -> Option<u64> {
         self.image(kind.module).debug()?.size(kind.id)
     }

@@ -20,8 +20,10 @@ const LARGEST: u64 = 128 << 20;
 /// With so many stores the search ends: they do not tell who writes the word.
 const MOST: usize = 256;
 
+/// The code that stores to a word.
 #[derive(Clone, Debug, Default)]
 pub struct Writers {
+    /// The search ends once it has 256.
     pub stores: Vec<Store>,
     /// The code of the module was too large.
     pub is_left_out: bool,

@@ -5,8 +5,10 @@ use crate::outcomes::{BranchOutcome, BranchTable};
 use crate::space::CodePlace;
 use serde::{Deserialize, Serialize};
 
+/// A thread of a run, as reports name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRef {
+    /// Of its process, as the trace has it.
     pub pid: u32,
     /// Number of the process's image: each exec begins another one. 0 in reports from before
     /// it was told.
@@ -15,6 +17,7 @@ pub struct ThreadRef {
     /// File name of the executable.
     #[serde(default)]
     pub program: String,
+    /// As the trace has it.
     pub tid: u32,
     /// Name as last seen; empty when unknown.
     pub name: String,
@@ -33,6 +36,7 @@ pub struct ThreadPair {
     pub why: String,
 }
 
+/// Whether two runs part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -42,6 +46,7 @@ pub enum Verdict {
     NoDivergence,
 }
 
+/// How a spinning thread parts from the normal runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartingKind {
@@ -73,7 +78,9 @@ pub enum ContextMatch {
     OtherThread,
     /// Same call site, another way there.
     SameCaller,
+    /// The same function, called elsewhere.
     SameFunction,
+    /// No normal run called the function.
     None,
 }
 
@@ -154,6 +161,7 @@ pub struct Parting {
     pub thread: ThreadRef,
     /// The thread of the first normal run whose calls were compared.
     pub normal_thread: Option<ThreadRef>,
+    /// How they part.
     pub kind: PartingKind,
     /// The branch (for `Callee` the call), if one was found.
     pub branch: Option<CodePlace>,
@@ -161,6 +169,7 @@ pub struct Parting {
     pub block: Option<CodePlace>,
     /// Where the normal run went; `None` also when it left the function.
     pub normal_target: Option<CodePlace>,
+    /// Where the spin run went; `None`: out of the function, or no branch was found.
     pub spin_target: Option<CodePlace>,
     /// Which execution of the branch in this thread (from 1) it is: the first that does not return
     /// to what the normal run does.
@@ -180,6 +189,7 @@ pub struct Parting {
     pub context: ContextMatch,
     /// Calls open at the end of the spin run, outermost first.
     pub stack: Vec<OpenFrame>,
+    /// The loop that the thread is in at the end.
     pub spin_loop: SpinLoop,
     /// Other branches at which the normal runs leave what the spinning thread repeats.
     pub others: Vec<BranchOutcome>,
@@ -198,7 +208,9 @@ pub struct Parting {
 /// A thread that is alive at the end of the spin run, and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedThread {
+    /// The thread, in the spin run.
     pub thread: ThreadRef,
+    /// Number of the call that it waits in, as x86-64 Linux counts them.
     pub syscall: u32,
     /// For how long, in ns; 0 when unknown.
     pub waiting: u64,
@@ -209,6 +221,7 @@ pub struct BlockedThread {
 /// What two (or more) runs have to say about each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
+    /// Whether they part.
     pub verdict: Verdict,
     /// In one sentence.
     pub reason: String,

@@ -12,13 +12,22 @@ pub enum Ending {
     /// Runs into the next instruction (the tracer cut the block).
     Fallthrough,
     /// Two successors: the target or the next instruction.
-    Conditional { target: u64 },
+    Conditional {
+        /// Run-time address where it goes when it is taken.
+        target: u64,
+    },
     /// Always to the target.
-    Jump { target: u64 },
+    Jump {
+        /// Run-time address.
+        target: u64,
+    },
     /// To an address only known at run time.
     IndirectJump,
     /// A call whose target is in the instruction.
-    Call { target: u64 },
+    Call {
+        /// Run-time address.
+        target: u64,
+    },
     /// A call through a register or memory.
     IndirectCall,
     /// A return.
@@ -31,10 +40,18 @@ pub enum Ending {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockHome {
     /// In a module; `module` indexes the module names given to the code space.
-    Module { module: u32, base: u64 },
+    Module {
+        /// Index of its name.
+        module: u32,
+        /// Run-time address of ELF vaddr 0.
+        base: u64,
+    },
     /// Code without a module (JIT). `likeness` is a hash of the code that stays equal in another
     /// run.
-    Anonymous { likeness: u64 },
+    Anonymous {
+        /// See above.
+        likeness: u64,
+    },
 }
 
 /// One block as recorded in one process.
@@ -58,11 +75,20 @@ pub struct RawBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The thread begins.
-    Start { ts: u64 },
+    Start {
+        /// In ns; 0: unknown.
+        ts: u64,
+    },
     /// The thread ends by itself.
-    Exit { ts: u64 },
+    Exit {
+        /// In ns; 0: unknown.
+        ts: u64,
+    },
     /// The next block is the first of a signal handler.
-    Signal { ts: u64 },
+    Signal {
+        /// In ns; 0: unknown.
+        ts: u64,
+    },
     /// A handler ended; the next block continues what was interrupted.
     SignalReturn,
     /// Control was moved by something the code does not show (fault, rseq abort, lost flow).
@@ -72,11 +98,26 @@ pub enum Event {
     /// Another program takes the place of this one, unless the system call comes back.
     Exec,
     /// Nothing happened; it is this late (the recorder's clock, between chunks of a busy loop).
-    Clock { ts: u64 },
+    Clock {
+        /// In ns; 0: unknown.
+        ts: u64,
+    },
     /// A system call begins.
-    SyscallEnter { number: u32, ts: u64 },
+    SyscallEnter {
+        /// As x86-64 Linux counts them.
+        number: u32,
+        /// In ns; 0: unknown.
+        ts: u64,
+    },
     /// A system call ended.
-    SyscallExit { number: u32, result: i64, ts: u64 },
+    SyscallExit {
+        /// As x86-64 Linux counts them.
+        number: u32,
+        /// Negative errno where it failed.
+        result: i64,
+        /// In ns; 0: unknown.
+        ts: u64,
+    },
 }
 
 impl Event {
@@ -153,11 +194,13 @@ pub struct ThreadInput<F> {
     pub name: String,
     /// Thread that created it; 0 when unknown or for a process's first thread.
     pub creator: u32,
+    /// Its blocks and events, from the beginning.
     pub flow: F,
 }
 
 /// One image of a process of a run.
 pub struct ProcessInput {
+    /// As the kernel numbers processes.
     pub pid: u32,
     /// Number of the process's image, from 1: each exec begins another one.
     pub image: u32,
@@ -168,6 +211,7 @@ pub struct ProcessInput {
     pub started_by: Vec<String>,
     /// File name of the executable, without its folder.
     pub program: String,
+    /// In any order; each block that the flow of a thread names.
     pub blocks: Vec<RawBlock>,
     /// A signal ended it.
     pub killed: bool,
@@ -177,6 +221,7 @@ pub struct ProcessInput {
 pub struct Run<F> {
     /// Its processes, first one first.
     pub processes: Vec<ProcessInput>,
+    /// Of all its processes.
     pub threads: Vec<ThreadInput<F>>,
     /// When the recording ended (ns, same clock as the events); 0 when unknown.
     pub end_ts: u64,

@@ -48,11 +48,9 @@ mod ways;
 
 pub use diff::{align, Options};
 pub use divergence::{
-    BlockedThread, ClosedDifference, ContextMatch, Divergence, NormalLoop, OpenFrame, Parting,
-    PartingKind, SpinLoop, ThreadPair, ThreadRef, Verdict,
+    BlockedThread, ContextMatch, Divergence, Parting, PartingKind, ThreadPair, ThreadRef, Verdict,
 };
 pub use from_trace::{run, ModuleNames, TraceFlow};
-pub use outcomes::{BranchOutcome, BranchTable, Successor};
 pub use progress::{Callback, Meter, Progress};
 pub use space::CodePlace;
 pub use ways::{ways, Leaving, Left, Standing, Ways};

@@ -50,6 +50,7 @@ pub enum Standing {
     Ended,
     /// It is in this system call, and has been for so many ns.
     Waits(u32, u64),
+    /// It still executes.
     Runs,
 }
 
@@ -68,6 +69,7 @@ pub enum Left {
 /// An execution of a branch by which the thread left the way to the goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
+    /// The instruction.
     pub branch: CodePlace,
     /// Where the thread went; `None`: out of the function.
     pub spin_target: Option<CodePlace>,
@@ -132,10 +134,12 @@ impl Ways<'_> {
         Some(self.normal.thread_ref(pair.normal))
     }
 
+    /// All of the normal run, paired or not.
     pub fn normal_threads(&self) -> impl Iterator<Item = ThreadRef> + '_ {
         (0..self.normal.surveys.len()).map(|index| self.normal.thread_ref(index))
     }
 
+    /// All of the spin run, paired or not.
     pub fn spin_threads(&self) -> impl Iterator<Item = ThreadRef> + '_ {
         (0..self.spin.surveys.len()).map(|index| self.spin.thread_ref(index))
     }

@@ -24,6 +24,7 @@ use crate::run_evidence::{gather, Waiting};
 use crate::sleeper::{self, Worker};
 use crate::standstill;
 
+/// What is looked for, and in how many threads.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Look at this thread only.
@@ -62,10 +63,13 @@ impl From<FindError> for Failure {
 /// Why there is no report.
 #[derive(Debug, Error)]
 pub enum FindError {
+    /// A trace cannot be read.
     #[error(transparent)]
     Trace(#[from] Failure),
+    /// The flow of a trace cannot be read or compared.
     #[error(transparent)]
     Flow(#[from] FlowError),
+    /// There is none to look at.
     #[error("the spin trace holds no thread")]
     NoThreads,
 }

@@ -46,9 +46,7 @@ pub use live_evidence::LiveMemory;
 pub use moments::{Call, Made, Moments, What, Written};
 pub use rank::{ENOUGH, ENOUGH_ALONE, INTERPRETER, MERE_BOUND};
 pub use report::{
-    Addresses, Ask, AskedCall, Debt, DivergenceReport, Flag, FlagKind, Found, Group, Known,
-    LoopReport, Owed, Own, Report, Seen, ThreadName, Threads, Values, Verdict, VirtualMachine,
-    Writer,
+    Addresses, Ask, Flag, FlagKind, Own, Report, ThreadName, Values, Verdict, VirtualMachine,
 };
 
 /// Looks for the flag in a window of one thread alone, without other runs.

@@ -22,6 +22,7 @@ use crate::passes::ask;
 use crate::run::Run;
 use crate::stores::{self, Stores};
 
+/// One trace, to be asked; each of its processes is read when it is first asked about.
 pub struct Moments<'t> {
     trace: &'t Trace,
     runs: Vec<OnceCell<Run<'t>>>,
@@ -32,21 +33,31 @@ pub struct Moments<'t> {
 pub struct Made {
     /// The instruction that read it, or the system call's.
     pub place: CodePlace,
+    /// What was read there, or answered.
     pub what: What,
 }
 
+/// A value, and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
+    /// It was read from memory.
     Word {
+        /// For people: what the word is called.
         name: String,
+        /// Run-time address.
         address: u64,
+        /// How many were read.
         bytes: u32,
+        /// `None`: not known.
         value: Option<u64>,
     },
+    /// A system call returned it, or wrote it into memory.
     Call {
         /// `its `read` on fd 3 returned 5`
         text: String,
+        /// As x86-64 Linux counts them.
         number: u32,
+        /// Negative errno; `None`: it never came back.
         result: Option<i64>,
     },
 }
@@ -54,7 +65,9 @@ pub enum What {
 /// A system call that a thread made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
+    /// As x86-64 Linux counts them.
     pub number: u32,
+    /// All six argument registers, used or not.
     pub args: [u64; 6],
     /// `None`: it never came back.
     pub result: Option<i64>,
@@ -69,11 +82,15 @@ pub struct Call {
 /// Stores of one instruction to a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
+    /// Who stored.
     pub thread: ThreadRef,
+    /// The instruction.
     pub place: CodePlace,
+    /// Its name.
     pub code: Code,
     /// The value of the last store.
     pub value: Option<u64>,
+    /// How many.
     pub count: u64,
     /// Flow position of the block that stored last.
     pub pos: u64,

@@ -7,30 +7,46 @@ use flagfinder_diff::ThreadRef;
 use flagfinder_machine::Reader;
 use serde::{Deserialize, Serialize, Serializer};
 
+/// What is said of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
+    /// It polls a word that another thread is to write.
     DataFlag,
+    /// It makes a system call again and again, whose answer decides.
     SyscallLoop,
+    /// It polls a word by an atomic that would change it: it tries to take a lock.
     Lock,
+    /// Nothing is sure enough, or the loop makes progress; the reason tells which.
     NoFlag,
+    /// The two runs nowhere take different ways, so nothing was looked for.
     NoDivergence,
 }
 
+/// What holds the flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlagKind {
+    /// What a module brought along: a variable, as a rule.
     Global,
+    /// An object of the heap, or other private memory.
     Heap,
+    /// A thread-local variable, or the C library's thread descriptor.
     Tls,
+    /// A thread's stack.
     Stack,
+    /// A shared mapping, or one of a file.
     Shared,
+    /// No memory: it is what a system call answers.
     Syscall,
 }
 
+/// A thread, as a report names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ThreadName {
+    /// As the trace or /proc has it.
     pub tid: u32,
+    /// As the kernel has it (`comm`), at most 15 bytes; empty when unknown.
     pub name: String,
 }
 
@@ -61,8 +77,10 @@ pub struct DivergenceReport {
 /// Hex strings, absent as null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Addresses {
+    /// In the normal run; `None`: no counterpart is known, or there was no such run.
     #[serde(serialize_with = "hex_option")]
     pub normal: Option<u64>,
+    /// In the spin run, or the live process; `None` for a system call.
     #[serde(serialize_with = "hex_option")]
     pub spin: Option<u64>,
 }
@@ -70,6 +88,7 @@ pub struct Addresses {
 /// Hex strings, absent as null.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Values {
+    /// What the spinning thread reads; `None` when it is not known.
     #[serde(serialize_with = "hex_option")]
     pub spin: Option<u64>,
     /// A value with which the loop is left.
@@ -77,6 +96,7 @@ pub struct Values {
     pub exit: Option<u64>,
     /// What begins there, for values that are addresses.
     pub spin_symbol: Option<String>,
+    /// The same for `exit`.
     pub exit_symbol: Option<String>,
 }
 
@@ -151,29 +171,43 @@ pub struct Debt {
     pub debtor: Option<(ThreadRef, bool)>,
 }
 
+/// A candidate, as a report tells it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flag {
+    /// From 1, the likeliest; one count for `flags` and `considered`.
     pub rank: u32,
     /// 0..=1.
     pub confidence: f64,
+    /// What holds it.
     pub kind: FlagKind,
     /// Always enough to find it again in a fresh run.
     pub name: String,
+    /// File name of the module that owns it; `None` for heap, stack and system calls.
     pub module: Option<String>,
+    /// As [`flagfinder_code::DataName::offset`].
     #[serde(serialize_with = "hex_option")]
     pub offset: Option<u64>,
+    /// The variable that holds it, demangled; `None` when none is known.
     pub symbol: Option<String>,
+    /// Its part of the variable or object, such as `.next`.
     pub field: Option<String>,
+    /// Run-time addresses.
     pub address: Addresses,
     /// Bytes; 0 for a system call.
     pub size: u32,
+    /// What it was, and what would end the loop.
     pub value: Values,
+    /// The test of the exit branch, in words: when it goes the other way.
     pub exit_when: String,
+    /// How the code reaches it, from a variable: `queue->head.next`.
     pub access_path: Option<String>,
+    /// Instructions that read it for an exit.
     pub readers: Vec<Code>,
     /// Call sites of the last read, innermost first, up to the function that holds the loop.
     pub reader_stack: Vec<Code>,
+    /// Who stored to it, in both runs; empty unless asked for.
     pub writers: Vec<Writer>,
+    /// Why it ranks so high or low, a line each.
     pub evidence: Vec<String>,
     /// Who is to write it, where a normal run was searched; a live process is asked later on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,27 +286,40 @@ pub struct VirtualMachine {
 /// A test that a word's value would end.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Ask {
+    /// Run-time address of the word.
     pub address: u64,
+    /// Its size.
     pub bytes: u32,
+    /// With which the test would end the loop.
     pub value: u64,
     /// The test, in words.
     pub when: String,
 }
 
+/// What is printed as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
+    /// [`Report::SCHEMA`].
     pub schema: &'static str,
+    /// What is said of the loop.
     pub verdict: Verdict,
+    /// The verdict in a sentence.
     pub reason: String,
+    /// Those that the report is about.
     pub threads: Threads,
+    /// `None`: nothing repeats, or there is no divergence.
     #[serde(rename = "loop")]
     pub spin_loop: Option<LoopReport>,
+    /// Where the spin run went another way than a normal one; `None` of a live process.
     pub divergence: Option<DivergenceReport>,
+    /// Those that are sure enough to be listed, the likeliest first.
     pub flags: Vec<Flag>,
     /// Words that were not sure enough: all, where there is no flag; else those that say more to
     /// who knows the interpreter.
     pub considered: Vec<Flag>,
+    /// The exit branches, with the flags that decide each.
     pub groups: Vec<Group>,
+    /// What limits the verdict, a line each.
     pub notes: Vec<String>,
     /// Which threads wait for the one that is reported, and by which words: a line for each.
     pub chains: Vec<String>,
@@ -292,6 +339,7 @@ pub struct Report {
 }
 
 impl Report {
+    /// The name and version of its JSON format.
     pub const SCHEMA: &'static str = "flagfinder.diff/1";
 
     /// Does it name what is waited for?

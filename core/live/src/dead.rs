@@ -30,8 +30,10 @@ use crate::wait::Describer;
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::Owners;
 
+/// What is looked at in a core file.
 #[derive(Clone, Debug)]
 pub struct CoreOptions {
+    /// Thread ids as the core file has them; empty: all.
     pub threads: Vec<u32>,
     /// For how long the copy of each thread goes on, at most.
     pub budget: Duration,

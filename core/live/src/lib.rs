@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! A live process: which threads wait, for what, and what the repeating ones poll.
 //!
-//! In: a process id. Out: a [`SpinReport`]. Threads that repeat something are copied and looked at
+//! In: a process id. Out: what [`spin`] reports. Threads that repeat something are copied and looked at
 //! in their copies (`copied.rs`), or single-stepped for a moment (`core/step`), in helper
 //! processes; threads that are blocked in the kernel are described from /proc alone. Only where a
 //! word is named that somebody should write, the registers of the other threads are read as well
@@ -46,13 +46,7 @@ mod why;
 mod writer;
 
 pub use dead::{look_at_core, CoreOptions};
-pub use memory::Memory;
-pub use poke::{poke, resolve, Poked};
+pub use poke::{poke, resolve};
 pub use prove::try_word;
-pub use report::{Class, SpinReport, ThreadReport, Via};
 pub use spin::{spin, Progress, SpinOptions, Told};
-pub use tried::Tried;
-pub use why::{
-    why, why_each, why_of_core, why_recorded, Asked, AskedOf, Link, Node, Root, RootKind,
-    WhyOptions, WhyReport,
-};
+pub use why::{why, why_each, why_of_core, why_recorded, Asked, WhyOptions};

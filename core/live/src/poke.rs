@@ -14,7 +14,9 @@ use crate::spin::{check, started};
 /// What was there, and what was read back; `None`: the process has ended since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poked {
+    /// The value before, of as many bytes as were written.
     pub before: u64,
+    /// What was read back.
     pub after: Option<u64>,
 }
 

@@ -31,6 +31,7 @@ use crate::sample::{self, Activity};
 use crate::wait::Describer;
 use flagfinder_waits::Owners;
 
+/// What is looked at in a live process, and how long.
 #[derive(Clone, Debug)]
 pub struct SpinOptions {
     /// Only these threads; empty: those that seem to repeat something.
@@ -61,7 +62,9 @@ impl Default for SpinOptions {
 /// Told before threads are looked at.
 #[derive(Clone, Debug)]
 pub struct Progress {
+    /// How many are looked at, those included that only wait.
     pub threads: usize,
+    /// Thread ids of those that will be looked at while they repeat something.
     pub stepped: Vec<u32>,
 }
 

@@ -24,23 +24,31 @@ pub const fn general(number: u8) -> Resources {
     0xf << (number as u32 * 4)
 }
 
+/// CF PF AF ZF SF OF DF.
 pub const ALL_FLAGS: Resources = 0x7f << FLAGS;
 
 /// What an instruction works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
+    /// The instruction has no more of them.
     None,
     /// A general register or a part of it.
     Register {
+        /// 0 to 15, in x86 numbering.
         number: u8,
+        /// 8 for the second byte (`ah`), else 0.
         shift: u8,
+        /// 8, 16, 32 or 64.
         bits: u8,
     },
     /// Index into [`Decoded::memory`].
     Memory {
+        /// 0 for its first reference.
         index: u8,
+        /// Of the value; 0 when it depends on the state.
         bits: u16,
     },
+    /// A number in the code, extended as the instruction does; branch targets too.
     Immediate(u64),
     /// Vector, mask, segment, .. registers.
     Other,
@@ -49,8 +57,11 @@ pub enum Operand {
 /// Which segment's base an address counts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
+    /// Its base is 0.
     Flat,
+    /// The base is fs_base, the thread pointer.
     Fs,
+    /// The base is gs_base.
     Gs,
 }
 
@@ -73,7 +84,9 @@ pub struct MemoryReference {
     pub gather: bool,
     /// Bytes; 0 when it depends on the state (xsave, ..).
     pub bytes: u16,
+    /// The instruction reads there.
     pub read: bool,
+    /// The instruction writes there.
     pub write: bool,
 }
 
@@ -102,12 +115,14 @@ impl MemoryReference {
         })
     }
 
+    /// The registers that its address is computed from.
     pub fn resources(&self) -> Resources {
         let one = |register: Option<u8>| register.map_or(0, general);
         one(self.base) | one(self.index)
     }
 }
 
+/// One static instruction; see the module.
 #[derive(Clone, Debug)]
 pub struct Decoded {
     /// As iced-x86 decodes it.
@@ -120,6 +135,7 @@ pub struct Decoded {
     pub memory: Box<[MemoryReference]>,
     /// Values of registers and flags it reads (address registers apart).
     pub reads: Resources,
+    /// Registers and flags whose values it sets, or may set.
     pub writes: Resources,
     /// General registers it may write, by number.
     pub registers_written: u16,
@@ -132,6 +148,7 @@ pub struct Decoded {
 }
 
 impl Decoded {
+    /// `factory` serves any number of instructions.
     pub fn new(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Decoded {
         let info = factory.info(instruction);
         let mut memory: Vec<MemoryReference> = Vec::new();
@@ -203,6 +220,7 @@ impl Decoded {
         }
     }
 
+    /// Run-time address of its first byte.
     #[inline]
     pub fn pc(&self) -> u64 {
         self.instruction.ip()

@@ -49,6 +49,7 @@ pub struct DecodedBlocks<'p> {
 }
 
 impl<'p> DecodedBlocks<'p> {
+    /// Blocks are decoded when they are first asked for.
     pub fn new(process: &'p Process) -> Self {
         let mut blocks = Vec::new();
         blocks.resize_with(process.blocks().len(), OnceLock::new);

@@ -41,8 +41,10 @@ pub struct Recorded {
     pub missing: bool,
 }
 
+/// One thread's state, and what its last instruction did.
 #[derive(Clone, Default)]
 pub struct Evaluator {
+    /// The state after the last instruction; callers may put in what they know.
     pub machine: Machine,
     accesses: Vec<Access>,
     /// Whether the last instruction, if a conditional branch, was taken.

@@ -8,6 +8,7 @@ use crate::decoded::{Decoded, Segment};
 /// See the module. Registers in x86 numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 pub struct Reader {
+    /// Run-time address of the instruction.
     pub pc: u64,
     base: Option<u8>,
     index: Option<u8>,

@@ -28,8 +28,11 @@ const NAMES: [&str; 16] = [
 /// The last blocks of the spinning thread up to the branch at which the runs part, oldest first.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegisterHistory {
+    /// Of the spinning process.
     pub pid: u32,
+    /// Of the spinning thread.
     pub tid: u32,
+    /// Oldest first; those that the trace has no code of are left out.
     pub blocks: Vec<BlockRegisters>,
 }
 
@@ -38,6 +41,7 @@ pub struct RegisterHistory {
 pub struct BlockRegisters {
     /// Among the thread's blocks, from 0.
     pub index: u64,
+    /// Where the block begins.
     pub code: Code,
     /// By name, as hex; `None` where it isn't known.
     pub registers: BTreeMap<&'static str, Option<String>>,
@@ -48,9 +52,11 @@ pub struct BlockRegisters {
 /// One execution of a block by a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockPlace {
+    /// As the trace has it.
     pub pid: u32,
     /// Which of the process's programs, as [`Trace::image`] counts them.
     pub image: u32,
+    /// As the trace has it.
     pub tid: u32,
     /// Among the thread's blocks, from 0.
     pub index: u64,

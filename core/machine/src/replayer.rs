@@ -34,6 +34,7 @@ pub enum Wants {
     Stores,
     /// At least those that it chooses, after.
     Chosen,
+    /// None of them; control flow and events only.
     Nothing,
 }
 
@@ -59,17 +60,15 @@ pub trait Visitor {
     fn stored(&mut self, _code: &Decoded, _machine: &Machine, _store: &Access) {}
     /// Control went from the block's last instruction to `next`.
     fn branch(&mut self, _code: &Decoded, _next: u64) {}
+    /// The trace tells of this between two blocks.
     fn event(&mut self, _event: &Event) {}
 }
 
+/// How a replay went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    pub blocks: u64,
-    pub instructions: u64,
     /// Times that knowledge was dropped because it contradicted the flow.
     pub contradictions: u64,
-    /// Blocks without recorded values.
-    pub without_values: u64,
 }
 
 /// A block that was possibly left early: it waits for the event that says where.
@@ -136,7 +135,6 @@ pub fn replay<V: Visitor>(
                 {
                     return Ok(replay.statistics);
                 }
-                replay.statistics.blocks += 1;
                 let Some(record) = block.block else {
                     replay.lose();
                     continue;
@@ -219,8 +217,6 @@ impl<V: Visitor> Replay<'_, '_, V> {
             missing: codes.slotless || values.is_none() && !block.slots.is_empty(),
             ..Recorded::default()
         };
-        self.statistics.without_values += u64::from(missing.missing);
-        self.statistics.instructions += codes.instructions.len() as u64;
         let mut wants = self.visitor.wants();
         let chosen = |&index: &u32| self.visitor.chooses(&codes.instructions[index as usize]);
         if wants == Wants::Chosen && codes.left_out.iter().any(chosen) {

@@ -5,11 +5,17 @@ use serde::{Deserialize, Serialize};
 
 /// Carry flag, in rflags layout (as all the following).
 pub const CF: u64 = 1;
+/// Parity flag.
 pub const PF: u64 = 1 << 2;
+/// Auxiliary carry flag.
 pub const AF: u64 = 1 << 4;
+/// Zero flag.
 pub const ZF: u64 = 1 << 6;
+/// Sign flag.
 pub const SF: u64 = 1 << 7;
+/// Direction flag.
 pub const DF: u64 = 1 << 10;
+/// Overflow flag.
 pub const OF: u64 = 1 << 11;
 /// The flags arithmetic sets.
 pub const STATUS: u64 = CF | PF | AF | ZF | SF | OF;
@@ -37,6 +43,7 @@ pub struct Value {
 }
 
 impl Value {
+    /// No bit is known.
     pub const UNKNOWN: Value = Value { bits: 0, known: 0 };
 
     /// All bits are known.

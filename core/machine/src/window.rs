@@ -15,11 +15,14 @@ use crate::decoded::{general, Decoded};
 use crate::evaluator::Access;
 use crate::value::{Value, CALL_CLOBBERS};
 
+/// A system call within the window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Syscall {
     /// Step of the `syscall` instruction.
     pub step: u32,
+    /// As x86-64 Linux counts them.
     pub number: u32,
+    /// All six argument registers, used or not.
     pub args: [u64; 6],
     /// Negative errno; `None` when it never returned.
     pub result: Option<i64>,
@@ -38,7 +41,10 @@ impl Syscall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Interruption {
     /// A signal was delivered; the step is the handler's first.
-    Signal { number: u32 },
+    Signal {
+        /// As Linux counts them.
+        number: u32,
+    },
     /// sigreturn, rseq, or a gap in the recording.
     Moved,
     /// The step before called code that ran unseen and returned.
@@ -102,24 +108,31 @@ mod instructions {
 }
 
 impl Window {
+    /// How many steps it has.
     pub fn len(&self) -> u32 {
         self.steps.len() as u32
     }
+    /// It has no steps.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
+    /// How many static instructions it has; their indexes are below this.
     pub fn code_count(&self) -> usize {
         self.codes.len()
     }
+    /// Index of the static instruction that the step executed.
     pub fn code_index(&self, step: u32) -> u32 {
         self.steps[step as usize].code
     }
+    /// The static instruction that the step executed.
     pub fn code(&self, step: u32) -> &Decoded {
         &self.codes[self.steps[step as usize].code as usize]
     }
+    /// The static instruction with this index.
     pub fn code_at(&self, index: u32) -> &Decoded {
         &self.codes[index as usize]
     }
+    /// Run-time address of the step's instruction.
     pub fn pc(&self, step: u32) -> u64 {
         self.code(step).pc()
     }
@@ -195,6 +208,7 @@ impl Window {
         };
         self.code(step).is_atomic() && value(false).is_some() && value(false) == value(true)
     }
+    /// The system call that the step made.
     pub fn syscall_at(&self, step: u32) -> Option<&Syscall> {
         let at = self.syscalls.partition_point(|s| s.step < step);
         self.syscalls.get(at).filter(|s| s.step == step)

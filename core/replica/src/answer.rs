@@ -5,13 +5,28 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Halt {
     /// It would make a call whose answer is not known; or one that acts on the world.
-    Call { number: u32, arguments: [u64; 6] },
+    Call {
+        /// As x86-64 Linux counts them.
+        number: u32,
+        /// All six argument registers, used or not.
+        arguments: [u64; 6],
+    },
     /// It would wait in this call for something that the copy can't bring.
-    Blocks { number: u32, arguments: [u64; 6] },
+    Blocks {
+        /// As x86-64 Linux counts them.
+        number: u32,
+        /// All six argument registers, used or not.
+        arguments: [u64; 6],
+    },
     /// The thread or the process would end.
     Exits,
     /// Its code raised a signal.
-    Fault { number: i32, address: u64 },
+    Fault {
+        /// Of the signal, as Linux counts them.
+        number: i32,
+        /// What the signal tells as its place (`si_addr`).
+        address: u64,
+    },
     /// The process that it ran in was ended.
     Gone,
 }

@@ -43,6 +43,7 @@ pub struct Files {
     pub program: Option<PathBuf>,
 }
 
+/// An opened core file, and the files that it needs.
 pub struct CoreFile {
     pid: u32,
     program: String,
@@ -323,6 +324,7 @@ impl CoreFile {
         self.missing.borrow().clone()
     }
 
+    /// Of the dead process, as the core tells it.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -337,6 +339,7 @@ impl CoreFile {
         self.signal
     }
 
+    /// In the order of the core, which begins with the one that got the signal.
     pub fn threads(&self) -> &[CoreThread] {
         &self.threads
     }

@@ -36,8 +36,10 @@ pub(crate) struct MappedFile {
     pub path: String,
 }
 
+/// A thread that a core file has registers of.
 #[derive(Clone)]
 pub struct CoreThread {
+    /// As the core tells it.
     pub tid: u32,
     /// Empty: the kernel and `gcore` note none.
     pub name: String,

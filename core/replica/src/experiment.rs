@@ -28,12 +28,15 @@ use crate::source::ThreadState;
 /// A word and the value to try in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
+    /// Run-time address.
     pub address: u64,
     /// 1 to 8.
     pub bytes: usize,
+    /// Its low `bytes` bytes are tried.
     pub value: u64,
 }
 
+/// What a copy did once the value was in the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -47,8 +50,10 @@ pub enum Outcome {
     Unknown,
 }
 
+/// What came of one experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
+    /// Whether the thread left its loop.
     pub outcome: Outcome,
     /// From the write to the first instruction that the loop does not have.
     pub instructions: Option<u64>,
@@ -75,6 +80,7 @@ const BEHIND: u64 = 64;
 /// A stack pointer that is farther off lies on another stack.
 const FAR: u64 = 1 << 20;
 
+/// A copy of a thread that goes round, ready for values to be tried.
 pub struct Experiment<'a> {
     replica: Replica<'a>,
     known: FxHashSet<(u64, u64)>,
@@ -94,7 +100,10 @@ pub enum Unfit {
     /// The copy stopped.
     Halted(Halt),
     /// It repeats nothing within the instructions or the time that it was given.
-    NoLoop { instructions: u64 },
+    NoLoop {
+        /// How many the copy executed.
+        instructions: u64,
+    },
 }
 
 impl<'a> Experiment<'a> {

@@ -28,11 +28,14 @@ const BEFORE_CALL: usize = 16;
 /// When a thread is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
+    /// At once, whatever it does.
     Now,
     /// When another thread has woken it from a wait for a futex's word, one with a time limit where
     /// `timed`; where that does not come within `patience`, at its end.
     Woken {
+        /// How long to wait for that.
         patience: Duration,
+        /// The wait has a time limit.
         timed: bool,
     },
 }
@@ -43,6 +46,7 @@ pub struct Captured {
     pub pause: Duration,
 }
 
+/// A live process, with its address space as it was when this was opened.
 pub struct Live {
     pid: u32,
     memory: File,

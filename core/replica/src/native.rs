@@ -23,8 +23,10 @@ const MOST_CALLS: u32 = 5_000;
 /// Where our page has room, behind its instructions.
 const ROOM: u64 = 64;
 
+/// A word that a copy is watched at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
+    /// Run-time address.
     pub address: u64,
     /// 1 to 8.
     pub bytes: usize,
@@ -76,10 +78,14 @@ pub enum Ran {
     Wrote {
         /// The number of the word.
         word: usize,
+        /// The new one.
         value: u64,
+        /// Run-time address behind that instruction.
         behind: u64,
     },
+    /// It can't go on.
     Halt(Halt),
+    /// The deadline came, or it makes calls without end.
     TimeOver,
 }
 

@@ -8,12 +8,14 @@ use rustc_hash::FxHashMap;
 
 use crate::source::{Page, Source, PAGE};
 
+/// See the module.
 pub struct Pages<'a> {
     source: &'a dyn Source,
     read: RefCell<FxHashMap<u64, Page>>,
 }
 
 impl<'a> Pages<'a> {
+    /// Nothing is read yet.
     pub fn new(source: &'a dyn Source) -> Self {
         Pages {
             source,
@@ -21,6 +23,7 @@ impl<'a> Pages<'a> {
         }
     }
 
+    /// The process that they are read from.
     pub fn source(&self) -> &'a dyn Source {
         self.source
     }

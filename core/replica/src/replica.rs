@@ -25,7 +25,12 @@ pub enum Event {
     /// One instruction was executed.
     Step,
     /// A system call was answered.
-    Call { number: u32, result: i64 },
+    Call {
+        /// As x86-64 Linux counts them.
+        number: u32,
+        /// Negative errno where it failed.
+        result: i64,
+    },
     /// The alarm of a copy that runs.
     Tick,
     /// The copy can't go on.

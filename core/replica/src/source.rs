@@ -41,12 +41,14 @@ pub struct Identity {
 /// A thread at one moment.
 #[derive(Clone)]
 pub struct ThreadState {
+    /// General registers; of a thread that was in a system call, those before it.
     pub registers: libc::user_regs_struct,
     /// As NT_X86_XSTATE gives it; empty: the processor's initial state.
     pub extended: Vec<u8>,
     /// Pages as they were at the same moment: those of the stack, which the thread overwrites at
     /// once, and others that it is known to use.
     pub stack: Vec<(u64, Page)>,
+    /// What calls that ask for an id are answered.
     pub identity: Identity,
 }
 

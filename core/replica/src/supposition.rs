@@ -21,10 +21,13 @@ pub enum Supposition {
 /// A call whose answer was supposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supposed {
+    /// As x86-64 Linux counts them.
     pub number: u32,
+    /// All six argument registers, used or not.
     pub arguments: [u64; 6],
     /// Of several descriptors, the one that was said to be ready.
     pub descriptor: Option<i32>,
+    /// What the copy was answered; negative errno where the call fails.
     pub result: i64,
 }
 

@@ -13,6 +13,7 @@ use crate::replica::{Event, Replica};
 
 /// What was seen of a copy.
 pub struct Round {
+    /// What it executed, up to where it was left.
     pub window: Window,
     /// Why the copy went no further; `None`: enough was seen, or a limit was reached.
     pub halt: Option<Halt>,

@@ -14,13 +14,16 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::registers;
 
+/// Memory of the thread, as it is between two of its instructions.
 pub trait ReadMemory {
+    /// Returns how many bytes could be read, from `address` on.
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> usize;
 }
 
 /// See the module. Each instruction is [decoded](Self::decode), [begun](Self::begin), executed by
 /// the caller, and [finished](Self::finish).
 pub struct WindowBuilder {
+    /// What was seen so far: the instructions that were finished.
     pub window: Window,
     factory: InstructionInfoFactory,
     /// By pc: the bytes seen there, and the instruction.

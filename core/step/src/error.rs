@@ -6,6 +6,7 @@ use flagfinder_privileges::{how_to_get, Capability};
 
 const STILL_WORKS: &str = "The process goes on undisturbed";
 
+/// What, why, and what helps; the fourth part says that the process goes on.
 pub fn unable(
     what: impl Into<String>,
     found: impl Into<String>,

@@ -43,6 +43,7 @@ extern "C" fn on_signal(_number: i32) {
     ASKED_TO_END.store(true, Ordering::Relaxed);
 }
 
+/// A child process that works for this one.
 pub struct Helper {
     pid: i32,
     output: File,

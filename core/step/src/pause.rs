@@ -49,6 +49,7 @@ impl Pause {
         })
     }
 
+    /// The thread that stands still.
     pub fn tracee(&self) -> &Tracee {
         &self.tracee
     }

@@ -25,7 +25,7 @@ const SLOW_LOOK: Duration = Duration::from_millis(2);
 
 /// A seized thread. Dropping it restores its signal mask and lets it go.
 pub struct Tracee {
-    pub tid: i32,
+    pub(crate) tid: i32,
     /// Its own signal mask, while signals are held.
     mask: Option<u64>,
     /// The thread is stopped, so that requests work.
@@ -197,7 +197,7 @@ impl Tracee {
         }
     }
 
-    pub fn holds_signals(&self) -> bool {
+    pub(crate) fn holds_signals(&self) -> bool {
         self.mask.is_some()
     }
 
@@ -332,6 +332,7 @@ impl Tracee {
         known && (info.si_code <= 0 || info.si_code == SI_KERNEL)
     }
 
+    /// Its general registers now.
     pub fn registers(&self) -> Result<libc::user_regs_struct> {
         // SAFETY: plain data, filled by the kernel.
         let mut registers: libc::user_regs_struct = unsafe { zeroed() };
@@ -366,6 +367,7 @@ impl Tracee {
         self.set_registers(&before)
     }
 
+    /// Its general registers from now on.
     pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<()> {
         let at = &raw const *registers as usize;
         request(libc::PTRACE_SETREGS, self.tid, 0, at)

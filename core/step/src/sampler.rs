@@ -28,6 +28,7 @@ const PAGE: usize = 4096;
 /// A power of two: 341 samples.
 const RING: usize = 2 * PAGE;
 
+/// A timer on one thread; dropping it ends it.
 pub struct Sampler {
     pages: NonNull<u8>,
     _event: OwnedFd,

@@ -17,6 +17,7 @@ use crate::{helper, popped};
 /// When to stop stepping.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Most instructions.
     pub steps: u32,
     /// Longest time in all for which the thread is kept from running: its sleep in system
     /// calls does not count.
@@ -61,9 +62,11 @@ impl Limits {
 pub enum Ended {
     /// `enough` said so.
     Enough,
+    /// A limit was reached, or this process was asked to end.
     Limit,
     /// A system call did not return in time.
     Blocked,
+    /// The thread has ended.
     Gone,
     /// It executed another program.
     Exec,

@@ -12,6 +12,7 @@ use crate::proc::Call;
 /// How long a call waits at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout {
+    /// Since the clock's beginning where it is absolute, else from the call on.
     pub time: Duration,
     /// A point in time rather than a span.
     pub absolute: bool,

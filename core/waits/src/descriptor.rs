@@ -14,6 +14,7 @@ use crate::unix::{self, UnixEnd};
 /// A descriptor that a thread waits on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Descriptor {
+    /// Its number in the process.
     pub fd: i32,
     /// As /proc/PID/fd/N links; `closed` when there is none.
     pub target: String,
@@ -77,6 +78,7 @@ pub fn describe(pid: u32, fd: i32, owners: &mut Owners) -> Descriptor {
 /// What an epoll descriptor links to.
 const EPOLL: &str = "anon_inode:[eventpoll]";
 
+/// Whether it links to an epoll file; `false` also where it cannot be told.
 pub fn is_epoll(pid: u32, fd: i32) -> bool {
     link(pid, fd).is_some_and(|target| target == EPOLL)
 }

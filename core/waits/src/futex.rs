@@ -11,11 +11,14 @@ use flagfinder_linux::futex;
 
 use crate::proc::Call;
 
+/// The word that a thread waits at in futex(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
+    /// Run-time address.
     pub address: u64,
     /// `mutex`, `lock`, `thread`, `priority-inheriting mutex`, or `word` when it says no more.
     pub kind: &'static str,
+    /// Its 4 bytes now; `None`: they cannot be read.
     pub value: Option<u64>,
     /// What it held when the wait began (the kernel compares).
     pub expected: u64,
@@ -30,6 +33,7 @@ pub struct Word {
 pub struct Held {
     /// The id as the process itself sees it.
     pub id: u32,
+    /// Its word holds the id, as that of a robust or priority-inheriting lock.
     pub is_robust: bool,
 }
 

@@ -13,8 +13,9 @@ use flagfinder_linux::syscalls::{self, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::descriptor::{describe, is_epoll, Descriptor};
+use crate::inherited::{inherited, Inherited};
 use crate::ready::{because, because_of, Asked, Because, Does};
-use crate::{inherited, Inherited, Owners};
+use crate::Owners;
 
 /// Descriptors of one call that are told.
 const TOLD: usize = 4;
@@ -24,9 +25,13 @@ const MOST: u64 = 64;
 /// A descriptor that a call is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
+    /// Its number in the process.
     pub fd: i32,
+    /// See [`Descriptor::target`].
     pub target: String,
+    /// See [`Descriptor::what`]; of a process that is gone the target again.
     pub what: String,
+    /// See [`Descriptor::peers`]; empty for a process that is gone.
     pub peers: Vec<String>,
     /// The epoll descriptor that it is in.
     pub via: Option<i32>,
@@ -34,6 +39,7 @@ pub struct Told {
     pub because: Option<Because>,
     /// The reason in words.
     pub why: Option<String>,
+    /// From whom the process has it; null: it opened it itself, or that is not known.
     pub inherited_from: Option<Inherited>,
 }
 
@@ -41,19 +47,22 @@ pub struct Told {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Found {
     /// Of a poll: which entry of its array.
-    pub entry: Option<u64>,
-    pub fd: Option<i32>,
+    pub(crate) entry: Option<u64>,
+    pub(crate) fd: Option<i32>,
     /// POLLIN and so on.
-    pub events: Option<u16>,
+    pub(crate) events: Option<u16>,
     /// Of a select: `read`, `write`, `except`.
-    pub set: Option<String>,
+    pub(crate) set: Option<String>,
 }
 
 /// A call, and what it gave.
 #[derive(Clone, Debug, Default)]
 pub struct HotCall {
+    /// As x86-64 Linux counts them.
     pub number: u32,
+    /// All six argument registers, used or not.
     pub args: [u64; 6],
+    /// Negative errno; `None`: it is not known.
     pub result: Option<i64>,
     /// Empty: that was not seen.
     pub found: Vec<Found>,

@@ -14,14 +14,20 @@ use flagfinder_linux::proc::processes;
 pub struct Connection {
     /// `TCP 127.0.0.1:80 -> 127.0.0.1:5566`
     pub name: String,
+    /// Of TCP, in words; says nothing of UDP.
     pub state: &'static str,
+    /// A TCP socket that takes connections.
     pub is_listening: bool,
+    /// UDP.
     pub is_datagram: bool,
+    /// Who has the other end.
     pub end: OtherEnd,
 }
 
+/// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OtherEnd {
+    /// The socket with this inode.
     Socket(u32),
     /// Not accepted yet: the listening socket that it came to.
     Pending(Option<u32>),

@@ -17,13 +17,13 @@ pub mod locks;
 mod look;
 mod owners;
 pub mod proc;
-pub mod ready;
+mod ready;
 mod relatives;
 mod sockets;
 pub mod unix;
 
-pub use inherited::{inherited, Inherited, Sure};
 pub use look::{look, Holder, How, Look, Looked};
 pub use owners::{is_fifo, Owner, Owners};
+pub use ready::Because;
 pub use relatives::{awaited, children, descendants};
-pub use sockets::{Peer, Sockets};
+pub use sockets::Sockets;

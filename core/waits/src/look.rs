@@ -39,6 +39,7 @@ pub enum How {
 /// One of those who are waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Holder {
+    /// Its process id.
     pub pid: u32,
     /// `None`: any thread of the process may be meant.
     pub tid: Option<u32>,
@@ -49,16 +50,21 @@ pub struct Holder {
 pub struct Looked {
     /// When, on the clock of who asked.
     pub ts: u64,
+    /// Its id as we see it.
     pub tid: u32,
+    /// Its process's id as we see it.
     pub pid: u32,
+    /// As the kernel has it (`comm`), at most 15 bytes.
     pub name: String,
     /// As ps shows it: R, S, D, T, ..
     pub state: char,
     /// The system call that it is in, and its first argument.
     pub call: Option<u32>,
+    /// 0 when it is in no call.
     pub first: u64,
     /// Null: nobody is known to be waited for.
     pub how: Option<How>,
+    /// Who is waited for; several: any of them may be meant.
     pub by: Vec<Holder>,
     /// Of a call that it makes over and over: those that it is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -73,6 +79,7 @@ impl Looked {
 /// What was seen, and what could not be.
 #[derive(Debug, Default)]
 pub struct Look {
+    /// By process, those that were asked for first.
     pub threads: Vec<Looked>,
     /// Why some were not looked at, for people; `None`: all were.
     pub missing: Option<String>,

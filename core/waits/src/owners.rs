@@ -10,11 +10,15 @@ use rustc_hash::FxHashMap;
 /// A process that holds an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
+    /// Its process id as we see it.
     pub pid: u32,
+    /// Of its first thread (`comm`).
     pub name: String,
+    /// The descriptor's number in that process.
     pub fd: i32,
     /// Opened for writing (pipes have an end for each).
     pub writes: bool,
+    /// Opened for reading.
     pub reads: bool,
 }
 
@@ -40,6 +44,7 @@ impl Owners {
         }
     }
 
+    /// Those who have open what a descriptor links to as `target`, the asker included.
     pub fn of(&mut self, target: &str) -> &[Owner] {
         if self.by_target.is_none() {
             self.by_target = Some(self.scan());

@@ -9,25 +9,32 @@ use flagfinder_linux::proc::{name, Status};
 /// The system call a thread is in, as /proc/PID/task/TID/syscall tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
+    /// As x86-64 Linux counts them.
     pub number: u32,
+    /// All six argument registers, used or not.
     pub args: [u64; 6],
+    /// The stack pointer, at the `syscall` instruction.
     pub sp: u64,
+    /// Run-time address behind the `syscall` instruction.
     pub pc: u64,
 }
 
 /// One look at a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
+    /// As the kernel has it (`comm`), at most 15 bytes.
     pub name: String,
     /// As ps shows it: R, S, D, T, t, Z, ..
     pub state: char,
     /// ns on a processor, and ns waiting for one, since its start.
     pub ran: u64,
+    /// See [`Look::ran`].
     pub queued: u64,
     /// Times that it gave the processor away to wait.
     pub switches: u64,
     /// Process id of the tracer; 0: none.
     pub tracer: u32,
+    /// `None`: it is in none, or may not be asked.
     pub call: Option<Call>,
     /// Its call could be asked for.
     pub may_read: bool,
@@ -51,7 +58,9 @@ pub fn times(pid: u32, tid: u32) -> Option<(u64, u64)> {
 /// included. The kernel counts no `recv` and no `send`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfers {
+    /// Of `read` and its family.
     pub reads: u64,
+    /// Of `write` and its family.
     pub writes: u64,
 }
 

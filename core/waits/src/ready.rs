@@ -11,14 +11,19 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use flagfinder_linux::proc::link;
 use serde::{Deserialize, Serialize};
 
+/// Why a call on a descriptor does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Because {
+    /// The process has no such descriptor.
     NotOpen,
+    /// It was read to its end.
     EndOfFile,
     /// End of file as well, since nobody can write.
     NoWriter,
+    /// Nobody can read what is written.
     NoReader,
+    /// The other end is closed.
     PeerClosed,
     /// An error is pending, or was the answer.
     Error,

@@ -36,6 +36,7 @@ pub struct Peer {
 /// The socket at the other end of a Unix socket, by its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnixEnd {
+    /// The socket with this inode.
     Socket(u32),
     /// Nobody has accepted the connection at this listening socket.
     Pending(u32),

@@ -12,6 +12,7 @@ pub use crate::sockets::UnixEnd;
 pub struct UnixName {
     /// `None`: it has no name.
     pub path: Option<String>,
+    /// It takes connections.
     pub is_listening: bool,
 }
 

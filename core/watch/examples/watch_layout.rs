@@ -3,7 +3,7 @@
 //! `NAME SIZE`, then `NAME.FIELD OFFSET`.
 
 fn main() {
-    for layout in flagfinder_watch::protocol::layouts() {
+    for layout in flagfinder_watch::layouts() {
         println!("{} {}", layout.name, layout.size);
         for (field, offset) in &layout.fields {
             println!("{}.{field} {offset}", layout.name);

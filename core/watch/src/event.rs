@@ -51,29 +51,29 @@ impl ValueSource {
 /// An access to a watched word, or by a hooked instruction.
 #[derive(Clone, Debug)]
 pub struct Event {
-    pub kind: EventKind,
+    pub(crate) kind: EventKind,
     /// CLOCK_MONOTONIC, ns.
-    pub ts: u64,
-    pub tid: u32,
-    pub thread: String,
+    pub(crate) ts: u64,
+    pub(crate) tid: u32,
+    pub(crate) thread: String,
     /// `None`: the backend does not know.
-    pub cpu: Option<u32>,
+    pub(crate) cpu: Option<u32>,
     /// Number of the watch or site in the header, from 1.
-    pub watch: usize,
-    pub address: u64,
-    pub value: Option<u64>,
-    pub value_from: Option<ValueSource>,
+    pub(crate) watch: usize,
+    pub(crate) address: u64,
+    pub(crate) value: Option<u64>,
+    pub(crate) value_from: Option<ValueSource>,
     /// The word's value before.
-    pub previous: Option<u64>,
+    pub(crate) previous: Option<u64>,
     /// How many reads it stands for.
-    pub reads: u64,
+    pub(crate) reads: u64,
     /// The system call in which the kernel made the access.
-    pub syscall: Option<i64>,
+    pub(crate) syscall: Option<i64>,
     /// Of a site: the object that the instruction's operand is a part of (its base register).
-    pub object: Option<u64>,
+    pub(crate) object: Option<u64>,
     /// JSON of the accessing instruction's `Code`, of its thread's call sites as an array.
-    pub code: Arc<str>,
-    pub stack: Arc<str>,
+    pub(crate) code: Arc<str>,
+    pub(crate) stack: Arc<str>,
 }
 
 impl Event {

@@ -20,7 +20,7 @@ mod naming;
 mod order;
 mod perf;
 mod place;
-pub mod protocol;
+mod protocol;
 mod request;
 mod seen;
 mod session;
@@ -33,12 +33,11 @@ mod until;
 mod value;
 mod word;
 
-pub use event::{Event, EventKind, ValueSource};
-pub use request::{Request, SiteRequest, WordRequest};
-pub use session::{Ending, Watch};
+pub use event::Event;
+pub use protocol::layouts;
+pub use request::Request;
+pub use session::Watch;
 pub use source::{Backend, Helper};
-pub use timeline::THINNING;
-pub use until::Until;
 
 use flagfinder_bpf::{shared_struct, unavailable, Layout};
 pub use flagfinder_bpf::{Failure, Result};

@@ -51,16 +51,16 @@ pub struct SiteRequest {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Request {
     #[serde(default)]
-    pub words: Vec<WordRequest>,
+    pub(crate) words: Vec<WordRequest>,
     #[serde(default)]
-    pub sites: Vec<SiteRequest>,
+    pub(crate) sites: Vec<SiteRequest>,
     /// Reads too, not only writes.
     #[serde(default)]
-    pub reads: bool,
-    /// See [`crate::Until`].
-    pub until: Option<String>,
+    pub(crate) reads: bool,
+    /// See [`crate::until::Until`].
+    pub(crate) until: Option<String>,
     /// Readers whose reads are held back at once; `None`: as many as `bpf/watch.bpf.c` has room
     /// for.
     #[serde(default)]
-    pub most_readers: Option<u32>,
+    pub(crate) most_readers: Option<u32>,
 }

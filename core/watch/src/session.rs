@@ -9,7 +9,7 @@ use flagfinder_linux::clock;
 use serde::Serialize;
 
 use crate::attach::check_count;
-use crate::event::Event;
+use crate::event::{Event, EventKind};
 use crate::follow::{Hooks, Pace, Used};
 use crate::interpret::Interpreter;
 use crate::naming::{place_of, Naming};
@@ -352,10 +352,6 @@ impl Watch {
         })
     }
 
-    pub fn lost(&self) -> u64 {
-        self.source.counted().lost
-    }
-
     /// Takes hits from the source, and tells it at once which code only reads. Returns how many,
     /// and whether there may be more.
     fn drain(&mut self) -> (usize, bool) {
@@ -471,9 +467,9 @@ impl Watch {
         let told = before.and_then(|before| event.tell_before(before).then_some(&*before));
         self.tally.events += 1;
         match event.kind {
-            crate::EventKind::Write => self.tally.writes += 1,
-            crate::EventKind::Read => self.tally.reads += event.reads,
-            crate::EventKind::Access => {}
+            EventKind::Write => self.tally.writes += 1,
+            EventKind::Read => self.tally.reads += event.reads,
+            EventKind::Access => {}
         }
         let met = self.until.is_some_and(|until| {
             let met = |event: &Event| until.is_met(event, self.tally.events);

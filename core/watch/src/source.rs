@@ -33,7 +33,7 @@ impl Helper {
         all.find(|helper| helper.name() == name)
     }
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Helper::Lldb => "lldb",
             Helper::Frida => "frida",

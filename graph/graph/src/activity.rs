@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use flagfinder_events::Call;
 use flagfinder_linux::{futex, traits};
-use flagfinder_waits::ready::Because;
+use flagfinder_waits::Because;
 use serde::Serialize;
 
 use crate::edge::EdgeKind;
@@ -28,6 +28,7 @@ const LONGEST_LOOK: u64 = 4;
 const UNLIKE: u64 = 8;
 const BUSY_MACHINE: u64 = 100_000_000;
 
+/// What a thread did in a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Class {
     /// It computes.

@@ -17,11 +17,14 @@ use crate::starved::share_of_run;
 
 /// Wakers of wakers.
 const DEEPEST: usize = 32;
+/// Whose critical path is asked for, as JSON has it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PathRequest {
+    /// A thread id of the recording.
     pub thread: u32,
     /// CLOCK_MONOTONIC, ns; without, as long as the thread was there.
     pub from: Option<u64>,
+    /// The same for its end.
     pub to: Option<u64>,
     /// So many segments at most: short ones that follow each other become one, which is whose most
     /// of it is. And so many waits, the longest. Null: all.
@@ -81,14 +84,21 @@ pub struct Share {
 /// What `flagfinder critical-path --json` prints beside its schema.
 #[derive(Clone, Debug, Serialize)]
 pub struct CriticalPath {
+    /// The thread id that was asked for.
     pub tid: u32,
+    /// That thread's name; empty when it was not recorded.
     pub thread: String,
+    /// CLOCK_MONOTONIC, ns.
     pub from: u64,
+    /// CLOCK_MONOTONIC, ns.
     pub to: u64,
+    /// In order of time; together as long as the stretch.
     pub segments: Vec<Segment>,
+    /// Those on the path that another thread ended.
     pub waits: Vec<Blocked>,
     /// The largest first.
     pub threads: Vec<Share>,
+    /// Events that the recording is missing, of all threads.
     pub lost: u64,
 }
 

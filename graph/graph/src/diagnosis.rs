@@ -14,6 +14,7 @@ use crate::starved::Starved;
 /// Which hang is meant; without both, the most unusual one of the main thread.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Request {
+    /// A thread id of the recording.
     pub thread: Option<u32>,
     /// CLOCK_MONOTONIC, ns.
     pub at: Option<u64>,
@@ -94,10 +95,15 @@ pub struct Member {
 /// What `flagfinder diagnose --json` prints beside its schema.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diagnosis {
+    /// What the hanging thread did.
     pub class: Class,
+    /// The hanging thread, by the vertex that it was in.
     pub thread: PathStep,
+    /// In words: `computing`, `read on pipe:[5]`.
     pub doing: String,
+    /// CLOCK_MONOTONIC, ns.
     pub start: u64,
+    /// How long the hang took, in ns.
     pub dur: u64,
     /// Of HotCalls.
     pub hot: Option<Hot>,
@@ -119,7 +125,9 @@ pub struct Diagnosis {
     pub advice: Vec<String>,
     /// How many were asked: none by rule.
     pub questions: usize,
+    /// The questions on the way, with their answers.
     pub asked: Vec<Asked>,
+    /// Events that the recording is missing, of all threads.
     pub lost: u64,
 }
 
@@ -127,6 +135,7 @@ pub struct Diagnosis {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
+    /// All questions are decided.
     Diagnosis(Box<Diagnosis>),
     /// The next question: ask again with one more answer.
     Question(Box<Question>),

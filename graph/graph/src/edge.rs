@@ -14,8 +14,11 @@ pub enum EdgeKind {
     Wake = 0,
     /// A thread sent something that it waited for.
     Ipc = 1,
+    /// Its time limit was over, or a time that it slept for.
     Timer = 2,
+    /// A thread sent a signal to it.
     Signal = 3,
+    /// A thread created it.
     Fork = 4,
     /// A thread or process ended that it waited for.
     Exit = 5,
@@ -36,6 +39,7 @@ pub enum EdgeKind {
     Peer = 12,
 }
 
+/// By number.
 pub const KINDS: [EdgeKind; 13] = [
     EdgeKind::Wake,
     EdgeKind::Ipc,
@@ -59,6 +63,7 @@ impl EdgeKind {
         known.copied().unwrap_or(EdgeKind::Unknown)
     }
 
+    /// As JSON has it.
     pub fn name(self) -> &'static str {
         match self {
             EdgeKind::Wake => "wake",
@@ -94,11 +99,15 @@ impl EdgeKind {
     }
 }
 
+/// A cause of a vertex, as it lies in a file.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 pub struct Edge {
+    /// Index of the vertex that caused it; [`NOBODY`]: none did.
     pub from: u32,
+    /// Index of the vertex that is caused.
     pub to: u32,
+    /// CLOCK_MONOTONIC, ns.
     pub ts: u64,
     /// [`EdgeKind`] as a number.
     pub kind: u32,
@@ -107,6 +116,7 @@ pub struct Edge {
 }
 
 impl Edge {
+    /// By the number in `kind`.
     pub fn kind(&self) -> EdgeKind {
         EdgeKind::from_number(self.kind)
     }

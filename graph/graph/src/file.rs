@@ -15,6 +15,7 @@ use crate::parallel::both;
 use crate::vertex::{Details, Vertex};
 use crate::vertices::{Vertices, PIECE};
 
+/// How the file begins, and which versions are read.
 pub const FORMAT: Format = Format {
     magic: *b"FFGRAPH\n",
     version: 6,
@@ -124,8 +125,11 @@ impl Graph {
 pub struct PartHeader {
     magic: u32,
     header_checksum: u32,
+    /// What it unpacks to.
     pub raw_bytes: u64,
+    /// What it takes in the file, the header apart.
     pub stored_bytes: u64,
+    /// Of what is stored, see [`flagfinder_container::checksum`].
     pub payload_checksum: u64,
 }
 

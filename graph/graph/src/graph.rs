@@ -131,9 +131,12 @@ impl Functions {
     }
 }
 
+/// What happened in a recording, and why.
 #[derive(Default)]
 pub struct Graph {
+    /// What its numbers mean.
     pub meta: Meta,
+    /// All vertices, by index.
     pub vertices: Vertices,
     /// Edges into vertices that had begun, or began by another: messages, flags. Sorted by the
     /// vertex they lead to.
@@ -169,6 +172,7 @@ impl Graph {
         own.filter(move |edge| edge.kind() == kind)
     }
 
+    /// The vertex with this index.
     pub fn vertex(&self, index: u32) -> Vertex {
         self.vertices.get(index)
     }
@@ -178,6 +182,7 @@ impl Graph {
         self.meta.ran.get(&index)
     }
 
+    /// What is known besides of the vertex with this index.
     pub fn details(&self, index: u32) -> &Details {
         self.vertices.details(index)
     }
@@ -287,6 +292,7 @@ impl Graph {
         self.vertices.of(thread)
     }
 
+    /// The thread of the vertex with this index.
     pub fn thread(&self, vertex: u32) -> &ThreadMeta {
         &self.meta.threads[self.vertex(vertex).thread as usize]
     }

@@ -128,7 +128,9 @@ impl Builder<'_> {
 /// As `diagnose` tells it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Hot {
+    /// Its name, such as `poll`.
     pub call: String,
+    /// How many were made, at least.
     pub calls: u32,
     /// Calls for each second that the thread had a CPU.
     pub per_second: u64,
@@ -136,6 +138,7 @@ pub struct Hot {
     pub result: i64,
     /// The function that makes it; empty: it was not sampled with a stack.
     pub code: String,
+    /// Those that keep it coming back, as far as they were seen.
     pub descriptors: Vec<Told>,
     /// Who made the first of them; null: it was there before, or that was not recorded.
     pub opened_by: Option<OpenedBy>,

@@ -34,11 +34,14 @@ const MANY: u8 = 3;
 /// Its switches were not recorded.
 const UNKNOWN: u8 = 4;
 
+/// What a page is to show, as JSON has it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TimelineRequest {
+    /// Thread ids of the recording, a row each.
     pub threads: Vec<u32>,
     /// CLOCK_MONOTONIC, ns.
     pub from: u64,
+    /// CLOCK_MONOTONIC, ns.
     pub to: u64,
 }
 

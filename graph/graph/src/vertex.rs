@@ -15,6 +15,7 @@ pub const NO_RESULT: i64 = i64::MIN;
 pub struct Vertex {
     /// CLOCK_MONOTONIC, ns: when it became runnable, and when it blocked.
     pub start: u64,
+    /// See `start`.
     pub end: u64,
     /// ns on a CPU.
     pub run: u64,
@@ -46,10 +47,12 @@ impl Default for Vertex {
 }
 
 impl Vertex {
+    /// The call in `call`.
     pub fn call(&self) -> Option<Call> {
         Call::unpack(self.call)
     }
 
+    /// The kind of the edge that it began by.
     pub fn cause(&self) -> EdgeKind {
         EdgeKind::from_number(self.cause.into())
     }
@@ -65,14 +68,17 @@ pub struct Details {
     /// Over the numbers of its calls in order, when all were recorded, and the place it blocks at
     /// when stacks were.
     pub semantics: u64,
+    /// How many calls that yield it made; a guess where only the clock found it in one.
     pub yields: u32,
     /// Data flag events inside.
     pub flags: u32,
     /// Where it blocks, and where its waker was, see `Graph::stack`.
     pub stack: u32,
+    /// See `stack`.
     pub waker_stack: u32,
     /// The kernel's, of the thread and of a less urgent one that woke it; 0: no such one did.
     pub priority: u32,
+    /// See `priority`.
     pub waker_priority: u32,
 }
 

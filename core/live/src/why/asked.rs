@@ -7,6 +7,7 @@ use serde::Deserialize;
 /// What a thread asks again and again, or is blocked in, as the source of its program has it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Asked {
+    /// Its id as we see it.
     pub tid: u32,
     /// The expression, and where it stands.
     pub name: String,

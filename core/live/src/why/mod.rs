@@ -43,18 +43,20 @@ use flagfinder_replica::CoreFile;
 use crate::dead::{look_at_core, CoreOptions};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::spin::{spin, Progress, SpinOptions};
-pub use asked::{Asked, AskedOf};
+pub use asked::Asked;
 pub use each::why_each;
 use obstacle::Weight;
 use process::Processes;
 pub use recorded::why_recorded;
-pub use report::{Link, Node, Root, RootKind, WhyReport};
+pub use report::{Link, Root, WhyReport};
 use walk::Walk;
 
+/// Where the chain begins, and how threads are looked at on the way.
 #[derive(Clone, Debug, Default)]
 pub struct WhyOptions {
     /// Begin with this thread, instead of one that polls, or the first.
     pub thread: Option<u32>,
+    /// How those that poll are looked at.
     pub spin: SpinOptions,
     /// What threads of the process poll in code that is not the machine's.
     pub asked: Vec<Asked>,
