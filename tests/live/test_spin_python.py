@@ -259,6 +259,21 @@ def test_a_loop_that_is_entered_anew_is_not_where_it_waits(tmp_path: Path) -> No
 
 
 @pytest.mark.live
+def test_a_thread_whose_loop_ends_by_itself_is_innocent(tmp_path: Path) -> None:
+    """No copy of it is looked at, and the thread that waits comes first."""
+    script = tmp_path / "program.py"
+    body = "def compute():\n    for n in range(10**12):\n        n * n\n"
+    body += "threading.Thread(target=compute, daemon=True).start()\n"
+    body += "while not job.done:\n    time.sleep(0)"
+    script.write_text(program(body))
+    with running([PYTHON, script]) as process:
+        ran = flagfinder("spin", "--json", str(process.pid), timeout=90)
+    waits, computes = json.loads(ran.stdout)["threads"]
+    assert (waits["tid"], whens(waits["python"])) == (process.pid, ["job.done"])
+    assert (computes["class"], computes["flags"], computes["via"]) == ("LongRunning", [], None)
+
+
+@pytest.mark.live
 def test_who_holds_the_interpreters_lock(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(

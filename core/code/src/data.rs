@@ -184,7 +184,9 @@ impl Names {
             .map(|f| demangle(f.name))
             .or_else(|| variable.map(|(_, v)| v.name.clone()));
         let place = format!("tls of {file}+{offset:#x} in {}", self.thread_label(tid));
-        let start = found.map_or(offset, |f| f.start);
+        let start = found.map(|f| f.start);
+        let start = start.or_else(|| variable.map(|(_, v)| v.address));
+        let start = start.unwrap_or(offset);
         let name = match (&symbol, &field) {
             (Some(symbol), Some(field)) => format!("{symbol}{field} ({place})"),
             (Some(symbol), None) => format!("{} ({place})", with_offset(symbol, offset - start)),

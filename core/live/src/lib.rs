@@ -46,7 +46,8 @@ mod why;
 mod writer;
 
 pub use dead::{look_at_core, CoreOptions};
+pub use pick::Told;
 pub use poke::{poke, resolve};
 pub use prove::try_word;
-pub use spin::{spin, Progress, SpinOptions, Told};
+pub use spin::{spin, Progress, SpinOptions};
 pub use why::{why, why_each, why_of_core, why_recorded, Asked, WhyOptions};

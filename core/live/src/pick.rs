@@ -17,11 +17,19 @@ pub enum Way {
     Repeats,
     /// It is blocked: described, never touched.
     Waits,
-    /// No copy stands for it, and the program's own code tells what its loop waits for, or that it
-    /// comes to an end.
-    Told,
+    /// No copy stands for it, or none is needed: the program's own code tells of its loop.
+    Told(Told),
     /// It cannot be stepped; why.
     Untouchable(String),
+}
+
+/// What the program's own code tells of a thread that repeats something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// What it waits for.
+    Waits,
+    /// That its loop comes to an end by itself.
+    Ends,
 }
 
 /// Share of the processor from which on a thread is hot.

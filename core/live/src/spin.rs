@@ -24,7 +24,7 @@ use crate::nearly;
 use crate::order;
 use crate::others::{Other, Others};
 use crate::owed;
-use crate::pick::{self, Way};
+use crate::pick::{self, Told, Way};
 use crate::prove::prove;
 use crate::report::{Class, SpinReport, ThreadReport, Via};
 use crate::sample::{self, Activity};
@@ -66,15 +66,6 @@ pub struct Progress {
     pub threads: usize,
     /// Thread ids of those that will be looked at while they repeat something.
     pub stepped: Vec<u32>,
-}
-
-/// What the program's own code tells of a thread that repeats something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// What it waits for.
-    Waits,
-    /// That its loop comes to an end by itself.
-    Ends,
 }
 
 const SAMPLE: Duration = Duration::from_millis(200);
@@ -169,7 +160,8 @@ pub fn spin(
     of_program.retain(|tid| !options.in_place && by_program(*tid).is_some());
     for (activity, way) in &mut threads {
         if of_program.contains(&activity.tid) && !is_fit(activity.tid) {
-            *way = Way::Told;
+            let told = by_program(activity.tid).unwrap_or(Told::Waits);
+            *way = Way::Told(told);
             chosen.retain(|tid| *tid != activity.tid);
         }
     }
@@ -371,8 +363,8 @@ fn blank(activity: &Activity, class: Class) -> ThreadReport {
 
 pub(crate) fn untouched(activity: &Activity, way: &Way, describer: &mut Describer) -> ThreadReport {
     let class = match way {
-        Way::Hot => Class::LongRunning,
-        Way::Repeats | Way::Told => Class::RepeatedYield,
+        Way::Hot | Way::Told(Told::Ends) => Class::LongRunning,
+        Way::Repeats | Way::Told(Told::Waits) => Class::RepeatedYield,
         Way::Waits | Way::Untouchable(_) => Class::LongWait,
     };
     let wait = describer.wait(activity.call, &activity.sleeps_in);
@@ -381,7 +373,10 @@ pub(crate) fn untouched(activity: &Activity, way: &Way, describer: &mut Describe
             Way::Untouchable(why) => format!("not stepped: {why}"),
             Way::Hot | Way::Repeats => "not stepped: others seemed to tell more".into(),
             Way::Waits => wait.summary.clone(),
-            Way::Told => "not stepped: the program's own code tells its loop".into(),
+            Way::Told(Told::Waits) => "not stepped: the program's own code tells its loop".into(),
+            Way::Told(Told::Ends) => {
+                "its loop comes to an end by itself, as its own code tells".into()
+            }
         },
         wait: Some(wait),
         ..blank(activity, class)

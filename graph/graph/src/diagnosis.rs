@@ -24,7 +24,7 @@ pub struct Request {
     /// To the questions in their order, numbers of choices from 1. `None`: all is decided by rule.
     #[serde(default)]
     pub answers: Option<Vec<usize>>,
-    /// By rule so many paths are followed at once; 1: always the best edge. Null: [`BEAM`].
+    /// By rule so many paths are followed at once; 1: always the best edge. Null: `BEAM`.
     #[serde(default)]
     pub beam: Option<usize>,
 }

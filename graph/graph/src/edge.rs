@@ -111,7 +111,7 @@ pub struct Edge {
     pub ts: u64,
     /// [`EdgeKind`] as a number.
     pub kind: u32,
-    /// Where the waker was, see [`Graph::stack`].
+    /// Where the waker was, see `Graph::stack`.
     pub stack: u32,
 }
 

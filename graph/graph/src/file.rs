@@ -135,7 +135,7 @@ pub struct PartHeader {
 
 impl Sealed for PartHeader {
     const MAGIC: u32 = u32::from_le_bytes(*b"FFGP");
-    /// What a part may unpack to depends on its size, see [`unpacked`].
+    /// What a part may unpack to depends on its size, see `unpacked`.
     const MOST_RAW: u64 = 1 << 56;
 
     fn seals(&mut self) -> (&mut u32, &mut u32) {
