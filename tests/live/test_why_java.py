@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ def why_of(how: str, tmp_path: Path) -> dict[str, Any]:
         live_or_skip("java is not installed")
     out = tmp_path / "stdout"
     command = [java, "-Xmx64m", SOURCES / "TwoLocks.java", how]
-    with out.open("wb") as stdout, started(command, stdout=stdout) as process:
+    with (
+        out.open("wb") as stdout,
+        started(command, stdin=subprocess.PIPE, stdout=stdout) as process,
+    ):
         wait_until(process, lambda: "started" in out.read_text())
         time.sleep(1.5)  # each holds its own
         ran = flagfinder("why", "--json", str(process.pid), timeout=120)
@@ -53,3 +57,12 @@ def test_threads_of_the_machine_itself_do_not_hang(tmp_path: Path) -> None:
     waiters = [link["waiter"]["name"] for link in report["links"]]
     assert "one" in waiters, report["story"]
     assert not any(name.startswith("VM ") for name in waiters), report["story"]
+
+
+@pytest.mark.live
+def test_a_pools_thread_does_not_wait_for_the_worker_that_it_runs(tmp_path: Path) -> None:
+    """The worker is a lock, which its thread has for as long as it is at work."""
+    report = why_of("pool", tmp_path)
+    assert report["root"]["kind"] != "deadlock", report["story"]
+    waiters = [link["waiter"]["name"] for link in report["links"]]
+    assert any(name.startswith("pool-1-thread") for name in waiters), report["story"]

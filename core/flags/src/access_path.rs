@@ -121,8 +121,17 @@ impl<'a> Explorer<'a> {
         })
     }
 
+    /// The allocator's own variables are no names for what it hands out (nor are its globals:
+    /// `fixed`).
+    fn is_of_allocator(&self, step: u32) -> bool {
+        !self.for_runtime.get() && self.is_of_runtime(step)
+    }
+
     /// A variable of the frame that the step executes in.
     fn local(&self, step: u32, address: u64) -> Option<Reached> {
+        if self.is_of_allocator(step) {
+            return None;
+        }
         let registers = |register| self.register(step, register);
         let pc = self.window.pc(step);
         let found = self.names.frame_variable(pc, None, &registers, address)?;
@@ -165,6 +174,9 @@ impl<'a> Explorer<'a> {
     /// Where the address was formed before the window: a visible variable that points to
     /// an object around it.
     fn whole(&self, step: u32, address: u64) -> Option<Reached> {
+        if self.is_of_allocator(step) {
+            return None;
+        }
         self.names
             .variables(self.window.pc(step))
             .iter()
@@ -276,9 +288,7 @@ impl<'a> Explorer<'a> {
     /// the same function since the register got it. Of several the one whose object is
     /// the largest, as an inlined callee's parameter often is a part of its caller's.
     fn held(&self, step: u32, register: u8, value: u64, target: Target) -> Option<Pointer> {
-        // The allocator's own variables are no names for what it hands out (nor are its globals:
-        // `fixed`).
-        if !self.for_runtime.get() && self.is_of_runtime(step) {
+        if self.is_of_allocator(step) {
             return None;
         }
         let since = self.definition(step, register).map_or(0, |at| at + 1);

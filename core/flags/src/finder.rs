@@ -103,6 +103,13 @@ pub fn report(
         flags.push(flag);
     }
     flags.extend(call_flag);
+    let is_clear = call_first || best >= enough(outside.live);
+    if !is_clear && !is_served && !analysis.is_of_machine() {
+        if let Some(flag) = builder.waited_word(&ranked) {
+            flags.retain(|other| other.address.spin != flag.address.spin);
+            flags.insert(0, flag);
+        }
+    }
     for (index, flag) in flags.iter_mut().enumerate() {
         flag.rank = index as u32 + 1;
     }

@@ -33,6 +33,7 @@ mod sleeper;
 mod standstill;
 mod stores;
 mod twins;
+mod waited_word;
 mod word_flag;
 
 use flagfinder_analysis::{self as analysis, tasks, Analysis};

@@ -24,6 +24,7 @@ use crate::pick::Way;
 use crate::prove::{begin, try_out};
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::sample::Activity;
+use crate::service;
 use crate::spin::{stepped, untouched};
 use crate::tried::halted;
 use crate::wait::Describer;
@@ -103,6 +104,7 @@ pub fn look_at_core(core: &CoreFile, options: &CoreOptions) -> Result<SpinReport
         try_out(core, &process, thread);
         time = owed::TIME_OF_OTHERS;
     }
+    report.threads.iter_mut().for_each(service::leave);
     order::sort(&mut report.threads);
     for path in core.missing() {
         report.notes.push(format!(

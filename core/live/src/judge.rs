@@ -25,13 +25,14 @@ pub(crate) enum Ends {
 impl Ends {
     /// A thread that serves others never leaves its loop: it takes what came, and looks again. So
     /// what makes it do something else first ends the wait, too; also where the copy goes no
-    /// further than that.
+    /// further than that, or crashes behind the loop: the word alone was written there, and not
+    /// what its writer made ready before it.
     pub fn of(proof: &Proof) -> Ends {
         match proof.outcome {
             Outcome::Leaves => Ends::Yes,
             Outcome::Returns if proof.instructions.is_some() => Ends::Yes,
             Outcome::Returns => Ends::No,
-            Outcome::Unknown if proof.is_away => Ends::Yes,
+            Outcome::Unknown | Outcome::Faults if proof.is_away => Ends::Yes,
             Outcome::Faults | Outcome::Unknown => Ends::Unknown,
         }
     }
@@ -80,5 +81,28 @@ impl Judge<'_, '_> {
             value,
         };
         Some(Tried::of(proof, &[word], names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flagfinder_replica::Halt;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_that_crashes_behind_its_loop_has_left_it() {
+        let crashes = |is_away| Proof {
+            outcome: Outcome::Faults,
+            instructions: Some(5),
+            reached: Some(0x1000),
+            halt: Some(Halt::Fault {
+                number: libc::SIGSEGV,
+                address: 0,
+            }),
+            is_away,
+        };
+        assert_eq!(Ends::of(&crashes(true)), Ends::Yes);
+        assert_eq!(Ends::of(&crashes(false)), Ends::Unknown);
     }
 }

@@ -33,6 +33,7 @@ mod poke;
 mod prove;
 mod report;
 mod sample;
+mod service;
 mod sharers;
 mod spin;
 mod stack;

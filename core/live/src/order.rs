@@ -32,7 +32,7 @@ pub fn sort(threads: &mut [ThreadReport]) {
         .fold(0.0, f64::max);
     let class = |t: &ThreadReport| {
         let clear = has_flag(t) && t.confidence() + LESS_CERTAIN >= best;
-        (!clear, !has_flag(t), t.steps == 0)
+        (!clear, !has_flag(t), t.serves, t.steps == 0)
     };
     threads.sort_by(|a, b| {
         class(a)

@@ -61,6 +61,9 @@ pub struct ThreadReport {
     /// The loop is a virtual machine's, or runs the code that one made.
     #[serde(skip)]
     pub machine: Option<VirtualMachine>,
+    /// It waits for work of its virtual machine.
+    #[serde(skip)]
+    pub serves: bool,
     /// An answer that its copy was given is not known to be the true one.
     #[serde(skip)]
     pub is_assumed: bool,
@@ -102,6 +105,7 @@ impl ThreadReport {
             wait: None,
             gets_on: false,
             machine: None,
+            serves: false,
             is_assumed: false,
             halted: None,
             steps: 0,

@@ -28,6 +28,7 @@ use crate::pick::{self, Told, Way};
 use crate::prove::prove;
 use crate::report::{Class, SpinReport, ThreadReport, Via};
 use crate::sample::{self, Activity};
+use crate::service;
 use crate::wait::Describer;
 use flagfinder_waits::Owners;
 
@@ -306,6 +307,7 @@ pub fn spin(
         let error = std::io::Error::from_raw_os_error(libc::EPERM);
         return Err(unable_by(format!("Thread {tid} cannot be traced"), &error));
     }
+    report.threads.iter_mut().for_each(service::leave);
     order::sort(&mut report.threads);
     let tells = |thread: &ThreadReport| thread.has_flag() || thread.steps > 0;
     let fixed = report.threads.iter().take_while(|t| tells(t)).count();

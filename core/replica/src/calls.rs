@@ -349,6 +349,19 @@ impl Replica<'_> {
                     false => error(libc::EFAULT),
                 }
             }
+            // Whoever prints for the first time asks whether that goes to a terminal.
+            libc::SYS_ioctl if a[1] == libc::TCGETS => {
+                match self.descriptors().map(|d| d.terminal(fd)) {
+                    Some(Ok(settings)) => match self.write(a[2], &settings)? {
+                        true => Answer::Result(0),
+                        false => error(libc::EFAULT),
+                    },
+                    Some(Err(failure)) if failure.raw_os_error() == Some(libc::ENOTTY) => {
+                        error(libc::ENOTTY)
+                    }
+                    _ => return Ok(None),
+                }
+            }
             libc::SYS_fcntl if a[1] as i32 == libc::F_GETFL => {
                 match self.descriptors().map(|d| d.flags(fd)) {
                     Some(Ok(flags)) => Answer::Result(flags.into()),

@@ -16,6 +16,9 @@ use flagfinder_linux::proc::Stat;
 /// The character device that is always at its end.
 const NULL_DEVICE: u64 = 1 << 8 | 3;
 
+/// Bytes of the kernel's `struct termios`.
+const TERMINAL: usize = 36;
+
 /// The descriptors of a live process.
 pub struct Descriptors {
     pid: u32,
@@ -101,6 +104,21 @@ impl Descriptors {
             return Err(Error::last_os_error());
         }
         Ok(bytes)
+    }
+
+    /// The settings of a terminal (TCGETS).
+    ///
+    /// # Errors
+    /// As [`Self::duplicate`]; ENOTTY where it is none.
+    pub fn terminal(&self, descriptor: i32) -> Result<[u8; TERMINAL]> {
+        let duplicate = self.duplicate(descriptor)?;
+        let mut settings = [0u8; TERMINAL];
+        let to = settings.as_mut_ptr();
+        // SAFETY: the kernel writes a structure of that size.
+        match unsafe { libc::ioctl(duplicate.as_raw_fd(), libc::TCGETS, to) } {
+            0 => Ok(settings),
+            _ => Err(Error::last_os_error()),
+        }
     }
 
     /// What reading up to `most` bytes would bring; `moved` is what the copy has read of a file
@@ -284,6 +302,14 @@ mod tests {
         let mut word = [0; 4];
         std::io::Read::read_exact(&mut File::from(output), &mut word).expect("still there");
         assert_eq!(&word, b"word");
+    }
+
+    #[test]
+    fn a_pipe_is_no_terminal() {
+        let (output, _input) = pipe();
+        let terminal = own().terminal(output.as_raw_fd());
+        let number = terminal.map_err(|error| error.raw_os_error());
+        assert_eq!(number, Err(Some(libc::ENOTTY)));
     }
 
     #[test]

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Two threads, `one` and `two`, that each hold what the other wants: a monitor or a ReentrantLock.
-// Or `one` wants to write what `two` reads for ever, which names no owner.
+// Or `one` wants to write what `two` reads for ever, which names no owner. Or `one` waits for a pool
+// whose only thread reads stdin.
 
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 
@@ -33,6 +37,16 @@ public class TwoLocks {
         pause(100_000_000);
     }
 
+    static void await(ExecutorService pool) {
+        try {
+            pool.submit(() -> System.in.read());
+            pool.shutdown();
+            pool.awaitTermination(1, TimeUnit.HOURS);
+        } catch (InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
     static void pause() {
         pause(500);
     }
@@ -54,6 +68,7 @@ public class TwoLocks {
         Runnable[] both = switch (args[0]) {
             case "monitor" -> new Runnable[] {() -> hold(a, b), () -> hold(b, a)};
             case "lock" -> new Runnable[] {() -> lock(c, d), () -> lock(d, c)};
+            case "pool" -> new Runnable[] {() -> await(Executors.newFixedThreadPool(1)), () -> {}};
             default -> new Runnable[] {() -> write(e), () -> read(e)};
         };
         Thread one = new Thread(both[0], "one");

@@ -56,6 +56,37 @@ fn a_loop_that_others_wake_in_every_round_is_served() {
     alone(sleeps(timed_out)).polls(WORD).reason_not(served);
 }
 
+/// As `pthread_mutex_timedlock`: the waiter itself writes what it sleeps at.
+#[test]
+fn the_word_at_which_each_round_sleeps_until_its_time_is_over_is_a_lock() {
+    let asks = |expected: u64, answer: i32| {
+        let program = program(&|a| {
+            let mut again = a.create_label();
+            a.set_label(&mut again)?;
+            a.mov(eax, 2)?;
+            a.xchg(dword_ptr(OTHER), eax)?;
+            a.mov(eax, libc::SYS_futex as i32)?;
+            a.syscall()?;
+            a.test(eax, eax)?;
+            a.jne(again)
+        });
+        let program = program
+            .word(OTHER, expected)
+            .answer(libc::SYS_futex, answer.into());
+        let arguments = [
+            (Register::RDI, OTHER),
+            (Register::RSI, 0x189),
+            (Register::RDX, expected),
+        ];
+        let set = |program: Program, (register, value)| program.register(register, value);
+        alone(arguments.into_iter().fold(program, set))
+    };
+    let sleeps = "the thread sleeps at it in every iteration, and the time limit runs out";
+    asks(2, -libc::ETIMEDOUT).polls(OTHER).says(OTHER, sleeps);
+    asks(0, -libc::ETIMEDOUT).no_flag();
+    asks(2, -libc::EINTR).no_flag();
+}
+
 #[test]
 fn a_loop_that_waits_for_a_lock_in_every_round_may_still_poll_what_it_guards() {
     let served = "other threads wake it in every iteration: it is served";

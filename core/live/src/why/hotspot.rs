@@ -20,6 +20,11 @@ const ANONYMOUS: u64 = 1;
 /// HotSpot's lock stacks have room for 8.
 const MOST_LOCKS: u64 = 64;
 
+/// What a thread of a pool runs; it descends from the locks, for the pool's own ends.
+const WORKER: &str = "java.util.concurrent.ThreadPoolExecutor$Worker";
+/// The state `_thread_blocked`.
+const BLOCKED: u64 = 10;
+
 /// Ancestor of java.util.concurrent's locks, with a reference to the thread that has the lock.
 const OWNED: &str = "java.util.concurrent.locks.AbstractOwnableSynchronizer";
 
@@ -44,6 +49,8 @@ pub enum JavaWait {
     Notified { class: String },
     /// `LockSupport.park`, for a lock or another thing like it.
     Parks { class: String, owner: Option<u32> },
+    /// `LockSupport.park` for something else: a condition, a queue, what a task is to give.
+    Unknown,
 }
 
 impl HotSpot {
@@ -70,9 +77,19 @@ impl HotSpot {
         Some(HotSpot { structs, threads })
     }
 
-    /// Java's threads, of which one may notify another.
-    pub fn tids(&self) -> impl Iterator<Item = u32> + '_ {
-        self.threads.iter().map(|thread| thread.tid)
+    /// The other threads that run Java's code as this one does, so may notify it. Those of the
+    /// machine itself (its compilers, say) are objects of classes of their own.
+    pub fn like<'a>(
+        &'a self,
+        memory: &'a dyn AddressSpace,
+        tid: u32,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let kind = |thread: &JavaThread| memory.word(thread.address);
+        let own = self.threads.iter().find(|thread| thread.tid == tid);
+        let own = own.and_then(kind);
+        let others = self.threads.iter().filter(move |other| other.tid != tid);
+        let alike = others.filter(move |other| kind(other) == own);
+        alike.map(|thread| thread.tid)
     }
 
     pub fn wait(&self, memory: &dyn AddressSpace, tid: u32) -> Option<JavaWait> {
@@ -93,14 +110,22 @@ impl HotSpot {
             });
         }
         let Some(monitor) = monitor("_current_waiting_monitor") else {
-            let lock = look
-                .objects
-                .refers_to(look.java_lang_thread(thread)?, OWNED)?;
-            let mut owners = look.objects.of_ancestor(lock, OWNED).into_iter();
-            return Some(JavaWait::Parks {
+            if !look.is_parked(thread) {
+                return None;
+            }
+            let locks = look.objects.refer_to(look.java_lang_thread(thread)?, OWNED);
+            let mut parks = locks.into_iter().map(|lock| JavaWait::Parks {
                 class: look.class_name(Some(lock)),
-                owner: owners.find_map(|object| look.of_object(object)),
+                owner: look.owner_of_lock(lock),
             });
+            // A thread of a pool also refers to the pool's worker that it runs, a lock which it has
+            // itself while the worker is at work, and which nobody waits for while it is not.
+            let is_worker = |wait: &JavaWait| match wait {
+                JavaWait::Parks { class, owner } => *owner == Some(tid) || class == WORKER,
+                _ => false,
+            };
+            let parks = parks.find(|wait| !is_worker(wait));
+            return Some(parks.unwrap_or(JavaWait::Unknown));
         };
         let object = look.object(monitor);
         Some(match object.and_then(|object| look.of_object(object)) {
@@ -129,6 +154,18 @@ impl Look<'_> {
     fn of_monitor(&self, monitor: u64, field: &str) -> Option<u64> {
         let at = self.machine.structs.place("ObjectMonitor", field)?;
         self.memory.word(monitor + at)
+    }
+
+    /// Does HotSpot hold it, neither in Java's code nor in a call of that into the system?
+    fn is_parked(&self, thread: &JavaThread) -> bool {
+        let at = self.machine.structs.of_thread("_thread_state");
+        let state = at.and_then(|at| self.memory.number(thread.address + at, 4));
+        state == Some(BLOCKED)
+    }
+
+    fn owner_of_lock(&self, lock: u64) -> Option<u32> {
+        let mut objects = self.objects.of_ancestor(lock, OWNED).into_iter();
+        objects.find_map(|object| self.of_object(object))
     }
 
     fn find(&self, is_it: impl Fn(&JavaThread) -> Option<bool>) -> Option<u32> {
@@ -256,6 +293,7 @@ mod tests {
             ("JavaThread", "_threadObj", 16),
             ("Thread", "_stack_base", 24),
             ("Thread", "_stack_size", 32),
+            ("JavaThread", "_thread_state", 40),
             ("ObjectMonitor", "_owner", 0),
             ("ObjectMonitor", "_object", 8),
             ("oopDesc", "_metadata._klass", 8),
@@ -327,8 +365,33 @@ mod tests {
             Some(JavaWait::Parks { class, owner })
         };
         memory.put(FIRST_OBJECT + 16, LOCK);
+        assert_eq!(machine.wait(&memory, 1), None, "it runs");
+        memory.put(FIRST + 40, BLOCKED);
         assert_eq!(machine.wait(&memory, 1), parks(None));
         memory.put(LOCK + 16, SECOND_OBJECT);
         assert_eq!(machine.wait(&memory, 1), parks(Some(2)));
+    }
+
+    #[test]
+    fn a_pools_thread_does_not_wait_for_the_worker_that_it_runs() {
+        let (machine, mut memory) = machine();
+        memory.put(FIRST + 40, BLOCKED);
+        assert_eq!(machine.wait(&memory, 1), Some(JavaWait::Unknown));
+        memory.put(FIRST_OBJECT + 16, LOCK);
+        memory.put(LOCK + 16, FIRST_OBJECT);
+        let waits = machine.wait(&memory, 1);
+        assert_eq!(waits, Some(JavaWait::Unknown), "its own");
+        memory.put(LOCK + 16, 0);
+        memory.class(0x800, &WORKER.replace('.', "/"), 0x700);
+        assert_eq!(machine.wait(&memory, 1), Some(JavaWait::Unknown), "idle");
+    }
+
+    #[test]
+    fn threads_of_the_machine_are_of_other_classes() {
+        let (machine, mut memory) = machine();
+        let like = |memory: &Memory| machine.like(memory, 1).collect::<Vec<u32>>();
+        assert_eq!(like(&memory), [2]);
+        memory.put(SECOND, 0x7000);
+        assert!(like(&memory).is_empty());
     }
 }

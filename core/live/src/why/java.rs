@@ -32,7 +32,7 @@ pub fn owed(process: &Process, tid: u32) -> Option<Obstacle> {
             other,
             "it is in Object.wait() on that thread's java.lang.Thread, as in Thread.join()",
         ),
-        JavaWait::Notified { .. } => return None,
+        JavaWait::Notified { .. } | JavaWait::Unknown => return None,
     };
     let debtor = Debtor::seen(Who::Thread(process.pid, owner), reason);
     Some(Obstacle::owed(kind, name, vec![debtor]))
@@ -47,6 +47,7 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
         JavaWait::Enters { class, .. } => (Kind::Lock, format!("the monitor of {class}")),
         JavaWait::Parks { class, .. } => (Kind::Flag, class),
         JavaWait::Notified { class } => (Kind::Flag, format!("notify() on {class}")),
+        JavaWait::Unknown => (Kind::Flag, "what it is parked for".to_owned()),
         JavaWait::Joins(_) => return None,
     };
     let waits_for = WaitsFor {
@@ -54,7 +55,9 @@ pub fn by_any(process: &Process, tid: u32) -> Option<Obstacle> {
         name,
         address: None,
     };
-    let rest = machine.tids().filter(|other| *other != tid);
-    let all = rest.map(|other| Who::Thread(process.pid, other)).collect();
+    let others = machine.like(&*inside.memory, tid);
+    let all = others
+        .map(|other| Who::Thread(process.pid, other))
+        .collect();
     Some(Obstacle::by_elimination(process.pid, all, waits_for))
 }

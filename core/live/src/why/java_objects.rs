@@ -113,11 +113,14 @@ impl Objects<'_> {
         short.chain(whole).filter(|word| *word != 0).collect()
     }
 
-    /// The first object that this one refers to and whose class descends from `name`.
-    pub fn refers_to(&self, object: u64, name: &str) -> Option<u64> {
-        let references = self.references(object, self.class(object)?);
-        let is_it = |other: &u64| self.ancestor(*other, name).is_some();
-        references.into_iter().find(is_it)
+    /// The objects that this one refers to and whose classes descend from `name`.
+    pub fn refer_to(&self, object: u64, name: &str) -> Vec<u64> {
+        let Some(class) = self.class(object) else {
+            return Vec::new();
+        };
+        let mut references = self.references(object, class);
+        references.retain(|other| self.ancestor(*other, name).is_some());
+        references
     }
 
     /// What the object refers to by the fields that it has from its ancestor `name`.

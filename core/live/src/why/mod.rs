@@ -49,6 +49,7 @@ use obstacle::Weight;
 use process::Processes;
 pub use recorded::why_recorded;
 pub use report::{Link, Root, WhyReport};
+pub(crate) use vm_structs::LIBRARY as HOTSPOT;
 use walk::Walk;
 
 /// Where the chain begins, and how threads are looked at on the way.
@@ -139,10 +140,7 @@ fn follow(
     asked: &[Asked],
     looks: bool,
 ) -> WhyReport {
-    let mut begins = begins(&spun, thread);
-    if thread.is_none() && serves_machine(&spun) {
-        begins = vec![spun.pid];
-    }
+    let begins = begins(&spun, thread);
     let (pid, source, program) = (spun.pid, spun.source, spun.program.clone());
     let threads = spun.threads.into_iter().map(|thread| (thread.tid, thread));
     let asked = asked.iter().map(|one| (one.tid, one.clone()));
@@ -179,14 +177,6 @@ fn follow(
         root,
         notes: Vec::new(),
     }
-}
-
-/// Does the thread that polls do so in HotSpot's own code? Then it serves the machine, and waits
-/// for work: what a program of Java polls is read by the code that was made from it.
-fn serves_machine(spun: &SpinReport) -> bool {
-    let polls = spun.threads.first().filter(|thread| thread.has_flag());
-    let module = polls.and_then(|thread| thread.flags[0]["readers"][0]["module"].as_str());
-    module == Some(vm_structs::LIBRARY)
 }
 
 /// Threads to begin with, the most telling first.
