@@ -27,6 +27,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 Outcomes = dict[str, str]
+ITSELF = "the command itself"
+GOOD = ("ok", "Ok", "PASS", "0")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ CPYTHON = (
     "test_subprocess:*.ProcessTestCase.test_[p-r]* test_subprocess:*.ProcessTestCase.test_[s-z]* "
     "test_subprocess:*.POSIXProcessTestCase.test_[a-c]* "
     "test_subprocess:*.POSIXProcessTestCase.test_[d-p]* "
-    "test_subprocess:*.POSIXProcessTestCase.test_[r-z]* test_subprocess:RunFuncTestCase "
+    "test_subprocess:*.POSIXProcessTestCase.test_r* "
+    "test_subprocess:*.POSIXProcessTestCase.test_s* "
+    "test_subprocess:*.POSIXProcessTestCase.test_[t-z]* test_subprocess:RunFuncTestCase "
     "test_subprocess:CommandsWithSpaces test_subprocess:ContextManagerTests "
     "test_concurrent_futures test_socket test_select test_selectors test_mmap test_faulthandler "
     "test_gc test_fork1 test_posix test_os test_ctypes test_generators test_exceptions test_poll "
@@ -70,7 +74,10 @@ CPYTHON = (
     "test_asyncgen test_coroutines test_contextlib_async test_context test_finalization "
     "test_resource test_time test_sys_settrace test_sys_setprofile test_syslog test_cmd_line "
     "test_script_helper test_multiprocessing_forkserver test_multiprocessing_main_handling "
-    "test_interpreters test_tracemalloc test_zlib test_largefile test_shutil test_glob"
+    "test_interpreters test_tracemalloc test_zlib test_largefile test_shutil test_glob test_json "
+    "test_pickle test_import test_importlib test_ssl test_runpy test_site test_zipimport test_sys "
+    "test_marshal test_logging test_httpservers test_pathlib test_zipfile test_gzip test_audit "
+    "test__xxsubinterpreters test_stable_abi_ctypes test_struct test_memoryview test_re test_csv"
 )
 ASYNCIO = (
     "base_events buffered_proto context events futures futures2 locks pep492 protocols queues "
@@ -82,21 +89,17 @@ ASYNCIO = (
     "taskgroups tasks threads timeouts transports unix_events waitfor"
 )
 RUNTIME = "AB C DEF G HIJK L M NO P QR S T-Z"
-REDIS = (
-    "unit/protocol unit/keyspace unit/scan unit/expire unit/multi unit/pubsub unit/info "
-    "unit/scripting unit/dump unit/type/list unit/type/hash unit/type/set unit/type/zset "
-    "unit/type/string unit/auth unit/quit unit/bitops unit/acl unit/aofrw unit/bitfield "
-    "unit/client-eviction unit/functions unit/geo unit/hyperloglog unit/info-command "
-    "unit/introspection unit/introspection-2 unit/latency-monitor unit/lazyfree unit/limits "
-    "unit/maxmemory unit/networking unit/obuf-limits unit/other unit/pause unit/pendingquerybuf "
-    "unit/pubsubshard unit/querybuf unit/shutdown unit/slowlog unit/sort unit/tracking "
-    "unit/type/incr unit/type/stream unit/wait"
-)
 SQLITE = (
     "main select1 insert trans lock wal thread001 thread002 walthread shared vacuum crash "
     "attach index where func wal2 wal3 walslow busy pragma trigger1 update delete join select2 "
-    "savepoint memdb tempdb thread003 thread004 thread005 notify1 notify2 shared2 "
-    "mutex1 mutex2 backup journal1 collate1 cast date"
+    "savepoint memdb tempdb thread003 thread004 thread005 notify1 notify2 shared2 mutex1 "
+    "mutex2 backup journal1 collate1 cast date alter alter2 alter3 altertab altertrig "
+    "e_changes e_delete e_droptrigger e_dropview e_insert e_reindex e_resolve e_totalchanges "
+    "e_update e_uri e_vacuum e_wal e_walauto e_walckpt e_walhook fts3aa fts3ab fts3ad fts3d "
+    "fts3near fts3prefix fts3snippet fts3sort fts3tok1 func2 func3 func4 index2 index3 index5 "
+    "index7 join2 join3 join5 lock2 lock3 lock4 lock5 lock6 pragma2 pragma3 shared3 shared4 "
+    "shared6 shared_err trans2 trans3 trigger2 trigger3 trigger4 trigger5 trigger9 vacuum2 "
+    "vacuum3 wal5 wal7 wal8 walhook walmode walro walshared"
 )
 JUNIT = "org.apache.commons.lang3.concurrent org.apache.commons.lang3.event"
 
@@ -115,17 +118,10 @@ def parts(suite: str, sources: Path, scratch: Path) -> Iterator[Part]:
         yield from go_parts(sources, scratch)
     if suite == "redis":
         for folder in sources.glob("redis-*/tests"):
-            for name in REDIS.split():
-                command = [
-                    "tclsh",
-                    "tests/test_helper.tcl",
-                    "--single",
-                    name,
-                    "--clients",
-                    "1",
-                    "--timeout",
-                    "600",
-                ]
+            files = sorted([*folder.glob("unit/*.tcl"), *folder.glob("unit/type/*.tcl")])
+            for name in (str(file.relative_to(folder).with_suffix("")) for file in files):
+                command = ["tclsh", "tests/test_helper.tcl", "--single", name]
+                command += ["--clients", "1", "--timeout", "600"]
                 yield Part(
                     name,
                     command,
@@ -160,7 +156,9 @@ def go_parts(sources: Path, scratch: Path) -> Iterator[Part]:
             name = f"{program.stem}:{letters}" if letters else program.stem
             # With the variable, tests that compile programs are skipped.
             command = ["env", "GO_GCFLAGS=-N", str(program), "-test.short", "-test.v"]
+            # That one takes half a minute by itself.
             command += [f"-test.run=^Test[{letters}]"] if letters else []
+            command += ["-test.skip=^TestMemmoveOverflow$"]
             yield Part(name, command, r"^\s*--- (?P<outcome>\w+): (?P<name>\S+)", folder=scratch)
 
 
@@ -179,11 +177,11 @@ def outcomes(part: Part, scratch: Path, patience: float, *, recorded: bool) -> O
     )
     try:
         printed = process.communicate(timeout=patience)[0].decode(errors="replace")
-        found = {"the command itself": str(process.returncode)}
+        found = {ITSELF: str(process.returncode)}
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         printed = process.communicate()[0].decode(errors="replace")
-        found = {"the command itself": "endless"}
+        found = {ITSELF: "endless"}
     printed = re.sub(r"\x1b\[[0-9;]*m", "", printed)
     for report in scratch.glob("*.xml"):
         for case in ET.parse(report).getroot().iter("testcase"):
@@ -226,9 +224,6 @@ def main() -> None:
             options.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-GOOD = ("ok", "Ok", "PASS", "0")
-
-
 def compare(part: Part, scratch: Path, patience: float, row: Row) -> None:
     """Runs one command both ways; again if anything differs."""
     began = time.monotonic()
@@ -236,6 +231,12 @@ def compare(part: Part, scratch: Path, patience: float, row: Row) -> None:
     between = time.monotonic()
     recorded = outcomes(part, scratch, patience, recorded=True)
     seconds = (between - began, time.monotonic() - between)
+    if "endless" in (plain[ITSELF], recorded[ITSELF]):
+        # What it did not reach tells nothing.
+        print(
+            f"{row.suite} {part.name}: given up, {seconds[0]:.0f} s, {seconds[1]:.0f} s", flush=True
+        )
+        return
     different = differing(plain, recorded)
     if different:
         plain_again, recorded_again = (

@@ -19,12 +19,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 # The shell waits for a byte, then becomes the program: so what observes it sees it from its first
 # instruction.
 _GATE = ("/bin/sh", "-c", 'read _ <&"$0"; exec "$@"')
-# POSIX shells need not read descriptors above 9 (2.7). Python ignores SIGPIPE, which a program
+# POSIX shells need not read descriptors above 9 (2.7). Python ignores two signals, which a program
 # would inherit.
 _WIDE_GATE = (
     *(sys.executable, "-I", "-S", "-c"),
     "import os, signal, sys\n"
     "signal.signal(signal.SIGPIPE, signal.SIG_DFL)\n"
+    "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
     "os.read(int(sys.argv[1]), 1)\n"
     "os.execvp(sys.argv[2], sys.argv[2:])",
 )

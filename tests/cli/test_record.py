@@ -34,6 +34,13 @@ def test_stdout_and_stderr_are_the_programs(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("out\n", "err\n")
 
 
+def test_signals_are_ignored_as_without(tmp_path: Path) -> None:
+    """Python ignores some for itself, which are not for the program; what it is told others see."""
+    words = ["env", "--ignore-signal=USR1", "grep", "SigIgn", "/proc/self/status"]
+    done = flagfinder("record", "-q", "-o", tmp_path / "x.trace", "--", *words)
+    assert done.stdout == run(words, timeout=20).stdout, done.stderr
+
+
 def test_words_behind_the_dashes_are_the_programs(tmp_path: Path) -> None:
     done = flagfinder(
         "record", "-q", "-o", tmp_path / "x.trace", "--", "echo", "--json", "--", "--debug"

@@ -85,6 +85,8 @@ def test_canary(level: str, tracer_dir: Path, tmp_path: Path) -> None:
                 "ignored",
                 "newborn",
                 "pending",
+                "unheeded",
+                "handed_on",
                 "descriptors",
                 "children",
                 "trapped",

@@ -55,21 +55,25 @@ impl Target {
         if let Some([out, err]) = outputs {
             command.stdout(out).stderr(err);
         }
-        if let Some(user) = user.cloned() {
+        let user = user.cloned();
+        if let Some(user) = &user {
             command
                 .env("HOME", &user.home)
                 .env("USER", &user.name)
                 .env("LOGNAME", &user.name);
-            // SAFETY: between fork and exec only system calls are made.
-            unsafe {
-                command.pre_exec(move || {
-                    let groups = libc::setgroups(user.groups.len(), user.groups.as_ptr());
-                    if groups != 0 || libc::setgid(user.gid) != 0 || libc::setuid(user.uid) != 0 {
-                        return Err(std::io::Error::last_os_error());
-                    }
-                    Ok(())
-                });
-            }
+        }
+        // SAFETY: between fork and exec only system calls are made.
+        unsafe {
+            command.pre_exec(move || {
+                // Python ignores it, as it does SIGPIPE, which `Command` sets back.
+                libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
+                let Some(user) = &user else { return Ok(()) };
+                let groups = libc::setgroups(user.groups.len(), user.groups.as_ptr());
+                if groups != 0 || libc::setgid(user.gid) != 0 || libc::setuid(user.uid) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
         }
         let child = command.spawn().map_err(|e| {
             io(

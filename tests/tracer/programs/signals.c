@@ -29,6 +29,14 @@ static void count(int number)
         users++;
 }
 
+static sigset_t only(int number)
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    return one;
+}
+
 static void nap(void)
 {
     struct timespec while_signals_arrive = {0, 20000};
@@ -83,9 +91,7 @@ static void ring_soon(int i)
 static int woken(void)
 {
     struct sigaction action = {.sa_handler = write_byte};
-    sigset_t alarm, before;
-    sigemptyset(&alarm);
-    sigaddset(&alarm, SIGALRM);
+    sigset_t alarm = only(SIGALRM), before;
     if (pipe(pipe_ends) != 0)
         return 0;
     for (int i = 0; i < ALARMS; i++) {
@@ -144,9 +150,7 @@ static int is_blocked(int number)
 static int ignored(const char *self)
 {
     int status;
-    sigset_t blocked;
-    sigemptyset(&blocked);
-    sigaddset(&blocked, SIGUSR2);
+    sigset_t blocked = only(SIGUSR2);
     sigprocmask(SIG_BLOCK, &blocked, NULL);
     signal(SIGPIPE, SIG_IGN);
     execl("/no/such/program", "program", NULL);
@@ -176,10 +180,8 @@ static void end_soon(void)
 static int undisturbed(void)
 {
     struct timespec pause = {0, 60000000}, none = {0, 0};
-    sigset_t child, before, seen;
+    sigset_t child = only(SIGCHLD), before, seen;
     siginfo_t info;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
     signal(SIGUSR2, SIG_IGN);
     for (int blocked = 0; blocked < 2; blocked++) {
         if (blocked)
@@ -224,15 +226,13 @@ static int poll_events(int poller, struct epoll_event *event, struct timespec *l
 static int descriptors(void)
 {
     struct timespec pause = {0, 60000000}, long_pause = {5, 0};
-    sigset_t child, before;
+    sigset_t child = only(SIGCHLD), before;
     struct signalfd_siginfo seen;
     struct epoll_event event = {.events = EPOLLIN};
     int poller = epoll_create1(0);
     end_soon();
     if (poll_events(poller, &event, &pause, NULL) != 0)
         return 0;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, &before);
     int descriptor = signalfd(-1, &child, SFD_NONBLOCK);
     struct pollfd readable = {.fd = descriptor, .events = POLLIN};
@@ -316,9 +316,7 @@ static int newborn(void)
 /* Blocked signals that came are pending, each once, until they are unblocked or ignored. */
 static int pending(void)
 {
-    sigset_t blocked, came;
-    sigemptyset(&blocked);
-    sigaddset(&blocked, SIGUSR1);
+    sigset_t blocked = only(SIGUSR1), one = only(SIGRTMIN), came;
     sigaddset(&blocked, SIGRTMIN);
     sigprocmask(SIG_BLOCK, &blocked, NULL);
     if (sigpending(&came) != 0 || !sigisemptyset(&came))
@@ -328,9 +326,6 @@ static int pending(void)
     if (sigpending(&came) != 0 || !sigismember(&came, SIGUSR1) || !sigismember(&came, SIGRTMIN) ||
         sigismember(&came, SIGUSR2))
         return 0;
-    sigset_t one;
-    sigemptyset(&one);
-    sigaddset(&one, SIGRTMIN);
     if (sigwaitinfo(&one, NULL) != SIGRTMIN)
         return 0;
     sigpending(&came);
@@ -340,6 +335,89 @@ static int pending(void)
     sigprocmask(SIG_UNBLOCK, &blocked, NULL);
     sigpending(&came);
     return sigisemptyset(&came);
+}
+
+/* What others see of it, a parent that asks for its child among them. */
+static int is_ignored_in_proc(int number)
+{
+    char line[256];
+    unsigned long long ignored = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status) != NULL)
+        if (strncmp(line, "SigIgn:", 7) == 0)
+            ignored = strtoull(line + 7, NULL, 16);
+    fclose(status);
+    return ignored >> (number - 1) & 1;
+}
+
+static void *ignored_and_blocked(void *unused)
+{
+    struct timespec none = {0, 0};
+    sigset_t one = only(SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &one, NULL);
+    for (int i = 0; i < 2; i++) {
+        pthread_kill(pthread_self(), SIGUSR1);
+        if (sigtimedwait(&one, NULL, &none) != SIGUSR1)
+            return unused;
+    }
+    return sigtimedwait(&one, NULL, &none) == -1 ? NULL : unused;
+}
+
+/* The kernel ignores what the program ignores. What is blocked as well waits nevertheless. */
+static int unheeded(void)
+{
+    pthread_t thread;
+    void *wrong;
+    sigset_t one = only(SIGUSR1);
+    for (int i = 1; i <= 2; i++) {
+        signal(SIGUSR1, SIG_IGN);
+        raise(SIGUSR1);
+        if (!is_ignored_in_proc(SIGUSR1) || ignored_and_blocked(&one) != NULL)
+            return 0;
+        raise(SIGUSR1);
+        signal(SIGUSR1, count);
+        sigprocmask(SIG_UNBLOCK, &one, NULL);
+        raise(SIGUSR1);
+        if (is_ignored_in_proc(SIGUSR1) || users != 2 * i)
+            return 0;
+    }
+    signal(SIGUSR1, SIG_IGN);
+    pthread_create(&thread, NULL, ignored_and_blocked, &one);
+    pthread_join(thread, &wrong);
+    signal(SIGUSR2, SIG_IGN);
+    signal(SIGUSR2, SIG_DFL);
+    return wrong == NULL && is_ignored(SIGUSR1) && !is_ignored_in_proc(SIGUSR2);
+}
+
+/* Blocked signals that came before an exec are pending after it, as they were sent. */
+static int handed_on(const char *self)
+{
+    sigset_t blocked = only(SIGUSR1);
+    sigaddset(&blocked, SIGRTMIN);
+    sigprocmask(SIG_BLOCK, &blocked, NULL);
+    kill(getpid(), SIGUSR1);
+    for (int i = 1; i <= 2; i++)
+        sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = i});
+    execl("/no/such/program", "program", NULL);
+    execl(self, self, "got", NULL);
+    return 0;
+}
+
+static int got(void)
+{
+    sigset_t came;
+    siginfo_t info;
+    struct timespec none = {0, 0};
+    if (sigpending(&came) != 0 || !sigismember(&came, SIGUSR1) || !sigismember(&came, SIGRTMIN) ||
+        sigismember(&came, SIGUSR2))
+        return 0;
+    if (sigtimedwait(&came, &info, &none) != SIGUSR1 || info.si_code != SI_USER)
+        return 0;
+    for (int i = 1; i <= 2; i++)
+        if (sigtimedwait(&came, &info, &none) != SIGRTMIN || info.si_code != SI_QUEUE ||
+            info.si_int != i)
+            return 0;
+    return sigtimedwait(&came, &info, &none) == -1;
 }
 
 static volatile int stop, strange;
@@ -391,7 +469,8 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     if (strcmp(what, "is_ignored") == 0)
-        return is_ignored(SIGPIPE) && !is_ignored(SIGUSR1) && is_blocked(SIGUSR2) &&
+        return is_ignored(SIGPIPE) && is_ignored_in_proc(SIGPIPE) && !is_ignored(SIGUSR1) &&
+                       !is_ignored_in_proc(SIGUSR1) && is_blocked(SIGUSR2) &&
                        !is_blocked(SIGUSR1) && raise(SIGUSR2) == 0
                    ? 0
                    : 1;
@@ -402,6 +481,9 @@ int main(int argc, char **argv)
              : strcmp(what, "ignored") == 0     ? ignored(argv[0])
              : strcmp(what, "newborn") == 0     ? newborn()
              : strcmp(what, "pending") == 0     ? pending()
+             : strcmp(what, "unheeded") == 0    ? unheeded()
+             : strcmp(what, "handed_on") == 0   ? handed_on(argv[0])
+             : strcmp(what, "got") == 0         ? got()
              : strcmp(what, "descriptors") == 0 ? descriptors()
              : strcmp(what, "children") == 0    ? children()
              : strcmp(what, "trapped") == 0     ? trapped()
