@@ -4,9 +4,9 @@
 //! Threads may wait for each other: of those with a clear answer the hottest comes first. What
 //! wakes a few times a second beside a thread that repeats a wait all the time is that process's
 //! heartbeat (a virtual machine's timer, a log's flusher): it polls a word too, whether to stop,
-//! but is not what the process hangs in, even if nothing is found for the other, or if that one's
-//! copies do not agree. Blind spot: a
-//! thread that waits in vain and looks seldom, beside a healthy one that waits for a while.
+//! but is not what the process hangs in, even if nothing is found for the other, if that one's copies
+//! do not agree, or if hardly anything of it was seen. Blind spot: a thread that waits in vain and
+//! looks seldom, beside a healthy one that waits for a while.
 
 use crate::pick::HOT;
 use crate::report::{Class, ThreadReport};
@@ -17,6 +17,8 @@ const LESS_CERTAIN: f64 = 0.35;
 const SELDOM: f64 = 10.0;
 /// And uses so many times less of the processor.
 const LITTLE: f64 = 4.0;
+/// Of a thread with fewer steps it can't be told whether it repeats anything.
+const HARDLY_SEEN: u64 = 1000;
 
 pub fn sort(threads: &mut [ThreadReport]) {
     let heartbeats: Vec<u32> = threads
@@ -45,7 +47,9 @@ pub fn sort(threads: &mut [ThreadReport]) {
 /// Is it one beside a thread that repeats a wait for which nothing was found?
 fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
     // No copy shows it get on: those of several moments do not wait for the same.
-    let is_unclear = busy.steps > 0 && busy.gets_on && busy.spin_loop.is_null();
+    let do_not_agree = busy.steps > 0 && busy.gets_on;
+    let is_hardly_seen = busy.verdict.is_some() && busy.steps < HARDLY_SEEN;
+    let is_unclear = busy.spin_loop.is_null() && (do_not_agree || is_hardly_seen);
     let repeats = busy.spin_loop.is_object() && !busy.gets_on;
     let is_open = (repeats || is_unclear) && !busy.has_flag();
     let (often, seldom) = (busy.sleeps_per_second, thread.sleeps_per_second);
@@ -117,6 +121,15 @@ mod tests {
             ..thread(2, 0.9, 0.0, None)
         };
         assert_eq!(first(vec![seldom(), unclear]), 2, "its copies do not agree");
+        let stepped = |steps| ThreadReport {
+            steps,
+            verdict: Some("no-flag".into()),
+            class: Class::LongRunning,
+            spin_loop: Value::Null,
+            ..thread(2, 0.9, 0.0, None)
+        };
+        assert_eq!(first(vec![seldom(), stepped(70)]), 2, "it is hardly seen");
+        assert_eq!(first(vec![seldom(), stepped(20_000)]), 1);
         let computes = ThreadReport {
             class: Class::LongRunning,
             ..thread(2, 0.9, 0.0, None)

@@ -61,6 +61,9 @@ pub struct ThreadReport {
     /// The loop is a virtual machine's, or runs the code that one made.
     #[serde(skip)]
     pub machine: Option<VirtualMachine>,
+    /// Words by whose values its copy left the loop only as an exception does.
+    #[serde(skip)]
+    pub thrown: Vec<u64>,
     /// An answer that its copy was given is not known to be the true one.
     #[serde(skip)]
     pub is_assumed: bool,
@@ -102,6 +105,7 @@ impl ThreadReport {
             wait: None,
             gets_on: false,
             machine: None,
+            thrown: Vec::new(),
             is_assumed: false,
             halted: None,
             steps: 0,

@@ -66,8 +66,6 @@ pub struct Progress {
 }
 
 const SAMPLE: Duration = Duration::from_millis(200);
-/// After so long no further thread without a flag has words of a virtual machine's loop tried out.
-const MACHINES: Duration = Duration::from_millis(1500);
 /// Blocked threads that are described.
 const DESCRIBED: usize = 64;
 
@@ -285,8 +283,7 @@ pub fn spin(
     };
     let begin = Instant::now();
     for thread in report.threads.iter_mut().filter(is_open) {
-        let is_late = !thread.has_flag() && begin.elapsed() > MACHINES;
-        if by_program.contains(&thread.tid) || is_late && machine::is_open(thread) {
+        if by_program.contains(&thread.tid) || machine::is_late(thread, begin.elapsed()) {
             machine::leave(thread);
             continue;
         }

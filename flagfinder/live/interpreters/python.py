@@ -195,8 +195,8 @@ class PythonReader:
         self._pool.shutdown()
 
     def is_told(self, tid: int) -> bool:
-        """Whether the code of a repeating thread tells what it waits for, or that its loop comes to
-        an end by itself.
+        """Whether the code of a repeating thread tells what it waits for, or that there is nothing
+        it could wait for: its loop comes to an end by itself, or has none.
         """
         try:
             looks = self._looks.result()
@@ -205,7 +205,12 @@ class PythonReader:
         if not any(tid in seen for seen in looks):
             return False
         loop = _code(tid, looks, self._sources, repeats=True).loop
-        return loop is not None and (loop.is_answer or loop.kind == "counts")
+        if loop is None:
+            return False
+        # A single place may be a call that itself waits.
+        places = {seen[tid].frames[-1].line for seen in looks if tid in seen and seen[tid].frames}
+        is_endless = loop.kind == "endless" and len(places) > 1
+        return loop.is_answer or loop.kind == "counts" or is_endless
 
     def codes(self, repeating: Collection[int]) -> dict[int, PythonCode]:
         """As ``read_python``."""
