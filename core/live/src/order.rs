@@ -4,9 +4,9 @@
 //! Threads may wait for each other: of those with a clear answer the hottest comes first. What
 //! wakes a few times a second beside a thread that repeats a wait all the time is that process's
 //! heartbeat (a virtual machine's timer, a log's flusher): it polls a word too, whether to stop,
-//! but is not what the process hangs in, even if nothing is found for the other, if that one's copies
-//! do not agree, or if hardly anything of it was seen. Blind spot: a thread that waits in vain and
-//! looks seldom, beside a healthy one that waits for a while.
+//! but is not what the process hangs in, even if nothing is found for the other, if the copies of
+//! that one do not agree, or if hardly anything of it was seen. Blind spot: a thread that waits in
+//! vain and looks seldom, beside a healthy one that waits for a while.
 
 use crate::pick::HOT;
 use crate::report::{Class, ThreadReport};
@@ -54,7 +54,10 @@ fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
     let is_open = (repeats || is_unclear) && !busy.has_flag();
     let (often, seldom) = (busy.sleeps_per_second, thread.sleeps_per_second);
     let sleeps_more = often >= SELDOM * seldom.max(1.0);
-    let gives_way = (busy.class == Class::RepeatedYield || is_unclear) && busy.wants >= HOT;
+    // What such a loop waits for is seldom found; its program's words are none of the machine's.
+    let serves = busy.machine.is_some() && thread.flags[0]["kind"] == "global";
+    let repeats_a_wait = busy.class == Class::RepeatedYield || is_unclear || serves;
+    let gives_way = repeats_a_wait && busy.wants >= HOT;
     let little = busy.cpu > 0.0 && busy.cpu >= LITTLE * thread.cpu;
     let is_calm = thread.has_flag() && thread.wants < HOT;
     is_calm && is_open && (sleeps_more || gives_way) && little
@@ -62,6 +65,7 @@ fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_flags::VirtualMachine;
     use serde_json::{json, Value};
 
     use super::*;
@@ -134,7 +138,15 @@ mod tests {
             class: Class::LongRunning,
             ..thread(2, 0.9, 0.0, None)
         };
-        assert_eq!(first(vec![seldom(), computes]), 1);
+        assert_eq!(first(vec![seldom(), computes.clone()]), 1);
+        let interprets = || ThreadReport {
+            machine: Some(VirtualMachine::default()),
+            ..computes.clone()
+        };
+        assert_eq!(first(vec![seldom(), interprets()]), 1);
+        let mut serves = seldom();
+        serves.flags[0]["kind"] = json!("global");
+        assert_eq!(first(vec![serves, interprets()]), 2, "the machine's own");
         let like_it = thread(2, 0.002, 90.0, None);
         assert_eq!(first(vec![seldom(), like_it]), 1);
     }

@@ -168,7 +168,7 @@ fn is_counted(process: &Process, flag: &Value) -> bool {
         .is_some_and(|word| is_counted_in(process.names, process.memory, word.address, word.bytes))
 }
 
-/// Does the loop end by the word because a check fails? Null is followed, or an exception leads out.
+/// Does the loop end by the word because a check fails? Null is followed, or an exception comes.
 fn is_failure(process: &Process, thrown: &[u64], flag: &Value) -> bool {
     let is_thrown = word(flag).is_some_and(|word| thrown.contains(&word.address));
     is_thrown || is_nulled(process, flag)
