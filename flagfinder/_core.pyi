@@ -160,7 +160,7 @@ def spin(
     most: int,
     in_place: bool,
     told: Callable[[int, list[int]], object] | None,
-    by_program: Callable[[int], Literal["waits", "ends"] | None] | None,
+    by_program: Callable[[int], Literal["known", "ends"] | None] | None,
 ) -> str: ...
 def keep_indexes_in(folder: str) -> None: ...
 def why(

@@ -26,7 +26,7 @@ pub fn keep_indexes_in(folder: PathBuf) {
 
 /// JSON of a `SpinReport`. `threads` empty: those that repeat something. `told` is called
 /// with the number of threads and the ids of those about to be stepped; `by_program` with an id,
-/// from another thread: what does the program's own code tell of it, "waits", "ends" or None?
+/// from another thread: what does the program's own code tell of it, "known", "ends" or None?
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
@@ -60,7 +60,7 @@ pub fn spin(
             told.extract::<Option<String>>(py).ok()?
         });
         match told?.as_str() {
-            "waits" => Some(engine::Told::Waits),
+            "known" => Some(engine::Told::Known),
             "ends" => Some(engine::Told::Ends),
             _ => None,
         }

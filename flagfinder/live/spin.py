@@ -5,7 +5,8 @@ The engine owns this type (``core/live``). Threads that repeat something are cop
 copies looked at; where a copy does not do what its thread does, that is single-stepped for less
 than ``budget`` seconds. Blocked threads are described without being touched. Where CPython runs,
 its own code is read as well (``interpreters.python``), without stopping anything; a thread of which
-that tells what it waits for is neither stepped, nor are words tried out in its copy.
+that tells what it waits for, or that it waits for nothing, is neither stepped, nor are words tried
+out in its copy.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flagfinder import _core
 from flagfinder.flags.flags import Code, Flag, Loop, flag_from_raw, loop_from_raw
+from flagfinder.flags.python_objects import is_interpreters
 from flagfinder.live.interpreters.py_spy import UnreadableError
 from flagfinder.live.interpreters.python import (
     PythonCode,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET = 0.8
 DEFAULT_CORE_BUDGET = 5.0
 DEFAULT_THREADS = 4
+# What the engine gives to a word of an interpreter's loop that ended it in a copy.
+_MERELY_TRIED = 0.5
 
 
 @dataclass(frozen=True)
@@ -227,19 +231,49 @@ def _add_python(raw: SpinFields, read: Callable[[set[int]], dict[int, PythonCode
     for thread in threads:
         code = codes.get(thread["tid"])
         thread["python"] = code.to_raw() if code is not None else None
+    # Nobody hangs for a lock that goes from thread to thread.
+    is_handed_on = sum(code.gil > 0 for code in codes.values()) > 1
     for thread in threads:
-        _add_python_word(thread)
-    if threads and not threads[0]["flags"]:
-        # The one whose Python tells what it waits for is then the most telling.
-        threads.sort(key=lambda thread: _thread(thread).waits_until is None)
+        _add_python_word(thread, is_handed_on=is_handed_on)
+    if any(loop is not None and loop.when is not None for loop in map(_loop, threads)):
+        threads.sort(key=_tells_little)
 
 
-def _add_python_word(thread: SpinThreadFields) -> None:
-    """What the Python loop asks decides which of the interpreter's words counts."""
-    loop = _thread(thread).python_loop
-    if loop is None or not loop.is_answer:
-        return
+def _tells_little(thread: SpinThreadFields) -> int:
+    """The less a thread tells of what it waits for, the more, where Python code tells it of one.
+
+    A word that an interpreter tests while it runs code which asks for nothing is hardly the
+    program's, unless the engine is surer of it.
+    """
+    loop = _loop(thread)
+    flag = thread["flags"][0] if thread["flags"] else None
+    if loop is not None and loop.is_answer:
+        return 0
+    if flag is not None and (
+        thread["python"] is None or flag["kind"] == "syscall" or flag["confidence"] > _MERELY_TRIED
+    ):
+        return 0
+    waits = loop is not None and loop.when is not None and thread["class"] != "LongWait"
+    return 1 if waits else 2
+
+
+def _add_python_word(thread: SpinThreadFields, *, is_handed_on: bool) -> None:
+    """What the Python loop asks decides which of the interpreter's words counts.
+
+    ``is_handed_on``: several threads had the interpreter's lock.
+    """
+    loop = _loop(thread)
     before = thread["flags"][:1]
+    if loop is None or not loop.is_answer:
+        if is_handed_on and thread["python"] is not None and before and is_interpreters(before[0]):
+            thread["considered"] = [*thread["flags"], *thread["considered"]]
+            thread["flags"] = []
+            thread["verdict"] = "no-flag"
+            thread["reason"] = (
+                f"{before[0]['name']} is the interpreter's own, and its lock goes from thread to "
+                "thread"
+            )
+        return
     thread["flags"], thread["considered"] = sort_words(thread["flags"], thread["considered"], loop)
     for flag in thread["flags"]:
         flag.setdefault(
@@ -259,6 +293,10 @@ def _add_python_word(thread: SpinThreadFields) -> None:
             f"{before[0]['name']}, which the interpreter tests, is none of what the Python loop "
             "asks"
         )
+
+
+def _loop(raw: SpinThreadFields) -> PythonLoop | None:
+    return _thread(raw).python_loop
 
 
 def _thread(raw: SpinThreadFields) -> SpinThread:

@@ -208,6 +208,25 @@ def test_a_thread_that_waits_for_its_turn_is_seen_in_copies(tmp_path: Path) -> N
 
 
 @pytest.mark.live
+def test_beside_threads_that_compute(tmp_path: Path) -> None:
+    """Of these the code says that nothing ends their loops, so that no word is named for them. The
+    interpreter's lock, which all wait for in turn, is not what one of them hangs for.
+    """
+    computes = (
+        "def loops():\n    n = 1\n    while True:\n        n = n * 7 % 1000003\n"
+        "def recurses(n):\n    return n if n < 2 else recurses(n - 1) + recurses(n - 2)\n"
+        "threading.Thread(target=loops, daemon=True).start()\n"
+        "threading.Thread(target=recurses, args=[60], daemon=True).start()\n"
+    )
+    script = tmp_path / "program.py"
+    script.write_text(program(WAITS["mapping"][0]).replace("\nprint(", computes + "\nprint("))
+    with running([PYTHON, script]) as process:
+        first, *others = spin(process)
+    assert first["tid"] == process.pid and whens(first["python"]) == ["state['phase'] == 3"]
+    assert [thread["flags"] for thread in others] == [[], []]
+
+
+@pytest.mark.live
 def test_the_terminal_says_it_where_the_flag_would_be(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(program(WAITS["sleep(0.01)"][0]))

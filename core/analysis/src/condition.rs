@@ -59,7 +59,8 @@ impl Condition {
 
     /// Does it ask for some bits of a word, or whether a number is below that word? So a virtual
     /// machine asks what an object is, and how long it is; what it reads as one number or reference
-    /// it compares whole, and numbers with their sign.
+    /// it compares whole, and numbers with their sign. What lies above the bits that say what an
+    /// object is, is its length: a number has a mark of fewer bits, or of half a word.
     pub fn asks_for_bits_or_bounds(&self) -> bool {
         const BYTE: u64 = 0xff;
         let is_run = |mask: u64| mask & mask.wrapping_add(1) == 0;
@@ -74,7 +75,12 @@ impl Condition {
             self.leaves,
             Relation::Below | Relation::BelowOrEqual | Relation::Above | Relation::AboveOrEqual
         );
-        is_bound || asks_for_bits(&self.left) || asks_for_bits(&self.right)
+        let is_order = matches!(
+            self.leaves,
+            Relation::Less | Relation::LessOrEqual | Relation::Greater | Relation::GreaterOrEqual
+        );
+        let asks_for_length = is_order && (self.left.is_above_bits() || self.right.is_above_bits());
+        is_bound || asks_for_length || asks_for_bits(&self.left) || asks_for_bits(&self.right)
     }
 
     /// Is something in memory compared with something else there? (Not a mask with some of its
@@ -361,6 +367,16 @@ mod tests {
         assert!(!asks(load(32), Relation::NotEqual));
         assert!(asks(load(32), Relation::BelowOrEqual));
         assert!(!asks(load(32), Relation::Less), "with its sign");
+        let above = |bits| {
+            let bits = Box::new(Expression::Number(bits));
+            Expression::Binary(Operator::ShiftRight, Box::new(load(64)), bits)
+        };
+        assert!(asks(above(8), Relation::LessOrEqual), "a length");
+        assert!(!asks(above(8), Relation::Equal) && !asks(above(1), Relation::Less));
+        assert!(
+            !asks(above(32), Relation::Less),
+            "a number in the upper half"
+        );
     }
 
     #[test]

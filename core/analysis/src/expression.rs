@@ -365,6 +365,18 @@ impl Expression {
         Expression::Binary(Operator::And, Box::new(whole), low)
     }
 
+    /// Is it what lies above some low bits of a word, more than mark a number, and less than half?
+    pub fn is_above_bits(&self) -> bool {
+        match self {
+            Expression::Signed { of, .. } => of.is_above_bits(),
+            Expression::Binary(Operator::ShiftRight, word, by) => {
+                matches!(**by, Expression::Number(4..=31)) && word.is_loaded()
+            }
+            Expression::Binary(_, a, b) => a.is_above_bits() || b.is_above_bits(),
+            _ => false,
+        }
+    }
+
     /// Does memory take part in it?
     pub fn is_loaded(&self) -> bool {
         match self {

@@ -100,6 +100,7 @@ mod tests {
                 number: libc::SIGSEGV,
                 address: 0,
             }),
+            unwinds: false,
             is_away,
         };
         assert_eq!(Ends::of(&crashes(true)), Ends::Yes);

@@ -11,6 +11,7 @@
 //! alone ends the loop.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use flagfinder_flags::{Own, ENOUGH_ALONE};
 use serde_json::{json, Value};
@@ -22,6 +23,8 @@ use crate::report::{number, Class, ThreadReport, Via};
 const TRIED_ONLY: f64 = 0.5;
 /// A word that has no more has too much against it to be tried.
 const LEAST: f64 = 0.05;
+/// After so long no further thread without a flag has words of a virtual machine's loop tried out.
+const LATEST: Duration = Duration::from_millis(1500);
 /// Scores that differ by no more tell little.
 const ALIKE: f64 = 0.06;
 
@@ -33,6 +36,11 @@ pub(crate) fn is_open(thread: &ThreadReport) -> bool {
         && !thread.gets_on
         && !thread.has_flag()
         && considered.any(|flag| flag["kind"] != "syscall")
+}
+
+/// Is it too late to try the thread's words out? So much time has passed for others.
+pub(crate) fn is_late(thread: &ThreadReport, passed: Duration) -> bool {
+    passed > LATEST && is_open(thread)
 }
 
 /// Is it known where the interpreter is in its program? Else what an interpreter in a module tests
@@ -80,33 +88,43 @@ fn is_in_module(flag: &Value) -> bool {
 /// May the program wait for it? The machine compares references to tell of which kind an object
 /// is. `is_owed`: a thread would write it. What describes an object is written with the object,
 /// and a check that has a writer may be the program's.
-fn may_be(
-    own: Option<Own>,
-    flag: &Value,
-    is_owed: bool,
-    is_reference: &impl Fn(&Value) -> bool,
-) -> bool {
+fn may_be(own: Option<Own>, flag: &Value, is_owed: bool, tests: &Tests) -> bool {
+    let is_other = || (tests.is_reference)(flag) || (tests.is_local)(flag);
     match is_owed {
         true => matches!(own, None | Some(Own::Check)),
-        false => own.is_none() && !is_in_module(flag) && !is_reference(flag),
+        false => own.is_none() && !is_in_module(flag) && !is_other(),
     }
 }
 
 /// Nothing is tried out: what a virtual machine's loop tests is no flag then.
 pub(crate) fn leave(thread: &mut ThreadReport) {
     if thread.machine.is_some() {
-        settle(thread, &mut Vec::new(), false, |_| false, |_| false);
+        settle(thread, &mut Vec::new(), false, &NOTHING);
     }
 }
 
-/// Leaves the one word that is the flag, or none. `is_open`: the words were taken up. `is_nulled`:
-/// that the loop ends by it says nothing. `is_reference`: it holds an address.
+/// What is asked of a word.
+pub(crate) struct Tests<'a> {
+    /// The loop ends by it because a check fails.
+    pub fails: &'a dyn Fn(&Value) -> bool,
+    /// It holds an address.
+    pub is_reference: &'a dyn Fn(&Value) -> bool,
+    /// It lies in the loop's own frame, on the machine's stack.
+    pub is_local: &'a dyn Fn(&Value) -> bool,
+}
+
+const NOTHING: Tests = Tests {
+    fails: &|_| false,
+    is_reference: &|_| false,
+    is_local: &|_| false,
+};
+
+/// Leaves the one word that is the flag, or none. `is_open`: the words were taken up.
 pub(crate) fn settle(
     thread: &mut ThreadReport,
     standings: &mut Vec<Standing>,
     is_open: bool,
-    is_nulled: impl Fn(&Value) -> bool,
-    is_reference: impl Fn(&Value) -> bool,
+    tests: &Tests,
 ) {
     let is_made = is_made(thread);
     let shows_program = shows_program(thread);
@@ -123,7 +141,7 @@ pub(crate) fn settle(
         let with = flag["proof"]["with"].as_object();
         let alone =
             flag["proof"]["outcome"] == "leaves" && with.is_some_and(|with| with.len() == 1);
-        alone && !is_nulled(flag)
+        alone && !(tests.fails)(flag)
     };
     let ending: Vec<usize> = (0..flags.len()).filter(|&at| ends(&flags[at])).collect();
     let score = |at: usize| flags[at]["confidence"].as_f64().unwrap_or(0.0);
@@ -133,7 +151,7 @@ pub(crate) fn settle(
     let mut likeliest: Vec<usize> = ending.clone();
     likeliest.retain(|&at| {
         (is_owed(at) || has_copy && (is_made || shows_program))
-            && may_be(own[at], &flags[at], is_owed(at), &is_reference)
+            && may_be(own[at], &flags[at], is_owed(at), tests)
     });
     likeliest.sort_by(|&a, &b| {
         (is_owed(b), score(b))
@@ -150,6 +168,8 @@ pub(crate) fn settle(
     };
     let name = |flag: &Value| flag["name"].as_str().unwrap_or_default().to_owned();
     let names: Vec<String> = ending.iter().map(|&at| name(&flags[at])).collect();
+    let local = ending.iter().map(|&at| &flags[at]);
+    let local = local.filter(|flag| (tests.is_local)(flag)).map(name).next();
     let tried = flags.iter().filter(|flag| !flag["proof"].is_null()).count();
     let flag = chosen.map(|at| flags.remove(at));
     let standing = chosen.and_then(|at| standings.get(at).copied());
@@ -160,7 +180,12 @@ pub(crate) fn settle(
     }
     let Some(mut flag) = flag else {
         thread.verdict = Some("no-flag".into());
-        if !is_made {
+        if let Some(name) = local {
+            thread.reason = format!(
+                "the loop ends by {name}, which lies in its own frame on the virtual machine's \
+                 stack: no other thread is known to reach it"
+            );
+        } else if !is_made {
             thread.reason = OF_INTERPRETER.into();
         } else if names.len() > 1 {
             thread.reason = format!(
@@ -239,14 +264,12 @@ mod tests {
             verdict: Some("no-flag".into()),
             ..ThreadReport::blank(1, Class::LongRunning)
         };
-        let named = |name: &'static str| move |flag: &Value| flag["name"] == name;
-        settle(
-            &mut thread,
-            &mut standings,
-            true,
-            named("nulled"),
-            named("object"),
-        );
+        let tests = Tests {
+            fails: &|flag| flag["name"] == "nulled",
+            is_reference: &|flag| flag["name"] == "object",
+            is_local: &|flag| flag["name"] == "local",
+        };
+        settle(&mut thread, &mut standings, true, &tests);
         assert_eq!(standings.len(), usize::from(thread.has_flag()));
         thread
     }
@@ -308,6 +331,14 @@ mod tests {
         assert!(!of(Own::Bits, Some(0)), "it is written with its object");
     }
 
+    #[test]
+    fn what_lies_on_the_machines_stack_is_no_flag_unless_it_is_owed() {
+        let words = || vec![word("local", "leaves")];
+        let thread = settled(words(), None);
+        assert!(!thread.has_flag() && thread.reason.contains("its own frame"));
+        assert!(settled(words(), Some(0)).has_flag());
+    }
+
     fn owns(own: Own) -> VirtualMachine {
         VirtualMachine {
             own: vec![(0x1000, own)],
@@ -355,8 +386,8 @@ mod tests {
                 via: Some(Via::InPlace),
                 ..ThreadReport::blank(1, Class::LongRunning)
             };
-            let (never, mut standings) = (|_: &Value| false, vec![standing]);
-            settle(&mut thread, &mut standings, true, never, never);
+            let mut standings = vec![standing];
+            settle(&mut thread, &mut standings, true, &NOTHING);
             thread.has_flag()
         };
         assert!(in_place(Standing::Proved) && !in_place(Standing::Nobody));
@@ -381,5 +412,13 @@ mod tests {
         let mut thread = settled(vec![word("request", "returns")], None);
         thread.gets_on = true;
         assert!(!is_open(&thread));
+    }
+
+    #[test]
+    fn of_many_threads_the_last_have_nothing_tried_out() {
+        let thread = settled(vec![word("request", "returns")], None);
+        assert!(is_late(&thread, LATEST * 2) && !is_late(&thread, LATEST / 2));
+        let thread = settled(vec![word("state", "leaves")], None);
+        assert!(!is_late(&thread, LATEST * 2), "it has a flag");
     }
 }

@@ -4,9 +4,9 @@
 //! Threads may wait for each other: of those with a clear answer the hottest comes first. What
 //! wakes a few times a second beside a thread that repeats a wait all the time is that process's
 //! heartbeat (a virtual machine's timer, a log's flusher): it polls a word too, whether to stop,
-//! but is not what the process hangs in, even if nothing is found for the other, or if that one's
-//! copies do not agree. Blind spot: a
-//! thread that waits in vain and looks seldom, beside a healthy one that waits for a while.
+//! but is not what the process hangs in, even if nothing is found for the other, if the copies of
+//! that one do not agree, or if hardly anything of it was seen. Blind spot: a thread that waits in
+//! vain and looks seldom, beside a healthy one that waits for a while.
 
 use crate::pick::HOT;
 use crate::report::{Class, ThreadReport};
@@ -17,6 +17,8 @@ const LESS_CERTAIN: f64 = 0.35;
 const SELDOM: f64 = 10.0;
 /// And uses so many times less of the processor.
 const LITTLE: f64 = 4.0;
+/// Of a thread with fewer steps it can't be told whether it repeats anything.
+const HARDLY_SEEN: u64 = 1000;
 
 pub fn sort(threads: &mut [ThreadReport]) {
     let heartbeats: Vec<u32> = threads
@@ -45,12 +47,17 @@ pub fn sort(threads: &mut [ThreadReport]) {
 /// Is it one beside a thread that repeats a wait for which nothing was found?
 fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
     // No copy shows it get on: those of several moments do not wait for the same.
-    let is_unclear = busy.steps > 0 && busy.gets_on && busy.spin_loop.is_null();
+    let do_not_agree = busy.steps > 0 && busy.gets_on;
+    let is_hardly_seen = busy.verdict.is_some() && busy.steps < HARDLY_SEEN;
+    let is_unclear = busy.spin_loop.is_null() && (do_not_agree || is_hardly_seen);
     let repeats = busy.spin_loop.is_object() && !busy.gets_on;
     let is_open = (repeats || is_unclear) && !busy.has_flag();
     let (often, seldom) = (busy.sleeps_per_second, thread.sleeps_per_second);
     let sleeps_more = often >= SELDOM * seldom.max(1.0);
-    let gives_way = (busy.class == Class::RepeatedYield || is_unclear) && busy.wants >= HOT;
+    // What such a loop waits for is seldom found; its program's words are none of the machine's.
+    let serves = busy.machine.is_some() && thread.flags[0]["kind"] == "global";
+    let repeats_a_wait = busy.class == Class::RepeatedYield || is_unclear || serves;
+    let gives_way = repeats_a_wait && busy.wants >= HOT;
     let little = busy.cpu > 0.0 && busy.cpu >= LITTLE * thread.cpu;
     let is_calm = thread.has_flag() && thread.wants < HOT;
     is_calm && is_open && (sleeps_more || gives_way) && little
@@ -58,6 +65,7 @@ fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use flagfinder_flags::VirtualMachine;
     use serde_json::{json, Value};
 
     use super::*;
@@ -117,11 +125,28 @@ mod tests {
             ..thread(2, 0.9, 0.0, None)
         };
         assert_eq!(first(vec![seldom(), unclear]), 2, "its copies do not agree");
+        let stepped = |steps| ThreadReport {
+            steps,
+            verdict: Some("no-flag".into()),
+            class: Class::LongRunning,
+            spin_loop: Value::Null,
+            ..thread(2, 0.9, 0.0, None)
+        };
+        assert_eq!(first(vec![seldom(), stepped(70)]), 2, "it is hardly seen");
+        assert_eq!(first(vec![seldom(), stepped(20_000)]), 1);
         let computes = ThreadReport {
             class: Class::LongRunning,
             ..thread(2, 0.9, 0.0, None)
         };
-        assert_eq!(first(vec![seldom(), computes]), 1);
+        assert_eq!(first(vec![seldom(), computes.clone()]), 1);
+        let interprets = || ThreadReport {
+            machine: Some(VirtualMachine::default()),
+            ..computes.clone()
+        };
+        assert_eq!(first(vec![seldom(), interprets()]), 1);
+        let mut serves = seldom();
+        serves.flags[0]["kind"] = json!("global");
+        assert_eq!(first(vec![serves, interprets()]), 2, "the machine's own");
         let like_it = thread(2, 0.002, 90.0, None);
         assert_eq!(first(vec![seldom(), like_it]), 1);
     }

@@ -26,8 +26,8 @@ pub enum Way {
 /// What the program's own code tells of a thread that repeats something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// What it waits for.
-    Waits,
+    /// What its loop waits for, which may be nothing.
+    Known,
     /// That its loop comes to an end by itself.
     Ends,
 }

@@ -10,28 +10,27 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use flagfinder_code::{is_counted_in, AddressSpace, Names};
+use flagfinder_code::{is_counted_in, AddressSpace, CodeReader, Names};
 use flagfinder_failure::Failure;
-use flagfinder_flags::Ask;
-use flagfinder_replica::{keep, Experiment, Live, Moment, Outcome, Pages, Source, Unfit, Word};
+use flagfinder_replica::{keep, Experiment, Live, Moment, Pages, Source, Unfit, Word};
 use flagfinder_step::{unable, unable_by};
 use serde_json::{json, Value};
 
 use crate::decided::decide;
+use crate::frame;
 use crate::look::milliseconds;
-use crate::machine;
+use crate::machine::{self, Tests};
 use crate::nearly;
 use crate::others::{Others, Process};
 use crate::owed;
 use crate::report::{code_address, number, ThreadReport};
 use crate::tried::{halted, Tried};
+use crate::values::{self, word};
 
 /// Candidates that are tried.
 const TRIED: usize = 4;
 /// The same in a virtual machine's loop, where the code tells less.
 const TRIED_OF_MACHINE: usize = 12;
-/// For the values that only other tests of such a loop ask of these.
-const FURTHER: Duration = Duration::from_millis(600);
 /// How long the thread may take to stop, its copy to show its loop, and each try.
 const STOPS: Duration = Duration::from_millis(200);
 const SHOWS: Duration = Duration::from_millis(800);
@@ -145,20 +144,21 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
     }
     let experiment = tried.ok().flatten();
     let mut standings = owed::tell(process, source, experiment.as_ref(), thread);
-    if thread.machine.is_some() {
-        let nulled = |flag: &Value| is_nulled(process, flag);
-        let reference = |flag: &Value| is_reference(process, flag);
-        machine::settle(thread, &mut standings, is_open, nulled, reference);
+    let thrown = thread.thrown.clone();
+    let fails = |flag: &Value| is_failure(process, &thrown, flag);
+    if let Some(machine) = &thread.machine {
+        let own = machine.own.clone();
+        let tests = Tests {
+            fails: &fails,
+            is_reference: &|flag| is_reference(process, flag),
+            is_local: &|flag| frame::is_local(process.memory, &own, flag, base(process, flag)),
+        };
+        machine::settle(thread, &mut standings, is_open, &tests);
     }
     if is_near {
-        nearly::settle(thread, &mut standings, |flag| is_nulled(process, flag));
+        nearly::settle(thread, &mut standings, fails);
     }
-    decide(
-        thread,
-        &standings,
-        |flag| is_nulled(process, flag),
-        |flag| is_counted(process, flag),
-    );
+    decide(thread, &standings, fails, |flag| is_counted(process, flag));
 }
 
 /// Does the program's code count the global up or down, by one instruction?
@@ -166,6 +166,19 @@ fn is_counted(process: &Process, flag: &Value) -> bool {
     let global = word(flag).filter(|_| flag["kind"] == "global");
     global
         .is_some_and(|word| is_counted_in(process.names, process.memory, word.address, word.bytes))
+}
+
+/// Does the loop end by the word because a check fails? Null is followed, or an exception comes.
+fn is_failure(process: &Process, thrown: &[u64], flag: &Value) -> bool {
+    let is_thrown = word(flag).is_some_and(|word| thrown.contains(&word.address));
+    is_thrown || is_nulled(process, flag)
+}
+
+/// What the register holds by which the loop reads the word, if it reads it by one alone.
+fn base(process: &Process, flag: &Value) -> Option<u64> {
+    let pc = code_address(process.names, &flag["readers"][0])?;
+    let (distance, _) = CodeReader::new(process.memory).field(pc)?;
+    Some(number(&flag["address"]["spin"])?.wrapping_sub(distance))
 }
 
 /// Is null the value that ends the loop, in place of a pointer? Any check of it then ends the loop.
@@ -204,8 +217,7 @@ fn try_candidates<'p>(
         return Ok(None);
     };
     let asks = thread.machine.as_ref().map_or(&[][..], |vm| &vm.asks);
-    let is_value = |flag: &Value| word(flag).is_some() || asked(flag, asks).next().is_some();
-    if !flags.iter().any(is_value) {
+    if !flags.iter().any(|flag| values::first(flag, asks).is_some()) {
         return Ok(None);
     }
     let _keeping = keep();
@@ -219,17 +231,6 @@ fn try_candidates<'p>(
         .as_ref()
         .map_or(&[][..], |machine| &machine.readers);
     let header = code_address(names, &thread.spin_loop["header"]).ok_or("its loop is not known")?;
-    let tried: Vec<(usize, Word)> = flags
-        .iter()
-        .enumerate()
-        .filter_map(|(at, flag)| {
-            Some((
-                at,
-                word(flag).or_else(|| Some(asked(flag, asks).next()?.0))?,
-            ))
-        })
-        .take(most)
-        .collect();
     let failed = |e: std::io::Error| format!("the copy failed: {e}");
     let experiment = Experiment::prepare(pages, &state, readers, SHOWS)
         .map_err(failed)?
@@ -237,71 +238,17 @@ fn try_candidates<'p>(
     if !experiment.executes(header) {
         return Err("a copy of the thread does not do what the thread does".into());
     }
+    let holder = names.function(header);
     let try_words = |words: &[Word]| {
         let proof = experiment.try_words(words, TRIES).map_err(failed)?;
-        Ok::<Tried, String>(Tried::of(&proof, words, names))
+        let mut tried = Tried::of(&proof, words, names);
+        // A function may take its own frame away in one step, as it returns.
+        tried.is_thrown &= proof.reached.and_then(|pc| names.function(pc)) != holder;
+        Ok::<Tried, String>(tried)
     };
-    let mut ends = false;
-    let mut spent = Duration::ZERO;
-    for (at, first) in &tried {
-        let is_further = word(&flags[*at]).is_none();
-        if is_further && spent > FURTHER {
-            continue;
-        }
-        let begin = Instant::now();
-        let result = try_words(std::slice::from_ref(first))?;
-        ends |= result.outcome == Outcome::Leaves;
-        flags[*at]["proof"] = json!(result);
-        if is_further {
-            spent += begin.elapsed();
-        }
-    }
     let begin = Instant::now();
-    for (at, first) in &tried {
-        let flag = &mut flags[*at];
-        let others: Vec<(Word, &str)> = asked(flag, asks)
-            .filter(|(word, _)| word.value != first.value || flag["value"]["exit"].is_null())
-            .collect();
-        for (word, when) in others {
-            if flag["proof"]["outcome"] == "leaves" || spent + begin.elapsed() > FURTHER {
-                break;
-            }
-            let result = try_words(&[word])?;
-            if result.outcome == Outcome::Leaves {
-                ends = true;
-                flag["proof"] = json!(result);
-                flag["value"]["exit"] = json!(format!("{:#x}", word.value));
-                flag["exit_when"] = json!(when);
-            }
-        }
-    }
-    // The value that the test asks for may mean something else as well (a barrier's generation
-    // shares its word with flags), so the likeliest word is tried with others, too.
-    let now = |at: usize| number(&flags[at]["value"]["spin"]);
-    let likeliest = tried
-        .first()
-        .and_then(|(at, word)| Some((at, word, now(*at)?)));
-    if let (Some((first, word, now)), false) = (likeliest, ends) {
-        for other in other_values(word, now) {
-            let result = try_words(&[other])?;
-            if result.outcome == Outcome::Leaves {
-                ends = true;
-                flags[*first]["proof"] = json!(result);
-                // What `poke` would write.
-                flags[*first]["value"]["exit"] = json!(format!("{:#x}", other.value));
-                break;
-            }
-        }
-    }
-    if let ([(first, a), (second, b), ..], false) = (&tried[..], ends) {
-        let both = try_words(&[*a, *b])?;
-        if both.outcome == Outcome::Leaves {
-            for at in [first, second] {
-                flags[*at]["proof"] = json!(both);
-            }
-        }
-    }
-    rank(flags, |flag| is_nulled(process, flag));
+    thread.thrown = values::try_out(flags, asks, most, try_words, || begin.elapsed())?;
+    rank(flags, |flag| is_failure(process, &thread.thrown, flag));
     if let (Some(flag), Value::Array(explain)) = (flags.first(), &mut thread.explain) {
         explain.push(json!(told(&flag["proof"])));
     }
@@ -352,38 +299,6 @@ fn told(proof: &Value) -> String {
         "in a copy of the thread, with {}, {end}",
         values.join(" and ")
     )
-}
-
-/// The values that a virtual machine's loop asks of the flag's word, and in which tests.
-fn asked<'a>(flag: &Value, asks: &'a [Ask]) -> impl Iterator<Item = (Word, &'a str)> {
-    let address = number(&flag["address"]["spin"]);
-    let of_it = asks.iter().filter(move |ask| Some(ask.address) == address);
-    of_it.map(|ask| {
-        let word = Word {
-            address: ask.address,
-            bytes: (ask.bytes as usize).min(8),
-            value: ask.value,
-        };
-        (word, ask.when.as_str())
-    })
-}
-
-fn word(flag: &Value) -> Option<Word> {
-    let bytes = flag["size"].as_u64()? as usize;
-    Some(Word {
-        address: number(&flag["address"]["spin"])?,
-        bytes: (1..=8).contains(&bytes).then_some(bytes)?,
-        value: number(&flag["value"]["exit"])?,
-    })
-}
-
-/// The word counted up by 1 to 64, each power of two: flags that share a word with a count have its
-/// low bits.
-fn other_values(word: &Word, now: u64) -> impl Iterator<Item = Word> + '_ {
-    (0..7)
-        .map(move |bit| now.wrapping_add(1 << bit))
-        .filter(|value| *value != word.value)
-        .map(|value| Word { value, ..*word })
 }
 
 /// Writes a value into a copy of the thread and tells what it does then. The process itself is not
@@ -460,17 +375,6 @@ mod tests {
         assert_eq!(order(&tried), ["count", "pointer"]);
         let tried = [("pointer", Some("leaves")), ("flag", Some("leaves"))];
         assert_eq!(order(&tried), ["flag", "pointer"]);
-    }
-
-    #[test]
-    fn a_count_is_tried_beyond_the_flags_in_its_low_bits() {
-        let word = Word {
-            address: 0x1000,
-            bytes: 4,
-            value: 0x79,
-        };
-        let values: Vec<u64> = other_values(&word, 0x78).map(|w| w.value).collect();
-        assert_eq!(values, [0x7a, 0x7c, 0x80, 0x88, 0x98, 0xb8]);
     }
 
     #[test]

@@ -64,6 +64,9 @@ pub struct ThreadReport {
     /// It waits for work of its virtual machine.
     #[serde(skip)]
     pub serves: bool,
+    /// Words by whose values its copy left the loop only as an exception does.
+    #[serde(skip)]
+    pub thrown: Vec<u64>,
     /// An answer that its copy was given is not known to be the true one.
     #[serde(skip)]
     pub is_assumed: bool,
@@ -106,6 +109,7 @@ impl ThreadReport {
             gets_on: false,
             machine: None,
             serves: false,
+            thrown: Vec::new(),
             is_assumed: false,
             halted: None,
             steps: 0,

@@ -70,8 +70,6 @@ pub struct Progress {
 }
 
 const SAMPLE: Duration = Duration::from_millis(200);
-/// After so long no further thread without a flag has words of a virtual machine's loop tried out.
-const MACHINES: Duration = Duration::from_millis(1500);
 /// Blocked threads that are described.
 const DESCRIBED: usize = 64;
 
@@ -161,7 +159,7 @@ pub fn spin(
     of_program.retain(|tid| !options.in_place && by_program(*tid).is_some());
     for (activity, way) in &mut threads {
         if of_program.contains(&activity.tid) && !is_fit(activity.tid) {
-            let told = by_program(activity.tid).unwrap_or(Told::Waits);
+            let told = by_program(activity.tid).unwrap_or(Told::Known);
             *way = Way::Told(told);
             chosen.retain(|tid| *tid != activity.tid);
         }
@@ -293,8 +291,7 @@ pub fn spin(
     };
     let begin = Instant::now();
     for thread in report.threads.iter_mut().filter(is_open) {
-        let is_late = !thread.has_flag() && begin.elapsed() > MACHINES;
-        if of_program.contains(&thread.tid) || is_late && machine::is_open(thread) {
+        if of_program.contains(&thread.tid) || machine::is_late(thread, begin.elapsed()) {
             machine::leave(thread);
             continue;
         }
@@ -366,7 +363,7 @@ fn blank(activity: &Activity, class: Class) -> ThreadReport {
 pub(crate) fn untouched(activity: &Activity, way: &Way, describer: &mut Describer) -> ThreadReport {
     let class = match way {
         Way::Hot | Way::Told(Told::Ends) => Class::LongRunning,
-        Way::Repeats | Way::Told(Told::Waits) => Class::RepeatedYield,
+        Way::Repeats | Way::Told(Told::Known) => Class::RepeatedYield,
         Way::Waits | Way::Untouchable(_) => Class::LongWait,
     };
     let wait = describer.wait(activity.call, &activity.sleeps_in);
@@ -375,7 +372,7 @@ pub(crate) fn untouched(activity: &Activity, way: &Way, describer: &mut Describe
             Way::Untouchable(why) => format!("not stepped: {why}"),
             Way::Hot | Way::Repeats => "not stepped: others seemed to tell more".into(),
             Way::Waits => wait.summary.clone(),
-            Way::Told(Told::Waits) => "not stepped: the program's own code tells its loop".into(),
+            Way::Told(Told::Known) => "not stepped: the program's own code tells its loop".into(),
             Way::Told(Told::Ends) => {
                 "its loop comes to an end by itself, as its own code tells".into()
             }

@@ -18,6 +18,9 @@ pub struct Tried {
     pub with: Value,
     /// Why no more is known; empty: nothing is missing.
     pub why: String,
+    /// The thread did not go on behind its loop: an exception led it out.
+    #[serde(skip)]
+    pub is_thrown: bool,
 }
 
 impl Tried {
@@ -34,6 +37,7 @@ impl Tried {
                 (None, Outcome::Unknown) => "the copy did not go far enough to tell".into(),
                 _ => String::new(),
             },
+            is_thrown: proof.unwinds,
         }
     }
 }

@@ -64,6 +64,8 @@ pub struct Proof {
     pub halt: Option<Halt>,
     /// The function that holds the loop was at instructions which are not in it when that happened.
     pub is_away: bool,
+    /// That function did not return: one that it called took its frame away, as an exception does.
+    pub unwinds: bool,
 }
 
 /// Least and most instructions of a baseline.
@@ -189,6 +191,7 @@ impl<'a> Experiment<'a> {
             reached: None,
             halt: None,
             is_away: false,
+            unwinds: false,
         };
         for word in words {
             let bytes = word.value.to_le_bytes();
@@ -239,6 +242,7 @@ impl<'a> Experiment<'a> {
             if let Some(outcome) = outcome {
                 if outcome == Outcome::Leaves && now.rsp > self.top {
                     proof.reached = Some(now.rip);
+                    proof.unwinds = stack < self.top;
                 }
                 proof.outcome = outcome;
                 return Ok(proof);

@@ -46,7 +46,7 @@ _CONFIDENCE = 0.8
 _INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
 
 
-Told = Literal["waits", "ends"]
+Told = Literal["known", "ends"]
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,8 @@ class PythonReader:
         self._pool.shutdown()
 
     def told(self, tid: int) -> Told | None:
-        """Whether the code of a repeating thread tells what it waits for, or that its loop comes to
-        an end by itself.
+        """What the code of a repeating thread tells of its loop: that it comes to an end by itself,
+        or what it waits for, which may be nothing.
         """
         try:
             looks = self._looks.result()
@@ -210,9 +210,12 @@ class PythonReader:
         loop = _code(tid, looks, self._sources, repeats=True).loop
         if loop is None:
             return None
-        if loop.is_answer:
-            return "waits"
-        return "ends" if loop.kind == "counts" else None
+        if loop.kind == "counts" and not loop.is_answer:
+            return "ends"
+        # A single place may be a call that itself waits.
+        places = {seen[tid].frames[-1].line for seen in looks if tid in seen and seen[tid].frames}
+        is_endless = loop.kind == "endless" and len(places) > 1
+        return "known" if loop.is_answer or is_endless else None
 
     def codes(self, repeating: Collection[int]) -> dict[int, PythonCode]:
         """As ``read_python``."""

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+//! Which values are tried in the words of a loop, and in which order.
+//!
+//! In: candidates, what the tests of a virtual machine's loop ask of their words, and a way to try
+//! values out. Out: the candidates' `proof`, and the value that ends the loop. First each word gets
+//! the value that its own test asks for, then those that other tests ask for. That has a limit of
+//! time: a machine tests one word in many ways.
+
+use std::time::Duration;
+
+use flagfinder_flags::Ask;
+use flagfinder_replica::{Outcome, Word};
+use serde_json::{json, Value};
+
+use crate::report::number;
+use crate::tried::Tried;
+
+/// For the values that only other tests of a virtual machine's loop ask of a word.
+const FURTHER: Duration = Duration::from_millis(600);
+
+/// Tries at most so many candidates. `clock`: the time since some moment. Returns the words of those
+/// that end the loop by an exception only: such a word is a check that fails then.
+pub(crate) fn try_out(
+    flags: &mut [Value],
+    asks: &[Ask],
+    most: usize,
+    mut try_words: impl FnMut(&[Word]) -> Result<Tried, String>,
+    clock: impl Fn() -> Duration,
+) -> Result<Vec<u64>, String> {
+    let mut thrown = Vec::new();
+    let tried: Vec<(usize, Word)> = flags
+        .iter()
+        .enumerate()
+        .filter_map(|(at, flag)| Some((at, first(flag, asks)?)))
+        .take(most)
+        .collect();
+    let mut ends = false;
+    let mut spent = Duration::ZERO;
+    for (at, first) in &tried {
+        let is_further = word(&flags[*at]).is_none();
+        if is_further && spent > FURTHER {
+            continue;
+        }
+        let begin = clock();
+        let result = try_words(std::slice::from_ref(first))?;
+        ends |= result.outcome == Outcome::Leaves;
+        thrown.extend(result.is_thrown.then_some(first.address));
+        flags[*at]["proof"] = json!(result);
+        if is_further {
+            spent += clock() - begin;
+        }
+    }
+    let begin = clock();
+    for (at, first) in &tried {
+        let flag = &mut flags[*at];
+        let others: Vec<(Word, &str)> = asked(flag, asks)
+            .filter(|(word, _)| word.value != first.value || flag["value"]["exit"].is_null())
+            .collect();
+        for (word, when) in others {
+            if flag["proof"]["outcome"] == "leaves" || spent + (clock() - begin) > FURTHER {
+                break;
+            }
+            let result = try_words(&[word])?;
+            if result.outcome == Outcome::Leaves {
+                ends = true;
+                thrown.extend(result.is_thrown.then_some(word.address));
+                flag["proof"] = json!(result);
+                flag["value"]["exit"] = json!(format!("{:#x}", word.value));
+                flag["exit_when"] = json!(when);
+            }
+        }
+    }
+    // The value that the test asks for may mean something else as well (a barrier's generation
+    // shares its word with flags), so the likeliest word is tried with others, too.
+    let now = |at: usize| number(&flags[at]["value"]["spin"]);
+    let likeliest = tried
+        .first()
+        .and_then(|(at, word)| Some((at, word, now(*at)?)));
+    if let (Some((first, word, now)), false) = (likeliest, ends) {
+        for other in other_values(word, now) {
+            let result = try_words(&[other])?;
+            if result.outcome == Outcome::Leaves {
+                ends = true;
+                flags[*first]["proof"] = json!(result);
+                // What `poke` would write.
+                flags[*first]["value"]["exit"] = json!(format!("{:#x}", other.value));
+                break;
+            }
+        }
+    }
+    if let ([(first, a), (second, b), ..], false) = (&tried[..], ends) {
+        let both = try_words(&[*a, *b])?;
+        if both.outcome == Outcome::Leaves {
+            for at in [first, second] {
+                flags[*at]["proof"] = json!(both);
+            }
+        }
+    }
+    Ok(thrown)
+}
+
+/// The word with the first value to try in it, if any value is known.
+pub(crate) fn first(flag: &Value, asks: &[Ask]) -> Option<Word> {
+    word(flag).or_else(|| Some(asked(flag, asks).next()?.0))
+}
+
+/// The values that a virtual machine's loop asks of the flag's word, and in which tests.
+fn asked<'a>(flag: &Value, asks: &'a [Ask]) -> impl Iterator<Item = (Word, &'a str)> {
+    let address = number(&flag["address"]["spin"]);
+    let of_it = asks.iter().filter(move |ask| Some(ask.address) == address);
+    of_it.map(|ask| {
+        let word = Word {
+            address: ask.address,
+            bytes: (ask.bytes as usize).min(8),
+            value: ask.value,
+        };
+        (word, ask.when.as_str())
+    })
+}
+
+/// The word with the value that its own test asks for.
+pub(crate) fn word(flag: &Value) -> Option<Word> {
+    let bytes = flag["size"].as_u64()? as usize;
+    Some(Word {
+        address: number(&flag["address"]["spin"])?,
+        bytes: (1..=8).contains(&bytes).then_some(bytes)?,
+        value: number(&flag["value"]["exit"])?,
+    })
+}
+
+/// The word counted up by 1 to 64, each power of two: flags that share a word with a count have its
+/// low bits.
+fn other_values(word: &Word, now: u64) -> impl Iterator<Item = Word> + '_ {
+    (0..7)
+        .map(move |bit| now.wrapping_add(1 << bit))
+        .filter(|value| *value != word.value)
+        .map(|value| Word { value, ..*word })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// The candidate number `at`, whose own test asks for `exit`.
+    fn flag(at: u64, exit: Option<u64>) -> Value {
+        json!({
+            "address": { "spin": format!("{:#x}", at * 0x1000) },
+            "size": 8,
+            "value": { "spin": "0x0", "exit": exit.map(|exit| format!("{exit:#x}")) },
+        })
+    }
+
+    fn ask(at: u64, value: u64) -> Ask {
+        let ask = json!({
+            "address": at * 0x1000, "bytes": 8, "value": value, "when": format!("it is {value}"),
+        });
+        serde_json::from_value(ask).expect("an ask")
+    }
+
+    /// A value by which an exception comes.
+    const THROWS: u64 = 0x99;
+
+    /// What is tried where each try takes 0.25 s and only the value `ends` ends the loop.
+    fn tried(flags: &mut [Value], asks: &[Ask], ends: Option<u64>) -> Vec<(u64, u64)> {
+        let mut seen = Vec::new();
+        try_all(flags, asks, ends, &mut seen);
+        seen
+    }
+
+    fn try_all(
+        flags: &mut [Value],
+        asks: &[Ask],
+        ends: Option<u64>,
+        seen: &mut Vec<(u64, u64)>,
+    ) -> Vec<u64> {
+        let tries = Cell::new(0);
+        let try_words = |words: &[Word]| {
+            tries.set(tries.get() + 1);
+            seen.extend(words.iter().map(|word| (word.address >> 12, word.value)));
+            let is_end = words.iter().any(|word| Some(word.value) == ends);
+            Ok(Tried {
+                outcome: if is_end {
+                    Outcome::Leaves
+                } else {
+                    Outcome::Returns
+                },
+                instructions: None,
+                reached: None,
+                with: Value::Null,
+                why: String::new(),
+                is_thrown: words.iter().any(|word| word.value == THROWS),
+            })
+        };
+        let clock = || Duration::from_millis(250) * tries.get();
+        try_out(flags, asks, 12, try_words, clock).expect("the tries")
+    }
+
+    #[test]
+    fn values_that_other_tests_ask_for_are_tried_for_a_limited_time() {
+        let mut flags: Vec<Value> = (1..9).map(|at| flag(at, None)).collect();
+        let asks: Vec<Ask> = (1..9).map(|at| ask(at, 7)).collect();
+        let first = tried(&mut flags, &asks, Some(7));
+        assert_eq!(first, [(1, 7), (2, 7), (3, 7)]);
+        assert!(flags[3]["proof"].is_null());
+        // Of one word.
+        let asks: Vec<Ask> = (100..109).map(|value| ask(1, value)).collect();
+        let values = tried(&mut [flag(1, Some(0x20))], &asks, None);
+        let of_tests = values
+            .iter()
+            .filter(|(_, value)| (100..109).contains(value));
+        assert_eq!(of_tests.count(), 3);
+    }
+
+    #[test]
+    fn what_the_own_tests_ask_for_is_tried_in_all() {
+        let mut flags: Vec<Value> = (1..9).map(|at| flag(at, Some(7))).collect();
+        assert_eq!(tried(&mut flags, &[], Some(7)).len(), 8);
+    }
+
+    #[test]
+    fn the_value_that_ends_the_loop_is_told_with_its_test() {
+        let mut flags = [flag(1, Some(6))];
+        assert_eq!(tried(&mut flags, &[ask(1, 7)], Some(7)), [(1, 6), (1, 7)]);
+        assert_eq!(flags[0]["value"]["exit"], "0x7");
+        assert_eq!(flags[0]["exit_when"], "it is 7");
+    }
+
+    #[test]
+    fn words_that_only_an_exception_follows_are_told() {
+        let mut flags = [flag(1, Some(THROWS)), flag(2, Some(7))];
+        let thrown = try_all(&mut flags, &[], Some(THROWS), &mut Vec::new());
+        assert_eq!(thrown, [0x1000]);
+    }
+
+    #[test]
+    fn a_count_is_tried_beyond_the_flags_in_its_low_bits() {
+        let word = Word {
+            address: 0x1000,
+            bytes: 4,
+            value: 0x79,
+        };
+        let values: Vec<u64> = other_values(&word, 0x78).map(|w| w.value).collect();
+        assert_eq!(values, [0x7a, 0x7c, 0x80, 0x88, 0x98, 0xb8]);
+    }
+}
