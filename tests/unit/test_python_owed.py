@@ -12,9 +12,9 @@ from flagfinder.live.interpreters.python import (
     PythonExit,
     PythonFrame,
     PythonLoop,
-    Sources,
 )
 from flagfinder.live.interpreters.python_owed import asked_of
+from flagfinder.live.interpreters.python_sources import Sources
 
 
 class _One(Sources):

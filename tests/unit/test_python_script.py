@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness import started, wait_until
 
-from flagfinder.live.interpreters import python
+from flagfinder.live.interpreters import python_sources
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from flagfinder.live.interpreters import python
     ],
 )
 def test_what_follows_c(line: str, script: str | None) -> None:
-    found = python.script_of([word.encode() for word in line.split()])
+    found = python_sources.script_of([word.encode() for word in line.split()])
     assert found == (None if script is None else script.encode())
 
 
@@ -42,5 +42,5 @@ def test_the_source_of_a_process(text: str, is_read: bool) -> None:
     ) as process:
         # The kernel lets a starter go on before it has set what this file tells.
         wait_until(process, lambda: Path(f"/proc/{process.pid}/cmdline").read_bytes() != b"")
-        tree = python.Sources(process.pid).tree("<string>")
+        tree = python_sources.Sources(process.pid).tree("<string>")
     assert (tree is not None) == is_read

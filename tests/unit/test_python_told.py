@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Of which repeating Python threads the code tells enough, so that no words are tried out."""
+"""What the code of a repeating Python thread tells of its loop."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ LONG_AGO = 1_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("loop", "lines", "is_told"),
+    ("loop", "lines", "told"),
     [
-        ("while not done:", [2], True),
-        ("for n in range(10**9):", [2], True),
-        ("while True:", [2, 3], True),
-        ("while True:", [3], False),
-        ("while work():", [2, 3], False),
+        ("while not done:", [2], "known"),
+        ("for n in range(10**9):", [2], "ends"),
+        ("while True:", [2, 3], "known"),
+        ("while True:", [3], None),
+        ("while work():", [2, 3], None),
     ],
     ids=["waits", "comes to an end", "endless", "at one place", "asks another"],
 )
 def test_a_loop_whose_end_the_code_tells(
-    loop: str, lines: list[int], is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop: str,
+    lines: list[int],
+    told: python.Told | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = tmp_path / "program.py"
     script.write_text(f"{loop}\n    pass\n    n = 1\n")
@@ -42,5 +46,5 @@ def test_a_loop_whose_end_the_code_tells(
 
     monkeypatch.setattr(python, "look", look)
     with python.PythonReader(os.getpid()) as reader:
-        assert reader.is_told(TID) is is_told
-        assert not reader.is_told(TID + 1), "it was not seen"
+        assert reader.told(TID) == told
+        assert reader.told(TID + 1) is None, "it was not seen"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flagfinder.chain import doctor
-from flagfinder.live.interpreters import python
+from flagfinder.live.interpreters import python_sources
 from flagfinder.shared.regular_file import open_regular
 
 
@@ -67,13 +67,13 @@ def test_files_that_doctor_looks_at_are_regular(special: Path) -> None:
 
 
 def test_python_sources_are_regular_files(special: Path) -> None:
-    why = python.Sources(os.getpid()).loops(os.fspath(special), "wait", frozenset({1}))
+    why = python_sources.Sources(os.getpid()).loops(os.fspath(special), "wait", frozenset({1}))
     assert why == f"the source {special} can't be read"
 
 
 def test_a_large_source_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "large.py"
-    source.write_bytes(b"#" * (python._LARGEST_SOURCE + 1))
+    source.write_bytes(b"#" * (python_sources._LARGEST_SOURCE + 1))
     os.utime(source, (0, 0))
-    why = python.Sources(os.getpid()).loops(os.fspath(source), "wait", frozenset({1}))
+    why = python_sources.Sources(os.getpid()).loops(os.fspath(source), "wait", frozenset({1}))
     assert why == f"{source} is too large to be read"

@@ -8,9 +8,7 @@ source tells what ends that loop (``python_loop``). The process is read, never s
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import os
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -21,9 +19,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from flagfinder.live.interpreters.py_spy import SeenFrame, SeenStack, UnreadableError, look
-from flagfinder.live.interpreters.python_loop import Exit, Loop, Way, find_loops
+from flagfinder.live.interpreters.python_loop import Exit, Loop, Way
+from flagfinder.live.interpreters.python_sources import Sources
 from flagfinder.shared.build import build
-from flagfinder.shared.regular_file import open_regular
 
 if TYPE_CHECKING:
     from flagfinder.live.interpreters.fields import PythonFields, PythonLoopFields, PythonLoopKind
@@ -32,12 +30,9 @@ _LOOKS = 12
 _INTERVAL = 0.012  # seconds between looks
 _TIME = 0.4  # seconds for all looks
 _LONGEST = 2.0  # seconds for enough of them, where the machine is busy
-_COMMAND = "<string>"  # the file of a script that the command line holds
-_PARSING = 0.5  # seconds for the sources; repeating threads come first
 _FIRST_TIME = 2.0  # seconds after which a machine is too busy to get even one
 _ENOUGH = 6  # looks from which "in all of them" says something
 _FRAMES = 64
-_LARGEST_SOURCE = 1 << 20
 _VALUE_WIDTH = 80
 # The looks were all in the loop, and it does nothing but ask and pause: only a name may be
 # misleading (a property, a `sleep` of the program's own). Below what the engine gives to a word
@@ -383,124 +378,3 @@ def _exit(way: Exit) -> PythonExit:
 def _short(text: str) -> str:
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= _VALUE_WIDTH else text[: _VALUE_WIDTH - 2] + ".."
-
-
-class Sources:
-    """The source files of a process, as it sees them, each read once."""
-
-    def __init__(self, pid: int) -> None:
-        self._process = Path(f"/proc/{pid}")
-        self._started = _start_time(pid)
-        self._content: dict[str, bytes] = {}
-        self._trees: dict[str, ast.Module | str] = {}
-        self._loops: dict[tuple[str, str, frozenset[int]], list[Loop]] = {}
-        self._spent = 0.0
-
-    def loops(self, file: str, function: str, lines: frozenset[int]) -> list[Loop] | str:
-        """The loops around ``lines``, innermost first, or why the source does not tell."""
-        tree = self._tree(file)
-        if isinstance(tree, str):
-            return tree
-        place = (file, function, lines)
-        if place not in self._loops:
-            self._loops[place] = find_loops(tree, function, lines)
-        return self._loops[place]
-
-    def tree(self, file: str) -> ast.Module | None:
-        """The source of ``file``; None where it can't be read."""
-        tree = self._tree(file)
-        return None if isinstance(tree, str) else tree
-
-    def _tree(self, file: str) -> ast.Module | str:
-        if file not in self._trees:
-            begin = time.monotonic()
-            self._trees[file] = self._parse(file)
-            self._spent += time.monotonic() - begin
-        return self._trees[file]
-
-    def lines(self, file: str, first: int, last: int) -> tuple[str, ...]:
-        """The text of some lines, without the indentation that they share."""
-        text = self._content.get(file, b"").decode(errors="replace").splitlines()[first - 1 : last]
-        indents = [len(line) - len(line.lstrip()) for line in text if line.strip()]
-        return tuple(line[min(indents, default=0) :].rstrip() for line in text)
-
-    def _parse(self, file: str) -> ast.Module | str:
-        if self._spent > _PARSING:
-            return f"no time was left to read {file}"
-        if file == _COMMAND:
-            return self._parse_command()
-        inside = (
-            self._process / "root" / file.lstrip("/")
-            if file.startswith("/")
-            else self._process / "cwd" / file
-        )
-        try:
-            # The process names the file: it may be a FIFO, or grow while it is read.
-            with open_regular(inside) as source:
-                if os.fstat(source.fileno()).st_mtime > self._started:
-                    return f"{file} has changed since the program was started"
-                content = source.read(_LARGEST_SOURCE + 1)
-            if len(content) > _LARGEST_SOURCE:
-                return f"{file} is too large to be read"
-        except (OSError, ValueError):
-            return f"the source {file} can't be read"
-        return self._parse_content(file, content)
-
-    def _parse_command(self) -> ast.Module | str:
-        """What follows ``-c`` on the command line. Code that this makes from text has the same
-        name.
-        """
-        unreadable = f"the source {_COMMAND} can't be read"
-        try:
-            words = (self._process / "cmdline").read_bytes().split(b"\0")[:-1]
-        except OSError:
-            return unreadable
-        text = script_of(words)
-        tree = self._parse_content(_COMMAND, text) if text is not None else unreadable
-        if isinstance(tree, str):
-            return tree
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        return unreadable if names & {"exec", "eval", "compile"} else tree
-
-    def _parse_content(self, file: str, content: bytes) -> ast.Module | str:
-        try:
-            tree = ast.parse(content)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return f"{file} is not in the Python that flagfinder itself runs in"
-        self._content[file] = content
-        return tree
-
-
-def script_of(words: Sequence[bytes]) -> bytes | None:
-    """The script that a command line of Python holds; None: it names a file or a module."""
-    rest = iter(words[1:])
-    for word in rest:
-        if not word.startswith(b"-") or word == b"-":
-            return None
-        if word.startswith(b"--"):
-            if word == b"--check-hash-based-pycs":
-                next(rest, None)
-            continue
-        for at, letter in enumerate(word.decode("latin-1")[1:], 2):
-            if letter == "c":
-                return word[at:] or next(rest, None)
-            if letter == "m":
-                return None
-            if letter in "WX":
-                if not word[at:]:
-                    next(rest, None)
-                break
-    return None
-
-
-def _start_time(pid: int) -> float:
-    """Seconds since the epoch; infinite when the process is gone. The kernel counts a process's
-    start from boot.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return float("inf")
-    ticks = int(text.rpartition(")")[2].split()[19]) + 1
-    since_boot = ticks / os.sysconf("SC_CLK_TCK")
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot

@@ -21,12 +21,12 @@ from flagfinder.live.interpreters.python import (
     PythonCode,
     PythonFrame,
     PythonLoop,
-    Sources,
     read_python,
 )
 from flagfinder.live.interpreters.python_bindings import within
 from flagfinder.live.interpreters.python_blocked import blocked, is_library
 from flagfinder.live.interpreters.python_loop import Scope, scope_around
+from flagfinder.live.interpreters.python_sources import Sources
 
 if TYPE_CHECKING:
     from flagfinder.live.interpreters.fields import AskedFields, AskedOfFields
