@@ -231,7 +231,8 @@ struct OwnWrites {
     work: bool,
 }
 
-/// The aligned 8 bytes that the bytes from `address` on lie in, each with a bit for every such byte.
+/// The aligned 8 bytes that the bytes from `address` on lie in, each with a bit for every one of
+/// these.
 fn lines(address: u64, bytes: u32) -> impl Iterator<Item = (u64, u8)> {
     let end = address.saturating_add(u64::from(bytes));
     (address >> 3..end.div_ceil(8)).map(move |line| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //! A live process: which threads wait, for what, and what the repeating ones poll.
 //!
-//! In: a process id. Out: what [`spin`] reports. Threads that repeat something are copied and looked at
-//! in their copies (`copied.rs`), or single-stepped for a moment (`core/step`), in helper
+//! In: a process id. Out: what [`spin`] reports. Threads that repeat something are copied and
+//! looked at in their copies (`copied.rs`), or single-stepped for a moment (`core/step`), in helper
 //! processes; threads that are blocked in the kernel are described from /proc alone. Only where a
 //! word is named that somebody should write, the registers of the other threads are read as well
 //! (`owed.rs`).

@@ -18,8 +18,8 @@ use crate::tried::Tried;
 /// For the values that only other tests of a virtual machine's loop ask of a word.
 const FURTHER: Duration = Duration::from_millis(600);
 
-/// Tries at most so many candidates. `clock`: the time since some moment. Returns the words of those
-/// that end the loop by an exception only: such a word is a check that fails then.
+/// Tries at most so many candidates. `clock`: the time since some moment. Returns the words of
+/// those that end the loop by an exception only: such a word is a check that fails then.
 pub(crate) fn try_out(
     flags: &mut [Value],
     asks: &[Ask],
