@@ -36,10 +36,13 @@ impl AddressSpace for File {
     }
 }
 
+/// As [`AddressSpace::read`].
+type Read<'a> = dyn Fn(u64, &mut [u8]) -> usize + 'a;
+
 /// Memory of which each page is read once: reads of a few bytes then cost little, and what is read
 /// again is as it was.
 pub struct ByPages<'a> {
-    read: Box<dyn Fn(u64, &mut [u8]) -> usize + 'a>,
+    read: Box<Read<'a>>,
     /// By address; `None` where the page can't be read as a whole.
     pages: RefCell<FxHashMap<u64, Option<Box<[u8; PAGE]>>>>,
 }

@@ -12,9 +12,10 @@
 use std::time::{Duration, Instant};
 
 use flagfinder_analysis::tasks::switches;
+use flagfinder_analysis::Seen;
 use flagfinder_code::Names;
 use flagfinder_failure::Failure;
-use flagfinder_flags::{find_in_live_window, has_flag, ThreadName};
+use flagfinder_flags::{find_in_live_window, has_flag, Report, ThreadName};
 use flagfinder_linux::{futex, proc};
 use flagfinder_machine::Window;
 use flagfinder_replica::{Halt, Live, Moment, Pages, Round};
@@ -70,7 +71,11 @@ pub fn look_at_copy_of(
     let (round, unlike) = loop {
         let live = Live::open(pid)?;
         let pages = Pages::new(&live);
-        let copied = original.copy(&live, &pages, how, &|_| false, &|_| None)?;
+        let several = |window: &Window, _: Option<&Seen>| {
+            let more = served(pid, window);
+            peers.union(&more).count() >= SEVERAL
+        };
+        let copied = original.copy(&live, &pages, how, &several, &|_| None)?;
         peers.extend(served(pid, &copied.round.window));
         let halt = copied.round.halt.as_ref();
         let again = halt.is_some_and(|halt| !waits_its_turn(halt))
@@ -92,18 +97,18 @@ pub fn look_at_copy_of(
         names,
     };
     let report = |window: &Window| find_in_live_window(window, names, thread.clone(), &space);
+    let of_several = |mut report: Report| {
+        if peers.len() >= SEVERAL && !has_flag(&report) {
+            report.gets_on = true;
+            report.reason = "it takes over data of several peers: it makes progress".into();
+        }
+        report
+    };
     let mut steps = round.window.len();
     let seen = match unlike {
         Some(unlike) => {
             // What it took was there, whatever others do: it gets on.
-            let seen = takes_input(&round.window).then(|| {
-                let mut report = report(&round.window);
-                if peers.len() >= SEVERAL && !has_flag(&report) {
-                    report.gets_on = true;
-                    report.reason = "it takes over data of several peers: it makes progress".into();
-                }
-                report
-            });
+            let seen = takes_input(&round.window).then(|| of_several(report(&round.window)));
             match seen.filter(|report| report.gets_on && !has_flag(report)) {
                 Some(report) => Ok((report, TAKES.to_owned())),
                 None if unlike.by_others => match moments::look(pid, &mut original, &report)? {
@@ -121,7 +126,7 @@ pub fn look_at_copy_of(
             let fit = format!(
                 "{looks} looks found it where its copy goes; what that reads did not change"
             );
-            Ok((report(&round.window), fit))
+            Ok((of_several(report(&round.window)), fit))
         }
     };
     Ok(Finding::of_copy(seen, steps, original.places.held))

@@ -152,7 +152,7 @@ impl Unlike {
 pub const PIECES: u64 = 10;
 
 /// The more of the time is gone, the fewer iterations must do.
-fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
+pub(crate) fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
     let wanted = match waited {
         _ if waited > time * 3 / 5 => 4,
         _ if waited > time / 4 => 12,

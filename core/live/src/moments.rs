@@ -10,8 +10,8 @@
 
 use std::time::{Duration, Instant};
 
-use flagfinder_analysis::seen;
 use flagfinder_analysis::tasks::switches;
+use flagfinder_analysis::Seen;
 use flagfinder_code::AddressSpace;
 use flagfinder_failure::Failure;
 use flagfinder_flags::{has_flag, Flag, Report, Verdict};
@@ -180,9 +180,9 @@ fn agree(mut seen: Vec<Agreed>) -> Agreed {
 }
 
 /// Of several copies each may show less than of one.
-fn shows_rounds(window: &Window) -> bool {
+fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
     const ROUNDS: u64 = 12;
-    seen(window).is_some_and(|seen| {
+    seen.is_some_and(|seen| {
         let pieces = if seen.interprets { PIECES } else { 1 };
         seen.waits_for_others && seen.iterations >= ROUNDS * pieces
     })

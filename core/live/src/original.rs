@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use flagfinder_analysis::{seen, Seen};
 use flagfinder_failure::Failure;
 use flagfinder_linux::syscalls;
 use flagfinder_machine::{Syscall, Window};
@@ -11,7 +12,7 @@ use flagfinder_replica::{go_round, Live, Moment, Pages, Replica, Round, ThreadSt
 use flagfinder_step::{is_abandoned, unable_by, Pin};
 use rustc_hash::FxHashSet;
 
-use crate::look::is_long_enough;
+use crate::look::is_enough;
 use crate::turns::waits_again;
 use crate::whereabouts::Whereabouts;
 
@@ -76,7 +77,7 @@ impl Original {
         live: &Live,
         pages: &Pages,
         how: How,
-        enough: &dyn Fn(&Window) -> bool,
+        enough: &dyn Fn(&Window, Option<&Seen>) -> bool,
         turn: &dyn Fn(&Window) -> Option<Word>,
     ) -> Result<Copied, Failure> {
         let captured = live.capture_with(self.tid, STOPS, how.moment, &mut self.known.iter())?;
@@ -99,7 +100,7 @@ impl Original {
         pages: &Pages,
         state: &ThreadState,
         how: How,
-        enough: &dyn Fn(&Window) -> bool,
+        enough: &dyn Fn(&Window, Option<&Seen>) -> bool,
         turn: &dyn Fn(&Window) -> Option<Word>,
     ) -> std::io::Result<Copied> {
         let mut replica = Replica::start(pages, state)?;
@@ -139,7 +140,7 @@ impl Original {
         replica: &mut Replica,
         state: &ThreadState,
         how: How,
-        enough: &dyn Fn(&Window) -> bool,
+        enough: &dyn Fn(&Window, Option<&Seen>) -> bool,
     ) -> std::io::Result<(Round, bool)> {
         let begin = Instant::now();
         let of_one_moment: FxHashSet<u64> = state.stack.iter().map(|(page, _)| *page).collect();
@@ -157,7 +158,10 @@ impl Original {
         let mut mixed = false;
         let round = go_round(replica, STEPS, how.time, |window| {
             self.places.look();
-            let seen = is_long_enough(window, begin.elapsed(), how.time) || enough(window);
+            let shown = seen(window);
+            let (shown, waited) = (shown.as_ref(), begin.elapsed());
+            let seen = shown.is_some_and(|shown| is_enough(shown, waited, how.time));
+            let seen = seen || enough(window, shown);
             let waits = how.gives_back && waits_again(window);
             mixed |= is_mixed(window);
             seen || waits || is_abandoned() || (mixed && window.len() >= EXPLORED)
