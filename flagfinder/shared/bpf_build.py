@@ -101,11 +101,9 @@ def _compile(source: Path, flags: list[str]) -> bytes:
 
 def _keep(path: Path, content: bytes) -> None:
     """Compiling takes less than a second: where nothing can be kept it is done each time."""
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(content)
         Path(file.name).chmod(0o644)
         Path(file.name).replace(path)
-    except OSError:
-        return
