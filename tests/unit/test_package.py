@@ -133,14 +133,15 @@ def test_the_notices_hold_dynamorio_s_licence() -> None:
 
 def test_patches_quote_little_of_dynamorio() -> None:
     """Lines of theirs: context, and what is taken out."""
+    patches = list((ROOT / "pintools/dynamorio").glob("*.patch"))
     quoted = 0
-    for patch in (ROOT / "pintools/dynamorio").glob("*.patch"):
+    for patch in patches:
         body = patch.read_text().partition("\n--- a/")[2]
         quoted += sum(
             line.startswith((" ", "-")) and not line.startswith("--- ")
             for line in body.splitlines()
         )
-    assert quoted < 200
+    assert quoted < 12 * len(patches)
 
 
 def test_metadata_of_every_crate_says_the_licence() -> None:
