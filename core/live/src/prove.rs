@@ -242,8 +242,10 @@ fn try_candidates<'p>(
     let try_words = |words: &[Word]| {
         let proof = experiment.try_words(words, TRIES).map_err(failed)?;
         let mut tried = Tried::of(&proof, words, names);
-        // A function may take its own frame away in one step, as it returns.
-        tried.is_thrown &= proof.reached.and_then(|pc| names.function(pc)) != holder;
+        // A function may take its own frame away in one step, as it returns; so does generated code
+        // that hands over to its machine, which belongs to no function.
+        let reached = proof.reached.and_then(|pc| names.function(pc));
+        tried.is_thrown &= holder.is_some() && reached != holder;
         Ok::<Tried, String>(tried)
     };
     let begin = Instant::now();
