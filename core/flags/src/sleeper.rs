@@ -25,12 +25,10 @@ use crate::report::{Addresses, Flag, Report, ThreadName, Threads, Values, Verdic
 use crate::run::Run;
 use crate::run_evidence::search;
 use crate::stores::Questions;
-use crate::word_flag::{flag_kind, writers};
+use crate::word_flag::{futex_flag, writers, FUTEX_BYTES};
 
 /// Bytes of flow in which the call that a thread sleeps in is looked for.
 const TAIL: u64 = 64 << 10;
-/// A futex is a word of so many bytes.
-const BYTES: u32 = 4;
 /// What another thread's write in the normal run, and no choice between words, are worth.
 const CONFIDENCE: f64 = 0.8;
 
@@ -168,7 +166,7 @@ fn tell(
         (run, word, reader(&threads.spin), None),
     ] {
         let mut questions = Questions::default();
-        questions.watch(address, BYTES, (0, word), reader);
+        questions.watch(address, FUTEX_BYTES, (0, word), reader);
         search(run, &BlockSet::default(), questions, number, &mut outside)?;
     }
     let [outside] = outside;
@@ -177,42 +175,25 @@ fn tell(
         normal: Some(&normal.names),
     };
     let data = run.names.data(word);
+    let address = Addresses {
+        normal: Some(there),
+        spin: Some(word),
+    };
+    let value = Values {
+        spin: Some(expected),
+        ..Values::default()
+    };
+    let stores = outside.stores.get(&word).map_or(&[][..], Vec::as_slice);
     let flag = Flag {
         rank: 1,
         confidence: CONFIDENCE,
-        kind: flag_kind(data.kind),
-        name: data.name,
-        module: data.module,
-        offset: data.offset,
-        symbol: data.symbol,
-        field: data.field,
-        address: Addresses {
-            normal: Some(there),
-            spin: Some(word),
-        },
-        size: BYTES,
-        value: Values {
-            spin: Some(expected),
-            ..Values::default()
-        },
-        exit_when: format!("value != {expected:#x}"),
-        access_path: None,
-        readers: Vec::new(),
-        reader_stack: Vec::new(),
-        writers: writers(
-            &naming,
-            outside.stores.get(&word).map_or(&[][..], Vec::as_slice),
-            Some(there),
-        ),
+        writers: writers(&naming, stores, Some(there)),
         evidence: vec![
             "the thread sleeps in a futex call on it".into(),
             "it gives their work to threads that spin: they idle".into(),
             "those wrote it in the normal run: they answer by it".into(),
         ],
-        call: None,
-        owed: None,
-        debts: Vec::new(),
-        owed_by_nobody: None,
+        ..futex_flag(data, address, value, format!("value != {expected:#x}"))
     };
     Ok((flag, outside))
 }

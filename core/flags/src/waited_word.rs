@@ -15,12 +15,10 @@ use flagfinder_machine::Syscall;
 use crate::rank::Ranked;
 use crate::report::{Addresses, Flag, Values};
 use crate::report_builder::Builder;
-use crate::word_flag::flag_kind;
+use crate::word_flag::futex_flag;
 
 /// What such a word gets at least: it may be that of a pause.
 const WAITED: f64 = 0.5;
-/// A futex is a word of so many bytes.
-const BYTES: u32 = 4;
 
 impl Builder<'_> {
     /// The word, as a flag, if the thread waits at the same one in each round.
@@ -52,36 +50,20 @@ impl Builder<'_> {
         let is_it = |ranked: &&Ranked| self.analysis.candidates[ranked.candidate].address == word;
         let mut flag = match ranked.iter().find(is_it) {
             Some(ranked) => self.flag(ranked),
-            None => Flag {
-                rank: 0,
-                confidence: 0.0,
-                kind: flag_kind(data.kind),
-                name: data.name,
-                module: data.module,
-                offset: data.offset,
-                symbol: data.symbol,
-                field: data.field,
-                address: Addresses {
+            None => {
+                let address = Addresses {
                     normal: None,
                     spin: Some(word),
-                },
-                size: BYTES,
-                value: Values {
+                };
+                let value = Values {
                     spin: Some(expected),
                     exit: Some(0),
                     ..Values::default()
-                },
-                exit_when: "value == 0x0".into(),
-                access_path: None,
-                readers: vec![self.code(self.window.pc(first.step))],
-                reader_stack: Vec::new(),
-                writers: Vec::new(),
-                evidence: Vec::new(),
-                call: None,
-                owed: None,
-                debts: Vec::new(),
-                owed_by_nobody: None,
-            },
+                };
+                let readers = vec![self.code(self.window.pc(first.step))];
+                let flag = futex_flag(data, address, value, "value == 0x0".into());
+                Flag { readers, ..flag }
+            }
         };
         flag.confidence = flag.confidence.max(WAITED);
         flag.evidence

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! A word as a flag of the report: its names, values, readers and writers.
 
-use flagfinder_code::{Code, DataKind, Names};
+use flagfinder_code::{Code, DataKind, DataName, Names};
 use iced_x86::FlowControl;
 
 use crate::access_path::Explorer;
@@ -11,6 +11,8 @@ use crate::rank::Ranked;
 use crate::report::{Addresses, Flag, FlagKind, Values, Writer};
 use crate::report_builder::Builder;
 
+/// A futex is a word of so many bytes.
+pub(crate) const FUTEX_BYTES: u32 = 4;
 /// Call sites told of a reader.
 const CALLERS: usize = 8;
 /// Steps looked back over for them.
@@ -143,7 +145,40 @@ pub(crate) fn writers(naming: &Naming, stores: &[Store], there: Option<u64>) -> 
     named.collect()
 }
 
-pub(crate) fn flag_kind(kind: DataKind) -> FlagKind {
+/// A futex's word at which a thread sleeps, without evidence: `address` and `value` as far as they
+/// are known, `exit_when` what ends the wait.
+pub(crate) fn futex_flag(
+    data: DataName,
+    address: Addresses,
+    value: Values,
+    exit_when: String,
+) -> Flag {
+    Flag {
+        rank: 0,
+        confidence: 0.0,
+        kind: flag_kind(data.kind),
+        name: data.name,
+        module: data.module,
+        offset: data.offset,
+        symbol: data.symbol,
+        field: data.field,
+        address,
+        size: FUTEX_BYTES,
+        value,
+        exit_when,
+        access_path: None,
+        readers: Vec::new(),
+        reader_stack: Vec::new(),
+        writers: Vec::new(),
+        evidence: Vec::new(),
+        call: None,
+        owed: None,
+        debts: Vec::new(),
+        owed_by_nobody: None,
+    }
+}
+
+fn flag_kind(kind: DataKind) -> FlagKind {
     match kind {
         DataKind::Global | DataKind::ReadOnly | DataKind::Linkage | DataKind::Code => {
             FlagKind::Global
