@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Copies of a real thread: a small C program, compiled here, that spins on a word.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,11 +9,13 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use flagfinder_replica::{
-    go_round, Event, Experiment, Halt, Live, Outcome, Pages, Proof, Ran, Replica, Supposed,
+    go_round, Event, Experiment, Halt, Live, Moment, Outcome, Pages, Proof, Ran, Replica, Supposed,
     Supposition, ThreadState, Unfit, Watched, Word,
 };
 
 const TIME: Duration = Duration::from_secs(60);
+/// Pages beside one that was used.
+const AROUND: u64 = 4;
 
 /// Built once, into cargo's folder for tests.
 fn program() -> &'static Path {
@@ -74,18 +77,24 @@ impl Patient {
     }
 
     /// The thread in its loop: right after its line it may still be in the call that printed it.
+    /// Pages that a copy of it used before are of the moment of the registers, so that nothing the
+    /// program wrote since is among them.
     fn state(&self, live: &Live) -> ThreadState {
+        let mut used: Option<BTreeSet<u64>> = None;
         loop {
-            let (state, _) = live.capture(self.pid(), TIME).expect("stops");
+            let known = used.clone().unwrap_or_default();
+            let captured = live.capture_with(self.pid(), TIME, Moment::Now, &mut known.iter());
+            let state = captured.expect("stops").state;
             let pages = Pages::new(live);
             let looked = Experiment::prepare(&pages, &state, &[], TIME).expect("a process");
             let is_loop = match looked {
                 Ok(_) | Err(Unfit::Halted(Halt::Blocks { .. })) => true,
                 Err(_) => false,
             };
-            if is_loop {
+            if is_loop && used.is_some() {
                 return state;
             }
+            used.get_or_insert_default().extend(pages.writable(AROUND));
             std::thread::sleep(Duration::from_millis(10));
         }
     }
