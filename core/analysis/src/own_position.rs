@@ -48,6 +48,13 @@ pub fn own_positions(
     found
 }
 
+/// The addresses of words that an exit compares with another word of memory.
+pub fn compared(analysis: &Analysis) -> Vec<u64> {
+    let candidates = analysis.candidates.iter();
+    let compared = candidates.filter(|candidate| compared_at(analysis, candidate).is_some());
+    compared.map(|candidate| candidate.address).collect()
+}
+
 /// The branch that compares it with another word of memory.
 fn compared_at<'a>(analysis: &'a Analysis, candidate: &Candidate) -> Option<&'a Exit> {
     let mut exits = candidate.exits.iter();

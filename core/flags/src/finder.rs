@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! From an analysed window and its evidence to a report.
 
-use flagfinder_analysis::{failing_call, Analysis, Candidate, LoopKind};
+use flagfinder_analysis::{failing_call, own_position, Analysis, Candidate, LoopKind};
 use flagfinder_machine::Window;
 
 use crate::evidence::Outside;
@@ -156,6 +156,7 @@ pub fn report(
             || analysis.progress.is_woken
             || !analysis.progress.repeats,
         machine,
+        compared: own_position::compared(analysis),
         ..Report::nothing(verdict, "")
     }
 }

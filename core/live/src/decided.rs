@@ -14,17 +14,11 @@ use serde_json::{json, Value};
 
 use crate::owed::Standing;
 use crate::report::ThreadReport;
-use crate::sure::{self, does_something, is_word, note, score, text};
+use crate::sure::{self, does_something, is_word, note, score, text, About};
 
-/// Puts the word first that decides, and says so. `is_nulled`: that its loop ends says nothing.
-/// `is_counted`: the program's code counts it up or down. Until now the flags have the ranks that
-/// the code alone gave them.
-pub(crate) fn decide(
-    thread: &mut ThreadReport,
-    standings: &[Standing],
-    is_nulled: impl Fn(&Value) -> bool,
-    is_counted: impl Fn(&Value) -> bool,
-) {
+/// Puts the word first that decides, and says so. Until now the flags have the ranks that the code
+/// alone gave them.
+pub(crate) fn decide(thread: &mut ThreadReport, standings: &[Standing], about: &About) {
     let Value::Array(flags) = &mut thread.flags else {
         return;
     };
@@ -33,7 +27,7 @@ pub(crate) fn decide(
         .enumerate()
         .map(|(at, flag)| (flag, standings.get(at).copied().unwrap_or_default()))
         .collect();
-    if let Some(at) = best(&flags, &is_nulled) {
+    if let Some(at) = best(&flags, about) {
         let (first, stands) = &flags[0];
         let by = score(first).max(score(&flags[at].0));
         let why = told(&flags[at].0, first, *stands);
@@ -45,7 +39,7 @@ pub(crate) fn decide(
         }
         flags[..=at].rotate_right(1);
     }
-    let as_good = sure::weigh(&mut flags, &thread.groups, &is_nulled, &is_counted);
+    let as_good = sure::weigh(&mut flags, &thread.groups, about);
     let flags: Vec<Value> = flags.into_iter().map(|(flag, _)| flag).collect();
     if let Some(first) = flags.first().filter(|first| first["rank"] != 1) {
         let (name, ends) = (text(&first["name"]), text(&first["exit_when"]));
@@ -67,14 +61,15 @@ pub(crate) fn decide(
 }
 
 /// The flag that comes before the first.
-fn best(flags: &[(Value, Standing)], is_nulled: &impl Fn(&Value) -> bool) -> Option<usize> {
+fn best(flags: &[(Value, Standing)], about: &About) -> Option<usize> {
     let (first, standing) = flags.first()?;
     let is_in_vain = |flag: &Value| match flag["proof"]["outcome"].as_str() {
         Some("returns") => !does_something(flag),
         outcome => outcome == Some("faults"),
     };
     let overtakes = |(flag, stands): &(Value, Standing)| {
-        let counts = is_word(flag) && !is_nulled(flag) && !is_in_vain(flag);
+        let fits = is_word(flag) && !(about.is_nulled)(flag) && !(about.is_own)(flag);
+        let counts = fits && !is_in_vain(flag);
         // A call that decides is not written by anybody.
         let is_clear = is_word(first) || flag["proof"]["outcome"] == "leaves";
         let is_ahead = match stands {
@@ -142,8 +137,12 @@ mod tests {
         decide(
             &mut thread,
             &standings,
-            |flag| flag["name"] == "pointer",
-            |flag| flag["name"] == "count",
+            &About {
+                is_nulled: &|flag| flag["name"] == "pointer",
+                is_counted: &|flag| flag["name"] == "count",
+                is_own: &|flag| flag["name"] == "own",
+                moves_own: &|_| false,
+            },
         );
         thread
     }
@@ -197,6 +196,7 @@ mod tests {
             ]
         };
         assert_eq!(first(behind(word("bound", 0.6, STAYS))), "flag");
+        assert_eq!(first(behind(word("own", 0.6, LEAVES))), "flag");
         assert_eq!(
             first(behind(word("crash", 0.6, Some(("faults", Some(9)))))),
             "flag"

@@ -102,6 +102,7 @@ mod tests {
             }),
             unwinds: false,
             is_away,
+            moves: Vec::new(),
         };
         assert_eq!(Ends::of(&crashes(true)), Ends::Yes);
         assert_eq!(Ends::of(&crashes(false)), Ends::Unknown);

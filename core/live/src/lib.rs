@@ -29,6 +29,7 @@ mod owed_look;
 mod owed_nobody;
 mod owed_proof;
 mod owed_text;
+mod own_side;
 mod pick;
 mod poke;
 mod prove;

@@ -23,7 +23,9 @@ use crate::machine::{self, Tests};
 use crate::nearly;
 use crate::others::{Others, Process};
 use crate::owed;
+use crate::own_side;
 use crate::report::{code_address, number, ThreadReport};
+use crate::sure::About;
 use crate::tried::{halted, Tried};
 use crate::values::{self, word};
 
@@ -158,7 +160,15 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
     if is_near {
         nearly::settle(thread, &mut standings, fails);
     }
-    decide(thread, &standings, fails, |flag| is_counted(process, flag));
+    let flags = thread.flags.as_array().cloned().unwrap_or_default();
+    let moves = std::mem::take(&mut thread.moves);
+    let about = About {
+        is_nulled: &fails,
+        is_counted: &|flag| is_counted(process, flag),
+        is_own: &|flag| own_side::is_own(&flags, &moves, flag),
+        moves_own: &|flag| own_side::moves_own(&flags, &moves, flag),
+    };
+    decide(thread, &standings, &about);
 }
 
 /// Does the program's code count the global up or down, by one instruction?
@@ -239,8 +249,16 @@ fn try_candidates<'p>(
         return Err("a copy of the thread does not do what the thread does".into());
     }
     let holder = names.function(header);
+    let compared = match thread.machine {
+        Some(_) => Vec::new(),
+        None => own_side::words(flags, &thread.compared),
+    };
     let try_words = |words: &[Word]| {
-        let proof = experiment.try_words(words, TRIES).map_err(failed)?;
+        let is_beside = |other: &&Word| words.iter().all(|word| word.address != other.address);
+        let beside: Vec<Word> = compared.iter().filter(is_beside).copied().collect();
+        let proof = experiment
+            .try_words(words, &beside, TRIES)
+            .map_err(failed)?;
         let mut tried = Tried::of(&proof, words, names);
         // A function may take its own frame away in one step, as it returns; so does generated code
         // that hands over to its machine, which belongs to no function.
@@ -249,9 +267,11 @@ fn try_candidates<'p>(
         Ok::<Tried, String>(tried)
     };
     let begin = Instant::now();
-    thread.thrown = values::try_out(flags, asks, most, try_words, || begin.elapsed())?;
+    let seen = values::try_out(flags, asks, most, try_words, || begin.elapsed())?;
+    (thread.thrown, thread.moves) = (seen.thrown, seen.moves);
     rank(flags, |flag| is_failure(process, &thread.thrown, flag));
-    if let (Some(flag), Value::Array(explain)) = (flags.first(), &mut thread.explain) {
+    own_side::set_behind(thread);
+    if let (Some(flag), Value::Array(explain)) = (thread.flags.get(0), &mut thread.explain) {
         explain.push(json!(told(&flag["proof"])));
     }
     Ok(Some(experiment))
@@ -333,7 +353,9 @@ pub fn try_word(
                 bytes,
                 value,
             }];
-            let proof = experiment.try_words(&words, PATIENCE).map_err(failed)?;
+            let proof = experiment
+                .try_words(&words, &[], PATIENCE)
+                .map_err(failed)?;
             let input = flagfinder_code::NamesInput::from_live(pid);
             let input = input.map_err(|e| unable_by(format!("Process {pid}"), &e))?;
             Ok(Tried::of(&proof, &words, &Names::new(input)))

@@ -61,6 +61,12 @@ pub struct ThreadReport {
     /// The loop is a virtual machine's, or runs the code that one made.
     #[serde(skip)]
     pub machine: Option<VirtualMachine>,
+    /// Addresses of words that a branch out of its loop compares with other words.
+    #[serde(skip)]
+    pub compared: Vec<u64>,
+    /// Pairs of words: a copy in which the first was changed moved the second on.
+    #[serde(skip)]
+    pub moves: Vec<(u64, u64)>,
     /// It waits for work of its virtual machine.
     #[serde(skip)]
     pub serves: bool,
@@ -108,6 +114,8 @@ impl ThreadReport {
             wait: None,
             gets_on: false,
             machine: None,
+            compared: Vec::new(),
+            moves: Vec::new(),
             serves: false,
             thrown: Vec::new(),
             is_assumed: false,

@@ -27,6 +27,18 @@ const ALIKE: f64 = 0.06;
 
 type Asked = (Value, Standing);
 
+/// What is known of a word beside its report.
+pub(crate) struct About<'a> {
+    /// That the loop ends by it says nothing: a check fails then.
+    pub is_nulled: &'a dyn Fn(&Value) -> bool,
+    /// The program's code counts it up or down.
+    pub is_counted: &'a dyn Fn(&Value) -> bool,
+    /// The waiting thread moves it itself.
+    pub is_own: &'a dyn Fn(&Value) -> bool,
+    /// It lets the waiting thread move a word of its own.
+    pub moves_own: &'a dyn Fn(&Value) -> bool,
+}
+
 /// Of a thread that came back to its loop: was it somewhere else before?
 pub(crate) fn does_something(flag: &Value) -> bool {
     !flag["proof"]["instructions"].is_null()
@@ -51,15 +63,10 @@ pub(crate) fn note(flag: &mut Value, why: &str) {
 }
 
 /// Gives the first word its score. The place of the word that would do as well, if there is one.
-pub(crate) fn weigh(
-    flags: &mut [Asked],
-    groups: &Value,
-    is_nulled: &impl Fn(&Value) -> bool,
-    is_counted: &impl Fn(&Value) -> bool,
-) -> Option<usize> {
-    let as_good = doubt(flags, groups, is_nulled, is_counted);
+pub(crate) fn weigh(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
+    let as_good = doubt(flags, groups, about);
     doubt_beside_poll(flags);
-    doubt_in_vain(flags);
+    doubt_in_vain(flags, about);
     trust_proved(flags);
     as_good
 }
@@ -78,13 +85,9 @@ pub(crate) fn is_open(flag: &Value) -> bool {
 /// more than one of two. Where no copy shows that they end it, they have to be as likely, in one
 /// condition. Of a thread that serves the loop does not end: there the other word moves it on. A
 /// count comes before what is only set, as the bound is that it is compared with.
-fn doubt(
-    flags: &mut [Asked],
-    groups: &Value,
-    is_nulled: &impl Fn(&Value) -> bool,
-    is_counted: &impl Fn(&Value) -> bool,
-) -> Option<usize> {
-    let counts = |flag: &Value| is_word(flag) && !is_nulled(flag);
+fn doubt(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
+    let is_counted = about.is_counted;
+    let counts = |flag: &Value| is_word(flag) && !(about.is_nulled)(flag) && !(about.is_own)(flag);
     let (first, standing) = flags.first()?;
     if !counts(first) || *standing > Standing::ByCode {
         return None;
@@ -168,12 +171,13 @@ fn doubt_beside_poll(flags: &mut [Asked]) {
 
 /// What was tried and did not end the loop, and what nobody is known to owe, may be a check in
 /// passing.
-fn doubt_in_vain(flags: &mut [Asked]) {
+fn doubt_in_vain(flags: &mut [Asked], about: &About) {
     let Some((flag, standing)) = flags.first_mut() else {
         return;
     };
     let is_tried = !flag["proof"].is_null() && flag["proof"]["outcome"] != "leaves";
-    if is_word(flag) && is_tried && *standing < Standing::ByCode && score(flag) > BY_ITS_CODE {
+    let is_vain = is_tried && !(about.moves_own)(flag);
+    if is_word(flag) && is_vain && *standing < Standing::ByCode && score(flag) > BY_ITS_CODE {
         flag["confidence"] = json!(BY_ITS_CODE);
         note(
             flag,
@@ -213,12 +217,22 @@ pub(crate) mod tests {
         })
     }
 
+    /// The word `thread's index` is its own.
+    fn about(is_counted: &dyn Fn(&Value) -> bool) -> About<'_> {
+        About {
+            is_nulled: &|_| false,
+            is_counted,
+            is_own: &|flag| flag["name"] == "thread's index",
+            moves_own: &|flag| flag["name"] == "other index",
+        }
+    }
+
     /// The first's score, what speaks for it, and the place of what is as good.
     fn weighed(mut flags: Vec<Asked>, groups: Value) -> (Value, String, Option<usize>) {
         for (flag, rank) in flags.iter_mut().zip(1..) {
             flag.0["rank"] = json!(rank);
         }
-        let as_good = weigh(&mut flags, &groups, &|_| false, &|_| false);
+        let as_good = weigh(&mut flags, &groups, &about(&|_| false));
         let first = &flags[0].0;
         let why = text(&first["evidence"][0]).to_owned();
         (first["confidence"].clone(), why, as_good)
@@ -244,7 +258,7 @@ pub(crate) mod tests {
             let flags = names.map(|name| (word(name, 0.65, LEAVES), Standing::Nobody));
             let mut flags = flags.to_vec();
             let counted = |flag: &Value| flag["name"] == "count";
-            assert_eq!(weigh(&mut flags, &json!([]), &|_| false, &counted), Some(1));
+            assert_eq!(weigh(&mut flags, &json!([]), &about(&counted)), Some(1));
             assert_eq!(flags[0].0["confidence"], ONE_OF_TWO);
             text(&flags[0].0["name"]).to_owned()
         };
@@ -332,6 +346,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_thread_s_own_index_is_not_as_good_as_the_other_one() {
+        let flags = vec![
+            (word("index", 0.65, LEAVES), Standing::Nobody),
+            (word("thread's index", 0.65, LEAVES), Standing::ByCode),
+        ];
+        assert_eq!(weighed(flags, json!([{ "flags": [1, 2] }])).2, None);
+    }
+
+    #[test]
     fn what_was_tried_in_vain_and_nobody_owes_is_not_sure() {
         let alone = |outcome, standing| {
             let flags = vec![(word("a", 0.65, Some(outcome)), standing)];
@@ -342,6 +365,12 @@ pub(crate) mod tests {
         assert_eq!(alone(unknown, Standing::Nobody), BY_ITS_CODE);
         assert_eq!(alone(returns, Standing::ByCode), 0.65, "one owes it");
         assert_eq!(alone(("leaves", Some(9)), Standing::Nobody), 0.65);
+        let other = vec![(word("other index", 0.65, Some(returns)), Standing::Nobody)];
+        assert_eq!(
+            weighed(other, json!([])).0,
+            0.65,
+            "it moved the thread's own on"
+        );
         let flags = vec![(word("a", 0.65, None), Standing::Nobody)];
         assert_eq!(weighed(flags, json!([])).0, 0.65, "it was not tried");
     }

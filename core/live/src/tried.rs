@@ -21,6 +21,9 @@ pub struct Tried {
     /// The thread did not go on behind its loop: an exception led it out.
     #[serde(skip)]
     pub is_thrown: bool,
+    /// See [`Proof::moves`].
+    #[serde(skip)]
+    pub moves: Vec<u64>,
 }
 
 impl Tried {
@@ -38,6 +41,7 @@ impl Tried {
                 _ => String::new(),
             },
             is_thrown: proof.unwinds,
+            moves: proof.moves.clone(),
         }
     }
 }

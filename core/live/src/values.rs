@@ -2,7 +2,7 @@
 //! Which values are tried in the words of a loop, and in which order.
 //!
 //! In: candidates, what the tests of a virtual machine's loop ask of their words, and a way to try
-//! values out. Out: the candidates' `proof`, and the value that ends the loop. First each word gets
+//! values out. Out: the candidates' `proof`, the value that ends the loop, and what else was seen. First each word gets
 //! the value that its own test asks for, then those that other tests ask for. That has a limit of
 //! time: a machine tests one word in many ways.
 
@@ -18,16 +18,24 @@ use crate::tried::Tried;
 /// For the values that only other tests of a virtual machine's loop ask of a word.
 const FURTHER: Duration = Duration::from_millis(600);
 
-/// Tries at most so many candidates. `clock`: the time since some moment. Returns the words of
-/// those that end the loop by an exception only: such a word is a check that fails then.
+/// What was seen beside the outcomes. Addresses of words.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Those that end the loop by an exception only: such a word is a check that fails then.
+    pub thrown: Vec<u64>,
+    /// A copy in which the first was changed gave the second another value.
+    pub moves: Vec<(u64, u64)>,
+}
+
+/// Tries at most so many candidates. `clock`: the time since some moment.
 pub(crate) fn try_out(
     flags: &mut [Value],
     asks: &[Ask],
     most: usize,
     mut try_words: impl FnMut(&[Word]) -> Result<Tried, String>,
     clock: impl Fn() -> Duration,
-) -> Result<Vec<u64>, String> {
-    let mut thrown = Vec::new();
+) -> Result<Seen, String> {
+    let mut seen = Seen::default();
     let tried: Vec<(usize, Word)> = flags
         .iter()
         .enumerate()
@@ -44,7 +52,10 @@ pub(crate) fn try_out(
         let begin = clock();
         let result = try_words(std::slice::from_ref(first))?;
         ends |= result.outcome == Outcome::Leaves;
-        thrown.extend(result.is_thrown.then_some(first.address));
+        seen.thrown
+            .extend(result.is_thrown.then_some(first.address));
+        seen.moves
+            .extend(result.moves.iter().map(|moved| (first.address, *moved)));
         flags[*at]["proof"] = json!(result);
         if is_further {
             spent += clock() - begin;
@@ -63,7 +74,7 @@ pub(crate) fn try_out(
             let result = try_words(&[word])?;
             if result.outcome == Outcome::Leaves {
                 ends = true;
-                thrown.extend(result.is_thrown.then_some(word.address));
+                seen.thrown.extend(result.is_thrown.then_some(word.address));
                 flag["proof"] = json!(result);
                 flag["value"]["exit"] = json!(format!("{:#x}", word.value));
                 flag["exit_when"] = json!(when);
@@ -96,7 +107,7 @@ pub(crate) fn try_out(
             }
         }
     }
-    Ok(thrown)
+    Ok(seen)
 }
 
 /// The word with the first value to try in it, if any value is known.
@@ -174,7 +185,7 @@ mod tests {
         asks: &[Ask],
         ends: Option<u64>,
         seen: &mut Vec<(u64, u64)>,
-    ) -> Vec<u64> {
+    ) -> Seen {
         let tries = Cell::new(0);
         let try_words = |words: &[Word]| {
             tries.set(tries.get() + 1);
@@ -191,6 +202,7 @@ mod tests {
                 with: Value::Null,
                 why: String::new(),
                 is_thrown: words.iter().any(|word| word.value == THROWS),
+                moves: vec![words[0].address + 8],
             })
         };
         let clock = || Duration::from_millis(250) * tries.get();
@@ -230,8 +242,9 @@ mod tests {
     #[test]
     fn words_that_only_an_exception_follows_are_told() {
         let mut flags = [flag(1, Some(THROWS)), flag(2, Some(7))];
-        let thrown = try_all(&mut flags, &[], Some(THROWS), &mut Vec::new());
-        assert_eq!(thrown, [0x1000]);
+        let seen = try_all(&mut flags, &[], Some(THROWS), &mut Vec::new());
+        assert_eq!(seen.thrown, [0x1000]);
+        assert_eq!(seen.moves, [(0x1000, 0x1008), (0x2000, 0x2008)]);
     }
 
     #[test]

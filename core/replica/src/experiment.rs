@@ -66,6 +66,9 @@ pub struct Proof {
     pub is_away: bool,
     /// That function did not return: one that it called took its frame away, as an exception does.
     pub unwinds: bool,
+    /// Of the words beside those that were tried: addresses of those that the thread itself then
+    /// gave another value, in its loop or soon behind it.
+    pub moves: Vec<u64>,
 }
 
 /// Least and most instructions of a baseline.
@@ -79,6 +82,8 @@ const STRETCHES: u64 = 4;
 /// So many instructions of the function that holds the loop, none of them in the loop, are behind
 /// it.
 const BEHIND: u64 = 64;
+/// For how many instructions a copy goes on behind its loop, to see which words it writes there.
+const AFTER: u64 = 2_000;
 /// A stack pointer that is farther off lies on another stack.
 const FAR: u64 = 1 << 20;
 
@@ -175,14 +180,15 @@ impl<'a> Experiment<'a> {
     /// # Errors
     /// When the system gives no process.
     pub fn try_word(&self, word: Word, time: Duration) -> Result<Proof> {
-        self.try_words(&[word], time)
+        self.try_words(&[word], &[], time)
     }
 
-    /// Tries several words at once.
+    /// Tries several words at once. `beside`: words of which it is asked whether the thread gives
+    /// them other values.
     ///
     /// # Errors
     /// When the system gives no process.
-    pub fn try_words(&self, words: &[Word], time: Duration) -> Result<Proof> {
+    pub fn try_words(&self, words: &[Word], beside: &[Word], time: Duration) -> Result<Proof> {
         let deadline = Instant::now() + time;
         let mut copy = self.replica.copy()?;
         let mut proof = Proof {
@@ -192,6 +198,7 @@ impl<'a> Experiment<'a> {
             halt: None,
             is_away: false,
             unwinds: false,
+            moves: Vec::new(),
         };
         for word in words {
             let bytes = word.value.to_le_bytes();
@@ -200,6 +207,36 @@ impl<'a> Experiment<'a> {
             }
         }
         copy.pretend_output();
+        let mut before = Vec::new();
+        for word in beside {
+            before.push(read(&mut copy, word)?);
+        }
+        self.follow(&mut copy, words, deadline, &mut proof)?;
+        if beside.is_empty() {
+            return Ok(proof);
+        }
+        if proof.outcome == Outcome::Leaves && proof.halt.is_none() {
+            let mut left = AFTER;
+            while left > 0 && !matches!(copy.step()?, Event::Halt(_)) {
+                left -= 1;
+            }
+        }
+        for (word, before) in beside.iter().zip(before) {
+            if read(&mut copy, word)?.is_some_and(|now| before.is_some_and(|was| was != now)) {
+                proof.moves.push(word.address);
+            }
+        }
+        Ok(proof)
+    }
+
+    /// Lets a changed copy go on until it is known what came of it.
+    fn follow(
+        &self,
+        copy: &mut Replica,
+        words: &[Word],
+        deadline: Instant,
+        proof: &mut Proof,
+    ) -> Result<()> {
         let mut path = Path {
             loops: self,
             stretch: LEAST.max(self.round * ROUNDS),
@@ -231,7 +268,7 @@ impl<'a> Experiment<'a> {
                 }
                 proof.halt = Some(halt);
                 proof.is_away = path.behind > 0;
-                return Ok(proof);
+                return Ok(());
             }
             let now = copy.registers();
             let outcome = path.follow((before, now.rip), stack, now.rsp);
@@ -245,11 +282,11 @@ impl<'a> Experiment<'a> {
                     proof.unwinds = stack < self.top;
                 }
                 proof.outcome = outcome;
-                return Ok(proof);
+                return Ok(());
             }
         }
         if path.made < longest {
-            return Ok(proof);
+            return Ok(());
         }
         if self.program.is_known() {
             proof.outcome = path.in_program();
@@ -261,7 +298,7 @@ impl<'a> Experiment<'a> {
             // whatever it runs.)
             proof.outcome = Outcome::Returns;
         }
-        Ok(proof)
+        Ok(())
     }
 
     /// Where the copy was when its baseline ended.
@@ -275,6 +312,13 @@ impl Proof {
     pub fn hands_over(&self) -> bool {
         self.outcome == Outcome::Returns && self.halt.is_some()
     }
+}
+
+/// The word as the copy has it; `None`: it can't be read.
+fn read(copy: &mut Replica, word: &Word) -> Result<Option<u64>> {
+    let mut bytes = [0; 8];
+    let is_there = copy.read(word.address, &mut bytes[..word.bytes.clamp(1, 8)])?;
+    Ok(is_there.then(|| u64::from_le_bytes(bytes)))
 }
 
 /// Does the thread wait at a futex that lies with one of the words, as a lock's count of waiters

@@ -63,38 +63,46 @@ impl Patient {
 
     /// Writes the values, each at the number of its word, into one copy.
     fn with(&self, values: &[(usize, u64)]) -> Result<Proof, Unfit> {
-        let live = Live::open(self.pid()).expect("readable");
-        let state = self.state(&live);
+        self.beside(values, &[])
+    }
+
+    /// The same; asks whether the thread changes the words of these numbers.
+    fn beside(&self, values: &[(usize, u64)], others: &[usize]) -> Result<Proof, Unfit> {
+        let (live, state) = self.look();
         let pages = Pages::new(&live);
         let experiment = Experiment::prepare(&pages, &state, &[], TIME).expect("a process")?;
-        let word = |&(at, value): &(usize, u64)| Word {
+        let word = |at: usize, value| Word {
             address: self.words[at],
             bytes: 4,
             value,
         };
-        let words: Vec<Word> = values.iter().map(word).collect();
-        Ok(experiment.try_words(&words, TIME).expect("a copy"))
+        let words: Vec<Word> = values.iter().map(|&(at, value)| word(at, value)).collect();
+        let others: Vec<Word> = others.iter().map(|&at| word(at, 0)).collect();
+        Ok(experiment.try_words(&words, &others, TIME).expect("a copy"))
     }
 
     /// The thread in its loop: right after its line it may still be in the call that printed it.
     /// Pages that a copy of it used before are of the moment of the registers, so that nothing the
     /// program wrote since is among them.
-    fn state(&self, live: &Live) -> ThreadState {
+    fn look(&self) -> (Live, ThreadState) {
         let mut used: Option<BTreeSet<u64>> = None;
         loop {
+            let live = Live::open(self.pid()).expect("readable");
             let known = used.clone().unwrap_or_default();
             let captured = live.capture_with(self.pid(), TIME, Moment::Now, &mut known.iter());
             let state = captured.expect("stops").state;
-            let pages = Pages::new(live);
+            let pages = Pages::new(&live);
             let looked = Experiment::prepare(&pages, &state, &[], TIME).expect("a process");
             let is_loop = match looked {
                 Ok(_) | Err(Unfit::Halted(Halt::Blocks { .. })) => true,
                 Err(_) => false,
             };
+            let written = pages.writable(AROUND);
+            drop(pages);
             if is_loop && used.is_some() {
-                return state;
+                return (live, state);
             }
-            used.get_or_insert_default().extend(pages.writable(AROUND));
+            used.get_or_insert_default().extend(written);
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -139,8 +147,7 @@ fn a_word_that_only_changes_what_the_loop_does_does_not_end_it() {
 #[test]
 fn the_stack_is_of_the_moment_of_the_registers() {
     let patient = Patient::start("sleep");
-    let live = Live::open(patient.pid()).expect("readable");
-    let state = patient.state(&live);
+    let (_, state) = patient.look();
     let pointer = state.registers.rsp;
     let holds = |address: u64| {
         let page = address & !(flagfinder_replica::PAGE - 1);
@@ -159,6 +166,18 @@ fn a_condition_of_two_words_needs_both() {
 }
 
 #[test]
+fn the_index_that_the_thread_moves_itself_is_told() {
+    let patient = Patient::start("ring");
+    let (own, other) = (0, 2);
+    let proof = patient.beside(&[(other, 1)], &[own]).expect("it repeats");
+    assert_eq!(proof.outcome, Outcome::Returns, "it took one: {proof:?}");
+    assert!(proof.instructions.is_some(), "{proof:?}");
+    assert_eq!(proof.moves, [patient.words[own]]);
+    let proof = patient.beside(&[(own, 1)], &[other]).expect("it repeats");
+    assert_eq!(proof.moves, [0; 0]);
+}
+
+#[test]
 fn what_changes_nothing_is_answered() {
     for way in [
         "sleep", "clock", "poll", "read", "futex", "path", "open", "gives", "child",
@@ -173,8 +192,7 @@ fn what_changes_nothing_is_answered() {
 fn what_a_copy_has_read_is_ready_no_more() {
     let patient = Patient::start("epoll");
     assert_eq!(patient.outcome(&[(0, 1)]), Outcome::Leaves);
-    let live = Live::open(patient.pid()).expect("readable");
-    let state = patient.state(&live);
+    let (live, state) = patient.look();
     let pages = Pages::new(&live);
     let mut copy = Replica::start(&pages, &state).expect("a process");
     let mut calls = |mood: u8| {
@@ -240,8 +258,7 @@ fn a_thread_that_waits_in_the_kernel_is_no_loop() {
 #[test]
 fn no_call_of_the_copy_is_ever_made() {
     let patient = Patient::start("yield");
-    let live = Live::open(patient.pid()).expect("readable");
-    let state = patient.state(&live);
+    let (live, state) = patient.look();
     let pages = Pages::new(&live);
     let mut replica = Replica::start(&pages, &state).expect("a process");
     // Its process is let loose below, from where the copy stands.
@@ -278,8 +295,7 @@ fn no_call_of_the_copy_is_ever_made() {
 #[test]
 fn copies_do_not_share_memory() {
     let patient = Patient::start("yield");
-    let live = Live::open(patient.pid()).expect("readable");
-    let state = patient.state(&live);
+    let (live, state) = patient.look();
     let pages = Pages::new(&live);
     let mut first = Replica::start(&pages, &state).expect("a process");
     let word = patient.words[1];

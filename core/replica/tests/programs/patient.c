@@ -42,6 +42,16 @@ static void wait_for_pair(void) {
     while (!done || mood != 1) sched_yield();
 }
 
+// What comes in is taken, and the own index moved on.
+static void wait_for_ring(void) {
+    static volatile int items[8], taken;
+    for (;;) {
+        while (done == follows) sched_yield();
+        taken += items[done % 8];
+        done = done + 1;
+    }
+}
+
 static void wait_by_sleep(void) {
     while (!done) usleep(1000);
 }
@@ -238,6 +248,7 @@ int main(int count, char **arguments) {
     fflush(stdout);
     if (strcmp(way, "yield") == 0) wait_by_yield();
     if (strcmp(way, "pair") == 0) wait_for_pair();
+    if (strcmp(way, "ring") == 0) wait_for_ring();
     if (strcmp(way, "sleep") == 0) wait_by_sleep();
     if (strcmp(way, "clock") == 0) wait_by_clock();
     if (strcmp(way, "poll") == 0) wait_by_poll();
