@@ -10,7 +10,6 @@ a topic with `sum` all runs are one.
 from __future__ import annotations
 
 import json
-import os
 import re
 import textwrap
 from collections import defaultdict
@@ -116,9 +115,9 @@ def facts(run: Mapping[str, Any]) -> str:
 
 
 def summed(runs: Sequence[Mapping[str, Any]], how: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Runs as one. Rows that agree in `by` are one: what is in `add` is added, else the last counts.
+    """Runs as one. Rows that agree in `by` are one: cells of `add` are sums, others the last ones.
 
-    The load is from the least of all runs to the greatest.
+    The load is from the least of all runs to the greatest. A script that made all is the command.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in (row for run in runs for row in shown(run["rows"])):
@@ -127,13 +126,14 @@ def summed(runs: Sequence[Mapping[str, Any]], how: Mapping[str, Sequence[str]]) 
             (name, cell + one.get(name, 0) if name in how["add"] else cell)
             for name, cell in row.items()
         )
+    scripts = {run.get("command", "").partition(" ")[0] for run in runs}
     dates = sorted(run["date"] for run in runs)
     loads = sorted(float(load) for run in runs for load in re.findall(r"[\d.]+", run["load"]))
     return {
         "date": f"{len(runs)} runs, {dates[0]} to {dates[-1]}",
         "machine": " and ".join(sorted({run["machine"] for run in runs} - {"not noted"})),
         "load": f"{loads[0]:g} to {loads[-1]:g}",
-        "command": os.path.commonprefix([f"{run.get('command', '')} " for run in runs]).strip("` "),
+        "command": scripts.pop() if len(scripts) == 1 else "",
         "rows": [rows[name] for name in sorted(rows)],
     }
 
