@@ -22,12 +22,11 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 WIDTH = 98
 MANY = 5  # so many names in one row are counted instead
 OPENING = """\
-What flagfinder costs, beside its bars and beside other tools, and how often it was right. `make
-report` renders this page from the files of bench/results that its headings name; they also hold
-notes, older runs, and the names where rows are one. [bench/README.md](../bench/README.md) says how
-to measure. A bar stands in the head of its column; a figure in **bold** misses it. `load` is the
-load average that others caused: on a busy machine seconds say little. Where no machine is named,
-none was written down."""
+What flagfinder costs, and how often it was right. `make report` renders this page from the files of
+bench/results that its headings name. They also hold notes, older runs, whole commands, and the
+names where rows are one. [bench/README.md](../bench/README.md) says how to measure. A bar stands in
+the head of its column; a figure in **bold** misses it. `load` is the load average that others
+caused: on a busy machine seconds say little. Where no machine is named, none was written down."""
 
 
 def wrapped(text: str, indent: str = "") -> str:
@@ -65,7 +64,7 @@ def cells(topic: Mapping[str, Any], columns: Sequence[str], row: Mapping[str, An
 
 def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     head, *rows = ("| " + " | ".join(line) + " |" for line in (columns, *lines))
-    return "\n".join((head, "|---" * len(columns) + "|", *rows))
+    return "\n".join((head, "|-" * len(columns) + "|", *rows))
 
 
 def folded(
@@ -75,11 +74,11 @@ def folded(
 
     More than a few names are counted, as so many of `many`.
     """
-    same: dict[tuple[str, ...], list[Sequence[str]]] = {}
+    same: dict[tuple[str | bool, ...], list[Sequence[str]]] = {}
     for line in lines:
-        # What misses its bar stays for itself.
+        # What misses its bar is one only with what also does.
         key = [
-            text if place not in spread or text.startswith("**") else ""
+            text if place not in spread else text.startswith("**")
             for place, text in enumerate(line)
             if place != name
         ]
@@ -88,11 +87,12 @@ def folded(
     for alike in same.values():
         row = list(alike[0])
         if len(alike) > 1:
-            names = [line[name] for line in alike]
+            names = list(dict.fromkeys(line[name] for line in alike))
             row[name] = "; ".join(names) if len(names) < MANY else f"{len(names)} {many}"
             for place in spread:
-                values = sorted({line[place] for line in alike}, key=float)
-                row[place] = " to ".join((values[0], values[-1])[: len(values)])
+                values = sorted({line[place].strip("*") for line in alike}, key=float)
+                text = " to ".join((values[0], values[-1])[: len(values)])
+                row[place] = f"**{text}**" if row[place].startswith("**") else text
         rows.append(row)
     return rows
 
@@ -106,6 +106,7 @@ def head(name: str, bar: Mapping[str, Any]) -> str:
 def facts(run: Mapping[str, Any]) -> str:
     """When, where and how a run was made."""
     command = run.get("command", "")
+    command = command if "`" in command else command.partition(" ")[0]
     # What "idle" was by number, the file tells.
     load = run["load"].split(",")[0] if run["load"].startswith("idle") else run["load"]
     made = [run["date"], run["machine"], f"load {load}" if load[0].isdigit() else load]
@@ -155,8 +156,9 @@ def totals(topic: Mapping[str, Any]) -> str:
             sums[row[names["by"]]] = [
                 old + new for old, new in zip(sums[row[names["by"]]], added, strict=True)
             ]
-    text = "`{}`: {} of {} first tries right; where wrong answers were noted, {} of {} wrong."
-    return " ".join(text.format(by, *sums[by]) for by in sorted(sums))
+    text = "`{}`: {} of {} right, {} of {} wrong."
+    told = " ".join(text.format(by, *sums[by]) for by in sorted(sums))
+    return f"First tries of all runs, wrong ones where they were noted: {told}"
 
 
 def shown(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
