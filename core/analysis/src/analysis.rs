@@ -80,10 +80,10 @@ pub struct Analysis {
     pub kind: LoopKind,
     /// Words that decide exits but which the thread itself writes in the loop.
     pub own_words: Vec<u64>,
-    /// Stores outside the stack to ever new addresses, or of ever new values, in the
-    /// loop: work is being done.
+    /// In each iteration the loop stores outside the stack to a new address, or a new value: it
+    /// does work.
     pub work: bool,
-    /// Signs that the loop gets on.
+    /// Signs that the loop makes progress.
     pub progress: Progress,
     /// Steps of reads that found what they found before.
     pub same_again: FxHashSet<u32>,

@@ -84,7 +84,7 @@ mod tests {
     /// xor eax, eax, which depends on nothing
     const FORGETS: &[u8] = &[0x31, 0xc0];
 
-    /// Is a test within a function that the loop calls in vain, when the loop does this behind the
+    /// Is a test part of a function whose call brings nothing, when the loop does this behind the
     /// call?
     fn is_idle(behind: &[u8]) -> bool {
         let mut window = Window::default();

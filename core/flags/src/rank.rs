@@ -223,7 +223,7 @@ fn one(
     }
     outside.judge(candidate, &mut |by, why| scale.add(by, why));
     if analysis.work {
-        scale.add(-0.15, "the loop also writes ever new data: it does work");
+        scale.add(-0.15, "the loop also writes new data each time: it does work");
     }
     let any_part = analysis.work || analysis.of_task || depths.schedules;
     if outside.live && any_part && analysis.spin.iterations < FEW {
@@ -238,8 +238,8 @@ fn one(
     let otherwise = outside.live && !progress.repeats && !of_task;
     let is_woken = progress.is_woken && !of_task;
     let progresses = analysis.exits[exit].induction || progress.consumes || is_woken;
-    // What others change from look to look is data where the loop writes ever new data as well, or
-    // looks elsewhere in most iterations: at the slots of a queue.
+    // What others change from look to look is data where the loop also writes new data, or looks
+    // elsewhere in most iterations: at the slots of a queue.
     let is_data = !candidate.steady && (analysis.work || part < 0.5);
     let passed = candidate.passed && part < 0.5;
     if passed {

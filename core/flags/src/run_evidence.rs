@@ -16,7 +16,7 @@ use crate::run::Run;
 use crate::stores::{self, Stores};
 use crate::twins::Twins;
 
-/// A thread that waits in vain.
+/// A thread that waits for a write that does not come.
 pub struct Waiting<'w> {
     pub tid: u32,
     /// Its counterpart in the normal run.

@@ -4,9 +4,9 @@
 //! In: a thread's flags in their order, and how sure it is that somebody owes each. Out: the score
 //! of the first, and the word that is as good as it. A copy of another thread that wrote the word
 //! makes it sure: the value and its writer were seen. Where another word would end the wait as
-//! well, and no copy shows which of them is owed, the first is no more than one of two. A word that
-//! was tried in vain, and that nobody is known to owe, was called the flag by its code alone. Blind
-//! spots: two debts that were both proved; a word that would do as well, but was not tried.
+//! well, and no copy shows which of them is owed, the first is no more than one of two. If a trial
+//! of a word did not end the loop, and nobody is known to owe it, only its code calls it the flag.
+//! Blind spots: two debts that were both proved; a word that would do as well, but was not tried.
 
 use flagfinder_flags::ENOUGH;
 use flagfinder_linux::syscalls::{role, Role};

@@ -138,7 +138,7 @@ struct Session<'a> {
     spin: Option<SpinWatch>,
     unrecorded: Unrecorded,
     started: Instant,
-    /// Since when tracers have been waiting in vain.
+    /// Since when tracers have been waiting and got nothing.
     starved: Option<Instant>,
     /// Since when a signal has asked for the end.
     asked: Option<Instant>,

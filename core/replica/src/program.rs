@@ -81,7 +81,7 @@ impl Way {
         self.again.clear();
     }
 
-    /// Is it out of the loop, for good or ill?
+    /// Is it out of the loop, be it by an exit or by an error?
     pub fn is_behind(&self) -> bool {
         self.behind >= BEHIND
     }
