@@ -127,7 +127,7 @@ def show_summary(terminal: Terminal, summary: EndFields, output: Path | None) ->
     if summary["crowded"]:
         reads = count(summary["crowded"], "read")
         terminal.message(
-            f"{reads} of too many readers at once stand one by one; none of them is lost"
+            f"{reads} by too many readers at once are listed one by one; none is lost"
         )
     if lost:
         cpus = ", ".join(

@@ -60,10 +60,10 @@ def hang_script(
 ) -> str:
     """The text of a script that stops where the culprit of a hang went another way.
 
-    Of one that waits or polls, that is before the system call that the same place in the program
-    leads to; of one that computes, where the wait before that comes back. ``flag`` is what it
-    polls; the word of a futex is known without. Raises UsageError when the recording holds no stack
-    of it.
+    A culprit that waits or polls is stopped before the system call that the same place in the
+    program leads to; one that computes, where the wait before that returns. ``flag`` is what it
+    polls; the word of a futex is known without it. Raises UsageError when the recording holds no
+    stack of it.
     """
     computes = culprit.hang_class == "LongRunning"
     places = culprit.places_before if computes else culprit.places

@@ -97,7 +97,7 @@ impl Calls {
         }
     }
 
-    /// One of each goes, and those of which none is left.
+    /// Takes one off each count, and forgets the calls whose count is then 0.
     fn displace(&mut self) {
         let mut kept = 0;
         for place in 0..self.used {
@@ -112,7 +112,7 @@ impl Calls {
         self.used = kept;
     }
 
-    /// The call returns. The place of one that was made often enough just now.
+    /// The call returns. Gives it, if it was made often enough just now.
     pub fn exit(&mut self, end: CallEnd) -> Option<&Repeated> {
         let place = std::mem::replace(&mut self.now, PLACES);
         let one = self.places[..self.used].get_mut(place)?;
