@@ -290,8 +290,7 @@ def _add_python_word(thread: SpinThreadFields, *, is_handed_on: bool) -> None:
     elif first is None and before:
         thread["verdict"] = "no-flag"
         thread["reason"] = (
-            f"{before[0]['name']}, which the interpreter tests, is none of what the Python loop "
-            "asks"
+            f"the interpreter tests {before[0]['name']}, but the Python loop does not ask for it"
         )
 
 

@@ -70,7 +70,7 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
             for s in others[:3]
         ]
         lines.append(
-            f"Meanwhile it was up to others, by their part of the time: {', '.join(parts)}."
+            f"Meanwhile others kept it waiting, by their part of the time: {', '.join(parts)}."
         )
     own = [culprit for culprit in found.culprits if culprit.tid != found.tid]
     before = found.raw["path"][1:2]

@@ -126,5 +126,5 @@ def show_top(terminal: Terminal, top: Top, limit: int) -> None:
         terminal.warning(f"{fields['lost']:,} {what}: numbers are too small")
     if fields["stacks_dropped"]:
         terminal.warning(
-            f"{fields['stacks_dropped']:,} stacks found no room: their waits stand without"
+            f"{fields['stacks_dropped']:,} stacks had no room: their waits have none"
         )

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Calls that the loop makes and of which it takes nothing back: `sched_yield()`, a pause, a log.
+//! Calls whose results the loop does not use: `sched_yield()`, a pause, a log.
 //!
 //! What is tested within one decides how it gives way or logs, not whether the loop goes on:
 //! without a result that is read, the call returns to the same place whatever it found. Blind

@@ -77,7 +77,7 @@ impl Builder<'_> {
         let all = analysis.spin.starts.len() - 1;
         let rounds = if fails { self.rounds } else { all };
         if self.outside.own_wakeups.contains(&step) {
-            Some("a virtual machine's threads wake each other so: it lets time pass")
+            Some("a virtual machine's threads wake each other this way to pause")
         } else if analysis.progress.consumes {
             Some("data is taken over in (nearly) every iteration: the loop makes progress")
         } else if analysis.progress.is_woken {

@@ -21,7 +21,7 @@ pub(crate) struct ExitDepths {
     pub guard: Vec<bool>,
     /// By exit: it lies in the program itself.
     pub own: Vec<bool>,
-    /// Within a call of which the loop takes nothing back.
+    /// Within a call whose result the loop does not use.
     pub idle: Vec<bool>,
     /// The loop is that of a language's scheduler.
     pub schedules: bool,

@@ -267,7 +267,7 @@ pub enum Own {
     Bits,
     /// It is a part of the program's code, or one of that code's constants.
     Code,
-    /// It lies with the state of the thread that generated code keeps at hand.
+    /// It lies in the thread's state, to which generated code has a pointer.
     State,
 }
 
