@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-//! A loop whose code alone tells of no word that it is the flag, though one comes near: copies say
-//! more.
+//! A loop in which the code alone makes no word the flag, though one comes near: copies tell more.
 //!
 //! In: a thread's report without a flag, with what came of trying its words out and who owes them.
 //! Out: the word as the flag that a copy of another thread wrote, if a copy of the waiting thread
-//! then left its loop; or none, as before. What the loop tests beside (a check, a bound) no thread
-//! is about to write; where one is, it is not known which of the words is waited for. Blind spots:
+//! then left its loop; or none, as before. No thread is about to write what the loop tests beside
+//! (a check, a bound). If one is, it is not known which of the words is waited for. Blind spots:
 //! words of other processes, and of threads that can't be copied.
 
 use flagfinder_flags::MERE_BOUND;
