@@ -320,7 +320,7 @@ mod tests {
         let lap = |word| [(offset, Some(0x902c)), (add, None), (jump, Some(word))];
         assert!(is_program(&lap(0x9000), true));
         assert!(!is_program(&lap(0x9000), false), "a module's table");
-        assert!(!is_program(&lap(0xa000), true), "a list's pointer to its next element");
+        assert!(!is_program(&lap(0xa000), true), "a list's next element");
     }
 
     #[test]

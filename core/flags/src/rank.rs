@@ -223,7 +223,7 @@ fn one(
     }
     outside.judge(candidate, &mut |by, why| scale.add(by, why));
     if analysis.work {
-        scale.add(-0.15, "the loop also writes new data each time: it does work");
+        scale.add(-0.15, "the loop also writes new data: it does work");
     }
     let any_part = analysis.work || analysis.of_task || depths.schedules;
     if outside.live && any_part && analysis.spin.iterations < FEW {
