@@ -157,8 +157,8 @@ def totals(topic: Mapping[str, Any]) -> str:
                 old + new for old, new in zip(sums[row[names["by"]]], added, strict=True)
             ]
     text = "`{}`: {} of {} right, {} of {} wrong."
-    told = " ".join(text.format(by, *sums[by]) for by in sorted(sums))
-    return f"First tries of all runs, wrong ones where they were noted: {told}"
+    tries = " ".join(text.format(by, *sums[by]) for by in sorted(sums))
+    return f"First tries of all runs, wrong ones where they were noted: {tries}"
 
 
 def shown(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
