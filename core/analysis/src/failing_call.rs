@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_something_gets_on() {
+    fn a_thread_that_finds_something_makes_progress() {
         let found = (libc::SYS_newfstatat, 0);
         assert!(!is_vain(|round| vec![
             if round % 2 == 0 { MISSING } else { found },

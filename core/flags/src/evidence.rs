@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_the_loop_going_lets_nobody_go() {
+    fn a_value_that_keeps_the_loop_going_ends_no_wait() {
         let pointer = Store {
             in_vain: true,
             ..store(Some(0x7000), false)

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_poll_different_words_get_on() {
+    fn copies_that_poll_different_words_show_progress() {
         let agreed = agree(vec![copy(Some(8), 0), copy(None, 0), copy(Some(8), 0)]);
         assert!(agreed.report.gets_on && !has_flag(&agreed.report));
         let agreed = agree(vec![copy(Some(8), 0), copy(Some(16), 0)]);

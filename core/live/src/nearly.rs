@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_on_and_what_only_a_bound_speaks_for_is_not_tried() {
+    fn a_thread_with_progress_or_with_only_a_bound_is_not_tried() {
         let mut thread = near(vec![word("count", 0.4, None)]);
         assert!(is_open(&thread));
         thread.gets_on = true;

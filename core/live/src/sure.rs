@@ -59,7 +59,7 @@ pub(crate) fn weigh(
 ) -> Option<usize> {
     let as_good = doubt(flags, groups, is_nulled, is_counted);
     doubt_beside_poll(flags);
-    doubt_in_vain(flags);
+    doubt_what_ended_nothing(flags);
     trust_proved(flags);
     as_good
 }
@@ -168,7 +168,7 @@ fn doubt_beside_poll(flags: &mut [Asked]) {
 
 /// What was tried and did not end the loop, and what nobody is known to owe, may be a check in
 /// passing.
-fn doubt_in_vain(flags: &mut [Asked]) {
+fn doubt_what_ended_nothing(flags: &mut [Asked]) {
     let Some((flag, standing)) = flags.first_mut() else {
         return;
     };
@@ -254,7 +254,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_word_that_nobody_is_known_to_owe_is_not_sure_beside_a_poll_in_vain() {
+    fn a_word_that_nobody_is_known_to_owe_is_not_sure_beside_an_empty_poll() {
         let of = |standing, debtors: usize, result| {
             let mut call = word("poll", 0.8, None);
             call["kind"] = json!("syscall");
@@ -332,7 +332,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_tried_in_vain_and_nobody_owes_is_not_sure() {
+    fn a_word_that_did_not_end_the_loop_and_nobody_owes_is_not_sure() {
         let alone = |outcome, standing| {
             let flags = vec![(word("a", 0.65, Some(outcome)), standing)];
             weighed(flags, json!([])).0

@@ -153,7 +153,7 @@ fn what_was_pushed_and_popped_is_the_word_that_was_read() {
 }
 
 #[test]
-fn state_that_generated_code_keeps_at_hand_is_the_threads_own() {
+fn thread_state_that_generated_code_points_to_is_the_threads_own() {
     let state = "it lies in the thread's state, to which generated code has a pointer";
     let reaches = |words: i32| {
         begins_at(MADE, &|a| {
@@ -201,7 +201,7 @@ fn asks(jumps: bool) -> Program {
 }
 
 #[test]
-fn a_call_that_an_interpreter_makes_may_be_for_its_own_ends() {
+fn a_call_that_an_interpreter_makes_may_be_for_its_own_work() {
     let own = "an interpreter makes it, maybe for its own work";
     live(asks(true)).calls("poll").says_of_call(own);
     live(asks(false)).calls("poll").says_not_of_call(own);

@@ -205,7 +205,7 @@ fn in_a_call(function: u64, takes: Code) -> Program {
 }
 
 #[test]
-fn a_test_within_a_call_of_which_nothing_is_taken_back_is_less_likely() {
+fn a_test_within_a_call_whose_result_is_not_used_is_less_likely() {
     let idle = "it is tested within a call whose result the loop does not use";
     let forgets: Code = &|a| a.xor(eax, eax);
     let takes: Code = &|a| a.mov(edx, eax);

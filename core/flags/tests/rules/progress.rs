@@ -151,7 +151,7 @@ fn a_loop_that_does_something_else_in_every_round_waits_for_nothing() {
 }
 
 #[test]
-fn a_loop_that_writes_ever_new_data_does_work() {
+fn a_loop_that_writes_new_data_each_time_does_work() {
     let work = "the loop also writes new data: it does work";
     let writes = |step: i32| {
         let write = move |a: &mut CodeAssembler| {
