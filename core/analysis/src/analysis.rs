@@ -51,7 +51,7 @@ pub struct Candidate {
     pub of_page: bool,
     /// A count within the iteration ends at it.
     pub is_bound: bool,
-    /// Who reads it asks another word in most rounds (see `passing.rs`).
+    /// The instruction that reads it asks another word in most rounds (see `passing.rs`).
     pub passed: bool,
     /// What memory it lies in.
     pub kind: DataKind,

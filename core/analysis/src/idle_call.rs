@@ -17,7 +17,7 @@ use crate::spin_loop::SpinLoop;
 /// Instructions within which a result is read, or never.
 const SOON: u32 = 64;
 
-/// Does the exit lie within such a call? Not if that is a callback: who calls it knows nothing of
+/// Does the exit lie within such a call? Not if that is a callback: its caller knows nothing of
 /// what it is for.
 pub fn is_within(window: &Window, spin: &SpinLoop, generated: &Generated, exit: &Exit) -> bool {
     let (own, frame) = (window.rsp(exit.step), window.rsp(spin.first_step()));

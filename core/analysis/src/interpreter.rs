@@ -179,7 +179,7 @@ fn leads_on(window: &Window, dependence: &Dependence, step: u32) -> bool {
 }
 
 /// Adds where the word lies that the step's target comes from, and the number by which that was
-/// looked up in a table, if it was. The last of these is the program's: who reads it is added.
+/// looked up in a table, if it was. The last of these is the program's: its reader is added.
 fn chosen_by(
     window: &Window,
     dependence: &Dependence,

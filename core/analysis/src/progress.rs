@@ -86,8 +86,8 @@ fn takes_what_is_ready(window: &Window) -> bool {
     ready > 0 && calls.filter(takes).count() * 2 >= ready
 }
 
-/// A lock's waiters sleep until it is given back; who waits for it in every round may still poll
-/// what it guards.
+/// A lock's waiters sleep until it is given back; a thread that waits for it in every round may
+/// still poll what it guards.
 fn is_woken(window: &Window, spin: &SpinLoop) -> bool {
     const CONTENDED_LOCK: u64 = 2;
     let rounds = spin.starts.len() - 1;

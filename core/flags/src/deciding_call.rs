@@ -434,7 +434,7 @@ mod tests {
         assert_ne!(first(4, |round| round % 3 == 0), FlagKind::Syscall);
     }
 
-    /// Who looks once a second is seen to look a few times only.
+    /// A thread that looks once a second is seen to look a few times only.
     #[test]
     fn a_call_of_every_round_counts_however_few_there_were() {
         let rounds = LEAST as u64;

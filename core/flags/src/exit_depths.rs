@@ -39,7 +39,7 @@ impl ExitDepths {
         };
         let exits = analysis.exits.iter().map(|exit| window.pc(exit.step));
         let own: Vec<bool> = exits.map(in_program).collect();
-        // Who is called back by a library tells it in ways of its own.
+        // A function that a library calls back has its own way to tell the library to stop.
         let marker_is_own = in_program(window.code_at(analysis.spin.marker).pc());
         let is_idle = |(exit, own): (&Exit, &bool)| {
             (marker_is_own || !own) && idle_call::is_within(window, &analysis.spin, made, exit)

@@ -77,7 +77,7 @@ pub(crate) fn settle(
     flag["confidence"] = json!(score(&flag).max(ONE_OF_SEVERAL));
     let why = match standing {
         Standing::Proved => "copies show who writes it, and that it ends the loop",
-        _ => "copies show that it ends the loop; who writes it writes other words of the loop, too",
+        _ => "copies show that it ends the loop; its writer writes other words of the loop, too",
     };
     note(&mut flag, &format!("its code alone says too little; {why}"));
     *flags = vec![flag];

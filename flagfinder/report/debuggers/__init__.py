@@ -76,7 +76,7 @@ def hang_script(
             "programs are.",
             "The diagnosis without --emit stands.",
         )
-    # The C library's function that makes the call serves many; who calls it is the program's own
+    # The C library's function that makes the call serves many; its caller is the program's own
     # place.
     innermost = known[0]
     caller = next((place for place in known[1:] if place.module != innermost.module), known[1])
