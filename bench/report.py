@@ -2,13 +2,15 @@
 """Renders docs/benchmarks.md from bench/results/*.json: `make report`.
 
 In: one file for each topic, with the runs that were made of it, and machines.json. Out: the page,
-whole. Of a topic, a run or a row with `shown` false the file alone tells, as it does of notes. Rows
-that agree in all columns but the first, and but those that the topic lists in `spread`, are one.
+whole. What has `shown` false (a topic, a run, a row) is not on the page, and notes are not. Rows
+that agree in all columns but the first, and but those that the topic lists in `spread`, are one. Of
+a topic with `sum` all runs are one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,12 +22,11 @@ PAGE = HERE.parent / "docs" / "benchmarks.md"
 WIDTH = 98
 MANY = 5  # so many names in one row are counted instead
 OPENING = """\
-What flagfinder costs, beside its bars and beside other tools, and how often it was right. This
-page is rendered from the files of bench/results that its headings name, by `make report`;
-[bench/README.md](../bench/README.md) says how to measure. A figure in **bold** misses its bar. The
-files also hold notes, older runs, and the names where rows are one. `load` is the load average
-that others caused; on a busy machine seconds say little. Where no machine is named, none was
-written down."""
+What flagfinder costs, and how often it was right. `make report` renders this page from the files of
+bench/results that its headings name. They also hold notes, older runs, whole commands, and the
+names where rows are one. [bench/README.md](../bench/README.md) says how to measure. A bar stands in
+the head of its column; a figure in **bold** misses it. `load` is the load average that others
+caused: on a busy machine seconds say little. Where no machine is named, none was written down."""
 
 
 def wrapped(text: str, indent: str = "") -> str:
@@ -63,16 +64,21 @@ def cells(topic: Mapping[str, Any], columns: Sequence[str], row: Mapping[str, An
 
 def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     head, *rows = ("| " + " | ".join(line) + " |" for line in (columns, *lines))
-    return "\n".join((head, "|---" * len(columns) + "|", *rows))
+    return "\n".join((head, "|-" * len(columns) + "|", *rows))
 
 
-def folded(lines: Sequence[Sequence[str]], name: int, spread: Collection[int]) -> list[list[str]]:
-    """Lines that agree but for the columns `name` and `spread` as one: names, least to greatest."""
-    same: dict[tuple[str, ...], list[Sequence[str]]] = {}
+def folded(
+    lines: Sequence[Sequence[str]], name: int, many: str, spread: Collection[int]
+) -> list[list[str]]:
+    """Lines that agree but for the columns `name` and `spread` as one: names, least to greatest.
+
+    More than a few names are counted, as so many of `many`.
+    """
+    same: dict[tuple[str | bool, ...], list[Sequence[str]]] = {}
     for line in lines:
-        # What misses its bar stays for itself.
+        # What misses its bar is one only with what also does.
         key = [
-            text if place not in spread or text.startswith("**") else ""
+            text if place not in spread else text.startswith("**")
             for place, text in enumerate(line)
             if place != name
         ]
@@ -81,34 +87,56 @@ def folded(lines: Sequence[Sequence[str]], name: int, spread: Collection[int]) -
     for alike in same.values():
         row = list(alike[0])
         if len(alike) > 1:
-            names = [line[name] for line in alike]
-            row[name] = "; ".join(names) if len(names) < MANY else f"{len(names)} of them"
+            names = list(dict.fromkeys(line[name] for line in alike))
+            row[name] = "; ".join(names) if len(names) < MANY else f"{len(names)} {many}"
             for place in spread:
-                values = sorted({line[place] for line in alike}, key=float)
-                row[place] = " to ".join((values[0], values[-1])[: len(values)])
+                values = sorted({line[place].strip("*") for line in alike}, key=float)
+                text = " to ".join((values[0], values[-1])[: len(values)])
+                row[place] = f"**{text}**" if row[place].startswith("**") else text
         rows.append(row)
     return rows
 
 
-def bar_text(bars: Mapping[str, Mapping[str, Any]]) -> str:
-    words = {"most": "at most", "least": "at least"}
-    texts = [
-        f"{name} {words[kind]} {number(limit)}"
-        for name, bar in bars.items()
-        for kind, limit in bar.items()
-    ]
-    return f" Bars: {'; '.join(texts)}." if texts else ""
+def head(name: str, bar: Mapping[str, Any]) -> str:
+    """A column's name, with its bar."""
+    signs = {"most": "≤", "least": "≥"}
+    return " ".join((name, *(f"{signs[kind]} {number(limit)}" for kind, limit in bar.items())))
 
 
 def facts(run: Mapping[str, Any]) -> str:
     """When, where and how a run was made."""
     command = run.get("command", "")
+    command = command if "`" in command else command.partition(" ")[0]
     # What "idle" was by number, the file tells.
     load = run["load"].split(",")[0] if run["load"].startswith("idle") else run["load"]
     made = [run["date"], run["machine"], f"load {load}" if load[0].isdigit() else load]
     made += [command if "`" in command else f"`{command}`"] if command else []
     made += [run["statistic"]] if "statistic" in run else []
-    return ", ".join(text for text in made if text != "not noted") + "."
+    return ", ".join(text for text in made if text and text != "not noted") + "."
+
+
+def summed(runs: Sequence[Mapping[str, Any]], how: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Runs as one. Rows that agree in `by` are one: cells of `add` are sums, others the last ones.
+
+    The load is from the least of all runs to the greatest. A script that made all is the command.
+    """
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in (row for run in runs for row in shown(run["rows"])):
+        one = rows.setdefault(tuple(row[name] for name in how["by"]), {})
+        one.update(
+            (name, cell + one.get(name, 0) if name in how["add"] else cell)
+            for name, cell in row.items()
+        )
+    scripts = {run.get("command", "").partition(" ")[0] for run in runs}
+    dates = sorted(run["date"] for run in runs)
+    loads = sorted(float(load) for run in runs for load in re.findall(r"[\d.]+", run["load"]))
+    return {
+        "date": f"{len(runs)} runs, {dates[0]} to {dates[-1]}",
+        "machine": " and ".join(sorted({run["machine"] for run in runs} - {"not noted"})),
+        "load": f"{loads[0]:g} to {loads[-1]:g}",
+        "command": scripts.pop() if len(scripts) == 1 else "",
+        "rows": [rows[name] for name in sorted(rows)],
+    }
 
 
 def totals(topic: Mapping[str, Any]) -> str:
@@ -128,8 +156,9 @@ def totals(topic: Mapping[str, Any]) -> str:
             sums[row[names["by"]]] = [
                 old + new for old, new in zip(sums[row[names["by"]]], added, strict=True)
             ]
-    text = "`{}`: {} of {} first tries right; where wrong answers were noted, {} of {} wrong."
-    return " ".join(text.format(by, *sums[by]) for by in sorted(sums))
+    text = "`{}`: {} of {} right, {} of {} wrong."
+    tries = " ".join(text.format(by, *sums[by]) for by in sorted(sums))
+    return f"First tries of all runs, wrong ones where they were noted: {tries}"
 
 
 def shown(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -140,6 +169,8 @@ def shown(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def section(name: str, topic: Mapping[str, Any]) -> str:
     """A topic's heading, table and runs. Runs keep the numbers that they have in the file."""
     runs = {place: run for place, run in enumerate(topic["runs"], 1) if run.get("shown", True)}
+    if "sum" in topic:
+        runs = {1: summed(list(runs.values()), topic["sum"])}
     rows = {place: shown(run["rows"]) for place, run in runs.items()}
     columns = [
         column
@@ -151,22 +182,18 @@ def section(name: str, topic: Mapping[str, Any]) -> str:
         for place, of_run in rows.items()
         for row in of_run
     ]
-    lines = folded(lines, 1, [columns.index(column) + 1 for column in topic.get("spread", ())])
+    spread = [columns.index(column) + 1 for column in topic.get("spread", ())]
+    lines = folded(lines, 1, f"{columns[0]}s", spread)
     made: defaultdict[str, list[str]] = defaultdict(list)
     for place, run in runs.items():
         made[facts(run)].append(str(place))
     several = len(runs) > 1
     told = [wrapped(f"- {', '.join(of)}: {text}", "  ") for text, of in made.items()]
-    parts = [
-        f"## {topic['title']} (`{name}.json`)",
-        wrapped(topic["about"] + bar_text(topic.get("bars", {}))),
-    ]
+    heads = ["run", *(head(name, topic.get("bars", {}).get(name, {})) for name in columns)]
+    parts = [f"## {topic['title']} (`{name}.json`)", wrapped(topic["about"])]
     parts += [wrapped(totals(topic))] if "totals" in topic else []
     parts += [
-        table(
-            ["run", *columns] if several else columns,
-            lines if several else [line[1:] for line in lines],
-        ),
+        table(heads[not several :], [line[not several :] for line in lines]),
         "\n".join(told) if several else wrapped(next(iter(made))),
     ]
     parts += [wrapped(f"Programs: {topic['with']}.")] if "with" in topic else []

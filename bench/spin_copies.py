@@ -44,8 +44,8 @@ class Looks:
             "patient": patient,
             "way": way,
             "looks": len(self.seconds),
-            "with a flag": self.flags,
-            "seen in copies": f"{self.in_copies} of {self.threads}",
+            "flags": self.flags,
+            "in copies": f"{self.in_copies} of {self.threads}",
             "median ms": round(median(self.pauses), 2) if self.pauses else None,
             "99% ms": round(sorted(self.pauses)[len(self.pauses) * 99 // 100], 2)
             if self.pauses

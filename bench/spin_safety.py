@@ -198,7 +198,7 @@ def main() -> int:
         "patient",
         "looks",
         "killed",
-        "with a flag",
+        "flags",
         "all right",
         "seconds",
         "greatest",

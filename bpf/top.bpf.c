@@ -86,7 +86,7 @@ struct {
     MAP_TYPE(value, struct copy);
 } copy_scratch SECTION(".maps");
 
-/* Who had this CPU lately, in a circle. */
+/* Who had this CPU in its last turns, in a circle. */
 struct turn {
     __u64 since;
     __u32 tid;

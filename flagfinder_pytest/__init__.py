@@ -203,6 +203,6 @@ class _OverTime:
         return report
 
     def pytest_enter_pdb(self) -> None:
-        """Who debugs takes the time that it takes."""
+        """A debugger has no time limit."""
         if self._clock is not None:
             self._clock.stop()

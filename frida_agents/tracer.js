@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The agent in the target: loads the native half and has Stalker follow threads. No code of this file runs in a followed thread.
+// The agent in the target: loads the native half and has Stalker follow threads. No code of this
+// file runs in a followed thread.
 'use strict';
 
-// Declared here, not included: Gum's headers do not compile in every release, and these four never changed.
+// Declared here, not included: Gum's headers do not compile in every release, and these four never
+// changed.
 const NAMES = ['gum_stalker_iterator_next', 'gum_stalker_iterator_keep', 'gum_x86_writer_put_bytes', 'gum_x86_writer_cur'];
 const COLLECT_EVERY_MS = 1000;
 const FOLLOW_TURNS = 20;
@@ -32,7 +34,8 @@ function load(path) {
   };
 }
 
-// Frida stops the thread to get hold of it, which does not always succeed at once. It says nothing then, or throws.
+// Frida stops the thread to follow it, which does not always succeed at once. Frida then says
+// nothing, or throws.
 function follow(tid, data) {
   for (let turn = 0; turn < FOLLOW_TURNS; turn++) {
     try {

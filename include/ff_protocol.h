@@ -64,8 +64,8 @@ struct ff_introduction {
     uint32_t pid;    /* futex. 0: not answered yet; FF_PID_UNKNOWN: the kernel could not say */
 };
 
-/* Of the live chunks one part in so many is kept free of VALUES, lest FLOW waits for what is
- * compressed at leisure. */
+/* One part in so many of the live chunks is kept free of VALUES, so that FLOW does not wait until
+ * VALUES are compressed. */
 #define FF_FLOW_SHARE 8
 
 enum ff_chunk_state {

@@ -64,7 +64,7 @@ build_dynamorio() {
     if [ "$(cat "$work/dynamorio.stamp" 2>/dev/null)" != "$stamp" ]; then
         rm -f "$work/dynamorio.stamp"
         fetch_source
-        # Configuring asks for zlib, for drsyms, which is not built: no reason to require its headers.
+        # Configuring asks for zlib, for drsyms. That is not built, so its headers are not needed.
         say "configuring DynamoRIO"
         rm -rf "$work/dynamorio"
         quietly "$work/configure.log" cmake -S "$work/source" -B "$work/dynamorio" -DCMAKE_BUILD_TYPE=RelWithDebInfo \

@@ -29,7 +29,7 @@ examples:
   flagfinder record -o normal.trace -- ./app --good
   flagfinder record -o spin.trace --stop-when-spinning -- ./app --bad
   flagfinder diff normal.trace spin.trace
-  flagfinder why 4711                         what a live process waits for, and why in vain
+  flagfinder why 4711                         who keeps a live process waiting, and why
   flagfinder spin 4711                        the word that its threads poll
 
 exit codes: 0 found, 1 nothing found, 2 usage or failure, 65 bad trace, 69 unavailable,

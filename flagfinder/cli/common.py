@@ -33,7 +33,7 @@ VERBS = {
     "why": "Say who keeps a process, live or recorded, from going on, and why.",
     "guard": "Run a command; if it hangs, say why, and end it.",
     "spin": "Name what the threads of a live process poll, or wait for.",
-    "core": "The same from the core file of a dead process.",
+    "core": "What `spin` tells, from the core file of a dead process.",
     "watch": "Show who reads and writes a word of a process, without stopping it.",
     "poke": "Write the value that ends a loop into a live process.",
     "events": "Record who runs, who wakes whom, and what threads wait for.",

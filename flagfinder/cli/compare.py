@@ -42,7 +42,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--limit", type=COUNT, default=20, help="rows at most (default 20)")
     parser.needs(
         "--limit",
-        "has no say in JSON, which has all rows, nor needs it any without --plot",
+        "is for the screen and --plot, JSON has all rows",
         lambda o: not o.json or o.plot,
     )
     parser.add_argument(

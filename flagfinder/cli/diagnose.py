@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     decided.add_argument(
         "--auto",
         action="store_true",
-        help="decide by rule (so it is, too, where there is no terminal)",
+        help="decide by rule (so it is without a terminal, too)",
     )
     decided.add_argument(
         "--answers",

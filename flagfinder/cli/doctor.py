@@ -31,7 +31,7 @@ _EXAMPLES = """\
   flagfinder doctor --program ./app
   flagfinder doctor --json
 
-What is marked `opt` is not there, and only widens what the verbs named behind it can do.
+`opt` marks what is missing but optional: with it the verbs named behind it can do more.
 exit codes: 0 all works that the verbs need; 1 something does not, and its fix is shown"""
 
 _SIGNS = {True: ("yes", "green"), False: ("no", "bold red"), None: ("?", "yellow")}

@@ -186,7 +186,7 @@ def _add_record_options(parser: Parser) -> None:
     parser.add_argument(
         "--size",
         type=SIZE,
-        help="keep the file within SIZE on the disk: the oldest events are let go of, so that it "
+        help="keep the file within SIZE on the disk: the oldest events are dropped, so that it "
         "can be always on",
     )
     parser.add_argument("--duration", type=SECONDS, help="stop after SECONDS")

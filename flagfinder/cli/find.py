@@ -46,7 +46,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--native",
         action="store_true",
-        help="record nothing: both runs go at their own speed, and hardware watches",
+        help="record nothing: both runs go at their own speed, under hardware watchpoints",
     )
     parser.add_argument(
         "-d",

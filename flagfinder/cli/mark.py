@@ -34,7 +34,7 @@ exit codes: 0 marked or ended, 1 no recording goes on, 2 failure, 77 another use
 def add_parser(subparsers: Subparsers) -> None:
     parser = add_verb(subparsers, "mark", VERBS["mark"], _EXAMPLES, run)
     parser.add_argument(
-        "text", metavar="TEXT", nargs="?", help="what to say; --end goes without, too"
+        "text", metavar="TEXT", nargs="?", help="what the mark says; optional with --end"
     )
     parser.add_argument(
         "--end",

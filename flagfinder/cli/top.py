@@ -103,7 +103,7 @@ def add_top(actions: Subparsers) -> None:
         "--limit", type=COUNT, default=10, help="rows of each table at most (default 10)"
     )
     add_environment(top)
-    top.needs("--limit", "has no say in JSON, which has all rows", lambda o: not o.json)
+    top.needs("--limit", "is for the screen, JSON has all rows", lambda o: not o.json)
     top.needs("--all", "is for what happens now, and a FILE was given", lambda o: o.file is None)
     top.needs(
         "--stack-copy", "is for what happens now, and a FILE was given", lambda o: o.file is None

@@ -73,7 +73,7 @@ def read_flag(spec: str) -> FoundFlag:
         ):
             raise _unreadable(spec, f"its flag of rank {rank} is not as docs/formats says")
         if not has_sound_numbers(flag):
-            raise _unreadable(spec, f"its flag of rank {rank} has numbers that none has")
+            raise _unreadable(spec, f"its flag of rank {rank} has numbers that no flag can have")
         return FoundFlag(spec, flag, pid, started, thread.get("tid"), thread.get("name"))
     raise UsageError(
         f"{path} has no flag of rank {rank}",

@@ -81,7 +81,7 @@ def prefer_programs_words(report: DiffFields) -> None:
     if not flags:
         report["verdict"] = "no-flag"
         report["reason"] = (
-            "of the words that decide in the Python interpreter none is seen to be the program's"
+            "none of the words that decide in the Python interpreter is known as the program's"
         )
     elif flags[0]["rank"] != 1:
         report["reason"] = (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""JSON objects about system calls of one or two recordings: what ``compare`` prints, and calls that
-``diagnose`` found to be made in vain. Times are in ns. Imported for its types only.
+"""JSON objects about system calls of one or two recordings: what ``compare`` prints, and calls of
+which ``diagnose`` found that they bring nothing. Times are in ns. Imported for its types only.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class OpenedByFields(TypedDict):
 
 
 class HotFields(TypedDict):
-    """A call that a thread made over and over in vain: how often at least, for a second on a CPU,
-    and with which result in the end. ``code`` is the function that makes it, as samples have it,
-    empty without them. ``descriptors`` keep it coming back, as they were while it
-    went on; ``opened_by`` made the first, null where it was there before or that was not recorded.
+    """A call that a thread repeated and that brought nothing: how often at least in a second on a
+    CPU, and its last result. ``code`` is the function that makes it, as samples have it, empty
+    without them. ``descriptors`` keep it coming back, as they were while it went on; ``opened_by``
+    made the first, null where it was there before or that was not recorded.
     """
 
     call: str

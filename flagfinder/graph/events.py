@@ -55,7 +55,7 @@ class EventOptions:
     kernel and recorder, a power of two. ``duration`` ends the recording after so many seconds.
     ``outlive``: it goes on while anything lives that the program started, as a daemon that has gone
     into the background. ``size`` keeps the file within so many bytes of the disk: the oldest events
-    are let go of. ``mark_on_hang`` marks the moment when a main thread has not been back at its
+    are dropped. ``mark_on_hang`` marks the moment when a main thread has not been back at its
     event wait (poll, select, epoll) for so many seconds.
     """
 

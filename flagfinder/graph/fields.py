@@ -82,7 +82,7 @@ class MarkFields(TypedDict):
 
 
 class BeforeFields(TypedDict):
-    """What was let go of, to keep the file small."""
+    """What was dropped, to keep the file small."""
 
     events: int
     lost: int

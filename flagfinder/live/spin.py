@@ -4,8 +4,8 @@
 The engine owns this type (``core/live``). Threads that repeat something are copied, and the
 copies looked at; where a copy does not do what its thread does, that is single-stepped for less
 than ``budget`` seconds. Blocked threads are described without being touched. Where CPython runs,
-its own code is read as well (``interpreters.python``), without stopping anything; a thread of which
-that tells what it waits for, or that it waits for nothing, is neither stepped, nor are words tried
+its own code is read as well (``interpreters.python``), without stopping anything. A thread whose
+code tells what it waits for, or that it waits for nothing, is not stepped, and no words are tried
 out in its copy.
 """
 
@@ -94,8 +94,8 @@ class SpinThread:
 
     @property
     def waits_until(self) -> str | None:
-        """The answer in Python: the expression that ends the thread's loop, or None where that is
-        not founded.
+        """The answer in Python: the expression that ends the thread's loop, or None where
+        nothing supports one.
         """
         loop = self.python_loop
         return loop.when if loop is not None and loop.is_answer else None
@@ -240,7 +240,7 @@ def _add_python(raw: SpinFields, read: Callable[[set[int]], dict[int, PythonCode
 
 
 def _tells_little(thread: SpinThreadFields) -> int:
-    """The less a thread tells of what it waits for, the more, where Python code tells it of one.
+    """The place of a thread in the report: 0 is first, for those that tell best what they wait for.
 
     A word that an interpreter tests while it runs code which asks for nothing is hardly the
     program's, unless the engine is surer of it.
@@ -290,8 +290,7 @@ def _add_python_word(thread: SpinThreadFields, *, is_handed_on: bool) -> None:
     elif first is None and before:
         thread["verdict"] = "no-flag"
         thread["reason"] = (
-            f"{before[0]['name']}, which the interpreter tests, is none of what the Python loop "
-            "asks"
+            f"the interpreter tests {before[0]['name']}, but the Python loop does not ask for it"
         )
 
 

@@ -97,7 +97,7 @@ def _limit(summary: EventsInfoFields) -> str:
         return ""
     before = summary["before"]["events"]
     return (
-        f" of at most {size(summary['size_bytes'])}; {count(before, 'event')} before were let go of"
+        f" of at most {size(summary['size_bytes'])}; {count(before, 'event')} before were dropped"
     )
 
 

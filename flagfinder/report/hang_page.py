@@ -70,7 +70,7 @@ def story(found: Diagnosis, path: CriticalPath | None) -> list[str]:
             for s in others[:3]
         ]
         lines.append(
-            f"Meanwhile it was up to others, by their part of the time: {', '.join(parts)}."
+            f"Meanwhile others kept it waiting, by their part of the time: {', '.join(parts)}."
         )
     own = [culprit for culprit in found.culprits if culprit.tid != found.tid]
     before = found.raw["path"][1:2]
@@ -200,7 +200,7 @@ def _evidence(
 
 
 def _did_what(culprit: Culprit) -> str:
-    """What a culprit did, with its call sites; of calls in vain, what they are about."""
+    """What a culprit did, with its call sites; of calls that bring nothing, what they are about."""
     lines = [*(hot_lines(culprit.hot) if culprit.hot else []), *_what_kept(culprit)]
     about = "".join(f"<br>{escape(line)}" for line in lines)
     return escape(culprit.doing) + about + _stack(culprit.stack, True)

@@ -18,7 +18,7 @@ _FRAMES_SHOWN = 5
 _KINDS = {
     "waits": "a loop that only asks and pauses",
     "mixed": "a loop that mostly pauses, but does other things, too",
-    "works": "a loop that does other things than to wait",
+    "works": "a loop that does more than wait",
     "counts": "a loop that comes to an end by itself",
     "endless": "a loop that nothing in it ends, unless an exception does",
 }

@@ -125,6 +125,4 @@ def show_top(terminal: Terminal, top: Top, limit: int) -> None:
         what = "events are missing" if top.ended == "recorded" else "sums found no room"
         terminal.warning(f"{fields['lost']:,} {what}: numbers are too small")
     if fields["stacks_dropped"]:
-        terminal.warning(
-            f"{fields['stacks_dropped']:,} stacks found no room: their waits stand without"
-        )
+        terminal.warning(f"{fields['stacks_dropped']:,} stacks had no room: their waits have none")

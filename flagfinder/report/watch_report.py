@@ -126,9 +126,7 @@ def show_summary(terminal: Terminal, summary: EndFields, output: Path | None) ->
     terminal.message(f"{reason}; {', '.join(parts)}{where}{ending}")
     if summary["crowded"]:
         reads = count(summary["crowded"], "read")
-        terminal.message(
-            f"{reads} of too many readers at once stand one by one; none of them is lost"
-        )
+        terminal.message(f"{reads} by too many readers at once are listed one by one; none is lost")
     if lost:
         cpus = ", ".join(
             f"CPU {cpu}: {number:,}" for cpu, number in summary["lost"]["cpus"].items()

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# make demo: an OpenMP program hangs in Debian's stripped libgomp; flagfinder names what it waits for.
+# make demo: an OpenMP program hangs in Debian's stripped libgomp; flagfinder names what it waits
+# for.
 #   run.sh DIR    DIR gets the program and the traces
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Calls that are made over and over in vain: which descriptor, why, who opened or passed it on."""
+"""Calls that are repeated and bring nothing: which descriptor, why, who opened or passed it on."""
 
 from __future__ import annotations
 

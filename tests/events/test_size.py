@@ -70,7 +70,7 @@ def test_the_oldest_events_go_and_the_rest_can_be_read(recording: Path, tmp_path
     assert summary["before"]["events"] > 0
     assert summary["damaged_blocks"] <= 1  # the last block is cut when the kill meets it
     assert summary["different_stacks"] > 0
-    assert "were let go of" in flagfinder("events", "info", recording).stdout
+    assert "were dropped" in flagfinder("events", "info", recording).stdout
     checked = json.loads(flagfinder("events", "check", "--json", recording).stdout)
     allowed = ("recorder was killed", "block is cut")
     assert all(any(words in line for words in allowed) for line in checked["violations"]), checked

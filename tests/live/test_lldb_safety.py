@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(120 + 60 * ROUNDS)]
 
 
 class Patient:
-    """A program of which all threads get on; ``count`` tells how far."""
+    """A program whose threads all make progress; ``count`` tells how far."""
 
     def __init__(self, command: list[str | Path]) -> None:
         self.process = subprocess.Popen(

@@ -190,7 +190,7 @@ def test_quick():
     assert "flagfinder_pytest" in sys.modules
     assert "flagfinder" not in sys.modules
     Path("pid").write_text(str(os.getpid()))
-    # Who waits for all its children does not wait for the watchdog.
+    # A process that waits for all its children does not wait for the watchdog.
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
 """

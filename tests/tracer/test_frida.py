@@ -115,8 +115,8 @@ def test_target_sees_what_it_sees_untraced(program: Callable[..., Path], tmp_pat
 
 @pytest.mark.live
 def test_every_thread_is_recorded(program: Callable[..., Path], tmp_path: Path) -> None:
-    """Also those that start while another one is being followed: what Gum does to one took its stop
-    from the next.
+    """Also those that start while another one is being followed: Gum's work on one must not cost
+    the next one its stop.
     """
     trace = tmp_path / "crowd.trace"
     assert by_frida(trace, [program("crowd.c")]).exit_code == 0

@@ -51,7 +51,7 @@ pub struct Candidate {
     pub of_page: bool,
     /// A count within the iteration ends at it.
     pub is_bound: bool,
-    /// Who reads it asks another word in most rounds (see `passing.rs`).
+    /// The instruction that reads it asks another word in most rounds (see `passing.rs`).
     pub passed: bool,
     /// What memory it lies in.
     pub kind: DataKind,
@@ -80,10 +80,10 @@ pub struct Analysis {
     pub kind: LoopKind,
     /// Words that decide exits but which the thread itself writes in the loop.
     pub own_words: Vec<u64>,
-    /// Stores outside the stack to ever new addresses, or of ever new values, in the
-    /// loop: work is being done.
+    /// In each iteration the loop stores outside the stack to a new address, or a new value: it
+    /// does work.
     pub work: bool,
-    /// Signs that the loop gets on.
+    /// Signs that the loop makes progress.
     pub progress: Progress,
     /// Steps of reads that found what they found before.
     pub same_again: FxHashSet<u32>,

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_call_they_are_if_they_leave_to_one_place() {
+    fn exits_around_a_call_are_one_condition_if_they_leave_to_one_place() {
         let code = [&TEST_JUMP[..], &CALL, &TEST_JUMP].concat();
         let window = window(&code, |_| FRAME);
         assert!(is_one(&window, &[exit(1, 0x2000), exit(4, 0x2000)]));

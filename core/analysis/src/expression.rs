@@ -365,7 +365,7 @@ impl Expression {
         Expression::Binary(Operator::And, Box::new(whole), low)
     }
 
-    /// Is it what lies above some low bits of a word, more than mark a number, and less than half?
+    /// Is it a word from memory without some of its low bits: at least four, and fewer than half?
     pub fn is_above_bits(&self) -> bool {
         match self {
             Expression::Signed { of, .. } => of.is_above_bits(),

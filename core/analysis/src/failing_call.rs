@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
-//! Questions asked in vain, of which no branch tells: a script that waits for a file.
+//! Calls that ask for something and fail each time, though no branch shows it: a script that waits
+//! for a file.
 //!
 //! What the answer decides lies in data that an interpreter moves about, or in a loop around the
 //! one that was found. So the calls alone are looked at. Blind spots: a search for a file in many
-//! places, caught while it finds none; questions whose vain answer is no failure (`stat` of a lock
-//! file, `kill` with signal 0).
+//! places, caught while it finds none; questions whose negative answer is no failure (`stat` of a
+//! lock file, `kill` with signal 0).
 
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_machine::{Syscall, Window};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Questions from which on it is no accident.
+/// Fewer failed questions may be chance.
 const LEAST: usize = 4;
 
 /// Arguments that tell one question from another; those behind them may be left from earlier calls.
@@ -39,7 +40,7 @@ pub fn asked_in_vain(window: &Window, same_again: &FxHashSet<u32>) -> Option<u32
     let alike = failing
         .iter()
         .all(|call| call.number == last.number && call.result == last.result);
-    // Who asks ever new questions gets on.
+    // A thread that asks a new question each time makes progress.
     let is_vain = failing.len() >= LEAST && alike && nothing_new && answers.len() <= failing.len();
     is_vain.then_some(last.step)
 }
@@ -56,7 +57,7 @@ mod tests {
     const MISSING: Call = (libc::SYS_newfstatat, -(libc::ENOENT as i64));
     const NAP: Call = (libc::SYS_nanosleep, 0);
 
-    /// Is something asked in vain in rounds of these calls?
+    /// Do rounds of these calls ask for something and never get it?
     fn is_vain(calls: impl Fn(u64) -> Vec<Call>) -> bool {
         let mut window = Window::default();
         let mut factory = InstructionInfoFactory::new();
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_something_gets_on() {
+    fn a_thread_that_finds_something_makes_progress() {
         let found = (libc::SYS_newfstatat, 0);
         assert!(!is_vain(|round| vec![
             if round % 2 == 0 { MISSING } else { found },

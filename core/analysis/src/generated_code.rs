@@ -54,7 +54,7 @@ impl Generated {
         self.is_generated.contains(&true)
     }
 
-    /// Is it part of the state of the thread that generated code keeps at hand?
+    /// Is it part of the thread's state, to which generated code has a pointer?
     pub fn is_context(&self, address: u64) -> bool {
         let mut contexts = self.contexts.iter();
         contexts.any(|context| context.abs_diff(address) < NEAR)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Calls that the loop makes and of which it takes nothing back: `sched_yield()`, a pause, a log.
+//! Calls whose results the loop does not use: `sched_yield()`, a pause, a log.
 //!
 //! What is tested within one decides how it gives way or logs, not whether the loop goes on:
 //! without a result that is read, the call returns to the same place whatever it found. Blind
@@ -17,7 +17,7 @@ use crate::spin_loop::SpinLoop;
 /// Instructions within which a result is read, or never.
 const SOON: u32 = 64;
 
-/// Does the exit lie within such a call? Not if that is a callback: who calls it knows nothing of
+/// Does the exit lie within such a call? Not if that is a callback: its caller knows nothing of
 /// what it is for.
 pub fn is_within(window: &Window, spin: &SpinLoop, generated: &Generated, exit: &Exit) -> bool {
     let (own, frame) = (window.rsp(exit.step), window.rsp(spin.first_step()));
@@ -84,7 +84,7 @@ mod tests {
     /// xor eax, eax, which depends on nothing
     const FORGETS: &[u8] = &[0x31, 0xc0];
 
-    /// Is a test within a function that the loop calls in vain, when the loop does this behind the
+    /// Is a test part of a function whose call brings nothing, when the loop does this behind the
     /// call?
     fn is_idle(behind: &[u8]) -> bool {
         let mut window = Window::default();

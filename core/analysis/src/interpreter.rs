@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Is the loop an interpreter's (or a virtual machine's)? Then the words it reads are the
-//! interpreter's: objects, caches, its own state; which of them is the program's variable, the
-//! machine code does not say.
+//! interpreter's: objects, caches, its own state. The machine code does not say which of them is
+//! the program's variable.
 //!
 //! Such a loop goes from one piece of a program to the next by jumps to addresses it loads, several
 //! times an iteration and to different places, or calls their routines through one pointer in turn.
@@ -18,8 +18,8 @@ use crate::spin_loop::SpinLoop;
 
 /// Jumps to fewer different places an iteration are a `switch` or two.
 const JUMPS: usize = 3;
-/// The same where the jump itself finds its target in data, which also says where the next is
-/// found: a program of a piece or two.
+/// The same where the jump itself loads its target from data that also say where the next target
+/// lies: a program of one or two pieces.
 const PIECES: usize = 1;
 /// Calls of fewer different routines by one instruction are callbacks.
 const CALLS: usize = 6;
@@ -40,7 +40,7 @@ pub fn interprets(window: &Window, spin: &SpinLoop) -> bool {
     !dispatches(window, spin, 1, JUMPS).is_empty()
 }
 
-/// The steps by which the loop goes from piece to piece; none: it is no interpreter's. Frames
+/// The steps by which the loop goes from piece to piece; empty: it is no interpreter's. Frames
 /// whose stack pointers differ by less than `frame` are one. `jumps`: so many different places.
 fn dispatches(window: &Window, spin: &SpinLoop, frame: u64, jumps: usize) -> Vec<u32> {
     let rounds = spin.starts.len() - 1;
@@ -73,7 +73,7 @@ fn dispatches(window: &Window, spin: &SpinLoop, frame: u64, jumps: usize) -> Vec
     if !groups.any(|((_, site), (targets, _))| is_many(*site, targets.len())) {
         return Vec::new();
     }
-    // Of one that calls its own functions, pieces at other depths are few.
+    // An interpreter that calls its own functions runs few pieces at other depths.
     let all = ways.into_iter().filter(|((_, site), (targets, _))| {
         *site == 0 && frame > 1 || is_many(*site, targets.len())
     });
@@ -142,14 +142,14 @@ impl Interpreted {
     }
 }
 
-/// Does the step jump to what it finds itself in data?
+/// Does the step jump to an address that it loads from data itself?
 fn is_piece(window: &Window, step: u32, is_data: &impl Fn(u64) -> bool) -> bool {
     let is_jump = window.code(step).instruction.flow_control() == FlowControl::IndirectBranch;
     is_jump && read_at(window, step).is_some_and(is_data)
 }
 
-/// Do jumps that name the same place find one piece of a program behind the other there? (Tail
-/// calls through the fields of one object name different places.)
+/// Do jumps by the same register and displacement read addresses that lie close together, as pieces
+/// of a program do? (Tail calls through the fields of one object have different displacements.)
 fn goes_on(window: &Window, steps: &[u32]) -> bool {
     let mut named: FxHashMap<(Option<u8>, u64), Vec<u64>> = FxHashMap::default();
     for &step in steps {
@@ -179,7 +179,7 @@ fn leads_on(window: &Window, dependence: &Dependence, step: u32) -> bool {
 }
 
 /// Adds where the word lies that the step's target comes from, and the number by which that was
-/// looked up in a table, if it was. The last of these is the program's: who reads it is added.
+/// looked up in a table, if it was. The last of these is the program's: its reader is added.
 fn chosen_by(
     window: &Window,
     dependence: &Dependence,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_tell_where_the_next_piece_is_are_a_program() {
+    fn data_that_hold_the_place_of_the_next_piece_are_a_program() {
         // movsxd rax, [rbx+44]; add rbx, rax; jmp [rbx]
         let offset: &[u8] = &[0x48, 0x63, 0x43, 44];
         let add: &[u8] = &[0x48, 0x01, 0xc3];
@@ -320,11 +320,11 @@ mod tests {
         let lap = |word| [(offset, Some(0x902c)), (add, None), (jump, Some(word))];
         assert!(is_program(&lap(0x9000), true));
         assert!(!is_program(&lap(0x9000), false), "a module's table");
-        assert!(!is_program(&lap(0xa000), true), "the next of a list");
+        assert!(!is_program(&lap(0xa000), true), "a list's next element");
     }
 
     #[test]
-    fn pieces_that_one_behind_the_other_are_jumped_to_are_a_program() {
+    fn jumps_to_pieces_that_lie_in_a_row_are_a_program() {
         let jump: &[u8] = &[0xff, 0x23];
         let other: &[u8] = &[0xff, 0x63, 0x20];
         let lap = |second| [(jump, Some(0x9000)), (second, Some(0x9020))];

@@ -4,10 +4,10 @@
 //!
 //! A loop can be left by them, but that is not what it waits for. Told by the code, not by names:
 //! within its extent such a function holds no return that its entry leads to. A function that never
-//! returns and is told 0 (`exit(0)`, `pthread_exit(NULL)`) ends what went well: many a program
-//! waits for its workers and then ends so. Blind spots: functions of unknown extent, and of other
-//! modules where nobody has called them yet (the linker's table has no address then); a program
-//! that ends with a number of its own.
+//! returns and gets the argument 0 (`exit(0)`, `pthread_exit(NULL)`) ends what went well: many
+//! programs wait for their workers and then end so. Blind spots: functions of unknown extent, and
+//! of other modules where nobody has called them yet (the linker's table has no address then); a
+//! program that ends with a number of its own.
 
 use flagfinder_code::{DataKind, Names};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};

@@ -2,7 +2,7 @@
 //! Values of operands, and what branches test, as expressions over what was loaded.
 //!
 //! Built by walking back: copies, extensions, masks, shifts, additions, outcomes of tests. What is
-//! not understood stays a number that is simply there.
+//! not understood stays a number without an explanation.
 
 use std::cell::Cell;
 

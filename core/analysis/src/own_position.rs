@@ -2,7 +2,7 @@
 //! Of two words that are compared with each other, the reader's own: `while (queue.head ==
 //! queue.tail)`.
 //!
-//! Who reads a queue moves its own position on when something came in, so on the way out of the
+//! A queue's reader moves its own position on when something came in, so on the way out of the
 //! loop the function that compares them stores to that one. The other is what it waits for. (What
 //! the function stored before, it set up.) Blind spots: a store through a register that holds
 //! something else by then; functions of unknown extent; jump tables.

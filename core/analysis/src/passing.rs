@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-//! Loads that pass on: they ask another word in most rounds, and find something else there, as one
-//! that takes items out of a queue. Who waits for a word asks that one again and again, or goes
-//! round several that stay as they are.
+//! Loads that move on: they ask another word in most rounds, and find something else there, as when
+//! a loop takes items out of a queue. A loop that waits for a word asks that one again and again,
+//! or goes round several that stay as they are.
 
 use flagfinder_machine::Window;
 use rustc_hash::{FxHashMap, FxHashSet};

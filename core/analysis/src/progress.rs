@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Does the loop get on? A thread that waits in vain does the same in every iteration, is handed
+//! Does the loop make progress? A thread that waits does the same in every iteration, is handed
 //! nothing and is woken by nobody.
 
 use flagfinder_linux::futex;
@@ -14,7 +14,7 @@ const COMPARED: usize = 12;
 /// Two iterations go the same way when they have so much of their instructions in common.
 const ALIKE: f64 = 0.8;
 
-/// Signs that the loop gets on.
+/// Signs that the loop makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Data was taken from a descriptor in (nearly) every iteration, or most times that some was
@@ -86,8 +86,8 @@ fn takes_what_is_ready(window: &Window) -> bool {
     ready > 0 && calls.filter(takes).count() * 2 >= ready
 }
 
-/// A lock's waiters sleep until it is given back; who waits for it in every round may still poll
-/// what it guards.
+/// A lock's waiters sleep until it is given back; a thread that waits for it in every round may
+/// still poll what it guards.
 fn is_woken(window: &Window, spin: &SpinLoop) -> bool {
     const CONTENDED_LOCK: u64 = 2;
     let rounds = spin.starts.len() - 1;

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// How much was read, and (place in the buffer, bytes, value) of what was loaded of it.
 type Answer = (i64, Vec<(u64, u32, Option<u64>)>);
 
-/// Who reads a file at more places walks through it.
+/// A loop that reads a file at more places walks through it.
 const PLACES: usize = 4;
 
 /// Steps of such reads.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Answers that are dear to find and asked for again and again.
+//! Answers that take long to find and are asked for again and again.
 
 use std::hash::Hash;
 use std::sync::{PoisonError, RwLock};

@@ -130,7 +130,7 @@ impl Case<'_> {
         } else {
             found.confidence = 0.3 * factor;
             why.push(
-                "the normal run made this call but what led away from it was no branch".to_string(),
+                "the normal run made this call, but it was no branch that left it".to_string(),
             );
         }
         found.why = why;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! In what the runs are not of the same thing: other programs, other builds of a file. Their code
-//! has nothing to be compared with, and a reader who mixed files up should hear of it.
+//! Where the runs are of different things: other programs, other builds of a file. Such code can't
+//! be compared, and a user who mixed files up has to be told.
 
 use crate::divergence::{Parting, ThreadRef};
 use crate::input::{BlockHome, Run};
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 /// Most builds that are named one by one.
 const NAMED: usize = 3;
 
-/// Says it, a sentence each. Programs are told by their file names, builds by a name's numbers in
-/// `module_names`.
+/// Tells each of these in a sentence. Programs are told by their file names, builds by a name's
+/// numbers in `module_names`.
 pub fn unlike<F>(normals: &[Run<F>], spin: &Run<F>, module_names: &[String]) -> Vec<String> {
     let mut said = Vec::new();
     let ours = programs(std::slice::from_ref(spin));

@@ -12,7 +12,8 @@ const LESS_CERTAIN: f64 = 0.35;
 /// Of the clear answers the first whose word is not owed by another thread that spins itself: that
 /// one comes before it. `None`: there are no reports.
 pub fn choose(reports: Vec<Report>) -> Option<Report> {
-    // Who does not run waits for nobody, whatever it looked at last: its condition may hold by now.
+    // A thread that does not run waits for nobody, whatever it looked at last: its condition may
+    // hold by now.
     let runs = |report: &Report| report.stood_still.is_none();
     let any_runs = reports
         .iter()

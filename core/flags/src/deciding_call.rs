@@ -77,7 +77,7 @@ impl Builder<'_> {
         let all = analysis.spin.starts.len() - 1;
         let rounds = if fails { self.rounds } else { all };
         if self.outside.own_wakeups.contains(&step) {
-            Some("a virtual machine's threads wake each other so: it lets time pass")
+            Some("a virtual machine's threads wake each other this way to pause")
         } else if analysis.progress.consumes {
             Some("data is taken over in (nearly) every iteration: the loop makes progress")
         } else if analysis.progress.is_woken {
@@ -434,7 +434,7 @@ mod tests {
         assert_ne!(first(4, |round| round % 3 == 0), FlagKind::Syscall);
     }
 
-    /// Who looks once a second is seen to look a few times only.
+    /// A thread that looks once a second is seen to look a few times only.
     #[test]
     fn a_call_of_every_round_counts_however_few_there_were() {
         let rounds = LEAST as u64;

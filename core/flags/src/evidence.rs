@@ -163,7 +163,7 @@ impl Outside {
                 ),
                 OtherWay::Reports => (
                     -0.2,
-                    "its other way reports something and returns: what must hold does not",
+                    "its other way reports something and returns: a condition is violated",
                 ),
                 OtherWay::Fails => (-0.05, "its other way returns an error"),
             };
@@ -210,7 +210,7 @@ impl Outside {
     /// What the writers say about a candidate.
     pub fn judge(&self, candidate: &Candidate, add: &mut dyn FnMut(f64, String)) {
         if self.as_in_file.contains(&candidate.address) {
-            let why = "it is as the program's file has it, and not zero: a setting more likely";
+            let why = "it is as the program's file has it, and not zero: more likely a setting";
             add(-0.06, why.into());
         }
         if self.own_positions.contains(&candidate.address) {
@@ -273,7 +273,7 @@ impl Outside {
             if Some(value) == candidate.value {
                 add(-0.15, "the normal run read the same value and left".into());
             } else if is_own_doing {
-                let why = format!("the normal run left with {value:#x} there, by its own doing");
+                let why = format!("the normal run left with {value:#x} there, written by itself");
                 add(0.0, why);
             } else if counterpart.is_some_and(Counterpart::was_no_reason) {
                 let why = "what the normal run left with there did not end its wait";
@@ -295,7 +295,7 @@ fn only_readers_wrote(writers: &BTreeSet<u32>) -> String {
     match list.as_slice() {
         [one] => format!("in the normal run only {one} wrote it, which reads it there itself"),
         many => format!(
-            "in the normal run {} wrote it, each for itself: that is where it reads as well",
+            "in the normal run {} wrote it, each its own word, which it also reads there",
             many.join(", ")
         ),
     }
@@ -415,7 +415,7 @@ mod tests {
     fn writers_that_read_their_own_are_named() {
         let told = |tids: &[u32]| only_readers_wrote(&tids.iter().copied().collect());
         assert!(told(&[7]).contains("only thread 7 wrote it"));
-        assert!(told(&[7, 9]).contains("thread 7, thread 9 wrote it, each for itself"));
+        assert!(told(&[7, 9]).contains("thread 7, thread 9 wrote it, each its own word"));
     }
 
     #[test]
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_the_loop_going_lets_nobody_go() {
+    fn a_value_that_keeps_the_loop_going_ends_no_wait() {
         let pointer = Store {
             in_vain: true,
             ..store(Some(0x7000), false)

@@ -21,7 +21,7 @@ pub(crate) struct ExitDepths {
     pub guard: Vec<bool>,
     /// By exit: it lies in the program itself.
     pub own: Vec<bool>,
-    /// Within a call of which the loop takes nothing back.
+    /// Within a call whose result the loop does not use.
     pub idle: Vec<bool>,
     /// The loop is that of a language's scheduler.
     pub schedules: bool,
@@ -39,7 +39,7 @@ impl ExitDepths {
         };
         let exits = analysis.exits.iter().map(|exit| window.pc(exit.step));
         let own: Vec<bool> = exits.map(in_program).collect();
-        // Who is called back by a library tells it in ways of its own.
+        // A function that a library calls back has its own way to tell the library to stop.
         let marker_is_own = in_program(window.code_at(analysis.spin.marker).pc());
         let is_idle = |(exit, own): (&Exit, &bool)| {
             (marker_is_own || !own) && idle_call::is_within(window, &analysis.spin, made, exit)

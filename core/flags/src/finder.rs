@@ -70,7 +70,7 @@ pub fn report(
     {
         flag.confidence = flag.confidence.min(INTERPRETER_ALONE);
         if analysis.interprets {
-            let why = "an interpreter makes it, maybe for its own ends";
+            let why = "an interpreter makes it, maybe for its own work";
             flag.evidence.push(why.into());
         }
     }

@@ -35,7 +35,7 @@ pub trait Pass: Visitor + Send + Sync {
     fn is_idle(&self, code: &[Decoded]) -> bool;
 }
 
-/// Asks all threads of a run. `waiting`: the blocks of the loop in which somebody waits in vain.
+/// Asks all threads of a run. `waiting`: the blocks of the loop in which the thread waits.
 ///
 /// # Errors
 /// When the trace cannot be read.

@@ -155,7 +155,7 @@ fn one(
     }
     place(candidate, names, tid, &mut scale);
     if analysis.generated.is_context(candidate.address) {
-        let why = "it lies with the state of the thread that generated code keeps at hand";
+        let why = "it lies in the thread's state, to which generated code has a pointer";
         scale.add(-0.2, why);
         own = Some(Own::State);
     }
@@ -180,12 +180,12 @@ fn one(
         && candidate.kind == DataKind::Global
         && candidate.exits.iter().any(asked_by)
     {
-        let why = "generated code asks a word of a module: its virtual machine's more likely";
+        let why = "generated code asks a word of a module: more likely its machine's";
         scale.add(-0.08, why);
     }
     let is_idle = |&exit: &usize| depths.idle[exit];
     if outside.live && candidate.exits.iter().all(is_idle) {
-        let why = "it is tested within a call of which the loop takes nothing back";
+        let why = "it is tested within a call whose result the loop does not use";
         scale.add(-0.12, why);
     }
     if candidate.of_page {
@@ -223,7 +223,7 @@ fn one(
     }
     outside.judge(candidate, &mut |by, why| scale.add(by, why));
     if analysis.work {
-        scale.add(-0.15, "the loop also writes ever new data: it does work");
+        scale.add(-0.15, "the loop also writes new data: it does work");
     }
     let any_part = analysis.work || analysis.of_task || depths.schedules;
     if outside.live && any_part && analysis.spin.iterations < FEW {
@@ -238,8 +238,8 @@ fn one(
     let otherwise = outside.live && !progress.repeats && !of_task;
     let is_woken = progress.is_woken && !of_task;
     let progresses = analysis.exits[exit].induction || progress.consumes || is_woken;
-    // What others change from look to look is data where the loop writes ever new data as well, or
-    // looks elsewhere in most iterations: at the slots of a queue.
+    // What others change from look to look is data where the loop also writes new data, or looks
+    // elsewhere in most iterations: at the slots of a queue.
     let is_data = !candidate.steady && (analysis.work || part < 0.5);
     let passed = candidate.passed && part < 0.5;
     if passed {
@@ -248,7 +248,7 @@ fn one(
     }
     let beside = is_beside(window, analysis, outside, candidate);
     if beside {
-        let why = "the normal run left by what the thread brings nearer itself, and not by this";
+        let why = "the normal run left by what the thread itself moves on, and not by this";
         scale.add(0.0, why);
     }
     let unwritten = !outside.is_written_by_others(candidate);
@@ -310,7 +310,7 @@ fn exit_bonus(
     });
     if mentioned && held {
         bonus -= 0.25;
-        why.push("whatever it were, the others would keep the branch as it is".into());
+        why.push("the others keep the branch as it is, whatever this one holds".into());
     }
     let test = analysis.conditions[index].as_ref().filter(|_| mentioned);
     let now = candidate.value.unwrap_or(u64::MAX);
@@ -331,7 +331,7 @@ fn exit_bonus(
         // Generated code tests the types of objects just so.
         let of_type = analysis.generated.is_at(window, exit.step);
         bonus -= if of_type { 0.1 } else { 0.04 };
-        why.push("it is compared with the value it has: a check more likely".into());
+        why.push("it is compared with the value it has: more likely a check".into());
         own = Some(Own::Check);
     }
     let kinds = test.is_some_and(Condition::asks_for_bits_or_bounds);
@@ -378,7 +378,7 @@ fn exit_bonus(
         why.push(reason);
     } else if depths.guard[index] {
         bonus -= 0.2;
-        why.push("generated code tests types and bounds just so, and several words here".into());
+        why.push("generated code tests types and bounds so, and here several words".into());
     }
     (bonus, why, own)
 }

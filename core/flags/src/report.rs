@@ -267,7 +267,7 @@ pub enum Own {
     Bits,
     /// It is a part of the program's code, or one of that code's constants.
     Code,
-    /// It lies with the state of the thread that generated code keeps at hand.
+    /// It lies in the thread's state, to which generated code has a pointer.
     State,
 }
 
@@ -314,8 +314,8 @@ pub struct Report {
     pub divergence: Option<DivergenceReport>,
     /// Those that are sure enough to be listed, the likeliest first.
     pub flags: Vec<Flag>,
-    /// Words that were not sure enough: all, where there is no flag; else those that say more to
-    /// who knows the interpreter.
+    /// Words that were not sure enough: all, where there is no flag; else those that help an expert
+    /// of the interpreter.
     pub considered: Vec<Flag>,
     /// The exit branches, with the flags that decide each.
     pub groups: Vec<Group>,
@@ -325,8 +325,8 @@ pub struct Report {
     pub chains: Vec<String>,
     /// The reasoning, step by step.
     pub explain: Vec<String>,
-    /// The loop was seen to get on: it is handed data, woken by others, or does something else each
-    /// time.
+    /// The loop was seen to make progress: it is handed data, woken by others, or does something
+    /// else each time.
     #[serde(skip)]
     pub gets_on: bool,
     /// The loop is a virtual machine's, or runs the code that one made.

@@ -16,7 +16,7 @@ use crate::run::Run;
 use crate::stores::{self, Stores};
 use crate::twins::Twins;
 
-/// A thread that waits in vain.
+/// A thread that waits for a write that does not come.
 pub struct Waiting<'w> {
     pub tid: u32,
     /// Its counterpart in the normal run.
@@ -64,14 +64,14 @@ pub fn gather(
         from_normal(spin, &loops, waiting, (number, normal), &mut outside)?;
     }
     for (one, outside) in waiting.iter().zip(&mut outside) {
-        mark_what_is_in_vain(one.analysis, outside);
+        mark_what_ended_no_wait(one.analysis, outside);
     }
     Ok(outside)
 }
 
 /// Addresses differ from run to run; a word that was another one there did not end the wait by
 /// that.
-fn mark_what_is_in_vain(analysis: &Analysis, outside: &mut Outside) {
+fn mark_what_ended_no_wait(analysis: &Analysis, outside: &mut Outside) {
     for candidate in &analysis.candidates {
         let keeps = |value: Option<u64>| {
             value.is_some_and(|value| analysis.lets_go(candidate, value) == Some(false))

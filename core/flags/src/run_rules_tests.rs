@@ -135,7 +135,7 @@ fn a_word_that_another_thread_wrote_is_more_likely_than_one_of_the_readers_own()
 }
 
 #[test]
-fn what_was_written_in_both_runs_lets_nobody_go() {
+fn a_write_made_in_both_runs_ends_no_wait() {
     let both = "what others wrote in the normal run they wrote here as well";
     let also = |value| {
         judged(polls(), |o, _| {
@@ -203,7 +203,7 @@ fn the_value_that_another_wrote_and_the_normal_run_left_with_is_what_is_missing(
 
 #[test]
 fn what_a_virtual_machine_left_with_by_its_own_doing_tells_nothing() {
-    let own = "the normal run left with 0x7 there, by its own doing";
+    let own = "the normal run left with 0x7 there, written by itself";
     let machine = |is| {
         judged(polls(), |o, _| {
             o.of_machine = is;
@@ -307,8 +307,8 @@ fn the_item_that_a_round_takes_is_no_flag() {
 }
 
 #[test]
-fn where_the_thread_brings_the_end_nearer_itself_other_words_end_nothing() {
-    let nearer = "the normal run left by what the thread brings nearer itself, and not by this";
+fn where_the_thread_itself_moves_towards_the_end_other_words_end_nothing() {
+    let nearer = "the normal run left by what the thread itself moves on, and not by this";
     let takes = |step| judged(takes_items_and_polls(step), set_by_another);
     takes(8).no_flag().says(WORD, nearer);
     takes(0).polls(WORD).says_not(WORD, nearer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Who gives a pool its work may sleep, where its workers spin for more.
+//! The master of a pool may sleep while its workers spin for more work.
 //!
 //! A worker that finds no work polls a word that its master writes. When the master sleeps until
 //! one of the workers answers, and that one never does, the others look as if they hung. They idle:
@@ -190,8 +190,8 @@ fn tell(
         writers: writers(&naming, stores, Some(there)),
         evidence: vec![
             "the thread sleeps in a futex call on it".into(),
-            "it gives their work to threads that spin: they idle".into(),
-            "those wrote it in the normal run: they answer by it".into(),
+            "it gives work to the threads that spin: they idle".into(),
+            "in the normal run those threads wrote it, as their answer".into(),
         ],
         ..futex_flag(data, address, value, format!("value != {expected:#x}"))
     };

@@ -55,8 +55,8 @@ fn idle_ns(chunks: &[(u64, u64)], last_call: u64, end: u64) -> Option<u64> {
     (idle >= LEAST_NS && idle >= slowest.saturating_mul(TIMES)).then_some(idle)
 }
 
-/// When it began or ended its last call, 0 if it made none lately. `None`: it makes calls that take
-/// time of their own.
+/// When it began or ended its last call, 0 if it made none in the last part of its flow. `None`: it
+/// makes calls that take time of their own.
 fn last_call_if_steady(thread: &Thread) -> Option<u64> {
     let mut last = 0;
     for item in thread.flow_tail(TAIL) {

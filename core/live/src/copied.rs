@@ -107,7 +107,7 @@ pub fn look_at_copy_of(
     let mut steps = round.window.len();
     let seen = match unlike {
         Some(unlike) => {
-            // What it took was there, whatever others do: it gets on.
+            // What it took was there, whatever others do: it makes progress.
             let seen = takes_input(&round.window).then(|| of_several(report(&round.window)));
             match seen.filter(|report| report.gets_on && !has_flag(report)) {
                 Some(report) => Ok((report, TAKES.to_owned())),

@@ -216,7 +216,7 @@ pub(crate) fn settle(
     if let Some(evidence) = flag["evidence"].as_array_mut() {
         let why = match names.len() {
             1 => format!("of {tried} words that were tried in a copy, it alone ends the loop"),
-            many => format!("of {many} words that end the loop, the others are checks more likely"),
+            many => format!("of {many} words that end the loop, the others are more likely checks"),
         };
         evidence.insert(0, json!(why));
     }

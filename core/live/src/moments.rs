@@ -166,7 +166,7 @@ fn agree(mut seen: Vec<Agreed>) -> Agreed {
     seen.sort_by_key(|agreed| agreed.report.considered.len());
     let Agreed { report, steps, .. } = seen.swap_remove(copies - 1);
     let Some(what) = what else {
-        let reason = format!("its copies of {copies} moments do not wait for the same: it gets on");
+        let reason = format!("copies of {copies} moments poll different words: it makes progress");
         let mut report = Report::nothing(Verdict::NoFlag, reason);
         report.gets_on = true;
         let why = format!("its copies of {copies} moments tell enough");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_that_poll_different_words_get_on() {
+    fn copies_that_poll_different_words_show_progress() {
         let agreed = agree(vec![copy(Some(8), 0), copy(None, 0), copy(Some(8), 0)]);
         assert!(agreed.report.gets_on && !has_flag(&agreed.report));
         let agreed = agree(vec![copy(Some(8), 0), copy(Some(16), 0)]);

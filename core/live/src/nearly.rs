@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-//! A loop whose code alone tells of no word that it is the flag, though one comes near: copies say
-//! more.
+//! A loop in which the code alone makes no word the flag, though one comes near: copies tell more.
 //!
 //! In: a thread's report without a flag, with what came of trying its words out and who owes them.
 //! Out: the word as the flag that a copy of another thread wrote, if a copy of the waiting thread
-//! then left its loop; or none, as before. What the loop tests beside (a check, a bound) no thread
-//! is about to write; where one is, it is not known which of the words is waited for. Blind spots:
+//! then left its loop; or none, as before. No thread is about to write what the loop tests beside
+//! (a check, a bound). If one is, it is not known which of the words is waited for. Blind spots:
 //! words of other processes, and of threads that can't be copied.
 
 use flagfinder_flags::MERE_BOUND;
@@ -78,7 +77,7 @@ pub(crate) fn settle(
     flag["confidence"] = json!(score(&flag).max(ONE_OF_SEVERAL));
     let why = match standing {
         Standing::Proved => "copies show who writes it, and that it ends the loop",
-        _ => "copies show that it ends the loop; who writes it writes other words of the loop, too",
+        _ => "copies show that it ends the loop; its writer writes other words of the loop, too",
     };
     note(&mut flag, &format!("its code alone says too little; {why}"));
     *flags = vec![flag];
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_on_and_what_only_a_bound_speaks_for_is_not_tried() {
+    fn a_thread_with_progress_or_with_only_a_bound_is_not_tried() {
         let mut thread = near(vec![word("count", 0.4, None)]);
         assert!(is_open(&thread));
         thread.gets_on = true;

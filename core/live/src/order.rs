@@ -46,7 +46,7 @@ pub fn sort(threads: &mut [ThreadReport]) {
 
 /// Is it one beside a thread that repeats a wait for which nothing was found?
 fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
-    // No copy shows it get on: those of several moments do not wait for the same.
+    // No copy shows progress: those of several moments do not wait for the same.
     let do_not_agree = busy.steps > 0 && busy.gets_on;
     let is_hardly_seen = busy.verdict.is_some() && busy.steps < HARDLY_SEEN;
     let is_unclear = busy.spin_loop.is_null() && (do_not_agree || is_hardly_seen);

@@ -23,7 +23,7 @@ pub(crate) struct Other {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Others {
     pub list: Vec<Other>,
-    /// Why one that there is may not be asked.
+    /// Why a thread that exists may not be asked.
     pub left_out: Option<String>,
 }
 

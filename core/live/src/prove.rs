@@ -277,10 +277,10 @@ fn try_candidates<'p>(
     Ok(Some(experiment))
 }
 
-/// Of the candidates that were tried, what ends the loop comes first and what was tried in vain
-/// comes last, if anything ends it. What could not be tried (a call's result) keeps its place: that
-/// another word ends the loop says nothing about it. Nor does it say anything that a loop ends by
-/// null where it follows a pointer (`is_nulled`): then a check fails.
+/// Of the candidates that were tried, one that ends the loop comes first, and then one that does
+/// not comes last. What could not be tried (a call's result) keeps its place: that another word
+/// ends the loop says nothing about it. Nor does it say anything that a loop ends by null where it
+/// follows a pointer (`is_nulled`): then a check fails.
 fn rank(flags: &mut [Value], is_nulled: impl Fn(&Value) -> bool) {
     let outcome = |flag: &Value| flag["proof"]["outcome"].as_str().map(str::to_owned);
     let places: Vec<usize> = (0..flags.len())

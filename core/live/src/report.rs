@@ -54,8 +54,8 @@ pub struct ThreadReport {
     pub notes: Value,
     pub explain: Value,
     pub wait: Option<Wait>,
-    /// Its loop was seen to get on: it is handed data, woken by others, or does something else each
-    /// time.
+    /// Its loop was seen to make progress: it is handed data, woken by others, or does something
+    /// else each time.
     #[serde(skip)]
     pub gets_on: bool,
     /// The loop is a virtual machine's, or runs the code that one made.

@@ -4,9 +4,9 @@
 //! In: a thread's flags in their order, and how sure it is that somebody owes each. Out: the score
 //! of the first, and the word that is as good as it. A copy of another thread that wrote the word
 //! makes it sure: the value and its writer were seen. Where another word would end the wait as
-//! well, and no copy shows which of them is owed, the first is no more than one of two. A word that
-//! was tried in vain, and that nobody is known to owe, was called the flag by its code alone. Blind
-//! spots: two debts that were both proved; a word that would do as well, but was not tried.
+//! well, and no copy shows which of them is owed, the first is no more than one of two. If a trial
+//! of a word did not end the loop, and nobody is known to owe it, only its code calls it the flag.
+//! Blind spots: two debts that were both proved; a word that would do as well, but was not tried.
 
 use flagfinder_flags::ENOUGH;
 use flagfinder_linux::syscalls::{role, Role};
@@ -66,7 +66,7 @@ pub(crate) fn note(flag: &mut Value, why: &str) {
 pub(crate) fn weigh(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
     let as_good = doubt(flags, groups, about);
     doubt_beside_poll(flags);
-    doubt_in_vain(flags, about);
+    doubt_what_ended_nothing(flags, about);
     trust_proved(flags);
     as_good
 }
@@ -171,7 +171,7 @@ fn doubt_beside_poll(flags: &mut [Asked]) {
 
 /// What was tried and did not end the loop, and what nobody is known to owe, may be a check in
 /// passing.
-fn doubt_in_vain(flags: &mut [Asked], about: &About) {
+fn doubt_what_ended_nothing(flags: &mut [Asked], about: &About) {
     let Some((flag, standing)) = flags.first_mut() else {
         return;
     };
@@ -268,7 +268,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_word_that_nobody_is_known_to_owe_is_not_sure_beside_a_poll_in_vain() {
+    fn a_word_that_nobody_is_known_to_owe_is_not_sure_beside_an_empty_poll() {
         let of = |standing, debtors: usize, result| {
             let mut call = word("poll", 0.8, None);
             call["kind"] = json!("syscall");
@@ -355,7 +355,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_tried_in_vain_and_nobody_owes_is_not_sure() {
+    fn a_word_that_did_not_end_the_loop_and_nobody_owes_is_not_sure() {
         let alone = |outcome, standing| {
             let flags = vec![(word("a", 0.65, Some(outcome)), standing)];
             weighed(flags, json!([])).0

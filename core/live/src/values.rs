@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_own_tests_ask_for_is_tried_in_all() {
+    fn all_that_a_words_own_tests_ask_for_is_tried() {
         let mut flags: Vec<Value> = (1..9).map(|at| flag(at, Some(7))).collect();
         assert_eq!(tried(&mut flags, &[], Some(7)).len(), 8);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! The code that writes a word, for people: of a routine of the standard library its caller.
 //!
-//! `memset`, `sem_post` or `std::atomic::store` serve any program; who calls them says what is
+//! `memset`, `sem_post` or `std::atomic::store` serve any program; their caller says what is
 //! owed. Where no caller is known it is the routine itself.
 
 use flagfinder_code::{AddressSpace, Code, Names, Store};

@@ -178,7 +178,7 @@ impl Evaluator {
         let shadow = &mut self.machine.shadow;
         match access.address {
             None if access.bytes == 0 => {}
-            // Somewhere: mostly not on this thread's stack, but who knows.
+            // The address is not known: it may lie on this thread's stack.
             None => shadow.clear(),
             Some(at) if access.bytes <= 8 => shadow.store(at, access.bytes * 8, access.value),
             Some(at) => shadow.forget(at, u64::from(access.bytes)),

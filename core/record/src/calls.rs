@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! What a thread's system calls say about it: does it take over data, does it wait in vain?
+//! What a thread's system calls say about it: does it take over data, did its wait bring nothing?
 
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::{self, Limit};

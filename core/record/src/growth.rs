@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Does a process get on? It comes to new code, or takes over data.
+//! Does a process make progress? It does if it comes to new code, or takes over data.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -138,7 +138,7 @@ struct Session<'a> {
     spin: Option<SpinWatch>,
     unrecorded: Unrecorded,
     started: Instant,
-    /// Since when tracers have been waiting in vain.
+    /// Since when tracers have been waiting and got nothing.
     starved: Option<Instant>,
     /// Since when a signal has asked for the end.
     asked: Option<Instant>,
@@ -359,7 +359,7 @@ impl Session<'_> {
         }
         if values > 0 {
             lost(format!(
-                "{values} chunks of values were let go: there were more than could be written"
+                "{values} chunks of values were dropped: there were more than could be written"
             ));
         }
         if let Some(error) = &lock(self.drain.sink).failure {
@@ -402,7 +402,7 @@ impl Session<'_> {
         let target = self.target.exit().unwrap_or(TargetExit::Running);
         let failed = !matches!(target, TargetExit::Exited(0) | TargetExit::Running);
         if failed && self.end.reason == EndReason::TargetEnded && self.target.is_confined() {
-            let text = "the program went into a sandbox of its own (seccomp), which may forbid what its tracer needs: if it does not end like this by itself, let it run and ask `flagfinder spin`, which needs no tracer";
+            let text = "the program went into a sandbox of its own (seccomp), which may forbid what its tracer needs: if it does not end like this without one, let it run and ask `flagfinder spin`";
             last_words.push(Note {
                 level: NoteLevel::Warning,
                 text: text.into(),

@@ -2,7 +2,7 @@
 //! Signals to the recorder while it records.
 //!
 //! Ctrl-C reaches the whole foreground process group, the target included, so the
-//! first one is the target's affair: the recording ends when the target does. Sent
+//! first one is for the target: the recording ends when the target does. Sent
 //! by `kill`, the signal is passed on. A second one ends the recording itself.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};

@@ -6,22 +6,23 @@
 //! from one small set, and went round that set several times. That says nothing
 //! about whether it should; a long computation in one loop looks the same.
 //!
-//! A thread that mostly sleeps says nothing while others of its process come to ever new code: it
-//! may serve a program that is still starting (a virtual machine's service thread).
+//! A thread that mostly sleeps does not count while others of its process come to new code: it may
+//! serve a program that is still starting (a virtual machine's service thread).
 //!
 //! A thread that mostly sleeps, and whose waits for descriptors run into their time limit, may be
 //! an idle server. It ends the recording only after many times the time asked.
 //!
 //! A worker of a pool spins while there is no work for it. One that is in a loop which it has left
-//! before is taken for such a worker: it does not end the recording while its process comes to ever
-//! new code or takes data over again and again, since who does that may still bring it work. Blind
-//! spots: the first time that a worker idles, nothing tells it from one that hangs; work that is
-//! done over and over is no new code.
+//! before is taken for such a worker. It does not end the recording while its process comes to new
+//! code or takes data over again and again: such a process may still bring it work. Blind spots:
+//! the first time that a worker idles, nothing tells it from one that hangs; work that is done over
+//! and over is no new code.
 //!
 //! A thread that waits for a processor does not spin meanwhile: that time counts for a quarter, as
-//! far as the kernel tells it (not in another pid namespace). It counts at all since a thread that
-//! yields in its loop does little else on a busy machine. And it is the time of the whole process,
-//! or a thread that sleeps now and then would be done before one that is kept from running.
+//! far as the kernel tells it (not in another pid namespace). It counts at all because a thread
+//! that yields in its loop does little else on a busy machine. The time is that of the whole
+//! process: otherwise a thread that sleeps at times would be done before one that is kept from
+//! running.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -414,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Ever new code.
+    /// New code at each look.
     fn works(number: u32) -> std::ops::Range<u16> {
         let from = 1000 + 200 * number as u16;
         from..from + 200
@@ -431,7 +432,7 @@ mod tests {
         let mut looks = Looks::new();
         let found = looks.look(12, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
         assert!(none(&found[..8]), "not yet for two seconds");
-        assert_eq!(found[11], [WORKER], "though another thread gets on");
+        assert_eq!(found[11], [WORKER], "though another thread makes progress");
     }
 
     #[test]

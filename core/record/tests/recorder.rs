@@ -279,7 +279,7 @@ fn in_a_pid_namespace() -> Option<Command> {
 }
 
 #[test]
-fn a_pid_in_the_pool_ends_no_stranger() {
+fn a_pid_in_the_pool_ends_no_other_process() {
     const INSIDE: &str = "FF_INSIDE_PID_NAMESPACE";
     let inside = std::env::var_os(INSIDE).is_some();
     if let (false, Some(mut command)) = (inside, in_a_pid_namespace()) {
@@ -287,7 +287,7 @@ fn a_pid_in_the_pool_ends_no_stranger() {
             .arg(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "a_pid_in_the_pool_ends_no_stranger",
+                "a_pid_in_the_pool_ends_no_other_process",
                 "--nocapture",
             ])
             .env(INSIDE, "1");

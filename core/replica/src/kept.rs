@@ -22,7 +22,7 @@ pub struct Keeping {
 #[derive(Default)]
 struct Kept {
     is_wanted: bool,
-    /// With the process that keeps it: a fork of that has no right to it.
+    /// With the id of the process that keeps it: a fork of that process must not use it.
     empty: Option<(u32, Child)>,
 }
 
@@ -33,7 +33,7 @@ impl Kept {
             .as_ref()
             .is_some_and(|(by, _)| *by != std::process::id())
         {
-            // Its end is its owner's to bring about.
+            // Only its owner ends it.
             std::mem::forget(self.empty.take());
         }
     }

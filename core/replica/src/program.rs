@@ -9,7 +9,7 @@ use flagfinder_machine::Reader;
 use flagfinder_step::registers::general;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// So many places one after the other, none of them in the loop, are behind it.
+/// So many places in a row outside of the loop lie behind it.
 const BEHIND: u64 = 64;
 /// A loop that ends goes on with what stands around it. Where a check fails the program goes on
 /// elsewhere: in what handles that, or in nothing that is interpreted.
@@ -81,7 +81,7 @@ impl Way {
         self.again.clear();
     }
 
-    /// Is it out of the loop, for good or ill?
+    /// Is it out of the loop, be it by an exit or by an error?
     pub fn is_behind(&self) -> bool {
         self.behind >= BEHIND
     }

@@ -59,8 +59,8 @@ impl Replica<'_> {
         self.given_back.unwrap_or(0)
     }
 
-    /// Who sleeps on 0 waits for a count, and who sleeps on a count until nobody is left. A mutex
-    /// has more words than this one that say who holds it.
+    /// A thread that sleeps on 0 waits for a count; one that sleeps on a count waits until nobody
+    /// is left. A mutex has more words than this one that say who holds it.
     fn give_back(&mut self, number: u32, a: &[u64; 6]) -> Result<Option<Answer>> {
         const HELD_MUTEX: u64 = 2;
         if !futex::is_futex(number) {
@@ -379,7 +379,7 @@ fn content(how: Supposition, room: usize, handed: usize) -> Vec<u8> {
     const LINE: &[u8] = b"1\n";
     match how {
         Supposition::Line if room == 1 => vec![LINE[handed % LINE.len()]],
-        // Who asks for a few bytes takes fewer for an error.
+        // A program that asks for a few bytes takes fewer for an error.
         Supposition::Line if room <= LARGEST_MESSAGE => {
             let mut message = vec![b'1'; room];
             if let Some(last) = message.last_mut() {

@@ -85,10 +85,9 @@ impl Patient {
     /// Pages that a copy of it used before are of the moment of the registers, so that nothing the
     /// program wrote since is among them.
     fn look(&self) -> (Live, ThreadState) {
-        let mut used: Option<BTreeSet<u64>> = None;
+        let mut known = BTreeSet::new();
         loop {
             let live = Live::open(self.pid()).expect("readable");
-            let known = used.clone().unwrap_or_default();
             let captured = live.capture_with(self.pid(), TIME, Moment::Now, &mut known.iter());
             let state = captured.expect("stops").state;
             let pages = Pages::new(&live);
@@ -97,12 +96,12 @@ impl Patient {
                 Ok(_) | Err(Unfit::Halted(Halt::Blocks { .. })) => true,
                 Err(_) => false,
             };
-            let written = pages.writable(AROUND);
+            let used = pages.writable(AROUND);
             drop(pages);
-            if is_loop && used.is_some() {
+            if is_loop && used.is_subset(&known) {
                 return (live, state);
             }
-            used.get_or_insert_default().extend(written);
+            known.extend(used);
             std::thread::sleep(Duration::from_millis(10));
         }
     }

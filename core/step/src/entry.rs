@@ -18,7 +18,7 @@ use flagfinder_linux::ptrace::request;
 
 use crate::error::{unable_by, Result};
 
-/// Processes that have come to nothing are asked this often.
+/// While no process has changed its state, all are asked this often.
 const LOOK: Duration = Duration::from_micros(200);
 /// Of an auxiliary vector: where the program begins.
 const AT_ENTRY: u64 = 9;
@@ -35,7 +35,7 @@ pub struct Entry {
 }
 
 /// An `int3` in the place of an instruction. A debug register would do as well, but the kernel
-/// keeps one that was ever used for its thread, and no one else's breakpoint gets it.
+/// reserves one that a thread has ever used, and no other breakpoint gets it.
 #[derive(Clone, Copy, Debug)]
 struct Trap {
     address: u64,
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_starts_the_program_just_ends() {
+    fn a_script_that_never_starts_the_program_finds_none() {
         let (mut child, mut entry) = started("exit 3");
         let found = entry.wait("sleep", Duration::from_secs(10));
         assert_eq!(found.expect("it may be traced"), None);

@@ -81,7 +81,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // Who has changed it meanwhile wants it so.
+        // If the program has changed it meanwhile, that is to stay.
         if Processors::of(self.tid) != Some(self.here) {
             return;
         }

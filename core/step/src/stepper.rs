@@ -24,8 +24,8 @@ pub struct Limits {
     pub pause: Duration,
     /// Wall time for everything.
     pub time: Duration,
-    /// The same where the thread sleeps most of the time: who looks once a second is seen to look
-    /// only a few times.
+    /// The same where the thread sleeps most of the time: a thread that looks once a second is seen
+    /// to look only a few times.
     pub time_asleep: Duration,
     /// Longest wait for one system call to return.
     pub syscall: Duration,

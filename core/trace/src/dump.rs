@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! A trace as text, for eyes: one line per item.
+//! A trace as text, for people: one line per item.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -104,7 +104,7 @@ pub struct End {
     pub spinning_threads: Vec<u32>,
     /// Flow bytes that the tracers could not hand over.
     pub dropped_flow_bytes: u64,
-    /// VALUES chunks that were let go because there were more than could be written.
+    /// VALUES chunks that were dropped because there were more than could be written.
     pub dropped_value_chunks: u64,
     /// Sections that `--last` removed.
     pub dropped_sections: u64,

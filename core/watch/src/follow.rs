@@ -18,8 +18,8 @@ const HITS: u64 = 100;
 const REST: Duration = Duration::from_secs(1);
 /// How many times longer the hooks rest than it took to remove them: until then they may trap.
 const REST_FOR_REMOVAL: u32 = 50;
-/// How often is looked whether they should, and at which words. A wait may end a few ms after it
-/// began, and a hot instruction costs until the hooks are off.
+/// How often it is checked whether the hooks should rest, and which words there are. A wait may end
+/// a few ms after it began, and a hot instruction costs until the hooks are off.
 const TICK: Duration = Duration::from_millis(2);
 
 /// A word that a site used.

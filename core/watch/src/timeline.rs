@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! hits      r r r r r r r r W r r r r r r r
-//! events    r             R W r           R      R: the last one, with the number of reads it stands for
+//! events    r             R W r           R      R: the last one, with how many it stands for
 //! ```
 //!
 //! BPF holds back by the same rule once it knows that an instruction only reads

@@ -2,7 +2,7 @@
 """Records programs with Frida's Stalker.
 
 In: a command line. Out: a ``Recording``, as with DynamoRIO. ``control.py`` runs in a process beside
-the program and brings the agent into it; what it has to say comes through a pipe.
+the program and brings the agent into it; its messages come through a pipe.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from flagfinder.shared.target import check_frida
 
 _CONTROL = Path(__file__).with_name("control.py")
 _OTHERS_WORK = "Recording with DynamoRIO (the default) and reading traces work."
-# After the recording nothing is left to be said but what was said already.
+# After the recording there is nothing to say that was not said before.
 _PATIENCE = 5.0
 _ERRORS: dict[str, type[FlagfinderError]] = {
     "permission": PermissionDeniedError,

@@ -60,10 +60,10 @@ def hang_script(
 ) -> str:
     """The text of a script that stops where the culprit of a hang went another way.
 
-    Of one that waits or polls, that is before the system call that the same place in the program
-    leads to; of one that computes, where the wait before that comes back. ``flag`` is what it
-    polls; the word of a futex is known without. Raises UsageError when the recording holds no stack
-    of it.
+    A culprit that waits or polls is stopped before the system call that the same place in the
+    program leads to; one that computes, where the wait before that returns. ``flag`` is what it
+    polls; the word of a futex is known without it. Raises UsageError when the recording holds no
+    stack of it.
     """
     computes = culprit.hang_class == "LongRunning"
     places = culprit.places_before if computes else culprit.places
@@ -76,7 +76,7 @@ def hang_script(
             "programs are.",
             "The diagnosis without --emit stands.",
         )
-    # The C library's function that makes the call serves many; who calls it is the program's own
+    # The C library's function that makes the call serves many; its caller is the program's own
     # place.
     innermost = known[0]
     caller = next((place for place in known[1:] if place.module != innermost.module), known[1])

@@ -268,7 +268,7 @@ impl Buffer {
         chunk.used = 0;
         chunk.regs_valid = 0;
         chunk.image_ts = image_ts();
-        // Last: who looks for chunks in use goes by the pid.
+        // Last: a search for chunks in use goes by the pid.
         chunk.pid = sys::pid();
         self.seq += 1;
     }

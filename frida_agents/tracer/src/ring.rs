@@ -30,7 +30,7 @@ struct State {
 static RING: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 static ENDED: AtomicBool = AtomicBool::new(false);
-/// What had been read when a thread waited in vain.
+/// What had been read when a thread waited and got no room.
 static STALLED: AtomicU64 = AtomicU64::new(u64::MAX);
 
 fn bytes() -> usize {

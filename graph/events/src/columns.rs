@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!     u32 threads, u32 flags (1: stacks) | thread table: u32 each
-//!     time since the event before: 4 planes | kind | flags | a: 2 planes | b: 2 planes | stack: 4 planes, when there are any
+//!     time since the event before: 4 planes | kind | flags | a: 2 planes | b: 2 planes
+//!     stack: 4 planes, if there are any
 //!     for each kind in order of number, for each of its words: the words of its events in 8 planes
 //! ```
 //!

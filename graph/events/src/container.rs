@@ -39,7 +39,7 @@ pub enum BlockKind {
     Note = 8,
     /// JSON of [`crate::End`].
     End = 9,
-    /// Nothing: what was here was let go of.
+    /// Nothing: what was here was dropped.
     Dropped = 10,
     /// JSON: a list of [`crate::Looked`].
     Waits = 11,

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_followed_is_a_stranger() {
+    fn a_process_that_is_not_followed_is_outside_the_target() {
         let fork = |flags| Event {
             kind: Kind::Fork,
             flags,

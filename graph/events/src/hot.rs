@@ -17,11 +17,11 @@ use crate::threads::Threads;
 /// A loop makes at least 1 / (n + 1) of its calls with the same first argument.
 const PLACES: usize = 8;
 /// A loop has gone round at least so often, and goes round so often in a second on a CPU: a program
-/// that works does not ask in vain every 100 us.
+/// that works does not ask for nothing every 100 us.
 const ENOUGH: u32 = 1000;
 const PER_SECOND: u64 = 10_000;
 const SECOND: u64 = 1_000_000_000;
-/// A call is in vain if so many of n are.
+/// A call brings nothing if so many of n do.
 const IN_VAIN: (u64, u64) = (9, 10);
 /// What was found ready is taken if so many of n are followed by data.
 const TAKEN: (u64, u64) = (1, 10);
@@ -97,7 +97,7 @@ impl Calls {
         }
     }
 
-    /// One of each goes, and those of which none is left.
+    /// Takes one off each count, and forgets the calls whose count is then 0.
     fn displace(&mut self) {
         let mut kept = 0;
         for place in 0..self.used {
@@ -112,7 +112,7 @@ impl Calls {
         self.used = kept;
     }
 
-    /// The call returns. The place of one that was made often enough just now.
+    /// The call returns. Gives it, if it was made often enough just now.
     pub fn exit(&mut self, end: CallEnd) -> Option<&Repeated> {
         let place = std::mem::replace(&mut self.now, PLACES);
         let one = self.places[..self.used].get_mut(place)?;
@@ -133,7 +133,7 @@ impl Calls {
         (one.count == ENOUGH).then_some(&*one)
     }
 
-    /// The call that the thread makes in vain. `run`: ns that it had a CPU for.
+    /// The call that the thread repeats and that brings nothing. `run`: ns that it had a CPU for.
     pub fn in_vain(&self, run: u64) -> Option<&Repeated> {
         let all = &self.places[..self.used];
         let part =
@@ -152,7 +152,7 @@ impl Calls {
     }
 }
 
-/// Threads of a recording that make calls in vain, while it goes on.
+/// Threads of a recording that repeat calls which bring nothing, while it goes on.
 #[derive(Debug, Default)]
 pub(crate) struct Hot {
     /// By thread: since when its calls are counted.
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// What is made in vain by a thread that does this over and over for a while on a CPU.
+    /// The call that brings nothing, of a thread that repeats these calls for a while on a CPU.
     fn found(made: &[(u16, u64, i64)], run: u64) -> Option<(u16, u64)> {
         let mut calls = Calls::default();
         (0..2000).for_each(|_| round(&mut calls, made));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! Looks at what the target's threads are in, and whom they wait for: at marks, and in the end. And
-//! at what those calls are about that a thread makes over and over.
+//! Looks at what the target's threads are in, and whom they wait for: at marks, and at the end. It
+//! also looks at what a call is about that a thread makes over and over.
 //!
 //! They read much of /proc. So each has a thread of its own, and the ring is drained meanwhile.
 
@@ -18,7 +18,7 @@ use crate::processes::thread_name;
 /// How long one may take.
 pub(crate) const LIMIT: Duration = Duration::from_millis(800);
 
-/// More do not go on at once: what is asked for then is seen by those.
+/// More looks do not run at once: those that run answer further requests.
 const MOST: usize = 4;
 
 /// The looks that go on.
@@ -61,7 +61,7 @@ impl Looks {
         self.running.extend(started);
     }
 
-    /// What those have found that are done; `all`: waits for the others.
+    /// What finished looks have found; `all`: waits for the others.
     pub fn take(&mut self, all: bool) -> Vec<Look> {
         let running = std::mem::take(&mut self.running).into_iter();
         let (done, running) = running.partition(|one| all || one.is_finished());

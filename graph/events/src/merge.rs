@@ -2,7 +2,7 @@
 //! From blocks of single CPUs to one stream in order of time.
 //!
 //! ```text
-//!     blocks of CPU 0 -> decoder -+- events -----------> reader: takes the next event of the CPU that the order names
+//!     blocks of CPU 0 -> decoder -+- events -----------> reader: follows the order
 //!                                 +- times --> merge ----^ order: a CPU's number for each event
 //!     blocks of CPU 1 -> decoder -+- ...
 //! ```

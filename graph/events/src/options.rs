@@ -76,7 +76,7 @@ pub struct Options {
     pub(crate) stack_copy: u64,
     /// Size of the ring between kernel and recorder.
     pub(crate) buffer_bytes: u64,
-    /// Of the file on the disk: the oldest events are let go of.
+    /// Of the file on the disk: the oldest events are dropped.
     #[serde(default)]
     pub(crate) size_bytes: Option<u64>,
     /// Marks the moment when the first thread of `pids` has not been back at its event wait for so

@@ -39,7 +39,7 @@ pub struct EventFile {
     /// `None`: the recorder was killed.
     pub end: Option<End>,
     /// Tables of stacks by the number of their first one. Numbers between them are of damaged
-    /// tables, or were let go of.
+    /// tables, or were dropped.
     stacks: BTreeMap<u32, Vec<Box<[u64]>>>,
     /// EVENTS blocks by CPU, in the file's order, which is that of time.
     cpus: BTreeMap<u16, Vec<Block>>,

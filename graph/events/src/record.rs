@@ -37,7 +37,7 @@ use crate::{Failure, Result};
 pub struct Progress {
     /// Events written or about to be.
     pub events: u64,
-    /// Length of the file, without what was let go of.
+    /// Length of the file, without what was dropped.
     pub bytes: u64,
     /// Events for which the ring had no room.
     pub lost: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Keeps a file within a size: what is oldest is let go of.
+//! Keeps a file within a size: the oldest part is dropped.
 //!
 //! In: where segments begin. Each begins with all the facts that its events need, so those before
 //! it can go. Of the oldest, the first header is replaced by one of kind DROPPED that spans it, and

@@ -17,8 +17,8 @@ use crate::vertex::NO_RESULT;
 /// So many waits of one sort that a timer ended are polling.
 const POLLS: usize = 5;
 const YIELDS: u32 = 20;
-/// Who polls mostly gives way: between two polls it computes for at most a part (1 / n) of the
-/// wait. On a busy machine it may wait for a CPU for much longer.
+/// A thread that polls mostly gives way: between two polls it computes for at most a part (1 / n)
+/// of the wait. On a busy machine it may wait for a CPU for much longer.
 const LOOK: u64 = 2;
 /// A short wait may be shorter than the look: entering and leaving the kernel alone takes time.
 const SHORT_LOOK: u64 = 200_000;

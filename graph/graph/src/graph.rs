@@ -75,7 +75,7 @@ pub struct Meta {
     pub places: Vec<Option<Place>>,
     #[serde(default)]
     pub stacks: Vec<Vec<u32>>,
-    /// Calls that were made over and over in vain, by vertex.
+    /// Calls that were repeated and brought nothing, by vertex.
     #[serde(default)]
     pub hot: Vec<HotCall>,
     /// What vertices ran that the clock found running.

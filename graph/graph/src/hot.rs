@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Calls that a vertex makes over and over and in vain, with what they are about: the descriptor,
+//! Calls that a vertex repeats and that bring nothing, with what they are about: the descriptor,
 //! its file, why the call comes back, who opened it.
 //!
 //! In: all calls (`--syscalls target`), and what the recorder saw of their descriptors. Blind
@@ -57,7 +57,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Keeps the call that the thread's last vertex made in vain, if there is one.
+    /// Keeps the call that the thread's last vertex repeated and that brought nothing, if any.
     fn judge(&mut self, thread: usize) {
         let (vertex, calls) = &self.hot.calls[thread];
         if *vertex as usize >= self.vertices.len() {
@@ -155,7 +155,7 @@ pub struct OpenedBy {
 }
 
 impl Graph {
-    /// The call that a vertex made in vain.
+    /// The call that a vertex repeated and that brought nothing.
     pub(crate) fn hot_call(&self, vertex: u32) -> Option<&HotCall> {
         let all = &self.meta.hot;
         let place = all.binary_search_by_key(&vertex, |one| one.vertex);

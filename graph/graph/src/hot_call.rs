@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-//! A call that a vertex made over and over and in vain, and what is known of such calls and their
-//! descriptors while the graph is built.
+//! A call that a vertex repeated and that brought nothing, and what is known of such calls and
+//! their descriptors while the graph is built.
 
 use flagfinder_events::{Calls, Told};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-/// A call that a vertex made in vain, all the time.
+/// A call that a vertex made all the time and that brought nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HotCall {
     pub vertex: u32,

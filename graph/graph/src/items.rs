@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-//! Where a thread serves several requests in one wake-up, what it does is split into *items* (seed
-//! 000, section 4.2): each begins with a message that has nothing to do with the one before. A wait
-//! that blocks splits by itself.
+//! Where a thread serves several requests in one wake-up, what it does is split into *items*: each
+//! begins with a message that has nothing to do with the one before. A wait that blocks splits by
+//! itself.
 //!
 //! In: messages, and who is at the other end of their connections (recorded with `--syscalls
-//! target`). Out: where the next item begins. Only what is received begins one: what is sent on
-//! belongs to the request that led to it, and that its receiver is another than the one who asked
-//! is no reason to doubt it. Blind spots: requests that are read together and served later; those
-//! that are handed over in memory.
+//! target`). Out: where the next item begins. Only what is received begins one. What is sent on
+//! belongs to the request that led to it, also if its receiver is not the one who asked. Blind
+//! spots: requests that are read together and served later; those that are handed over in memory.
 
 /// What a thread has exchanged since its vertex began. Connections are numbers of
 /// [`crate::messages::Messages`].

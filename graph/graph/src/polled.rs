@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-//! When a thread polled a data flag, by what a watch saw: from its first look in vain to the look
-//! that saw another thread's write.
+//! When a thread polled a data flag, by what a watch saw: from its first look that found nothing to
+//! the look that saw another thread's write.
 
 use crate::activity::is_poll;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::graph::{Graph, Wait};
 
-/// Stretches of `from..to` in which a thread looked at a flag in vain, each with the edge from the
-/// write that ended it. Who looks once and finds it written has not waited. It waits from the end
-/// of the vertex in which it first looked, or, if it did not sleep meanwhile, from that one's
-/// begin.
+/// Stretches of `from..to` in which a thread looked at a flag that was not yet written, each with
+/// the edge from the write that ended it. A thread that looks once and finds it written has not
+/// waited. It waits from the end of the vertex in which it first looked, or, if it did not sleep
+/// meanwhile, from the beginning of that vertex.
 pub(crate) fn polled(graph: &Graph, thread: u32, from: u64, to: u64) -> Vec<(Wait, Edge)> {
     let list = graph.of(thread);
     let first = list.partition_point(|&index| graph.vertex(index).end < from);

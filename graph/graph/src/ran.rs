@@ -131,7 +131,7 @@ impl Running {
         }
     }
 
-    /// Calls of a vertex in which little was computed cost little.
+    /// Keeps what a vertex's calls cost, if the clock found it running.
     fn keep(&mut self, vertex: u32, costs: Vec<(u16, Cost)>) {
         if self.samples.contains_key(&vertex) {
             self.costly.insert(vertex, costs);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! The wait that a hang is compared with asked the same of the same.
+//! A hang is compared with a wait for the same request to the same thread.
 
 use flagfinder_events::container::BlockKind;
 use flagfinder_events::{Holder, How, Looked};

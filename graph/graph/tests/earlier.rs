@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Sums of a recording, in which threads wait that waited before.
+//! Sums of a recording whose threads waited already when it began.
 
 use flagfinder_events::{tally, Earlier, Question, Tally};
 

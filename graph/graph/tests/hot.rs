@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Calls that are made over and over in vain, in the diagnosis.
+//! Calls that are repeated and bring nothing, in the diagnosis.
 
 use flagfinder_events::container::BlockKind;
 use flagfinder_events::{DescriptorFact, Kind};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! A server that two clients ask, and that answers both in one wake-up: of the second it reads
-//! first.
+//! A server that answers two clients in one wake-up, and reads the second one's request first.
 
 use flagfinder_events::container::BlockKind;
 use flagfinder_events::DescriptorFact;

@@ -6,8 +6,8 @@
  *   process, and the server looks for events between them. shared: they are threads that send
  *   datagrams through one socket, and each has a pair of its own for the answers.
  *
- * Who asks says so in memory, so that the server, once it is awake, can wait for the other without
- * blocking. */
+ * A client that asks says so in memory, so that the server, once it is awake, can wait for the
+ * other without blocking. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>

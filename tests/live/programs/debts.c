@@ -91,7 +91,7 @@ static void nobody(void)
         pause();
 }
 
-/* By pointer: who takes one way has no other way's code ahead. */
+/* By pointer: a thread that takes one way has no other way's code ahead. */
 static void (*volatile ways[])(void) = {served, joined, by_library, nobody};
 
 int main(int argc, char **argv)

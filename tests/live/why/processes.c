@@ -106,7 +106,7 @@ static void child_reads_fifo(const char *folder)
     waitpid(child, NULL, 0);
 }
 
-/* Of two children one works on, in vain; the other opens a FIFO that nobody writes. */
+/* Of two children one goes on working; the other opens a FIFO that nobody writes. */
 static void grandchild_opens_fifo(const char *folder)
 {
     char *path = new_fifo(folder);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A thread wakes from time to time from the beginning on, as a virtual machine's service thread
- * does. Main comes to ever new code for some seconds, then waits for a flag that nobody sets.
+ * does. Main comes to new code for some seconds, then waits for a flag that nobody sets.
  * Prints main's thread id. */
 #include <pthread.h>
 #include <stdint.h>

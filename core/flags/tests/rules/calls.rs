@@ -46,7 +46,7 @@ fn a_call_whose_answer_decides_is_what_repeats_the_loop() {
 }
 
 #[test]
-fn a_question_that_is_asked_in_vain_repeats_the_loop_though_no_branch_tells() {
+fn a_question_that_always_fails_repeats_the_loop_though_no_branch_tells() {
     let vain = "nothing else that is asked of the system gives another answer";
     let stat =
         |answer| calls(libc::SYS_newfstatat, &|a| a.nop()).answer(libc::SYS_newfstatat, answer);

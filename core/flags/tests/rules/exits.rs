@@ -39,7 +39,7 @@ fn joined(joins: Code) -> Program {
 
 #[test]
 fn a_word_that_alone_cannot_end_the_loop_is_not_first() {
-    let held = "whatever it were, the others would keep the branch as it is";
+    let held = "the others keep the branch as it is, whatever this one holds";
     alone(joined(&|a| a.or(eax, dword_ptr(OTHER))))
         .polls(OTHER)
         .says(WORD, held)
@@ -59,7 +59,7 @@ fn a_count_that_is_zero_already_owes_nothing() {
 
 #[test]
 fn a_word_compared_with_the_value_it_has_is_a_check() {
-    let check = "it is compared with the value it has: a check more likely";
+    let check = "it is compared with the value it has: more likely a check";
     let goes_on_with = |value: i32| {
         program(&|a| {
             let mut again = a.create_label();
@@ -167,7 +167,7 @@ fn a_lock_that_the_c_library_itself_waits_for_is_the_programs() {
 
 #[test]
 fn one_of_many_words_that_generated_code_tests_is_a_guard() {
-    let guard = "generated code tests types and bounds just so, and several words here";
+    let guard = "generated code tests types and bounds so, and here several words";
     let tests = |start: u64, words: u64| {
         begins_at(start, &|a| {
             let mut again = a.create_label();

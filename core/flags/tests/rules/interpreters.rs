@@ -153,8 +153,8 @@ fn what_was_pushed_and_popped_is_the_word_that_was_read() {
 }
 
 #[test]
-fn state_that_generated_code_keeps_at_hand_is_the_threads_own() {
-    let state = "it lies with the state of the thread that generated code keeps at hand";
+fn thread_state_that_generated_code_points_to_is_the_threads_own() {
+    let state = "it lies in the thread's state, to which generated code has a pointer";
     let reaches = |words: i32| {
         begins_at(MADE, &|a| {
             let mut again = a.create_label();
@@ -201,15 +201,15 @@ fn asks(jumps: bool) -> Program {
 }
 
 #[test]
-fn a_call_that_an_interpreter_makes_may_be_for_its_own_ends() {
-    let own = "an interpreter makes it, maybe for its own ends";
+fn a_call_that_an_interpreter_makes_may_be_for_its_own_work() {
+    let own = "an interpreter makes it, maybe for its own work";
     live(asks(true)).calls("poll").says_of_call(own);
     live(asks(false)).calls("poll").says_not_of_call(own);
 }
 
 #[test]
 fn a_machines_own_wake_up_lets_time_pass() {
-    let wakes = "a virtual machine's threads wake each other so: it lets time pass";
+    let wakes = "a virtual machine's threads wake each other this way to pause";
     live(asks(true).own_wakeup(3)).no_flag().says_of_call(wakes);
     live(asks(true).own_wakeup(4))
         .verdict(Verdict::SyscallLoop)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! The rules of the ranking, one by one: a small program that each speaks of, and the same program
-//! with the one thing changed that the rule is about.
+//! The rules of the ranking, one by one: for each a small program that it is about, and that
+//! program with the one thing changed that the rule is about.
 //!
 //! `OUT` is where a branch goes that was never taken. A round begins where the flow comes back to
 //! the first instruction; what others do and the kernel answers goes by its number.

@@ -165,7 +165,7 @@ fn a_branch_within_a_call_that_goes_on_there_does_something_more() {
 
 #[test]
 fn a_branch_that_reports_what_must_not_be_is_a_check() {
-    let reports = "its other way reports something and returns: what must hold does not";
+    let reports = "its other way reports something and returns: a condition is violated";
     let tells = |text: u64| {
         asks_within(&|a| {
             let mut other = a.create_label();
@@ -205,8 +205,8 @@ fn in_a_call(function: u64, takes: Code) -> Program {
 }
 
 #[test]
-fn a_test_within_a_call_of_which_nothing_is_taken_back_is_less_likely() {
-    let idle = "it is tested within a call of which the loop takes nothing back";
+fn a_test_within_a_call_whose_result_is_not_used_is_less_likely() {
+    let idle = "it is tested within a call whose result the loop does not use";
     let forgets: Code = &|a| a.xor(eax, eax);
     let takes: Code = &|a| a.mov(edx, eax);
     live(in_a_call(CALLED, forgets))

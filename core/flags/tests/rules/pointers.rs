@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Words that hold addresses: mostly the way to what is tested, now and then that itself.
+//! Words that hold addresses: mostly they lead to the tested word, sometimes they are tested.
 
 use iced_x86::code_asm::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Loops that get on: they have no flag, or a less likely one.
+//! Loops that make progress: they have no flag, or a less likely one.
 
 use iced_x86::code_asm::*;
 use iced_x86::{Instruction, Register};
@@ -151,8 +151,8 @@ fn a_loop_that_does_something_else_in_every_round_waits_for_nothing() {
 }
 
 #[test]
-fn a_loop_that_writes_ever_new_data_does_work() {
-    let work = "the loop also writes ever new data: it does work";
+fn a_loop_that_writes_new_data_each_time_does_work() {
+    let work = "the loop also writes new data: it does work";
     let writes = |step: i32| {
         let write = move |a: &mut CodeAssembler| {
             a.mov(dword_ptr(rdi), 1)?;

@@ -428,7 +428,7 @@ fn holders(
         return place.ends(what, end);
     }
     let mut debtors: Vec<Debtor> = Vec::new();
-    // Who has it by inheritance alone, from the one that asks, owes nothing as long as others have
+    // A process that only inherited it from the one that asks owes nothing as long as others have
     // it.
     let foreign = owners.iter().any(|owner| owner.pid != place.pid);
     let asked = owners

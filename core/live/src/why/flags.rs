@@ -92,8 +92,8 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
     vec![others(process, thread.tid, sharers, waits_for)]
 }
 
-/// Those that stand still against their will, where nobody is known to owe the write: what they
-/// would do next can't be told from a copy.
+/// The stopped threads, where nobody is known to owe the write: a copy can't tell what they would
+/// do next.
 fn stopped(process: &Process, waiting: u32, sharers: &[u32], nobody: &str) -> Vec<Debtor> {
     let is_stopped = |state: char| matches!(state, 't' | 'T');
     let threads = process.activities.iter();

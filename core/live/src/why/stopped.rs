@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! A thread that does not run although nothing of its own keeps it: stopped, frozen, starved.
+//! A thread that others keep from running: stopped, frozen, starved.
 
 use std::fs;
 use std::path::{Path, PathBuf};

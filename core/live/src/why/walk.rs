@@ -75,7 +75,7 @@ impl<'a> Walk<'a> {
         let found = self.explore((pid, tid), &mut Trail::default());
         match found.outcome {
             Outcome::Root(root, weight) => (found.links, root, weight),
-            // Neither can be open at the beginning of a path.
+            // At the beginning of a path there is nobody else to go back to.
             Outcome::Circle { .. } | Outcome::Idle => {
                 let end = End::unknown("the threads wait for each other");
                 let root = end.root(&self.node((pid, tid)));
@@ -189,7 +189,7 @@ impl<'a> Walk<'a> {
         }
         let fans = obstacle.by_elimination;
         if fans && trail.fanned.contains(&node.pid) {
-            // Its process's threads are being looked at already: this one is no way on.
+            // The threads of its process are being looked at already: nothing new can be found.
             let first = link(None, Known::Assumed, obstacle.reason.clone());
             return vec![Way::new(first, Chosen::bare(Outcome::Idle), fans, false)];
         }
@@ -205,7 +205,7 @@ impl<'a> Walk<'a> {
                     End::fault(RootKind::Computes, "it uses the processor"),
                     &owing,
                 ),
-                // Who waits for one that is over goes on, as a shell does from `sleep` to `sleep`.
+                // A process whose child has ended goes on, as a shell does between two `sleep`s.
                 Kind::Child if self.processes.get(place.0).is_none() => {
                     let what = format!(
                         "its child {} has ended meanwhile, and what it does then was not found",
@@ -293,7 +293,7 @@ impl<'a> Walk<'a> {
         (root.kind == RootKind::Deadlock).then_some((links, root))
     }
 
-    /// The thread of the same process that alone is to end this one's wait, if that is seen.
+    /// The only thread of the same process that can end this one's wait, if one is seen.
     fn waits_for(&mut self, pid: u32, tid: u32) -> Option<u32> {
         if self.begin.elapsed() > PATIENCE {
             return None;

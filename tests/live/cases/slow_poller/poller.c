@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 // The main thread looks every 20 ms whether a byte has arrived; a worker keeps a processor busy all
-// the time and gets on.
+// the time and makes progress.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
