@@ -159,7 +159,7 @@ def test_a_cut_file_is_read_up_to_its_last_whole_block(whole: bytes, tmp_path: P
 
 
 def test_damage_is_found_wherever_it_is(whole: bytes, tmp_path: Path) -> None:
-    for place in range(64, len(whole), max(1, len(whole) // 25)):
+    for place in range(64, len(whole), max(1, len(whole) // 12)):
         damaged = bytearray(whole)
         damaged[place] ^= 0x55
         (tmp_path / "damaged").write_bytes(damaged)

@@ -38,7 +38,10 @@ def record_case(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("source", "variant"), truth.all_cases(usual=-1, turn=0, of=4))
+# test_python_words records the same wait of Python.
+@pytest.mark.parametrize(
+    ("source", "variant"), truth.all_cases(usual=-1, turn=0, of=4, long=["python_attribute"])
+)
 @pytest.mark.usefixtures("tracer")
 def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
     expect = json.loads((source / "expect.json").read_text())

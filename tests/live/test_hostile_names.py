@@ -94,7 +94,8 @@ def test_recorded_runs(program: Path, tmp_path: Path) -> None:
     normal, spin = tmp_path / "normal.trace", tmp_path / f"spin{HOSTILE}.trace"
     record(normal, [program, "normal", HOSTILE])
     record(spin, [program, "spin", HOSTILE], "--stop-when-spinning", "1")
-    for options in ((), ("--json",), ("--color", "never")):
+    assert_harmless("diff", normal, spin, "--color", "never")
+    for options in ((), ("--json",)):
         assert_harmless("trace", "info", spin, *options)
         assert_harmless("trace", "dump", spin, "--what", "modules", *options)
         assert_harmless("trace", "dump", spin, "--limit", "20", *options)

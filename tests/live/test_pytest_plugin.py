@@ -107,7 +107,7 @@ def pytest_in(folder: Path, *options: str, tests: dict[str, str]) -> tuple[int, 
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", in_turn(HANGS))
+@pytest.mark.parametrize("name", in_turn(HANGS, of=3))
 def test_a_hang_fails_with_the_story_and_the_run_goes_on(name: str, tmp_path: Path) -> None:
     tests = {name: HANGS[name], "z_other": "def test_good():\n    pass\n"}
     status, said = pytest_in(tmp_path, "--flagfinder-after=1", tests=tests)

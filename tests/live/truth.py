@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,17 @@ from sizes import param
 CASES = Path(__file__).parent / "cases"
 
 
-def all_cases(usual: int, turn: int, of: int = 2) -> list[Any]:
+def all_cases(usual: int, turn: int, of: int = 2, long: Sequence[str] = ()) -> list[Any]:
     """Folder and variant of each case. In `make test` is every `of`-th case, from that of index
-    `turn` on, with its variant of index `usual`.
+    `turn` on, with its variant of index `usual`. Those that take ``long`` are for `make soak`.
     """
     found = []
     for index, path in enumerate(sorted(CASES.glob("*/expect.json"))):
         variants = ["plain", *json.loads(path.read_text()).get("variants", {})]
         for variant in variants:
             name = f"{path.parent.name}-{variant}"
-            is_usual = variant == variants[usual] and index % of == turn
+            is_in_turn = index % of == turn and path.parent.name not in long
+            is_usual = variant == variants[usual] and is_in_turn
             found += param(path.parent, variant, name=name, usual=is_usual)
     return found
 

@@ -98,7 +98,7 @@ def pair(
 
 
 positives = pytest.mark.parametrize(
-    "sample", sample_cases(positive=True, turn=0, of=2, long=SLOW), indirect=True
+    "sample", sample_cases(positive=True, turn=0, of=3, long=SLOW), indirect=True
 )
 
 
@@ -209,7 +209,7 @@ def test_who_owes_it(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(
-    "sample", sample_cases(positive=False, turn=0, of=2, long=SLOW), indirect=True
+    "sample", sample_cases(positive=False, turn=0, of=3, long=SLOW), indirect=True
 )
 def test_negative_has_no_flag(pair: Pair) -> None:
     assert pair.result["verdict"] in pair.truth["verdict"], pair.explain()
