@@ -154,8 +154,10 @@ impl Condition {
             .into_iter()
             .flat_map(|v| [v, v.wrapping_add(1), v.saturating_sub(1)]);
         let bitwise = (0..bits).map(|bit| now ^ 1 << bit);
-        [0, 1]
-            .into_iter()
+        // Of two words that are compared each may be a position, which is moved by one.
+        let next = self.compares_two_words().then_some(now.wrapping_add(1));
+        next.into_iter()
+            .chain([0, 1])
             .chain(near)
             .chain(bitwise)
             .chain([now | m])
@@ -243,6 +245,28 @@ mod tests {
             bits: 32,
         };
         condition.text(&|_| "value".into())
+    }
+
+    #[test]
+    fn of_two_positions_the_next_one_is_tried_before_others() {
+        let at = |address| Expression::Load {
+            address,
+            bits: 32,
+            value: 10,
+        };
+        let of = |right: Expression, leaves| Condition {
+            left: at(0x1000),
+            right,
+            leaves,
+            bits: 32,
+        };
+        let next = of(at(0x2000), Relation::NotEqual);
+        assert_eq!(next.leaving_value(0x1000, 32, 10), Some(11));
+        assert_eq!(next.leaving_value(0x2000, 32, 10), Some(11));
+        let below = of(at(0x2000), Relation::Below);
+        assert_eq!(below.leaving_value(0x1000, 32, 10), Some(0));
+        let number = of(Expression::Number(10), Relation::NotEqual);
+        assert_eq!(number.leaving_value(0x1000, 32, 10), Some(0));
     }
 
     #[test]
