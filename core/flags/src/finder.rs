@@ -11,6 +11,7 @@ use crate::report::{
     Ask, Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict, VirtualMachine,
 };
 use crate::report_builder::Builder;
+use crate::within_poll;
 
 /// Most flags a report lists.
 const LISTED: usize = 8;
@@ -156,6 +157,7 @@ pub fn report(
             || analysis.progress.is_woken
             || !analysis.progress.repeats,
         machine,
+        within_poll: within_poll::words(window, analysis),
         ..Report::nothing(verdict, "")
     }
 }

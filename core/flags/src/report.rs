@@ -332,6 +332,9 @@ pub struct Report {
     /// The loop is a virtual machine's, or runs the code that one made.
     #[serde(skip)]
     pub machine: Option<VirtualMachine>,
+    /// Addresses of words that a loop which polls in vain tests only within the call that polls.
+    #[serde(skip)]
+    pub within_poll: Vec<u64>,
     /// For how many seconds the thread has not run, though nothing that it did could have made it
     /// wait.
     #[serde(skip)]
@@ -364,6 +367,7 @@ impl Report {
             explain: Vec::new(),
             gets_on: false,
             machine: None,
+            within_poll: Vec::new(),
             stood_still: None,
         }
     }

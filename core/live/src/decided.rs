@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use serde_json::{json, Value};
 
 use crate::owed::Standing;
-use crate::report::ThreadReport;
+use crate::report::{number, ThreadReport};
 use crate::sure::{self, does_something, is_word, note, score, text};
 
 /// Puts the word first that decides, and says so. `is_nulled`: that its loop ends says nothing.
@@ -45,19 +45,37 @@ pub(crate) fn decide(
         }
         flags[..=at].rotate_right(1);
     }
-    let as_good = sure::weigh(&mut flags, &thread.groups, &is_nulled, &is_counted);
+    let within = |flag: &Value| number(&flag["address"]["spin"]);
+    let is_in_poll = |flag: &Value| within(flag).is_some_and(|at| thread.within_poll.contains(&at));
+    let as_good = sure::weigh(
+        &mut flags,
+        &thread.groups,
+        &is_nulled,
+        &is_counted,
+        &is_in_poll,
+    );
     let flags: Vec<Value> = flags.into_iter().map(|(flag, _)| flag).collect();
     if let Some(first) = flags.first().filter(|first| first["rank"] != 1) {
         let (name, ends) = (text(&first["name"]), text(&first["exit_when"]));
-        thread.reason = format!("the loop polls {name}; it ends when {ends}");
-        thread.verdict = Some("data-flag".into());
+        let (reason, verdict) = match is_word(first) {
+            true => (
+                format!("the loop polls {name}; it ends when {ends}"),
+                "data-flag",
+            ),
+            false => (format!("the loop repeats because {name}"), "syscall-loop"),
+        };
+        (thread.reason, thread.verdict) = (reason, Some(verdict.into()));
     }
     if let Some(other) = as_good {
         let names = [0, other].map(|at| text(&flags[at]["name"]));
-        thread.reason = format!(
-            "the loop polls {} and {}; either would end it",
-            names[0], names[1]
+        let (name, and) = (
+            names[0],
+            match is_word(&flags[other]) {
+                true => names[1].to_owned(),
+                false => format!("goes on because {}", names[1]),
+            },
         );
+        thread.reason = format!("the loop polls {name} and {and}; either would end it");
     }
     thread.flags = Value::Array(flags);
     renumber(thread);

@@ -30,6 +30,7 @@ pub struct Finding {
     window: Option<Window>,
     gets_on: bool,
     machine: Option<VirtualMachine>,
+    within_poll: Vec<u64>,
     steps: u64,
     pause_ms: f64,
     ended: String,
@@ -54,6 +55,9 @@ impl Finding {
         Finding {
             gets_on: report.as_ref().is_some_and(|report| report.gets_on),
             machine: report.as_ref().and_then(|report| report.machine.clone()),
+            within_poll: report
+                .as_ref()
+                .map_or_else(Vec::new, |report| report.within_poll.clone()),
             report,
             window: None,
             steps: steps.into(),
@@ -78,6 +82,7 @@ impl Finding {
             window: None,
             gets_on: false,
             machine: None,
+            within_poll: Vec::new(),
             steps: 0,
             pause_ms: 0.0,
             ended: String::new(),
@@ -196,6 +201,7 @@ pub fn look(
     Ok(Finding {
         gets_on: report.gets_on,
         machine: report.machine.clone(),
+        within_poll: report.within_poll.clone(),
         report: Some(report),
         window: is_part.then_some(stepped.window),
         steps,
@@ -237,6 +243,7 @@ pub fn look_at_copy(
     let finding = Finding {
         gets_on: report.gets_on,
         machine: report.machine.clone(),
+        within_poll: report.within_poll.clone(),
         report: Some(report),
         window: None,
         steps: u64::from(round.window.len()),

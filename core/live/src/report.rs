@@ -61,6 +61,9 @@ pub struct ThreadReport {
     /// The loop is a virtual machine's, or runs the code that one made.
     #[serde(skip)]
     pub machine: Option<VirtualMachine>,
+    /// Addresses of words that its loop tests only within a call that polls in vain.
+    #[serde(skip)]
+    pub within_poll: Vec<u64>,
     /// It waits for work of its virtual machine.
     #[serde(skip)]
     pub serves: bool,
@@ -108,6 +111,7 @@ impl ThreadReport {
             wait: None,
             gets_on: false,
             machine: None,
+            within_poll: Vec::new(),
             serves: false,
             thrown: Vec::new(),
             is_assumed: false,

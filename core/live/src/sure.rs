@@ -50,18 +50,26 @@ pub(crate) fn note(flag: &mut Value, why: &str) {
     }
 }
 
-/// Gives the first word its score. The place of the word that would do as well, if there is one.
+/// Gives the first word its score. The place of what would do as well, if there is something: a
+/// word, or a poll. `is_in_poll`: the word is tested within the call that polls.
 pub(crate) fn weigh(
     flags: &mut [Asked],
     groups: &Value,
     is_nulled: &impl Fn(&Value) -> bool,
     is_counted: &impl Fn(&Value) -> bool,
+    is_in_poll: &impl Fn(&Value) -> bool,
 ) -> Option<usize> {
+    if let Some(poll) = poll_beside(flags) {
+        if is_in_poll(&flags[0].0) {
+            poll_first(flags, poll);
+            return None;
+        }
+    }
     let as_good = doubt(flags, groups, is_nulled, is_counted);
-    doubt_beside_poll(flags);
+    let poll = doubt_beside_poll(flags);
     doubt_in_vain(flags);
     trust_proved(flags);
-    as_good
+    poll.or(as_good)
 }
 
 pub(crate) fn ends_alone(flag: &Value) -> bool {
@@ -139,31 +147,46 @@ fn doubt(
     Some(other)
 }
 
-/// A word beside a poll that finds nothing ready is one of two things, unless it is known who owes
-/// the word: an idle server tests whether to stop between its looks.
-fn doubt_beside_poll(flags: &mut [Asked]) {
+/// A poll that finds nothing ready, beside a word of which it is not known who owes it.
+fn poll_beside(flags: &[Asked]) -> Option<usize> {
     let is_open = |(flag, stands): &Asked| {
         let debtors = flag["owed"].as_array().map_or(0, Vec::len);
         is_word(flag) && (*stands < Standing::ByCode || *stands == Standing::ByCode && debtors > 1)
     };
     if !flags.first().is_some_and(is_open) {
-        return;
+        return None;
     }
     let is_poll_in_vain = |flag: &Value| {
         let call: Option<HotCall> = hot_call::call(&flag["call"]);
         let is_poll = call.is_some_and(|call| role(call.number, &call.args) == Role::Poll);
         is_poll && flag["call"]["result"] == 0 && score(flag) >= ENOUGH
     };
-    let Some(poll) = flags.iter().find(|(flag, _)| is_poll_in_vain(flag)) else {
-        return;
-    };
+    flags.iter().position(|(flag, _)| is_poll_in_vain(flag))
+}
+
+/// A word beside such a poll is one of two things: an idle server tests whether to stop between its
+/// looks.
+fn doubt_beside_poll(flags: &mut [Asked]) -> Option<usize> {
+    let poll = poll_beside(flags)?;
     let why = format!(
         "one of two: {} in the loop as well, and it is not known who owes the word",
-        text(&poll.0["name"])
+        text(&flags[poll].0["name"])
     );
     let flag = &mut flags[0].0;
     flag["confidence"] = json!(score(flag).min(ONE_OF_TWO));
     note(flag, &why);
+    Some(poll)
+}
+
+/// What a function tests on its way to its poll is its own affair, as a rule: a setting, or whether
+/// to stop. What the loop waits for it asks itself, of what that function returned.
+fn poll_first(flags: &mut [Asked], poll: usize) {
+    let why = format!(
+        "{} is tested within the call that polls, and nobody is known to owe it",
+        text(&flags[0].0["name"])
+    );
+    note(&mut flags[poll].0, &why);
+    flags[..=poll].rotate_right(1);
 }
 
 /// What was tried and did not end the loop, and what nobody is known to owe, may be a check in
@@ -218,7 +241,7 @@ pub(crate) mod tests {
         for (flag, rank) in flags.iter_mut().zip(1..) {
             flag.0["rank"] = json!(rank);
         }
-        let as_good = weigh(&mut flags, &groups, &|_| false, &|_| false);
+        let as_good = weigh(&mut flags, &groups, &|_| false, &|_| false, &|_| false);
         let first = &flags[0].0;
         let why = text(&first["evidence"][0]).to_owned();
         (first["confidence"].clone(), why, as_good)
@@ -244,7 +267,10 @@ pub(crate) mod tests {
             let flags = names.map(|name| (word(name, 0.65, LEAVES), Standing::Nobody));
             let mut flags = flags.to_vec();
             let counted = |flag: &Value| flag["name"] == "count";
-            assert_eq!(weigh(&mut flags, &json!([]), &|_| false, &counted), Some(1));
+            assert_eq!(
+                weigh(&mut flags, &json!([]), &|_| false, &counted, &|_| false),
+                Some(1)
+            );
             assert_eq!(flags[0].0["confidence"], ONE_OF_TWO);
             text(&flags[0].0["name"]).to_owned()
         };
@@ -263,13 +289,38 @@ pub(crate) mod tests {
             let mut stop = word("stop", 0.65, LEAVES);
             stop["owed"] = json!(vec![json!({ "tid": 7 }); debtors]);
             let flags = vec![(stop, standing), (call, Standing::Unknown)];
-            weighed(flags, json!([])).0
+            let (score, _, as_good) = weighed(flags, json!([]));
+            assert_eq!(
+                as_good.is_some(),
+                score == ONE_OF_TWO,
+                "the poll is as good"
+            );
+            score
         };
         assert_eq!(of(Standing::Nobody, 0, 0), ONE_OF_TWO);
         assert_eq!(of(Standing::ByCode, 3, 0), ONE_OF_TWO);
         assert_eq!(of(Standing::ByCode, 1, 0), 0.65, "one owes it");
         assert_eq!(of(Standing::Proved, 2, 0), PROVED, "one was proved to");
         assert_eq!(of(Standing::Nobody, 0, 1), 0.65, "the poll finds something");
+    }
+
+    #[test]
+    fn a_poll_comes_before_what_is_tested_only_within_the_call_that_polls() {
+        let first = |standing, is_in_poll| {
+            let mut call = word("poll", 0.8, None);
+            call["kind"] = json!("syscall");
+            let args = ["0x1000", "0x1", "0x64", "0x0", "0x0", "0x0"];
+            call["call"] = json!({ "number": libc::SYS_poll, "args": args, "result": 0 });
+            let setting = word("setting", 0.65, None);
+            let mut flags = vec![(setting, standing), (call, Standing::Unknown)];
+            let none = |_: &Value| false;
+            let in_poll = |flag: &Value| is_in_poll && flag["name"] == "setting";
+            weigh(&mut flags, &json!([]), &none, &none, &in_poll);
+            text(&flags[0].0["name"]).to_owned()
+        };
+        assert_eq!(first(Standing::Nobody, true), "poll");
+        assert_eq!(first(Standing::Nobody, false), "setting");
+        assert_eq!(first(Standing::ByCode, true), "setting", "somebody owes it");
     }
 
     #[test]
