@@ -11,8 +11,10 @@ use flagfinder_linux::syscalls::{role, Role};
 use flagfinder_machine::Window;
 use rustc_hash::FxHashSet;
 
+use crate::rank::Ranked;
+
 /// Those words; none where the loop itself polls, or no poll comes back in vain.
-pub(crate) fn words(window: &Window, analysis: &Analysis) -> Vec<u64> {
+pub(crate) fn words(window: &Window, analysis: &Analysis, ranked: &[Ranked]) -> Vec<u64> {
     let spin = &analysis.spin;
     let sites = CallSites::new(window, spin.first_step()..spin.end.min(window.len()));
     let polls = window.syscalls.iter().filter(|call| {
@@ -23,13 +25,15 @@ pub(crate) fn words(window: &Window, analysis: &Analysis) -> Vec<u64> {
     let polling: FxHashSet<u64> = polls
         .filter_map(|call| sites.of(window, call.step))
         .collect();
-    let is_within = |exit: usize| {
-        let site = sites.of(window, analysis.exits[exit].step);
+    // What the function returns depends on the word as well; so it is where the word is compared.
+    let is_within = |word: &&Ranked| {
+        let site = sites.of(window, analysis.exits[word.exit].step);
         site.is_some_and(|site| polling.contains(&site))
     };
-    let words = analysis.candidates.iter();
-    let within = words.filter(|word| word.exits.iter().all(|&exit| is_within(exit)));
-    within.map(|word| word.address).collect()
+    let within = ranked.iter().filter(is_within);
+    within
+        .map(|word| analysis.candidates[word.candidate].address)
+        .collect()
 }
 
 /// The calls that a loop makes itself.
