@@ -181,6 +181,7 @@ CASES = [
         "while True:\n    n += 1\n    try: return ask()  #\n    except Busy: sleep(n)",
         "waits",
         ("ask() does not raise Busy",),
+        pure=False,
     ),
     Case(
         "returns what is there",

@@ -230,20 +230,9 @@ pub fn is_busy(process: &Process, activity: &Activity) -> bool {
     }
 }
 
-/// It has no flag. A loop that gives way, asks the system or looks under a lock in each round, and
-/// does the same each time, waits for something all the same: computing needs none of that.
 fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
     let at = stepped.and_then(|thread| thread.spin_loop["function"].as_str());
     let place = at.map_or(String::new(), |function| format!(" in {function}"));
-    let waits = |thread: &&ThreadReport| {
-        let kind = thread.spin_loop["kind"].as_str().unwrap_or_default();
-        !thread.gets_on && matches!(kind, "lock" | "yield" | "sleep" | "syscall")
-    };
-    if stepped.filter(waits).is_some() {
-        let what =
-            format!("it does the same again and again{place}, and what it waits for was not found");
-        return End::unknown(what);
-    }
     let share = activity.cpu.max(activity.wants) * 100.0;
     let what = format!("it computes{place}, and uses {share:.0} % of a processor");
     End::outside(RootKind::Computes, what)
@@ -400,38 +389,4 @@ pub fn is_on(processes: &mut Processes, pid: u32, tid: u32, target: &str) -> boo
     let is_it = |fd: &i32| link(pid, *fd).is_some_and(|link| link == target);
     let watches = |fd: &i32| is_epoll(pid, *fd) && watched(pid, *fd).iter().any(is_it);
     descriptors.iter().any(|fd| is_it(fd) || watches(fd))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::report::Class;
-
-    #[test]
-    fn what_looks_under_a_lock_in_each_round_does_not_compute() {
-        let runs = Activity {
-            tid: 1,
-            name: String::new(),
-            state: 'R',
-            cpu: 1.0,
-            wants: 1.0,
-            sleeps: 0,
-            tracer: 0,
-            call: None,
-            sleeps_in: String::new(),
-        };
-        let root = |kind: &str, gets_on| {
-            let thread = ThreadReport {
-                spin_loop: json!({ "function": "main", "kind": kind }),
-                gets_on,
-                ..ThreadReport::blank(1, Class::LongRunning)
-            };
-            busy(&runs, Some(&thread)).kind
-        };
-        assert_eq!(root("lock", false), RootKind::Unknown);
-        assert_eq!(root("lock", true), RootKind::Computes);
-        assert_eq!(root("busy", false), RootKind::Computes);
-    }
 }
