@@ -202,8 +202,8 @@ class FlagFields(TypedDict):
     candidates, and is no probability. ``size`` is in bytes, 0 for a system call. ``proof`` is null
     where it was not tried out, and missing where that can't be tried; so are ``owed``, the threads
     that would write it, and ``owed_by_nobody``, the reason where there are none. Of a recording
-    these come from the normal run. ``as_good`` is there where another word would end the wait as
-    well, and nothing tells which of the two is owed: it is the rank of that. ``call`` is there for
+    these come from the normal run. ``as_good`` is there where another word, or a poll, would end
+    the wait as well, and nothing tells which is owed: it is the rank of that. ``call`` is there for
     a system call. Of a live process so are ``descriptors``, those that keep it coming back, and
     ``calls_per_second``, null where the kernel does not count such calls.
     """

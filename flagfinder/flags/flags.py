@@ -195,8 +195,8 @@ class Flag:
     symbols of values tell what begins there, where they are addresses. ``reader_stack`` holds the
     calls within the loop that led to the last read, innermost first. ``proof`` is None where
     nothing was tried out in a copy of the thread. ``owed`` are the threads that would write it;
-    ``owed_by_nobody`` says why there are none. ``as_good`` is the rank of a word that would end the
-    wait as well, where nothing tells which of the two is owed. ``descriptors`` and
+    ``owed_by_nobody`` says why there are none. ``as_good`` is the rank of what would end
+    the wait as well, a word or a poll, where nothing tells which is owed. ``descriptors`` and
     ``calls_per_second`` are those of a system call of a live process.
     """
 

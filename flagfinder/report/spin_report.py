@@ -140,12 +140,13 @@ def _headline(thread: SpinThread) -> Text:
 
 
 def _or_as_good(thread: SpinThread) -> Text:
-    """The word that the first can't be told from."""
+    """The word, or the poll, that the first can't be told from."""
     as_good = thread.flag.as_good if thread.flag is not None else None
     if as_good is None:
         return Text("")
     other = thread.flags[as_good - 1]
-    return Text(" or ").append(other.name, "bold").append(": either would end the wait")
+    verb = "or repeats" if other.kind == "syscall" else "or"
+    return Text(f" {verb} ").append(other.name, "bold").append(": either would end the wait")
 
 
 def _show_briefly(terminal: Terminal, threads: Sequence[SpinThread]) -> None:

@@ -177,6 +177,19 @@ CASES = [
     Case("counts", "while i < 10:\n    i += 1  #", "counts", ("i >= 10",)),
     Case("counts by assignment", "while i < 10:\n    i = i + 1  #", "counts", ("i >= 10",)),
     Case(
+        "returned once it does not raise",
+        "while True:\n    n += 1\n    try: return ask()  #\n    except Busy: sleep(n)",
+        "waits",
+        ("ask() does not raise Busy",),
+        pure=False,
+    ),
+    Case(
+        "returns what is there",
+        "while True:\n    try: return n  #\n    except Busy: sleep(n)",
+        "counts",
+        ("",),
+    ),
+    Case(
         "counts in break", "while True:\n    i += 1  #\n    if i > 9: break", "counts", ("i > 9",)
     ),
     Case("time only", "while time.time() < end:\n    pass  #", "counts", ("time.time() >= end",)),

@@ -11,6 +11,7 @@ use crate::report::{
     Ask, Flag, FlagKind, Group, LoopReport, Report, ThreadName, Threads, Verdict, VirtualMachine,
 };
 use crate::report_builder::Builder;
+use crate::within_poll;
 
 /// Most flags a report lists.
 const LISTED: usize = 8;
@@ -157,6 +158,7 @@ pub fn report(
             || !analysis.progress.repeats,
         machine,
         compared: own_position::compared(analysis),
+        within_poll: within_poll::words(window, analysis, &ranked),
         ..Report::nothing(verdict, "")
     }
 }

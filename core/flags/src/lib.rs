@@ -34,6 +34,7 @@ mod standstill;
 mod stores;
 mod twins;
 mod waited_word;
+mod within_poll;
 mod word_flag;
 
 use flagfinder_analysis::{self as analysis, tasks, Analysis};

@@ -335,6 +335,9 @@ pub struct Report {
     /// Addresses of words that a branch out of the loop compares with other words.
     #[serde(skip)]
     pub compared: Vec<u64>,
+    /// Addresses of words that a loop which polls in vain tests only within the call that polls.
+    #[serde(skip)]
+    pub within_poll: Vec<u64>,
     /// For how many seconds the thread has not run, though nothing that it did could have made it
     /// wait.
     #[serde(skip)]
@@ -368,6 +371,7 @@ impl Report {
             gets_on: false,
             machine: None,
             compared: Vec::new(),
+            within_poll: Vec::new(),
             stood_still: None,
         }
     }

@@ -43,15 +43,25 @@ pub(crate) fn decide(thread: &mut ThreadReport, standings: &[Standing], about: &
     let flags: Vec<Value> = flags.into_iter().map(|(flag, _)| flag).collect();
     if let Some(first) = flags.first().filter(|first| first["rank"] != 1) {
         let (name, ends) = (text(&first["name"]), text(&first["exit_when"]));
-        thread.reason = format!("the loop polls {name}; it ends when {ends}");
-        thread.verdict = Some("data-flag".into());
+        let (reason, verdict) = match is_word(first) {
+            true => (
+                format!("the loop polls {name}; it ends when {ends}"),
+                "data-flag",
+            ),
+            false => (format!("the loop repeats because {name}"), "syscall-loop"),
+        };
+        (thread.reason, thread.verdict) = (reason, Some(verdict.into()));
     }
     if let Some(other) = as_good {
         let names = [0, other].map(|at| text(&flags[at]["name"]));
-        thread.reason = format!(
-            "the loop polls {} and {}; either would end it",
-            names[0], names[1]
+        let (name, and) = (
+            names[0],
+            match is_word(&flags[other]) {
+                true => names[1].to_owned(),
+                false => format!("goes on because {}", names[1]),
+            },
         );
+        thread.reason = format!("the loop polls {name} and {and}; either would end it");
     }
     thread.flags = Value::Array(flags);
     renumber(thread);
@@ -141,6 +151,7 @@ mod tests {
                 is_nulled: &|flag| flag["name"] == "pointer",
                 is_counted: &|flag| flag["name"] == "count",
                 is_own: &|flag| flag["name"] == "own",
+                is_in_poll: &|_| false,
                 moves_own: &|_| false,
             },
         );

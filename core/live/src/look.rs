@@ -31,6 +31,7 @@ pub struct Finding {
     gets_on: bool,
     machine: Option<VirtualMachine>,
     compared: Vec<u64>,
+    within_poll: Vec<u64>,
     steps: u64,
     pause_ms: f64,
     ended: String,
@@ -58,6 +59,9 @@ impl Finding {
             compared: report
                 .as_ref()
                 .map_or_else(Vec::new, |report| report.compared.clone()),
+            within_poll: report
+                .as_ref()
+                .map_or_else(Vec::new, |report| report.within_poll.clone()),
             report,
             window: None,
             steps: steps.into(),
@@ -83,6 +87,7 @@ impl Finding {
             gets_on: false,
             machine: None,
             compared: Vec::new(),
+            within_poll: Vec::new(),
             steps: 0,
             pause_ms: 0.0,
             ended: String::new(),
@@ -202,6 +207,7 @@ pub fn look(
         gets_on: report.gets_on,
         machine: report.machine.clone(),
         compared: report.compared.clone(),
+        within_poll: report.within_poll.clone(),
         report: Some(report),
         window: is_part.then_some(stepped.window),
         steps,
@@ -244,6 +250,7 @@ pub fn look_at_copy(
         gets_on: report.gets_on,
         machine: report.machine.clone(),
         compared: report.compared.clone(),
+        within_poll: report.within_poll.clone(),
         report: Some(report),
         window: None,
         steps: u64::from(round.window.len()),

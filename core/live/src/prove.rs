@@ -162,10 +162,14 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
     }
     let flags = thread.flags.as_array().cloned().unwrap_or_default();
     let moves = std::mem::take(&mut thread.moves);
+    let within_poll = std::mem::take(&mut thread.within_poll);
     let about = About {
         is_nulled: &fails,
         is_counted: &|flag| is_counted(process, flag),
         is_own: &|flag| own_side::is_own(&flags, &moves, flag),
+        is_in_poll: &|flag| {
+            number(&flag["address"]["spin"]).is_some_and(|at| within_poll.contains(&at))
+        },
         moves_own: &|flag| own_side::moves_own(&flags, &moves, flag),
     };
     decide(thread, &standings, &about);

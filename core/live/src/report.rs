@@ -67,6 +67,9 @@ pub struct ThreadReport {
     /// Pairs of words: a copy in which the first was changed moved the second on.
     #[serde(skip)]
     pub moves: Vec<(u64, u64)>,
+    /// Addresses of words that its loop tests only within a call that polls in vain.
+    #[serde(skip)]
+    pub within_poll: Vec<u64>,
     /// It waits for work of its virtual machine.
     #[serde(skip)]
     pub serves: bool,
@@ -116,6 +119,7 @@ impl ThreadReport {
             machine: None,
             compared: Vec::new(),
             moves: Vec::new(),
+            within_poll: Vec::new(),
             serves: false,
             thrown: Vec::new(),
             is_assumed: false,

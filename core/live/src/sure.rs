@@ -35,6 +35,8 @@ pub(crate) struct About<'a> {
     pub is_counted: &'a dyn Fn(&Value) -> bool,
     /// The waiting thread moves it itself.
     pub is_own: &'a dyn Fn(&Value) -> bool,
+    /// It is tested within the call that polls.
+    pub is_in_poll: &'a dyn Fn(&Value) -> bool,
     /// It lets the waiting thread move a word of its own.
     pub moves_own: &'a dyn Fn(&Value) -> bool,
 }
@@ -62,13 +64,20 @@ pub(crate) fn note(flag: &mut Value, why: &str) {
     }
 }
 
-/// Gives the first word its score. The place of the word that would do as well, if there is one.
+/// Gives the first word its score. The place of what would do as well, if there is something: a
+/// word, or a poll.
 pub(crate) fn weigh(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
+    if let Some(poll) = poll_beside(flags) {
+        if (about.is_in_poll)(&flags[0].0) {
+            poll_first(flags, poll);
+            return None;
+        }
+    }
     let as_good = doubt(flags, groups, about);
-    doubt_beside_poll(flags);
+    let poll = doubt_beside_poll(flags);
     doubt_what_ended_nothing(flags, about);
     trust_proved(flags);
-    as_good
+    poll.or(as_good)
 }
 
 pub(crate) fn ends_alone(flag: &Value) -> bool {
@@ -142,31 +151,46 @@ fn doubt(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
     Some(other)
 }
 
-/// A word beside a poll that finds nothing ready is one of two things, unless it is known who owes
-/// the word: an idle server tests whether to stop between its looks.
-fn doubt_beside_poll(flags: &mut [Asked]) {
+/// A poll that finds nothing ready, beside a word of which it is not known who owes it.
+fn poll_beside(flags: &[Asked]) -> Option<usize> {
     let is_open = |(flag, stands): &Asked| {
         let debtors = flag["owed"].as_array().map_or(0, Vec::len);
         is_word(flag) && (*stands < Standing::ByCode || *stands == Standing::ByCode && debtors > 1)
     };
     if !flags.first().is_some_and(is_open) {
-        return;
+        return None;
     }
     let is_poll_in_vain = |flag: &Value| {
         let call: Option<HotCall> = hot_call::call(&flag["call"]);
         let is_poll = call.is_some_and(|call| role(call.number, &call.args) == Role::Poll);
         is_poll && flag["call"]["result"] == 0 && score(flag) >= ENOUGH
     };
-    let Some(poll) = flags.iter().find(|(flag, _)| is_poll_in_vain(flag)) else {
-        return;
-    };
+    flags.iter().position(|(flag, _)| is_poll_in_vain(flag))
+}
+
+/// A word beside such a poll is one of two things: an idle server tests whether to stop between its
+/// looks.
+fn doubt_beside_poll(flags: &mut [Asked]) -> Option<usize> {
+    let poll = poll_beside(flags)?;
     let why = format!(
         "one of two: {} in the loop as well, and it is not known who owes the word",
-        text(&poll.0["name"])
+        text(&flags[poll].0["name"])
     );
     let flag = &mut flags[0].0;
     flag["confidence"] = json!(score(flag).min(ONE_OF_TWO));
     note(flag, &why);
+    Some(poll)
+}
+
+/// What a function tests on its way to its poll is its own affair, as a rule: a setting, or whether
+/// to stop. What the loop waits for it asks itself, of what that function returned.
+fn poll_first(flags: &mut [Asked], poll: usize) {
+    let why = format!(
+        "{} is tested within the call that polls, and nobody is known to owe it",
+        text(&flags[0].0["name"])
+    );
+    note(&mut flags[poll].0, &why);
+    flags[..=poll].rotate_right(1);
 }
 
 /// What was tried and did not end the loop, and what nobody is known to owe, may be a check in
@@ -223,6 +247,7 @@ pub(crate) mod tests {
             is_nulled: &|_| false,
             is_counted,
             is_own: &|flag| flag["name"] == "thread's index",
+            is_in_poll: &|_| false,
             moves_own: &|flag| flag["name"] == "other index",
         }
     }
@@ -277,13 +302,40 @@ pub(crate) mod tests {
             let mut stop = word("stop", 0.65, LEAVES);
             stop["owed"] = json!(vec![json!({ "tid": 7 }); debtors]);
             let flags = vec![(stop, standing), (call, Standing::Unknown)];
-            weighed(flags, json!([])).0
+            let (score, _, as_good) = weighed(flags, json!([]));
+            assert_eq!(
+                as_good.is_some(),
+                score == ONE_OF_TWO,
+                "the poll is as good"
+            );
+            score
         };
         assert_eq!(of(Standing::Nobody, 0, 0), ONE_OF_TWO);
         assert_eq!(of(Standing::ByCode, 3, 0), ONE_OF_TWO);
         assert_eq!(of(Standing::ByCode, 1, 0), 0.65, "one owes it");
         assert_eq!(of(Standing::Proved, 2, 0), PROVED, "one was proved to");
         assert_eq!(of(Standing::Nobody, 0, 1), 0.65, "the poll finds something");
+    }
+
+    #[test]
+    fn a_poll_comes_before_what_is_tested_only_within_the_call_that_polls() {
+        let first = |standing, is_in_poll| {
+            let mut call = word("poll", 0.8, None);
+            call["kind"] = json!("syscall");
+            let args = ["0x1000", "0x1", "0x64", "0x0", "0x0", "0x0"];
+            call["call"] = json!({ "number": libc::SYS_poll, "args": args, "result": 0 });
+            let setting = word("setting", 0.65, None);
+            let mut flags = vec![(setting, standing), (call, Standing::Unknown)];
+            let about = About {
+                is_in_poll: &|flag| is_in_poll && flag["name"] == "setting",
+                ..about(&|_| false)
+            };
+            weigh(&mut flags, &json!([]), &about);
+            text(&flags[0].0["name"]).to_owned()
+        };
+        assert_eq!(first(Standing::Nobody, true), "poll");
+        assert_eq!(first(Standing::Nobody, false), "setting");
+        assert_eq!(first(Standing::ByCode, true), "setting", "somebody owes it");
     }
 
     #[test]

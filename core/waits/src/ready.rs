@@ -179,6 +179,13 @@ fn decide(file: File, asked: &Asked, now: Option<Now>) -> Option<(Because, Strin
     let told = |because, text: &str| Some((because, text.to_owned()));
     let found = asked.found.or(now.map(|now| now.found)).unwrap_or(0);
     let bad = Some(-i64::from(libc::EBADF));
+    // A descriptor that was open when the call looked is one that the loop opens and closes itself.
+    let was_open = asked
+        .found
+        .is_some_and(|found| found != 0 && found & libc::POLLNVAL == 0);
+    if file == File::Closed && was_open {
+        return None;
+    }
     if file == File::Closed || found & libc::POLLNVAL != 0 || asked.result == bad {
         return told(Because::NotOpen, "the descriptor is not open");
     }
@@ -302,7 +309,9 @@ mod tests {
         };
         let invalid = found(libc::POLLNVAL);
         assert_eq!(reason(File::Other, &invalid, None), Some(Because::NotOpen));
+        assert_eq!(reason(File::Closed, &POLL, None), Some(Because::NotOpen));
         let ended = found(libc::POLLHUP);
+        assert_eq!(reason(File::Closed, &ended, None), None, "it was open then");
         assert_eq!(reason(File::Pipe, &ended, None), Some(Because::NoWriter));
         let ready = found(libc::POLLIN);
         assert_eq!(reason(File::Null, &ready, None), Some(Because::AlwaysReady));

@@ -277,12 +277,18 @@ def _leaves_try(
     first = statement.body[0]
     asked = (
         ast.unparse(first.value)
-        if isinstance(first, (ast.Expr, ast.Assign))
+        if isinstance(first, (ast.Expr, ast.Assign, ast.Return)) and first.value is not None
         else f"line {first.lineno}"
     )
     none = [_Condition(f"{asked} does not raise {' or '.join(raised)}", None)] if handles else []
-    # What stands first in the body comes before anything can be raised.
-    yield from _leaves(statement.body[:1], known, own, caught or handles)
+    # What stands first in the body comes before anything can be raised, but by the call whose
+    # result it returns.
+    calls = isinstance(first, ast.Return) and any(
+        isinstance(node, ast.Call) for node in within(first)
+    )
+    yield from _leaves(
+        statement.body[:1], [*known, *none] if calls else known, own, caught or handles
+    )
     yield from _leaves(statement.body[1:], [*known, *none], own, caught or handles)
     for handler, name in zip(statement.handlers, raised, strict=True):
         yield from _leaves(

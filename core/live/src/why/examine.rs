@@ -316,7 +316,9 @@ fn limit(name: &str, timeout: Timeout, now: Option<Duration>, alone: bool) -> Ob
         },
         false => format!("for {} in all", shown(timeout.time)),
     };
-    let end = match alone && !is_short(timeout) {
+    let left = now.map(|now| timeout.time.saturating_sub(now));
+    let is_over_soon = timeout.absolute && left.is_some_and(|left| left <= SOON);
+    let end = match alone && !is_short(timeout) && !is_over_soon {
         true => End::outside(RootKind::Timer, format!("it sleeps, {when}")),
         false => End::idle(
             RootKind::Timer,

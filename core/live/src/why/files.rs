@@ -5,7 +5,7 @@ use std::fs;
 
 use flagfinder_linux::proc::link;
 
-use super::obstacle::{Debtor, End, Obstacle, Who};
+use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
 use super::terminal;
@@ -75,13 +75,12 @@ pub fn obstacles(
             return place.ends("epoll", end);
         }
         let watches = inner.into_iter().filter(|one| *one != fd);
-        return watches
-            .flat_map(|one| match is_epoll(pid, one) {
-                // One in another is rare, and may run in circles.
-                true => Vec::new(),
-                false => obstacles(processes, pid, tid, one, call),
-            })
-            .collect();
+        let found = watches.flat_map(|one| match is_epoll(pid, one) {
+            // One in another is rare, and may run in circles.
+            true => Vec::new(),
+            false => obstacles(processes, pid, tid, one, call),
+        });
+        return beside_others(found.collect());
     }
     if let Some(kind) = between(&place.target, "anon_inode:[") {
         return anonymous(processes, &place, kind);
@@ -128,8 +127,20 @@ pub fn each(
 ) -> Vec<Obstacle> {
     const MOST: usize = 16;
     let each = descriptors.iter().take(MOST);
-    each.flat_map(|fd| obstacles(processes, pid, tid, *fd, name))
-        .collect()
+    let found = each.flat_map(|fd| obstacles(processes, pid, tid, *fd, name));
+    beside_others(found.collect())
+}
+
+/// A timer is set only while something is due: beside other descriptors it is no fault that it is
+/// not.
+fn beside_others(mut all: Vec<Obstacle>) -> Vec<Obstacle> {
+    if all.len() > 1 {
+        let ends = all.iter_mut().map(|obstacle| &mut obstacle.otherwise);
+        for end in ends.filter(|end| end.kind == RootKind::Timer && end.weight == Weight::Fault) {
+            end.weight = Weight::Idle;
+        }
+    }
+    all
 }
 
 fn device(place: &Place) -> Vec<Obstacle> {
@@ -459,5 +470,24 @@ mod tests {
         assert_eq!(timer("(3, 250000000)"), Some((3, 250_000_000)));
         assert_eq!(timer("(0, 0)"), Some((0, 0)));
         assert_eq!(timer(""), None);
+    }
+
+    #[test]
+    fn a_timer_that_is_not_set_explains_nothing_beside_other_descriptors() {
+        let timer = || {
+            let end = End::fault(RootKind::Timer, "its timer is not set: it never fires");
+            Obstacle::ends(Kind::Call, "epoll_wait on fd 5, a timer", end)
+        };
+        let socket = || {
+            let end = End::idle(RootKind::Peer, "no datagram has come");
+            Obstacle::ends(Kind::Call, "epoll_wait on fd 6", end)
+        };
+        let weights = |all: Vec<Obstacle>| -> Vec<Weight> {
+            let ends = beside_others(all).into_iter().map(|one| one.otherwise);
+            ends.map(|end| end.weight).collect()
+        };
+        assert_eq!(weights(vec![timer()]), [Weight::Fault]);
+        let beside = weights(vec![timer(), socket()]);
+        assert_eq!(beside, [Weight::Idle, Weight::Idle]);
     }
 }

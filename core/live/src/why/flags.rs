@@ -20,29 +20,53 @@ use flagfinder_waits::proc::Call;
 /// followed.
 pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> Vec<Obstacle> {
     let flag = &thread.flags[0];
-    let name = flag["name"].as_str().unwrap_or("a word").to_owned();
     if flag["kind"] == "syscall" {
-        let call = flag["symbol"].as_str();
-        if processes.get(pid).is_some_and(|process| process.is_dead) {
-            return vec![in_core::asks(&name)];
-        }
-        let result = flag["call"]["result"].as_i64().unwrap_or(0);
-        let path = flag["call"]["path"].as_str();
-        let fd = number(&flag["call"]["args"][0]).unwrap_or(0) as i32;
-        let refused = call.and_then(|call| locked::refused(pid, call, result, fd, path));
-        let known = refused.or_else(|| ready(&name, call, &flag["descriptors"]));
-        return known.map_or_else(
-            || asked(processes, pid, thread.tid, (&name, call), &flag["call"]),
-            |obstacle| vec![obstacle],
-        );
+        return repeated(processes, pid, thread.tid, flag);
     }
-    let Some(process) = processes.get(pid) else {
-        let end = End::unknown("its process has ended meanwhile");
-        return vec![Obstacle::ends(Kind::Flag, name, end)];
-    };
-    // Of two words that can't be told apart, those who owe either are followed.
+    // Of two things that can't be told apart, those who owe either are followed.
     let as_good = flag["as_good"].as_u64();
     let other = as_good.map(|rank| &thread.flags[rank as usize - 1]);
+    match other.filter(|other| other["kind"] == "syscall") {
+        None => vec![word(processes, pid, thread, other)],
+        Some(call) => {
+            let mut all = vec![word(processes, pid, thread, None)];
+            all.extend(repeated(processes, pid, thread.tid, call));
+            all
+        }
+    }
+}
+
+/// A call whose answer the loop waits for.
+fn repeated(processes: &mut Processes, pid: u32, tid: u32, flag: &Value) -> Vec<Obstacle> {
+    let name = flag["name"].as_str().unwrap_or("a call").to_owned();
+    let call = flag["symbol"].as_str();
+    if processes.get(pid).is_some_and(|process| process.is_dead) {
+        return vec![in_core::asks(&name)];
+    }
+    let result = flag["call"]["result"].as_i64().unwrap_or(0);
+    let path = flag["call"]["path"].as_str();
+    let fd = number(&flag["call"]["args"][0]).unwrap_or(0) as i32;
+    let refused = call.and_then(|call| locked::refused(pid, call, result, fd, path));
+    let known = refused.or_else(|| ready(&name, call, &flag["descriptors"]));
+    known.map_or_else(
+        || asked(processes, pid, tid, (&name, call), &flag["call"]),
+        |obstacle| vec![obstacle],
+    )
+}
+
+/// The first word, and the one that is as good.
+fn word(
+    processes: &mut Processes,
+    pid: u32,
+    thread: &ThreadReport,
+    other: Option<&Value>,
+) -> Obstacle {
+    let flag = &thread.flags[0];
+    let name = flag["name"].as_str().unwrap_or("a word").to_owned();
+    let Some(process) = processes.get(pid) else {
+        let end = End::unknown("its process has ended meanwhile");
+        return Obstacle::ends(Kind::Flag, name, end);
+    };
     let name = match other.and_then(|other| other["name"].as_str()) {
         Some(other) => format!("{name} or {other}"),
         None => name,
@@ -63,10 +87,10 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
         .collect();
     doubt(&mut debtors);
     if !debtors.is_empty() {
-        return vec![Obstacle {
+        return Obstacle {
             waits_for,
             ..Obstacle::owed(Kind::Flag, "", debtors)
-        }];
+        };
     }
     let address = number(&flag["address"]["spin"]);
     let sharers = match (&process.inside, address) {
@@ -83,13 +107,13 @@ pub fn obstacles(processes: &mut Processes, pid: u32, thread: &ThreadReport) -> 
             true => Obstacle::ends(Kind::Flag, "", End::unknown(nobody)),
             false => Obstacle::owed(Kind::Flag, "", stopped),
         };
-        return vec![Obstacle {
+        return Obstacle {
             waits_for,
             by_elimination: !end.debtors.is_empty(),
             ..end
-        }];
+        };
     }
-    vec![others(process, thread.tid, sharers, waits_for)]
+    others(process, thread.tid, sharers, waits_for)
 }
 
 /// The stopped threads, where nobody is known to owe the write: a copy can't tell what they would
