@@ -47,8 +47,10 @@ const MOMENTS: [Moment; 3] = [
 /// Copies that are made at most. Only the later ones are given their turn.
 const MOST: usize = 24;
 const TRUE_TURNS: usize = 9;
-/// From the last copy until the word is looked at once more.
-const LATER: Duration = Duration::from_millis(50);
+/// From the last copy on the word is looked at so often, for so long each time. Threads that hand
+/// work to each other by a word give it another value for moments only.
+const LOOKS: u32 = 200;
+const LATER: Duration = Duration::from_micros(250);
 
 /// What copies agree on.
 pub struct Agreed {
@@ -137,13 +139,11 @@ pub fn look(
         return Ok(Err(why));
     }
     let agreed = agree(seen);
-    std::thread::sleep(LATER);
-    let polled = agreed
-        .report
-        .flags
-        .first()
-        .filter(|_| has_flag(&agreed.report));
-    if polled.is_some_and(|flag| changed(flag, &memory)) {
+    let polled = agreed.report.flags.first();
+    if polled
+        .filter(|_| has_flag(&agreed.report))
+        .is_some_and(|flag| changes(flag, &memory))
+    {
         return Ok(Err("the word that its copies poll changes".into()));
     }
     Ok(Ok(agreed))
@@ -188,8 +188,16 @@ fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
     })
 }
 
+/// Does the word have another value than its copies saw, if only for a moment?
+fn changes(flag: &Flag, memory: &dyn AddressSpace) -> bool {
+    (0..LOOKS).any(|_| {
+        std::thread::sleep(LATER);
+        changed(flag, memory)
+    })
+}
+
 /// Has the word another value than its copies saw?
-fn changed(flag: &Flag, memory: &Memory) -> bool {
+fn changed(flag: &Flag, memory: &dyn AddressSpace) -> bool {
     let bytes = flag.size as usize;
     let (Some(address), Some(value)) = (flag.address.spin, flag.value.spin) else {
         return false;
