@@ -8,7 +8,7 @@ use flagfinder_analysis::{seen, Seen};
 use flagfinder_code::{AddressSpace, Names};
 use flagfinder_failure::{Failure, DENIED};
 use flagfinder_flags::{
-    find_in_live_window, find_in_tasks, has_flag, Report, ThreadName, VirtualMachine,
+    find_in_live_window, find_in_tasks, has_flag, Report, ThreadName, Verdict, VirtualMachine,
 };
 use flagfinder_machine::Window;
 use flagfinder_replica::{go_round, Halt, Replica};
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::memory::{refused, Memory, NamedMemory};
 use crate::report::Via;
+use crate::unchanged::changes;
 
 /// Wall time for stepping one thread; mostly its own sleep.
 pub const WALL: Duration = Duration::from_millis(2000);
@@ -190,7 +191,14 @@ pub fn look(
         memory: &memory,
         names,
     };
-    let report = find_in_live_window(&stepped.window, names, ThreadName { tid, name }, &live);
+    let mut report = find_in_live_window(&stepped.window, names, ThreadName { tid, name }, &live);
+    if changes(&report, &memory) {
+        let reason = "the word that its loop polls changes: it gets on";
+        report = Report {
+            gets_on: true,
+            ..Report::nothing(Verdict::NoFlag, reason)
+        };
+    }
     let steps = u64::from(stepped.window.len());
     let is_part = !has_flag(&report) && switches(&stepped.window);
     Ok(Finding {

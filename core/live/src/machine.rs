@@ -63,7 +63,8 @@ pub(crate) fn take_up(thread: &mut ThreadReport) {
             |flag: &Value| flag["kind"] != "syscall" && flag["confidence"].as_f64() > Some(LEAST);
         let (mut words, others): (Vec<Value>, Vec<Value>) =
             considered.into_iter().partition(is_word);
-        words.sort_by_key(|word| own(thread, word).is_some() || is_in_module(word));
+        let is_own = |word: &Value| own(thread, word).is_some_and(|own| own != Own::Shared);
+        words.sort_by_key(|word| is_own(word) || is_in_module(word));
         thread.flags = Value::Array(words);
         thread.considered = Value::Array(others);
     }

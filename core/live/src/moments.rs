@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 
 use flagfinder_analysis::tasks::switches;
 use flagfinder_analysis::Seen;
-use flagfinder_code::AddressSpace;
 use flagfinder_failure::Failure;
-use flagfinder_flags::{has_flag, Flag, Report, Verdict};
+use flagfinder_flags::{has_flag, Report, Verdict};
 use flagfinder_machine::Window;
 use flagfinder_replica::{Live, Moment, Pages};
 use flagfinder_step::is_abandoned;
@@ -24,6 +23,7 @@ use crate::memory::{refused, Memory};
 use crate::original::{takes_input, How, Original, TAKES};
 use crate::tried::halted;
 use crate::turns::{given, waits_again};
+use crate::unchanged::changes;
 
 /// So many copies have to agree; where the time is over, so many on a word.
 const ENOUGH: usize = 3;
@@ -47,11 +47,6 @@ const MOMENTS: [Moment; 3] = [
 /// Copies that are made at most. Only the later ones are given their turn.
 const MOST: usize = 24;
 const TRUE_TURNS: usize = 9;
-/// From the last copy on the word is looked at so often, for so long each time. Threads that hand
-/// work to each other by a word give it another value for moments only.
-const LOOKS: u32 = 200;
-const LATER: Duration = Duration::from_micros(250);
-
 /// What copies agree on.
 pub struct Agreed {
     pub report: Report,
@@ -135,16 +130,13 @@ pub fn look(
         return Ok(Err(missing));
     }
     let elsewhere = original.places.mostly_elsewhere(&windows, &live);
+    let agreed = agree(seen);
+    // Stepped, it would wait for the next time: whoever gives it work is faster then.
+    if changes(&agreed.report, &memory) {
+        return Ok(Ok(gets_on(agreed, "the word that its copies poll changes")));
+    }
     if let Some(why) = elsewhere.filter(|_| polls) {
         return Ok(Err(why));
-    }
-    let agreed = agree(seen);
-    let polled = agreed.report.flags.first();
-    if polled
-        .filter(|_| has_flag(&agreed.report))
-        .is_some_and(|flag| changes(flag, &memory))
-    {
-        return Ok(Err("the word that its copies poll changes".into()));
     }
     Ok(Ok(agreed))
 }
@@ -164,19 +156,28 @@ fn agree(mut seen: Vec<Agreed>) -> Agreed {
         None => Some("show no flag"),
     };
     seen.sort_by_key(|agreed| agreed.report.considered.len());
-    let Agreed { report, steps, .. } = seen.swap_remove(copies - 1);
+    let why = format!("its copies of {copies} moments tell enough");
+    let last = seen.swap_remove(copies - 1);
     let Some(what) = what else {
-        let reason = format!("its copies of {copies} moments do not wait for the same: it gets on");
-        let mut report = Report::nothing(Verdict::NoFlag, reason);
-        report.gets_on = true;
-        let why = format!("its copies of {copies} moments tell enough");
-        return Agreed { report, steps, why };
+        let reason = format!("its copies of {copies} moments do not wait for the same");
+        return gets_on(Agreed { why, ..last }, &reason);
     };
+    let Agreed { report, steps, .. } = last;
     Agreed {
         report,
         steps,
         why: format!("its copies of {copies} moments {what}; others change what it reads beside"),
     }
+}
+
+/// What copies show is no wait, for this reason.
+fn gets_on(agreed: Agreed, reason: &str) -> Agreed {
+    let reason = format!("{reason}: it gets on");
+    let report = Report {
+        gets_on: true,
+        ..Report::nothing(Verdict::NoFlag, reason)
+    };
+    Agreed { report, ..agreed }
 }
 
 /// Of several copies each may show less than of one.
@@ -188,29 +189,9 @@ fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
     })
 }
 
-/// Does the word have another value than its copies saw, if only for a moment?
-fn changes(flag: &Flag, memory: &dyn AddressSpace) -> bool {
-    (0..LOOKS).any(|_| {
-        std::thread::sleep(LATER);
-        changed(flag, memory)
-    })
-}
-
-/// Has the word another value than its copies saw?
-fn changed(flag: &Flag, memory: &dyn AddressSpace) -> bool {
-    let bytes = flag.size as usize;
-    let (Some(address), Some(value)) = (flag.address.spin, flag.value.spin) else {
-        return false;
-    };
-    let mut now = [0; 8];
-    (1..=8).contains(&bytes)
-        && memory.read(address, &mut now[..bytes]) == bytes
-        && u64::from_le_bytes(now) != value
-}
-
 #[cfg(test)]
 mod tests {
-    use flagfinder_flags::{Addresses, FlagKind, Values};
+    use flagfinder_flags::{Addresses, Flag, FlagKind, Values};
 
     use super::*;
 

@@ -1,12 +1,44 @@
 // SPDX-License-Identifier: MIT
 //! Whether the process still has what a copy read of it.
 //!
-//! In: what a copy did. Out: a word that others have changed since. Blind spot: a word that has its
-//! old value again whenever it is looked at.
+//! In: what a copy did, or the word that a loop polls. Out: what others have changed since. Blind
+//! spot: a word that has its old value again whenever it is looked at.
 
+use std::time::Duration;
+
+use flagfinder_code::AddressSpace;
+use flagfinder_flags::{has_flag, Flag, Report};
 use flagfinder_machine::Window;
 use flagfinder_replica::{Live, Source, PAGE};
 use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The word that is named is looked at so often, for so long each time. Threads that hand work to
+/// each other by a word give it another value for moments only.
+const LOOKS: u32 = 200;
+const EVERY: Duration = Duration::from_micros(250);
+
+/// Does the word that the report names have another value than its loop saw, if only for a moment?
+pub fn changes(report: &Report, memory: &dyn AddressSpace) -> bool {
+    let flag = report.flags.first().filter(|_| has_flag(report));
+    flag.is_some_and(|flag| {
+        (0..LOOKS).any(|_| {
+            std::thread::sleep(EVERY);
+            changed(flag, memory)
+        })
+    })
+}
+
+/// Has the word another value than its copies saw?
+fn changed(flag: &Flag, memory: &dyn AddressSpace) -> bool {
+    let bytes = flag.size as usize;
+    let (Some(address), Some(value)) = (flag.address.spin, flag.value.spin) else {
+        return false;
+    };
+    let mut now = [0; 8];
+    (1..=8).contains(&bytes)
+        && memory.read(address, &mut now[..bytes]) == bytes
+        && u64::from_le_bytes(now) != value
+}
 
 /// What the copy read and did not write itself, by page.
 pub struct Words {
