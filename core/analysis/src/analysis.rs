@@ -22,6 +22,7 @@ use crate::progress::Progress;
 use crate::repeated_reads;
 use crate::slice::Slicer;
 use crate::spin_loop::SpinLoop;
+use crate::way::way;
 
 /// A word that some exit depends on.
 #[derive(Clone, Debug)]
@@ -165,7 +166,17 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
             DataKind::Heap | DataKind::Anonymous | DataKind::Shared | DataKind::File
         )
     };
-    let interpreted = Interpreted::of(window, &dependence, &spin, generated.holds_loop, &is_data);
+    let mut interpreted =
+        Interpreted::of(window, &dependence, &spin, generated.holds_loop, &is_data);
+    if let Some(program) = interpreted.as_mut().filter(|_| !generated.holds_loop) {
+        program.ways = candidates
+            .iter()
+            .map(|word| {
+                let way = way(window, &dependence, word.step, word.address);
+                (word.address, way)
+            })
+            .collect();
+    }
     Some(Analysis {
         work: own.work,
         kind,

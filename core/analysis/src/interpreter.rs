@@ -9,12 +9,15 @@
 //!
 //! Blind spot: code that a JIT compiler made jumps like any other.
 
+use std::collections::BTreeSet;
+
 use flagfinder_machine::{Reader, Window};
 use iced_x86::{FlowControl, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dependence::{Dependence, Input};
 use crate::spin_loop::SpinLoop;
+use crate::way::Pointer;
 
 /// Jumps to fewer different places an iteration are a `switch` or two.
 const JUMPS: usize = 3;
@@ -89,6 +92,8 @@ pub struct Interpreted {
     words: Vec<u64>,
     /// Instructions that read them.
     pub readers: Vec<Reader>,
+    /// By address of a word that decides an exit: the pointers by which the loop comes to it.
+    pub(crate) ways: FxHashMap<u64, Vec<Pointer>>,
 }
 
 impl Interpreted {
@@ -119,7 +124,11 @@ impl Interpreted {
         words.sort_unstable();
         words.dedup();
         let readers = readers.into_iter().collect();
-        Some(Interpreted { words, readers })
+        Some(Interpreted {
+            words,
+            readers,
+            ..Interpreted::default()
+        })
     }
 
     /// Does the word lie with the program's instructions, as its constants may?
@@ -131,6 +140,41 @@ impl Interpreted {
     /// the program's code, and no variable.
     pub fn holds(&self, address: u64) -> bool {
         self.is_within(address, PIECE)
+    }
+
+    /// Words that decide exits and lie in an object that the loop comes to by a variable, while a
+    /// constant of the program is the same object. Both share it until one of them is written: who
+    /// writes makes a copy first. `word`: reads 8 bytes.
+    pub fn shared(&self, word: impl Fn(u64) -> Option<u64>) -> FxHashSet<u64> {
+        let is_by_variable =
+            |way: &[Pointer]| !way.is_empty() && !way.iter().any(|p| self.is_near(p.at));
+        let by_variable = self.ways.iter().filter(|(_, way)| is_by_variable(way));
+        let by_variable: Vec<_> = by_variable.collect();
+        if by_variable.is_empty() {
+            return FxHashSet::default();
+        }
+        let places: BTreeSet<u64> = self
+            .ways
+            .keys()
+            .flat_map(|at| self.constants(*at))
+            .collect();
+        let constants: FxHashSet<u64> = places.into_iter().filter_map(word).collect();
+        let is_shared = |way: &[Pointer]| way.iter().any(|p| constants.contains(&p.object));
+        let shared = by_variable.into_iter().filter(|(_, way)| is_shared(way));
+        shared.map(|(address, _)| *address).collect()
+    }
+
+    /// Places from the program's instructions to a constant of theirs at `address`, if one is
+    /// there. Beyond these other objects may lie.
+    fn constants(&self, address: u64) -> impl Iterator<Item = u64> {
+        let near = |word: &&u64| word.abs_diff(address) < FUNCTION;
+        let mut near = self.words.iter().filter(near);
+        let first = near.next().copied();
+        let last = near.next_back().copied().or(first);
+        let ends = first.zip(last);
+        let ends = ends.map(|(first, last)| (first.min(address) & !7, last.max(address)));
+        let (first, last) = ends.unwrap_or((1, 0));
+        (first..=last).step_by(8)
     }
 
     fn is_within(&self, address: u64, distance: u64) -> bool {
@@ -336,12 +380,34 @@ mod tests {
     fn what_lies_with_a_piece_of_the_program_is_an_operand() {
         let program = Interpreted {
             words: vec![0x1000, 0x1008, 0x9000],
-            readers: Vec::new(),
+            ..Interpreted::default()
         };
         assert!(program.holds(0x100c), "behind the last");
         assert!(program.holds(0x8fff) && program.holds(0x9000));
         assert!(!program.holds(0x1100) && !program.holds(0x8000));
         assert!(!Interpreted::default().holds(0x1000));
+    }
+
+    #[test]
+    fn what_a_variable_shares_with_a_constant_is_copied_when_it_is_written() {
+        let pointer = |at, object| Pointer { at, object };
+        let shared = |way: &[Pointer], holds: u64| {
+            let program = Interpreted {
+                words: vec![0x9000, 0x9020],
+                ways: [(0x30020, way.to_vec()), (0x9100, Vec::new())]
+                    .into_iter()
+                    .collect(),
+                ..Interpreted::default()
+            };
+            let word = |at| Some(if at == holds { 0x20000 } else { 0 });
+            program.shared(word).contains(&0x30020)
+        };
+        let by_variable = [pointer(0x20010, 0x30000), pointer(0x50000, 0x20000)];
+        assert!(shared(&by_variable, 0x9080));
+        assert!(!shared(&by_variable, 0x9180), "behind the constants");
+        let by_constant = [pointer(0x20010, 0x30000), pointer(0x9080, 0x20000)];
+        assert!(!shared(&by_constant, 0x9080));
+        assert!(!shared(&[], 0x9080));
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod slice;
 mod spin_loop;
 pub mod tasks;
 mod transfers;
+mod way;
 
 pub use analysis::{analyse, Analysis, Candidate};
 pub use generated_code::Generated;
@@ -51,3 +52,4 @@ pub use other_way::OtherWay;
 pub use progress::Progress;
 pub use read_code::ReadCode;
 pub use spin_loop::SpinLoop;
+pub use way::Pointer;

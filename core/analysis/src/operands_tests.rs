@@ -153,3 +153,74 @@ fn a_number_made_of_an_outcome_is_that_outcome() {
     ];
     assert_eq!(asked(&[&COMPARED[..], &made].concat()), "value == 0xf");
 }
+
+#[test]
+fn a_choice_of_two_numbers_is_the_test_that_chooses() {
+    // mov ecx, 20; mov eax, 0; cmove eax, ecx; test eax, -9; jne
+    let chosen: [&[u8]; 5] = [
+        &[0xb9, 20, 0, 0, 0],
+        &[0xb8, 0, 0, 0, 0],
+        &[0x0f, 0x44, 0xc1],
+        &[0xa9, 0xf7, 0xff, 0xff, 0xff],
+        &[0x75, 0x10],
+    ];
+    assert_eq!(asked(&[&COMPARED[..], &chosen].concat()), "value == 0xf");
+}
+
+#[test]
+fn a_number_made_of_the_carry_is_the_test_that_carries() {
+    // sbb eax, eax; and eax, 20; cmp eax, 20; je
+    let made: [&[u8]; 4] = [
+        &[0x19, 0xc0],
+        &[0x83, 0xe0, 20],
+        &[0x83, 0xf8, 20],
+        &[0x75, 0x10],
+    ];
+    assert_eq!(asked(&[&COMPARED[..], &made].concat()), "value >= 0xf");
+    // mov eax, [rbx]; neg eax
+    let negated: [&[u8]; 2] = [&[0x8b, 0x03], &[0xf7, 0xd8]];
+    assert_eq!(asked(&[&negated[..], &made].concat()), "value == 0x0");
+}
+
+/// What `mov eax, [rsp+at]` finds behind `movups xmm0, [rbx]; movups [rsp], xmm0`.
+fn copied(at: u8) -> Expression {
+    const STACK: u64 = 0x7000;
+    let codes: [&[u8]; 3] = [
+        &[0x0f, 0x10, 0x03],
+        &[0x0f, 0x11, 0x04, 0x24],
+        &[0x8b, 0x44, 0x24, at],
+    ];
+    let accesses = [
+        (WORD, 16, false),
+        (STACK, 16, true),
+        (STACK + u64::from(at), 4, false),
+    ];
+    let mut window = Window::default();
+    let mut factory = InstructionInfoFactory::new();
+    for (code, (address, bytes, write)) in codes.into_iter().zip(accesses) {
+        let pc = 0x1000 + 8 * u64::from(window.len());
+        let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+        let index = window.intern(&decoder.decode(), 0, &mut factory);
+        window.push(index, Value::of(STACK));
+        window.push_access(Access {
+            address: Some(address),
+            bytes,
+            write,
+            value: Value::of(3),
+        });
+    }
+    window.push_result(0, Value::of(3));
+    Builder::new(&window).register(window.len(), 0, DEPTH)
+}
+
+#[test]
+fn a_value_that_is_copied_with_its_type_is_what_was_loaded() {
+    for (at, from) in [(0, WORD), (8, WORD + 8)] {
+        let load = Expression::Load {
+            address: from,
+            bits: 32,
+            value: 3,
+        };
+        assert_eq!(copied(at), load);
+    }
+}

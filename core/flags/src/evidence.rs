@@ -113,6 +113,8 @@ pub struct Outside {
     pub changes: Vec<Change>,
     /// Words that are compared with others, and which the reader's own function stores to.
     pub own_positions: FxHashSet<u64>,
+    /// Words of objects that a variable of an interpreted program shares with its code.
+    pub shared: FxHashSet<u64>,
     /// Steps of a virtual machine's calls that only ask whether its threads want to wake each
     /// other.
     pub own_wakeups: FxHashSet<u32>,

@@ -59,6 +59,7 @@ pub fn evidence(
         changes: other_way_stores::changes(window, analysis, &other_ways, &code),
         other_ways,
         own_wakeups,
+        shared: analysis.interpreted.shared(|at| memory.word(at)),
         own_positions: own_position::own_positions(window, analysis, names, &code),
         live: true,
         paths: paths(window, analysis, process),

@@ -166,6 +166,11 @@ fn one(
     } else if !analysis.generated.holds_loop && analysis.interpreted.is_near(candidate.address) {
         own = Some(Own::Code);
     }
+    if outside.shared.contains(&candidate.address) {
+        let why = "its object is a constant of the program, too: it is copied when it is written";
+        scale.add(-0.1, why);
+        own = Some(Own::Shared);
+    }
     if candidate.kind == DataKind::Code {
         let read = &window.code(candidate.step).instruction;
         if read.is_ip_rel_memory_operand() {

@@ -63,7 +63,8 @@ pub(crate) fn take_up(thread: &mut ThreadReport) {
             |flag: &Value| flag["kind"] != "syscall" && flag["confidence"].as_f64() > Some(LEAST);
         let (mut words, others): (Vec<Value>, Vec<Value>) =
             considered.into_iter().partition(is_word);
-        words.sort_by_key(|word| own(thread, word).is_some() || is_in_module(word));
+        let is_own = |word: &Value| own(thread, word).is_some_and(|own| own != Own::Shared);
+        words.sort_by_key(|word| is_own(word) || is_in_module(word));
         thread.flags = Value::Array(words);
         thread.considered = Value::Array(others);
     }
@@ -111,12 +112,15 @@ pub(crate) struct Tests<'a> {
     pub is_reference: &'a dyn Fn(&Value) -> bool,
     /// It lies in the loop's own frame, on the machine's stack.
     pub is_local: &'a dyn Fn(&Value) -> bool,
+    /// The class of its object, if the value of such an object never changes.
+    pub never_changes: &'a dyn Fn(&Value) -> Option<String>,
 }
 
 const NOTHING: Tests = Tests {
     fails: &|_| false,
     is_reference: &|_| false,
     is_local: &|_| false,
+    never_changes: &|_| None,
 };
 
 /// Leaves the one word that is the flag, or none. `is_open`: the words were taken up.
@@ -166,10 +170,15 @@ pub(crate) fn settle(
         }
         _ => None,
     };
+    let fixed = chosen.and_then(|at| Some((at, (tests.never_changes)(&flags[at])?)));
+    let chosen = chosen.filter(|_| fixed.is_none());
     let name = |flag: &Value| flag["name"].as_str().unwrap_or_default().to_owned();
     let names: Vec<String> = ending.iter().map(|&at| name(&flags[at])).collect();
     let local = ending.iter().map(|&at| &flags[at]);
     let local = local.filter(|flag| (tests.is_local)(flag)).map(name).next();
+    let copied = ending.iter().find(|&&at| own[at] == Some(Own::Shared));
+    let copied = copied.map(|&at| name(&flags[at]));
+    let fixed = fixed.map(|(at, class)| (name(&flags[at]), class));
     let tried = flags.iter().filter(|flag| !flag["proof"].is_null()).count();
     let flag = chosen.map(|at| flags.remove(at));
     let standing = chosen.and_then(|at| standings.get(at).copied());
@@ -184,6 +193,16 @@ pub(crate) fn settle(
             thread.reason = format!(
                 "the loop ends by {name}, which lies in its own frame on the virtual machine's \
                  stack: no other thread is known to reach it"
+            );
+        } else if let Some((name, class)) = fixed {
+            thread.reason = format!(
+                "the loop ends by {name}, but the value of an object of {class} never changes: a \
+                 reference to another such object would be written"
+            );
+        } else if let Some(name) = copied {
+            thread.reason = format!(
+                "the loop ends by {name}, but its object is a constant of the program, too: who \
+                 writes to the variable copies it first"
             );
         } else if !is_made {
             thread.reason = OF_INTERPRETER.into();
@@ -268,6 +287,7 @@ mod tests {
             fails: &|flag| flag["name"] == "nulled",
             is_reference: &|flag| flag["name"] == "object",
             is_local: &|flag| flag["name"] == "local",
+            never_changes: &|flag| (flag["name"] == "boxed").then(|| "Integer".into()),
         };
         settle(&mut thread, &mut standings, true, &tests);
         assert_eq!(standings.len(), usize::from(thread.has_flag()));
@@ -337,6 +357,16 @@ mod tests {
         let thread = settled(words(), None);
         assert!(!thread.has_flag() && thread.reason.contains("its own frame"));
         assert!(settled(words(), Some(0)).has_flag());
+    }
+
+    #[test]
+    fn what_is_never_written_is_no_flag() {
+        let thread = settled(vec![word("boxed", "leaves")], Some(0));
+        assert!(!thread.has_flag() && thread.reason.contains("object of Integer never changes"));
+        let mut shared = word("slot", "leaves");
+        shared["address"] = json!({ "spin": "0x1000" });
+        let thread = settled_of(owns(Own::Shared), &Value::Null, vec![shared], Some(0));
+        assert!(!thread.has_flag() && thread.reason.contains("copies it first"));
     }
 
     fn owns(own: Own) -> VirtualMachine {

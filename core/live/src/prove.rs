@@ -28,6 +28,7 @@ use crate::report::{code_address, number, ThreadReport};
 use crate::sure::About;
 use crate::tried::{halted, Tried};
 use crate::values::{self, word};
+use crate::why::never_changes;
 
 /// Candidates that are tried.
 const TRIED: usize = 4;
@@ -154,6 +155,9 @@ pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut Threa
             fails: &fails,
             is_reference: &|flag| is_reference(process, flag),
             is_local: &|flag| frame::is_local(process.memory, &own, flag, base(process, flag)),
+            never_changes: &|flag| {
+                never_changes(process.names, process.memory, word(flag)?.address)
+            },
         };
         machine::settle(thread, &mut standings, is_open, &tests);
     }

@@ -5,7 +5,7 @@
 //! neither the layout of a class nor whether references are compressed need be known. Blind spots:
 //! references of ZGC, which hold more than an address, and headers without a class of their own.
 
-use flagfinder_code::AddressSpace;
+use flagfinder_code::{AddressSpace, ByPages, Names};
 
 use super::vm_structs::VmStructs;
 
@@ -13,6 +13,32 @@ use super::vm_structs::VmStructs;
 const MOST_ANCESTORS: usize = 64;
 /// Larger objects are not searched.
 const LARGEST: u64 = 4096;
+/// Classes whose objects keep the value that they are made with, as the language has it.
+const NEVER_CHANGE: [&str; 9] = [
+    "java.lang.Boolean",
+    "java.lang.Byte",
+    "java.lang.Character",
+    "java.lang.Double",
+    "java.lang.Float",
+    "java.lang.Integer",
+    "java.lang.Long",
+    "java.lang.Short",
+    "java.lang.String",
+];
+/// In such an object the value begins no farther from its start.
+const HEADER: u64 = 24;
+
+/// The class of the object of Java that holds the word as a value that never changes; `None` where
+/// no HotSpot runs as well.
+pub fn never_changes(names: &Names, memory: &dyn AddressSpace, word: u64) -> Option<String> {
+    let memory = ByPages::new(|address, buffer: &mut [u8]| memory.read(address, buffer));
+    let structs = VmStructs::read(names, &memory)?;
+    let objects = Objects {
+        structs: &structs,
+        memory: &memory,
+    };
+    objects.never_changes(word)
+}
 
 #[derive(Clone, Copy)]
 pub struct Objects<'a> {
@@ -35,6 +61,15 @@ impl Objects<'_> {
     /// The class's name with dots, if the word points to an object.
     pub fn class_name(&self, object: u64) -> Option<String> {
         self.name(self.class(object)?)
+    }
+
+    /// The class of the object that holds the word as a value that never changes, if one does.
+    pub fn never_changes(&self, word: u64) -> Option<String> {
+        let mut starts = (8..=HEADER).step_by(8);
+        starts.find_map(|back| {
+            let class = self.class_name((word & !7).checked_sub(back)?)?;
+            NEVER_CHANGE.contains(&class.as_str()).then_some(class)
+        })
     }
 
     fn class(&self, object: u64) -> Option<u64> {
@@ -127,5 +162,55 @@ impl Objects<'_> {
     pub fn of_ancestor(&self, object: u64, name: &str) -> Vec<u64> {
         let class = self.ancestor(object, name);
         class.map_or_else(Vec::new, |class| self.references(object, class))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Classes at 0x100 and 0x200; one object of each, at 0x800 and 0x840.
+    struct Memory([(u64, &'static str); 2]);
+
+    impl AddressSpace for Memory {
+        fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
+            let word = match address {
+                0x808 => 0x100,
+                0x848 => 0x200,
+                _ => 0,
+            };
+            let mut bytes = u64::to_le_bytes(word).to_vec();
+            for (class, name) in self.0 {
+                match address.checked_sub(class) {
+                    Some(0) => bytes = u64::to_le_bytes(class + 0x10).to_vec(),
+                    Some(0x10) => bytes = u64::to_le_bytes(name.len() as u64).to_vec(),
+                    Some(0x18) => bytes = name.as_bytes().to_vec(),
+                    _ => {}
+                }
+            }
+            let count = buffer.len().min(bytes.len());
+            buffer[..count].copy_from_slice(&bytes[..count]);
+            count
+        }
+    }
+
+    #[test]
+    fn a_boxed_number_never_changes() {
+        let structs = VmStructs::of(&[
+            ("oopDesc", "_metadata._klass", 8),
+            ("Klass", "_name", 0),
+            ("Symbol", "_length", 0),
+            ("Symbol", "_body", 8),
+        ]);
+        let memory = Memory([(0x100, "java/lang/Integer"), (0x200, "Box")]);
+        let objects = Objects {
+            structs: &structs,
+            memory: &memory,
+        };
+        let integer = Some("java.lang.Integer".to_owned());
+        assert_eq!(objects.never_changes(0x810), integer);
+        assert_eq!(objects.never_changes(0x814), integer);
+        assert_eq!(objects.never_changes(0x850), None);
+        assert_eq!(objects.never_changes(0x900), None);
     }
 }

@@ -45,6 +45,7 @@ use crate::report::{Class, SpinReport, ThreadReport};
 use crate::spin::{spin, Progress, SpinOptions};
 pub use asked::Asked;
 pub use each::why_each;
+pub(crate) use java_objects::never_changes;
 use obstacle::Weight;
 use process::Processes;
 pub use recorded::why_recorded;
