@@ -93,6 +93,22 @@ impl Condition {
         left.is_loaded() && right.is_loaded() && left.count_loads(&on_the_right) == 0
     }
 
+    /// Does it stay for as long as two words are as far apart as they are: `x == y`, or
+    /// `x - y == 64`? (Where the words have to become equal, one may be a ticket and the other the
+    /// number that is served.)
+    pub fn stays_at_a_distance(&self) -> bool {
+        self.leaves == Relation::NotEqual
+            && (self.compares_two_words() || self.is_of_a_difference())
+    }
+
+    /// Is it about how far two words are apart?
+    fn is_of_a_difference(&self) -> bool {
+        match self.left.unmasked(self.bits) {
+            Expression::Binary(Operator::Sub, a, b) => a.is_loaded() && b.is_loaded(),
+            _ => false,
+        }
+    }
+
     /// Is it certain that no value at `address` alone makes it leave? (One of several words of a
     /// sum, whose others keep it as it is.)
     pub fn is_held_by_others(&self, address: u64, bits: u32, now: u64) -> bool {
@@ -155,7 +171,8 @@ impl Condition {
             .flat_map(|v| [v, v.wrapping_add(1), v.saturating_sub(1)]);
         let bitwise = (0..bits).map(|bit| now ^ 1 << bit);
         // Of two words that are compared each may be a position, which is moved by one.
-        let next = self.compares_two_words().then_some(now.wrapping_add(1));
+        let are_positions = self.compares_two_words() || self.is_of_a_difference();
+        let next = are_positions.then_some(now.wrapping_add(1));
         next.into_iter()
             .chain([0, 1])
             .chain(near)
@@ -263,10 +280,22 @@ mod tests {
         let next = of(at(0x2000), Relation::NotEqual);
         assert_eq!(next.leaving_value(0x1000, 32, 10), Some(11));
         assert_eq!(next.leaving_value(0x2000, 32, 10), Some(11));
+        let apart = Condition {
+            left: Expression::Binary(Operator::Sub, Box::new(at(0x1000)), Box::new(at(0x2000))),
+            ..of(Expression::Number(64), Relation::NotEqual)
+        };
+        assert_eq!(apart.leaving_value(0x2000, 32, 10), Some(11));
+        assert!(next.stays_at_a_distance() && apart.stays_at_a_distance());
+        let ticket = of(at(0x2000), Relation::Equal);
+        assert!(
+            !ticket.stays_at_a_distance(),
+            "its turn comes when they are equal"
+        );
         let below = of(at(0x2000), Relation::Below);
         assert_eq!(below.leaving_value(0x1000, 32, 10), Some(0));
         let number = of(Expression::Number(10), Relation::NotEqual);
         assert_eq!(number.leaving_value(0x1000, 32, 10), Some(0));
+        assert!(!number.stays_at_a_distance());
     }
 
     #[test]

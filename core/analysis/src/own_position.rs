@@ -48,11 +48,20 @@ pub fn own_positions(
     found
 }
 
-/// The addresses of words that an exit compares with another word of memory.
-pub fn compared(analysis: &Analysis) -> Vec<u64> {
-    let candidates = analysis.candidates.iter();
-    let compared = candidates.filter(|candidate| compared_at(analysis, candidate).is_some());
-    compared.map(|candidate| candidate.address).collect()
+/// The addresses of words that keep the loop for as long as they are at their distance from others.
+pub fn apart(analysis: &Analysis) -> Vec<u64> {
+    let is_one = |candidate: &&Candidate| {
+        let conditions = candidate
+            .exits
+            .iter()
+            .map(|&exit| analysis.conditions[exit].as_ref());
+        conditions.flatten().any(|condition| {
+            condition.mentions(candidate.address, candidate.bytes)
+                && condition.stays_at_a_distance()
+        })
+    };
+    let words = analysis.candidates.iter().filter(is_one);
+    words.map(|candidate| candidate.address).collect()
 }
 
 /// The branch that compares it with another word of memory.

@@ -2,9 +2,9 @@
 //! By which pointers does the loop come to a word?
 //!
 //! In: a step that reads the word. Out: the pointers to the object that holds it, to the object
-//! that holds that pointer, and so on, as far as the loop loads them. A number that only helps to find a
-//! place within an object (an index, a hash) is no pointer to it. Blind spot: a pointer that was
-//! loaded before the window.
+//! that holds that pointer, and so on, as far as the loop loads them. A number that only helps to
+//! find a place within an object (an index, a hash) is no pointer to it. Blind spot: a pointer that
+//! was loaded before the window.
 
 use std::collections::VecDeque;
 

@@ -157,7 +157,7 @@ pub fn report(
             || analysis.progress.is_woken
             || !analysis.progress.repeats,
         machine,
-        compared: own_position::compared(analysis),
+        apart: own_position::apart(analysis),
         within_poll: within_poll::words(window, analysis, &ranked),
         ..Report::nothing(verdict, "")
     }

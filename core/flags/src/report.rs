@@ -335,9 +335,9 @@ pub struct Report {
     /// The loop is a virtual machine's, or runs the code that one made.
     #[serde(skip)]
     pub machine: Option<VirtualMachine>,
-    /// Addresses of words that a branch out of the loop compares with other words.
+    /// Addresses of words that keep the loop for as long as they are at their distance from others.
     #[serde(skip)]
-    pub compared: Vec<u64>,
+    pub apart: Vec<u64>,
     /// Addresses of words that a loop which polls in vain tests only within the call that polls.
     #[serde(skip)]
     pub within_poll: Vec<u64>,
@@ -373,7 +373,7 @@ impl Report {
             explain: Vec::new(),
             gets_on: false,
             machine: None,
-            compared: Vec::new(),
+            apart: Vec::new(),
             within_poll: Vec::new(),
             stood_still: None,
         }

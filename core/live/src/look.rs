@@ -30,7 +30,7 @@ pub struct Finding {
     window: Option<Window>,
     gets_on: bool,
     machine: Option<VirtualMachine>,
-    compared: Vec<u64>,
+    apart: Vec<u64>,
     within_poll: Vec<u64>,
     steps: u64,
     pause_ms: f64,
@@ -56,9 +56,9 @@ impl Finding {
         Finding {
             gets_on: report.as_ref().is_some_and(|report| report.gets_on),
             machine: report.as_ref().and_then(|report| report.machine.clone()),
-            compared: report
+            apart: report
                 .as_ref()
-                .map_or_else(Vec::new, |report| report.compared.clone()),
+                .map_or_else(Vec::new, |report| report.apart.clone()),
             within_poll: report
                 .as_ref()
                 .map_or_else(Vec::new, |report| report.within_poll.clone()),
@@ -86,7 +86,7 @@ impl Finding {
             window: None,
             gets_on: false,
             machine: None,
-            compared: Vec::new(),
+            apart: Vec::new(),
             within_poll: Vec::new(),
             steps: 0,
             pause_ms: 0.0,
@@ -206,7 +206,7 @@ pub fn look(
     Ok(Finding {
         gets_on: report.gets_on,
         machine: report.machine.clone(),
-        compared: report.compared.clone(),
+        apart: report.apart.clone(),
         within_poll: report.within_poll.clone(),
         report: Some(report),
         window: is_part.then_some(stepped.window),
@@ -249,7 +249,7 @@ pub fn look_at_copy(
     let finding = Finding {
         gets_on: report.gets_on,
         machine: report.machine.clone(),
-        compared: report.compared.clone(),
+        apart: report.apart.clone(),
         within_poll: report.within_poll.clone(),
         report: Some(report),
         window: None,

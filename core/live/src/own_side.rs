@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-//! Of two words that a loop compares with each other, the one that the waiting thread moves itself:
+//! Of two words whose distance keeps a loop, the one that the waiting thread moves itself:
 //! `while (ring.head == ring.tail)`.
 //!
-//! In: the words that the loop compares with others, and which of them a copy gave another value
-//! once one of the others let it go on. Out: the thread's own words. Who takes from a
-//! ring moves its own index on as soon as the other's lets it; so does who puts into one. What it
-//! waits for is the other's index, whoever else moves its own. Blind spots: copies that crash
-//! before they come so far; a thread that takes back what it waits for.
+//! In: the words that keep the loop for as long as they are so far apart, and which of them a copy
+//! gave another value once one of the others let it go on. Out: the thread's own words. Who takes
+//! from a ring moves its own index on as soon as the other's lets it; so does who puts into one.
+//! What it waits for is the other's index, whoever else moves its own. Blind spots: copies that
+//! crash before they come so far; a thread that takes back what it waits for.
 
 use flagfinder_replica::Word;
 use serde_json::{json, Value};
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn only_words_that_are_compared_are_asked_about() {
+    fn only_words_of_a_distance_are_asked_about() {
         let thread = ring(LEAVES, &[]);
         let flags = thread.flags.as_array().expect("flags");
         let asked = words(flags, &[TAIL]);

@@ -257,13 +257,13 @@ fn try_candidates<'p>(
         return Err("a copy of the thread does not do what the thread does".into());
     }
     let holder = names.function(header);
-    let compared = match thread.machine {
+    let apart = match thread.machine {
         Some(_) => Vec::new(),
-        None => own_side::words(flags, &thread.compared),
+        None => own_side::words(flags, &thread.apart),
     };
     let try_words = |words: &[Word]| {
         let is_beside = |other: &&Word| words.iter().all(|word| word.address != other.address);
-        let beside: Vec<Word> = compared.iter().filter(is_beside).copied().collect();
+        let beside: Vec<Word> = apart.iter().filter(is_beside).copied().collect();
         let proof = experiment
             .try_words(words, &beside, TRIES)
             .map_err(failed)?;

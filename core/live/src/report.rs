@@ -61,9 +61,9 @@ pub struct ThreadReport {
     /// The loop is a virtual machine's, or runs the code that one made.
     #[serde(skip)]
     pub machine: Option<VirtualMachine>,
-    /// Addresses of words that a branch out of its loop compares with other words.
+    /// Addresses of words that keep its loop for as long as they are at their distance from others.
     #[serde(skip)]
-    pub compared: Vec<u64>,
+    pub apart: Vec<u64>,
     /// Pairs of words: a copy in which the first was changed moved the second on.
     #[serde(skip)]
     pub moves: Vec<(u64, u64)>,
@@ -117,7 +117,7 @@ impl ThreadReport {
             wait: None,
             gets_on: false,
             machine: None,
-            compared: Vec::new(),
+            apart: Vec::new(),
             moves: Vec::new(),
             within_poll: Vec::new(),
             serves: false,

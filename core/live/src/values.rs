@@ -2,9 +2,9 @@
 //! Which values are tried in the words of a loop, and in which order.
 //!
 //! In: candidates, what the tests of a virtual machine's loop ask of their words, and a way to try
-//! values out. Out: the candidates' `proof`, the value that ends the loop, and what else was seen. First each word gets
-//! the value that its own test asks for, then those that other tests ask for. That has a limit of
-//! time: a machine tests one word in many ways.
+//! values out. Out: the candidates' `proof`, the value that ends the loop, and what else was seen.
+//! First each word gets the value that its own test asks for, then those that other tests ask for.
+//! That has a limit of time: a machine tests one word in many ways.
 
 use std::time::Duration;
 
