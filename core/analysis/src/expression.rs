@@ -141,14 +141,6 @@ impl Expression {
         }
     }
 
-    /// The number `yes` where this, an outcome, is 1, and `no` where it is 0.
-    pub(crate) fn choice(self, no: u64, yes: u64) -> Expression {
-        let binary = |operator, a, b| Expression::Binary(operator, Box::new(a), Box::new(b));
-        let all_or_none = binary(Operator::Sub, Expression::Number(0), self);
-        let change = binary(Operator::And, all_or_none, Expression::Number(no ^ yes));
-        binary(Operator::Xor, change, Expression::Number(no))
-    }
-
     /// Its value where all tests in it come out so.
     pub fn with_outcome(&self, outcome: u64) -> Option<u64> {
         let settled = |side: &Expression| {

@@ -88,27 +88,21 @@ impl<'w> Builder<'w> {
         let Some((address, value)) = access.address.zip(value) else {
             return Expression::Opaque(value);
         };
-        let load = Expression::Load {
+        let stored = (depth > 0).then(|| self.stored(step, address, bits, depth));
+        if let Some(stored) = stored.flatten() {
+            return stored;
+        }
+        Expression::Load {
             address,
             bits,
             value,
-        };
-        self.stored(step, &load, depth).unwrap_or(load)
+        }
     }
 
     /// What a spill holds, or the part of it that is read (a member of a union): what was stored. A
     /// word that the same instruction has read since is none: it may be another thread's to write
     /// by then.
-    fn stored(&self, step: u32, load: &Expression, depth: u32) -> Option<Expression> {
-        let &Expression::Load {
-            address,
-            bits,
-            value,
-        } = load
-        else {
-            return None;
-        };
-        let depth = depth.checked_sub(1)?;
+    fn stored(&self, step: u32, address: u64, bits: u32, depth: u32) -> Option<Expression> {
         let end = address.checked_add(u64::from(bits / 8))?;
         let from = step.saturating_sub(REACH);
         let is_again = |before: u32| {
@@ -129,21 +123,12 @@ impl<'w> Builder<'w> {
         let source = match code.mnemonic {
             M::Mov => 1,
             M::Push => 0,
-            _ if covers && is_whole_copy(code) => {
-                let from = self.copied_from(store)?.checked_add(address - start)?;
-                let load = Expression::Load {
-                    address: from,
-                    bits,
-                    value,
-                };
-                return Some(self.stored(store, &load, depth).unwrap_or(load));
-            }
             _ => return None,
         };
         if !covers || u64::from(code.bits(0)) != bytes * 8 {
             return None;
         }
-        let whole = self.operand(store, code, source, depth);
+        let whole = self.operand(store, code, source, depth - 1);
         if bytes * 8 == u64::from(bits) {
             return Some(whole);
         }
@@ -158,18 +143,6 @@ impl<'w> Builder<'w> {
                 Expression::Binary(Operator::ShiftRight, Box::new(whole), by).low(bits)
             }
         })
-    }
-
-    /// Where the vector register was read as a whole that the step stores. (A value and its type
-    /// may be copied together.)
-    fn copied_from(&self, store: u32) -> Option<u64> {
-        let code = self.window.code(store);
-        let to = code.memory.iter().fold(0, |all, m| all | m.resources());
-        let held = code.reads & !to;
-        let definition = last_writer(self.window, store, held).filter(|_| held != 0)?;
-        let is_copy = is_whole_copy(self.window.code(definition));
-        let mut reads = self.window.accesses(definition).iter().filter(|a| !a.write);
-        reads.next().filter(|_| is_copy)?.address
     }
 
     pub fn register(&self, step: u32, number: u8, depth: u32) -> Expression {
@@ -224,24 +197,9 @@ impl<'w> Builder<'w> {
             }
             _ if is_set_by_flags(code) => self.outcome(step, depth),
             _ if is_conditional_move(code) => match self.moves(step, depth) {
-                Some(moves) => {
-                    let (kept, other) = (operand(0), operand(1));
-                    match (kept.number(), other.number()) {
-                        (Some(no), Some(yes)) => self.outcome(step, depth).choice(no, yes),
-                        _ if moves => other,
-                        _ => kept,
-                    }
-                }
+                Some(moves) => operand(usize::from(moves)),
                 None => Expression::Opaque(known),
             },
-            // All bits are the carry.
-            M::Sbb if code.operands[0] == code.operands[1] => {
-                let carry = Condition::by(self, step, ConditionCode::b, false, depth);
-                let outcome = carry.map(Condition::into_outcome);
-                outcome.map_or(Expression::Opaque(known), |test| {
-                    binary(Operator::Sub, Expression::Number(0), test).low(code.bits(0))
-                })
-            }
             _ => Expression::Opaque(known),
         }
     }
@@ -275,7 +233,9 @@ impl<'w> Builder<'w> {
     /// 1 or 0, as the test before the `setcc` at `step` came out.
     fn outcome(&self, step: u32, depth: u32) -> Expression {
         match Condition::after(self, step, false, depth) {
-            Some(test) => test.into_outcome(),
+            Some(test) => {
+                Expression::Test(test.leaves, test.bits, Box::new((test.left, test.right)))
+            }
             None => Expression::Opaque(None),
         }
     }
@@ -290,25 +250,10 @@ impl Condition {
     /// As [`Condition::of`], of any instruction that goes by the flags; `depth` definitions are
     /// followed.
     pub fn after(builder: &Builder, step: u32, taken: bool, depth: u32) -> Option<Condition> {
-        let code = builder.window().code(step).instruction.condition_code();
-        Condition::by(builder, step, code, taken, depth)
-    }
-
-    /// 1 where it holds, else 0.
-    fn into_outcome(self) -> Expression {
-        Expression::Test(self.leaves, self.bits, Box::new((self.left, self.right)))
-    }
-
-    fn by(
-        builder: &Builder,
-        step: u32,
-        condition_code: ConditionCode,
-        taken: bool,
-        depth: u32,
-    ) -> Option<Condition> {
         let window = builder.window();
         let branch = window.code(step);
-        let relation = Relation::of(condition_code)?;
+        let relation = Relation::of(branch.instruction.condition_code())?;
+        let condition_code = branch.instruction.condition_code();
         let leaves = if taken { relation.inverse() } else { relation };
         let flags = branch.reads & ALL_FLAGS;
         let test = last_writer(window, step, flags)?;
@@ -358,20 +303,6 @@ impl Condition {
                 });
             }
             M::Cmpxchg => (operand(0), builder.register(test, 0, depth)),
-            // There is a carry unless it is zero.
-            M::Neg if carry => {
-                let is_carry = (condition_code == ConditionCode::b) != taken;
-                let leaves = match is_carry {
-                    true => Relation::NotEqual,
-                    false => Relation::Equal,
-                };
-                return Some(Condition {
-                    left: operand(0),
-                    right: Expression::Number(0),
-                    leaves,
-                    bits,
-                });
-            }
             M::Or | M::Xor | M::Add | M::Shl | M::Shr | M::Dec | M::Inc | M::Neg => {
                 (builder.result(test, code, depth), Expression::Number(0))
             }
@@ -429,14 +360,6 @@ impl Condition {
 fn general_number(register: Register) -> Option<u8> {
     let is_whole = register.is_gpr32() || register.is_gpr64();
     is_whole.then(|| register.number() as u8)
-}
-
-/// Does it move 16 bytes between memory and a register as they are?
-fn is_whole_copy(code: &Decoded) -> bool {
-    matches!(
-        code.mnemonic,
-        M::Movups | M::Movaps | M::Movdqu | M::Movdqa | M::Movupd | M::Movapd
-    )
 }
 
 fn is_conditional_move(code: &Decoded) -> bool {
