@@ -402,7 +402,9 @@ impl Session<'_> {
         let target = self.target.exit().unwrap_or(TargetExit::Running);
         let failed = !matches!(target, TargetExit::Exited(0) | TargetExit::Running);
         if failed && self.end.reason == EndReason::TargetEnded && self.target.is_confined() {
-            let text = "the program went into a sandbox of its own (seccomp), which may forbid what its tracer needs: if it does not end like this without one, let it run and ask `flagfinder spin`";
+            let text = "the program went into a sandbox of its own (seccomp), which may forbid \
+                        what its tracer needs: if it does not end like this without one, let it \
+                        run and ask `flagfinder spin`";
             last_words.push(Note {
                 level: NoteLevel::Warning,
                 text: text.into(),
