@@ -131,7 +131,7 @@ def summed(runs: Sequence[Mapping[str, Any]], how: Mapping[str, Sequence[str]]) 
     dates = sorted(run["date"] for run in runs)
     loads = sorted(float(load) for run in runs for load in re.findall(r"[\d.]+", run["load"]))
     return {
-        "date": f"{len(runs)} runs, {dates[0]} to {dates[-1]}",
+        "date": f"{len(runs)} runs, " + " to ".join(sorted({dates[0], dates[-1]})),
         "machine": " and ".join(sorted({run["machine"] for run in runs} - {"not noted"})),
         "load": f"{loads[0]:g} to {loads[-1]:g}",
         "command": scripts.pop() if len(scripts) == 1 else "",
