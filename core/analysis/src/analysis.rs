@@ -29,7 +29,7 @@ use crate::way::way;
 pub struct Candidate {
     /// Run-time address of its first byte.
     pub address: u64,
-    /// Its size, by the widest read.
+    /// Its size: that of the widest read.
     pub bytes: u32,
     /// Its value at the last read.
     pub value: Option<u64>,
@@ -52,22 +52,22 @@ pub struct Candidate {
     pub of_page: bool,
     /// A count within the iteration ends at it.
     pub is_bound: bool,
-    /// The instruction that reads it asks another word in most rounds (see `passing.rs`).
+    /// The instruction that reads it reads another word in most rounds (see `passing.rs`).
     pub passed: bool,
     /// What memory it lies in.
     pub kind: DataKind,
 }
 
-/// An object that a word points to is no larger, as far as it is read.
+/// Largest object that a word points to, as far as it is read.
 const OBJECT: u64 = 4096;
 
-/// What a window says of the loop at its end.
+/// What a window shows of the loop at its end.
 pub struct Analysis {
     /// The loop at the window's end.
     pub spin: SpinLoop,
     /// The ways out; the index of one here is what `exits` elsewhere means.
     pub exits: Vec<Exit>,
-    /// By exit: what it tests, where that is understood.
+    /// By exit: its test, if it is understood.
     pub conditions: Vec<Option<Condition>>,
     /// By exit: which condition of the source it is a test of.
     pub compounds: Vec<usize>,
@@ -86,7 +86,7 @@ pub struct Analysis {
     pub work: bool,
     /// Signs that the loop makes progress.
     pub progress: Progress,
-    /// Steps of reads that found what they found before.
+    /// Steps that read the same values as in the round before.
     pub same_again: FxHashSet<u32>,
     /// The loop runs a program of its own (see `interpreter.rs`).
     pub interprets: bool,
@@ -98,8 +98,8 @@ pub struct Analysis {
     pub generated: Generated,
 }
 
-/// The window's loop and candidates; `None` when nothing repeats. `scans`: what a scan ends at may
-/// keep it going.
+/// The window's loop and candidates; `None` if nothing repeats. `scans`: the word at which a scan
+/// ends may keep the loop going.
 pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -> Option<Analysis> {
     let spin = loop_search::find(window, preferred)?.without_first_marks(window);
     let dependence = Dependence::new(window);
@@ -201,8 +201,8 @@ pub fn analyse(window: &Window, names: &Names, preferred: &[u64], scans: bool) -
 }
 
 impl Analysis {
-    /// Would one of the branches that the word decides leave the loop if this were its value?
-    /// `None` where one of them cannot be told: it tests more than the word and numbers.
+    /// Would one of the branches that the word decides leave the loop if the word had this value?
+    /// `None` if that can't be told of one of them: it tests more than the word and numbers.
     pub fn lets_go(&self, candidate: &Candidate, value: u64) -> Option<bool> {
         let mut any = false;
         for &exit in &candidate.exits {
@@ -285,7 +285,8 @@ fn own_writes(window: &Window, spin: &SpinLoop) -> OwnWrites {
     let rounds = spin.starts.len() as u64;
     OwnWrites {
         bytes,
-        // A lock taken and released changes its word twice a round; work touches more.
+        // A lock that is taken and released changes its word twice a round; work changes more
+        // words.
         work: fresh > rounds / 2 || changes > 24 * rounds,
     }
 }
@@ -327,7 +328,7 @@ impl Collector<'_> {
         let Some(address) = access.address.filter(|_| access.bytes <= 64) else {
             return;
         };
-        // Other words of the same 8 bytes are not its own.
+        // The thread does not write other words of the same 8 bytes.
         let is_own = |(line, within)| self.own.get(&line).is_some_and(|own| own & within != 0);
         if lines(address, access.bytes).any(is_own) {
             if !self.own_words.contains(&address) {
@@ -383,7 +384,7 @@ impl Collector<'_> {
                 let Some(candidate) = access.address.and_then(|a| self.found.get_mut(&a)) else {
                     continue;
                 };
-                // Only reads of one width can be compared.
+                // Only reads of the same width can be compared.
                 let value = access.value.get((access.bytes * 8).min(64));
                 let value = value.filter(|_| access.bytes == candidate.bytes);
                 let round = self.spin.round_of(step);

@@ -9,7 +9,7 @@ use iced_x86::FlowControl;
 
 use crate::exit::Exit;
 
-/// Instructions between two tests of one condition whose ways out differ.
+/// Most instructions between two tests of one condition whose ways out differ.
 const NEAR: u32 = 16;
 
 /// For each exit the number of its condition; exits of the same one have the same.

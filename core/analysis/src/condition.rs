@@ -11,11 +11,11 @@ use crate::relation::Relation;
 /// A branch's test: `left OP right`, for the direction it took.
 #[derive(Clone, Debug)]
 pub struct Condition {
-    /// The side that is compared.
+    /// The compared side.
     pub left: Expression,
-    /// What it is compared with.
+    /// The side that it is compared with.
     pub right: Expression,
-    /// What must hold for the branch to go the other way.
+    /// The relation that must hold for the branch to go the other way.
     pub(crate) leaves: Relation,
     pub(crate) bits: u32,
 }
@@ -57,10 +57,10 @@ impl Condition {
             && (is_word(left) && is_set(right) || is_set(left) && is_word(right))
     }
 
-    /// Does it ask for some bits of a word, or whether a number is below that word? So a virtual
-    /// machine asks what an object is, and how long it is; what it reads as one number or reference
-    /// it compares whole, and numbers with their sign. What lies above the bits that say what an
-    /// object is, is its length: a number has a mark of fewer bits, or of half a word.
+    /// Does it test bits of a word, or whether a number is below that word? A virtual machine tests
+    /// in this way what kind an object has, and how long it is. A word that it reads as one number
+    /// or reference it compares as a whole, and numbers with their sign. The bits above those of
+    /// the kind hold the object's length: the mark of a number has fewer bits, or half a word.
     pub fn asks_for_bits_or_bounds(&self) -> bool {
         const BYTE: u64 = 0xff;
         let is_run = |mask: u64| mask & mask.wrapping_add(1) == 0;
@@ -93,15 +93,15 @@ impl Condition {
         left.is_loaded() && right.is_loaded() && left.count_loads(&on_the_right) == 0
     }
 
-    /// Does it stay for as long as two words are as far apart as they are: `x == y`, or
-    /// `x - y == 64`? (Where the words have to become equal, one may be a ticket and the other the
-    /// number that is served.)
+    /// Does the loop go on as long as two words keep their distance: `x == y`, or `x - y == 64`?
+    /// (If the words have to become equal, one may be a ticket and the other the number that is
+    /// served.)
     pub fn stays_at_a_distance(&self) -> bool {
         self.leaves == Relation::NotEqual
             && (self.compares_two_words() || self.is_of_a_difference())
     }
 
-    /// Is it about how far two words are apart?
+    /// Is it a test of the distance of two words?
     fn is_of_a_difference(&self) -> bool {
         match self.left.unmasked(self.bits) {
             Expression::Binary(Operator::Sub, a, b) => a.is_loaded() && b.is_loaded(),
@@ -109,8 +109,8 @@ impl Condition {
         }
     }
 
-    /// Is it certain that no value at `address` alone makes it leave? (One of several words of a
-    /// sum, whose others keep it as it is.)
+    /// Is it certain that no value at `address` alone makes the loop end? (Another word of the same
+    /// sum keeps the sum as it is.)
     pub fn is_held_by_others(&self, address: u64, bits: u32, now: u64) -> bool {
         let takes_part = self.left.loads(address, bits) || self.right.loads(address, bits);
         takes_part
@@ -118,8 +118,8 @@ impl Condition {
             && self.leaving_value(address, bits, now).is_none()
     }
 
-    /// Would a word of several, zero now, have to become negative? (One of the counts whose sum is
-    /// not zero.)
+    /// Would one of several words, which is zero now, have to become negative? (It is a count in a
+    /// sum that is not zero.)
     pub fn is_owed_by_others(&self, address: u64, bits: u32, now: u64) -> bool {
         let negative = |value: u64| bits > 1 && value >> (bits - 1) & 1 == 1;
         now & mask(bits) == 0
@@ -144,7 +144,7 @@ impl Condition {
         self.leaves == Relation::Equal && is_word && self.tests_for_zero()
     }
 
-    /// Some value at `address` that would make it leave; the nearest to what is usual.
+    /// A value at `address` with which the branch would leave; the nearest to usual values.
     pub fn leaving_value(&self, address: u64, bits: u32, now: u64) -> Option<u64> {
         let m = mask(bits);
         let sides = [&self.left, &self.right].into_iter();
@@ -170,7 +170,7 @@ impl Condition {
             .into_iter()
             .flat_map(|v| [v, v.wrapping_add(1), v.saturating_sub(1)]);
         let bitwise = (0..bits).map(|bit| now ^ 1 << bit);
-        // Of two words that are compared each may be a position, which is moved by one.
+        // Of two words that are compared, each may be a position, which moves by one.
         let are_positions = self.compares_two_words() || self.is_of_a_difference();
         let next = are_positions.then_some(now.wrapping_add(1));
         next.into_iter()
@@ -182,8 +182,7 @@ impl Condition {
             .find(|&value| value != now & m && self.leaves_with(address, value) == Some(true))
     }
 
-    /// `x == 0x1`, `x > 0xb (signed)`; `name` names the loads. What was loaded stands on
-    /// the left.
+    /// `x == 0x1`, `x > 0xb (signed)`; `name` names the loads. A load stands on the left.
     pub fn text(&self, name: &dyn Fn(u64) -> String) -> String {
         if let Some(cases) = self.text_of_cases(name) {
             return cases;

@@ -10,7 +10,7 @@ use flagfinder_machine::value::CALL_CLOBBERS;
 use flagfinder_machine::Window;
 use rustc_hash::FxHashMap;
 
-/// What a step takes over from an earlier one.
+/// What a step takes from an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A register's or flag's value.
@@ -69,11 +69,11 @@ fn forget(last: &mut [u32; 128], mut set: Resources) {
     }
 }
 
-/// Reads and writes longer than this are not followed byte by byte.
+/// Longer reads and writes are not followed byte by byte.
 const LONG: u32 = 4096;
 
 impl Dependence {
-    /// Of all steps of the window.
+    /// Dependences of all steps of the window.
     pub fn new(window: &Window) -> Dependence {
         let mut last = [NONE; 128];
         let mut memory = Memory {
@@ -146,7 +146,7 @@ impl Dependence {
         result
     }
 
-    /// Where the step's inputs come from; what was there before the window is not named.
+    /// The origins of the step's inputs; an input from before the window has none.
     pub fn inputs(&self, step: u32) -> &[Edge] {
         let range = self.first[step as usize]..self.first[step as usize + 1];
         &self.edges[range.start as usize..range.end as usize]

@@ -16,7 +16,7 @@ use flagfinder_machine::decoded::{
 use flagfinder_machine::Window;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
-/// Is nothing of these registers used from the step on, before it is written anew?
+/// Are these registers written anew, from this step on, before anything uses them?
 pub fn is_dead(window: &Window, from: u32, mut written: Resources) -> bool {
     for step in from..window.len().min(from + REACH) {
         if written == 0 {
@@ -35,13 +35,13 @@ pub fn is_dead(window: &Window, from: u32, mut written: Resources) -> bool {
     false
 }
 
-/// Steps ahead in search of a use.
+/// Most steps in which a use is looked for.
 pub const REACH: u32 = 2000;
 
 /// x86 number of the register that holds a function's result.
 pub const RAX: u8 = 0;
 const RDX: u8 = 2;
-/// What a function may return something in.
+/// Registers in which a function may return something.
 pub const RESULT: Resources = general(RAX) | general(RDX);
 
 /// What a called function must leave as it was: rbx, rbp, r12 to r15.
@@ -51,7 +51,7 @@ pub const KEPT: Resources =
 /// What an instruction leaves behind it.
 pub struct Effect {
     pub writes: Resources,
-    /// To memory other than what is passed to a function or kept on the own stack.
+    /// A store to memory that is neither passed to a function nor on the own stack.
     pub stores: bool,
     /// It leaves the function: a return, or a jump to another function.
     pub returns: bool,
@@ -59,7 +59,7 @@ pub struct Effect {
     pub hands_over: bool,
     /// The number that it sets the register of a function's result to.
     pub sets_result: Option<u64>,
-    /// To and from which register it copies.
+    /// The registers from which and to which it copies.
     pub copies: Option<(u8, u8)>,
 }
 
@@ -87,7 +87,7 @@ impl Effect {
         let hands_over = flow == FlowControl::UnconditionalBranch && !inside;
         let mut memory = decoded.memory.iter();
         Effect {
-            // Of a call its result; no compiler relies on what else it leaves.
+            // Of a call: its result. Compilers rely on nothing else that it leaves.
             writes: match calls {
                 true => RESULT,
                 false => decoded.writes & !ALL_FLAGS & !general(RSP),
@@ -116,10 +116,10 @@ fn sets_result(instruction: &Instruction) -> Option<u64> {
 
 /// Which registers hold what they held where a way began.
 pub struct Kept {
-    /// By register: whose value it holds, if anyone's.
+    /// By register: the register whose old value it holds, if any.
     holds: [Option<u8>; 16],
     written: Resources,
-    /// The way does not divide: what was put aside for a call and taken back is known.
+    /// On a way without branches it is known what was saved for a call and restored.
     pub is_straight: bool,
 }
 

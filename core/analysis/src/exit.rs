@@ -11,14 +11,14 @@ pub struct Exit {
     /// Last execution in a whole iteration.
     pub step: u32,
     pub(crate) transfer: Transfer,
-    /// A branch: it always jumped.
+    /// If it is a branch: whether it always jumped.
     pub taken: bool,
-    /// Where it never went; `None` where that is data, too.
+    /// Where control would go but never went; `None` if that is data, too.
     pub other: Option<u64>,
     /// What decides it.
     pub(crate) sources: Vec<Source>,
-    /// Something that decides it changes from iteration to iteration by this thread's
-    /// own doing (a counter, a deadline).
+    /// The thread itself changes, from iteration to iteration, something that decides it (a
+    /// counter, a deadline).
     pub induction: bool,
     /// It ends a scan: the other way leads to the next element.
     pub ends_scan: bool,

@@ -11,7 +11,7 @@ use crate::relation::Relation;
 /// A value in terms of loads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expression {
-    /// The code holds it itself.
+    /// A number that the code holds.
     Number(u64),
     /// What was read at an address.
     Load {
@@ -24,9 +24,9 @@ pub enum Expression {
     },
     /// Computed from two values.
     Binary(Operator, Box<Expression>, Box<Expression>),
-    /// 1 where the relation of so many bits holds, else 0.
+    /// 1 if the relation holds for so many bits, else 0.
     Test(Relation, u32, Box<(Expression, Expression)>),
-    /// So many low bits of a value with their sign, made `to` bits wide.
+    /// So many low bits of a value with their sign, extended to `to` bits.
     Signed {
         /// The value.
         of: Box<Expression>,
@@ -35,8 +35,8 @@ pub enum Expression {
         /// In bits.
         to: u32,
     },
-    /// Where a jump by a table of addresses leads: one of `targets`, by this number of the case.
-    /// What is not known of the table is [`ELSEWHERE`].
+    /// Where a jump by a table of addresses leads: to one of `targets`, by this number of the case.
+    /// A part of the table that is not known is [`ELSEWHERE`].
     Case {
         /// The number of the case.
         of: Box<Expression>,
@@ -50,7 +50,7 @@ pub enum Expression {
 /// No code lies there.
 pub const ELSEWHERE: u64 = 0;
 
-/// What two values are joined by.
+/// How two values are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// Bit by bit.
@@ -118,7 +118,7 @@ impl Expression {
         })
     }
 
-    /// It, if it is a number.
+    /// The number that it is, if it is one.
     pub fn number(&self) -> Option<u64> {
         match self {
             Expression::Number(number) => Some(*number),
@@ -126,7 +126,8 @@ impl Expression {
         }
     }
 
-    /// The only test that it is computed from, by numbers: then it has two values.
+    /// The only test that it is computed from, if only numbers are computed with it: then it has
+    /// two values.
     pub fn outcome(&self) -> Option<&Expression> {
         match self {
             Expression::Test(..) => Some(self),
@@ -141,7 +142,7 @@ impl Expression {
         }
     }
 
-    /// Its value where all tests in it come out so.
+    /// Its value if all tests in it come out like this.
     pub fn with_outcome(&self, outcome: u64) -> Option<u64> {
         let settled = |side: &Expression| {
             let value = side.with_outcome(outcome)?;
@@ -179,7 +180,7 @@ impl Expression {
         }
     }
 
-    /// Their sum; constants are added up, so that a counter's many steps read as one.
+    /// Their sum. Constants are added up, so that a counter's many steps are read as one.
     pub fn plus(self, other: Expression) -> Expression {
         use Expression::{Binary, Number};
         match (self, other) {
@@ -208,7 +209,7 @@ impl Expression {
         }
     }
 
-    /// What is compared with each other within it, with `now` read at `address`.
+    /// The values in it that are compared with each other, with `now` read at `address`.
     pub fn compared(&self, address: u64, now: u64, found: &mut Vec<u64>) {
         match self {
             Expression::Binary(operator, a, b) => {
@@ -262,8 +263,8 @@ impl Expression {
         }
     }
 
-    /// Does nothing take part but this word and numbers that are no addresses, which differ from
-    /// run to run?
+    /// Is it computed only from this word and numbers that are no addresses? Addresses differ from
+    /// run to run.
     pub fn is_only_of(&self, address: u64) -> bool {
         const SMALL: u64 = 1 << 16;
         match self {
@@ -335,7 +336,7 @@ impl Expression {
         }
     }
 
-    /// Bits that its value can have, as far as loads and masks tell.
+    /// Bits that its value can have, as far as loads and masks show.
     pub fn width(&self) -> u32 {
         match self {
             Expression::Number(number) => 64 - number.leading_zeros(),
@@ -357,7 +358,7 @@ impl Expression {
             return self;
         }
         let whole = match self {
-            // The sign was never in them.
+            // The sign was never in these bits.
             Expression::Signed { of, bits: own, .. } if bits <= own => return of.low(bits),
             whole => whole,
         };

@@ -40,7 +40,7 @@ pub fn asked_in_vain(window: &Window, same_again: &FxHashSet<u32>) -> Option<u32
     let alike = failing
         .iter()
         .all(|call| call.number == last.number && call.result == last.result);
-    // A thread that asks a new question each time makes progress.
+    // A thread whose questions differ from round to round makes progress.
     let is_vain = failing.len() >= LEAST && alike && nothing_new && answers.len() <= failing.len();
     is_vain.then_some(last.step)
 }

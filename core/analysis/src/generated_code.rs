@@ -16,7 +16,7 @@ use crate::spin_loop::SpinLoop;
 
 /// A register by which fewer different words are reached may hold any object.
 const WORDS: usize = 5;
-/// State lies so near the place that the register points to.
+/// Largest distance of state from the place that the register points to.
 const NEAR: u64 = 4096;
 
 const RSP: u8 = 4;
@@ -25,7 +25,7 @@ const RSP: u8 = 4;
 pub struct Generated {
     /// By static instruction.
     is_generated: Vec<bool>,
-    /// The loop is one of generated code: what has a module serves it.
+    /// The loop is generated code; code of modules serves it.
     pub holds_loop: bool,
     /// Addresses at which generated code keeps the thread's state.
     contexts: Vec<u64>,

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::generated_code::Generated;
 use crate::spin_loop::SpinLoop;
 
-/// Instructions within which a result is read, or never.
+/// Instructions within which a result is read, if it ever is.
 const SOON: u32 = 64;
 
 /// Does the exit lie within such a call? Not if that is a callback: its caller knows nothing of
@@ -60,7 +60,7 @@ fn is_read(window: &Window, from: u32, end: u32) -> bool {
             return false;
         }
     }
-    // Not seen to be of no use.
+    // Not seen to be without use.
     true
 }
 

@@ -19,24 +19,24 @@ use crate::dependence::{Dependence, Input};
 use crate::spin_loop::SpinLoop;
 use crate::way::Pointer;
 
-/// Jumps to fewer different places an iteration are a `switch` or two.
+/// A loop that jumps to fewer different places an iteration has a `switch` or two.
 const JUMPS: usize = 3;
-/// The same where the jump itself loads its target from data that also say where the next target
-/// lies: a program of one or two pieces.
+/// The same if the jump itself loads its target from data that also say where the next target lies:
+/// a program of one or two pieces.
 const PIECES: usize = 1;
-/// Calls of fewer different routines by one instruction are callbacks.
+/// One instruction that calls fewer different routines makes callbacks.
 const CALLS: usize = 6;
 
-/// Most of a frame that holds the operands of an interpreter made as the program ran: it pushes
-/// and pops them as it goes on from piece to piece.
+/// Largest part of a frame that holds the operands of an interpreter which was made as the program
+/// ran: it pushes and pops operands from piece to piece.
 const OPERANDS: u64 = 256;
 /// Jumps and calls from which the interpreted program is read.
 const DISPATCHES: usize = 2000;
-/// Instructions between a load and the jump that depends on it.
+/// Most instructions between a load and the jump that depends on it.
 const BETWEEN: usize = 8;
-/// An instruction of the interpreted program, with its operands, is no larger.
+/// Largest size of an instruction of the interpreted program, with its operands.
 const PIECE: u64 = 32;
-/// The program's constants lie no farther from its instructions.
+/// Largest distance of the program's constants from its instructions.
 const FUNCTION: u64 = 4096;
 
 pub fn interprets(window: &Window, spin: &SpinLoop) -> bool {
@@ -44,7 +44,8 @@ pub fn interprets(window: &Window, spin: &SpinLoop) -> bool {
 }
 
 /// The steps by which the loop goes from piece to piece; empty: it is no interpreter's. Frames
-/// whose stack pointers differ by less than `frame` are one. `jumps`: so many different places.
+/// whose stack pointers differ by less than `frame` count as one. `jumps`: the loop has to jump to
+/// so many different places.
 fn dispatches(window: &Window, spin: &SpinLoop, frame: u64, jumps: usize) -> Vec<u32> {
     let rounds = spin.starts.len() - 1;
     let top = window.rsp(spin.first_step());
@@ -85,7 +86,7 @@ fn dispatches(window: &Window, spin: &SpinLoop, frame: u64, jumps: usize) -> Vec
     steps
 }
 
-/// The program that an interpreter runs, as far as it tells what to do next.
+/// The program that an interpreter runs, as far as the interpreter's reads show it.
 #[derive(Clone, Debug, Default)]
 pub struct Interpreted {
     /// Addresses of words that chose a piece, in order.
@@ -97,8 +98,8 @@ pub struct Interpreted {
 }
 
 impl Interpreted {
-    /// Of the loop. `is_made`: its code was made as the program ran. `is_data`: a word is neither
-    /// a module's nor on a stack.
+    /// Of the loop. `is_made`: its code was made as the program ran. `is_data`: a word lies neither
+    /// in a module nor on a stack.
     pub fn of(
         window: &Window,
         dependence: &Dependence,
@@ -136,15 +137,15 @@ impl Interpreted {
         self.is_within(address, FUNCTION)
     }
 
-    /// Does the word lie with those that choose what is done next? Such a word is an operand of
-    /// the program's code, and no variable.
+    /// Does the word lie with those that choose what is done next? Then it is an operand of the
+    /// program's code, and no variable.
     pub fn holds(&self, address: u64) -> bool {
         self.is_within(address, PIECE)
     }
 
-    /// Words that decide exits and lie in an object that the loop comes to by a variable, while a
-    /// constant of the program is the same object. Both share it until one of them is written: who
-    /// writes makes a copy first. `word`: reads 8 bytes.
+    /// Words that decide exits and lie in an object to which both a variable and a constant of the
+    /// program lead. The two share it until one of them is written: the writer makes a copy first.
+    /// `word` reads 8 bytes.
     pub fn shared(&self, word: impl Fn(u64) -> Option<u64>) -> FxHashSet<u64> {
         let is_by_variable =
             |way: &[Pointer]| !way.is_empty() && !way.iter().any(|p| self.is_near(p.at));
@@ -210,7 +211,7 @@ fn goes_on(window: &Window, steps: &[u32]) -> bool {
     })
 }
 
-/// Does a word that lies with the piece say where the next one is?
+/// Does a word beside the piece say where the next piece is?
 fn leads_on(window: &Window, dependence: &Dependence, step: u32) -> bool {
     let inputs = dependence.inputs(step).iter();
     let mut makers = inputs.filter(|edge| edge.input == Input::Address);
@@ -222,7 +223,7 @@ fn leads_on(window: &Window, dependence: &Dependence, step: u32) -> bool {
     })
 }
 
-/// Adds where the word lies that the step's target comes from, and the number by which that was
+/// Adds the place of the word from which the step's target comes, and the number by which it was
 /// looked up in a table, if it was. The last of these is the program's: its reader is added.
 fn chosen_by(
     window: &Window,

@@ -23,15 +23,15 @@ use crate::expression::Expression;
 use crate::operands::{last_writer, Builder, DEPTH};
 use crate::relation::Relation;
 
-/// Definitions between the table and the jump.
+/// Most definitions between the table and the jump.
 const NEAR: usize = 8;
-/// Instructions between the check of the bounds and the jump.
+/// Most instructions between the check of the bounds and the jump.
 const CHECK: u32 = 24;
-/// Cases that are read without such a check.
+/// Most cases that are read without such a check.
 const MOST: u64 = 512;
 
-/// Of the jump at `step`, which goes round: with which numbers it would go elsewhere. `None`: it is
-/// not by a table.
+/// Of the jump at `step`, which repeats the loop: the numbers with which it would go elsewhere.
+/// `None`: it is no jump by a table.
 pub fn condition(window: &Window, names: &Names, step: u32) -> Option<Condition> {
     let target = window.next_pc(step)?;
     let load = table_load(window, step, &|address| names.is_fixed(address))?;

@@ -51,8 +51,8 @@ pub fn decide(found: &mut FxHashMap<u64, OtherWay>, mut decided: FxHashMap<u64, 
     }
 }
 
-/// Those of the `exits` (address, stack pointer) that test what one of these registers holds in the
-/// frame where the steps begin, by address.
+/// The `exits` (address, stack pointer) that test what one of these registers holds in the frame
+/// where the steps begin; by address.
 pub fn tests(
     window: &Window,
     steps: Range<u32>,
@@ -68,7 +68,7 @@ pub fn tests(
             break;
         }
         if window.rsp(step) != rsp {
-            // What is called may use what it does not have to keep.
+            // A called function may use a register that it need not keep.
             held &= KEPT;
             tested = false;
             continue;

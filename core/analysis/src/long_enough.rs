@@ -15,10 +15,10 @@ use crate::spin_loop::SpinLoop;
 pub struct Seen {
     /// Whole iterations of the loop at the window's end.
     pub iterations: u64,
-    /// They are an interpreter's: many of them may be one of the loop that it runs.
+    /// They are an interpreter's: many of them may be one iteration of the loop that it runs.
     pub interprets: bool,
-    /// Something but the thread itself decides when the loop is left. If not, it may be the pause
-    /// within another, of which the window shows too little.
+    /// Something else than the thread itself decides when the loop is left. If not, it may be the
+    /// pause within another loop, of which the window shows too little.
     pub waits_for_others: bool,
 }
 
@@ -32,11 +32,11 @@ pub fn seen(window: &Window) -> Option<Seen> {
     })
 }
 
-/// Does an exit of the loop depend on something that the thread itself does not change? Not what a
-/// scan reads that comes to its end: each of its elements is read once.
+/// Does an exit of the loop depend on something that the thread itself does not change? The
+/// elements of a scan that comes to its end do not count: each of them is read once.
 pub fn waits_for_others(window: &Window, spin: &SpinLoop) -> bool {
     let dependence = Dependence::new(window);
-    // Without names, a jump through a word of its own is one of the linkage table.
+    // Without names, a jump through a word of its own is one through the linkage table.
     let is_fixed = |step, _| window.code(step).instruction.is_ip_rel_memory_operand();
     let exits = Slicer::new(window, &dependence, spin).exits(true, &is_fixed);
     let ends = exits.iter().any(|exit| exit.induction);

@@ -21,11 +21,11 @@ pub enum LoopKind {
     Yield,
     /// It sleeps for a time.
     Sleep,
-    /// It asks the kernel by a system call, or has it work.
+    /// It makes a system call: it asks the kernel, or lets it work.
     Syscall,
     /// It takes a lock and gives it back.
     Lock,
-    /// It tries to change its flag by an atomic instruction, as a lock in use is tried.
+    /// It tries to change its flag by an atomic instruction, as a thread tries a lock in use.
     Rmw,
 }
 
@@ -66,8 +66,8 @@ pub fn kind(window: &Window, spin: &SpinLoop) -> LoopKind {
     }
 }
 
-/// Iterations that take a lock and give it back: a word that an atomic changes and that a
-/// later atomic or store of the same iteration changes again.
+/// Iterations that take a lock and give it back: an atomic changes a word, and a later atomic or
+/// store of the same iteration changes it again.
 fn locked_rounds(window: &Window, spin: &SpinLoop) -> usize {
     let mut taken: FxHashMap<u64, usize> = FxHashMap::default();
     let mut locked = vec![false; spin.starts.len()];
@@ -91,8 +91,8 @@ fn locked_rounds(window: &Window, spin: &SpinLoop) -> usize {
     locked.into_iter().filter(|&yes| yes).count()
 }
 
-/// Moves of the stack pointer that no frame explains: a scheduler in user space (Go,
-/// coroutines) runs something else and comes back, which is its way to yield.
+/// The stack pointer moves in a way that no frame explains: a scheduler in user space (Go,
+/// coroutines) runs something else and comes back. So it yields.
 fn stack_switches(window: &Window, spin: &SpinLoop) -> usize {
     const FRAME_MOST: u64 = 64 << 10;
     let mut last = 0;

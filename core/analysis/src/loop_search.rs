@@ -13,13 +13,13 @@ use crate::spin_loop::SpinLoop;
 
 /// Fewer recurrences are no loop.
 const LEAST: usize = 3;
-/// Iterations that are looked at.
+/// Most iterations that are looked at.
 const ITERATIONS: usize = 96;
-/// Iterations of a loop around another that are compared.
+/// Iterations of a loop around another one that are compared.
 const ROUNDS: usize = 12;
-/// Rounds of one loop differ by less in length.
+/// The rounds of one loop differ by less than this in length.
 const UNEVEN: u32 = 4;
-/// A gap so many times the middle one is no iteration.
+/// A gap that is so many times the middle one is no iteration.
 const FAR: u32 = 24;
 
 /// The loop at the window's end; `None`: nothing repeats. `preferred` are pcs of a loop
@@ -45,9 +45,9 @@ pub fn find(window: &Window, preferred: &[u64]) -> Option<SpinLoop> {
     Some(around.unwrap_or_else(|| build(window, marker, steps)))
 }
 
-/// The interpreter's loop that the marker's frame goes round in without coming by the marker any
-/// more. A program's loops are all one to who only knows its interpreter's code, and the head of
-/// that may be a part that is seldom used.
+/// The interpreter's loop in which the marker's frame now repeats without passing the marker. All
+/// loops of a program are one loop for code that only knows the interpreter, and its head may be a
+/// part that is seldom used.
 fn instead_of(window: &Window, marker: &[u32]) -> Option<SpinLoop> {
     let last = *marker.last()?;
     let longest = marker.windows(2).map(|pair| pair[1] - pair[0]).max()?;
@@ -72,8 +72,8 @@ fn instead_of(window: &Window, marker: &[u32]) -> Option<SpinLoop> {
     Some(build(window, code, tail)).filter(|spin| interprets(window, spin))
 }
 
-/// Does the loop that begins at the steps of `inner` come to its end again and again, in each
-/// iteration of a loop `around` it? Then nobody waits in it alone.
+/// Does the loop that begins at the steps of `inner` end again and again, once in each iteration of
+/// a loop `around` it? Then the thread does not wait in the inner loop alone.
 fn goes_round(window: &Window, around: &SpinLoop, inner: &[u32]) -> bool {
     let last = &around.starts[around.starts.len().saturating_sub(ROUNDS + 1)..];
     let (Some(first), Some(end)) = (last.first(), last.last()) else {
@@ -107,7 +107,7 @@ fn by_marker(window: &Window, with_stack: bool) -> Option<SpinLoop> {
         .into_iter()
         .filter(|(_, steps)| steps.len() >= LEAST)
         .collect();
-    // Highest frame first, rarest in it first, then the last in the iteration.
+    // The highest frame comes first, in it the rarest, then the last in the iteration.
     candidates.sort_by_key(|((code, rsp), steps)| {
         (
             std::cmp::Reverse(*rsp),
@@ -206,7 +206,7 @@ mod tests {
         code.extend([0x3000, 0x3001, 0x3000, INNER].repeat(20));
         assert_eq!(marker_of(&code, JUMP), Some(INNER));
         assert_eq!(marker_of(&code, &[0x90]), Some(AROUND), "no interpreter");
-        // It does come by.
+        // It does pass the marker.
         code.push(AROUND);
         assert_eq!(marker_of(&code, JUMP), Some(AROUND));
     }
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(marker(&[1, 1, 1, 1, 1, 1]), Some(INNER), "the same loop");
     }
 
-    /// Iterations left of so many of a failing `lock cmpxchg`, when an `xchg` stores something else
+    /// Iterations left of so many of a failing `lock cmpxchg`, if an `xchg` stores something else
     /// in one of them.
     fn left(iterations: u32, marks_in: &[u32]) -> usize {
         const WORD: u64 = 0x5000;

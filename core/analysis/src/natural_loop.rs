@@ -96,7 +96,7 @@ fn is_required(exit: &Exit, window: &Window) -> bool {
     Condition::of(window, exit.step, exit.taken).is_some_and(|test| test.leaves_at_zero())
 }
 
-/// Executions before the last at which it is looked at what follows.
+/// How many executions before the last one are looked at for what follows.
 const EARLIER: usize = 2;
 
 struct Function {
@@ -187,9 +187,9 @@ impl Function {
         })
     }
 
-    /// The innermost loop that holds all that was executed in the frame lies around `other`
-    /// as well, which leads on into the middle of it. (Where it leads to the loop's header
-    /// only, that may be the header of a loop around this one too.)
+    /// The innermost loop that holds all that was executed in the frame lies around `other` as
+    /// well, and `other` leads into the middle of it. (If it leads only to the loop's header, that
+    /// may also be the header of an outer loop.)
     fn other_way(
         &self,
         exit: &Exit,
@@ -341,7 +341,7 @@ impl Function {
         }
         let written = kept.written();
         let rsp = window.rsp(exit.step);
-        // Some executions earlier, so that what comes later is seen.
+        // An execution some way back, so that what follows is seen.
         let code = window.code_index(exit.step);
         let mut executions = (0..=exit.step)
             .rev()
@@ -450,7 +450,7 @@ impl Function {
                 _ => break,
             }
         }
-        // What it takes decides an exit: a test-and-set after a test.
+        // The atomic's result decides an exit: a test-and-set behind a test.
         if self.takes_at_once(other, around, executed) {
             return None;
         }

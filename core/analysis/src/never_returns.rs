@@ -15,15 +15,15 @@ use rustc_hash::FxHashSet;
 
 use crate::read_code::{instruction, ReadCode, LONGEST};
 
-/// Instructions on the way to such a call.
+/// Most instructions on the way to such a call.
 const SHORT_WAY: usize = 32;
-/// Instructions on all ways to one.
+/// Most instructions on all ways to one.
 const ALL_WAYS: usize = 64;
-/// Functions that hand over to each other.
+/// Most functions that hand over to each other.
 const DEEP: u32 = 3;
 
-/// Do all ways from `pc` lead to one? (What is reported before the program ends may depend on the
-/// error.)
+/// Do all ways from `pc` lead to such a call? (What is reported before the program ends may depend
+/// on the error.)
 pub fn never_returns(pc: u64, names: &Names, read: &ReadCode) -> bool {
     let mut seen = FxHashSet::default();
     let mut work = vec![(pc, false)];
@@ -167,14 +167,14 @@ fn target(code: &Instruction, read: &ReadCode) -> Option<u64> {
 enum End {
     /// It may return, as far as is known.
     Returns,
-    /// It never returns, and nothing tells that it ends what went well.
+    /// It never returns, and nothing shows that it ends a program that went well.
     Fails,
-    /// It never returns, and ends what went well.
+    /// It never returns, and ends a program that went well.
     Well,
 }
 
 impl End {
-    /// The same where its first argument is 0, or not.
+    /// The same, if its first argument is 0 or not.
     fn told(self, zero: bool) -> End {
         match self {
             End::Fails if zero => End::Well,

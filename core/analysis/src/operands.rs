@@ -15,12 +15,12 @@ use crate::condition::Condition;
 use crate::expression::{Expression, Operator};
 use crate::relation::Relation;
 
-/// Definitions followed, one behind the other.
+/// Most definitions that are followed, one behind the other.
 pub const DEPTH: u32 = 24;
-/// Definitions followed for one test: both sides of `x ^ x >> 7` lead to the same ones, again and
-/// again.
+/// Most definitions that are followed for one test: both sides of `x ^ x >> 7` lead to the same
+/// ones again and again.
 const BUDGET: u32 = 200;
-/// Steps back in search of a definition.
+/// Most steps back in search of a definition.
 const REACH: u32 = 4000;
 
 /// The last step before `before` that writes any of these.
@@ -64,7 +64,7 @@ impl<'w> Builder<'w> {
                 }
                 known => known.low(u32::from(bits)),
             },
-            // ah and its like.
+            // ah, bh, ch or dh.
             Operand::Register {
                 number,
                 shift,
@@ -99,9 +99,9 @@ impl<'w> Builder<'w> {
         }
     }
 
-    /// What a spill holds, or the part of it that is read (a member of a union): what was stored. A
-    /// word that the same instruction has read since is none: it may be another thread's to write
-    /// by then.
+    /// The value that was saved at an address and is read back, or the part of it that is read (a
+    /// member of a union). A word that the same instruction has read since does not count: another
+    /// thread may have written it by then.
     fn stored(&self, step: u32, address: u64, bits: u32, depth: u32) -> Option<Expression> {
         let end = address.checked_add(u64::from(bits / 8))?;
         let from = step.saturating_sub(REACH);
@@ -119,7 +119,7 @@ impl<'w> Builder<'w> {
         })?;
         let code = self.window.code(store);
         let covers = start <= address && start.saturating_add(bytes) >= end;
-        // An interpreter's operands are pushed.
+        // An interpreter pushes its operands.
         let source = match code.mnemonic {
             M::Mov => 1,
             M::Push => 0,

@@ -12,13 +12,13 @@ use rustc_hash::FxHashSet;
 
 use crate::dependence::{Dependence, Input};
 
-/// Steps followed.
+/// Most steps that are followed.
 const LIMIT: usize = 20_000;
-/// Branches that may have chosen one constant, and how far back they are looked for.
+/// Most branches that may have chosen one constant, and how far back they are looked for.
 const DECIDERS: usize = 3;
 const REACH: u32 = 2000;
 
-/// One of the things that the step was made from.
+/// Something that the step was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Memory that this thread did not write within the window.
@@ -39,13 +39,14 @@ pub enum Origin {
     },
 }
 
-/// The origins of what `step` reads, the nearest first. `choices`: also of what chose constants.
+/// The origins of what `step` reads; the nearest comes first. `choices`: also the origins of the
+/// tests that chose constants.
 pub fn origins(window: &Window, step: u32, choices: bool) -> Vec<Origin> {
     let dependence = Dependence::new(window);
     let mut found: Vec<Origin> = Vec::new();
     let mut seen: FxHashSet<u32> = FxHashSet::default();
     let mut work = vec![step];
-    // Choices come behind what goes in directly.
+    // Choices come after the values that enter directly.
     let mut chosen = Vec::new();
     while let Some(at) = work.pop().or_else(|| chosen.pop()) {
         if !seen.insert(at) || seen.len() > LIMIT {

@@ -8,15 +8,15 @@ pub enum OtherWay {
     Stays,
     /// To another test, which may leave the loop.
     Tests,
-    /// Back into the loop, with something that an exit tests later.
+    /// Back into the loop, with a value that an exit tests later.
     Decides,
     /// To the function's return with an error: negative.
     Fails,
     /// To a function that never returns.
     Dies,
-    /// On in a function that the loop calls, past something that is done on that way only.
+    /// On in a function that the loop calls, without something that is done only on that way.
     Skips,
-    /// To a report of something that must not be: texts are handed to a function, a number is
+    /// To the report of a failed precondition: texts are handed to a function, a number is
     /// returned.
     Reports,
 }

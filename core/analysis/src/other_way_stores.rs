@@ -24,8 +24,8 @@ use crate::analysis::Analysis;
 use crate::other_way::OtherWay;
 use crate::read_code::{self, ReadCode};
 
-/// A branch that would have the thread itself change a word, on which another exit of the loop is
-/// decided.
+/// A branch on whose other way the thread itself would change a word on which another exit of the
+/// loop is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Run-time address of the branch.
@@ -34,11 +34,11 @@ pub struct Change {
     pub word: u64,
 }
 
-/// Instructions that are run on the other way.
+/// Most instructions that are run on the other way.
 const LONGEST_WAY: usize = 256;
 
-/// All such changes, by branches whose other way stays in the loop (on one that leaves it, a change
-/// is what comes after).
+/// All such changes, by branches whose other way stays in the loop. (On a way that leaves the loop,
+/// a change comes after the wait.)
 pub fn changes(
     window: &Window,
     analysis: &Analysis,

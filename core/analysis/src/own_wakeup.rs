@@ -12,12 +12,13 @@ use flagfinder_linux::descriptors::{named, Named};
 use flagfinder_machine::{Syscall, Window};
 use rustc_hash::FxHashSet;
 
-/// Steps within which a poll's entries were filled in.
+/// Steps within which the entries of a poll were filled in.
 const NEAR: u32 = 2000;
-/// More entries are a server's.
+/// A poll with more entries is a server's.
 const ENTRIES: u64 = 8;
 
-/// Steps of calls that ask about nothing else; `is_own` tells of a descriptor.
+/// Steps of calls that ask about nothing but the own wake-up; `is_own` tells whether a descriptor
+/// is one.
 pub fn steps(window: &Window, is_own: &dyn Fn(i32) -> bool) -> FxHashSet<u32> {
     let asks = |call: &&Syscall| {
         asked(window, call)

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::exit::{Exit, Source};
 use crate::spin_loop::SpinLoop;
 
-/// Fewer rounds tell nothing.
+/// Fewer rounds say nothing.
 const ROUNDS: usize = 8;
 
 /// An instruction, and the stack pointer there.
@@ -19,7 +19,7 @@ pub struct Passing {
     places: FxHashSet<Place>,
 }
 
-/// What a load found in one round: the last word that it asked, and its value.
+/// What a load found in one round: the word that it read last, and its value.
 type Found = (u64, Option<u64>);
 
 impl Passing {
@@ -57,7 +57,7 @@ impl Passing {
         self.places.contains(&place)
     }
 
-    /// Does nothing else of memory decide the exit?
+    /// Does no other memory decide the exit?
     pub fn decides(&self, window: &Window, exit: &Exit) -> bool {
         let mut loads = deciding_loads(exit).peekable();
         loads.peek().is_some() && loads.all(|step| self.has(window, step))
@@ -99,7 +99,7 @@ fn passes(rounds: &[(usize, Found)]) -> bool {
 mod tests {
     use super::*;
 
-    /// Do loads pass on that find these values at these words, round by round?
+    /// Do loads move on that find these values at these words, round by round?
     fn goes_on(rounds: usize, found: impl Fn(u64) -> (u64, u64)) -> bool {
         let one = |round: usize| {
             let (address, value) = found(round as u64);

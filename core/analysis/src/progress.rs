@@ -11,7 +11,7 @@ use crate::spin_loop::SpinLoop;
 
 /// Iterations that are compared with each other.
 const COMPARED: usize = 12;
-/// Two iterations go the same way when they have so much of their instructions in common.
+/// Two iterations go the same way if they share this part of their instructions.
 const ALIKE: f64 = 0.8;
 
 /// Signs that the loop makes progress.
@@ -20,9 +20,9 @@ pub struct Progress {
     /// Data was taken from a descriptor in (nearly) every iteration, or most times that some was
     /// ready.
     pub consumes: bool,
-    /// (Nearly) every iteration slept until another thread woke it, however long that took.
+    /// In (nearly) every iteration the thread slept until another one woke it, for whatever time.
     pub is_woken: bool,
-    /// Most iterations go a way that another one goes as well.
+    /// Most iterations go a way that another iteration goes as well.
     pub repeats: bool,
 }
 
@@ -51,13 +51,13 @@ fn consumes(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> bo
     let sleeps = own
         .clone()
         .filter(|call| syscalls::role(call.number, &call.args) == Role::Sleep);
-    // What a loop that lets time pass writes is most often a log, if it doesn't say where to.
+    // A loop that lets time pass mostly writes a log, if it is not known where to.
     let pauses = sleeps.count() as u64 * 2 >= rounds;
     let may_log =
         |call: &Syscall| pauses && syscalls::gives(call.number) && !syscalls::gives_at(call.number);
     let calls = own.filter(|call| call.moves_data() && !may_log(call));
     let calls: Vec<_> = calls.collect();
-    // A loop that wakes itself takes over what it just wrote: an eventfd's 8 bytes.
+    // A loop that wakes itself reads what it has just written: an eventfd's 8 bytes.
     let wakes_itself = |fd: u64| {
         let mut ways = [false; 2];
         let all_words = calls.iter().filter(|c| c.args[0] == fd).all(|call| {
@@ -73,7 +73,8 @@ fn consumes(window: &Window, spin: &SpinLoop, same_again: &FxHashSet<u32>) -> bo
 }
 
 /// Was data taken at least every second time that a poll found some? (An iteration may be less than
-/// one request: a server's inner loop.) What a loop wakes itself by is no more than a word.
+/// one request, as in a server's inner loop.) The bytes by which a loop wakes itself are no more
+/// than a word.
 fn takes_what_is_ready(window: &Window) -> bool {
     let calls = window.syscalls.iter();
     let is_ready = |call: &&Syscall| {
@@ -86,8 +87,8 @@ fn takes_what_is_ready(window: &Window) -> bool {
     ready > 0 && calls.filter(takes).count() * 2 >= ready
 }
 
-/// A lock's waiters sleep until it is given back; a thread that waits for it in every round may
-/// still poll what it guards.
+/// A lock's waiters sleep until it is given back; a thread that waits for a lock in every round may
+/// still poll what the lock guards.
 fn is_woken(window: &Window, spin: &SpinLoop) -> bool {
     const CONTENDED_LOCK: u64 = 2;
     let rounds = spin.starts.len() - 1;

@@ -20,7 +20,7 @@ const PLACES: usize = 4;
 /// Steps of such reads.
 pub fn same_again(window: &Window) -> FxHashSet<u32> {
     let mut found = FxHashSet::default();
-    // Reads since a descriptor was put to the beginning.
+    // Reads since a descriptor was set to the beginning.
     let mut since: FxHashMap<u64, usize> = FxHashMap::default();
     let mut before: FxHashMap<usize, Answer> = FxHashMap::default();
     // By descriptor and place.
@@ -70,7 +70,7 @@ pub fn same_again(window: &Window) -> FxHashSet<u32> {
     found
 }
 
-/// What is loaded from the buffer before it is filled again, or used for something else.
+/// What is loaded from the buffer before it is filled again or used for something else.
 fn looked_at(window: &Window, call: &Syscall, bytes: u64) -> Vec<(u64, u32, Option<u64>)> {
     let buffer = call.args[1]..call.args[1].saturating_add(bytes);
     let calls = window.syscalls.iter();

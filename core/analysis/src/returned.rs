@@ -8,11 +8,11 @@ use crate::effects::RAX;
 use crate::exit::Exit;
 use crate::read_code::ReadCode;
 
-/// Instructions on the way to a return.
+/// Most instructions on the way to a return.
 const SHORT_WAY: usize = 32;
 
-/// The other way leads straight to a return, with the value that is returned as it is, or with
-/// another error: who goes round because of one goes round because of the other.
+/// The other way leads straight to a return, with the value that is returned anyway, or with
+/// another error: the caller repeats for one error as for the other.
 pub fn returns_the_same(window: &Window, exit: &Exit, other: u64, read: &ReadCode) -> bool {
     const LOW: u64 = 0xff;
     const INT: u64 = 0xffff_ffff;
@@ -23,7 +23,7 @@ pub fn returns_the_same(window: &Window, exit: &Exit, other: u64, read: &ReadCod
     now & LOW == otherwise & LOW || is_error(now & INT) && is_error(otherwise & INT)
 }
 
-/// Where the function in which the exit lies returned, and what.
+/// Where the function with the exit returned, and which value.
 pub fn answer(exit: &Exit, window: &Window) -> Option<(u32, u64)> {
     let rsp = window.rsp(exit.step);
     let is_return = |&step: &u32| {

@@ -17,8 +17,7 @@ pub fn is_runtime_module(name: &str) -> bool {
 }
 
 /// Functions and variables of Go's scheduler (`time.Sleep` is one of them) and memory management,
-/// which every Go program holds, and of Rust's panics, whose count every lock of its library asks
-/// for.
+/// which every Go program has, and of Rust's panics, whose count every lock of its library reads.
 pub fn is_runtime_symbol(symbol: &str) -> bool {
     // Channels and maps are the program's own, whatever package their functions are in.
     let of_program = [

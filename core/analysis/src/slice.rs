@@ -18,11 +18,11 @@ use crate::exit::{Exit, Source, Transfer};
 use crate::spin_loop::SpinLoop;
 use crate::transfers;
 
-/// Exits looked at; more are noise of a very large iteration.
+/// Most exits that are looked at; in a very large iteration more are noise.
 const EXIT_LIMIT: usize = 2000;
-/// Branches that may end a count.
+/// Most branches that may end a count.
 const COUNTED_LIMIT: usize = 200;
-/// Steps in one slice.
+/// Most steps in one slice.
 const SLICE_LIMIT: usize = 20_000;
 
 /// Slices of one window's loop.
@@ -43,7 +43,7 @@ struct Branch {
     /// In the present iteration: how often it went each way, and which way last.
     ways: [u32; 2],
     way: bool,
-    /// Iterations in which the last execution alone went its way, by that.
+    /// Iterations in which only the last execution went its way, by that way.
     scans: [u32; 2],
 }
 
@@ -124,8 +124,7 @@ impl<'w> Slicer<'w> {
         branches
     }
 
-    /// Branches, with the way that they went last, at which a count within the iteration comes to
-    /// its end.
+    /// Branches, with the way that they went last, at which a count within the iteration ends.
     pub fn counted(&self) -> Vec<(u32, bool)> {
         let branches = self.branches();
         let executed = branches.values().filter(|branch| branch.rounds > 0);
@@ -141,8 +140,8 @@ impl<'w> Slicer<'w> {
         found
     }
 
-    /// Would the branch have led back to what the iteration executed before it, had a count not
-    /// come to its end at once?
+    /// Would the branch have led back to what the iteration executed before it, if a count had not
+    /// ended at once?
     fn counts_to_one(&self, branch: u32) -> bool {
         let window = self.window;
         let back = window.code(branch).instruction.near_branch_target();
@@ -226,8 +225,8 @@ impl<'w> Slicer<'w> {
                 });
             }
         }
-        // Outer frames first: they are what a huge iteration is about. A jump by a table comes
-        // before the check of the table's bounds, which tells less of the same word.
+        // Outer frames come first: they are what a huge iteration is about. A jump by a table comes
+        // before the check of the table's bounds, which says less about the same word.
         exits.sort_by_key(|exit| {
             let rsp = std::cmp::Reverse(window.rsp(exit.step));
             (rsp, exit.transfer == Transfer::Branch, exit.step)
@@ -241,8 +240,8 @@ impl<'w> Slicer<'w> {
         exits
     }
 
-    /// Is it "how much stack is left", which managed code asks in every loop? What it compares with
-    /// is a word of the runtime's, and leaving by it leads back.
+    /// Is it the question how much stack is left, which managed code asks in every loop? It
+    /// compares with a word of the runtime, and leaves only to come back.
     fn checks_stack(&self, branch: u32) -> bool {
         let ordered = matches!(
             self.window.code(branch).instruction.condition_code(),
@@ -276,11 +275,12 @@ impl<'w> Slicer<'w> {
         let mut sources: FxHashSet<Source> = FxHashSet::default();
         // (step, only forms an address)
         let mut work = vec![(exit.step, false)];
-        // Branches that chose a constant. What they count (rounds until the next clean-up, say) is
-        // not what the exit tests; if the count is what ends the wait, they are exits of their own.
+        // Branches that chose a constant. What they count (rounds until the next clean-up, for
+        // example) is not what the exit tests. If the count ends the wait, they are exits of their
+        // own.
         let mut deciders: Vec<u32> = Vec::new();
         let mut of_exit = true;
-        // Of a target, what its address is loaded by chooses as well: the number of a case, the
+        // Of a target, what chooses the address of its load as well: the number of a case, the
         // object of a virtual call.
         let mut of_target = exit.transfer != Transfer::Branch;
         loop {
@@ -311,7 +311,7 @@ impl<'w> Slicer<'w> {
             let mut follow = |from: u32, address_only: bool| {
                 let earlier = from >= self.spin.first_step()
                     && self.spin.round_of(from) != self.spin.round_of(step);
-                // A counter's start lies before the bound where a round begins behind its step.
+                // A counter's start lies before the bound if a round begins behind its step.
                 let is_near = from >= bound || window.code_index(from) == window.code_index(step);
                 if of_exit && !address_only && earlier && is_near && self.changes(from) {
                     exit.induction = true;
@@ -376,7 +376,7 @@ impl<'w> Slicer<'w> {
         window.results(step) != window.results(before) || stored(step) != stored(before)
     }
 
-    /// Does the branch test what is counted within the iteration?
+    /// Does the branch test a count within the iteration?
     fn is_counted(&self, branch: u32) -> bool {
         let start = self.spin.starts[self.spin.round_of(branch)];
         let mut seen = FxHashSet::default();
@@ -408,7 +408,7 @@ impl<'w> Slicer<'w> {
             && self.changes(step)
     }
 
-    /// A definition that depends on nothing: which one it is was decided by a branch.
+    /// A definition that depends on nothing: a branch decided which of several it is.
     fn is_constant(&self, step: u32) -> bool {
         let code = self.window.code(step);
         code.reads == 0 && !code.memory.iter().any(|m| m.read)
@@ -441,7 +441,8 @@ impl<'w> Slicer<'w> {
                 FlowControl::Call | FlowControl::IndirectCall
             );
             if calls && window.rsp(at) > frame {
-                // The function's own call: where nothing was tested in it, which function that was.
+                // The function's own call: if the function tested nothing, the choice of the
+                // function counts.
                 if found.is_empty() && code.instruction.flow_control() == FlowControl::IndirectCall
                 {
                     found.push(at);

@@ -4,7 +4,7 @@
 use flagfinder_machine::Window;
 use rustc_hash::FxHashMap;
 
-/// So many iterations before the window's end an iteration is an early one.
+/// An iteration so many iterations before the window's end is an early one.
 const EARLY: usize = 12;
 
 /// A loop: where each of its iterations begins.
@@ -26,9 +26,9 @@ impl SpinLoop {
         self.starts[0]
     }
 
-    /// Without the first iterations, if an atomic changed something in one of them only: who begins
-    /// to wait for a lock marks it so, once. What it then waits for is another thread's to change,
-    /// though its own store was the last.
+    /// Without the first iterations, if an atomic changed something in one of them only: a thread
+    /// that begins to wait for a lock marks the lock once. Then it waits for another thread to
+    /// change the word, though its own store was the last.
     pub fn without_first_marks(mut self, window: &Window) -> SpinLoop {
         let mut made: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
         for step in self.first_step()..self.end {

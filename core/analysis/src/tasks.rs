@@ -16,16 +16,15 @@ use crate::loop_kind::LoopKind;
 use crate::runtime::is_runtime_symbol;
 use crate::spin_loop::SpinLoop;
 
-/// No frame is as large.
+/// Larger than any frame.
 const FRAME_MOST: u64 = 64 << 10;
-/// What the switch itself may leave on the stack.
+/// Most bytes that the switch itself may leave on the stack.
 const SLACK: u64 = 256;
-/// Stretches of a task that recurs.
+/// Stretches that a task that recurs has at least.
 const LEAST: usize = 3;
 
-/// The window of each task that recurs in those of these threads, the one with the most steps
-/// first; none where nobody switches stacks. A task may go from thread to thread; their windows
-/// then need a clock.
+/// The window of each recurring task of these threads, the one with most steps first; none if no
+/// thread switches stacks. If a task goes from thread to thread, their windows need a clock.
 pub fn windows(threads: &[Window]) -> Vec<Window> {
     let mut stretches: Vec<(&Window, u32, u32)> = Vec::new();
     for window in threads {
@@ -84,8 +83,8 @@ fn end_of_stack(window: &Window) -> u64 {
     (0..window.len()).map(reach).max().unwrap_or(0)
 }
 
-/// Nobody else has anything on a goroutine's stack: what is read there and stays the same is no
-/// flag, but a number.
+/// No other thread has anything on a goroutine's stack: a word that is read there and stays the
+/// same is a number, and no flag.
 fn settle_own_stack(analysis: &mut Analysis, window: &Window) {
     let end = end_of_stack(window);
     let is_own =
@@ -122,10 +121,9 @@ fn functions(window: &Window, names: &Names) -> Vec<Option<String>> {
     (0..window.code_count() as u32).map(function).collect()
 }
 
-/// Is the loop one of Go's scheduler alone? What it waits for is the next goroutine, which is no
-/// flag.
+/// Is the loop one of Go's scheduler alone? It waits for the next goroutine, which is no flag.
 pub fn only_schedules(spin: &SpinLoop, window: &Window, names: &Names) -> bool {
-    // Cheaper to ask than all.
+    // This test is cheaper than all of them.
     let begins = names.code(window.code_at(spin.marker).pc()).symbol;
     begins.is_some_and(|symbol| symbol.starts_with("runtime."))
         && is_of_scheduler(spin, window, &functions(window, names))
@@ -140,14 +138,14 @@ fn is_of_scheduler(spin: &SpinLoop, window: &Window, functions: &[Option<String>
         let all = functions.iter().zip(&seen);
         all.filter_map(|(function, seen)| function.as_deref().filter(|_| *seen))
     };
-    // Of a Go program's functions those in assembler alone have no package (`gogo`).
+    // In a Go program only functions in assembler have no package (`gogo`).
     let is_runtime = |function: &str| is_runtime_symbol(function) || !function.contains('.');
     named().any(|function| function.starts_with("runtime.")) && named().all(is_runtime)
 }
 
-/// Does the task give way, or sleep, in (nearly) every round by its own wish? One that is parked is
-/// woken by others, and what only calls its scheduler (Go: on that one's stack) goes on at once.
-/// The analysis then says how it waits.
+/// Does the task give way, or sleep, of its own accord in (nearly) every round? A parked task is
+/// woken by others, and one that only calls its scheduler (in Go on the scheduler's stack) goes on
+/// at once. The analysis then says how it waits.
 pub fn polls(analysis: &mut Analysis, window: &Window, names: &Names) -> bool {
     let spin = &analysis.spin;
     let rounds = spin.starts.len() - 1;

@@ -71,9 +71,9 @@ pub fn steady(window: &Window, dependence: &Dependence, spin: &SpinLoop) -> Vec<
     found.collect()
 }
 
-/// Drops what is no way out of the loop after all: scans that a count ends; transfers to a place
-/// that only words choose which nobody can write to (`is_fixed`, by step and address); calls, where
-/// something is tested.
+/// Drops what is no way out of the loop: scans that a count ends; transfers whose target is chosen
+/// only by words that nobody can write (`is_fixed`, by step and address); and calls, if something
+/// is tested.
 pub fn keep_ways_out(window: &Window, exits: &mut Vec<Exit>, is_fixed: &dyn Fn(u32, u64) -> bool) {
     let is_outside = |source: &Source| match *source {
         Source::Load { step, access, .. } => {

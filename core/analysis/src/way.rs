@@ -13,9 +13,9 @@ use rustc_hash::FxHashSet;
 
 use crate::dependence::{Dependence, Input};
 
-/// What lies farther behind the place that a pointer names is of another object.
+/// A word farther behind the place that a pointer names belongs to another object.
 const OBJECT: u64 = 4096;
-/// Steps that are followed for one word.
+/// Most steps that are followed for one word.
 const STEPS: usize = 256;
 
 /// A pointer, and where it was loaded from.
@@ -27,7 +27,7 @@ pub struct Pointer {
     pub object: u64,
 }
 
-/// Those that lead to what the step reads at `address`, the last first.
+/// The pointers that lead to what the step reads at `address`; the last comes first.
 pub(crate) fn way(
     window: &Window,
     dependence: &Dependence,
@@ -49,7 +49,7 @@ pub(crate) fn way(
         if !seen.insert((step, address)) {
             continue;
         }
-        // What the loop itself put there (a saved register) is followed to where it came from.
+        // A value that the loop itself saved there (a register) is followed to where it came from.
         let inputs = dependence.inputs(step).iter();
         let handed_on = inputs.filter(|edge| edge.input != Input::Address);
         work.extend(handed_on.map(|edge| (edge.from, address)));

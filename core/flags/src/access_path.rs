@@ -19,13 +19,13 @@ use rustc_hash::FxHashSet;
 use crate::naming::short_name;
 
 const RSP: u8 = 4;
-/// Pointers and copies followed, one behind the other.
+/// Most pointers and copies that are followed, one behind the other.
 const DEPTH: u32 = 24;
-/// All that are followed for one word.
+/// Most that are followed for one word.
 const BUDGET: u32 = 400;
-/// Steps of the same function looked at for a variable that holds a register's value.
+/// Most steps of the same function in which a variable is looked for that holds a register's value.
 const REACH: u32 = 4000;
-/// Elements that a pointer may be away from the one that it points to.
+/// Most elements between the one that a pointer points to and the one that is read.
 const ELEMENTS: u64 = 1 << 20;
 
 /// A word by the way to it.
@@ -121,8 +121,7 @@ impl<'a> Explorer<'a> {
         })
     }
 
-    /// The allocator's own variables are no names for what it hands out (nor are its globals:
-    /// `fixed`).
+    /// The allocator's own variables do not name what it hands out, nor do its globals (`fixed`).
     fn is_of_allocator(&self, step: u32) -> bool {
         !self.for_runtime.get() && self.is_of_runtime(step)
     }
@@ -171,8 +170,8 @@ impl<'a> Explorer<'a> {
         self.whole(step, address).or(untyped)
     }
 
-    /// Where the address was formed before the window: a visible variable that points to
-    /// an object around it.
+    /// The address was formed before the window: a visible variable that points to an object around
+    /// it.
     fn whole(&self, step: u32, address: u64) -> Option<Reached> {
         if self.is_of_allocator(step) {
             return None;
@@ -228,9 +227,9 @@ impl<'a> Explorer<'a> {
         })
     }
 
-    /// (element, path in it, type of the word). What lies behind a structure at a fixed distance is
-    /// hardly a member of a later element, but of what the structure is only the head of: a derived
-    /// class, a container's node.
+    /// (element, path in it, type of the word). A word at a fixed distance behind a structure is
+    /// hardly a member of a later element. It rather belongs to an object of which the structure is
+    /// only the head: a derived class, a container's node.
     fn part(&self, pointer: &Pointer, target: Target) -> Option<(u64, String, TypeRef)> {
         let kind = pointer.kind?;
         let offset = target.address.checked_sub(pointer.value)?;
@@ -276,8 +275,8 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// Does the pointer's name say what the target is? `this` says less than what the
-    /// method was called with, and a pointer to the bare word less than its object.
+    /// Does the pointer's name say what the target is? `this` says less than the variable that the
+    /// method was called with, and a pointer to the bare word less than one to its object.
     fn tells(&self, pointer: &Pointer, target: Target) -> bool {
         let is_receiver = matches!(pointer.path.as_str(), "this" | "self");
         let followed = self.follow(pointer, target);
@@ -421,14 +420,15 @@ impl<'a> Explorer<'a> {
         if let Some(definition) = self.definition(step, register) {
             return self.window.result(definition, register).get(64);
         }
-        // Nothing wrote it yet: a copy of it tells, or an address that is formed with it.
+        // Nothing has written the register yet. A copy of it tells its value, or an address that is
+        // formed with it.
         let unchanged = |at: &u32| self.window.code(*at).writes & general(register) == 0;
         let mut steps = (0..self.window.len()).take_while(unchanged);
         let revealed = steps.find_map(|at| self.revealed(at, register));
         revealed.or_else(|| self.window.kept(register))
     }
 
-    /// A register's value before the step, where the step lets it be seen.
+    /// A register's value before the step, if the step shows it.
     fn revealed(&self, step: u32, register: u8) -> Option<u64> {
         let code = self.window.code(step);
         if let (

@@ -3,7 +3,7 @@
 
 use flagfinder_trace::BlockId;
 
-/// See the module. Ids are dense, so a set is a bit a block.
+/// A set of blocks. Ids are dense, so each block has one bit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockSet {
     words: Vec<u64>,

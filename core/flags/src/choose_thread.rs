@@ -6,11 +6,11 @@
 
 use crate::report::{Flag, Report, ThreadName, Verdict, Writer};
 
-/// A thread whose answer is this much less certain than the best is not the one.
+/// A thread whose score is lower than the best by this much is not reported first.
 const LESS_CERTAIN: f64 = 0.35;
 
-/// Of the clear answers the first whose word is not owed by another thread that spins itself: that
-/// one comes before it. `None`: there are no reports.
+/// The first of the clear answers, unless another thread that spins itself owes its word: then that
+/// thread comes before it. `None`: there are no reports.
 pub fn choose(reports: Vec<Report>) -> Option<Report> {
     // A thread that does not run waits for nobody, whatever it looked at last: its condition may
     // hold by now.
@@ -97,8 +97,8 @@ fn link(report: &Report, debtor: &Report) -> String {
     )
 }
 
-/// From one thread over those that owe each other a write to the one that is reported; `None`: it
-/// does not wait for that.
+/// The threads from one to the reported thread, each of which waits for a write of the next;
+/// `None`: that one does not wait for it.
 fn chain(from: usize, chosen: usize, reports: &[Report]) -> Option<String> {
     let mut links: Vec<String> = Vec::new();
     let mut seen = vec![from];
@@ -114,8 +114,8 @@ fn chain(from: usize, chosen: usize, reports: &[Report]) -> Option<String> {
     Some(links.join("; "))
 }
 
-/// Follows who owes whom a write, as the normal run shows it, to a thread that owes but waits for
-/// none of them. Threads that wait for each other stay in their order.
+/// Follows who owes whom a write, as the normal run shows it, to a thread that owes one and waits
+/// for none of them. Threads that wait for each other stay in their order.
 fn root(first: usize, clear: &[usize], reports: &[Report]) -> usize {
     let mut at = first;
     let mut seen = vec![first];
@@ -156,9 +156,9 @@ pub fn foreign_writers<'f>(
         .map(|writer| writer.tid)
 }
 
-/// Where no branch of the loop's own function tells the runs apart, a function that it calls may
-/// leave it: by ending the thread, or by a jump to a caller. Then the normal run took the other way
-/// at the test in there, of a word that another thread had written.
+/// If no branch of the loop's own function tells the runs apart, a function that it calls may leave
+/// the loop: it ends the thread, or jumps to a caller. Then the normal run went the other way at a
+/// test in that function, of a word that another thread had written.
 pub fn is_left_below(report: &Report) -> bool {
     let took = report.divergence.as_ref();
     let left = took.is_some_and(|parting| parting.normal_target.is_some());
@@ -334,7 +334,7 @@ mod tests {
             chosen(vec![report(1, 0.9, &[2]), report(2, 0.9, &[1])]),
             Some(1)
         );
-        // Written by many, it is owed by nobody in particular.
+        // A word that many threads wrote is owed by no single one.
         assert_eq!(
             chosen(vec![report(1, 0.9, &[2, 3]), report(2, 0.9, &[])]),
             Some(1)

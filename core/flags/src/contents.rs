@@ -10,9 +10,9 @@ use rustc_hash::FxHashMap;
 
 use crate::block_set::BlockSet;
 
-/// Sections that a stay in a loop has to fill before anything is concluded from them.
+/// A stay in a loop has to fill so many sections before anything is concluded from them.
 const STAY: usize = 4;
-/// Sections in which a block has to be executed to be taken for a repeated one.
+/// A block has to be executed in so many sections to count as a repeated one.
 const OFTEN: usize = 3;
 
 struct Section {
@@ -66,8 +66,8 @@ impl Contents {
     }
 
     /// The blocks that belong to what the thread repeated for its last `length` blocks: those that
-    /// it executed in section after section. What it did once or twice in between is left out.
-    /// Empty when it did not stay for long.
+    /// it executed in section after section. Blocks that it executed once or twice in between are
+    /// left out. Empty if it did not stay for long.
     pub fn repeated(&self, length: u64) -> BlockSet {
         let mut left = length;
         let stay = self.sections.iter().rev().take_while(|section| {

@@ -31,7 +31,7 @@ pub(crate) fn same_home(spin: &Names, address: u64, normal: &Names, other: u64) 
     if one.kind != two.kind {
         return false;
     }
-    // Thread numbers differ from run to run, the order of creation seldom does.
+    // Thread numbers differ from run to run; the order of creation seldom does.
     let same_thread = |a: u32, b: u32| spin.thread_ordinal(a) == normal.thread_ordinal(b);
     match (&one.home, &two.home) {
         (

@@ -11,9 +11,9 @@ use flagfinder_machine::Syscall;
 use crate::report::{Addresses, AskedCall, Flag, FlagKind, Found, Values};
 use crate::report_builder::Builder;
 
-/// Calls made less often say little about a loop.
+/// A call that is made less often says little about a loop.
 const LEAST: usize = 3;
-/// Most that such a call gets, if it is made in every iteration.
+/// Highest score of such a call, if it is made in every iteration.
 const SELDOM: f64 = 0.5;
 
 /// The window may begin or end between two calls.
@@ -41,7 +41,7 @@ impl Builder<'_> {
             for &exit in exits {
                 let exit = &self.analysis.exits[exit];
                 let pc = self.window.pc(exit.step);
-                // What ends a walk through the answer, or the program, lets nobody go.
+                // A call that ends a walk through its own answer, or the program, ends no wait.
                 let dies = self.outside.other_ways.get(&pc) == Some(&OtherWay::Dies);
                 if exit.induction || exit.ends_scan || dies {
                     continue;
@@ -67,12 +67,12 @@ impl Builder<'_> {
         best.map(|(_, step)| step)
     }
 
-    /// Why the call is not what the loop waits for: nothing has changed as long as it is asked
-    /// again and again and gives the same answer, which is no data.
+    /// Why the call is not what the loop waits for: as long as it is repeated and gives the same
+    /// answer, without data, nothing has changed.
     pub(crate) fn call_doubt(&self, step: u32) -> Option<&'static str> {
         let (analysis, call) = (self.analysis, self.window.syscall_at(step)?);
         let (count, steady) = self.answers(call);
-        // What is not ready yet is often asked in passing.
+        // A call that asks for something not yet ready is often made on the way.
         let fails = call.result.is_some_and(|result| result < 0);
         let all = analysis.spin.starts.len() - 1;
         let rounds = if fails { self.rounds } else { all };
@@ -141,8 +141,8 @@ impl Builder<'_> {
         evidence.is_some_and(|(weight, _)| weight > 0.0)
     }
 
-    /// Does the call only say that nothing is ready, without the normal run ever having left by its
-    /// answer? A loop that asks in passing goes round for another reason.
+    /// Does the call only say that nothing is ready, and did the normal run never leave by its
+    /// answer? Then the loop asks on its way, and repeats for another reason.
     pub(crate) fn asks_in_passing(&self, step: u32) -> bool {
         let Some(call) = self.window.syscall_at(step) else {
             return false;
@@ -377,8 +377,8 @@ mod tests {
     /// nop; ret
     const WORK: [(u64, &[u8]); 2] = [(0x4000, &[0x90]), (0x4001, &[0xc3])];
 
-    /// What comes first in the loop of an interpreter whose program tests a word in each of its
-    /// rounds of `pieces`, and asks for a file that is not there in those in which `asks` says so.
+    /// The beginning of an interpreter's loop. Its program tests a word in each of its rounds of
+    /// `pieces`, and asks for a file that is not there in those rounds for which `asks` says so.
     fn first(pieces: u64, asks: impl Fn(u64) -> bool) -> FlagKind {
         first_of(12, pieces, asks).kind
     }
@@ -434,7 +434,7 @@ mod tests {
         assert_ne!(first(4, |round| round % 3 == 0), FlagKind::Syscall);
     }
 
-    /// A thread that looks once a second is seen to look a few times only.
+    /// A thread that looks once a second is seen to look only a few times.
     #[test]
     fn a_call_of_every_round_counts_however_few_there_were() {
         let rounds = LEAST as u64;

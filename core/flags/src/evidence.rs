@@ -26,7 +26,7 @@ pub struct Store {
     /// The value of the last store.
     pub value: Option<u64>,
     pub count: u64,
-    /// It did not store the same value each time, as far as is known.
+    /// The instruction stored different values, as far as is known.
     pub varies: bool,
     /// The store was made by a thread other than the reader (in that run).
     pub foreign: bool,
@@ -37,16 +37,17 @@ pub struct Store {
 }
 
 impl Store {
-    /// Did it only ever store what the loop goes on with, or what would keep it going?
+    /// Did it only ever store the value that the loop goes on with, or values that would keep it
+    /// going?
     pub fn sets_up(&self, value: Option<u64>) -> bool {
         let same = self.value.is_some() && self.value == value;
         self.in_vain || same && !self.varies
     }
 }
 
-/// Of each store: did another thread make it to this word? Others read other words by the same
-/// code: what is written there counts in the normal run only where nothing is known of `there`,
-/// this word.
+/// Of each store: did another thread make it to this word? Threads read other words by the same
+/// code: what is written there counts in the normal run only if nothing is known of `there`, this
+/// word.
 pub(crate) fn made_by_others(stores: &[Store], there: Option<u64>) -> Vec<bool> {
     let hits = |store: &Store| Some(store.address) == there;
     let known = |store: &Store| store.normal && store.foreign && hits(store);
@@ -64,10 +65,10 @@ pub struct Counterpart {
     pub exit_value: Option<u64>,
     /// The instruction that reads the word ran in the normal run.
     pub seen: bool,
-    /// A branch that it decides was left with another value than the same branch went round with
-    /// before.
+    /// The normal run left by a branch that the word decides, with another value than the one with
+    /// which that branch had repeated.
     pub changed: bool,
-    /// A branch that it decides was left with the same value.
+    /// The normal run left by a branch that the word decides, with the same value.
     pub unchanged: bool,
     /// The exit value would have kept the loop going: something else ended it.
     pub in_vain: bool,
@@ -82,7 +83,7 @@ impl Counterpart {
     }
 }
 
-/// All of it; empty when only a window is there.
+/// All evidence; empty if there is only a window.
 #[derive(Clone, Debug, Default)]
 pub struct Outside {
     /// By candidate address in the spin run.
@@ -101,25 +102,24 @@ pub struct Outside {
     pub normal_searched: bool,
     /// The spin run's other threads were searched for stores.
     pub spin_searched: bool,
-    /// Exit branches whose other way does not simply leave.
+    /// Exit branches whose other way does not simply leave the loop.
     pub other_ways: FxHashMap<u64, OtherWay>,
-    /// Words other than zero that are as the program's file has them.
+    /// Words other than zero that hold what the program's file has there.
     pub as_in_file: FxHashSet<u64>,
     /// Words of the C library's or language runtime's own.
     pub of_runtime: FxHashSet<u64>,
     /// Words that only a signal's handler can change while the reader waits.
     pub of_one_thread: FxHashSet<u64>,
-    /// What the reader would change itself on the other way of a branch.
+    /// Words that the reader itself would change on the other way of a branch.
     pub changes: Vec<Change>,
     /// Words that are compared with others, and which the reader's own function stores to.
     pub own_positions: FxHashSet<u64>,
-    /// Words of objects that a variable of an interpreted program shares with its code.
+    /// Words of an object that an interpreted program's code and one of its variables share.
     pub shared: FxHashSet<u64>,
-    /// Steps of a virtual machine's calls that only ask whether its threads want to wake each
+    /// Steps of calls by which a virtual machine's threads only ask whether they are to wake each
     /// other.
     pub own_wakeups: FxHashSet<u32>,
-    /// The loop is a virtual machine's, or the code that one made: it keeps state of its own beside
-    /// its program's.
+    /// The loop is a virtual machine's or generated code's: it keeps state beside its program's.
     pub of_machine: bool,
     /// The process was looked at, without another run to compare with.
     pub live: bool,
@@ -186,15 +186,16 @@ impl Outside {
         store.foreign && !(store.normal && Some(store.tid) == self.reader)
     }
 
-    /// Does a thread other than the reader write it where things go well, and something else than
-    /// what the loop goes on with? (In the spin run it may just have been set up before the loop.)
+    /// Does a thread other than the reader write the word in the normal run, with another value
+    /// than the one that the loop goes on with? (In the spin run the word may just have been set up
+    /// before the loop.)
     pub fn is_written_by_others(&self, candidate: &Candidate) -> bool {
         self.counterpart_write(candidate).is_some()
     }
 
-    /// The store of the normal run that could have let the loop go. One that only ever wrote the
-    /// very value that the loop goes on with let nobody go: it set the word up, as starting a
-    /// thread does. Neither did others whose writes were all made in the spin run as well.
+    /// The store of the normal run that could have ended the loop. A thread that only ever wrote
+    /// the very value that the loop goes on with ended no loop: it set the word up, as the start of
+    /// a thread does. Neither did threads whose writes were all made in the spin run as well.
     fn counterpart_write(&self, candidate: &Candidate) -> Option<&Store> {
         let stores = self.stores.get(&candidate.address)?;
         let made = |normal: bool| -> BTreeSet<(Option<u64>, u64)> {
@@ -291,7 +292,7 @@ impl Outside {
     }
 }
 
-/// The instruction may read a word of each thread's own: many writers, and none of them another's.
+/// The instruction may read a word of each thread's own: then many threads write, each its own.
 fn only_readers_wrote(writers: &BTreeSet<u32>) -> String {
     let list: Vec<String> = writers.iter().map(|tid| format!("thread {tid}")).collect();
     match list.as_slice() {

@@ -19,7 +19,7 @@ pub(crate) struct ExitDepths {
     pub runtime: Vec<bool>,
     /// By exit: it lies in generated code that has many such tests.
     pub guard: Vec<bool>,
-    /// By exit: it lies in the program itself.
+    /// By exit: it lies in the program's own code.
     pub own: Vec<bool>,
     /// Within a call whose result the loop does not use.
     pub idle: Vec<bool>,
@@ -45,7 +45,7 @@ impl ExitDepths {
             (marker_is_own || !own) && idle_call::is_within(window, &analysis.spin, made, exit)
         };
         let idle = analysis.exits.iter().zip(&own).map(is_idle).collect();
-        // A library that calls the program back puts its own levels between.
+        // The levels of a library that calls the program back lie between.
         let levels = |of_program: bool| -> Vec<u64> {
             let exits = analysis.exits.iter().zip(&own);
             let among = exits.filter(|(_, own)| **own || !of_program);
@@ -71,7 +71,8 @@ impl ExitDepths {
         };
         let asked = |word: &&Candidate| usable(word, names, tid) && !is_own_state(word);
         let words: Vec<&Candidate> = analysis.candidates.iter().filter(asked).collect();
-        // What is called checks its operands; what the loop asks of the answer is no such check.
+        // A called function checks its operands; what the loop tests of its result is no such
+        // check.
         let is_guard = |exit: &Exit| {
             let level = window.rsp(exit.step);
             let decides_there = |&exit: &usize| {
@@ -108,15 +109,15 @@ pub(crate) fn usable(candidate: &Candidate, names: &Names, tid: u32) -> bool {
         DataKind::ReadOnly | DataKind::Linkage | DataKind::Kernel => true,
         // Some virtual machines keep code and data together.
         DataKind::Code => !names.is_writable(candidate.address),
-        // Another thread's tells whether that one has ended: pthread_tryjoin_np.
+        // The word of another thread tells whether that thread has ended: pthread_tryjoin_np.
         DataKind::ThreadControl => match names.data(candidate.address).home {
             DataHome::ThreadControl { tid: owner, .. } => owner == tid,
             _ => true,
         },
         _ => false,
     };
-    // What the C library tells programs about themselves lies in the program where that refers to
-    // it; and what Go's maps give for keys that they do not hold stays zero.
+    // What the C library tells programs about themselves lies in the program if that refers to it;
+    // and the value that Go's maps give for missing keys stays zero.
     let symbol = names.data(candidate.address).symbol;
     let is_told = symbol.is_some_and(|symbol| {
         symbol.starts_with("__libc_") || symbol.starts_with("runtime.zeroVal")

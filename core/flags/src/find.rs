@@ -90,7 +90,7 @@ impl Case<'_> {
             reader: counterpart.map(|thread| thread.tid),
             window: &self.window,
             analysis: &self.analysis,
-            // A task's window holds its own steps alone: no fewer than it had blocks.
+            // A task's window holds its own steps only, so it needs as many as the task had blocks.
             length: match self.parting {
                 Some(parting) => parting.spin_loop.length,
                 None if self.analysis.of_task => u64::from(self.window.len()),
@@ -102,7 +102,7 @@ impl Case<'_> {
 
 /// Why there is nothing to see at the end of a thread.
 enum Nothing {
-    /// It only changes from task to task, at the end at least.
+    /// At its end the thread only changes from task to task.
     Schedules(String),
     Other(String),
 }
@@ -227,7 +227,7 @@ pub fn find_flags_in(
             divergence,
         };
         let mut schedules = false;
-        // Second guesses only about threads that the first ones found no flag for.
+        // Threads for which the first places showed no flag are looked at in a second place.
         for guess in [false, true] {
             let mut cases = Vec::new();
             for &&(_, thread, parting) in &suspects {
@@ -285,8 +285,8 @@ pub fn find_flags_in(
     Ok(report)
 }
 
-/// The busiest threads that are not suspected. A task that polls is handed from one to the other,
-/// and none of them is then seen to stay anywhere for long.
+/// The busiest threads that are not suspected. A task that polls is handed from thread to thread,
+/// so none of them is seen to stay anywhere for long.
 fn others<'t>(process: &'t Process, suspects: &[&Suspect], most: usize) -> Vec<&'t Thread> {
     let is_known = |thread: &&Thread| suspects.iter().any(|(_, other, _)| other.tid == thread.tid);
     let threads = process.threads().iter();
@@ -443,8 +443,8 @@ fn tell(run: &Run, case: &Case, outside: &mut Outside, naming: &Naming) -> Repor
     report
 }
 
-/// Where the diff saw no branch (the normal run was never seen in this loop, say): the test of the
-/// flag, which the spin run never leaves by.
+/// The diff saw no branch, because the normal run was never seen in this loop: the flag's test is
+/// then a branch by which the spin run never leaves.
 fn at_the_test(
     run: &Run,
     case: &Case,

@@ -15,13 +15,13 @@ use crate::within_poll;
 
 /// Most flags a report lists.
 const LISTED: usize = 8;
-/// The same of a virtual machine's loop in a live process, where a copy tells more than the code.
+/// The same for a virtual machine's loop in a live process, where a copy tells more than the code.
 const LISTED_OF_MACHINE: usize = 24;
-/// Most words told of beside them that pick one of the program's named objects.
+/// Most words that are reported beside them because they pick one of the program's named objects.
 const PICKS: usize = 24;
-/// Most values that are asked of one of its words.
+/// Most values for which tests of one word are reported.
 const ASKED: usize = 4;
-/// A word this much below the best is not worth listing.
+/// A word that scores this much less than the best is not listed.
 const FAR_BELOW: f64 = 0.45;
 
 /// The report on one thread's window.
@@ -124,7 +124,7 @@ pub fn report(
     }
     let mut considered = builder.picks(&ranked, &flags);
     if verdict == Verdict::NoFlag {
-        // What was not believed is no flag; it is told all the same.
+        // A word that was not believed is no flag; it is reported all the same.
         groups.clear();
         notes.extend(flags.iter().map(|flag| {
             let doubt = flag.evidence.last().map_or("", String::as_str);
@@ -163,7 +163,7 @@ pub fn report(
     }
 }
 
-/// Score from which on a word is called the flag.
+/// A word with at least this score is called the flag.
 fn enough(live: bool) -> f64 {
     if live {
         ENOUGH_ALONE
@@ -203,13 +203,13 @@ impl Builder<'_> {
         ));
     }
 
-    /// Another thread writes it where things go well.
+    /// In the normal run another thread writes it.
     fn is_proven(&self, ranked: &Ranked) -> bool {
         let candidate = &self.analysis.candidates[ranked.candidate];
         ranked.score >= ENOUGH && self.outside.is_written_by_others(candidate)
     }
 
-    /// Does only a signal's handler write it? Then what the loop asks the system for comes first.
+    /// Does only a signal's handler write it? Then what the loop asks the kernel comes first.
     fn waits_for_a_signal(&self, ranked: &Ranked) -> bool {
         let word = &self.analysis.candidates[ranked.candidate];
         self.outside.of_one_thread.contains(&word.address)
@@ -220,7 +220,7 @@ impl Builder<'_> {
     /// false and nothing.
     fn picks(&self, ranked: &[Ranked], listed: &[Flag]) -> Vec<Flag> {
         let is_listed = |address: u64| listed.iter().any(|flag| flag.address.spin == Some(address));
-        // Of the exits that it decides, what an interpreter does next (a jump by a table) asks for
+        // The exit at which an interpreter chooses what it does next (a jump by a table) asks for
         // nothing.
         let tests = |word: &Candidate, exit: usize| {
             let test = self.analysis.conditions[exit].as_ref();
@@ -286,7 +286,7 @@ impl Builder<'_> {
         asks
     }
 
-    /// Is it likely, and tested where the loop is simply left?
+    /// Is the word likely, and tested where the loop is simply left?
     fn leaves_by(&self, ranked: &Ranked) -> bool {
         let exit = &self.analysis.exits[ranked.exit];
         let pc = self.window.pc(exit.step);

@@ -20,9 +20,9 @@ use iced_x86::FlowControl;
 use crate::access_path::Explorer;
 
 const RSP: usize = 4;
-/// Open calls remembered.
+/// Most open calls that are remembered.
 const CALLS: usize = 256;
-/// Bytes of values, and of flow, replayed of a thread's beginning, and as many of its end.
+/// Bytes of values and of flow that are replayed at a thread's beginning, and at its end.
 const REPLAYED: u64 = 32 << 20;
 /// How deep the red zone is: bytes below rsp that a leaf function may use.
 const RED_ZONE: u64 = 128;
@@ -95,7 +95,7 @@ impl Visitor for Whereabouts {
     fn after(&mut self, _code: &Decoded, _evaluator: &Evaluator) {}
 }
 
-/// Replays the thread's beginning, where its outer calls were opened, and its end.
+/// Replays the thread's beginning, which opened its outer calls, and its end.
 fn whereabouts(blocks: &DecodedBlocks, thread: &Thread) -> Result<Whereabouts> {
     let mut there = Whereabouts::default();
     let tail = thread.value_tail(REPLAYED, REPLAYED);
@@ -134,7 +134,7 @@ pub(crate) fn name_frames(
             continue;
         };
         if owner == tid && replayed.is_empty() {
-            // Most often it is in the frame of the code that reads it.
+            // Most often the word is in the frame of the code that reads it.
             let frame = Explorer::new(window, names).frame(candidate.step);
             let holds = |f: &StackFrame| {
                 (f.sp.saturating_sub(RED_ZONE)..f.cfa).contains(&candidate.address)
@@ -151,7 +151,7 @@ pub(crate) fn name_frames(
         };
         let there = whereabouts(blocks, thread)?;
         if let Some(rsp) = there.rsp {
-            // It may have been on other stacks than its own (those of tasks).
+            // The thread may have run on other stacks than its own (those of tasks).
             let is_own = |at: u64| names.stack_place(at).is_some_and(|(tid, _)| tid == owner);
             let mut frames = there.calls.frames(there.pc, rsp);
             frames.retain(|frame| is_own(frame.sp) && is_own(frame.cfa - 1));
@@ -207,7 +207,7 @@ mod tests {
         step(&mut calls, 0x1000, CALL, 0x900);
         step(&mut calls, 0x2000, CALL, 0x800);
         step(&mut calls, 0x3000, RETURN, 0x7f8);
-        // The caller goes on further down the stack than its call was.
+        // The caller goes on further down the stack than its call.
         let open: Vec<u64> = calls.returns(0x700).collect();
         assert_eq!(open, [0x1005]);
     }

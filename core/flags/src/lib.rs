@@ -128,7 +128,7 @@ pub fn find_in_live_window(
     let Some(report) = of_thread(false) else {
         return find_in_window(window, names, thread);
     };
-    // A strlen ends a scan as well: only where nothing else is found.
+    // A strlen ends a scan as well, so scans are looked at only if nothing else is found.
     match report.verdict {
         Verdict::NoFlag => of_thread(true)
             .filter(choose_thread::has_flag)

@@ -67,7 +67,8 @@ pub fn evidence(
     }
 }
 
-/// Of the calls that decide a branch. A loop that opens its file each time has the path at hand.
+/// Of the calls that decide a branch. A loop that opens its file in each round has the path at
+/// hand.
 fn paths(window: &Window, analysis: &Analysis, process: &dyn LiveMemory) -> FxHashMap<u32, String> {
     let decides = analysis.calls.iter().filter_map(|(step, _)| {
         let call = window.syscall_at(*step)?;
@@ -91,7 +92,7 @@ fn text(process: &dyn LiveMemory, address: u64) -> Option<String> {
     let mut bytes = [0; LONGEST];
     let got = process.read(address, &mut bytes);
     let end = bytes[..got].iter().position(|byte| *byte == 0)?;
-    // Memory that was given back since holds something else.
+    // Memory that was freed since holds something else.
     let text = std::str::from_utf8(&bytes[..end]).ok()?;
     let is_path = !text.is_empty() && !text.chars().any(char::is_control);
     is_path.then(|| text.to_owned())

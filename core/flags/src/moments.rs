@@ -162,7 +162,7 @@ impl<'t> Moments<'t> {
                     bytes,
                     value,
                 } => {
-                    // It is what it always was: only the place that was read is another one.
+                    // The word holds what it always held: only the place that was read differs.
                     if run.names.data(address).kind == DataKind::ReadOnly {
                         return None;
                     }

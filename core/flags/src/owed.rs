@@ -16,14 +16,14 @@ use crate::evidence::{Outside, Store};
 use crate::report::{Debt, Flag, FlagKind, Known, Owed, Report, Seen};
 use crate::run::Run;
 
-/// Threads told of one word.
+/// Most threads that are reported for one word.
 const TOLD: usize = 8;
 
 /// All runs, and which thread of the one is which of the other.
 pub(crate) struct Compared<'a> {
     pub spin: &'a Trace,
     pub normals: &'a [&'a Run<'a>],
-    /// Without one it is not known which thread corresponds to which.
+    /// Without a divergence it is not known which threads correspond.
     pub divergence: Option<&'a Divergence>,
 }
 
@@ -81,7 +81,7 @@ impl Compared<'_> {
         {
             stores.retain(|store| Some(store.address) == flag.address.normal);
         }
-        // What the normal run left with was written by the one that counts.
+        // The value that the normal run left with was written by the writer that counts.
         stores.sort_by_key(|store| flag.value.exit.is_none() || store.value != flag.value.exit);
         let mut debts: Vec<Debt> = Vec::new();
         for store in stores {
@@ -117,7 +117,7 @@ impl Compared<'_> {
 
     fn writer(&self, store: &Store) -> Option<(&Run<'_>, &Thread)> {
         let run = *self.normals.get(store.run)?;
-        // Of several lives of a number it is not known which one it was.
+        // If a thread id was used several times, it is not known which of the threads it was.
         let threads = run.process.threads().iter();
         let mut lives = threads.filter(|thread| thread.tid == store.tid);
         let first = lives.next()?;
@@ -159,7 +159,7 @@ fn thread(tid: u32, name: &str) -> String {
     }
 }
 
-/// Who owes it, if that thread still runs.
+/// The thread that owes it, if it still runs.
 fn owed(debt: &Debt) -> Option<Owed> {
     let (who, _) = debt.debtor.as_ref().filter(|(_, runs)| *runs)?;
     Some(Owed {
@@ -186,8 +186,8 @@ fn nobody(debt: &Debt) -> String {
     }
 }
 
-/// What the thread waited for or was told last before the block at `pos`, as a sentence: calls that
-/// only ask or arrange something are passed over. `None`: it made none.
+/// The last event before the block at `pos` that the thread waited for or was told of, as a
+/// sentence. Calls that only ask or arrange something are passed over. `None`: there was none.
 fn last_call(thread: &Thread, pos: u64, run: &Run) -> Result<Option<String>> {
     let starts: Vec<u64> = thread.flow_section_extents().map(|s| s.0).collect();
     let sections = starts.partition_point(|start| *start <= pos);
@@ -224,7 +224,7 @@ fn last_call(thread: &Thread, pos: u64, run: &Run) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// How a call came back; `None` for one that nothing is waited for by, unless `any` is wanted.
+/// How a call came back; `None` for a call that waits for nothing, unless `any` is wanted.
 pub(crate) fn came_back(
     (number, args): (u32, [u64; 6]),
     result: i64,

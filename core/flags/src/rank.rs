@@ -17,40 +17,38 @@ pub struct Ranked {
     pub candidate: usize,
     /// 0..=1.
     pub score: f64,
-    /// The score before it was cut to that: two words that are both as good as certain still
-    /// differ.
+    /// The score before it was cut to that range: two words that both reach 1 still differ.
     weight: f64,
     /// The exit that it decides most clearly.
     pub exit: usize,
     pub evidence: Vec<String>,
-    /// Where a virtual machine's loop tests it: is it the machine's own?
+    /// In a virtual machine's loop: why the word is one of the machine's own, if it is.
     pub own: Option<Own>,
 }
 
-/// Score from which on a word is called the flag.
+/// A word with at least this score is called the flag.
 pub const ENOUGH: f64 = 0.4;
 /// The same without a good run to compare with: programs that compute have words of up to 0.42.
 pub const ENOUGH_ALONE: f64 = 0.45;
 
-/// Most that a word gets when the loop makes progress towards it.
+/// Highest score if the loop makes progress towards the word's value.
 pub const MERE_BOUND: f64 = 0.3;
 
-/// Most that any word gets.
+/// Highest score of any word.
 const CERTAIN: f64 = 0.99;
 
-/// Most that a word gets when an interpreter reads it: it may be any of the interpreter's own.
+/// Highest score of a word that an interpreter reads: it may be any of the interpreter's own.
 pub const INTERPRETER: f64 = 0.6;
 /// The same without a good run to compare with.
 pub const INTERPRETER_ALONE: f64 = 0.5;
 
-/// Scores that differ by no more tell little.
+/// Scores that differ by no more than this count as equal.
 const ALIKE: f64 = 0.06;
 
-/// Most that a word gets when many are as likely.
+/// Highest score if many words are as likely.
 const DOUBTED: f64 = 0.39;
 
-/// Fewer iterations of a loop that does work, or of a task, may be any part of a longer piece of
-/// it.
+/// With fewer iterations, a loop that does work, or a task, may be seen in a part of a longer loop.
 const FEW: u64 = 4;
 
 struct Scale {
@@ -88,8 +86,8 @@ pub fn rank(
     ranked
 }
 
-/// A virtual machine tests much of its own beside what its program waits for: of many words that
-/// are all as good, none is called the flag.
+/// A virtual machine tests much of its own beside what its program waits for: of many words with
+/// equal scores none is called the flag.
 fn doubt_alike(ranked: &mut [Ranked]) {
     let best = ranked.first().map_or(0.0, |best| best.score);
     let alike = ranked.iter().filter(|one| one.score + ALIKE >= best);
@@ -137,7 +135,7 @@ fn one(
     if !candidate.steady {
         scale.add(-0.3, "its value changes while the loop goes on");
     }
-    // Of all exits it decides, the one that speaks most for it.
+    // The exit that speaks most for the word, of all exits that it decides.
     let (exit, bonus, why, mut own) = candidate
         .exits
         .iter()
@@ -199,13 +197,13 @@ fn one(
     }
     let test = analysis.conditions[exit].as_ref();
     if is_pointer(candidate, names) {
-        // Itself compared with another (the ends of a queue), it is what is tested; else mostly the
-        // way to it.
+        // A word that holds an address: if it is itself compared with another one (the ends of a
+        // queue), it is tested; else it mostly leads to the tested word.
         let compared = test.is_some_and(|test| {
             test.mentions(candidate.address, candidate.bytes) && !test.tests_for_zero()
         });
-        // So it is where nothing but pointers decides: which object is asked, which function is
-        // called. That object's own type (a table of functions in the program's constants) hardly
+        // It is tested as well if only pointers decide: which object is asked, which function is
+        // called. The type of that object (a table of functions in the program's constants) hardly
         // changes.
         let decides = |word: &&Candidate| word.exits.contains(&exit);
         let mut deciding = analysis.candidates.iter().filter(decides);
@@ -234,17 +232,17 @@ fn one(
     if outside.live && any_part && analysis.spin.iterations < FEW {
         scale.add(-0.1, "only few iterations were seen");
     }
-    // The bound of a loop that counts towards it, or the end of a loop that moves data,
-    // is no flag, whatever else speaks for it, unless somebody else sets it.
+    // The bound towards which a loop counts, and the end of a loop that moves data, are no flags,
+    // whatever else speaks for them, unless another thread sets them.
     let progress = &analysis.progress;
-    // A scheduler in user space sleeps, and changes from task to task; one of these tells of itself
-    // what it tests.
+    // A scheduler in user space sleeps and changes from task to task; a task shows by itself what
+    // it tests.
     let of_task = depths.schedules && !depths.runtime[exit];
     let otherwise = outside.live && !progress.repeats && !of_task;
     let is_woken = progress.is_woken && !of_task;
     let progresses = analysis.exits[exit].induction || progress.consumes || is_woken;
-    // What others change from look to look is data where the loop also writes new data, or looks
-    // elsewhere in most iterations: at the slots of a queue.
+    // A word that others change between the reads is data if the loop also writes new data, or
+    // reads elsewhere in most iterations, as in the slots of a queue.
     let is_data = !candidate.steady && (analysis.work || part < 0.5);
     let passed = candidate.passed && part < 0.5;
     if passed {
@@ -276,7 +274,7 @@ fn one(
 }
 
 /// Does the normal run leave by branches that the thread brings nearer itself (a count, the next
-/// item of a queue), and does the word decide none of them? What is tested beside them ends
+/// item of a queue), of which the word decides none? A word that is tested beside them ends
 /// nothing.
 fn is_beside(
     window: &Window,
@@ -333,7 +331,7 @@ fn exit_bonus(
         .as_ref()
         .is_some_and(|c| c.checks_for_one_value());
     if mentioned && checked && !candidate.atomic {
-        // Generated code tests the types of objects just so.
+        // Generated code tests the types of objects in the same way.
         let of_type = analysis.generated.is_at(window, exit.step);
         bonus -= if of_type { 0.1 } else { 0.04 };
         why.push("it is compared with the value it has: more likely a check".into());
@@ -361,7 +359,7 @@ fn exit_bonus(
             "it is compared with something the loop itself changes (a counter, a bound)".into(),
         );
     }
-    // A lock that the C library waits for itself is as good as one of the program's own.
+    // A lock for which the C library itself waits counts like one of the program's own.
     let waits = depths.library_waits && !outside.of_runtime.contains(&candidate.address);
     if depths.runtime[index] && !waits {
         bonus -= 0.25;
@@ -372,7 +370,7 @@ fn exit_bonus(
         why.push("the exit lies in a library, while the program itself tests other words".into());
     }
     bonus -= 0.04 * f64::from(depths.depth[index].min(5));
-    // A slice that many words enter says little about each.
+    // If many words enter a slice, it says little about each.
     let sources = exit.words(window) as f64;
     bonus -= 0.02 * (sources - 2.0).clamp(0.0, 10.0);
     if exit.ends_scan {

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::passes::Pass;
 
-/// Addresses remembered for one candidate of the normal run.
+/// Most addresses that are remembered for one candidate of the normal run.
 const ADDRESSES: usize = 64;
 
 /// A candidate of one of the waiting threads: the thread's number among them, its own number.
@@ -27,12 +27,12 @@ pub struct Exit {
     pub candidates: Vec<usize>,
 }
 
-/// Where a way out goes when it leaves, in this run.
+/// Where this run goes when it leaves by a way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
     To(u64),
-    /// Elsewhere than to where it goes round. Code that comes by with other data (a state machine)
-    /// goes elsewhere as well: only who went round just before leaves.
+    /// It goes elsewhere than where it repeats. Code that comes by with other data (a state
+    /// machine) goes elsewhere as well, so only a branch that has just repeated counts as left.
     ElsewhereThan(u64),
 }
 
@@ -48,9 +48,9 @@ pub struct Questions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub address: u64,
-    /// The thread that reads it; `None` when several do, as threads at a barrier.
+    /// The thread that reads it; `None` if several do, as threads at a barrier.
     pub reader: Option<u32>,
-    /// Its value when an exit was last left with it as the last one read.
+    /// Its value when an exit was left that had read this place last.
     pub left_with: Option<u64>,
     /// Different values were read there.
     pub varies: bool,
@@ -63,22 +63,21 @@ pub struct Read {
     pub seen: Vec<Seen>,
     /// Address and value when an exit was last left by the other way.
     pub leaving: Option<(u64, u64)>,
-    /// Address and value when last a branch was left that it decides and that had gone round just
-    /// before with another value there: what a wait ended with.
+    /// Address and value when a branch that it decides was left last, after this branch had
+    /// repeated with another value there: what a wait ended with.
     pub let_go: Option<(u64, u64)>,
     last: Option<(u64, u64)>,
-    /// It was read, and where or what is not known.
+    /// It was read; where, or which value, is not known.
     lost: bool,
     /// By branch: address and value when it went round; `None`: then it was left.
     stayed: FxHashMap<u64, Option<(u64, u64)>>,
-    /// Branches that were left before they were seen to go round, with what was read.
+    /// Branches that were left before they were seen to repeat, with what was read.
     left_first: Vec<(u64, (u64, u64))>,
-    /// When a branch that it decides was left, its value was the same as when that branch went
-    /// round before.
+    /// A branch that it decides was left with the same value with which it had repeated before.
     pub unchanged: bool,
     /// Address and value that were read first.
     first: Option<(u64, u64)>,
-    /// An exit was left before anything was read here: what was read before that counts.
+    /// An exit was left before anything was read here, so what was read before that counts.
     left_early: bool,
 }
 
@@ -127,7 +126,7 @@ impl Read {
         }
     }
 
-    /// What was read last is no longer what was known to be read.
+    /// The last value that was read is no longer known.
     fn lose(&mut self) {
         self.last = None;
         self.lost = true;
@@ -166,7 +165,7 @@ impl Read {
         before.is_some()
     }
 
-    /// What follows was read by another thread.
+    /// Another thread read what follows.
     fn forget(&mut self) {
         self.last = None;
         self.lost = false;
@@ -203,14 +202,14 @@ pub struct Reads {
     /// By waiting thread and pc in the spin run.
     pub other_way: FxHashMap<(usize, u64), u64>,
     tid: u32,
-    /// Of jumps, by branch and number within the questions: did it go round when it was executed
+    /// Of jumps, by branch and number within the questions: did it repeat when it was executed
     /// last?
     went_round: FxHashMap<(u64, usize), bool>,
-    /// Jumps that went elsewhere before they were seen to go round, with what their words had.
+    /// Jumps that went elsewhere before they were seen to repeat, with what their words held.
     elsewhere_first: Vec<((u64, usize), Words)>,
 }
 
-/// Of the words that decide an exit: where they were read last, and what.
+/// Of the words that decide an exit: where they were read last, and which value.
 type Words = Vec<Option<(u64, u64)>>;
 
 impl Reads {
@@ -368,8 +367,8 @@ impl Exit {
         }
     }
 
-    /// It went elsewhere. A scheduler's jump goes on with another task: the loop goes round later,
-    /// and the words that do not decide the jump have not let it go.
+    /// It went elsewhere. A scheduler's jump goes on with another task, and the loop repeats later:
+    /// words that do not decide the jump have not ended the loop.
     fn leave(&self, found: &mut [Read]) {
         self.decide(found, true);
         self.candidates.iter().for_each(|&at| found[at].leave());

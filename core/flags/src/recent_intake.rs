@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-//! Did a thread whose last polls found nothing take over data shortly before? Then it is served, if
-//! not at the moment: the window is too short to tell.
+//! Did a thread whose last polls found nothing take data shortly before? Then it is served, though
+//! not at the moment: the window is too short to show it.
 
 use flagfinder_linux::syscalls;
 use flagfinder_trace::{Event, Flow, Result, Thread};
@@ -9,7 +9,7 @@ use flagfinder_trace::{Event, Flow, Result, Thread};
 const LATELY: u64 = 300_000_000;
 /// Flow looked at, at most.
 const BYTES: u64 = 64 << 20;
-/// Taking over data less often may be a timer's or a signal's wake-up.
+/// A thread that takes data less often may have been woken by a timer or a signal.
 const OFTEN: usize = 8;
 
 /// # Errors

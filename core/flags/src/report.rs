@@ -7,7 +7,7 @@ use flagfinder_diff::ThreadRef;
 use flagfinder_machine::Reader;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What is said of the loop.
+/// What a report says of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -17,9 +17,9 @@ pub enum Verdict {
     SyscallLoop,
     /// It polls a word by an atomic that would change it: it tries to take a lock.
     Lock,
-    /// Nothing is sure enough, or the loop makes progress; the reason tells which.
+    /// Nothing is sure enough, or the loop makes progress; the reason says which.
     NoFlag,
-    /// The two runs nowhere take different ways, so nothing was looked for.
+    /// The two runs nowhere take different ways, so no flag was looked for.
     NoDivergence,
 }
 
@@ -27,7 +27,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlagKind {
-    /// What a module brought along: a variable, as a rule.
+    /// A variable, as a rule: memory that a module brought along.
     Global,
     /// An object of the heap, or other private memory.
     Heap,
@@ -37,7 +37,7 @@ pub enum FlagKind {
     Stack,
     /// A shared mapping, or one of a file.
     Shared,
-    /// No memory: it is what a system call answers.
+    /// No memory: a system call's answer.
     Syscall,
 }
 
@@ -114,8 +114,8 @@ pub struct Writer {
     pub stack: Vec<Code>,
     /// How often this instruction wrote there.
     pub count: u64,
-    /// Another thread reads there: one that waits for a word of its own, as each worker of a pool
-    /// does, is told as its writer too.
+    /// Another thread reads there as well, which waits for a word of its own, as each worker of a
+    /// pool does; its writer is listed too.
     #[serde(skip)]
     pub foreign: bool,
 }

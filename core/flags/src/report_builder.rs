@@ -16,7 +16,7 @@ pub(crate) struct Builder<'a> {
     pub analysis: &'a Analysis,
     pub naming: &'a Naming<'a>,
     pub outside: &'a Outside,
-    /// Iterations in which a call must be made to count as what keeps the loop going.
+    /// A call made in so many iterations counts as one that keeps the loop going.
     pub rounds: usize,
     /// What was found on the way, for `--explain`.
     pub explain: Vec<String>,

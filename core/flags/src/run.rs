@@ -62,7 +62,7 @@ impl<'t> Run<'t> {
     /// # Errors
     /// When the trace cannot be read.
     pub fn repeated(&self, tid: u32, length: u64) -> Result<BlockSet> {
-        // Of several lives of a number the last can be the one that waits.
+        // If a thread id was used several times, the last of its threads can be the one that waits.
         let threads = self.process.threads();
         match threads.iter().rposition(|thread| thread.tid == tid) {
             Some(index) if length > 0 => Ok(self.contents(index)?.repeated(length)),

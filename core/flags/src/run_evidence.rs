@@ -23,7 +23,7 @@ pub struct Waiting<'w> {
     pub reader: Option<u32>,
     pub window: &'w Window,
     pub analysis: &'w Analysis,
-    /// For how many blocks it has been repeating its loop; 0: not known.
+    /// For how many blocks it has repeated its loop; 0: not known.
     pub length: u64,
 }
 
@@ -69,8 +69,8 @@ pub fn gather(
     Ok(outside)
 }
 
-/// Addresses differ from run to run; a word that was another one there did not end the wait by
-/// that.
+/// Addresses differ from run to run. A pointer that had another value in the other run did not end
+/// the wait by that.
 fn mark_what_ended_no_wait(analysis: &Analysis, outside: &mut Outside) {
     for candidate in &analysis.candidates {
         let keeps = |value: Option<u64>| {
@@ -113,7 +113,7 @@ fn from_normal(
             counterpart.seen |= !read.seen.is_empty();
             counterpart.changed |= read.let_go.is_some();
             counterpart.unchanged |= read.unchanged;
-            // Code that many words go through (an interpreter's) is left with others later on.
+            // Code that many words pass through (an interpreter's) is later left with other words.
             let left = read.let_go.or(read.leaving);
             let left_at = |seen: &&Seen| Some(seen.address) == left.map(|(at, _)| at);
             let seen = same.or_else(|| read.seen.iter().find(left_at));
@@ -128,7 +128,7 @@ fn from_normal(
                 .or(same.and_then(|seen| seen.left_with))
                 .or(left.map(|(_, value)| value));
             let key = (which, candidate.address);
-            // A run in which the flag was set in time never came to the loop's reads.
+            // If the flag was set in time, the run never came to the loop's reads.
             if read.seen.is_empty() {
                 let (ours, theirs) = (&spin.names, &normal.names);
                 if let Some(address) = by_home(ours, candidate.address, theirs) {

@@ -9,7 +9,7 @@ use iced_x86::Register;
 use crate::evidence::{Counterpart, Outside, Store};
 use crate::{finder, naming};
 
-// These tests need only a part of them.
+// These tests need only some of them.
 #[allow(dead_code)]
 #[path = "../tests/rules/found.rs"]
 mod found;
@@ -75,7 +75,7 @@ fn written(outside: &mut Outside, normal: bool, tid: u32, value: u64) {
     outside.stores.entry(WORD).or_default().push(store);
 }
 
-/// The normal run read the word, and left with this there.
+/// All that can speak for a word is true.
 fn left_with(outside: &mut Outside, value: Option<u64>) -> &mut Counterpart {
     let counterpart = outside.counterparts.entry(WORD).or_default();
     counterpart.seen = true;

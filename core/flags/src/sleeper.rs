@@ -27,9 +27,10 @@ use crate::run_evidence::search;
 use crate::stores::Questions;
 use crate::word_flag::{futex_flag, writers, FUTEX_BYTES};
 
-/// Bytes of flow in which the call that a thread sleeps in is looked for.
+/// Bytes of flow in which the call is looked for that a thread sleeps in.
 const TAIL: u64 = 64 << 10;
-/// What another thread's write in the normal run, and no choice between words, are worth.
+/// How much it is worth that another thread wrote the word in the normal run, and that there was no
+/// other word.
 const CONFIDENCE: f64 = 0.8;
 
 /// A thread that spins, and what was found of it.
@@ -161,7 +162,7 @@ fn tell(
         ..Outside::default()
     }];
     for (run, address, reader, number) in [
-        // The first are kept where there are many: the good run tells who owes the write.
+        // Only the first ones are kept of many: the good run tells who owes the write.
         (normal, there, reader(&threads.normal), Some(0)),
         (run, word, reader(&threads.spin), None),
     ] {

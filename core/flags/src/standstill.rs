@@ -9,9 +9,9 @@
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_trace::{Event, Flow, Process, Thread};
 
-/// Chunks that tell the pace.
+/// How many chunks show the pace.
 const CHUNKS: usize = 8;
-/// The last chunk is this many times as old as the slowest of them took.
+/// The last chunk is so many times as old as the slowest of these took.
 const TIMES: u64 = 8;
 /// A busy machine keeps a thread from running for less than this.
 const LEAST_NS: u64 = 1_000_000_000;
@@ -28,7 +28,7 @@ pub fn seconds(process: &Process, thread: &Thread) -> Option<u64> {
         .map(|(_, full)| full)
         .max()?;
     let chunks: Vec<(u64, u64)> = times(thread).collect();
-    // Most threads are told apart without reading their flow.
+    // Most threads can be judged without reading their flow.
     idle_ns(&chunks, 0, end)?;
     let last_call = last_call_if_steady(thread)?;
     let idle = idle_ns(&chunks, last_call, end)?;

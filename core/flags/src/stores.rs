@@ -16,9 +16,9 @@ use crate::evidence::{Outside, Store};
 use crate::frames::OpenCalls;
 use crate::passes::Pass;
 
-/// Call sites told of a writer.
+/// Most call sites that are reported of a writer.
 const STACK: usize = 4;
-/// Writers told of one candidate.
+/// Most writers that are reported of one candidate.
 const WRITERS: usize = 12;
 
 /// A candidate of one of the waiting threads: the thread's number among them, its address in the
@@ -108,7 +108,7 @@ impl Questions {
         }
     }
 
-    /// A write that hits nothing, whatever the registers hold.
+    /// A write that can hit nothing, whatever the registers hold.
     fn misses(&self, memory: &MemoryReference) -> bool {
         let fixed = memory.base.is_none()
             && memory.index.is_none()
@@ -119,13 +119,13 @@ impl Questions {
     }
 }
 
-/// The last of so many bytes.
+/// The last bytes, so many.
 #[inline]
 fn end_of(address: u64, bytes: u32) -> u64 {
     address.saturating_add(u64::from(bytes.max(1)) - 1)
 }
 
-/// Long ones (string instructions) are compared one by one.
+/// Long stores (string instructions) are compared one by one.
 #[inline]
 fn is_long(address: u64, end: u64) -> bool {
     end >> 3 > (address >> 3) + 8
@@ -159,8 +159,8 @@ impl Stores {
             store.normal = normal.is_some();
             store.run = normal.unwrap_or(0);
         }
-        // Code that many threads run (an interpreter, a lock) reads for each of them: only what is
-        // foreign to the one that counts comes first.
+        // Code that many threads run (an interpreter, a lock) reads for each of them: only writers
+        // that are foreign to the thread that counts come first.
         found.sort_by_key(|(waiting, candidate, store)| {
             (*waiting, *candidate, !outside[*waiting].is_foreign(store))
         });
@@ -210,7 +210,7 @@ impl Stores {
                 None
             };
             let key = (watched.candidate, self.tid, pc);
-            // What is known of it leaves its stack to what comes now.
+            // What is known of the thread leaves room for what comes now.
             let known = self.found.get_mut(&key);
             let mut stack = known.map_or(Vec::new(), |known| std::mem::take(&mut known.stack));
             stack.clear();

@@ -13,7 +13,7 @@ use flagfinder_code::{CodeBlock, CodeMap};
 use iced_x86::{Instruction, OpKind, Register};
 use rustc_hash::{FxHashMap, FxHasher};
 
-/// Numbers as large may be addresses.
+/// A number as large may be an address.
 const SMALL: u64 = 0x1_0000;
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Twins {
                 work.push((one, other));
             }
         }
-        // Which comes first must not depend on a hash.
+        // The order must not depend on a hash.
         work.sort_unstable_by(|a, b| b.cmp(a));
         let mut paired: FxHashMap<usize, usize> = FxHashMap::default();
         let mut by_pc = FxHashMap::default();
@@ -96,7 +96,7 @@ fn generated<'c>(code: &'c CodeMap) -> Vec<&'c CodeBlock> {
     outside.map(|block| code.decode(block)).collect()
 }
 
-/// One run's blocks. Where code was replaced, the newest counts.
+/// The blocks of one run. Of code that was replaced the newest counts.
 struct Side<'c> {
     blocks: &'c [&'c CodeBlock],
     likeness: Vec<u64>,

@@ -17,7 +17,7 @@ use crate::report::{Addresses, Flag, Values};
 use crate::report_builder::Builder;
 use crate::word_flag::futex_flag;
 
-/// What such a word gets at least: it may be that of a pause.
+/// Least score of such a word; it may be that of a pause.
 const WAITED: f64 = 0.5;
 
 impl Builder<'_> {

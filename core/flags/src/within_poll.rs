@@ -25,7 +25,8 @@ pub(crate) fn words(window: &Window, analysis: &Analysis, ranked: &[Ranked]) -> 
     let polling: FxHashSet<u64> = polls
         .filter_map(|call| sites.of(window, call.step))
         .collect();
-    // What the function returns depends on the word as well; so it is where the word is compared.
+    // The function's result depends on the word as well, so the place counts where the word is
+    // compared.
     let is_within = |word: &&Ranked| {
         let site = sites.of(window, analysis.exits[word.exit].step);
         site.is_some_and(|site| polling.contains(&site))

@@ -11,11 +11,11 @@ use crate::rank::Ranked;
 use crate::report::{Addresses, Flag, FlagKind, Values, Writer};
 use crate::report_builder::Builder;
 
-/// A futex is a word of so many bytes.
+/// Size of a futex, in bytes.
 pub(crate) const FUTEX_BYTES: u32 = 4;
-/// Call sites told of a reader.
+/// Most call sites that are reported of a reader.
 const CALLERS: usize = 8;
-/// Steps looked back over for them.
+/// Most steps in which they are looked for.
 const REACH: u32 = 4000;
 
 impl Builder<'_> {
@@ -43,7 +43,8 @@ impl Builder<'_> {
         let counterpart = self.outside.counterparts.get(&candidate.address);
         let bits = (candidate.bytes * 8).min(64);
         let direct = condition.filter(|c| c.mentions(candidate.address, candidate.bytes));
-        // The word that the normal run left with tells nothing where another one let it go.
+        // If another word ended the loop, the value with which the normal run left says nothing
+        // about this one.
         let left_with = counterpart.and_then(|c| c.exit_value);
         let left_with = left_with.filter(|_| left_with != candidate.value || direct.is_none());
         let exit_value = left_with.or_else(|| {

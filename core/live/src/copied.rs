@@ -30,12 +30,12 @@ use crate::tried::halted;
 use crate::unchanged::Words;
 use crate::whereabouts::Whereabouts;
 
-/// For how long a copy goes on, at least, where nothing was seen sooner.
+/// How long a copy goes on, unless it has shown enough before.
 const TIME: Duration = Duration::from_millis(1000);
-/// A copy that can't go on is made so many times again: the thread may have been at a place where
-/// others had to move, or more pages have to be known, so many at most.
+/// How often a copy that can't go on is made again: at another moment its thread may be elsewhere,
+/// and more of the pages that it uses are known.
 const AGAIN: u32 = 4;
-/// Sockets of which a server takes data.
+/// A thread that takes data of so many sockets serves them: it makes progress.
 const SEVERAL: usize = 2;
 /// How often it is asked whether the words are the same, and the time in between. No two are equal,
 /// so that what happens at regular times is not always met at the same point.
@@ -107,7 +107,7 @@ pub fn look_at_copy_of(
     let mut steps = round.window.len();
     let seen = match unlike {
         Some(unlike) => {
-            // What it took was there, whatever others do: it makes progress.
+            // It took data that was there, whatever others do: it makes progress.
             let seen = takes_input(&round.window).then(|| of_several(report(&round.window)));
             match seen.filter(|report| report.gets_on && !has_flag(report)) {
                 Some(report) => Ok((report, TAKES.to_owned())),
@@ -132,8 +132,8 @@ pub fn look_at_copy_of(
     Ok(Finding::of_copy(seen, steps, original.places.held))
 }
 
-/// Sockets whose data it takes over. No wait for one of several does that, however little of its
-/// loop is seen.
+/// Sockets of which the loop takes data. A loop that waits for one of several takes none, however
+/// little of it was seen.
 fn served(pid: u32, window: &Window) -> FxHashSet<u64> {
     let mut taken: FxHashSet<u64> = inputs(window).map(|call| call.args[0]).collect();
     taken.retain(|descriptor| {

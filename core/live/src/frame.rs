@@ -13,9 +13,10 @@ use serde_json::Value;
 
 use crate::report::number;
 
-/// So near another word that is read of the thread's state the ends of the frame are kept.
+/// Largest distance from a word of the thread's state, which the loop reads, to the ends of the
+/// frame.
 const STATE: u64 = 256;
-/// A frame is no larger.
+/// Largest size of a frame.
 const LARGEST: u64 = 1024;
 
 /// `own`: the machine's words that the loop reads. `base`: what is in the register by which the

@@ -22,14 +22,14 @@ use crate::copied::look_at_copy_of;
 use crate::look::{look, Finding, WALL};
 use flagfinder_waits::proc;
 
-/// How often it is looked who runs.
+/// How often the threads that run are looked for.
 const TICK: Duration = Duration::from_millis(20);
-/// A thread that ran for less while others were held had something small to do.
+/// A thread that ran for less than this while others were held does not do their work.
 const TAKES: Duration = Duration::from_millis(10);
 const TAKES_SHARE: u32 = 20;
-/// Not worth it for less.
+/// With less time left no thread is begun with.
 const LEAST: Duration = Duration::from_millis(100);
-/// How long beyond its time a helper may take, which still has to look for the flag.
+/// How long a helper may take beyond its time: it still has to look for the flag.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Helpers at work.
@@ -52,15 +52,16 @@ impl<'a> Helpers<'a> {
         }
     }
 
-    /// Wall time until all let go.
+    /// The time until all helpers let their threads go.
     fn left(&self) -> Duration {
         let time = WALL.max(self.budget * 2);
         time.saturating_sub(self.begin.elapsed())
     }
 
-    /// One more for each of these threads.
+    /// Starts a helper for each of these threads.
     ///
     /// # Errors
+    ///
     /// When the system gives no process.
     pub fn start(&mut self, threads: &[(u32, String)]) -> Result<(), Failure> {
         let (pid, names) = (self.pid, self.names);
@@ -85,10 +86,11 @@ impl<'a> Helpers<'a> {
         Ok(())
     }
 
-    /// Until the first helpers are done: threads that take over are stepped too, until `most` are.
-    /// Returns those.
+    /// Waits until the first helpers are done. Threads that take over meanwhile are stepped too,
+    /// until `most` are; returns those.
     ///
     /// # Errors
+    ///
     /// When the system gives no process.
     pub fn follow(&mut self, sleepers: &Sleepers, most: usize) -> Result<Vec<u32>, Failure> {
         let first = self.started.len();
@@ -128,7 +130,7 @@ fn result(helper: Helper, patience: Duration) -> (Value, Option<Window>) {
 pub struct Copies {
     /// Of those that stand for their threads.
     pub fit: Vec<(u32, Value)>,
-    /// The others: for how long they stood still in ms, and why they have to be stepped in place.
+    /// The others: for how many ms each stood still, and why it has to be stepped in place.
     pub unfit: FxHashMap<u32, (f64, String)>,
     /// Those of which no copy could be made.
     pub failed: Vec<u32>,
@@ -198,7 +200,8 @@ impl Copies {
         Ok(copies)
     }
 
-    /// Threads that move each other are seen at the same time, or none of them tells enough.
+    /// Threads that move each other are all looked at again at the same time, if any of them does
+    /// not tell enough.
     fn drop_fit(&mut self, moved: u32) {
         for (tid, finding) in self.fit.drain(..) {
             let held = finding["pause_ms"].as_f64().unwrap_or(0.0);
@@ -208,7 +211,7 @@ impl Copies {
     }
 }
 
-/// Threads that sleep, and those that are not there yet.
+/// Threads that sleep, and threads that are still to be started.
 pub struct Sleepers {
     pid: u32,
     /// ns on a processor by now of those that may be stepped; none of those that may not.
@@ -226,7 +229,7 @@ impl Sleepers {
         }
     }
 
-    /// Who runs, though it slept: thread and name.
+    /// Threads that slept before and run now: id and name.
     fn awake(&self, since: Duration) -> Vec<(u32, String)> {
         let takes = TAKES.max(since / TAKES_SHARE).as_nanos() as u64;
         let tids = threads(self.pid).unwrap_or_default();

@@ -30,7 +30,7 @@ pub(crate) fn tell(
     let Some(call) = call(&flag["call"]) else {
         return;
     };
-    // What the loop opens itself is not open for long.
+    // A descriptor that the loop opens itself is not open for long.
     flag["descriptors"] = match flag["call"]["path"].is_null() {
         true => json!(told(pid, &call, memory, owners)),
         false => json!([]),

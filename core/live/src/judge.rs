@@ -11,7 +11,7 @@ use crate::others::Owed;
 use crate::owed_look::Target;
 use crate::tried::Tried;
 
-/// How long a value may be tried out that a copy would write.
+/// How long a value that a copy would write may be tried out.
 const TRIES: Duration = Duration::from_millis(400);
 
 /// Does a value end the wait?
@@ -23,10 +23,10 @@ pub(crate) enum Ends {
 }
 
 impl Ends {
-    /// A thread that serves others never leaves its loop: it takes what came, and looks again. So
-    /// what makes it do something else first ends the wait, too; also where the copy goes no
-    /// further than that, or crashes behind the loop: the word alone was written there, and not
-    /// what its writer made ready before it.
+    /// A thread that serves others never leaves its loop: it takes what came, and looks again. So a
+    /// value also ends its wait if it makes the thread do something else first, even if the copy
+    /// goes no further or crashes behind the loop: only the word was written there, without what
+    /// its writer makes ready before.
     pub fn of(proof: &Proof) -> Ends {
         match proof.outcome {
             Outcome::Leaves => Ends::Yes,

@@ -39,7 +39,7 @@ pub struct Finding {
     via_reason: String,
     /// It is of a copy that does not stand for the thread; `via_reason` tells why.
     unlike: bool,
-    /// Because other threads move this one, so that all have to be seen at the same time.
+    /// Other threads move this one, so all have to be seen at the same time.
     moved: bool,
     error: Option<String>,
     /// By the system: this user may not trace it.
@@ -47,7 +47,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Of a copy. Where it is unlike its thread it has no report.
+    /// The finding of a copy. It has no report if the copy is unlike its thread.
     pub fn of_copy(seen: Result<(Report, String), Unlike>, steps: u32, pause: Duration) -> Finding {
         let (report, why, unlike) = match seen {
             Ok((report, why)) => (Some(report), why, None),
@@ -157,11 +157,11 @@ impl Unlike {
     }
 }
 
-/// How many times the iterations an interpreter's loop needs: one for each piece of the program
-/// that it runs.
+/// An interpreter's loop needs so many times the iterations: it goes round once for each piece of
+/// the program that it runs.
 pub const PIECES: u64 = 10;
 
-/// The more of the time is gone, the fewer iterations must do.
+/// As the time runs out, fewer iterations are enough.
 pub(crate) fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
     let wanted = match waited {
         _ if waited > time * 3 / 5 => 4,
@@ -172,12 +172,12 @@ pub(crate) fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
     seen.waits_for_others && seen.iterations >= wanted * pieces
 }
 
-/// Does the window show enough, after so much of the time?
+/// Does the window show enough, after this part of the time?
 pub fn is_long_enough(window: &Window, waited: Duration, time: Duration) -> bool {
     seen(window).is_some_and(|seen| is_enough(&seen, waited, time))
 }
 
-/// To a hundredth.
+/// In ms, rounded to a hundredth.
 pub fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e5).round() / 100.0
 }

@@ -19,16 +19,16 @@ use serde_json::{json, Value};
 use crate::owed::Standing;
 use crate::report::{number, Class, ThreadReport, Via};
 
-/// Most that a word gets which the code alone says too little for.
+/// Highest score of a word for which only a copy speaks, and not the code.
 const TRIED_ONLY: f64 = 0.5;
-/// A word that has no more has too much against it to be tried.
+/// A word that scores no more is not tried: too much speaks against it.
 const LEAST: f64 = 0.05;
-/// After so long no further thread without a flag has words of a virtual machine's loop tried out.
+/// After this time no words are tried for a further thread that has no flag.
 const LATEST: Duration = Duration::from_millis(1500);
-/// Scores that differ by no more tell little.
+/// Scores that differ by no more than this count as equal.
 const ALIKE: f64 = 0.06;
 
-/// Is it a virtual machine's loop, in which the code alone tells of no word that it is the flag?
+/// Is it a virtual machine's loop in which the code alone makes no word the flag?
 pub(crate) fn is_open(thread: &ThreadReport) -> bool {
     let mut considered = thread.considered.as_array().into_iter().flatten();
     thread.machine.is_some()
@@ -38,13 +38,13 @@ pub(crate) fn is_open(thread: &ThreadReport) -> bool {
         && considered.any(|flag| flag["kind"] != "syscall")
 }
 
-/// Is it too late to try the thread's words out? So much time has passed for others.
+/// Has so much time passed for other threads that this one's words are not tried?
 pub(crate) fn is_late(thread: &ThreadReport, passed: Duration) -> bool {
     passed > LATEST && is_open(thread)
 }
 
-/// Is it known where the interpreter is in its program? Else what an interpreter in a module tests
-/// is hardly ever the program's word, and does not repay the time that it takes to try it out.
+/// Is it known where the interpreter is in its program? If not, a word that an interpreter's module
+/// tests is hardly ever the program's: trying it out is not worth the time.
 fn shows_program(thread: &ThreadReport) -> bool {
     let machine = thread.machine.as_ref();
     machine.is_some_and(|machine| !machine.readers.is_empty())
@@ -104,7 +104,7 @@ pub(crate) fn leave(thread: &mut ThreadReport) {
     }
 }
 
-/// What is asked of a word.
+/// What the loop's test asks of a word.
 pub(crate) struct Tests<'a> {
     /// The loop ends by it because a check fails.
     pub fails: &'a dyn Fn(&Value) -> bool,
@@ -150,7 +150,7 @@ pub(crate) fn settle(
     let ending: Vec<usize> = (0..flags.len()).filter(|&at| ends(&flags[at])).collect();
     let score = |at: usize| flags[at]["confidence"].as_f64().unwrap_or(0.0);
     let is_owed = |at: usize| standings.get(at) == Some(&Standing::Proved);
-    // Where no copy stands for the thread, that one leaves the loop shows little.
+    // If no copy stands for the thread, it shows little that a copy leaves the loop.
     let has_copy = thread.via != Some(Via::InPlace);
     let mut likeliest: Vec<usize> = ending.clone();
     likeliest.retain(|&at| {
@@ -257,7 +257,8 @@ mod tests {
         })
     }
 
-    /// What is left of these words, of which one may be owed, in a loop of code that was made.
+    /// The one of these words, in a loop of generated code, that is the flag: one that a thread may
+    /// owe, or the likeliest.
     fn settled(words: Vec<Value>, owed: Option<usize>) -> ThreadReport {
         settled_in(&Value::Null, words, owed)
     }

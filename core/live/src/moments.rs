@@ -25,14 +25,15 @@ use crate::original::{takes_input, How, Original, TAKES};
 use crate::tried::halted;
 use crate::turns::{given, waits_again};
 
-/// So many copies have to agree; where the time is over, so many on a word.
+/// So many copies have to agree; if the time is over, so many have to agree on a word.
 const ENOUGH: usize = 3;
 const LEAST: usize = 2;
-/// For all of them, for one, and until the thread is woken.
+/// Time for all copies, for one of them, and until the thread is woken.
 const TIME: Duration = Duration::from_millis(1000);
 const EACH: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_millis(30);
-/// Whoever waits for its turn does so for some time before it asks for it. One that runs has it.
+/// A thread that waits for its turn does so for some time before it has it. A thread that runs has
+/// it.
 const MOMENTS: [Moment; 3] = [
     Moment::Woken {
         patience: PATIENCE,
@@ -44,10 +45,10 @@ const MOMENTS: [Moment; 3] = [
         timed: false,
     },
 ];
-/// Copies that are made at most. Only the later ones are given their turn.
+/// Most copies that are made. Only the later ones are given their turn.
 const MOST: usize = 24;
 const TRUE_TURNS: usize = 9;
-/// From the last copy until the word is looked at once more.
+/// How long after the last copy the word is looked at once more.
 const LATER: Duration = Duration::from_millis(50);
 
 /// What copies agree on.
@@ -98,7 +99,7 @@ pub fn look(
             original.learn(&pages);
             continue;
         }
-        // What was given was not the thread's to have then, maybe.
+        // Perhaps the thread had no turn at that moment, though its copy was given one.
         if copied.given_back > 0 {
             let of_one = std::slice::from_ref(&window);
             if let Some(why) = original.places.mostly_elsewhere(of_one, &live) {
@@ -179,7 +180,7 @@ fn agree(mut seen: Vec<Agreed>) -> Agreed {
     }
 }
 
-/// Of several copies each may show less than of one.
+/// Where there are several copies, each may show less than a single one would have to.
 fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
     const ROUNDS: u64 = 12;
     seen.is_some_and(|seen| {

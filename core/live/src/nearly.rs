@@ -14,12 +14,12 @@ use crate::owed::Standing;
 use crate::report::{Class, ThreadReport};
 use crate::sure::{self, does_something, ends_alone, is_word, note, score, text};
 
-/// A word that has no more has too much against it to be tried.
+/// A word that scores no more is not tried: too much speaks against it.
 const LEAST: f64 = 0.05;
 /// Score of a word beside which a copy wrote another one, too.
 const ONE_OF_SEVERAL: f64 = 0.5;
 
-/// Does a word come near? What the thread itself brings nearer does not.
+/// Is there a word that comes near? A word that the thread itself brings nearer to its end is none.
 pub(crate) fn is_open(thread: &ThreadReport) -> bool {
     let mut considered = thread.considered.as_array().into_iter().flatten();
     thread.machine.is_none()
@@ -51,7 +51,7 @@ pub(crate) fn settle(
     };
     let is_proved = |at: &usize| {
         let flag = &flags[*at];
-        // Where a copy comes to a call whose answer nobody knows, it was out of its loop before.
+        // A copy that comes to a call whose answer nobody knows had left its loop before.
         let is_out = ends_alone(flag) || sure::is_open(flag) && does_something(flag);
         standings.get(*at) == Some(&Standing::Proved) && is_out && !is_nulled(flag)
     };

@@ -11,13 +11,13 @@
 use crate::pick::HOT;
 use crate::report::{Class, ThreadReport};
 
-/// A thread whose answer is this much less certain than the best is not the one.
+/// A thread whose score is lower than the best by this much is not reported first.
 const LESS_CERTAIN: f64 = 0.35;
-/// A heartbeat sleeps and wakes so many times less often than what repeats a wait all the time.
+/// A heartbeat sleeps so many times less often than a thread that repeats a wait all the time.
 const SELDOM: f64 = 10.0;
-/// And uses so many times less of the processor.
+/// A heartbeat also uses so many times less of the processor.
 const LITTLE: f64 = 4.0;
-/// Of a thread with fewer steps it can't be told whether it repeats anything.
+/// With fewer steps it can't be told whether a thread repeats anything.
 const HARDLY_SEEN: u64 = 1000;
 
 pub fn sort(threads: &mut [ThreadReport]) {
@@ -44,9 +44,10 @@ pub fn sort(threads: &mut [ThreadReport]) {
     });
 }
 
-/// Is it one beside a thread that repeats a wait for which nothing was found?
+/// Is `thread` the heartbeat of a process in which `busy` repeats a wait for which nothing was
+/// found?
 fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
-    // No copy shows progress: those of several moments do not wait for the same.
+    // The copies of several moments wait for different words, so none shows progress.
     let do_not_agree = busy.steps > 0 && busy.gets_on;
     let is_hardly_seen = busy.verdict.is_some() && busy.steps < HARDLY_SEEN;
     let is_unclear = busy.spin_loop.is_null() && (do_not_agree || is_hardly_seen);
@@ -54,7 +55,8 @@ fn is_heartbeat(thread: &ThreadReport, busy: &ThreadReport) -> bool {
     let is_open = (repeats || is_unclear) && !busy.has_flag();
     let (often, seldom) = (busy.sleeps_per_second, thread.sleeps_per_second);
     let sleeps_more = often >= SELDOM * seldom.max(1.0);
-    // What such a loop waits for is seldom found; its program's words are none of the machine's.
+    // A thread in a virtual machine's loop seldom has a flag; a global of the machine is none of
+    // its program's words.
     let serves = busy.machine.is_some() && thread.flags[0]["kind"] == "global";
     let repeats_a_wait = busy.class == Class::RepeatedYield || is_unclear || serves;
     let gives_way = repeats_a_wait && busy.wants >= HOT;

@@ -20,14 +20,14 @@ use crate::whereabouts::Whereabouts;
 const STEPS: u32 = 200_000;
 /// How long the thread may take to stop.
 const STOPS: Duration = Duration::from_millis(200);
-/// So far a first copy goes, to learn which pages are used. What the thread changes itself is of
-/// many moments in it, unless that lies on its stack; such pages are read while the thread stands
-/// still for the next copy.
+/// Length of the first copy, which shows what pages the thread uses. Its memory is a mixture of
+/// many moments, but for the stack; so for the next copy those pages are read while the thread
+/// stands still.
 const EXPLORED: u32 = 5_000;
 /// How often a copy is given what it waits its turn for.
 const MOST_TURNS: u32 = 4;
 const MOST_KNOWN: usize = 512;
-/// What lies around a page that it uses is likely to be used too.
+/// Pages this near to a page that the thread uses are likely to be used too.
 const AROUND: u64 = 4;
 
 /// A thread of which copies are made.
@@ -44,16 +44,16 @@ pub struct Copied {
     pub round: Round,
     /// Memory that the thread changes itself is of many moments in it.
     pub mixed: bool,
-    /// Waits that ended in the copy since others are supposed to give back what they hold.
+    /// How many waits of the copy ended because others are taken to give back what they hold.
     pub given_back: u32,
 }
 
 #[derive(Clone, Copy)]
 pub struct How {
     pub moment: Moment,
-    /// For how long it goes on.
+    /// How long the copy goes on.
     pub time: Duration,
-    /// Locks that others hold are given back.
+    /// Whether locks that others hold are taken to be given back.
     pub gives_back: bool,
 }
 
@@ -86,7 +86,7 @@ impl Original {
             .map_err(|e| unable_by(format!("Thread {} can't be copied", self.tid), &e))
     }
 
-    /// The next copy has the pages that this one used from one moment.
+    /// For the next copy, the pages that this one used are read at one moment.
     pub fn learn(&mut self, pages: &Pages) {
         self.has_pages = true;
         let around = pages.writable(AROUND);
@@ -104,12 +104,12 @@ impl Original {
         turn: &dyn Fn(&Window) -> Option<Word>,
     ) -> std::io::Result<Copied> {
         let mut replica = Replica::start(pages, state)?;
-        // Where the thread's own output fails, it is found elsewhere.
+        // Output is taken to succeed. Whether the thread's own output fails is found out elsewhere.
         replica.pretend_output();
         if how.gives_back {
             replica.let_others_give_back();
         }
-        // Where the scheduler has put this process, the copy is stepped best.
+        // The copy is stepped best on the processor where the scheduler has put this process.
         // SAFETY: cannot fail.
         let here = usize::try_from(unsafe { libc::sched_getcpu() }).ok();
         let _pin = here.and_then(|here| Pin::to(here, replica.process()));
@@ -134,7 +134,7 @@ impl Original {
         }
     }
 
-    /// What the copy does next, and whether that is of many moments.
+    /// What the copy does next, and whether its memory is a mixture of moments.
     fn go(
         &mut self,
         replica: &mut Replica,

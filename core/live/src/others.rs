@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::report::ThreadReport;
 
-/// Another thread of the process.
+/// Another thread of the process that holds the polling one.
 #[derive(Clone, Debug)]
 pub(crate) struct Other {
     pub tid: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Other {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Others {
     pub list: Vec<Other>,
-    /// Why a thread that exists may not be asked.
+    /// Why a thread that exists can't be asked.
     pub left_out: Option<String>,
 }
 
@@ -45,11 +45,11 @@ pub(crate) struct Process<'a> {
     pub memory: &'a dyn AddressSpace,
     pub others: &'a Others,
     pub capture: &'a dyn Fn(u32) -> Result<ThreadState, String>,
-    /// The next copy of the thread has the pages that this one used from one moment.
+    /// For the next copy of the thread, the pages that this one used are read at one moment.
     pub learn: &'a dyn Fn(&Pages),
-    /// It left a core file: what its descriptors held is not known.
+    /// The process left a core file: what its descriptors held is not known.
     pub is_dead: bool,
-    /// For all copies of other threads.
+    /// Time for all copies of other threads.
     pub time: Duration,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum Known {
     ByCode,
 }
 
-/// One thread that would end the wait.
+/// A thread that would end the wait.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Owed {
     pub pid: u32,
@@ -73,6 +73,6 @@ pub(crate) struct Owed {
     /// What it would write, where that is known.
     pub value: Option<String>,
     pub known: Known,
-    /// Proved: what has to happen first. By code: what the thread waits in.
+    /// If proved: what has to happen first. If by code: what the thread waits in.
     pub after: Option<String>,
 }

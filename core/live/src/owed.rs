@@ -24,24 +24,25 @@ use crate::report::ThreadReport;
 use crate::sharers;
 use crate::writer;
 
-/// Words that are asked about.
+/// Most words that are asked about.
 const WORDS: usize = MOST_WATCHED;
-/// Other threads that are looked at.
+/// Most other threads that are looked at.
 const THREADS: usize = 64;
-/// Threads that are told of one word, by code.
+/// Most threads that are reported for one word, if only code is known.
 const TOLD: usize = 8;
-/// Other processes whose threads are looked at.
+/// Most other processes whose threads are looked at.
 const SHARERS: usize = 4;
-/// For the copies of the others, of the first thread that has a flag, and of each further one.
+/// Time for copies of other threads: for the first thread that has a flag, and for each further
+/// one.
 pub(crate) const TIME: Duration = Duration::from_secs(2);
 pub(crate) const TIME_OF_OTHERS: Duration = Duration::from_millis(700);
 
-/// How sure it is that somebody owes a word, the least first.
+/// How sure it is that somebody owes a word; the least sure comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
-    /// It was asked about, and nobody was found.
+    /// The threads were asked, and none was found.
     Nobody,
-    /// It was not asked about; or a store may be to the word.
+    /// The threads were not asked; or a store may be to the word.
     #[default]
     Unknown,
     /// A store is ahead of a thread.
@@ -133,8 +134,8 @@ pub(crate) fn tell(
     standings
 }
 
-/// The stores ahead of each thread that can be copied. `refused` says of the last one why it can't
-/// be.
+/// The stores ahead of each thread that can be copied. `refused` gets the reason why the last one
+/// of the others can't be.
 fn ahead<'a>(
     process: &Process,
     others: &[&'a Other],
@@ -153,7 +154,7 @@ fn ahead<'a>(
     seen
 }
 
-/// Threads of other processes that map the word, which only their code tells.
+/// Threads of other processes that map the word; only their code is looked at.
 fn by_others(
     process: &Process,
     number: usize,
@@ -167,14 +168,14 @@ fn by_others(
             address,
             ..target.clone()
         };
-        // One that may not be looked at, or has ended meanwhile, tells nothing.
+        // A process that may not be looked at, or has ended, is left out.
         let found = sharers::within(pid, |process| {
             let others: Vec<&Other> = process.others.list.iter().take(THREADS).collect();
             let targets = std::slice::from_ref(&target);
             let mut reader = CodeReader::new(process.memory);
             let mut seen = ahead(process, &others, targets, &mut reader, &mut None);
             order(&mut seen);
-            // Its only word has the number of ours.
+            // The word is the only one there, so it has the number of ours.
             by_code(process, &seen, (0, number), &target, ends)
         });
         if let Some((found, how)) = found {
@@ -186,14 +187,14 @@ fn by_others(
     (owed, standing)
 }
 
-/// Nobody was found.
+/// No thread was found.
 pub(crate) fn none(flag: &mut Value, why: String) {
     flag["owed"] = json!([]);
     flag["owed_by_nobody"] = json!(why);
 }
 
-/// The threads ahead of which a store lies; those of which that is certain, if there are any. The
-/// word has a number among those that were looked for, and one among those of the loop.
+/// The threads that have a store to the word ahead; if it is certain of some of them, only those.
+/// The word has a number among the words that were looked for, and another among those of the loop.
 fn by_code(
     process: &Process,
     seen: &[Seen],
@@ -210,7 +211,7 @@ fn by_code(
         })
         .collect();
     let certain = ahead.iter().any(|(_, _, exact)| *exact);
-    // What comes after the end of the waiting thread can't be what it waits for.
+    // A thread can't wait for what comes only after its own end.
     let is_free = |seen: &Seen| {
         let r = &seen.state.registers;
         let arguments = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];

@@ -15,7 +15,7 @@ use crate::report::{code_address, number};
 use crate::stack;
 
 const FRAMES: usize = 64;
-/// Instructions that are followed: of one thread, and of all.
+/// Most instructions that are followed: of one thread, and of all.
 const FOLLOWED: usize = 40_000;
 pub(crate) const FOLLOWED_OF_ALL: usize = 600_000;
 const DEPTH: u32 = 4;
@@ -26,10 +26,10 @@ pub(crate) struct Target {
     pub flag: usize,
     pub address: u64,
     pub bytes: usize,
-    /// What it holds, and what the loop asks for.
+    /// The value that it holds, and the value that the loop asks for.
     pub now: Option<u64>,
     pub exit: Option<u64>,
-    /// How the loop reads it: what is added to a base register, and the module.
+    /// How the loop reads it: the displacement from a base register, and the module.
     pub field: Option<(u64, usize)>,
     pub module: Option<String>,
     pub is_global: bool,
@@ -76,7 +76,8 @@ impl Target {
         address < self.address + self.bytes as u64 && self.address < address + bytes.max(1) as u64
     }
 
-    /// Is it a store in the loop's module that a pointer leads to, so far before the word?
+    /// Is it a store in the loop's module through a pointer to an object that begins so far before
+    /// the word?
     fn is_reached(&self, names: &Names, store: &Store, held: &FxHashSet<u64>) -> bool {
         let fits = store.address.is_none() && store.bytes == self.bytes && self.changes(store);
         let reached = store
@@ -97,8 +98,8 @@ impl Target {
         module == self.module.as_deref()
     }
 
-    /// Of a store whose address is not known: code of a standard library that a program holds a
-    /// copy of has objects of its own, with fields at the same distances.
+    /// A store whose address is not known: a program has its own copies of a standard library's
+    /// code, and its objects have fields at the same distances.
     fn may_be_its(&self, names: &Names, store: &Store) -> bool {
         self.of_library || !names.code(store.pc).is_standard_library()
     }
@@ -109,11 +110,10 @@ impl Target {
     }
 }
 
-/// Objects are not larger, as far as pointers to their beginnings are taken for ones to the word.
+/// Largest object: a pointer to its beginning counts as one to the word.
 const LARGEST_OBJECT: u64 = 4096;
 
-/// How far before the word the pointers lead that the thread holds in its registers and on its
-/// stack.
+/// How far before the word the pointers lead that the thread holds in registers and on its stack.
 fn held(state: &ThreadState, target: &Target) -> FxHashSet<u64> {
     let r = &state.registers;
     let registers = [r.rbx, r.rbp, r.r12, r.r13, r.r14, r.r15];
@@ -168,9 +168,9 @@ pub(crate) fn look<'a>(
     let nearest = targets.iter().map(|target| {
         let held = held(&state, target);
         let fits = |store: &Store| match fits(process.names, target, store) {
-            // Code whose frames were guessed may have been left long ago.
+            // If frames were guessed, the thread may have left that code long ago.
             None | Some(false) if !described => None,
-            // A pointer that it holds leads there.
+            // The thread holds a pointer that leads there.
             None | Some(false) if target.is_reached(process.names, store, &held) => target
                 .may_be_its(process.names, store)
                 .then_some((*store, true)),
@@ -193,8 +193,8 @@ pub(crate) fn look<'a>(
     }
 }
 
-/// Is it a store to the word, and if so: is that certain? Of an address that is not known yet the
-/// field decides: the same distance from its object, the same size, in the same module.
+/// Is it a store to the word, and is that certain? If its address is not known yet, its field
+/// decides: the same distance from its object, the same size, in the same module.
 fn fits(names: &Names, target: &Target, store: &Store) -> Option<bool> {
     if !target.changes(store) {
         return None;
@@ -279,7 +279,7 @@ mod tests {
         registers.rsp = 0x7010;
         let mut page = Box::new([0; 4096]);
         page[0x10..0x18].copy_from_slice(&0x5000u64.to_le_bytes());
-        // Below the stack pointer lies what is over.
+        // What lies below the stack pointer is no longer in use.
         page[0x08..0x10].copy_from_slice(&0x4ff0u64.to_le_bytes());
         let state = ThreadState {
             registers,

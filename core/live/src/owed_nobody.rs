@@ -7,11 +7,11 @@ use crate::others::Process;
 use crate::owed_look::{Seen, Target};
 use crate::sharers;
 
-/// Other processes that are told.
+/// Most other processes that are named.
 const TOLD: usize = 8;
-/// Functions that are told.
+/// Most functions that are named.
 const FUNCTIONS: usize = 3;
-/// Where more functions store at a field's distance, most of them mean another object's field.
+/// If more functions store at a field's distance, most of them store to another object's field.
 const AS_GOOD_AS_ANY: usize = 8;
 
 /// Why nobody owes it, as far as that is known.
@@ -42,7 +42,7 @@ pub(crate) fn nobody(
     reasons.join("; ")
 }
 
-/// What the program's code says; `only`: there is no other reason.
+/// The reasons in the program's code; `only`: there is no other reason.
 fn by_code(process: &Process, seen: &[Seen], target: &Target, only: bool) -> Vec<String> {
     let names = process.names;
     let field = target.field.zip(target.module.as_deref());

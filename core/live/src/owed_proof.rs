@@ -20,33 +20,33 @@ use crate::owed_look::Seen;
 use crate::owed_text::{after, Before};
 use crate::writer;
 
-/// For all copies of one thread.
+/// Time for all copies of one thread.
 const OF_THREAD: Duration = Duration::from_secs(1);
-/// For one of them, which computes at the processor's own speed.
+/// Time for one copy, which computes at the processor's own speed.
 const OF_COPY: Duration = Duration::from_millis(200);
-/// Of so many moments the memory is tried, where a copy comes to no end.
+/// How many moments of the memory are tried if a copy does not come to an end.
 const MOMENTS: usize = 3;
-/// What may follow the proof of the likeliest word.
+/// Time that is left once the likeliest word is proved.
 const AFTER_PROOF: Duration = Duration::from_millis(300);
-/// Values that one copy may write before it is given up.
+/// A copy that writes more values is given up.
 const VALUES: usize = 16;
 
-/// How much a proof says about what the thread waits for, the least first.
+/// How much a proof says about what the thread waits for; the least comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Strength {
     /// The waiting thread has to end first: it can't wait for that.
     Circular,
-    /// Nothing has to come first, so waiting longer would have shown it; or what comes is the end
-    /// of things, or an error; or another thread has to end, which owes that first.
+    /// Nothing has to come first, so waiting longer would have shown the write; or it follows on
+    /// the end of data or an error; or another thread has to end first, which then owes that.
     Late,
-    /// Something comes that it waits for.
+    /// What the owing thread waits for comes, and then it writes.
     Next,
 }
 
 /// By number of the word: the first of the strongest proofs.
 pub(crate) type Proofs = FxHashMap<usize, (Strength, Owed)>;
 
-/// No better proof is looked for.
+/// Is there no better proof to look for?
 fn is_settled(proofs: &Proofs, word: usize) -> bool {
     proofs
         .get(&word)
@@ -91,8 +91,8 @@ fn run_thread(
     let pages = Pages::new(source);
     let first = Replica::start(&pages, &seen.state)?;
     for how in suppositions(first)? {
-        // The waiting thread holds a lock again and again; where it did when the memory was read,
-        // the copy never gets that. Memory of another moment may have it free.
+        // The waiting thread holds a lock again and again. If it did when the memory was read, the
+        // copy never gets the lock. In the memory of another moment the lock may be free.
         for _ in 0..MOMENTS {
             if are_settled(proofs, judge) || Instant::now() >= deadline {
                 return Ok(());
@@ -195,7 +195,7 @@ pub(crate) fn is_join(number: u32, arguments: &[u64; 6], id: u32) -> bool {
     waits && futex::expected(arguments) == u64::from(id)
 }
 
-/// What may happen to the thread, the likeliest first.
+/// What may happen to the thread next; the likeliest comes first.
 fn suppositions(mut copy: Replica) -> std::io::Result<Vec<Supposition>> {
     use Supposition::{End, Failure, Line, Nothing, Number};
     if !copy.is_before_call()? {

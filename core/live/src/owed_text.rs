@@ -42,7 +42,7 @@ pub(crate) fn after(
     }
 }
 
-/// No call had to be answered but by time.
+/// Nothing but time had to pass for the calls.
 fn by_itself(before: &Before) -> String {
     let Some((number, arguments)) = &before.call else {
         return "the thread goes on computing".into();

@@ -63,8 +63,8 @@ pub(crate) fn set_behind(thread: &mut ThreadReport) {
     flags[..=at].rotate_right(1);
 }
 
-/// Did a copy that went on by the one move the other, and none the one by the other? A thread that
-/// serves comes back to its loop.
+/// Did a copy that went on by `one` move `other`, and none the reverse? A thread that serves comes
+/// back to its loop.
 fn is_moved_by(moves: &[(u64, u64)], one: &Value, other: &Value) -> bool {
     let address = |flag: &Value| number(&flag["address"]["spin"]);
     let (Some(one_at), Some(other_at)) = (address(one), address(other)) else {

@@ -8,7 +8,7 @@ use flagfinder_code::AddressSpace;
 use crate::sample::Activity;
 use flagfinder_waits::call;
 
-/// What to do about a thread.
+/// What is done with a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     /// It uses the processor all the time it gets.
@@ -17,7 +17,7 @@ pub enum Way {
     Repeats,
     /// It is blocked: described, never touched.
     Waits,
-    /// No copy stands for it, or none is needed: the program's own code tells of its loop.
+    /// It is not stepped: no copy stands for it, or the program's own code tells of its loop.
     Told(Told),
     /// It cannot be stepped; why.
     Untouchable(String),
@@ -32,13 +32,13 @@ pub enum Told {
     Ends,
 }
 
-/// Share of the processor from which on a thread is hot.
+/// A thread that uses this share of a processor is hot.
 pub const HOT: f64 = 0.3;
-/// A thread that used some processor time in many short turns.
+/// It used some processor time in many short turns.
 const WARM: f64 = 0.02;
 /// A smaller share of a processor counts as none.
 const NONE: f64 = 0.01;
-/// A longer timeout says that the thread waits, not that it polls.
+/// A thread with a longer timeout waits; it does not poll.
 const SOON: Duration = Duration::from_millis(1100);
 
 pub fn way(activity: &Activity, memory: &dyn AddressSpace) -> Way {
@@ -81,12 +81,12 @@ fn untouchable(activity: &Activity) -> Option<String> {
         .then(|| "its control group is frozen; thaw that first".into())
 }
 
-/// A thread that others keep from its processors: a stop and each step would wait for its turn.
+/// Other threads keep the thread from its processors: a stop and each step would wait for a turn.
 pub fn gets_nothing(activity: &Activity) -> bool {
     activity.state == 'R' && activity.wants >= HOT && activity.cpu < NONE
 }
 
-/// The threads to step, the most telling first.
+/// The threads to step; those that tell most come first.
 pub fn order(threads: &[(Activity, Way)], most: usize) -> Vec<u32> {
     let mut list: Vec<&(Activity, Way)> = threads
         .iter()

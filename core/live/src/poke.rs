@@ -100,7 +100,7 @@ mod tests {
     fn nothing_is_written_to_a_later_process_of_the_same_number() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let start = started(child.id()).unwrap();
-        // Nothing is mapped there: what is meant is asked first.
+        // If nothing is mapped there, the page that is meant is asked for first.
         let refusals = [start, start - 1].map(|meant| poke(child.id(), meant, 0x10, 4, 1));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -30,20 +30,19 @@ use crate::tried::{halted, Tried};
 use crate::values::{self, word};
 use crate::why::never_changes;
 
-/// Candidates that are tried.
+/// Most candidates that are tried.
 const TRIED: usize = 4;
-/// The same in a virtual machine's loop, where the code tells less.
+/// The same in a virtual machine's loop, where the code says less.
 const TRIED_OF_MACHINE: usize = 12;
-/// How long the thread may take to stop, its copy to show its loop, and each try.
+/// How long each may take: the thread to stop, its copy to show its loop, and each try.
 const STOPS: Duration = Duration::from_millis(200);
 const SHOWS: Duration = Duration::from_millis(800);
 const TRIES: Duration = Duration::from_millis(400);
-/// The same where one word is all that is asked for.
+/// The same if only one word is asked for.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A copy that can't go on is made so many times again: what the thread changes itself may be of
-/// many moments in it.
+/// How often a copy that can't go on is made again: its memory may be a mixture of moments.
 const AGAIN: usize = 3;
-/// So many pages are read at one moment, at most, with those that lie so near.
+/// Most pages that are read at one moment, and how near others lie that are read with them.
 const MOST_KNOWN: usize = 512;
 const AROUND: u64 = 4;
 
@@ -110,13 +109,12 @@ pub(crate) fn prove(
             try_out(&live, &process, thread);
             thread.pause_ms = milliseconds(held.get() + thread.pause());
         });
-        // The report then lacks what was not tried.
+        // What was not tried is missing in the report.
         let _ = proving.join();
     });
 }
 
-/// The same of a process from any source. A note of the report says why there is no proof, where
-/// there is none.
+/// The same for a process from any source. A note of the report says why there is no proof.
 pub(crate) fn try_out(source: &dyn Source, process: &Process, thread: &mut ThreadReport) {
     let is_open = machine::is_open(thread);
     if is_open {
@@ -268,8 +266,8 @@ fn try_candidates<'p>(
             .try_words(words, &beside, TRIES)
             .map_err(failed)?;
         let mut tried = Tried::of(&proof, words, names);
-        // A function may take its own frame away in one step, as it returns; so does generated code
-        // that hands over to its machine, which belongs to no function.
+        // A function may remove its own frame in one step as it returns; so may generated code that
+        // hands over to its machine, and which belongs to no function.
         let reached = proof.reached.and_then(|pc| names.function(pc));
         tried.is_thrown &= holder.is_some() && reached != holder;
         Ok::<Tried, String>(tried)
@@ -301,7 +299,7 @@ fn rank(flags: &mut [Value], is_nulled: impl Fn(&Value) -> bool) {
     {
         tried.sort_by_key(|flag| match outcome(flag).as_deref() {
             Some("leaves") if !is_nulled(flag) => 0,
-            // What did something else and came back waits for more than this word.
+            // The thread did something else and came back: it waits for more than this word.
             Some("returns") if flag["proof"]["instructions"].is_null() => 2,
             _ => 1,
         });

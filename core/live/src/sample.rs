@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use flagfinder_waits::proc::{self, Call, Look};
 
-/// How often threads are looked at meanwhile, for the calls that they sleep in.
+/// How often threads are looked at during the sample, to see the calls that they sleep in.
 const LOOKS: u32 = 8;
 
 /// A thread's behaviour over the sample.
@@ -61,8 +61,8 @@ pub fn sample(pid: u32, time: Duration) -> std::io::Result<Vec<Activity>> {
         let then = before.get(&tid).cloned().unwrap_or_default();
         let ran = now.ran.saturating_sub(then.ran) as f64;
         let queued = now.queued.saturating_sub(then.queued) as f64;
-        // On a busy machine it may have been queued all the time, which the kernel counts once that
-        // ends.
+        // On a busy machine the thread may have been queued all the time, which the kernel counts
+        // once that ends.
         let always = runnable.get(&tid) == Some(&LOOKS) && then.state == 'R';
         Activity {
             tid,

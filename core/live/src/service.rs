@@ -13,10 +13,10 @@ use crate::report::ThreadReport;
 use crate::sure::text;
 use crate::why::HOTSPOT;
 
-/// A second.
+/// A thread that sleeps so many times a second looks often.
 const OFTEN: f64 = 100.0;
 
-/// Whether it is such a thread, which then has no flag.
+/// If it is such a thread, it then has no flag.
 pub(crate) fn leave(thread: &mut ThreadReport) {
     let first = &thread.flags[0];
     let is_own = first["readers"][0]["module"] == HOTSPOT;

@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::others::{Other, Others, Process};
 use crate::sample;
 
-/// How long a thread may take to stop for its registers to be read.
+/// How long a thread may take to stop so that its registers can be read.
 const STOPS: Duration = Duration::from_millis(200);
 
 /// Those that map, for writing, what lies at `address` and is shared, and where it lies there; of

@@ -37,14 +37,15 @@ use flagfinder_waits::Owners;
 pub struct SpinOptions {
     /// Only these threads; empty: those that seem to repeat something.
     pub threads: Vec<u32>,
-    /// Longest pause of each thread.
+    /// The longest pause of each thread.
     pub budget: Duration,
-    /// Most threads that are stepped.
+    /// The most threads that are stepped.
     pub most: usize,
     /// Step the threads themselves; otherwise copies are looked at, and a thread itself is stepped
     /// only where its copy does not do what it does.
     pub in_place: bool,
-    /// For copies of other threads, of the first that polls a word: who would write it.
+    /// Time for copies of other threads, which show who would write the word of the first thread
+    /// that polls one.
     pub copies: Duration,
 }
 
@@ -60,17 +61,17 @@ impl Default for SpinOptions {
     }
 }
 
-/// Told before threads are looked at.
+/// What the caller hears before threads are looked at.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// How many are looked at, those included that only wait.
+    /// How many threads are looked at, with those that only wait.
     pub threads: usize,
     /// Thread ids of those that will be looked at while they repeat something.
     pub stepped: Vec<u32>,
 }
 
 const SAMPLE: Duration = Duration::from_millis(200);
-/// Blocked threads that are described.
+/// Most blocked threads that are described.
 const DESCRIBED: usize = 64;
 
 /// Looks at the process; `told` hears which threads are about to be stepped. `by_program`: what the
@@ -90,7 +91,7 @@ pub fn spin(
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let read = || NamesInput::from_live(pid).map_err(|e| refused(pid, &e));
     let mut names = Names::new(read()?);
-    // The helpers, which are forks, share what is read while nothing else is to be done.
+    // The helpers are forks: they share what is read while there is nothing else to do.
     let over = AtomicBool::new(false);
     let activities = std::thread::scope(|scope| {
         scope.spawn(|| names.warm(|| !over.load(Ordering::Relaxed)));
@@ -133,7 +134,7 @@ pub fn spin(
         threads: threads.len(),
         stepped: chosen.clone(),
     });
-    // Threads and their stacks are not where they were before.
+    // Threads and their stacks may have moved since.
     names.renew(read()?);
     let named = |tid: &u32| {
         let name = threads.iter().find(|(a, _)| a.tid == *tid);
@@ -216,7 +217,7 @@ pub fn spin(
             "{more} more blocked threads are not shown; --thread TID shows one"
         ));
     }
-    // A thread that was asked for is looked at alone.
+    // A thread that was asked for is looked at, and no other.
     let late = match options.threads.is_empty() {
         true => helpers.follow(&sleepers, options.most.saturating_sub(copies.fit.len()))?,
         false => Vec::new(),
@@ -263,7 +264,7 @@ pub fn spin(
         parts.extend(window.map(|window| (ThreadName { tid, name }, window)));
         seen.push((activity, way, finding));
     }
-    // One that could not be stepped has no verdict.
+    // A thread that could not be stepped has no verdict.
     let no_flag = |verdict: &Value| verdict.is_null() || *verdict == json!(Verdict::NoFlag);
     if seen
         .iter()
@@ -284,7 +285,7 @@ pub fn spin(
     }
     let others = others(&report.threads, &all);
     let mut time = options.copies;
-    // Where some thread has a flag, the others need not be asked more closely.
+    // If some thread has a flag, the others are not asked more closely.
     let has_none = !report.threads.iter().any(ThreadReport::has_flag);
     let is_open = |thread: &&mut ThreadReport| {
         thread.has_flag() || machine::is_open(thread) || has_none && nearly::is_open(thread)
@@ -423,8 +424,8 @@ pub(crate) fn stepped(
     report
 }
 
-/// A thread that polls repeats a wait, whether it gives way in between or not; what computes is
-/// long running.
+/// A thread that polls repeats a wait, whether it gives way or not; a thread that computes runs
+/// long.
 fn class(way: &Way, found: &Value) -> Class {
     let kind = found["loop"]["kind"].as_str().unwrap_or_default();
     let gives_way = [LoopKind::Yield, LoopKind::Sleep, LoopKind::Syscall]

@@ -21,7 +21,7 @@ pub fn scan(call: &Call, memory: &dyn AddressSpace, names: &Names) -> Vec<Code> 
     all.map(|address| names.caller(address)).collect()
 }
 
-/// Where the calls beyond the innermost one, which stands at `pc`, go on.
+/// Where the calls go on after they return; the innermost call, which stands at `pc`, is left out.
 pub fn return_addresses(sp: u64, pc: u64, memory: &dyn AddressSpace, names: &Names) -> Vec<u64> {
     let mut found = Vec::new();
     let mut inner = pc;

@@ -16,28 +16,28 @@ use serde_json::{json, Value};
 use crate::hot_call;
 use crate::owed::Standing;
 
-/// Least that a word gets which a copy of another thread wrote.
+/// Least score of a word that a copy of another thread wrote.
 const PROVED: f64 = 0.8;
-/// Most that a word gets where another one would do as well.
+/// Highest score of a word beside which another one would end the wait as well.
 const ONE_OF_TWO: f64 = 0.5;
-/// Most that a word gets which ended nothing, and which nobody is known to owe.
+/// Highest score of a word whose trial ended nothing, and which nobody is known to owe.
 const BY_ITS_CODE: f64 = 0.5;
-/// Scores that differ by less tell little.
+/// Scores that differ by less count as equal.
 const ALIKE: f64 = 0.06;
 
 type Asked = (Value, Standing);
 
-/// What is known of a word beside its report.
+/// What is known of a word, apart from its report.
 pub(crate) struct About<'a> {
-    /// That the loop ends by it says nothing: a check fails then.
+    /// A check fails if the loop ends by this word, so that says nothing.
     pub is_nulled: &'a dyn Fn(&Value) -> bool,
-    /// The program's code counts it up or down.
+    /// The program's code counts the word up or down.
     pub is_counted: &'a dyn Fn(&Value) -> bool,
-    /// The waiting thread moves it itself.
+    /// The waiting thread moves the word itself.
     pub is_own: &'a dyn Fn(&Value) -> bool,
-    /// It is tested within the call that polls.
+    /// The word is tested within the call that polls.
     pub is_in_poll: &'a dyn Fn(&Value) -> bool,
-    /// It lets the waiting thread move a word of its own.
+    /// The word lets the waiting thread move a word of its own.
     pub moves_own: &'a dyn Fn(&Value) -> bool,
 }
 
@@ -64,8 +64,8 @@ pub(crate) fn note(flag: &mut Value, why: &str) {
     }
 }
 
-/// Gives the first word its score. The place of what would do as well, if there is something: a
-/// word, or a poll.
+/// Gives the first word its score. Returns the place of a word or a poll that would end the wait as
+/// well, if there is one.
 pub(crate) fn weigh(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
     if let Some(poll) = poll_beside(flags) {
         if (about.is_in_poll)(&flags[0].0) {
@@ -85,7 +85,7 @@ pub(crate) fn ends_alone(flag: &Value) -> bool {
     flag["proof"]["outcome"] == "leaves" && with.is_some_and(|with| with.len() == 1)
 }
 
-/// Nothing came of trying it out.
+/// No trial told anything.
 pub(crate) fn is_open(flag: &Value) -> bool {
     flag["proof"].is_null() || flag["proof"]["outcome"] == "unknown"
 }
@@ -111,10 +111,10 @@ fn doubt(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
     let is_alike = |flag: &Value, stands: Standing| {
         let is_near = (score(flag) - score(first)).abs() < ALIKE;
         let by_code = is_open(first) && is_open(flag) && is_near && in_one(flag);
-        // A thread that serves comes back to its loop.
+        // A thread that serves does not leave its loop.
         let serves = flag["proof"]["outcome"] == "returns" && does_something(flag);
         let is_owed = serves && stands >= Standing::ByCode;
-        // Somebody is on the way to write it, and nobody is to the first.
+        // A thread is on its way to write the other word, and none to write the first.
         let is_owed_alone = *standing == Standing::Nobody
             && stands == Standing::ByCode
             && flag["proof"].is_null()
@@ -122,7 +122,8 @@ fn doubt(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
             && in_one(flag);
         ends_alone(first) && (ends_alone(flag) || is_owed) || by_code || is_owed_alone
     };
-    // A thread that is on its way to write the one, and none to the other, tells them apart.
+    // A thread that is on its way to write one of the words, and none to write the other, decides
+    // between them.
     let is_as_owed = |stands: Standing| *standing < Standing::ByCode || stands >= Standing::ByCode;
     let other = (1..flags.len()).find(|&at| {
         let (flag, stands) = &flags[at];
@@ -151,7 +152,7 @@ fn doubt(flags: &mut [Asked], groups: &Value, about: &About) -> Option<usize> {
     Some(other)
 }
 
-/// A poll that finds nothing ready, beside a word of which it is not known who owes it.
+/// A poll that finds nothing ready, beside a word that nobody is known to owe.
 fn poll_beside(flags: &[Asked]) -> Option<usize> {
     let is_open = |(flag, stands): &Asked| {
         let debtors = flag["owed"].as_array().map_or(0, Vec::len);
@@ -168,8 +169,8 @@ fn poll_beside(flags: &[Asked]) -> Option<usize> {
     flags.iter().position(|(flag, _)| is_poll_in_vain(flag))
 }
 
-/// A word beside such a poll is one of two things: an idle server tests whether to stop between its
-/// looks.
+/// Beside such a poll it is not clear which of the two is waited for: an idle server tests a word
+/// to stop by between its polls.
 fn doubt_beside_poll(flags: &mut [Asked]) -> Option<usize> {
     let poll = poll_beside(flags)?;
     let why = format!(
@@ -182,8 +183,9 @@ fn doubt_beside_poll(flags: &mut [Asked]) -> Option<usize> {
     Some(poll)
 }
 
-/// What a function tests on its way to its poll is its own affair, as a rule: a setting, or whether
-/// to stop. What the loop waits for it asks itself, of what that function returned.
+/// What a library's function tests on its way to its poll is usually its own affair: a setting, or
+/// a word to stop by. What the loop waits for, the loop tests itself in what that function
+/// returned.
 fn poll_first(flags: &mut [Asked], poll: usize) {
     let why = format!(
         "{} is tested within the call that polls, and nobody is known to owe it",
@@ -193,8 +195,8 @@ fn poll_first(flags: &mut [Asked], poll: usize) {
     flags[..=poll].rotate_right(1);
 }
 
-/// What was tried and did not end the loop, and what nobody is known to owe, may be a check in
-/// passing.
+/// A word that was tried without ending the loop, and that nobody is known to owe, may be a check
+/// on the way.
 fn doubt_what_ended_nothing(flags: &mut [Asked], about: &About) {
     let Some((flag, standing)) = flags.first_mut() else {
         return;
@@ -228,7 +230,7 @@ pub(crate) mod tests {
 
     pub(crate) const LEAVES: Option<(&str, Option<u64>)> = Some(("leaves", Some(9)));
 
-    /// A word with its score, and what came of trying it out.
+    /// A word with its score and the outcome of its trial.
     pub(crate) fn word(name: &str, score: f64, outcome: Option<(&str, Option<u64>)>) -> Value {
         let proof = outcome.map(|(outcome, instructions)| {
             json!({ "outcome": outcome, "instructions": instructions, "with": { "0x1000": "0x1" } })
@@ -252,7 +254,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The first's score, what speaks for it, and the place of what is as good.
+    /// The score of the first word, the reasons for it, and the place of what would do as well.
     fn weighed(mut flags: Vec<Asked>, groups: Value) -> (Value, String, Option<usize>) {
         for (flag, rank) in flags.iter_mut().zip(1..) {
             flag.0["rank"] = json!(rank);

@@ -10,13 +10,14 @@ use serde_json::{json, Value};
 #[derive(Clone, Debug, Serialize)]
 pub struct Tried {
     pub outcome: Outcome,
-    /// From the write until the thread was out of its loop; or did something else, at least.
+    /// Instructions from the write until the thread had left its loop, or at least did something
+    /// else.
     pub instructions: Option<u64>,
     /// Where it was then.
     pub reached: Option<Code>,
     /// What was written: hex addresses and values.
     pub with: Value,
-    /// Why no more is known; empty: nothing is missing.
+    /// Why no more is known; empty: all is known.
     pub why: String,
     /// The thread did not go on behind its loop: an exception led it out.
     #[serde(skip)]

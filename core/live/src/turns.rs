@@ -21,8 +21,8 @@ pub fn given(report: &Report) -> Option<Word> {
     })
 }
 
-/// Does it do nothing but wait for its turn? Then its last waits for a word were over time, in one
-/// lock, with nothing in between but locking and looking at the clock.
+/// Does it do nothing but wait for its turn? Then its last waits for a word timed out, in one lock,
+/// and in between it only took locks and read the clock.
 pub fn waits_again(window: &Window) -> bool {
     const WAITS: usize = 4;
     const NEAR: u64 = 64;
@@ -63,7 +63,7 @@ mod tests {
         }
     }
 
-    /// A wait for a word until some time, that nobody ends.
+    /// A wait for a word until some time, which nobody ends.
     fn wait(step: u32, word: u64) -> Syscall {
         let operation = (libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG) as u64;
         let result = -i64::from(libc::ETIMEDOUT);

@@ -63,7 +63,7 @@ impl Words {
         Words { pages }
     }
 
-    /// One in which the process has something else by now.
+    /// A word that differs in the process by now.
     pub fn changed(&self, live: &Live) -> Option<u64> {
         let mut page = [0; PAGE as usize];
         let differs = |word: &Read, page: &[u8; PAGE as usize]| {
@@ -72,7 +72,8 @@ impl Words {
             u64::from_le_bytes(now) != word.value
         };
         self.pages.iter().find_map(|(address, words)| {
-            // What can't be read by others (the clock's page) is no word of the program.
+            // Memory that can't be read from outside (the clock's page) holds no word of the
+            // program.
             let is_read = live.read_page(*address, &mut page);
             let word = words.iter().find(|word| is_read && differs(word, &page))?;
             Some(address + word.offset as u64)

@@ -15,19 +15,19 @@ use serde_json::{json, Value};
 use crate::report::number;
 use crate::tried::Tried;
 
-/// For the values that only other tests of a virtual machine's loop ask of a word.
+/// Time for the values that only other tests of a virtual machine's loop ask for.
 const FURTHER: Duration = Duration::from_millis(600);
 
 /// What was seen beside the outcomes. Addresses of words.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Those that end the loop by an exception only: such a word is a check that fails then.
+    /// Words that end the loop by an exception only: such a word is a check that then fails.
     pub thrown: Vec<u64>,
     /// A copy in which the first was changed gave the second another value.
     pub moves: Vec<(u64, u64)>,
 }
 
-/// Tries at most so many candidates. `clock`: the time since some moment.
+/// Tries at most `most` candidates. `clock` gives the time since some moment.
 pub(crate) fn try_out(
     flags: &mut [Value],
     asks: &[Ask],
@@ -81,8 +81,8 @@ pub(crate) fn try_out(
             }
         }
     }
-    // The value that the test asks for may mean something else as well (a barrier's generation
-    // shares its word with flags), so the likeliest word is tried with others, too.
+    // The value that the test asks for may also mean something else: a barrier's generation shares
+    // its word with flags. So further values are tried in the likeliest word.
     let now = |at: usize| number(&flags[at]["value"]["spin"]);
     let likeliest = tried
         .first()

@@ -23,7 +23,7 @@ pub struct Wait {
     pub syscall: Option<String>,
     /// Its arguments, as hex strings.
     pub args: Vec<String>,
-    /// ns; null: for ever. A point in time is not told.
+    /// ns; null: without a limit. A limit that is a point in time is left out.
     pub timeout: Option<u64>,
     pub descriptors: Vec<Descriptor>,
     pub futex: Option<Futex>,
@@ -33,7 +33,7 @@ pub struct Wait {
     pub stack: Vec<Code>,
 }
 
-/// What all waits of one process share.
+/// What all waits of one process have in common.
 pub struct Describer<'a> {
     /// `None`: the process is dead, and nobody can be asked about its descriptors.
     pub pid: Option<u32>,

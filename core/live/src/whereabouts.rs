@@ -15,25 +15,26 @@ use flagfinder_step::{Pause, Sampler};
 use flagfinder_waits::proc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// How long it runs from one place that is noted to the next.
+/// How long the thread runs from one place that the kernel notes to the next.
 const EVERY: Duration = Duration::from_millis(1);
-/// Fewer places tell nothing.
+/// With fewer places nothing is known.
 const LEAST: u32 = 3;
-/// One of so many may lie elsewhere: in a handler of a signal, say.
+/// One of so many places may lie elsewhere, in a handler of a signal for example.
 const ELSEWHERE: u32 = 20;
 
 pub struct Whereabouts {
     pid: u32,
     tid: u32,
     sampler: Option<Sampler>,
-    /// For how long it may take to stop, and how long it stood still in all.
+    /// How long the thread may take to stop, and how long it has stood still in all.
     patience: Duration,
     pub held: Duration,
-    /// Program counters, and how often it was there. In a call that is the instruction behind it.
+    /// Program counters, and how often the thread was at each. In a call it is the instruction
+    /// behind the call.
     seen: FxHashMap<u64, u32>,
-    /// Of these, where it slept until another thread would wake it.
+    /// The program counters at which it slept until another thread would wake it.
     turns: FxHashSet<u64>,
-    /// How many calls had read and written before.
+    /// How many calls it had made before that read or wrote.
     before: Option<proc::Transfers>,
 }
 
@@ -68,7 +69,7 @@ impl Whereabouts {
         self.seen.values().sum()
     }
 
-    /// How many places are known; it is stopped for those that are missing.
+    /// How many places are known. If there are too few, the thread is stopped for the rest.
     pub fn complete(&mut self) -> u32 {
         self.look();
         for _ in self.count()..LEAST {
@@ -120,8 +121,7 @@ impl Whereabouts {
             + made(syscalls::is_write, now.writes, before.writes)
     }
 
-    /// The same of several copies: where most looks find it that do not find it in wait for its
-    /// turn.
+    /// The same for several copies. Looks that find the thread waiting for its turn do not count.
     pub fn mostly_elsewhere(&self, windows: &[Window], live: &Live) -> Option<String> {
         let is_here = here(windows, live);
         let works = self.seen.iter().filter(|(pc, _)| !self.turns.contains(*pc));

@@ -10,7 +10,7 @@ use crate::program::*;
 const NOT_YET: i64 = -(libc::EAGAIN as i64);
 const MISSING: i64 = -(libc::ENOENT as i64);
 
-/// The call, which takes (3, HEAP, 512); then what the loop does with the answer.
+/// The call, with the arguments (3, HEAP, 512); then what the loop does with the answer.
 fn calls(number: i64, then: Code) -> Program {
     program(&|a| {
         a.mov(eax, number as i32)?;

@@ -40,7 +40,7 @@ pub(super) fn value(value: Option<u64>) -> String {
     value.map_or_else(|| "something".into(), |value| format!("{value:#x}"))
 }
 
-/// The nearest thing behind the branch that differs between the runs.
+/// The nearest difference between the runs behind the branch.
 pub(super) fn find(
     normal: &Moments,
     spin: &Moments,
@@ -56,7 +56,7 @@ pub(super) fn find(
     Ok(differs(&here, &there, pos))
 }
 
-/// The first of what was made `here` that is not as it was `there`.
+/// The first thing that `here` was made from and that differs from `there`.
 fn differs(here: &[Made], there: &[Made], normal_pos: u64) -> Cause {
     let like = |made: &Made| {
         let is_like = |other: &&Made| {
@@ -110,7 +110,7 @@ fn differs(here: &[Made], there: &[Made], normal_pos: u64) -> Cause {
             _ => {}
         }
     }
-    // Calls that return as much may bring something else.
+    // Calls that return the same number of bytes may bring different bytes.
     let brings = pairs.iter().find_map(|(ours, _)| match &ours.what {
         What::Call { text, number, .. } if syscalls::consumes(*number) => Some(text.clone()),
         _ => None,
@@ -124,9 +124,9 @@ fn differs(here: &[Made], there: &[Made], normal_pos: u64) -> Cause {
     }
 }
 
-/// Why a word held what it did.
+/// Why a word held its value.
 pub(super) enum Writer {
-    /// In neither run a thread stored to it.
+    /// No thread stored to it in either run.
     Nobody,
     /// The same instruction stored another value.
     Differs {
@@ -186,7 +186,7 @@ pub(super) struct Blocked {
     pub name: String,
     pub address: Option<u64>,
     pub debt: Option<Owing>,
-    /// Where nobody is known to owe it.
+    /// Without a thread that is known to owe it.
     pub root: RootKind,
     /// How the call came back in the normal run.
     pub there: Option<String>,

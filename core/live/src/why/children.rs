@@ -9,7 +9,7 @@ use super::report::{Kind, Known, RootKind};
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::{awaited, children};
 
-/// `call`: none where the thread asks for any child, again and again.
+/// `call`: none if the thread asks for any child, again and again.
 pub fn ends(pid: u32, call: Option<&Call>) -> Vec<Obstacle> {
     let awaited = call.map_or_else(
         || children(pid),

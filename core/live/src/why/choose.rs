@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! Which of several ways on is the one to tell.
+//! Which of several threads that may owe is followed in the report.
 
 use super::obstacle::{End, Weight};
 use super::report::{Known, Link, Node, Root, RootKind};
@@ -8,16 +8,16 @@ use super::report::{Known, Link, Node, Root, RootKind};
 #[derive(Clone, Debug)]
 pub enum Outcome {
     Root(Root, Weight),
-    /// Back to the thread at this place of the path. `note`: why nobody is left.
+    /// The chain comes back to the thread at this place of the path. `note`: why nobody is left.
     Circle {
         at: usize,
         note: Option<String>,
     },
-    /// It waits for any thread of a process whose threads are being followed already.
+    /// It waits for any thread of a process whose threads are followed already.
     Idle,
 }
 
-/// Links from a thread on, and where they lead.
+/// Links that begin at a thread, and where they lead.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     pub links: Vec<Link>,
@@ -39,7 +39,7 @@ impl Chosen {
     }
 }
 
-/// One way on from a thread: a link, and what lies behind it.
+/// One way to go on from a thread: a link, and what follows it.
 #[derive(Clone, Debug)]
 pub struct Way {
     links: Vec<Link>,
@@ -53,7 +53,7 @@ impl Way {
     pub fn new(first: Link, found: Chosen, by_elimination: bool, direct: bool) -> Way {
         let known = if direct { first.known } else { Known::Assumed };
         let outcome = match found.outcome {
-            // Threads that sleep are in most programs. That one is there is no evidence against it.
+            // Most programs have threads that sleep. That there is one is no evidence against it.
             Outcome::Root(root, _)
                 if known == Known::Assumed
                     && found.links.iter().all(|link| link.owed_by.is_none())
@@ -116,7 +116,7 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
         .collect();
     let open = || ways.iter().filter(|way| !way.leads_on()).count();
     if best == Weight::Circle && top.iter().all(|way| !way.leads_on()) {
-        // It is one only if nothing that is known to owe leads on.
+        // It is a circle only if no thread that is known to owe leads on.
         return close(top[0].clone(), node, at);
     }
     let root = |way: &Way| match &way.outcome {
@@ -125,8 +125,8 @@ pub fn choose(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     };
     let roots: Vec<Root> = top.iter().filter_map(|way| root(way)).collect();
     let agree = roots.iter().all(|root| is_same(root, &roots[0]));
-    // Of holders that are known, the one that is nearest; of threads that may owe, the one whose
-    // way tells most.
+    // Of known holders the nearest one is chosen; of threads that may owe, the one with the longest
+    // way.
     let length = |way: &&&Way| match surest {
         Some(Known::Assumed) => usize::MAX - way.links.len(),
         _ => way.links.len(),

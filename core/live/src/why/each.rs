@@ -21,15 +21,15 @@ use super::{finish, follow, story, why, Asked, WhyOptions, WhyReport};
 use crate::report::SpinReport;
 use crate::spin::SpinOptions;
 
-/// For all processes of a tree to be watched, at the same time.
+/// How long all processes of a tree are watched, at the same time.
 const SAMPLE: Duration = Duration::from_millis(200);
-/// More are not asked: each is watched by a thread of ours.
+/// Most processes that are asked: each is watched by a thread of ours.
 const MOST_PROCESSES: usize = 256;
-/// Helpers at work. Stepping waits for the kernel half of the time.
+/// Most helpers at work. Half of the time stepping waits for the kernel.
 const AT_ONCE: usize = 8;
-/// What a process that polls is looked at for, at least.
+/// Least time for a process that polls.
 const LEAST: Duration = Duration::from_millis(100);
-/// How long the last helper may take once no more are begun.
+/// How long the last helper may take once none is started any more.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A process that was asked, and what was found: the JSON of a [`super::WhyReport`].
@@ -109,7 +109,7 @@ fn lead_on(report: &mut WhyReport, found: &[Answered]) -> Option<u32> {
     goes_on.then_some(pid)
 }
 
-/// What there is of the time of all processors goes to each process that polls.
+/// Each process that polls gets its share of the time of all processors.
 fn share(options: &SpinOptions, polling: usize, patience: Duration) -> SpinOptions {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let each = patience * processors as u32 / polling.max(1) as u32;
@@ -140,7 +140,7 @@ struct Helpers {
     running: Vec<(u32, Helper)>,
     found: Vec<Answered>,
     options: WhyOptions,
-    /// None is begun after that.
+    /// After this time no helper is started.
     until: Instant,
 }
 
@@ -180,7 +180,7 @@ impl Helpers {
     }
 }
 
-/// What a helper that is done, or late, has to say.
+/// The answer of a helper that is done or late.
 fn answer(helper: Helper) -> Result<Value, Failure> {
     let bytes = helper.result(Duration::from_secs(2))?;
     let mut value: Value = serde_json::from_slice(&bytes).unwrap_or_default();

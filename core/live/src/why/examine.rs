@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! One thread: what keeps it.
+//! What keeps one thread.
 
 use std::fs;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Examined {
         }
     }
 
-    /// Where it stands: the innermost call site that is not in the C library.
+    /// Where it stands: the innermost call site outside of the C library.
     pub fn code(&self) -> Option<Code> {
         let own = |code: &&Code| !code.is_standard_library() && code.module.is_some();
         self.stack.iter().find(own).or(self.stack.first()).cloned()
@@ -100,7 +100,8 @@ pub fn examine(
     }
     let stack = stack(process, &activity);
     let state = match activity.call {
-        // Another's sleep is a heartbeat. This one is said to hang, so it asks something.
+        // The sleep of another thread is a heartbeat. This thread is said to hang, so it asks for
+        // something.
         Some(call)
             if begins
                 && is_sleep(&call)
@@ -130,22 +131,22 @@ fn is_futex(call: &Call) -> bool {
     i64::from(call.number) == libc::SYS_futex
 }
 
-/// Also a poll of nothing.
+/// This holds for a poll of nothing as well.
 fn is_sleep(call: &Call) -> bool {
     let is_pause = i64::from(call.number) == libc::SYS_pause;
     syscalls::role(call.number, &call.args) == Role::Sleep && !is_pause
 }
 
-/// A process of one thread that started others and waits for a limited time, again and again, looks
-/// in between how they do.
+/// A process of one thread that started others and sleeps again and again looks after them in
+/// between.
 fn may_ask_about_children(process: &Process) -> bool {
     !process.is_dead
         && process.tids().len() == 1
         && !flagfinder_waits::children(process.pid).is_empty()
 }
 
-/// It goes to sleep again and again. A core does not tell, but a sleep so short leads to another.
-/// So does one that is over soon: it is not what keeps the thread.
+/// Does it go to sleep again and again? A core does not tell, but so short a sleep is followed by
+/// another, and a sleep that is over soon does not keep the thread.
 fn polls(process: &Process, activity: &Activity, call: &Call) -> bool {
     let timeout = process
         .inside
@@ -159,7 +160,7 @@ fn polls(process: &Process, activity: &Activity, call: &Call) -> bool {
     activity.sleeps >= POLLS || is_over_soon
 }
 
-/// It lives so long that this is not its first sleep: what it waits for is asked in between.
+/// It has lived so long that this is not its first sleep; in between it asks for what it waits for.
 fn slept_before(process: &Process, activity: &Activity, call: &Call) -> bool {
     let inside = process.inside.as_ref().filter(|_| !process.is_dead);
     let timeout = inside.and_then(|inside| call::timeout(call, &*inside.memory));
@@ -170,10 +171,10 @@ fn slept_before(process: &Process, activity: &Activity, call: &Call) -> bool {
     })
 }
 
-/// So many sleeps go into the life of a thread that sleeps again and again.
+/// A thread that sleeps again and again has lived for so many of its sleeps.
 const SLEEPS: u32 = 3;
 
-/// For how long the thread has been there.
+/// How long the thread has existed.
 fn life(pid: u32, tid: u32) -> Option<Duration> {
     let started: u64 = Stat::of_thread(pid, tid)?.field(Stat::STARTED)?;
     // SAFETY: it takes no pointer.
@@ -182,7 +183,7 @@ fn life(pid: u32, tid: u32) -> Option<Duration> {
     clock::now(libc::CLOCK_BOOTTIME)?.checked_sub(started)
 }
 
-/// A longer sleep is a wait.
+/// A longer sleep is a wait, and no part of a loop.
 const SOON: Duration = Duration::from_millis(1100);
 
 fn is_short(timeout: Timeout) -> bool {
@@ -224,7 +225,8 @@ pub fn is_busy(process: &Process, activity: &Activity) -> bool {
     };
     match pick::way(activity, &*inside.memory) {
         Way::Hot => true,
-        // One short turn is a wake-up; a timeout that comes soon says how it waits.
+        // One short turn is a wake-up only, and a time limit that is over soon tells how the thread
+        // waits.
         Way::Repeats => activity.sleeps >= 2,
         _ => false,
     }
@@ -238,7 +240,7 @@ fn busy(activity: &Activity, stepped: Option<&ThreadReport>) -> End {
     End::outside(RootKind::Computes, what)
 }
 
-/// Times that a thread that polls goes to sleep while it is looked at.
+/// How often a thread that polls goes to sleep while it is looked at, at least.
 const POLLS: u64 = 2;
 
 fn in_call(
@@ -306,7 +308,7 @@ fn in_call(
     State::Waits(obstacles)
 }
 
-/// The call ends by the clock. `now`: what that shows, where it is known. `alone`: by nothing else.
+/// The clock ends the call. `now`: what the clock shows, if known. `alone`: nothing else ends it.
 fn limit(name: &str, timeout: Timeout, now: Option<Duration>, alone: bool) -> Obstacle {
     let when = match timeout.absolute {
         true => match now.map(|now| timeout.time.checked_sub(now)) {

@@ -76,7 +76,7 @@ pub fn obstacles(
         }
         let watches = inner.into_iter().filter(|one| *one != fd);
         let found = watches.flat_map(|one| match is_epoll(pid, one) {
-            // One in another is rare, and may run in circles.
+            // An epoll descriptor within another is rare, and may form a circle.
             true => Vec::new(),
             false => obstacles(processes, pid, tid, one, call),
         });
@@ -131,8 +131,7 @@ pub fn each(
     beside_others(found.collect())
 }
 
-/// A timer is set only while something is due: beside other descriptors it is no fault that it is
-/// not.
+/// A timer is set only while something is due. Beside other descriptors an unset timer is no fault.
 fn beside_others(mut all: Vec<Obstacle>) -> Vec<Obstacle> {
     if all.len() > 1 {
         let ends = all.iter_mut().map(|obstacle| &mut obstacle.otherwise);
@@ -234,7 +233,7 @@ fn timer(text: &str) -> Option<(u64, u32)> {
     Some((seconds.trim().parse().ok()?, part.trim().parse().ok()?))
 }
 
-/// One that the process's own threads wake each other by.
+/// A descriptor by which the process's own threads wake each other.
 fn by_own_threads(processes: &mut Processes, place: &Place, what: &str) -> Vec<Obstacle> {
     let tids = processes
         .get(place.pid)
@@ -282,7 +281,7 @@ fn pipe(processes: &mut Processes, place: &Place) -> Vec<Obstacle> {
         false => o.reads,
     };
     let all: Vec<_> = owners.iter().filter(at_end).collect();
-    // This process, too, has what it inherited, and owes nobody anything.
+    // This process has inherited the file as well, and owes nothing.
     let is_foreign = |pid: u32| pid != place.pid && pid != std::process::id();
     let others: Vec<_> = all.iter().filter(|o| is_foreign(o.pid)).collect();
     let own: Vec<_> = all
@@ -439,8 +438,7 @@ fn holders(
         return place.ends(what, end);
     }
     let mut debtors: Vec<Debtor> = Vec::new();
-    // A process that only inherited it from the one that asks owes nothing as long as others have
-    // it.
+    // A process that only inherited the socket owes nothing as long as others have it.
     let foreign = owners.iter().any(|owner| owner.pid != place.pid);
     let asked = owners
         .iter()

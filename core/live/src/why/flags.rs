@@ -116,8 +116,7 @@ fn word(
     others(process, thread.tid, sharers, waits_for)
 }
 
-/// The stopped threads, where nobody is known to owe the write: a copy can't tell what they would
-/// do next.
+/// Stopped threads, if nobody is known to owe the write: a copy can't tell what they would do next.
 fn stopped(process: &Process, waiting: u32, sharers: &[u32], nobody: &str) -> Vec<Debtor> {
     let is_stopped = |state: char| matches!(state, 't' | 'T');
     let threads = process.activities.iter();
@@ -168,8 +167,8 @@ pub fn blocked_in_source(pid: u32, asked: &Asked, state: State) -> State {
     State::Waits(obstacles)
 }
 
-/// A call that comes back at once, since something is wrong with its file; `None`: it asks for what
-/// may still come.
+/// A call that comes back at once because something is wrong with its file; `None`: what it asks
+/// for may still come.
 fn ready(name: &str, call: Option<&str>, descriptors: &Value) -> Option<Obstacle> {
     let list = descriptors.as_array()?;
     let kind = |one: &Value| match one["because"].as_str()? {

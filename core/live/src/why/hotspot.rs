@@ -15,7 +15,7 @@ use super::vm_structs::VmStructs;
 
 /// No process has so many threads.
 const MOST_THREADS: u64 = 100_000;
-/// An owner that the monitor does not name: the object is in the lock stack of its thread.
+/// The monitor does not name its owner: the owner is the thread with the object in its lock stack.
 const ANONYMOUS: u64 = 1;
 /// HotSpot's lock stacks have room for 8.
 const MOST_LOCKS: u64 = 64;

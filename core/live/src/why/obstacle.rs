@@ -5,13 +5,13 @@ use flagfinder_code::Code;
 
 use super::report::{Kind, Known, Node, Root, RootKind, WaitsFor};
 
-/// How much the end of a chain explains; the greatest wins where several are open.
+/// How much the end of a chain explains; of several ends the greatest wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
     Unknown,
     /// A wait for whatever comes: a listening socket, a heartbeat, a limit of time.
     Idle,
-    /// A circle that is seen. Nothing ends with it; it stands where it does in the order.
+    /// A circle. A chain's end never has this weight; it only has a place in the order.
     Circle,
     Outside,
     /// Something that is wrong in itself: stopped, frozen, ended, starved.
@@ -108,15 +108,15 @@ impl Debtor {
 pub struct Obstacle {
     pub waits_for: WaitsFor,
     pub debtors: Vec<Debtor>,
-    /// The debtors are all that are left, and nothing says which of them it is.
+    /// The debtors are the threads that are left; nothing says which of them it is.
     pub by_elimination: bool,
-    /// Where there is no debtor.
+    /// What the thread waits for if nobody owes it.
     pub otherwise: End,
     pub reason: String,
 }
 
 impl Obstacle {
-    /// Nobody owes it, or it is not known who.
+    /// Nobody owes it, or the debtor is not known.
     pub fn ends(kind: Kind, name: impl Into<String>, end: End) -> Obstacle {
         let name = name.into();
         Obstacle {
@@ -140,7 +140,7 @@ impl Obstacle {
         }
     }
 
-    /// Any of these may end it; nothing says which.
+    /// Any of these may end the wait; nothing says which.
     pub fn by_elimination(pid: u32, all: Vec<Who>, waits_for: WaitsFor) -> Obstacle {
         let reason = match all.len() {
             1 => "it is the only other one that could change it",
@@ -163,7 +163,7 @@ impl Obstacle {
     }
 }
 
-/// What a look at a thread gave.
+/// What was found of a thread.
 #[derive(Clone, Debug)]
 pub enum State {
     /// The chain ends here.

@@ -21,9 +21,9 @@ use crate::stack;
 use flagfinder_waits::proc::Call;
 use flagfinder_waits::Owners;
 
-/// Of a process other than the first: how long its threads are watched.
+/// How long the threads of a process other than the first are watched.
 const SAMPLE: Duration = Duration::from_millis(100);
-/// For finding who holds the other ends of pipes and sockets.
+/// Time to find who holds the other ends of pipes and sockets.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 pub struct Process {
@@ -84,7 +84,7 @@ impl Process {
         }
     }
 
-    /// Is there one that may poll, or that may not be looked at?
+    /// Is there a thread that may poll, or that may not be looked at?
     pub fn wants_stepping(&self) -> bool {
         let Some(inside) = &self.inside else {
             return true;

@@ -50,7 +50,7 @@ pub fn why_recorded(normal: &Trace, spin: &Trace, thread: Option<u32>) -> Found<
             passed: Vec::new(),
         };
         let reported = walk.begin(spin, thread, &first);
-        // A chain that comes to the reported thread from the first one tells more.
+        // A chain from the first thread that comes to the reported one tells more.
         if thread.is_none() && first.names_a_flag() {
             let main = walk.begin(spin, None, &Report::nothing(first.verdict, ""));
             if let Some(main) = main.filter(|main| reported.as_ref() != Some(main)) {
@@ -111,7 +111,7 @@ fn unknown(thread: Option<&ThreadRef>, what: impl Into<String>) -> Root {
     root(RootKind::Unknown, thread, what)
 }
 
-/// A thing that a thread of the normal run did, and the spin run lacks.
+/// What a thread of the normal run did, and no thread of the spin run.
 struct Debt<'d> {
     normal: &'d ThreadRef,
     pos: u64,
@@ -275,7 +275,7 @@ impl Walk<'_> {
         ))
     }
 
-    /// What made it leave.
+    /// The reason why it left.
     fn caused(
         &mut self,
         ours: &ThreadRef,
@@ -389,7 +389,7 @@ impl Walk<'_> {
                 known: owing.known,
             };
             let found = self.owes(ours, waits_for.clone(), &debt)?;
-            // Nobody is blamed by a circle that goes over what is only assumed.
+            // Nobody is blamed if the circle contains assumed links.
             if found.kind != RootKind::Deadlock || owing.known != Known::Assumed {
                 return Ok(found);
             }

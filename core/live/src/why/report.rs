@@ -20,7 +20,7 @@ pub struct OwedBy {
     pub code: Option<Code>,
 }
 
-/// How a link is known, the surest first.
+/// How a link is known; the surest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Known {
@@ -30,7 +30,7 @@ pub enum Known {
     Proved,
     /// There is code for it in a function that the thread may reach.
     ByCode,
-    /// Nothing else is left, or it is usual.
+    /// Nobody else is left, or it is the usual one.
     Assumed,
 }
 

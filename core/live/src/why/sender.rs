@@ -25,19 +25,19 @@ pub(super) struct Owing {
     pub known: Known,
 }
 
-/// How long before a message came it may have been sent, at most, in ns.
+/// How many ns before a message came it may have been sent, at most.
 const UNDER_WAY: u64 = 1_000_000_000;
 
 type End = (u32, u64);
 
-/// How well what was sent explains what came, the best last.
+/// How well what was sent explains what came; the best comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// As much was under way, at least.
+    /// At least as many bytes were under way.
     Room,
-    /// All that was sent until some call had come then.
+    /// All that was sent had come by then.
     Sum,
-    /// Each message came as it was sent.
+    /// The messages came as they were sent, one by one.
     Each,
 }
 
@@ -63,7 +63,7 @@ fn fit(sent: &[u64], came: &[u64]) -> Option<Fit> {
     }
 }
 
-/// The thread that sent what `came` brought to `receiver`, if it is to be found.
+/// The thread that sent what `came` brought to `receiver`, if it can be found.
 pub(super) fn find(
     normal: &Moments,
     spin: &Moments,
@@ -73,7 +73,7 @@ pub(super) fn find(
 ) -> Result<Option<Owing>, FindError> {
     let mut received: Vec<Call> = Vec::new();
     let mut sent: FxHashMap<End, Vec<(ThreadRef, Call)>> = FxHashMap::default();
-    // Before that the number was another file's.
+    // Before that the descriptor was another file.
     let mut closed: FxHashMap<End, u64> = FxHashMap::default();
     for thread in ways.normal_threads() {
         for call in normal.calls(&thread)? {

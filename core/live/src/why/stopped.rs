@@ -94,16 +94,16 @@ fn read(folder: &Path, file: &str) -> String {
     fs::read_to_string(folder.join(file)).unwrap_or_default()
 }
 
-/// A thread that wanted the processor this much and got so little of it is kept from it.
+/// Starved: it wants this share of a processor and gets less than this one.
 const WANTS: f64 = 0.5;
 const GETS: f64 = 0.1;
-/// Who uses this much of a processor keeps others from it.
+/// A thread that uses this share of a processor keeps others from it.
 const HOGS: f64 = 0.3;
-/// And so many times more than the next.
+/// It also uses so many times more than the next one.
 const CLEARLY: f64 = 2.0;
 const LOOK: Duration = Duration::from_millis(120);
 
-/// Ready to run, and not given a processor.
+/// A thread that is ready to run and gets no processor.
 pub fn starved(pid: u32, activity: &Activity) -> Option<Obstacle> {
     if activity.state != 'R' || activity.wants < WANTS || activity.cpu > GETS {
         return None;

@@ -23,7 +23,7 @@ fn who(node: &Node) -> String {
     )
 }
 
-/// `root`: what it says is not said twice.
+/// `root`: its text is not repeated.
 fn line(link: &Link, root: &Root) -> String {
     let waiter = who(&link.waiter);
     let what = &link.waits_for.name;

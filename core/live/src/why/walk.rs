@@ -22,9 +22,9 @@ use crate::spin::{spin, SpinOptions};
 const DEPTH: usize = 16;
 const MOST_LOOKS: usize = 600;
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Threads of one process that are followed where nothing says which it is.
+/// Most threads of one process that are followed if nothing says which one it is.
 const MOST_THREADS: usize = 24;
-/// Threads that are stepped on the way, and for how long each.
+/// Most threads that are stepped on the way, and how long each.
 const MOST_STEPPED: usize = 2;
 const BUDGET: Duration = Duration::from_millis(300);
 
@@ -75,7 +75,7 @@ impl<'a> Walk<'a> {
         let found = self.explore((pid, tid), &mut Trail::default());
         match found.outcome {
             Outcome::Root(root, weight) => (found.links, root, weight),
-            // At the beginning of a path there is nobody else to go back to.
+            // At the beginning of a path there is no other thread to go back to.
             Outcome::Circle { .. } | Outcome::Idle => {
                 let end = End::unknown("the threads wait for each other");
                 let root = end.root(&self.node((pid, tid)));
@@ -135,7 +135,7 @@ impl<'a> Walk<'a> {
             let found = report.threads.into_iter().find(|thread| thread.tid == tid);
             self.spun.extend(found.map(|thread| (tid, thread)));
         }
-        // What the chain may take does not count this.
+        // This time does not count for the chain.
         self.begin += before.elapsed();
     }
 
@@ -189,7 +189,7 @@ impl<'a> Walk<'a> {
         }
         let fans = obstacle.by_elimination;
         if fans && trail.fanned.contains(&node.pid) {
-            // The threads of its process are being looked at already: nothing new can be found.
+            // The threads of its process are looked at already: nothing new can be found.
             let first = link(None, Known::Assumed, obstacle.reason.clone());
             return vec![Way::new(first, Chosen::bare(Outcome::Idle), fans, false)];
         }
@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
         for (place, debtor, direct) in self.threads(&obstacle.debtors) {
             let owing = self.node(place);
             let found = match obstacle.waits_for.kind {
-                // It ran while it was looked at; what it does a moment later explains nothing.
+                // It ran while it was looked at. What it does a moment later explains nothing.
                 Kind::Cpu => Chosen::end(
                     End::fault(RootKind::Computes, "it uses the processor"),
                     &owing,
