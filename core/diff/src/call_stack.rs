@@ -43,7 +43,7 @@ pub struct Frame {
     pub call_site: PlaceId,
     pub entry: PlaceId,
     pub function: u32,
-    /// Node executed last in this frame itself.
+    /// Node that was executed last in this frame itself.
     pub node: PlaceId,
     /// Function of that node (another one after a tail call).
     pub node_function: u32,
@@ -127,8 +127,8 @@ impl<'a> CallStack<'a> {
         self.serial
     }
 
-    /// So many blocks went by and so many frames were opened, which left the stack as it is (see
-    /// `cycle.rs`). Frames keep the serial they would have had, so that scans agree on them.
+    /// Takes so many blocks and frames as seen that left the stack as it is (see `cycle.rs`).
+    /// Frames keep the serial that they would have had, so that scans agree on them.
     pub fn jump(&mut self, blocks: u64, opened: u64) {
         self.index += blocks;
         self.serial += opened;
@@ -207,14 +207,14 @@ impl<'a> CallStack<'a> {
                 {
                     self.pop_to(depth, observer);
                 }
-                // A signal between two blocks leaves the step from one to the other to be made now.
+                // The step from the block before the signal to the one behind it is made now.
                 (self.previous, self.moved) =
                     self.interrupted.pop().unwrap_or((self.previous, true));
                 self.resumed = true;
             }
             Event::Moved => self.moved = true,
             Event::CalledOver => {
-                // A call itself opened no frame; a jump was made in one that ends.
+                // The call itself opened no frame: a jump did, in a frame that ends.
                 self.previous.exit = match self.previous.exit {
                     ExitKind::Call => ExitKind::Plain,
                     _ => ExitKind::Return,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-//! Passing through a round of blocks that repeats for long without following every turn.
+//! Passes over a round of blocks that repeats for long, without following each repetition.
 //!
-//! A thread that spins without system calls runs a billion blocks a second, all alike. Once a round
-//! leaves a scan as it found it - the same calls and loops open, none of them begun in that round -
-//! the next ones do the same again: one more is followed, counting for all of them, and the index
+//! A thread that spins without system calls runs a billion blocks a second, all alike. If a round
+//! leaves a scan as it found it (the same calls and loops open, none of them begun in that round),
+//! the next rounds do the same. One more is followed and counts for all of them, and the index
 //! jumps behind the last.
 
 use crate::call_stack::CallStack;
@@ -20,7 +20,7 @@ pub trait Cyclic<'a>: Sink {
     }
 }
 
-/// Rounds followed besides the one that counts for many.
+/// Rounds that are followed besides the one that counts for many.
 const FOLLOWED: u64 = 8;
 
 /// Feeds `count` blocks that go through `round` over and over.
@@ -48,7 +48,7 @@ pub fn feed<'a, S: Cyclic<'a>>(sink: &mut S, round: &[u32], count: u64) {
         }
         let after = (sink.stack().frames().len(), sink.stack().mended());
         if before == after && is_settled(sink, since) {
-            // One round is left to be followed, for the last time that each thing happened.
+            // One round is left to follow, for the last time that each thing happened.
             let times = (count - fed) / length - 1;
             let opened = sink.stack().opened();
             sink.weigh(times);
@@ -71,7 +71,8 @@ pub fn feed<'a, S: Cyclic<'a>>(sink: &mut S, round: &[u32], count: u64) {
 
 /// Longest round looked for within flow, in blocks.
 const LONGEST: usize = 16;
-/// Blocks looked at together; a whole number of rounds more than [`FOLLOWED`] of a short one.
+/// Blocks that are looked at together: a whole number of rounds, and more than [`FOLLOWED`] of a
+/// short one.
 const STRIDE: usize = 64;
 
 /// Feeds blocks one by one, and stretches in which few of them repeat as cycles: inner loops are
@@ -147,7 +148,7 @@ mod tests {
         fn event(&mut self, _: Event) {}
     }
 
-    /// Whatever repeats in it, for however long, the flow stays what it is.
+    /// Whatever repeats in it, for however long, the flow stays the same.
     #[test]
     fn flow_stays_the_same() {
         let mut state = 7u32;

@@ -12,7 +12,7 @@ use crate::space::NO_PLACE;
 impl Case<'_> {
     /// The normal runs never came to the loop: the last branch that led away from what they do.
     pub(crate) fn before_loop(&self) -> Found {
-        // The innermost call that any thread made in this context, before any looser likeness.
+        // The innermost call that any thread made in this context comes before looser matches.
         for levels in [&LEVELS[..2], &LEVELS[2..3], &LEVELS[3..]] {
             for frame in (0..=self.held.frame).rev() {
                 let Some(target) = self.chain[frame] else {

@@ -24,8 +24,7 @@ pub struct Options {
     pub threads: Vec<u32>,
 }
 
-/// Where neither run has an earlier stay to compare with, a stay is compared with this (ns,
-/// blocks).
+/// If neither run has an earlier stay to compare with, a stay is compared with this (ns, blocks).
 const ORDINARY: (u64, u64) = (1_000_000, 1000);
 
 /// Aligns the runs. The first normal run is the one that thread pairs are told of; further ones
@@ -124,7 +123,7 @@ pub fn align<F: Flow + Send>(
             paired: &paired,
         };
         let found = case.part();
-        // Each goes through a whole flow.
+        // Each of these goes through a whole flow.
         let (here, there) = rayon::join(
             || find_in_spin(&spin, suspect, &targets, &found, &held),
             || find_in_normal(&surveyed, &normals, suspect, &targets, &found),
@@ -147,8 +146,9 @@ pub fn align<F: Flow + Send>(
     })
 }
 
-/// How much a parting tells: a certain one, out of a stay that is long for this loop. How busy the
-/// thread is tells nothing: it may sleep between two looks at what it waits for.
+/// How much a parting says: a certain one says more, and one after a stay that is long for this
+/// loop. How busy the thread is says nothing: it may sleep between two reads of the word that it
+/// waits for.
 fn telling(parting: &Parting) -> f64 {
     let doubt = match (parting.kind, parting.second_guess) {
         (PartingKind::Alike, _) => 0.001,
@@ -158,9 +158,9 @@ fn telling(parting: &Parting) -> f64 {
     doubt * parting.confidence * (2.0 + disproportion(&parting.spin_loop)).log2()
 }
 
-/// How many times as long the stay is as any that ended, or as one in which a normal run stayed to
-/// its end. Where one took most of a normal run (a thread's main loop, asking whether to stop), one
-/// as long as this run is nothing unusual, whichever of the runs was given more time.
+/// How many times as long the stay is as any stay that ended, or that lasted to the end of a normal
+/// run. If one took most of a normal run (a thread's main loop, which tests whether to stop), a
+/// stay as long as this run is nothing unusual, whichever run was given more time.
 fn disproportion(spin: &SpinLoop) -> f64 {
     let normal = spin.normal.unwrap_or_default();
     if normal.most_of_run {

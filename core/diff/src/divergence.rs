@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct ThreadRef {
     /// Of its process, as the trace has it.
     pub pid: u32,
-    /// Number of the process's image: each exec begins another one. 0 in reports from before
-    /// it was told.
+    /// Number of the process's image: each exec begins another one. 0 in reports that do not have
+    /// it yet.
     #[serde(default)]
     pub image: u32,
     /// File name of the executable.
@@ -23,7 +23,7 @@ pub struct ThreadRef {
     pub name: String,
 }
 
-/// A thread of the spin run and its like in the normal run.
+/// A thread of the spin run and its counterpart in the normal run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadPair {
     /// In the (first) normal run; `None`: only the spin run has such a thread.
@@ -113,7 +113,7 @@ pub struct SpinLoop {
     pub longest_earlier: u64,
     /// How long the stay that never ended had lasted at the end, in ns; 0 when unknown.
     pub lasted: u64,
-    /// The longest of the earlier stays in ns.
+    /// The longest of the earlier stays, in ns.
     pub longest_earlier_ns: u64,
     /// What the normal runs did in this loop; `None`: they never ran it.
     pub normal: Option<NormalLoop>,
@@ -134,7 +134,7 @@ pub struct NormalLoop {
     pub ends_inside: bool,
     /// Time (ns) that it had been there then.
     pub open_ns: u64,
-    /// Iterations that it had made then.
+    /// How many iterations it had made then.
     pub open_iterations: u64,
     /// One stay, ended or not, took most of its run.
     pub most_of_run: bool,
@@ -197,7 +197,8 @@ pub struct Parting {
     pub own_exits: Vec<BranchOutcome>,
     /// Finished calls that differ: an earlier cause may be there.
     pub closed: Vec<ClosedDifference>,
-    /// The thread has another parting, in a loop around this one, which holds it more clearly.
+    /// The thread has another parting, in a loop around this one, which holds it with more
+    /// certainty.
     pub second_guess: bool,
     /// 0..=1.
     pub confidence: f64,
@@ -218,7 +219,7 @@ pub struct BlockedThread {
     pub stack: Vec<OpenFrame>,
 }
 
-/// What two (or more) runs have to say about each other.
+/// What two (or more) runs show about each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Divergence {
     /// Whether they part.

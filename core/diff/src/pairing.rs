@@ -11,12 +11,12 @@ use crate::space::PlaceId;
 use crate::survey::Survey;
 use std::collections::BTreeMap;
 
-/// Below this likeness two threads from different places of creation are not paired.
+/// Two threads from different places of creation are not paired below this likeness.
 const LEAST_LIKENESS: f64 = 0.5;
-/// About so many combinations of threads of one place are compared.
+/// About so many combinations of threads from one place are compared.
 const MOST_COMPARED: usize = 1 << 17;
 
-/// What pairing needs of one run.
+/// What pairing needs to know of one run.
 pub struct Side<'a> {
     /// Per thread: tid, process (index), creator's tid (0 unknown).
     pub threads: Vec<(u32, usize, u32)>,
@@ -242,7 +242,8 @@ fn best_first(
             }
         }
     }
-    // Likeness in steps of a twentieth: a few blocks more or less must not outweigh the order.
+    // Likeness in steps of a twentieth, so that a few blocks more or less do not outweigh the
+    // order.
     all.sort_by_key(|&(n, s, score, distance)| {
         (
             std::cmp::Reverse((score * 20.0).round() as u32),

@@ -31,7 +31,7 @@ pub struct Case<'a> {
     pub nests: &'a [LoopNest],
     /// The loop that holds it.
     pub held: Held,
-    /// Another loop holds the thread more clearly.
+    /// Another loop holds the thread with more certainty.
     pub second_guess: bool,
     /// Scanned threads of the normal runs.
     pub normals: &'a [NormalThread],
@@ -41,7 +41,7 @@ pub struct Case<'a> {
     pub paired: &'a [Option<usize>],
 }
 
-/// The result in place numbers.
+/// The result, in numbers of places.
 pub struct Found {
     pub kind: PartingKind,
     pub frame: usize,
@@ -110,7 +110,7 @@ impl Case<'_> {
         self.before_loop()
     }
 
-    /// A normal run stays in the loop at its end for as long: that is how this thread idles.
+    /// A normal run stays in the loop at its end for as long, so that is how this thread idles.
     fn ends_there_too(&self, facts: &NormalLoop) -> bool {
         facts.left > 0
             && self.held.lasted > 0
@@ -180,8 +180,8 @@ impl Case<'_> {
             .collect();
         let order = self.order_in_lap();
         found.sort_by_key(|leaving| {
-            // Ways out: the one the normal runs agree on and take most. Ways within: the first in
-            // an iteration, for what comes behind it may be its consequence.
+            // Of ways out the one that the normal runs agree on and take most. Of ways within the
+            // loop the first in an iteration, as what follows may be its consequence.
             let first = match leaving.rank {
                 Rank::Inside => order.get(&leaving.edge.0).copied().unwrap_or_default(),
                 Rank::LeadsOut | Rank::Leaves => (false, 0),

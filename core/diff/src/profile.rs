@@ -39,7 +39,7 @@ pub struct Profile {
     pub shapes: FxHashMap<(PlaceId, u32, u64), u64>,
 }
 
-/// Most shapes kept of one profile: enough to tell, bounded when every call differs.
+/// Most shapes that are kept of one profile: enough to tell, and bounded if every call differs.
 const SHAPE_LIMIT: usize = 4096;
 
 impl Profile {
@@ -196,7 +196,7 @@ impl Observer for Collector<'_> {
     fn step(&mut self, stack: &[Frame], from: PlaceId, to: &BlockFacts, index: u64) {
         self.shapes.step(stack, from, to.node);
         if let Some(top) = stack.last().filter(|top| top.tag != 0) {
-            // Being moved into the middle of a call is no way the code goes.
+            // A move into the middle of a call is no way that the code takes.
             if from == NO_PLACE && index != top.entered {
                 return;
             }

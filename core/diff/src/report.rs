@@ -13,7 +13,7 @@ use crate::surveyed::Surveyed;
 use crate::targets::Class;
 use rustc_hash::FxHashSet;
 
-/// Most entries of the lists that only serve a reader.
+/// Most entries of the lists that only people read.
 const LIST_LIMIT: usize = 16;
 
 pub(crate) struct Writer<'a, F> {

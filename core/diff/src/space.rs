@@ -198,7 +198,7 @@ impl CodeSpace {
         let mut entries: Vec<u64> = blocks.iter().filter_map(entered_by_call).collect();
         entries.sort_unstable();
         entries.dedup();
-        // Ids are given in order; one far beyond the number of blocks is damage, not a block.
+        // Ids are given in order; an id far beyond the number of blocks is damage.
         let id_limit = blocks.len() * 64 + 65_536;
         let mut facts = Vec::new();
         let mut twins: FxHashMap<u64, u64> = FxHashMap::default();

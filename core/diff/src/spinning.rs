@@ -17,11 +17,11 @@ use crate::stays::{LoopStays, Stays};
 use crate::targets::Class;
 use rustc_hash::FxHashSet;
 
-/// Fewer iterations are no spinning.
+/// A stay with fewer iterations is no spinning.
 const LEAST_ITERATIONS: u64 = 3;
 /// A stay is out of proportion when it is so many times the longest earlier one.
 const OUT_OF_PROPORTION: u64 = 4;
-/// Shorter times (ns) may be a thread that had to wait for a processor.
+/// In a shorter time (ns) the thread may have waited for a processor.
 const LONG: u64 = 200_000_000;
 
 /// A loop the thread is in at its end.
@@ -92,7 +92,8 @@ impl Held {
 
     fn is_out_of_proportion(&self) -> bool {
         let times = |earlier: u64| earlier.saturating_mul(OUT_OF_PROPORTION);
-        // One long wait among many short ones (for the first request, say) is no measure of them.
+        // A single long wait among many short ones (for the first request, for example) is no
+        // measure of them.
         let rarely_so_long = self.lasted / 5 * 4 >= self.longest_earlier_ns
             && self.lasted >= times(self.mean_earlier_ns);
         self.length >= times(self.longest_earlier)
@@ -128,7 +129,7 @@ pub fn held(
     let held = |classes: &[Class]| held_among(classes, open, chain, nests, stays, end);
     let found = held(&[Class::Final, Class::Full, Class::Caller, Class::Function]);
     if found.is_empty() {
-        // Other calls of the function (an interpreter's loop, say) may be about something else.
+        // Other calls of the function (an interpreter's loop) may serve another purpose.
         held(&[Class::Final, Class::Full])
     } else {
         found

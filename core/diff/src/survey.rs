@@ -57,8 +57,7 @@ impl Survey {
             .is_some_and(|(number, _)| life::exits_process(number))
     }
 
-    /// The signal that ended its process, not the thread itself, ended it: it goes on in what it
-    /// did.
+    /// The signal that ended its process ended it, so it still does what it did.
     pub fn outlive_kill(&mut self) {
         let ends_by_itself = |call: &(u32, u64)| life::exits(call.0) || life::executes(call.0);
         if self.exited && !self.ended_in.as_ref().is_some_and(ends_by_itself) {
@@ -161,7 +160,7 @@ impl<'a> Cyclic<'a> for Scan<'a> {
     }
 }
 
-/// The shadow stack alone is wanted.
+/// Only the shadow stack is wanted.
 struct Nothing;
 
 impl Observer for Nothing {}

@@ -6,7 +6,7 @@ use crate::call_stack::Frame;
 use crate::space::PlaceId;
 use rustc_hash::FxHashMap;
 
-/// Longest chain of callers compared when whole contexts differ.
+/// Longest chain of callers that is compared if whole contexts differ.
 const SUFFIX_LIMIT: usize = 64;
 /// Of a very deep stack only so many innermost frames are looked at.
 const CHAIN_LIMIT: usize = 256;

@@ -25,7 +25,7 @@ pub fn unlike<F>(normals: &[Run<F>], spin: &Run<F>, module_names: &[String]) -> 
         ));
     }
     let (ours, theirs) = (modules(std::slice::from_ref(spin)), modules(normals));
-    // By name: is one build in both, one in ours only, one in theirs only.
+    // By name: whether one build is in both, one only in ours, one only in theirs.
     let mut builds: BTreeMap<&str, [bool; 3]> = BTreeMap::new();
     for (number, name) in (0..).zip(module_names) {
         let which = match (ours.contains(&number), theirs.contains(&number)) {

@@ -59,7 +59,7 @@ pub enum Standing {
 pub enum Left {
     /// It took another way at a branch.
     At(Leaving),
-    /// It took no other way, and is in a call on the way, or ended in one; `0` is what it executed
+    /// It took no other way: it is in a call on the way, or ended in one. `0` is what it executed
     /// last in the function of the goal, or in one that leads there.
     OnTheWay(CodePlace),
     /// It made none of the calls.
@@ -115,7 +115,7 @@ fn index_of<F>(run: &Surveyed<F>, thread: &ThreadRef) -> Option<usize> {
         let other = run.thread_ref(index);
         (other.pid, other.image, other.tid) == (thread.pid, thread.image, thread.tid)
     };
-    // Of several lives of a number the last counts.
+    // If a thread id was used several times, its last thread counts.
     (0..run.surveys.len()).rev().find(is_it)
 }
 
@@ -293,7 +293,7 @@ struct Call<'a> {
     goal_index: u64,
     /// What leads on to the goal in this call.
     goal: PlaceId,
-    /// Where the goal's block begins: it may share its end with a way that passes the goal by.
+    /// Where the goal's block begins: it may share its end with a way that misses the goal.
     /// [`NO_PLACE`]: that makes no difference.
     first: PlaceId,
 }
@@ -336,8 +336,8 @@ impl Call<'_> {
         }
     }
 
-    /// From the goal backward along what it depends on: the edge by which our thread left, and the
-    /// one that it should have taken. `None`: it took no other way.
+    /// From the goal backward along its dependences: the edge by which our thread left, and the one
+    /// that it should have taken. `None`: it took no other way.
     fn leaving(&self, since: Option<u64>) -> Option<(EdgeKey, EdgeKey)> {
         let all = self.theirs.edges.keys().chain(self.ours.edges.keys());
         let edges = all.map(|&(from, to)| (from, self.node(to)));

@@ -12,16 +12,16 @@ use crate::source::{Page, PAGE};
 
 pub(crate) const LONGEST: usize = 15;
 
-/// What a copy has ahead of its process.
+/// What a copy has newer than its process.
 pub(crate) struct Software {
     pub evaluator: Evaluator,
     pub factory: InstructionInfoFactory,
     /// By program counter: the bytes seen there, and what they are.
     pub decoded: FxHashMap<u64, ([u8; LONGEST], Rc<Decoded>)>,
     pub pages: FxHashMap<u64, Held>,
-    /// The process's registers are older.
+    /// The registers of the process are older.
     pub is_ahead: bool,
-    /// Everything is left to the process.
+    /// The process executes everything itself.
     pub is_off: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Software {
 pub(crate) struct Held {
     pub content: Page,
     pub protection: i32,
-    /// The process has an older one.
+    /// The process has an older version of the page.
     pub is_newer: bool,
 }
 
@@ -47,7 +47,7 @@ impl Default for Software {
 }
 
 impl Software {
-    /// Pages that the process has older.
+    /// Pages of which the process has an older version.
     pub fn newer(&self) -> impl Iterator<Item = (u64, &Page)> {
         let newer = self.pages.iter().filter(|(_, held)| held.is_newer);
         newer.map(|(page, held)| (*page, &held.content))

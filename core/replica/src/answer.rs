@@ -4,7 +4,7 @@
 /// Why a copy can't go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Halt {
-    /// It would make a call whose answer is not known; or one that acts on the world.
+    /// It would make a call whose answer is not known, or one that acts on the world.
     Call {
         /// As x86-64 Linux counts them.
         number: u32,

@@ -27,7 +27,7 @@ pub(crate) const STAT: usize = 144;
 const STATX: usize = 256;
 const SIGNAL: usize = 128;
 
-/// What a path begins at, and how the call takes its end.
+/// Where a path begins, and how the call treats its last part.
 pub(crate) struct Named {
     pub base: OwnedFd,
     pub path: CString,
@@ -43,7 +43,7 @@ enum Children {
 }
 
 impl Replica<'_> {
-    /// `None`: nothing is known that is sound.
+    /// `None`: nothing certain is known.
     pub(crate) fn answer_asked(&mut self, number: u32, a: &Arguments) -> Result<Option<Answer>> {
         const HERE: u64 = libc::AT_FDCWD as u64;
         let number = i64::from(number);
@@ -149,7 +149,7 @@ impl Replica<'_> {
         }
     }
 
-    /// What our own call answers for the path, where that means the same to us.
+    /// What our own call answers for the path, if the path means the same to us.
     pub(crate) fn by_path(
         &mut self,
         base: u64,
@@ -191,7 +191,7 @@ impl Replica<'_> {
         Ok(None)
     }
 
-    /// Its child `one`, or all of them (-1). `stops`: one that is stopped may be told, or was.
+    /// Its child `one`, or all of them (-1). `stops`: a stopped child may be reported, or was.
     fn children(&self, one: i32, stops: bool) -> Children {
         let Some(pid) = self.descriptors().map(|descriptors| descriptors.pid()) else {
             return Children::Unknown;
@@ -276,7 +276,7 @@ pub(crate) fn sees_the_same(pid: u32) -> Result<bool> {
     Ok(rights(&pid.to_string())? == rights("self")?)
 }
 
-/// The place that a path begins at, and the path; `None` where it may mean something else to us.
+/// The place where a path begins, and the path; `None` if it may mean something else to us.
 fn named(pid: u32, base: RawFd, path: CString) -> Option<Named> {
     let begins = match base {
         _ if path.as_bytes().starts_with(b"/") => "root".to_owned(),

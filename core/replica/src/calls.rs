@@ -158,7 +158,7 @@ impl Replica<'_> {
         Answer::Result(then)
     }
 
-    /// The word decides whether the thread would wait. Nobody is there to wake or to be woken.
+    /// The word decides whether the thread would wait. No other thread can wake it or be woken.
     fn futex(&mut self, number: u32, a: &Arguments) -> Result<Option<Answer>> {
         let operation = a[1] as i32;
         let clock = match operation & libc::FUTEX_CLOCK_REALTIME {
@@ -243,7 +243,7 @@ impl Replica<'_> {
         }))
     }
 
-    /// Only memory without a file reads as zeroes again.
+    /// Only memory without a file reads as zeroes afterwards.
     fn drop_pages(&mut self, start: u64, end: Option<u64>) -> Result<Option<Answer>> {
         let Some(end) = end else {
             return Ok(Some(error(libc::EINVAL)));
@@ -313,7 +313,7 @@ impl Replica<'_> {
 
     fn answer_descriptors(&mut self, number: u32, a: &Arguments) -> Result<Option<Answer>> {
         let fd = a[0] as i32;
-        // A refusal (no right, an odd descriptor) leaves the call without an answer.
+        // If the kernel refuses us (no right, an odd descriptor), the call has no answer.
         let answer = match i64::from(number) {
             libc::SYS_poll | libc::SYS_ppoll => {
                 let patience = self.patience(number, a)?;
@@ -349,7 +349,7 @@ impl Replica<'_> {
                     false => error(libc::EFAULT),
                 }
             }
-            // Whoever prints for the first time asks whether that goes to a terminal.
+            // A program that prints for the first time asks whether its output is a terminal.
             libc::SYS_ioctl if a[1] == libc::TCGETS => {
                 match self.descriptors().map(|d| d.terminal(fd)) {
                     Some(Ok(settings)) => match self.write(a[2], &settings)? {
@@ -373,7 +373,7 @@ impl Replica<'_> {
         Ok(Some(answer))
     }
 
-    /// How long the call is told to wait. A limit that cannot be read is none.
+    /// How long the call is to wait, at most. If the limit can't be read, there is none.
     fn patience(&mut self, number: u32, a: &Arguments) -> Result<Patience> {
         let time = match limit(number, a) {
             Some(Limit::Milliseconds(time @ 0..)) => Some(i128::from(time) * 1_000_000),
@@ -416,8 +416,8 @@ impl Replica<'_> {
         Ok(Some(self.wait(number, a, patience, 0)))
     }
 
-    /// `None`: not known. Where nobody can be asked any more, nothing is ready: the thread polled
-    /// until its core was made.
+    /// `None`: not known. In a core file nobody can be asked, and nothing is ready: the thread
+    /// polled until its core was made.
     pub(crate) fn ready(&mut self, fd: i32, events: i16) -> Option<i16> {
         match (fd, self.descriptors()) {
             (..0, _) => Some(0),
@@ -431,7 +431,7 @@ impl Replica<'_> {
 
     fn select(&mut self, number: u32, a: &Arguments, patience: Patience) -> Result<Option<Answer>> {
         const EVENTS: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
-        // What select counts as ready beside what was asked for.
+        // Events that select counts as ready besides those that were asked for.
         const ALSO: [i16; 3] = [libc::POLLHUP | libc::POLLERR, libc::POLLERR, 0];
         const MOST: u64 = 1 << 16;
         if a[0] > MOST {

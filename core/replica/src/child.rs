@@ -16,7 +16,7 @@ use crate::source::{Region, PAGE};
 /// `syscall; int3`.
 const CALL: [u8; 3] = [0x0f, 0x05, 0xcc];
 const CALL_BYTES: u64 = 2;
-/// Below is not for mapping (vm.mmap_min_addr).
+/// Nothing may be mapped below (vm.mmap_min_addr).
 const LOWEST: u64 = 0x1_0000;
 /// The end of what a process may map.
 const TOP: u64 = 0x7fff_ffff_f000;
@@ -82,9 +82,10 @@ impl Child {
         Ok(child)
     }
 
-    /// A process that has in it what this one has, and belongs to the calling thread as well.
+    /// A further process with the content of this one, which belongs to the calling thread as well.
     ///
     /// # Errors
+    ///
     /// When the system gives no process.
     pub(crate) fn another(&self) -> Result<Child> {
         let flags = libc::CLONE_PARENT | libc::CLONE_PTRACE | libc::SIGCHLD;
@@ -203,9 +204,10 @@ impl Child {
         })
     }
 
-    /// One instruction; a system call is skipped.
+    /// Executes one instruction; a system call is skipped.
     ///
     /// # Errors
+    ///
     /// When the process is gone.
     pub fn step(&self) -> Result<Stop> {
         request(libc::PTRACE_SYSEMU_SINGLESTEP, self.pid, 0, 0)?;
@@ -249,9 +251,10 @@ impl Child {
         request(libc::PTRACE_SETREGSET, self.pid, NT_X86_XSTATE, at).map(drop)
     }
 
-    /// Puts a page with this content there.
+    /// Puts a page with this content at the address.
     ///
     /// # Errors
+    ///
     /// When the system refuses.
     pub fn map(&self, page: u64, content: &[u8; PAGE as usize], protection: i32) -> Result<()> {
         let writable = libc::PROT_READ | libc::PROT_WRITE;
@@ -398,13 +401,13 @@ fn become_copy(home: u64) -> ! {
             libc::SIGFPE,
             libc::SIGTRAP,
             libc::SIGSYS,
-            // Nobody but `Child::ring` sends it.
+            // Only `Child::ring` sends it.
             libc::SIGALRM,
         ] {
             libc::sigdelset(&mut held, fault);
         }
         libc::sigprocmask(libc::SIG_SETMASK, &held, std::ptr::null_mut());
-        // Refused where another tracer has it (strace -f): its stop would then wake nobody.
+        // Refused if another tracer has the process (strace -f): its stop would then wake nobody.
         if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) == 0 {
             libc::kill(libc::getpid(), libc::SIGSTOP);
         }

@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-/// What a question for the time takes, ns.
+/// How long a question for the time takes, ns.
 const QUESTION: i128 = 1_000;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -25,7 +25,7 @@ use crate::descriptors::Descriptors;
 use crate::source::{Region, Source, PAGE};
 use crate::unpacked::{unpacked, unreadable};
 
-/// A thread was asked for that the core does not have.
+/// The core does not have the thread that was asked for.
 fn no_thread(tid: u32, threads: &[String]) -> Failure {
     unreadable(
         format!("The core file has no thread {tid}"),
@@ -70,9 +70,9 @@ struct Load {
     held: u64,
 }
 
-/// Larger notes are damaged: 100,000 threads with AVX-512 take less.
+/// Larger notes are damaged: those of 100,000 threads with AVX-512 take less.
 const NOTES_MOST: u64 = 1 << 30;
-/// More than any kernel has of them so far.
+/// More than any kernel has had so far.
 const CLOCK_PAGES: u64 = 16;
 
 impl CoreFile {
@@ -191,7 +191,7 @@ impl CoreFile {
         let left_out = notes.named.iter().filter(|thread| thread.is_left_out);
         self.left_out = left_out.map(|thread| thread.tid).collect();
         self.program = program(&notes.files, &notes.name);
-        // `gcore` leaves out what is as in its file.
+        // `gcore` leaves out memory that is as in its file.
         let held = |file: &&MappedFile| self.regions.iter().any(|r| r.holds(file.start));
         let left_out: Vec<Region> = notes
             .files
@@ -250,7 +250,7 @@ impl CoreFile {
             let loads = segments.filter(|segment| segment.p_type(endian) == elf::PT_LOAD);
             let first =
                 |load: &elf::ProgramHeader64<Endianness>| load.p_offset(endian) & !(PAGE - 1);
-            // Neighbours may share a page of the file: the one that begins there was mapped there.
+            // Neighbours may share a page of the file: it was mapped for the one that begins there.
             let load = loads
                 .filter(|load| first(load) <= mapped.offset)
                 .max_by_key(|load| first(load))?;

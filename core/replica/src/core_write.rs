@@ -27,9 +27,9 @@ use crate::stretches::{stretches, Stretch};
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// For a thread to stop.
+/// How long a thread may take to stop.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More than any process starts while its others are stopped.
+/// More rounds than any process needs whose threads start others while they are stopped.
 const MOST_ROUNDS: usize = 100;
 /// Bytes that are copied at once.
 const BLOCK: usize = 1 << 20;
@@ -108,7 +108,7 @@ fn name(pid: u32, tid: u32, own: u32, is_left_out: bool) -> Named {
     }
 }
 
-/// It has not ended.
+/// The thread has not ended.
 fn is_there(pid: u32, tid: u32) -> bool {
     Stat::of_thread(pid, tid).is_some_and(|stat| stat.lives())
 }
@@ -218,7 +218,7 @@ impl Process {
             self.copy(stretch, file, at)?;
             at += stretch.kept;
         }
-        // What nobody touched is a hole.
+        // Pages that nobody has touched are a hole.
         file.set_len(at)
     }
 

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use flagfinder_linux::descriptors::{watches, Watch};
 use flagfinder_linux::proc::Stat;
 
-/// The character device that is always at its end.
+/// The character device that is always at its end (/dev/null).
 const NULL_DEVICE: u64 = 1 << 8 | 3;
 
 /// Bytes of the kernel's `struct termios`.
@@ -146,7 +146,7 @@ impl Descriptors {
             return Ok(Read::End);
         }
         if kind.file_type().is_socket() && moved > 0 {
-            // A peek would show the same bytes again; that more has come is not supposed.
+            // A peek would show the same bytes again; we do not assume that more have come.
             return match empty(&duplicate)? {
                 Read::Again => Ok(Read::Again),
                 _ => Ok(Read::Unknown),
@@ -172,7 +172,7 @@ impl Descriptors {
         }
         let ready = poll(&duplicate, libc::POLLIN)?;
         // Of a named pipe that was opened without waiting, and that nobody has opened for writing
-        // since, poll says the same as of one whose writer is silent; a read would get its end.
+        // since, poll says the same as of one whose writer is silent; a read would return its end.
         let is_named = || Ok::<_, Error>(!self.link(descriptor)?.starts_with("pipe:"));
         match ready {
             0 if kind.file_type().is_fifo()

@@ -13,7 +13,7 @@ use crate::replica::Replica;
 
 /// `struct epoll_event` on x86-64.
 const ENTRY: u64 = 12;
-/// Events that epoll tells though nobody asked for them.
+/// Events that epoll reports though nobody asked for them.
 const UNASKED: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
 impl Replica<'_> {
@@ -47,7 +47,7 @@ impl Replica<'_> {
         let asked = watch.events & u32::from(u16::MAX >> 1);
         let mut now = self.ready(watch.descriptor, asked as i16)? as u16 as u32;
         if now & libc::POLLNVAL as u32 != 0 {
-            // A closed one is watched no more.
+            // A closed descriptor is watched no more.
             return Some(0);
         }
         if self

@@ -62,29 +62,31 @@ pub struct Proof {
     pub reached: Option<u64>,
     /// What ended the copy, if something did. One that goes round has handed something over.
     pub halt: Option<Halt>,
-    /// The function that holds the loop was at instructions which are not in it when that happened.
+    /// At that time, the function that holds the loop had executed instructions outside of the
+    /// loop.
     pub is_away: bool,
-    /// That function did not return: one that it called took its frame away, as an exception does.
+    /// That function did not return: a function that it called removed its frame, as an exception
+    /// does.
     pub unwinds: bool,
-    /// Of the words beside those that were tried: addresses of those that the thread itself then
-    /// gave another value, in its loop or soon behind it.
+    /// Addresses of words, of those besides the tried ones, to which the thread itself then gave
+    /// another value, in its loop or soon behind it.
     pub moves: Vec<u64>,
 }
 
 /// Least and most instructions of a baseline.
 const LEAST: u64 = 300;
 const MOST: u64 = 60_000;
-/// A baseline is as long as this many times the part that showed something new.
+/// A baseline is so many times as long as its part that showed something new.
 const ROUNDS: u64 = 3;
-/// For how many instructions, or baselines, the changed copy may go on.
+/// How many instructions, or baselines, the changed copy may go on.
 const LONGEST: u64 = 20_000;
 const STRETCHES: u64 = 4;
-/// So many instructions of the function that holds the loop, none of them in the loop, are behind
-/// it.
+/// The copy is behind the loop after so many instructions, outside of the loop, of the function
+/// that holds it.
 const BEHIND: u64 = 64;
-/// For how many instructions a copy goes on behind its loop, to see which words it writes there.
+/// For how many instructions a copy goes on behind its loop, so that its writes there are seen.
 const AFTER: u64 = 2_000;
-/// A stack pointer that is farther off lies on another stack.
+/// A stack pointer farther off lies on another stack.
 const FAR: u64 = 1 << 20;
 
 /// A copy of a thread that goes round, ready for values to be tried.
@@ -101,7 +103,7 @@ pub struct Experiment<'a> {
     program: Program,
 }
 
-/// Why a thread's copy is no ground for experiments.
+/// Why a copy of a thread can't be experimented with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfit {
     /// The copy stopped.
@@ -229,7 +231,7 @@ impl<'a> Experiment<'a> {
         Ok(proof)
     }
 
-    /// Lets a changed copy go on until it is known what came of it.
+    /// Lets a changed copy go on until its outcome is known.
     fn follow(
         &self,
         copy: &mut Replica,
@@ -308,7 +310,7 @@ impl<'a> Experiment<'a> {
 }
 
 impl Proof {
-    /// Did the thread only hand over what the word belongs to?
+    /// Did the thread only hand over the lock to which the word belongs?
     pub fn hands_over(&self) -> bool {
         self.outcome == Outcome::Returns && self.halt.is_some()
     }
@@ -321,8 +323,8 @@ fn read(copy: &mut Replica, word: &Word) -> Result<Option<u64>> {
     Ok(is_there.then(|| u64::from_le_bytes(bytes)))
 }
 
-/// Does the thread wait at a futex that lies with one of the words, as a lock's count of waiters
-/// does with what they wait at?
+/// Does the thread wait at a futex near one of the words, as a lock's count of waiters lies near
+/// its state?
 fn waits_beside(halt: &Halt, words: &[Word]) -> bool {
     const OBJECT: u64 = 64;
     let Halt::Blocks { number, arguments } = halt else {
@@ -333,26 +335,26 @@ fn waits_beside(halt: &Halt, words: &[Word]) -> bool {
     waits && words.iter().any(is_near)
 }
 
-/// The way of a changed copy, held against the loop.
+/// The path of a changed copy, compared with the loop.
 struct Path<'e, 'a> {
     loops: &'e Experiment<'a>,
-    /// Instructions without anything new in which the loop goes round for sure.
+    /// After so many instructions without anything new the loop is certain to repeat.
     stretch: u64,
     made: u64,
     /// Instructions made up to the last transition that the loop does not have.
     last_new: u64,
-    /// And to the last one of the loop in the function that holds it.
+    /// The same up to the last transition of the loop in the function that holds it.
     last_held: u64,
     /// Instructions of that function since then.
     behind: u64,
-    /// The loop's transitions in that function that were made again of late.
+    /// The loop's transitions in that function that were made again lately.
     again: FxHashSet<(u64, u64)>,
-    /// Through what an interpreter runs.
+    /// Its path through the interpreted program.
     way: Way,
 }
 
 impl Path<'_, '_> {
-    /// What has become of an interpreter that does nothing new any more.
+    /// The outcome for an interpreter that does nothing new any more.
     fn in_program(&self) -> Outcome {
         match self.way.goes_round(&self.loops.program) {
             true => Outcome::Returns,
@@ -361,7 +363,7 @@ impl Path<'_, '_> {
         }
     }
 
-    /// What it is that the loop was left.
+    /// The outcome of a copy that has left the loop.
     fn left(&self) -> Outcome {
         let is_end = !self.loops.program.is_known() || self.way.goes_on(&self.loops.program);
         match is_end {

@@ -81,7 +81,7 @@ impl Child {
             }
             let empty = Child::make(avoid)?;
             let another = empty.another();
-            // What can't be forked serves as it is.
+            // If it can't be forked, it is used as it is.
             match another {
                 Ok(another) => {
                     kept.empty = Some((std::process::id(), empty));

@@ -33,7 +33,7 @@ pub enum Moment {
     /// When another thread has woken it from a wait for a futex's word, one with a time limit where
     /// `timed`; where that does not come within `patience`, at its end.
     Woken {
-        /// How long to wait for that.
+        /// How long to wait for the wake.
         patience: Duration,
         /// The wait has a time limit.
         timed: bool,
@@ -107,7 +107,7 @@ impl Live {
     ) -> Result<Captured, Failure> {
         let identity = identity(self.pid, tid)
             .map_err(|e| unable_by(format!("Thread {tid} of process {} is gone", self.pid), &e))?;
-        // What can be done before is not done while it stands still.
+        // Everything that can be done before is done before the thread stands still.
         let mut addresses: Vec<u64> = pages.copied().collect();
         let room = addresses.len() + STACK_PAGES as usize;
         let mut contents: Vec<Page> = (0..room).map(|_| Box::new([0; PAGE as usize])).collect();
@@ -158,7 +158,7 @@ impl Live {
         stack.into_iter().flatten()
     }
 
-    /// Many at once; which of them could be read.
+    /// Reads many pages at once; returns which of them could be read.
     fn read_pages(&self, tid: u32, addresses: &[u64], pages: &mut [Page]) -> Vec<bool> {
         /// UIO_MAXIOV.
         const AT_ONCE: usize = 1024;
@@ -189,7 +189,7 @@ impl Live {
             let read = usize::try_from(read).unwrap_or(0) / PAGE as usize;
             whole.resize(first + read, true);
             if read < count {
-                // It ends at one that it can't read; debuggers may all the same.
+                // The call ends at a page that it can't read; debuggers may read it all the same.
                 let at = whole.len();
                 whole.push(self.read_page(addresses[at], &mut pages[at]));
             }

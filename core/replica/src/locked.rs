@@ -65,7 +65,7 @@ impl Replica<'_> {
             let other = line.kind == "FLOCK" && line.file.ends_with(&inode);
             other && !line.is_blocked && (line.writes || !shares)
         };
-        // A lock of its own it may change.
+        // It may change a lock of its own.
         let own = self.descriptors().map(|d| d.information(fd));
         let own = own.and_then(Result::ok).unwrap_or_default();
         let mut own = own.lines().filter_map(|line| line.strip_prefix("lock:"));

@@ -18,19 +18,19 @@ use flagfinder_linux::ptrace::request;
 pub const MOST_WATCHED: usize = 4;
 /// How often a copy that computes is interrupted, to see whether its time is over.
 const TICK_MICROSECONDS: u64 = 10_000;
-/// A copy that made so many calls waits for something by looking again and again.
+/// A copy that has made so many calls waits for something that it polls.
 const MOST_CALLS: u32 = 5_000;
-/// Where our page has room, behind its instructions.
+/// Room in our page, behind its instructions.
 const ROOM: u64 = 64;
 
-/// A word that a copy is watched at.
+/// A word of a copy that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// Run-time address.
     pub address: u64,
     /// 1 to 8.
     pub bytes: usize,
-    /// What it holds; a store of the same is none.
+    /// What it holds. A store of the same value does not count.
     pub value: u64,
 }
 
@@ -146,9 +146,10 @@ impl Child {
         self.wait()
     }
 
-    /// Stores to these words stop it from now on, and to no others.
+    /// From now on stores to these words stop it, and no others.
     ///
     /// # Errors
+    ///
     /// When the process is gone, or the processor can't watch them.
     fn watch(&self, words: &[Watched]) -> Result<()> {
         let unfit = || Error::from_raw_os_error(libc::ENOSPC);

@@ -17,13 +17,13 @@ use crate::replica::Replica;
 
 type Arguments = [u64; 6];
 
-/// Numbers that the process does not have.
+/// Descriptor numbers that the process does not use.
 const FIRST: i32 = 1_000_100;
-/// A copy has no more files.
+/// Most files that a copy has open.
 const MOST: usize = 64;
 /// Bytes that are read at a time.
 const LARGEST: u64 = 1 << 20;
-/// What changes nothing of a file that is there.
+/// Flags with which an open changes nothing of a file that is there.
 const HARMLESS: i32 = libc::O_CLOEXEC
     | libc::O_NOFOLLOW
     | libc::O_NOCTTY
@@ -31,7 +31,7 @@ const HARMLESS: i32 = libc::O_CLOEXEC
     | libc::O_CREAT
     | libc::O_APPEND
     | LARGE_FILE;
-/// Only one process makes such a file.
+/// The flags of an open by which only one process can make the file.
 const FIRST_ONLY: i32 = libc::O_CREAT | libc::O_EXCL;
 /// As the kernel numbers it; the C library's is 0 here.
 const LARGE_FILE: i32 = 0o100_000;
@@ -100,7 +100,7 @@ impl Replica<'_> {
             return self.taken(base, path);
         }
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        // Of an empty file that cuts off nothing.
+        // An empty file can't be cut.
         let cuts = flags & libc::O_TRUNC != 0;
         let known = HARMLESS | libc::O_ACCMODE | libc::O_TRUNC;
         if flags & !known != 0 || self.opened.len() >= MOST {
@@ -123,7 +123,7 @@ impl Replica<'_> {
             fd.into()
         })?;
         let Some(name) = found else {
-            // Why the process could not open it either, unless it makes it.
+            // The error with which the process could not open it either, unless it makes the file.
             return Ok(asked.filter(|_| flags & libc::O_CREAT == 0));
         };
         let metadata = name.metadata()?;

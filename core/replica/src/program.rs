@@ -9,10 +9,10 @@ use flagfinder_machine::Reader;
 use flagfinder_step::registers::general;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// So many places in a row outside of the loop lie behind it.
+/// After so many places in a row outside of the loop, the program is behind it.
 const BEHIND: u64 = 64;
-/// A loop that ends goes on with what stands around it. Where a check fails the program goes on
-/// elsewhere: in what handles that, or in nothing that is interpreted.
+/// When a loop ends, the program goes on with the code around it. When a check fails, it goes on
+/// elsewhere: in a handler, or in nothing that is interpreted.
 const AROUND: u64 = 4096;
 
 /// The loop of an interpreted program.
@@ -53,7 +53,7 @@ impl Program {
     }
 }
 
-/// The way of a changed copy through the program, held against the loop.
+/// The path of a changed copy through the program, compared with the loop.
 #[derive(Default)]
 pub(crate) struct Way {
     /// Places since the last one of the loop.
@@ -81,7 +81,7 @@ impl Way {
         self.again.clear();
     }
 
-    /// Is it out of the loop, be it by an exit or by an error?
+    /// Has it left the loop, by an exit or by an error?
     pub fn is_behind(&self) -> bool {
         self.behind >= BEHIND
     }

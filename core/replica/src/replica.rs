@@ -19,7 +19,7 @@ use crate::supposition::Supposing;
 /// `si_code` of a SIGSEGV where nothing is mapped.
 const NOTHING_MAPPED: i32 = 1;
 
-/// What one step brought.
+/// The result of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// One instruction was executed.
@@ -56,11 +56,12 @@ pub struct Replica<'a> {
     pub(crate) opened: FxHashMap<i32, Arc<File>>,
     /// Output is said to succeed, and goes nowhere.
     pub(crate) pretends: bool,
-    /// It was told that a descriptor is not ready, and nobody could be asked.
+    /// It was told that a descriptor is not ready, though nobody could be asked.
     pub(crate) assumed: bool,
-    /// What is answered as the caller supposes.
+    /// How calls are answered by supposition.
     pub(crate) supposing: Option<Supposing>,
-    /// Waits that others ended by giving back what they hold; `None`: such a wait halts the copy.
+    /// How many waits ended because others gave back what they held; `None`: such a wait halts the
+    /// copy.
     pub(crate) given_back: Option<u32>,
     /// The last stop was a call: the next step may end before an instruction.
     behind_call: bool,
@@ -111,9 +112,10 @@ impl<'a> Replica<'a> {
         })
     }
 
-    /// Another copy that stands where this one stands.
+    /// Another copy in the state of this one.
     ///
     /// # Errors
+    ///
     /// When the system gives no process for it.
     pub fn copy(&self) -> Result<Replica<'a>> {
         let mut own = self.own.clone();
@@ -214,7 +216,7 @@ impl<'a> Replica<'a> {
         Ok(Event::Call { number, result })
     }
 
-    /// Brings in the page at `address`. `false`: it is there already, or nothing is.
+    /// Brings in the page at `address`. `false`: it is there already, or there is none.
     fn bring(&mut self, address: u64) -> Result<bool> {
         let page = address & !(PAGE - 1);
         let Some(region) = self.regions.iter().find(|region| region.holds(page)) else {
@@ -230,7 +232,7 @@ impl<'a> Replica<'a> {
         Ok(true)
     }
 
-    /// What a page holds that the process does not have yet.
+    /// The content of a page that the process does not have yet.
     fn content(&self, page: u64, fresh: bool) -> [u8; PAGE as usize] {
         match self.own.get(&page) {
             Some(own) => **own,
@@ -355,7 +357,7 @@ impl<'a> Replica<'a> {
 
     /// An address at which `length` bytes are free.
     pub(crate) fn free_place(&self, length: u64) -> Option<u64> {
-        // Below the lowest library, where nobody expects anything.
+        // Below the lowest library, where no program expects anything.
         let mut end = 0x7000_0000_0000u64;
         loop {
             let start = end.checked_sub(length)?;

@@ -48,7 +48,7 @@ impl Replica<'_> {
         let kept = written.map(|_| std::mem::take(&mut self.software.pages));
         let event = loop {
             match self.step_process()? {
-                // One that was left over.
+                // An instruction that the evaluator left.
                 Event::Tick => {}
                 event => break event,
             }
@@ -77,7 +77,7 @@ impl Replica<'_> {
         fits.then_some(written)
     }
 
-    /// Gives the process what it has older. It may change all memory from here on.
+    /// Gives the process what it has in an older version. It may change all memory from here on.
     pub(crate) fn hand_over(&mut self) -> Result<()> {
         let mut pages = std::mem::take(&mut self.software.pages);
         for (page, held) in pages.iter_mut().filter(|(_, held)| held.is_newer) {
@@ -159,7 +159,7 @@ impl Replica<'_> {
             let part = &held.content[range];
             bytes[done..done + part.len()].copy_from_slice(part);
         })?;
-        // The last instruction of a mapping: the processor reads what it needs of it.
+        // The last instruction of a mapping: the processor reads only the bytes that it needs.
         if !whole {
             return Ok(None);
         }
@@ -246,7 +246,7 @@ impl Replica<'_> {
     }
 }
 
-/// Those whose effect is more than the evaluator tells of are not plain.
+/// Instructions with more effects than the evaluator reports are not plain.
 fn is_plain(code: &Decoded) -> bool {
     use Mnemonic as M;
     let pops_to_memory = code.mnemonic == M::Pop && code.memory.len() > 1;

@@ -17,16 +17,16 @@ use crate::answer::{Answer, Halt};
 use crate::replica::Replica;
 use crate::supposition::{Supposed, Supposing, Supposition};
 
-/// Answers that are supposed in one copy.
+/// Most answers that are supposed in one copy.
 const MOST: usize = 16;
 /// More than so many bytes are no message of a fixed size.
 const LARGEST_MESSAGE: usize = 64;
-/// What accept is said to return: a descriptor that the process does not have.
+/// The descriptor that accept is said to return; the process does not have it.
 const NEW_DESCRIPTOR: i64 = 1_000_003;
-/// What open is said to return: the descriptor of a file that holds one message.
+/// The descriptor that open is said to return: a file that holds one message.
 const NEW_FILE: i64 = 1_000_004;
 
-/// A made-up result, and the descriptor that it is about, where the arguments do not name it alone.
+/// A made-up result, and the descriptor that it is about, if the arguments alone do not name it.
 type Made = Option<(i64, Option<i32>)>;
 
 impl Replica<'_> {
@@ -59,8 +59,8 @@ impl Replica<'_> {
         self.given_back.unwrap_or(0)
     }
 
-    /// A thread that sleeps on 0 waits for a count; one that sleeps on a count waits until nobody
-    /// is left. A mutex has more words than this one that say who holds it.
+    /// A thread that sleeps on 0 waits for a count; one that sleeps on a count waits until it is 0.
+    /// A mutex has further words that say who holds it.
     fn give_back(&mut self, number: u32, a: &[u64; 6]) -> Result<Option<Answer>> {
         const HELD_MUTEX: u64 = 2;
         if !futex::is_futex(number) {
@@ -351,7 +351,7 @@ impl Replica<'_> {
             Supposition::Line if expected != 0 => Some(0),
             Supposition::Line | Supposition::Number if takes_lock => return Ok(None),
             Supposition::Line => Some(1),
-            // Twos: the lowest bit of a condition variable's word is a mark.
+            // Two is added: the lowest bit of a condition variable's word is a mark.
             Supposition::Number => Some(expected.wrapping_add(2)),
             Supposition::End | Supposition::Failure => None,
         };
@@ -379,7 +379,7 @@ fn content(how: Supposition, room: usize, handed: usize) -> Vec<u8> {
     const LINE: &[u8] = b"1\n";
     match how {
         Supposition::Line if room == 1 => vec![LINE[handed % LINE.len()]],
-        // A program that asks for a few bytes takes fewer for an error.
+        // A program that asks for a few bytes takes fewer bytes for an error.
         Supposition::Line if room <= LARGEST_MESSAGE => {
             let mut message = vec![b'1'; room];
             if let Some(last) = message.last_mut() {

@@ -12,7 +12,7 @@ pub enum Supposition {
     Line,
     /// The same, but small binary numbers; the word that it sleeps on counts up.
     Number,
-    /// The other end is closed; it is woken without a reason.
+    /// The other end is closed; the thread is woken without a reason.
     End,
     /// The call fails; its time is over.
     Failure,

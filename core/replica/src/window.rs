@@ -26,7 +26,7 @@ impl ReadMemory for Replica<'_> {
     fn read(&mut self, address: u64, buffer: &mut [u8]) -> usize {
         match Replica::read(self, address, buffer) {
             Ok(true) => buffer.len(),
-            // An instruction's last bytes may lie before the end of what is mapped.
+            // The bytes of an instruction may end where the mapping ends.
             _ => (1..buffer.len())
                 .rev()
                 .find(|&some| matches!(Replica::read(self, address, &mut buffer[..some]), Ok(true)))
