@@ -4,7 +4,7 @@
 
 use std::sync::mpsc::{channel, sync_channel, Receiver, Sender, SyncSender};
 
-/// Values that are asked for before they are taken.
+/// How far ahead values are asked for before they are taken.
 const SOON: usize = 16;
 
 #[inline]
@@ -31,7 +31,7 @@ pub(crate) struct Reader<T> {
     next: usize,
 }
 
-/// Both ends. At most `ahead` batches wait between them, then the writer does.
+/// Both ends. At most `ahead` batches wait between them; then the writer waits.
 pub(crate) fn batches<T>(ahead: usize) -> (Writer<T>, Reader<T>) {
     let (full, filled) = sync_channel(ahead);
     let (done, empty) = channel();
@@ -65,8 +65,8 @@ impl<T> Reader<T> {
             return None;
         }
         self.next += 1;
-        // Another core wrote them: the next cache lines are asked for in time. The address need not
-        // be one of the batch.
+        // Another core wrote them, so the next cache lines are asked for in time. The address need
+        // not be one of the batch.
         prefetch(self.batch.as_ptr().wrapping_add(self.next + SOON));
         self.batch.get(self.next - 1)
     }

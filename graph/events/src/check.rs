@@ -9,7 +9,7 @@ use crate::continuity::Continuity;
 use crate::event::{Event, Kind};
 use crate::reader::EventFile;
 
-/// One of each sort is told in full.
+/// One fault of each kind is told in full.
 const MOST: usize = 20;
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl Checker {
 pub struct Findings {
     /// What is wrong; empty: sound.
     pub violations: Vec<String>,
-    /// What the file can't know, through no fault of its own.
+    /// What the file can't know, without a fault of its own.
     pub notes: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ pub fn check(file: &EventFile) -> Findings {
                     end.lost
                 ));
             }
-            // Where nothing is said to be missing, nothing may be.
+            // If nothing is said to be missing, nothing may be missing.
             if end.lost == 0 && bad.is_empty() && file.damage().is_empty() {
                 let hole = continuity.violation();
                 hole.into_iter().for_each(|hole| checker.report(hole));

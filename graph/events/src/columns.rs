@@ -103,7 +103,7 @@ impl<'d> Cursor<'d> {
 /// Whether a block of so many events can have so many bytes.
 pub fn may_be(raw_bytes: usize, count: usize) -> bool {
     const HEADER: usize = 8;
-    // Time, kind, flags, a, b, stack, three words; and two new threads.
+    // Bytes of one event: time, kind, flags, a, b, stack, three words, and two new threads.
     const MOST: usize = 4 + 1 + 1 + 2 + 2 + 4 + 3 * 8 + 2 * 4;
     count <= MOST_EVENTS && raw_bytes <= HEADER + count * MOST
 }

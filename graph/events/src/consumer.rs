@@ -31,15 +31,16 @@ use crate::threads::Threads;
 use crate::writer::{failed, EventWriter};
 use crate::Result;
 
-/// How long the consumer sleeps when the ring was nearly empty.
+/// How long the consumer sleeps if the ring was nearly empty.
 const NAP: Duration = Duration::from_millis(10);
-/// Records that make another look worth it without a nap.
+/// With so many records in the ring, it looks again without sleeping.
 const BUSY: usize = 50_000;
 const DRAINED: usize = 1 << 18;
-/// What is kept back is written at least so often: a killed recorder's file holds the rest.
+/// Records that are kept back are written at least this often, so that the file of a killed
+/// recorder has them.
 const OLD: Duration = Duration::from_secs(1);
-/// A program has mapped its libraries after so many ms, sooner or later; one that was forked has
-/// them at once.
+/// After one of these times in ms a program has mapped its libraries; a forked process has them at
+/// once.
 const LOADED: [u64; 5] = [0, 10, 30, 100, 300];
 
 /// Level of a note about what is missing.
@@ -84,16 +85,16 @@ pub(crate) struct Consumer {
     pub looks: Looks,
     pub ends: Ends,
     pub outsiders: Outsiders,
-    /// Only for a file that is to stay within a size.
+    /// Only if the file is to stay within a size.
     pub room: Option<Room>,
-    /// A process for which the recording lasts; 0: another is to be found.
+    /// A process for which the recording lasts; 0: another has to be found.
     pub keeper: u32,
 }
 
 /// What the recorder asks its thread for.
 pub(crate) enum Word {
     Mark(Mark),
-    /// A look at what the target's threads are in; dropping it tells that it is done.
+    /// A look at what the target's threads are in; the end of the look is told by dropping it.
     Look(Sender<()>),
 }
 
@@ -106,7 +107,7 @@ pub struct Finished {
 }
 
 impl Consumer {
-    /// Says in the file what is different from what one would expect.
+    /// Notes in the file what differs from what one would expect.
     pub fn announce(&mut self, note: Note) -> Result<()> {
         self.writer.fact(BlockKind::Note, &note)?;
         self.notes.push(note);
@@ -132,8 +133,8 @@ impl Consumer {
                 ));
             }
         }
-        // Their ends may have been before their entries, or not been seen yet: then nobody would
-        // remove those.
+        // Their ends may have come before their entries, or not be seen yet: then nobody would
+        // remove the entries.
         let ended = self.tree.keys().into_iter();
         let ended = ended.filter(|pid| !processes::lives(*pid));
         ended.for_each(|pid| self.tree.remove(&pid));
@@ -173,7 +174,7 @@ impl Consumer {
         };
         let known = self.tree.get(&pid).filter(|_| self.stacks);
         let mut ranges = processes::code_ranges(&text, &proc::program(pid));
-        // A program that is still being loaded has more libraries than it seems.
+        // A program that is still loading has more libraries than can be seen.
         let loads = self.fresh.iter().any(|(_, other)| *other == pid);
         if let Some(known) = known.filter(|known| loads && known.libraries_bytes > 0) {
             ranges.libraries = known.libraries;
@@ -267,7 +268,7 @@ impl Consumer {
         })
     }
 
-    /// Names the first process that is not followed, once; how many there are stands at the end.
+    /// Names the first process that is not followed, once; their number is told at the end.
     fn tell_not_followed(&mut self) -> Result<()> {
         let told = self.notes.iter().any(|note| note.level == LOST);
         let Some((pid, parent)) = self.not_followed.filter(|_| !told) else {
@@ -391,8 +392,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Begins a new segment, if this one is long enough, and lets go of the oldest. Events that are
-    /// still kept back will stand in the new one: so what ended meanwhile is told once more.
+    /// Begins a new segment, if this one is long enough, and drops the oldest. Events that are kept
+    /// back will stand in the new segment, so facts about what has ended are written once more.
     fn make_room(&mut self, room: &mut Room) -> Result<()> {
         let begin = self.writer.bytes();
         if !room.is_full(begin) {
@@ -422,7 +423,7 @@ impl Consumer {
     pub fn run(mut self, shared: &Shared, words: &Receiver<Word>) -> Result<Consumer> {
         let mut written = Instant::now();
         loop {
-            // Asked before draining: what is recorded before the end is then surely taken.
+            // Read before draining, so that everything recorded before the end is taken.
             let stop = shared.stop.load(Ordering::Acquire);
             let taken = self.take();
             let old = written.elapsed() > OLD;

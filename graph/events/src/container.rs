@@ -10,8 +10,8 @@ pub use crate::format::FORMAT;
 
 /// A damaged length must not become an allocation.
 pub const MAX_RAW_BYTES: u32 = 64 << 20;
-/// What facts and stacks may unpack to: so much, and so much more for each byte of the file. Real
-/// files stay far below.
+/// Facts and stacks may unpack to so many bytes, and to so many more for each byte of the file.
+/// Real files stay far below.
 const UNPACKED: u64 = 4 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
 /// CPUs are numbered below this (the kernel's largest NR_CPUS on x86-64).

@@ -18,8 +18,8 @@ pub(crate) struct Continuity {
     /// All switches are recorded, not only those of the target's processes.
     everything: bool,
     names: NamePatterns,
-    /// Whose switches are recorded, as far as known: of the target's processes, or with such names.
-    /// Those of others come and go unseen.
+    /// Whose switches are recorded, as far as known: of the target's processes, or of threads with
+    /// such names. Those of other threads are recorded in part.
     members: BTreeSet<u32>,
     /// Who runs on a CPU.
     running: FxHashMap<u16, u32>,

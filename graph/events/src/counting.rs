@@ -23,7 +23,7 @@ use crate::switch;
 use crate::tally::{Earlier, Question, Sums, Tally, WaitKey, Who};
 use crate::{Failure, Result};
 
-/// A program has mapped its libraries so long after its exec, sooner or later.
+/// After so long a program has mapped its libraries.
 const LOADED: Duration = Duration::from_millis(500);
 
 const ALWAYS: [(&str, &str); 3] = [
@@ -32,9 +32,9 @@ const ALWAYS: [(&str, &str); 3] = [
     ("ff_sched_waking", "sched_waking"),
 ];
 
-/// Size of the ring for copies of stacks where none are asked for: the kernel wants one.
+/// Size of the ring for copies of stacks if none are asked for: the kernel wants one.
 const NO_COPIES: u32 = 4096;
-/// Later it seldom loads any.
+/// Later a process seldom loads libraries.
 const LATER: Duration = Duration::from_secs(1);
 
 /// The code of a process, as it was last read, and since when it runs this program.
@@ -66,7 +66,7 @@ struct Copies {
 }
 
 impl Copies {
-    /// Takes what the kernel has handed over. `all`: also what no code is known for.
+    /// Takes what the kernel has handed over. `all`: also stacks for which no code is known.
     fn take(&mut self, all: bool) {
         let mut copies = std::mem::take(&mut self.waiting);
         self.ring.drain(usize::MAX, |record| {
@@ -274,7 +274,7 @@ impl Counting {
         }
         let ended = found.len();
         seen.extend(found.iter().map(|one| one.0));
-        // With --all, of most threads nothing is to be seen.
+        // With --all, nothing is seen of most threads.
         let named = self.question.names()?;
         let pids = self.tree.keys().into_iter();
         for pid in pids.filter(|_| !self.question.everything) {

@@ -23,7 +23,7 @@ use flagfinder_waits::descriptor::socket;
 use flagfinder_waits::Sockets;
 
 const TRUSTED: u64 = 1_000_000_000;
-/// Look-ups between two flushes; each takes some microseconds from the consumer.
+/// Most look-ups between two flushes; each takes some microseconds of the consumer.
 const MOST: usize = 500;
 
 /// A descriptor whose file is known.
@@ -54,7 +54,7 @@ pub(crate) struct Descriptors {
     /// By process and number.
     known: FxHashMap<u32, FxHashMap<i32, Known>>,
     looked_at: Vec<Looked>,
-    /// What was so until it was used last.
+    /// What it was until it was used last.
     over: Vec<DescriptorFact>,
     looked_up: usize,
 }
@@ -138,7 +138,7 @@ impl Descriptors {
             return;
         }
         let needs_socket = traits::needs_socket(call.number.into());
-        // A call on sockets says that the number was closed, and opened again, unseen.
+        // A call on sockets shows that the number was closed and opened again, unseen.
         let fits = |fact: &DescriptorFact| !needs_socket || socket(&fact.target).is_some();
         let known = self.known.get_mut(&pid).and_then(|all| all.get_mut(&fd));
         if let Some(known) = known.filter(|known| now < known.until && fits(&known.fact)) {
@@ -154,7 +154,7 @@ impl Descriptors {
             return;
         }
         self.looked_up += 1;
-        // A file that comes between is taken for a later one, and the number is looked up again.
+        // A file that comes in between is taken for a later one, and the number is looked up again.
         let looked = clock::monotonic();
         let Some(target) = link(pid, fd) else {
             return;

@@ -13,12 +13,12 @@ use crate::protocol::{
 use crate::sites::Recorded;
 use crate::writer::EventWriter;
 
-/// Records that a CPU keeps back: an interrupt may record between another record's number and its
-/// place in the ring.
+/// How many records a CPU keeps back: an interrupt may record between another record's number and
+/// its place in the ring.
 const HELD_BACK: usize = 64;
 /// Events that make a block worth writing.
 const BLOCK: usize = 16_384;
-/// Bytes of those before a copy of a stack: ip, sp, bp.
+/// Bytes of the registers before a copy of a stack: ip, sp, bp.
 const REGISTERS: usize = 24;
 /// The ring puts so much before each record.
 const RING_HEADER: u64 = 8;
@@ -78,8 +78,8 @@ impl Drain {
         let cpu = &mut self.cpus[index];
         let python = std::mem::take(&mut cpu.python);
         if matches!(record.kind, EVENT_STACK | EVENT_STACK_COPY | EVENT_PYTHON) {
-            // Recorded with interrupts off: nothing comes between, but the event itself may have
-            // been lost.
+            // It is recorded with interrupts off, so nothing comes in between; but the event itself
+            // may have been lost.
             let owner = cpu.pending.last_mut().filter(|last| {
                 let next = last.sequence.wrapping_add(last.records);
                 next == record.sequence && last.event.a == record.a
@@ -129,7 +129,8 @@ impl Drain {
         words(rest)
             .zip(&mut event.words)
             .for_each(|(word, to)| *to = word);
-        // In the ring, every word counts; readers want an argument a word, and threads in `b`.
+        // In the ring every word counts; readers want one argument in each word, and threads in
+        // `b`.
         if short.is_some() {
             event.words[0] = call::lengthen(event.flags, event.b);
             (event.flags, event.b) = (0, 0);
@@ -204,7 +205,7 @@ impl Cpu {
 
     /// All but the newest `keep`, in order of number, gaps filled by Lost events.
     fn complete(&mut self, keep: usize) -> Vec<Event> {
-        // Numbers wrap: compare their distances from the one that comes next.
+        // Numbers wrap around, so their distances from the next one are compared.
         let next = self.next;
         self.pending
             .sort_by_key(|pending| pending.sequence.wrapping_sub(next) as i32);
@@ -216,8 +217,8 @@ impl Cpu {
             mut event,
         } in self.pending.drain(..count)
         {
-            // Numbers are given before times are read, so an interrupt's record can be a little
-            // younger than the next.
+            // Numbers are given before times are read, so the record of an interrupt can be a
+            // little younger than the next.
             event.ts = event.ts.max(self.last_ts);
             let missing = sequence.wrapping_sub(self.next) as i32;
             if missing > 0 {

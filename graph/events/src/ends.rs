@@ -14,13 +14,13 @@ use flagfinder_waits::{is_fifo, Owners, Sockets};
 
 use crate::facts::{DescriptorFact, EndFact};
 
-/// Between two looks.
+/// Time between two looks.
 const REST: Duration = Duration::from_secs(10);
-/// Before the first: processes that start each other open much at first.
+/// Time before the first look: processes that start each other open much at first.
 const SETTLES: Duration = Duration::from_millis(200);
-/// How long one may take. Nobody waits for it but a recording's end.
+/// How long one look may take. Only the end of a recording waits for it.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// More descriptors are not asked about at once, nor more processes told of each.
+/// Most descriptors that are asked about at once, and most processes that are told of each.
 const MOST: usize = 64;
 const MOST_ENDS: usize = 8;
 
@@ -49,8 +49,7 @@ impl Ends {
         }
     }
 
-    /// The facts whose ends were found; `all`: waits for those that are looked for, and for those
-    /// that would be next.
+    /// The facts whose ends were found; `all`: waits for the running look and for the next one.
     pub fn take(&mut self, all: bool) -> Vec<DescriptorFact> {
         let mut found = Vec::new();
         let is_done = |one: &JoinHandle<_>| all || one.is_finished();
@@ -75,7 +74,7 @@ impl Ends {
     }
 }
 
-/// Those of which another end was found. What is at the number by now may be another thing.
+/// Facts of which another end was found. By now the number may be something else.
 fn ends(facts: Vec<DescriptorFact>) -> Vec<DescriptorFact> {
     let mut owners = Owners::within(PATIENCE);
     let mut sockets = Sockets::new().ok();
@@ -87,7 +86,7 @@ fn ends(facts: Vec<DescriptorFact>) -> Vec<DescriptorFact> {
         let inode = socket(&fact.target);
         let sockets = sockets.as_mut().filter(|_| fact.peer.is_none());
         if let Some((inode, sockets)) = inode.zip(sockets) {
-            // It may have been looked at before the other side had accepted it.
+            // It may have been looked at before the other side had accepted the connection.
             let peer = sockets.peer(inode);
             fact.records = peer.is_some_and(|peer| peer.records);
             fact.peer = peer.map(|peer| format!("socket:[{}]", peer.inode));

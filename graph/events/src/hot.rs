@@ -16,18 +16,18 @@ use crate::threads::Threads;
 
 /// A loop makes at least 1 / (n + 1) of its calls with the same first argument.
 const PLACES: usize = 8;
-/// A loop has gone round at least so often, and goes round so often in a second on a CPU: a program
-/// that works does not ask for nothing every 100 us.
+/// A loop has repeated so often at least, and so often in a second on a CPU: a program that works
+/// does not ask in vain every 100 us.
 const ENOUGH: u32 = 1000;
 const PER_SECOND: u64 = 10_000;
 const SECOND: u64 = 1_000_000_000;
-/// A call brings nothing if so many of n do.
+/// A call brings nothing if so many of n calls do.
 const IN_VAIN: (u64, u64) = (9, 10);
-/// What was found ready is taken if so many of n are followed by data.
+/// What a poll found ready is taken if so many of n polls are followed by data.
 const TAKEN: (u64, u64) = (1, 10);
-/// The descriptors of one call of one thread are looked at again after so long.
+/// How long until the descriptors of one call of one thread are looked at again.
 const AGAIN: u64 = 10 * SECOND;
-/// More are not looked at between two flushes, and not remembered.
+/// Most calls that are looked at between two flushes, and that are remembered.
 const MOST: usize = 8;
 const MOST_KNOWN: usize = 2000;
 
@@ -66,7 +66,7 @@ impl Repeated {
 pub struct Calls {
     places: [Repeated; PLACES],
     used: usize,
-    /// The call that the thread is in; `PLACES`: none that is kept.
+    /// The call that the thread is in; `PLACES`: one that is not kept.
     now: usize,
 }
 
@@ -112,7 +112,7 @@ impl Calls {
         self.used = kept;
     }
 
-    /// The call returns. Gives it, if it was made often enough just now.
+    /// The call returns. Returns it, if it was made often enough just now.
     pub fn exit(&mut self, end: CallEnd) -> Option<&Repeated> {
         let place = std::mem::replace(&mut self.now, PLACES);
         let one = self.places[..self.used].get_mut(place)?;

@@ -15,10 +15,10 @@ use flagfinder_waits::{look, Look, Looked, Owners};
 
 use crate::processes::thread_name;
 
-/// How long one may take.
+/// How long one look may take.
 pub(crate) const LIMIT: Duration = Duration::from_millis(800);
 
-/// More looks do not run at once: those that run answer further requests.
+/// Most looks that run at once: those that run answer further requests.
 const MOST: usize = 4;
 
 /// The looks that go on.
@@ -28,7 +28,7 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Looks at the threads of these processes. `done` is told of the end by being dropped.
+    /// Looks at the threads of these processes. When the look has ended, `done` is dropped.
     pub fn begin(&mut self, pids: Vec<u32>, done: Option<Sender<()>>) {
         if self.running.len() >= MOST {
             return;

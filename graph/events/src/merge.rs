@@ -163,7 +163,7 @@ pub(crate) fn in_order<'b>(
             };
             take(event);
         }
-        // Whoever still waits to hand something over learns that nobody wants it.
+        // A thread that still waits to hand something over learns that nobody wants it.
         drop((order, events));
         let bad = decoders.into_iter().map(|decoder| decoder.join());
         unread.extend(bad.flat_map(|bad| bad.unwrap_or_else(|panic| resume_unwind(panic))));

@@ -53,7 +53,7 @@ pub struct Options {
     /// Their descendants too.
     #[serde(default)]
     pub(crate) pids: Vec<u32>,
-    /// The same of these; but the recording does not last for them.
+    /// Processes that are recorded in the same way, but for which the recording does not last.
     #[serde(default)]
     pub(crate) beside: Vec<u32>,
     /// Scheduling of all processes.
@@ -85,10 +85,10 @@ pub struct Options {
     pub(crate) mark_on_hang_ns: Option<u64>,
     #[serde(default)]
     pub(crate) command: Vec<String>,
-    /// Processes that are followed at once; `None`: as many as `bpf/events.bpf.c` has room for.
+    /// How many processes are followed at once; `None`: as many as `bpf/events.bpf.c` has room for.
     #[serde(default)]
     pub(crate) most_processes: Option<u32>,
-    /// Records switches as on a kernel whose `sched_switch` does not tell the state: tests do.
+    /// Records switches as on a kernel whose `sched_switch` does not tell the state, for tests.
     #[serde(default)]
     pub(crate) stateless_switches: bool,
 }
@@ -127,7 +127,7 @@ pub(crate) fn info(options: &Options, contexts: bool) -> Info {
     }
 }
 
-/// Whether this can be recorded; then, what threads must be called.
+/// Whether this can be recorded; then, which names threads must have.
 pub(crate) fn check(options: &Options) -> Result<NamePatterns> {
     let usage = |what: &str, found: String, fix: &str| {
         Err(Failure::usage(what, found, fix, "Everything else stands."))

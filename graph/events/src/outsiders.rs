@@ -11,7 +11,7 @@ use crate::processes::thread_name;
 use crate::protocol::{ELSEWHERE, STATE_PREEMPTED};
 use crate::threads::Threads;
 
-/// More are not named.
+/// Most outsiders that are named.
 const MOST: usize = 2000;
 
 #[derive(Debug, Default)]

@@ -23,8 +23,8 @@ const AUXTRACE: u32 = 71;
 const COMPRESSED: u32 = 81;
 const COMPRESSED2: u32 = 83;
 const RECORD_HEADER_BYTES: u64 = 8;
-/// What compressed records may unpack to: so much, and so much more for each byte of the file. Real
-/// ones unpack to five times their size.
+/// Compressed records may unpack to so many bytes, and to so many more for each byte of the file.
+/// Real ones unpack to five times their size.
 const UNPACKED: u64 = 8 << 20;
 const UNPACKED_PER_BYTE: u64 = 32;
 
@@ -99,7 +99,7 @@ impl Places<'_> {
         fits(at.saturating_add(events.saturating_mul(attr.max(*ATTR_BYTES.start()) + 8)))?;
         for _ in 0..events {
             // The library goes by the size that stands in the attribute itself, and loses its place
-            // where no kernel had an attribute of that size.
+            // if no kernel had an attribute of that size.
             let own = self.half(at + 4)?;
             if own > attr || !ATTR_SIZES.contains(&own) {
                 return Err(format!("an event's attribute of {own} bytes"));

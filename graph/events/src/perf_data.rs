@@ -149,7 +149,7 @@ impl Perf {
             tid: common.tid.unwrap_or(0) as u32,
         };
         let at = at(&common);
-        // Only these: of others the library takes lengths for true, and ends the process.
+        // Only these: of others the library believes every length, and ends the process.
         let is_taken = [
             RecordType::SAMPLE,
             RecordType::COMM,

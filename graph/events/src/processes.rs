@@ -8,7 +8,7 @@ use flagfinder_linux::proc::{self, Stat};
 use crate::facts::ThreadFact;
 use crate::protocol::Member;
 
-/// Empty when it is gone.
+/// Empty if the process is gone.
 pub(crate) fn thread_name(pid: u32, tid: u32) -> String {
     proc::name(pid, tid).unwrap_or_default()
 }
@@ -74,8 +74,8 @@ pub(crate) fn code_ranges(maps: &str, program: &str) -> Member {
     }
 }
 
-/// Whether any of its threads can still run. A process that nobody has waited for yet is there
-/// without; so is the first thread of one whose others go on.
+/// Whether any of its threads can still run. None can in a process that has ended and that nobody
+/// has waited for yet. If its first thread has ended, others may go on.
 pub(crate) fn lives(pid: u32) -> bool {
     let others = || proc::threads(pid).is_ok_and(|tids| tids.len() > 1);
     Stat::of(pid).is_some_and(|stat| stat.lives() || others())

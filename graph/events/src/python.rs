@@ -17,16 +17,16 @@ use crate::facts::PythonFact;
 use crate::processes::span;
 use crate::protocol::Python;
 
-/// In a word of a stack that is no call site, but the number of a Python function. User addresses
-/// do not have this bit.
+/// A bit of a word of a stack that is no call site, but the number of a Python function. User
+/// addresses do not have this bit.
 pub const PYTHON: u64 = 1 << 62;
 
-/// Functions that are named at most, and processes and code objects of each that are looked at: the
-/// target makes them.
+/// Most functions that are named, and most processes and code objects of each that are looked at:
+/// the target makes them.
 const MOST_FUNCTIONS: usize = 1 << 16;
 const MOST_PROCESSES: usize = 512;
 const MOST_CODE: usize = 1 << 16;
-/// Letters of a name or path that are read.
+/// Most letters of a name or path that are read.
 const LONGEST: usize = 512;
 /// What the interpreter calls frames of its own.
 const NOT_PYTHON: [&str; 3] = ["<shim>", "<trampoline>", "<interpreter trampoline>"];

@@ -17,8 +17,8 @@ use crate::merge::in_order;
 use crate::python::PYTHON;
 use crate::sites::WALKED;
 
-/// An event file. Damaged blocks are told by [`EventFile::damage`] and left out, but a file without
-/// its INFO is none.
+/// An event file. [`EventFile::damage`] tells of damaged blocks, which are left out; a file without
+/// its INFO is no event file.
 pub struct EventFile {
     storage: Storage,
     /// Of the file's first segment.
@@ -311,7 +311,8 @@ mod tests {
                 none()
             ]
         );
-        // The tables of a file are in order: what stood behind the last one's first number is gone.
+        // The tables of a file are in order: all behind the first number of the last table was
+        // dropped.
         assert_eq!((file.stack(far), file.stack_count()), (&[][..], 4));
         let file = opened(&[stacks(7, &[70, 80]), stacks(8, &[81]), stacks(far, &[30])]);
         assert_eq!(

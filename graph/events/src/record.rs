@@ -70,10 +70,10 @@ const IF_THERE: [(&str, &str); 3] = [
 ];
 const SYSTEM_CALLS: [(&str, &str); 2] =
     [("ff_sys_enter", "sys_enter"), ("ff_sys_exit", "sys_exit")];
-/// Between two looks at what runs, ns: a hang of a tenth of a second is seen 25 times.
+/// Time between two looks at what runs, ns: a hang of a tenth of a second is seen 25 times.
 const CLOCK_NS: u64 = 4_000_000;
 
-/// Has every CPU look at what it runs, by the clock.
+/// Lets every CPU look at what it runs, by the clock.
 fn look(object: &mut Object) -> std::result::Result<Vec<Attached>, String> {
     let program = object.program("ff_clock").map_err(|error| error.found)?;
     let cpus = online_cpus().map_err(|error| error.to_string())?;
@@ -233,7 +233,7 @@ impl Recorder {
 
     /// Writes "here" into the recording.
     pub fn mark(&self, text: &str) {
-        // A consumer that is gone has failed; finish tells why.
+        // If the consumer is gone, it has failed; finish says why.
         let _ = self.words.send(Word::Mark(Mark {
             ts: clock::monotonic(),
             text: text.into(),

@@ -17,7 +17,7 @@ use bytemuck::Zeroable;
 
 use crate::container::{BlockHeader, BlockKind, Sealed, BLOCK_HEADER_BYTES, FILE_HEADER_BYTES};
 
-/// Smallest size, of which facts take a part.
+/// Smallest size; a part of it holds facts.
 pub const SMALLEST: u64 = 1 << 20;
 /// Segments of a size. One is being written and may become twice as long by its last events, so two
 /// parts are kept free.
@@ -31,7 +31,7 @@ pub(crate) struct Room {
     size: u64,
     /// Where the segments begin that are kept; the last is being written.
     segments: VecDeque<u64>,
-    /// From where on the last one's events count: its facts do not.
+    /// Where the events of the last segment begin: its facts do not count.
     filled_from: u64,
     /// Where the newest DROPPED header is, or the first will be.
     header: u64,
@@ -61,7 +61,7 @@ impl Room {
         (self.size / PARTS).min(LONGEST_SEGMENT)
     }
 
-    /// As many records as may be written at once, whatever they contain.
+    /// Bytes of as many records as may be written at once, whatever they contain.
     pub fn most_records(&self) -> usize {
         const LARGEST_RECORD: u64 = 280; // a stack that was not there before
         (self.segment_bytes() / LARGEST_RECORD) as usize

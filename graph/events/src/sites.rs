@@ -19,9 +19,10 @@ use crate::protocol::STACK_MOST;
 /// have this bit.
 pub const WALKED: u64 = 1 << 63;
 
-/// Callers that a walk passes, for the outer ones that the mode asks for.
+/// Most callers that a walk passes to reach the outer ones that the mode asks for.
 const DEEPEST: usize = 256;
-/// Processes whose unwind tables are held at once. Of more, words that lie in code are kept.
+/// Most processes whose unwind tables are held at once. Of further ones, words that lie in code are
+/// kept.
 const MOST_TABLES: usize = 64;
 // As DWARF and the instruction set number them.
 const RSP: usize = 4;

@@ -39,7 +39,7 @@ pub struct Question {
     pub stacks: bool,
     /// So many bytes of each different stack are copied, for unwind tables; 0: none. Live only.
     pub stack_copy: u64,
-    /// The program that is held back until the counting has begun: it did not wait.
+    /// The program that is held back until the counting has begun: this wait does not count.
     pub held_back: Option<u32>,
 }
 
@@ -90,7 +90,7 @@ pub struct Sums {
     pub total: u64,
     /// ns
     pub longest: u64,
-    /// By powers of two of microseconds: the first holds those below one, the next those below two.
+    /// By powers of two of microseconds: the first holds times below one, the next times below two.
     pub slots: [u64; TOP_SLOTS],
     /// Of the count, how many went on when the counting ended.
     pub unfinished: u64,
@@ -147,7 +147,7 @@ pub struct Tally {
     pub span: u64,
     /// Those that began and ended while it counted, and those that go on.
     pub waits: FxHashMap<WaitKey, Sums>,
-    /// They are not among `waits`: nobody knows how long they are.
+    /// They are not among `waits`: their length is not known.
     pub earlier: Vec<Earlier>,
     /// Ready without a processor, by thread.
     pub delays: FxHashMap<u32, Sums>,
@@ -187,7 +187,7 @@ struct Counter<'q> {
     all: bool,
     threads: Threads,
     states: FxHashMap<u32, Doing>,
-    /// Who had each CPU since when, the newest last.
+    /// Which thread has had each CPU, and since when; the newest is last.
     turns: FxHashMap<u16, VecDeque<(u64, u32)>>,
     numbers: FxHashMap<(u32, u32), u32>,
     /// Threads of which any event was seen.

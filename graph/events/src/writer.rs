@@ -17,7 +17,7 @@ use crate::facts::{Before, Info};
 use crate::room::Room;
 
 const LEVEL: i32 = 1;
-/// Different stacks that are kept; programs have thousands.
+/// Most different stacks that are kept; programs have thousands.
 const MOST_STACKS: usize = 1 << 20;
 
 /// `W` is a file, or a `Vec<u8>` in tests.
@@ -146,8 +146,8 @@ impl<W: Write> EventWriter<W> {
         self.issued
     }
 
-    /// Forgets all stacks but those of events that are still to come: these get new numbers, and
-    /// the events them. What is written from now on needs no stack from before.
+    /// Forgets all stacks but those of events that are still to come: these get new numbers, also
+    /// in the events. What is written from now on needs no stack from before.
     pub(crate) fn forget_stacks<'e>(&mut self, kept: impl Iterator<Item = &'e mut u32>) {
         let old = std::mem::take(&mut self.numbers);
         self.unwritten.clear();

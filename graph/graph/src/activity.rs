@@ -14,17 +14,18 @@ use crate::graph::{Graph, Wait};
 use crate::starved::is_starved;
 use crate::vertex::NO_RESULT;
 
-/// So many waits of one sort that a timer ended are polling.
+/// So many waits of one kind that a timer ended are polling.
 const POLLS: usize = 5;
 const YIELDS: u32 = 20;
-/// A thread that polls mostly gives way: between two polls it computes for at most a part (1 / n)
+/// A thread that polls mostly sleeps: between two polls it computes for at most this part (1 / n)
 /// of the wait. On a busy machine it may wait for a CPU for much longer.
 const LOOK: u64 = 2;
-/// A short wait may be shorter than the look: entering and leaving the kernel alone takes time.
+/// A short wait may be shorter than the look at what is polled: entering and leaving the kernel
+/// alone takes time.
 const SHORT_LOOK: u64 = 200_000;
 const LONGEST_LOOK: u64 = 4;
-/// Waits of one polling loop: the longer is at most so many times the one before or after it, but
-/// for the time that a busy machine may add. (A loop that waits longer and longer doubles it.)
+/// Of two waits of one polling loop that follow each other, the longer is at most so many times the
+/// shorter, but for the time that a busy machine may add. (A loop whose waits grow doubles them.)
 const UNLIKE: u64 = 8;
 const BUSY_MACHINE: u64 = 100_000_000;
 
@@ -47,7 +48,7 @@ pub enum Class {
 #[derive(Clone, Copy, Debug)]
 pub struct Activity {
     pub class: Class,
-    /// The vertex it was in; for waits the one that ends in the wait.
+    /// The vertex that it was in; of a wait the vertex that ends in the wait.
     pub vertex: u32,
     pub start: u64,
     pub end: u64,
@@ -114,12 +115,12 @@ struct Stretch {
     activity: Activity,
     rounds: usize,
     call: u16,
-    /// How long the last one was.
+    /// Length of the last one.
     last: u64,
 }
 
 /// Stretches in which a thread polls: at least [`POLLS`] timed waits in the same call, one after
-/// the other, and alike. A wait of which the end is not known parts them only if it is unlike.
+/// the other, and alike. A wait whose end is not known separates them only if its length is unlike.
 fn polling(graph: &Graph, thread: u32) -> Vec<Activity> {
     let mut found: Vec<Stretch> = Vec::new();
     let mut goes_on = false;
@@ -196,8 +197,8 @@ fn running(graph: &Graph, items: &[u32], start: u64, end: u64) -> Activity {
     }
 }
 
-/// All stretches of a thread that could be a hang, unsorted. None of a thread of which it is not
-/// known when it ran.
+/// All stretches of a thread that could be a hang, unsorted. None if it is not known when the
+/// thread ran.
 pub fn stretches(graph: &Graph, thread: u32) -> impl Iterator<Item = Activity> + '_ {
     let is_followed = graph.meta.threads[thread as usize].followed;
     let polls = if is_followed {
@@ -239,14 +240,14 @@ pub fn during(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity
     (share(&longest) * 2 >= to - from).then_some(longest)
 }
 
-/// What a thread did at a moment, where that is known.
+/// What a thread did at a moment, if that is known.
 pub fn at(graph: &Graph, thread: u32, ts: u64) -> Option<Activity> {
     let then =
         stretches(graph, thread).filter(|activity| activity.start <= ts && ts <= activity.end);
     then.max_by_key(Activity::dur)
 }
 
-/// Of a thread whose switches were not recorded: that it was there, for at least half of the time.
+/// Of a thread whose switches were not recorded: that it was there for at least half of the time.
 fn unknown(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
     let vertex = graph.at(thread, from).or(graph.at(thread, to))?;
     let last = graph.vertex(*graph.of(thread).last()?);
@@ -264,9 +265,9 @@ fn unknown(graph: &Graph, thread: u32, from: u64, to: u64) -> Option<Activity> {
     })
 }
 
-/// Whether the limit of a call's own time is known to have ended it before what it waited for came
-/// (a sleep waits for nothing else). Without results it is known of futexes: a thread that waits
-/// for events may have set a timer that is one of them.
+/// Whether the limit of a call is known to have ended it before what it waited for came. (A sleep
+/// waits for nothing else.) Without results it is known of futexes only: a thread that waits for
+/// events may have set a timer that is one of them.
 fn timed_out(graph: &Graph, wait: &Wait) -> bool {
     let call = graph.vertex(wait.vertex).call();
     let Some((call, next)) = call.zip(wait.next) else {

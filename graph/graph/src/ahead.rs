@@ -26,7 +26,7 @@ impl Ahead {
         Ahead { pieces, next: 0 }
     }
 
-    /// To be told of each growth of the table.
+    /// Must be called at each growth of the table.
     #[inline]
     pub fn grows<T>(&mut self, table: &mut Vec<T>) {
         if table.len() >= self.next {

@@ -46,8 +46,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Names a thread of which no event told. One of the target that was never switched was in the
-    /// same state all the time.
+    /// Names a thread of which no event told. A thread of the target that was never switched was in
+    /// the same state all the time.
     fn meet(&mut self, looked: &Looked) {
         let thread = self.thread(looked.tid);
         let meta = &mut self.meta.threads[thread];
@@ -111,8 +111,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The thread that is meant where a process is waited for: its only one; else the one that last
-    /// sent something to the waiting thread; else the first.
+    /// The thread that is waited for, if a process is waited for: its only thread; else the one
+    /// that last sent something to the waiting thread; else the first.
     fn owner(&self, holder: &Holder, waiting: usize) -> Option<usize> {
         if let Some(tid) = holder.tid {
             return self.numbers.get(tid).map(|number| number as usize);

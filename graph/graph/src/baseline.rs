@@ -13,7 +13,7 @@ use crate::question::{Choice, Guide, Question, Topic};
 
 /// A baseline took at most this part of the hang's time.
 const MUCH_SHORTER: u64 = 4;
-/// More than these are not offered.
+/// Most baselines that are offered.
 const OFFERED: usize = 4;
 
 fn same_place(graph: &Graph, a: u32, b: u32) -> bool {
@@ -107,7 +107,7 @@ impl Receivers {
         Receivers(found)
     }
 
-    /// In percent of those that either has; 0 where one has none.
+    /// In percent of the frames that either has; 0 if one has none.
     fn common(&self, a: u32, b: u32) -> usize {
         let (a, b) = (&self.0[&a], &self.0[&b]);
         let all = a.union(b).count().max(1);
@@ -122,7 +122,7 @@ pub fn asked(graph: &Graph, wait: &Wait) -> Vec<u32> {
     own.into_iter().collect()
 }
 
-/// Whether the one that went well asked others than the hang did, and none of the same.
+/// Whether the wait that went well asked other threads than the hang did, and none of the same.
 pub fn asked_others(graph: &Graph, hang: &Wait, well: &Wait) -> bool {
     let (a, b) = (asked(graph, hang), asked(graph, well));
     !a.is_empty() && !b.is_empty() && !a.iter().any(|thread| b.contains(thread))
@@ -188,7 +188,7 @@ pub fn choice(graph: &Graph, wait: &Wait) -> Choice {
     }
 }
 
-/// Asks where different threads ended the waits that went well.
+/// Asks which of the waits that went well, if different threads ended them.
 pub fn baseline(
     graph: &Graph,
     hang: &Wait,

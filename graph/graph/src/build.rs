@@ -23,17 +23,17 @@ use crate::vertex::{Vertex, NO_RESULT};
 use crate::vertices::Vertices;
 use crate::wakes::classify;
 
-/// Between a wake and the signal it was for: both come from one function of the kernel.
+/// Time between a wake and the signal that it was for: both come from one function of the kernel.
 const JUST_NOW: u64 = 100_000;
-/// A thread that the clock finds in so short a call makes it over and over; at least so often,
-/// then.
+/// A thread that the clock finds in so short a call makes the call over and over; so often at
+/// least.
 const YIELDS_BY_CLOCK: u32 = 4;
 
 pub(crate) struct Builder<'f> {
     pub(crate) file: &'f EventFile,
     pub(crate) meta: Meta,
     pub(crate) vertices: Vertices,
-    /// Those that did not make their vertex begin.
+    /// Edges that did not make their vertex begin.
     others: Vec<Edge>,
     /// Numbers of threads, which are indices of `threads` and of `Meta::threads`.
     pub(crate) numbers: Numbers,
@@ -114,7 +114,7 @@ impl Builder<'_> {
         });
     }
 
-    /// The vertex that goes on; one that began before anything was seen of the thread.
+    /// The vertex that goes on; if nothing was seen of the thread yet, one that began before.
     pub(crate) fn current(&mut self, thread: usize, ts: u64) -> u32 {
         let known = &self.threads[thread];
         match (known.open, known.last) {
@@ -170,7 +170,7 @@ impl Builder<'_> {
         self.threads[thread].item = item;
     }
 
-    /// Whether a thread was woken by a message, but by none of those that it reads first.
+    /// Whether a message woke the thread, but none of those that it reads first.
     fn was_woken_by_another(&self, thread: usize, senders: &[Sender]) -> bool {
         let known = &self.threads[thread];
         let woken = known.woken.filter(|(vertex, ..)| {
@@ -180,8 +180,8 @@ impl Builder<'_> {
         !senders.is_empty() && woken.is_some_and(|(_, by, _)| is_another(by))
     }
 
-    /// A socket's other end also wakes who waits when it takes something out: what is then read may
-    /// be of a later item of the same thread.
+    /// When a socket's other end takes something out, it also wakes a thread that waits; what that
+    /// thread then reads may belong to a later item of the same thread.
     fn correct_waker(&mut self, thread: usize, senders: &[Sender]) {
         let known = &self.threads[thread];
         let woken = known
@@ -219,15 +219,15 @@ impl Builder<'_> {
         }
     }
 
-    /// Stands for the place at which a thread blocks: the innermost words of its stack.
+    /// A number for the place at which a thread blocks: the innermost words of its stack.
     fn place(&self, event: &Event) -> u64 {
         let site = self.file.stack(event.stack).get(..2);
         site.map_or(0, |site| mix(site[0], site[1]))
     }
 
     fn switch(&mut self, event: &Event) {
-        // Switches between others are not recorded without --all: how long such a thread ran is
-        // then not known.
+        // Without --all, switches between other threads are not recorded, so it is not known how
+        // long such a thread ran.
         let before = self.running.of(event.cpu).replace(event.b);
         if let Some(unseen) = before.filter(|&tid| tid != event.a && tid != 0) {
             let unseen = self.thread(unseen);
@@ -314,7 +314,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The kernel tells of a signal just after it has woken the thread for it.
+    /// The kernel reports a signal just after it has woken the thread for it.
     fn signal(&mut self, event: &Event) {
         let thread = self.thread(event.b);
         let Some((vertex, by, ts)) = self.threads[thread].woken else {

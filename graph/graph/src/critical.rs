@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-//! What made up the time of a thread (its critical path): while it ran, it itself;
-//! while it waited, what the thread that woke it did meanwhile, and so on. Locks that were
-//! contended and priorities that were turned round are named.
+//! What took the time of a thread (its critical path): while it ran, the thread itself; while it
+//! waited, what the thread that woke it did meanwhile, and so on. Contended locks and inverted
+//! priorities are named.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +15,24 @@ use crate::polled::polled;
 use crate::slice::strong_cause;
 use crate::starved::share_of_run;
 
-/// Wakers of wakers.
+/// Most wakers of wakers that are followed.
 const DEEPEST: usize = 32;
 /// Whose critical path is asked for, as JSON has it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PathRequest {
     /// A thread id of the recording.
     pub thread: u32,
-    /// CLOCK_MONOTONIC, ns; without, as long as the thread was there.
+    /// CLOCK_MONOTONIC, ns; null: when the thread began.
     pub from: Option<u64>,
-    /// The same for its end.
+    /// CLOCK_MONOTONIC, ns; null: when the thread ended.
     pub to: Option<u64>,
-    /// So many segments at most: short ones that follow each other become one, which is whose most
-    /// of it is. And so many waits, the longest. Null: all.
+    /// At most so many segments, and so many waits, the longest. Short segments that follow each
+    /// other become one, of the thread that has most of it. Null: all.
     #[serde(default)]
     pub most: Option<usize>,
 }
 
-/// A piece of the path: these follow each other without gaps.
+/// A piece of the path. Pieces follow each other without gaps.
 #[derive(Clone, Debug, Serialize)]
 pub struct Segment {
     pub vertex: u32,
@@ -102,7 +102,7 @@ pub struct CriticalPath {
     pub lost: u64,
 }
 
-/// A segment before it is told: there may be one for each vertex.
+/// A segment before it is put into words: there may be one for each vertex.
 #[derive(Clone, Copy)]
 struct Piece {
     vertex: u32,
@@ -114,7 +114,7 @@ struct Piece {
     ended_by: Option<&'static str>,
 }
 
-/// A wait before it is told.
+/// A wait before it is put into words.
 struct Block {
     wait: Wait,
     by: u32,
@@ -137,7 +137,7 @@ fn owned(stack: Vec<&str>) -> Vec<String> {
 
 impl Walk<'_> {
     /// Explains `from..to` of a thread. While it polled a flag that another thread then wrote, it
-    /// waited for that one.
+    /// waited for that thread.
     fn explain(&mut self, thread: u32, from: u64, to: u64) {
         self.open.push(thread);
         let mut since = from;
@@ -155,7 +155,7 @@ impl Walk<'_> {
         self.open.pop();
     }
 
-    /// The same without regard to flags.
+    /// The same without data flags.
     fn own(&mut self, thread: u32, from: u64, to: u64) {
         let graph = self.graph;
         let list = graph.of(thread);
@@ -222,7 +222,7 @@ impl Walk<'_> {
         self.idle(wait, from, to, ended_by);
     }
 
-    /// What a wait's part of the path was up to: the thread from which an edge comes.
+    /// What the thread from which an edge comes did in the part of a wait that is on the path.
     fn through(&mut self, wait: &Wait, edge: &Edge, from: u64, to: u64) {
         let thread = self.graph.vertex(edge.from).thread;
         self.blocked(wait, edge.kind(), edge.stack, thread);
@@ -306,7 +306,7 @@ fn longest(all: &mut Vec<Block>, most: usize) {
     all.truncate(most);
 }
 
-/// At most so many, without gaps: what is too short goes together with what follows it.
+/// At most so many, without gaps: a segment that is too short becomes part of the next one.
 fn merged(all: Vec<Piece>, most: usize) -> Vec<Piece> {
     if all.len() <= most {
         return all;
@@ -314,7 +314,7 @@ fn merged(all: Vec<Piece>, most: usize) -> Vec<Piece> {
     let whole: u64 = all.iter().map(|segment| segment.dur).sum();
     let shortest = whole / (most as u64 / 2).max(1);
     let mut kept: Vec<Piece> = Vec::new();
-    // Of the newest one: whether more may be added, and the longest part of it.
+    // Of the newest one: whether another may be added to it, and the longest part of it.
     let (mut open, mut longest) = (false, 0);
     for segment in all {
         let is_short = segment.dur < shortest;

@@ -20,9 +20,9 @@ use crate::slice::{slice, strong_cause, Step};
 use crate::starved::starved;
 
 const DEEPEST: usize = 16;
-/// An ordinary wait counts less than one of which there are shorter ones.
+/// An ordinary wait counts less than a wait beside which there are shorter ones.
 const ORDINARY: u64 = 4;
-/// Hangs are not shorter than this.
+/// Shorter stretches are no hangs.
 const SHORTEST: u64 = 1_000_000;
 
 struct Search<'g> {
@@ -135,8 +135,9 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Those who owed the wake are looked for on the path of the hang's own end; then among those
-    /// who have what it waits for; on the path of its baseline; and among those at the other end.
+    /// The threads that owed the wake are looked for on the path of the hang's own end, then among
+    /// those that have what it waits for, then on the path of its baseline, and last among those at
+    /// the other end.
     fn explain_wait(&mut self, wait: &Wait, depth: usize) -> Answered<()> {
         let graph = self.graph;
         if let Some(next) = wait.next.filter(|_| ended_by_thread(graph, wait)) {
@@ -163,8 +164,8 @@ impl Search<'_> {
                 self.path.clone_from(&path);
             }
         }
-        // What went well was another request: who was asked this time owes the answer.
-        // Unless somebody has said that this is what it should be compared with.
+        // The baseline waited for another request: the thread that was asked this time owes the
+        // answer. If the user has chosen the baseline, it counts all the same.
         let is_other = well.is_some_and(|well| asked_others(graph, wait, &well))
             && !self.guide.was_asked(wait.vertex);
         if is_other && self.search_asked(wait, depth)? {
@@ -186,8 +187,8 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// Whether one of those is to blame whom a thread was seen to wait for. Of several at the other
-    /// ends of what it waits on nobody knows which was to send something.
+    /// Whether one of the threads for which a thread was seen to wait is to blame. If several are
+    /// at the other ends of what it waits on, it is not known which was to send something.
     fn search_awaited(&mut self, vertex: u32, kind: EdgeKind, depth: usize) -> Answered<bool> {
         let graph = self.graph;
         let mut awaited: Vec<(u32, u64)> = Vec::new();
@@ -214,8 +215,8 @@ impl Search<'_> {
         Ok(true)
     }
 
-    /// Whether a thread on the path is to blame. The nearest one owes the wake. Those behind it
-    /// either owe theirs to it, and are found when it is explained, or have done their part and
+    /// Whether a thread on the path is to blame. The nearest one owes the wake. The threads behind
+    /// it either owe theirs to it, and are found when it is explained, or have done their part and
     /// wait for the next thing to do.
     fn search_path(&mut self, path: &[Step], wait: &Wait, depth: usize) -> Answered<bool> {
         let mut seen = Vec::new();
@@ -264,7 +265,7 @@ impl Search<'_> {
     }
 }
 
-/// The main thread of what was recorded, or, where everything was, the thread with the most unusual
+/// The main thread of the recording; if everything was recorded, the thread with the most unusual
 /// stretch.
 fn choose(graph: &Graph, request: &Request) -> Option<Activity> {
     let threads: Vec<u32> = match request.thread {
@@ -348,7 +349,7 @@ fn explained(graph: &Graph, request: &Request, hang: &Activity) -> Answered<Diag
     if search.culprits.is_empty() {
         search.blame(hang, 0);
     }
-    // Stable: of two at the same distance the one on the hang's own path came first.
+    // Stable: of two at the same distance the one on the hang's own path comes first.
     search
         .culprits
         .sort_by_key(|culprit| std::cmp::Reverse(culprit.depth));

@@ -21,10 +21,11 @@ pub struct Request {
     /// How many vertices before a wait must be similar, too.
     #[serde(default)]
     pub preceding: usize,
-    /// To the questions in their order, numbers of choices from 1. `None`: all is decided by rule.
+    /// Answers to the questions in their order: numbers of choices, from 1. `None`: a rule decides
+    /// all.
     #[serde(default)]
     pub answers: Option<Vec<usize>>,
-    /// By rule so many paths are followed at once; 1: always the best edge. Null: `BEAM`.
+    /// How many paths the rule follows at once; 1: always the best edge. Null: `BEAM`.
     #[serde(default)]
     pub beam: Option<usize>,
 }
@@ -58,7 +59,7 @@ pub struct Culprit {
     pub doing: String,
     /// How far from the hang: 1 is a thread that the hang waited for.
     pub depth: usize,
-    /// Call sites where it blocked, innermost first; of one that computed, where it did in the end.
+    /// Call sites where it blocked, innermost first; if it computed, where it blocked in the end.
     pub stack: Vec<String>,
     /// Where these are; null: in no file.
     pub places: Vec<Option<Place>>,

@@ -26,8 +26,8 @@ pub const FORMAT: Format = Format {
     still_works: "The event file it was built from is unaffected.",
 };
 const LEVEL: i32 = 1;
-/// A damaged length must not become an allocation: what a part may unpack to, whatever its size,
-/// and for each of its bytes. No real graph comes near that.
+/// What a part may unpack to, whatever its size, and for each of its bytes: a damaged length must
+/// not become an allocation. No real graph comes near that.
 const UNPACKED: u64 = 1 << 20;
 const UNPACKED_PER_BYTE: u64 = 1024;
 /// The same for the JSON, whose lists take ten times as much once they are read.
@@ -309,7 +309,7 @@ mod tests {
         assert!(refused.found.contains("far more"), "{}", refused.found);
     }
 
-    /// Each of its lists would take eight bytes of memory for each of its own.
+    /// Each of its lists would take eight bytes of memory for each of its own bytes.
     #[test]
     fn small_json_that_unpacks_to_much_is_refused() {
         let noise = (0..8000u64).map(|n| format!("{:016x}", checksum(&n.to_le_bytes())));
@@ -319,7 +319,7 @@ mod tests {
         let noisy = format!("\"syscalls\":\"{}\"", noise.collect::<String>());
         let text = text.replace("\"syscalls\":\"\"", &noisy);
         let packed = packed(text.as_bytes()).unwrap().len();
-        // As dense as the vertices may be.
+        // The vertices as dense as they may be.
         assert!(text.len() < packed << 10 && packed < 96 << 10, "{packed}");
         let raw = bytemuck::bytes_of(&Vertex::default()).to_vec();
         let refused = opened_with(text.as_bytes(), raw.len() as u64, &raw);

@@ -27,7 +27,8 @@ pub struct ThreadMeta {
     /// Its switches were recorded, so that it is known when it ran and when it waited.
     #[serde(default = "yes")]
     pub followed: bool,
-    /// Else, what it was in when it was looked at: `blocked in read`; empty: that is not known.
+    /// If its switches were not recorded, what it was in when it was looked at: `blocked in read`;
+    /// empty: not known.
     #[serde(default)]
     pub doing: String,
 }
@@ -99,7 +100,7 @@ impl Wait {
     }
 }
 
-/// A rare function is in one of so many stacks, or in two.
+/// A rare function is in at most one of so many stacks, or in two.
 const RARE: usize = 50;
 
 /// Call sites by function.
@@ -138,11 +139,11 @@ pub struct Graph {
     pub meta: Meta,
     /// All vertices, by index.
     pub vertices: Vertices,
-    /// Edges into vertices that had begun, or began by another: messages, flags. Sorted by the
-    /// vertex they lead to.
+    /// Edges that did not make their vertex begin: messages, flags. Sorted by the vertex they lead
+    /// to.
     pub(crate) others: Vec<Edge>,
-    /// Edges from those whom a thread waits for, to the vertex that ends in the wait: at marks and
-    /// in the end. Sorted like `others`.
+    /// Edges from threads that are waited for, to the vertex that ends in the wait, as seen at
+    /// marks and in the end. Sorted like `others`.
     pub(crate) awaits: Vec<Edge>,
     functions: Functions,
 }
@@ -182,7 +183,7 @@ impl Graph {
         self.meta.ran.get(&index)
     }
 
-    /// What is known besides of the vertex with this index.
+    /// What else is known of the vertex with this index.
     pub fn details(&self, index: u32) -> &Details {
         self.vertices.details(index)
     }
@@ -265,7 +266,7 @@ impl Graph {
         weak.into_iter().chain(self.cause(vertex)).chain(others)
     }
 
-    /// All edges, by the vertex they lead to; then those from who is waited for.
+    /// All edges, by the vertex they lead to; then those from threads that are waited for.
     pub fn edges(&self) -> Vec<Edge> {
         let mut edges = Vec::with_capacity(self.vertices.len() * 2 + self.others.len());
         let mut last = vec![None; self.meta.threads.len()];
@@ -381,7 +382,7 @@ impl Graph {
     pub fn summary(&self) -> String {
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
         for row in self.vertices.iter() {
-            // Where nothing else is known, the vertex before counts, below.
+            // If nothing else is known, the vertex before counts, see below.
             *kinds.entry(row.cause().name()).or_default() +=
                 u64::from(row.cause() != EdgeKind::Weak);
         }

@@ -91,7 +91,8 @@ impl Builder<'_> {
         self.meta.hot.push(hot);
     }
 
-    /// After all events: what goes on at the end, what was seen of descriptors, who made them.
+    /// After all events: adds what goes on at the end, what was seen of descriptors, and who made
+    /// them.
     pub(crate) fn tell_hot(&mut self) {
         (0..self.hot.calls.len()).for_each(|thread| self.judge(thread));
         let mut all = std::mem::take(&mut self.meta.hot);

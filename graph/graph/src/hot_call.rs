@@ -15,8 +15,7 @@ pub struct HotCall {
     pub count: u32,
     /// Result of the newest call.
     pub result: i64,
-    /// Those that keep it coming back, as they were seen while it went on; else the one that it
-    /// names.
+    /// Descriptors that keep it coming back, as seen while it went on; else the one that it names.
     pub descriptors: Vec<Told>,
     /// Who made each of them, where that was recorded.
     pub opened: Vec<Option<Opened>>,
@@ -57,7 +56,7 @@ impl HotCalls {
     }
 
     pub fn changes(&mut self, pid: u32, fd: i32, ts: u64, opened: Option<Opened>) {
-        /// Of one descriptor: a child may still have it as it was before.
+        /// Changes of one descriptor: a child may still have it as it was before.
         const MOST: usize = 4;
         let all = self.changed.entry((pid, fd)).or_default();
         if all.len() >= MOST {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-//! Locks and conditions by the functions that wait for them, and priorities that a lock turned
-//! round: the one that had it was less urgent than the one that needed it, and others had its CPU.
+//! Locks and conditions, told by the functions that wait for them; and priorities that a lock
+//! inverted: the thread that had it was less urgent than the thread that needed it, and others had
+//! its CPU.
 
 use flagfinder_linux::futex;
 use serde::Serialize;
@@ -12,7 +13,7 @@ use crate::starved::{busiest, share_of_run};
 
 /// A holder that had no CPU for this part of the wait (1 / n) was starved.
 const STARVED: u64 = 10;
-/// What call sites are called that wait for locks and for conditions, and that let go of them.
+/// Names of functions that wait for locks and for conditions, and that release or signal them.
 const LOCKS: [&str; 4] = ["mutex_lock", "mutex_timedlock", "lll_lock", "rwlock_"];
 const CONDITIONS: [&str; 2] = ["cond_wait", "cond_timedwait"];
 const UNLOCKS: [&str; 3] = ["mutex_unlock", "lll_unlock", "rwlock_unlock"];
@@ -36,8 +37,8 @@ fn names_any(stack: &[&str], words: &[&str]) -> Option<usize> {
         .position(|site| words.iter().any(|word| site.contains(word)))
 }
 
-/// What a futex was, from the call sites of those who waited and woke; the innermost one that
-/// tells.
+/// What a futex was, by the call sites of the threads that waited and woke; the innermost one that
+/// tells counts.
 fn by_sites(stack: &[&str], wake_stack: &[&str]) -> Option<&'static str> {
     let tell = |stack, locks: &[&str], conditions: &[&str]| match (
         names_any(stack, locks),
@@ -62,7 +63,7 @@ pub fn futex_kind(graph: &Graph, vertex: u32, wake_stack: u32) -> Option<&'stati
         .flatten()
 }
 
-/// Whether the thread `holder` had the lock that a wait was for: it let go of it in the end, or was
+/// Whether the thread `holder` had the lock that a wait was for: it released it in the end, or was
 /// seen to have it.
 fn held(graph: &Graph, wait: &Wait, holder: u32) -> bool {
     let is_holder = |from: u32| graph.vertex(from).thread == holder;
@@ -76,11 +77,11 @@ fn held(graph: &Graph, wait: &Wait, holder: u32) -> bool {
     call.is_some_and(|call| is_futex(call.number)) && holders.any(|edge| is_holder(edge.from))
 }
 
-/// Whether the holder of the lock that a wait was for was less urgent than who waited, and who had
-/// its CPU if it had none for a part of the wait. `None` too where priorities are not known.
+/// Whether the holder of the lock that a wait was for was less urgent than the waiter, and who had
+/// its CPU if it had none for a part of the wait. `None` also if priorities are not known.
 pub fn inversion(graph: &Graph, wait: &Wait, holder: u32) -> Option<Inversion> {
     let meta = &graph.meta.threads[holder as usize];
-    // As it was when it let go of the lock; recordings of others do not tell that.
+    // The priority when it released the lock; recordings of others do not have it.
     let woken = wait.next.map(|next| graph.details(next));
     let woken = woken.filter(|details| details.waker_priority != 0);
     let (waiter, less) = match woken {

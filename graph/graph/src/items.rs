@@ -16,9 +16,9 @@ pub(crate) struct Item {
     last: Option<u32>,
     /// Connection of the first message, if that was received.
     asked: Option<u32>,
-    /// Who asked has got an answer.
+    /// The thread that asked has got an answer.
     answered: bool,
-    /// Since the newest message it has looked for events, and there were some.
+    /// Since the newest message it has looked for events, and found some.
     looked: bool,
 }
 
@@ -39,8 +39,8 @@ impl Item {
     }
 
     /// Whether a received message begins the next item: it comes from other peers than the one
-    /// before, or in the next turn of an event loop, or after the answer to what this item began
-    /// with.
+    /// before, or in the next turn of an event loop, or after the answer to the message with which
+    /// this item began.
     pub fn receives(&mut self, from: u32, same: impl Fn(u32, u32) -> bool) -> bool {
         let is_next = self.last.is_some_and(|last| {
             let is_answered = self.answered && self.asked.is_some_and(|asked| same(asked, from));
@@ -69,8 +69,8 @@ mod tests {
     }
     use Does::{Gets, Looks, Sends};
 
-    /// For each message received whether it begins an item. Connections of the same ten have the
-    /// same peer.
+    /// For each received message, whether it begins an item. Connections whose numbers differ only
+    /// in the last digit have the same peer.
     fn beginnings(all: &[Does]) -> Vec<bool> {
         let mut item = Item::default();
         let same = |a: u32, b: u32| a / 10 == b / 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //! How long threads live, and how long what they do lasts: to their exit, else to the recording's
-//! end, which is later than its last event where nothing happens any more.
+//! end, which is later than its last event if nothing happens any more.
 
 use flagfinder_events::{Event, FORK_NOT_FOLLOWED};
 
@@ -26,7 +26,7 @@ impl Builder<'_> {
         self.caused(child, EdgeKind::Fork, from, 0);
     }
 
-    /// Another program takes the process's place. Where another thread than the first began it, it
+    /// Another program takes the process's place. If another thread than the first called exec, it
     /// goes on under the first one's id.
     pub(crate) fn exec(&mut self, event: &Event) {
         self.describe(event.a, |meta| meta.name = event.name(1));
@@ -46,7 +46,7 @@ impl Builder<'_> {
         self.threads[thread].ended = Some(event.ts);
     }
 
-    /// Nothing more is to come of a thread.
+    /// Nothing more comes of a thread.
     fn end(&mut self, thread: usize, ts: u64) {
         let known = &mut self.threads[thread];
         known.is_over = true;

@@ -15,15 +15,15 @@ use flagfinder_events::{Call, CallEnd, DescriptorFact};
 use flagfinder_linux::traits;
 use rustc_hash::FxHashMap;
 
-/// Messages of a queue that are remembered; its own room for bytes is less.
+/// Most messages of a queue that are remembered; a queue's own room for bytes is less.
 const MOST: usize = 4096;
 
 /// Where a descriptor's messages lie. It is looked up no earlier than it is used.
 #[derive(Clone, Copy, Debug)]
 struct Lookup {
     ts: u64,
-    /// What is read from it, which also stands for the connection; what is written to it. The same
-    /// for a pipe.
+    /// The queue that is read, which also stands for the connection, and the queue that is written.
+    /// A pipe has the same for both.
     read: u32,
     write: Option<u32>,
 }
@@ -42,7 +42,7 @@ pub(crate) enum Message {
     Sent {
         connection: u32,
     },
-    /// `senders`: those who are known to have sent it.
+    /// `senders`: the threads that are known to have sent it.
     Received {
         connection: u32,
         senders: Vec<Sender>,
@@ -57,14 +57,14 @@ pub(crate) struct Sender {
     pub ts: u64,
 }
 
-/// What waits to be read: a pipe's contents, or what came to a socket.
+/// What waits to be read: the contents of a pipe, or what came to a socket.
 #[derive(Debug, Default)]
 struct Queue {
     /// A read takes one message, however many bytes.
     records: bool,
     /// Processes that have one of its ends.
     ends: Vec<u32>,
-    /// With the bytes that are left of each.
+    /// The messages, with the bytes that are left of each.
     unread: VecDeque<(Sender, u64)>,
     /// Bytes that were read before the call that wrote them returned.
     ahead: u64,
@@ -112,7 +112,8 @@ impl Messages {
             known.push(lookup);
         }
         for known in messages.queues_of.values_mut() {
-            // What was found later of one stands behind it, and is all of it.
+            // A fact that was found later about the same descriptor stands behind the first, and is
+            // complete.
             known.reverse();
             known.sort_by_key(|lookup| lookup.ts);
             known.dedup_by_key(|lookup| lookup.ts);
@@ -204,8 +205,7 @@ impl Queue {
         }
     }
 
-    /// The senders of so many bytes, each vertex once, and how many bytes nobody is known to have
-    /// sent.
+    /// The senders of so many bytes, each vertex once, and how many bytes have no known sender.
     fn read(&mut self, mut bytes: u64) -> (Vec<Sender>, u64) {
         let mut found: Vec<Sender> = Vec::new();
         if self.records {

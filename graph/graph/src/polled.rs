@@ -6,8 +6,8 @@ use crate::activity::is_poll;
 use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::graph::{Graph, Wait};
 
-/// Stretches of `from..to` in which a thread looked at a flag that was not yet written, each with
-/// the edge from the write that ended it. A thread that looks once and finds it written has not
+/// Stretches of `from..to` in which a thread polled a flag that was not yet written, each with the
+/// edge from the write that ended it. A thread that reads once and finds the flag written has not
 /// waited. It waits from the end of the vertex in which it first looked, or, if it did not sleep
 /// meanwhile, from the beginning of that vertex.
 pub(crate) fn polled(graph: &Graph, thread: u32, from: u64, to: u64) -> Vec<(Wait, Edge)> {
@@ -22,7 +22,8 @@ pub(crate) fn polled(graph: &Graph, thread: u32, from: u64, to: u64) -> Vec<(Wai
             break;
         }
         if looks == 0 {
-            // The watch may leave out reads of a hot reader. A sleep in between goes on polling.
+            // The watch may leave out reads of a hot reader; a sleep in between is part of the
+            // polling.
             let before = graph.before(index);
             let slept = before.is_some_and(|before| {
                 let wait = Wait {

@@ -76,8 +76,8 @@ struct Found {
 }
 
 impl Found {
-    /// Calls that did not block, among the functions that samples found in them: in proportion, so
-    /// that nothing is lost by rounding.
+    /// Calls that did not block, shared out among the functions that samples found in them: in
+    /// proportion, so that rounding loses nothing.
     fn divided(&self, codes: &BTreeMap<String, u64>) -> Vec<(String, bool, Found)> {
         let all: u64 = codes.values().sum();
         let mut before = 0;
@@ -102,7 +102,7 @@ impl Found {
     }
 }
 
-/// What -4095 to -1 mean as a result.
+/// The errno of a result from -4095 to -1.
 fn errno(result: i64) -> Option<i64> {
     (-4095..0).contains(&result).then_some(-result)
 }

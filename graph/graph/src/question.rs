@@ -31,7 +31,7 @@ pub enum Topic {
     Link,
 }
 
-/// The first choice is the rule's.
+/// The choices; the first is the rule's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Question {
     pub topic: Topic,
@@ -75,12 +75,12 @@ impl<'a> Guide<'a> {
         Guide { beam, ..self }
     }
 
-    /// Nobody is asked.
+    /// No user is asked.
     pub fn by_rule(&self) -> bool {
         self.answers.is_none()
     }
 
-    /// Whether somebody was asked about a vertex, and so has decided.
+    /// Whether a user was asked about a vertex, and so has decided.
     pub fn was_asked(&self, vertex: u32) -> bool {
         let mut asked = self.asked.iter();
         asked.any(|asked| asked.question.vertex == vertex)

@@ -11,9 +11,9 @@ use flagfinder_events::{Call, CallEnd};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-/// Less says nothing about where time went.
+/// With fewer samples it is not known where the time went.
 const FEWEST: u64 = 2;
-/// Functions and calls that are kept of a vertex.
+/// Most functions and calls that are kept of a vertex.
 const MOST: usize = 8;
 
 /// A function and how often it was found running.
@@ -63,7 +63,7 @@ struct Cost {
 #[derive(Debug, Default)]
 struct Calls {
     vertex: Option<u32>,
-    /// Few sorts: searched one by one.
+    /// There are few kinds: they are searched one by one.
     costs: Vec<(u16, Cost)>,
     open: Option<(u32, u16, u64)>,
 }
@@ -102,7 +102,7 @@ impl Running {
         self.of(thread).open = Some((vertex, number, ts));
     }
 
-    /// It returns. One that blocked meanwhile ends in another vertex, and is no cost of either.
+    /// The call returns. A call that blocked ends in another vertex, and is no cost of either.
     pub fn exit(&mut self, thread: usize, vertex: u32, end: CallEnd, ts: u64) {
         let calls = self.of(thread);
         let Some((begun, number, since)) = calls.open.take() else {

@@ -11,7 +11,8 @@ use rustc_hash::FxHashMap;
 
 use crate::threads::ByCpu;
 
-/// From a completion to the wake that it leads to: both come from one function of the kernel.
+/// Time between a completion and the wake that it leads to: both come from one function of the
+/// kernel.
 const JUST_NOW: u64 = 100_000;
 
 /// A vertex that ordered something, and its thread.
@@ -33,7 +34,7 @@ impl Requests {
         self.open.insert(request, order);
     }
 
-    /// The order, if who completes it is who gave it; else it waits for the wake.
+    /// The order, if the thread that completes it gave it; else the order waits for the wake.
     pub fn complete(&mut self, request: u64, by: u32, cpu: u16, ts: u64) -> Option<Order> {
         let order = self.open.remove(&request)?;
         if order.tid == by {

@@ -7,11 +7,11 @@ use crate::edge::{Edge, EdgeKind, NOBODY};
 use crate::graph::Graph;
 use crate::question::{Choice, Guide, Question, Topic};
 
-/// A path this long says no more.
+/// A longer path says no more.
 const LONGEST: usize = 64;
 /// Paths of a beam are compared after so many steps, as in Argus: a wrong turn shows only later.
 const STEPS: usize = 5;
-/// But no more are kept for each that a comparison leaves.
+/// Most paths that are kept for each one that a comparison leaves.
 const BRANCHES: usize = 32;
 
 /// A vertex on the way back, and the edge by which it caused the one before (`None`: the first).
@@ -21,8 +21,8 @@ pub struct Step {
     pub edge: Option<EdgeKind>,
 }
 
-/// Where a weak edge leads: items of a wake-up of which nobody is known to have asked for them do
-/// not tell why the next one began.
+/// Where a weak edge leads. Items of a wake-up for which no thread is known to have asked do not
+/// explain why the next one began.
 fn origin(graph: &Graph, edge: Edge) -> Edge {
     let mut from = edge.from;
     if edge.kind() == EdgeKind::Weak && graph.is_item(edge.to) {
@@ -34,8 +34,8 @@ fn origin(graph: &Graph, edge: Edge) -> Edge {
 }
 
 /// Edges from other vertices that came no later than `until`, when the vertex caused what follows.
-/// The best first: strong ones, of those what made it begin, of those with a boost, of those the
-/// newest.
+/// The best come first: strong ones, among these the one that made it begin, then those with a
+/// boost, then the newest.
 fn causes(graph: &Graph, vertex: u32, until: u64) -> Vec<Edge> {
     let edges = graph.into(vertex);
     let mut usable: Vec<Edge> = edges
@@ -159,7 +159,7 @@ pub fn slice(
         let Some(edge) = cause(graph, now, until, guide)? else {
             break;
         };
-        // Time goes back; a timer that was armed in the same vertex must not lead round in circles.
+        // Time goes back. A timer that was armed in the same vertex must not lead into a circle.
         if path.iter().any(|step| step.vertex == edge.from) {
             break;
         }
@@ -178,18 +178,18 @@ struct Path {
     steps: Vec<Step>,
     /// When its last vertex caused the one before.
     until: u64,
-    /// How much of it may not be causal.
+    /// How doubtful it is that all of it is causal.
     doubt: u32,
     /// Edges with a boost.
     boosted: u32,
-    /// How far down the rule's order its edges are.
+    /// How far down in the rule's order its edges are.
     order: u32,
-    /// It goes no further back.
+    /// It can't go further back.
     is_whole: bool,
 }
 
 impl Path {
-    /// The least is the best.
+    /// The least key is the best.
     fn rank(&self) -> (u32, Reverse<u32>, u32) {
         (self.doubt, Reverse(self.boosted), self.order)
     }
@@ -199,10 +199,10 @@ impl Path {
     }
 }
 
-/// How far an edge is from one that surely is causal. As in Argus's own program (columbia/
-/// ArgusDebugger, utils/beam_search.cpp) strong edges, boosted weak ones and other weak ones are as
-/// far apart. What is ours: a message that woke nobody is between, and what a thread has ordered is
-/// strong.
+/// How far an edge is from one that is certainly causal. As in Argus's own program (columbia/
+/// ArgusDebugger, utils/beam_search.cpp), strong edges, boosted weak ones and other weak ones are
+/// equally far apart. Our additions: a message that woke nobody is in between, and an edge from a
+/// thread's own order is strong.
 fn doubt(graph: &Graph, edge: &Edge, boosted: bool) -> u32 {
     const HALF: u32 = 1;
     const MAYBE: u32 = 2;
@@ -215,11 +215,11 @@ fn doubt(graph: &Graph, edge: &Edge, boosted: bool) -> u32 {
     }
 }
 
-/// The path back with the least doubt, of the `width` best ones that are followed at once, as the
-/// final version of Argus searches: a wrong turn at an ambiguous vertex shows in the weak edges
-/// that follow it. What is ours: of two as good ones the better is that with more boosted edges,
-/// then that which keeps to the rule's order; paths that meet are one; one path is taken in the
-/// end.
+/// The path back with the least doubt, among the `width` best ones that are followed at once, as
+/// the final version of Argus searches: a wrong turn at an ambiguous vertex shows in the weak edges
+/// that follow it. Our additions: of two equally doubtful paths the one with more boosted edges is
+/// better, then the one that keeps to the rule's order; paths that meet become one; one path is
+/// taken in the end.
 fn beam(graph: &Graph, vertex: u32, since: u64, width: usize) -> Vec<Step> {
     let mut paths = vec![Path {
         steps: vec![Step { vertex, edge: None }],

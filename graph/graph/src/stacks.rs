@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::graph::Place;
 
-/// From a process back to one whose code is known.
+/// Most generations between a process and one whose code is known.
 const GENERATIONS: usize = 16;
 
 /// How a Python function stands in a stack: `Job.run (python job.py:12)`.

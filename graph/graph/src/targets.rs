@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use flagfinder_events::DescriptorFact;
 use serde::{Deserialize, Serialize};
 
-/// More processes are not named.
+/// Most processes that are named.
 const NAMED: usize = 2;
 
 /// `process 5 (cat)`, `process 5 (cat), process 6 and 2 more`.
@@ -59,7 +59,7 @@ pub(crate) fn targets<'n>(
     }
     let text = |fact: &DescriptorFact| {
         let is_socket = fact.target.starts_with("socket:[");
-        // A socket that another process has, too, is no other end: it was inherited.
+        // If another process has the same socket, that one was inherited, and is no other end.
         let peer = fact.peer.as_ref().or((!is_socket).then_some(&fact.target));
         let known = peer.and_then(|peer| owners.get(&peer[..]));
         let mut others = known.cloned().unwrap_or_default();
@@ -88,7 +88,8 @@ pub(crate) fn targets<'n>(
         text: text(fact),
     });
     let mut all: Vec<Target> = told.collect();
-    // What was found later of one stands behind it, and is all of it.
+    // A fact that was found later about the same descriptor stands behind the first, and is
+    // complete.
     all.reverse();
     all.sort_by_key(Target::place);
     all.dedup_by_key(|target| target.place());

@@ -5,8 +5,8 @@ use rustc_hash::FxHashMap;
 
 use crate::items::Item;
 
-/// The kernel's own limit of thread ids (PID_MAX_LIMIT); others can only stand in a file that is
-/// damaged.
+/// The kernel's own limit of thread ids (PID_MAX_LIMIT); a greater id stands only in a damaged
+/// file.
 const MOST: usize = 1 << 22;
 const NONE: u32 = u32::MAX;
 
@@ -16,8 +16,8 @@ pub(crate) struct Thread {
     /// The vertex that goes on now.
     pub open: Option<u32>,
     pub last: Option<u32>,
-    /// The call that it blocked in last, packed. `last` tells it too, but from memory that is
-    /// further away.
+    /// The call that it blocked in last, packed. `last` has it too, but in memory that is further
+    /// away.
     pub waits_in: u64,
     pub on_cpu: Option<u64>,
     /// The vertex that began when it was woken last, by which thread, and when.
@@ -25,7 +25,7 @@ pub(crate) struct Thread {
     pub item: Item,
     /// When it exited; it may still wake others.
     pub ended: Option<u64>,
-    /// Nothing more is to come of it.
+    /// Nothing more comes of it.
     pub is_over: bool,
     /// It is one of those that were to be recorded.
     pub is_followed: bool,

@@ -16,7 +16,7 @@ use crate::graph::Graph;
 /// About so many slices are drawn of one thread.
 const MOST_SLICES: usize = 2000;
 const MOST_ARROWS: usize = 2000;
-/// A thread that could run for so long and had a CPU for less than half of it, was starved.
+/// A thread was starved if it could run for so long, and had a CPU for less than half of that.
 const LONG: u64 = 1_000_000;
 
 /// Slices of a page are lists of numbers: kind, start (from `from` on), ns, ns on a CPU, name,
@@ -52,12 +52,12 @@ pub struct Row {
     pub slices: Vec<Slice>,
 }
 
-/// What a page shows; slices and arrows mean names, stacks and kinds by their places.
+/// What a page shows; slices and arrows refer to names, stacks and kinds by their places.
 #[derive(Debug, Serialize)]
 pub struct Timeline {
     pub rows: Vec<Row>,
     pub arrows: Vec<Arrow>,
-    /// How many arrows there are besides.
+    /// How many further arrows there are.
     pub left_out: usize,
     pub kinds: Vec<&'static str>,
     pub names: Vec<String>,
@@ -66,7 +66,7 @@ pub struct Timeline {
     pub sites: Vec<String>,
 }
 
-/// Numbers for what is said once.
+/// Numbers for texts that are written once.
 struct Numbers<K> {
     known: FxHashMap<K, usize>,
     list: Vec<K>,
@@ -188,7 +188,7 @@ impl Drawing<'_> {
     fn arrows(&mut self, threads: &[u32]) -> (Vec<Arrow>, usize) {
         let graph = self.graph;
         let rows: FxHashMap<u32, usize> = threads.iter().copied().zip(0..).collect();
-        // With how long the wait was that it ended.
+        // With the length of the wait that it ended.
         let mut found: Vec<(Reverse<u64>, Arrow)> = Vec::new();
         for (&thread, to) in threads.iter().zip(0..) {
             let mut before = None;

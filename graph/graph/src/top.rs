@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::profile::{code_of, function};
 use crate::stacks::{Named, Stacks};
 
-/// Times of one sort. All in ns.
+/// Times of one kind, all in ns.
 #[derive(Clone, Debug, Serialize)]
 pub struct Times {
     pub count: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! What a vertex tells. What most recordings do not tell, or of few vertices only, stands apart.
+//! What a vertex tells. Facts that most recordings lack, or that few vertices have, stand apart.
 
 use bytemuck::{Pod, Zeroable};
 use flagfinder_events::Call;
@@ -58,15 +58,15 @@ impl Vertex {
     }
 }
 
-/// What is known of a vertex where calls or stacks were recorded, threads yielded or flags were
+/// Facts of a vertex that are there if calls or stacks were recorded, threads yielded or flags were
 /// watched.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct Details {
     /// What the call returned that it blocks in, or [`NO_RESULT`].
     pub result: i64,
-    /// Over the numbers of its calls in order, when all were recorded, and the place it blocks at
-    /// when stacks were.
+    /// Hash of the numbers of its calls in order, if all were recorded, and of the place where it
+    /// blocks, if stacks were.
     pub semantics: u64,
     /// How many calls that yield it made; a guess where only the clock found it in one.
     pub yields: u32,

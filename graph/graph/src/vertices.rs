@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-//! The graph's largest table. Fresh memory is what building a graph waits for, the more so on a
-//! virtual machine that has to ask its host for each page. So a vertex takes half of what it takes
-//! in a file: times count from a near one, and calls are numbers of a table. The few vertices that
-//! do not fit stand whole in a table of their own.
+//! The graph's largest table. Building a graph mostly waits for fresh memory, above all on a
+//! virtual machine that has to ask its host for each page. So a vertex takes half of the room that
+//! it takes in a file: times count from a near one, and calls are numbers of a table. The few
+//! vertices that do not fit stand whole in a table of their own.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use crate::edge::EdgeKind;
 use crate::vertex::{Details, Vertex};
 
-/// Rows whose times count from the same one. So many in four seconds are not many.
+/// Rows whose times count from the same one. Four seconds often hold so many.
 const NEAR: usize = 256;
 /// `Row::dur` of a vertex that stands in `Vertices::far`.
 const FAR: u32 = u32::MAX;
@@ -208,7 +208,7 @@ impl Vertices {
         row.from = from;
     }
 
-    /// What a vertex did lasts to `ts`, so many ns of it on a CPU since it was told last.
+    /// What a vertex did lasts to `ts`, with so many further ns on a CPU.
     #[inline(always)]
     pub(crate) fn lasts(&mut self, vertex: u32, ts: u64, ran: u64) {
         let row = &mut self.rows[vertex as usize];
@@ -340,8 +340,8 @@ impl Vertices {
         &mut self.details[place as usize]
     }
 
-    /// Vertices of which the same is known share it: a thread that waits at one place a million
-    /// times. Nothing may be changed afterwards.
+    /// Vertices with the same facts share them: a thread may wait at one place a million times.
+    /// Nothing may be changed afterwards.
     pub(crate) fn share_details(&mut self) {
         let mut places: FxHashMap<Details, u32> = FxHashMap::default();
         let mut kept = Vec::new();

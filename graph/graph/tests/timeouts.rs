@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! A wait that its own timeout ended is reported as such: what was waited for did not come.
+//! A wait that its own time limit ended is reported as such: what was waited for did not come.
 
 use flagfinder_graph::Request;
 
