@@ -24,7 +24,7 @@ const DATASEC: u32 = 15;
 const TYPE_TAG: u32 = 18;
 const ENUM64: u32 = 19;
 
-/// Modifiers in a row that are followed: more are damage.
+/// Most modifiers in a row that are followed: more are damage.
 const MODIFIERS: usize = 16;
 
 /// What a tracepoint hands over, in the order of a program's context.

@@ -30,7 +30,7 @@ struct TestRun {
     flags: [u32; 4],
 }
 
-/// Lines of the verifier's log that are told.
+/// How many lines of the verifier's log are reported.
 const LOG_LINES: usize = 12;
 
 /// A loaded object. Its programs stay in the kernel as long as it lives or something is attached to

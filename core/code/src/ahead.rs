@@ -24,9 +24,9 @@ const LONGEST: usize = 15;
 /// How much code is followed.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many are followed in one search, over all its ways.
+    /// Most instructions that are followed in one search, over all its ways.
     pub instructions: usize,
-    /// Calls within calls.
+    /// Deepest calls within calls.
     pub depth: u32,
 }
 
@@ -109,7 +109,7 @@ impl<'a> CodeReader<'a> {
         self.stores(code, &machine, 0, [None; 4])
     }
 
-    /// The field that the instruction at `pc` is about.
+    /// The field that the instruction at `pc` accesses.
     pub fn field(&mut self, pc: u64) -> Option<(u64, usize)> {
         field_of(&self.decode(pc)?)
     }
@@ -173,7 +173,7 @@ impl<'a> CodeReader<'a> {
         let mut stores = Vec::new();
         let mut visited = FxHashSet::default();
         let mut left = limits.instructions;
-        // What is near comes first, if there is too much.
+        // If there is too much, what is near comes first.
         let mut places: VecDeque<Place> = VecDeque::new();
         let mut calls: VecDeque<Place> = frames
             .iter()

@@ -29,22 +29,22 @@ pub struct Store {
     pub value: Option<u64>,
     /// Calls that have to be made first.
     pub depth: u32,
-    /// Where those are made, the outermost first.
+    /// The places of those calls, the outermost first.
     pub calls: Calls,
 }
 
-/// Calls within calls; further ones are not kept.
+/// Most calls within calls; further ones are not kept.
 pub type Calls = [Option<u64>; 4];
 
-/// What was stored on the way, by address; `None`: not known.
+/// Values stored on the way, by address; `None`: not known.
 pub(crate) type Stored = FxHashMap<u64, Option<u64>>;
-/// Stores on one way that are kept; a function at -O0 keeps its variables in memory.
+/// Most stores on one way that are kept; a function at -O0 keeps its variables in memory.
 const KEPT: usize = 256;
 
 /// Registers as far as they are known, and memory as it is now but for what was stored since.
 pub(crate) struct Machine<'a> {
     pub registers: Registers,
-    /// What was added to each register that is not known, since it got its value.
+    /// What was added to each unknown register since it got its value.
     pub added: [u64; 16],
     pub stored: Stored,
     pub thread_pointer: Option<u64>,
@@ -56,7 +56,7 @@ impl Machine<'_> {
         match register {
             Register::FS => self.thread_pointer,
             Register::GS => None,
-            // Of an address that counts from rip iced-x86 has made the sum.
+            // Of an address relative to rip, iced-x86 has computed the sum.
             Register::ES | Register::CS | Register::SS | Register::DS | Register::RIP => Some(0),
             register if register.is_gpr64() => self.registers[register.number()],
             register if register.is_gpr32() => {
@@ -66,7 +66,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What was added to a register that is not known.
+    /// What was added to an unknown register.
     pub fn added_to(&self, base: Register) -> u64 {
         match base.is_gpr64() && self.registers[base.number()].is_none() {
             true => self.added[base.number()],
@@ -138,7 +138,7 @@ impl Machine<'_> {
         Some(value & mask)
     }
 
-    /// What an instruction that goes on to the next one does to registers.
+    /// What an instruction that falls through to the next one does to registers.
     pub fn execute(&mut self, code: &Instruction, factory: &mut InstructionInfoFactory) {
         let written = code.op0_kind() == OpKind::Register;
         let wide = written
@@ -229,7 +229,7 @@ impl Machine<'_> {
         registers
     }
 
-    /// What is left when it returns.
+    /// The registers when the called function returns.
     pub fn called(&mut self, is_system_call: bool) {
         if is_system_call {
             for number in [0, 1, 11] {

@@ -8,9 +8,9 @@ use crate::block::Ending;
 use crate::codemap::CodeMap;
 use crate::heap::{Allocation, Moment};
 
-/// Blocks looked back over.
+/// Most blocks that are looked back over.
 const REACH: usize = 1 << 18;
-/// Callers told.
+/// Most callers that are reported.
 const CALLERS: usize = 8;
 
 /// Return addresses of the calls that were open when the object was allocated, beyond the
@@ -23,7 +23,7 @@ pub fn outer_callers(code: &CodeMap, allocation: &Allocation) -> Result<Vec<u64>
         return Ok(Vec::new());
     };
     let mut callers = open_calls(code, moment)?;
-    // Whether the allocator's own call still is open depends on the recorder.
+    // Whether the allocator's own call is still open depends on the recorder.
     if callers.first() == Some(&allocation.caller) {
         callers.remove(0);
     }
@@ -31,7 +31,7 @@ pub fn outer_callers(code: &CodeMap, allocation: &Allocation) -> Result<Vec<u64>
     Ok(callers)
 }
 
-/// Walks back from the moment: a call that no return closed is open.
+/// Walks back from that moment: a call that no return closed is open.
 fn open_calls(code: &CodeMap, moment: Moment) -> Result<Vec<u64>> {
     let mut open = Vec::new();
     let process = code.process();

@@ -13,11 +13,11 @@ use crate::symbols::{demangle, with_offset, without_arguments};
 
 /// glibc's `struct pthread` is 0x900 bytes; musl's is smaller.
 const THREAD_CONTROL_BYTES: u64 = 0x900;
-/// Of a stack inside a larger mapping, without known frames, this much below its
-/// start is taken to be stack.
+/// If no frames are known, so much memory below the start of a stack within a larger mapping counts
+/// as stack.
 const UNKNOWN_STACK_BYTES: u64 = 16 << 10;
 
-/// A C library starts a thread this close below its block and thread-local memory, or closer.
+/// A C library starts a thread at most so far below its block and thread-local memory.
 const BELOW_BLOCK: u64 = 16 << 10;
 
 const KERNEL_STACK: &str = "[stack]";
@@ -386,7 +386,7 @@ impl Names {
                 let kib = (mapping.end - mapping.start) >> 10;
                 let offset = mapping.file_offset.saturating_add(within);
                 match kind {
-                    // How the kernel calls it; the file has nothing to do with it.
+                    // The kernel's name for it says so; the file has nothing to do with it.
                     DataKind::Shared if file == ANONYMOUS_SHARED => (
                         kind,
                         format!(

@@ -78,7 +78,7 @@ fn supplementary(file: &object::File<'_>, path: &Path) -> Option<gimli::DwarfSec
     shared_by(&path.parent()?.join(named), build_id)
 }
 
-/// The name may lead anywhere: only the file with the right build-id is meant.
+/// The name may lead anywhere: only a file with the right build-id is used.
 fn shared_by(path: &Path, build_id: &[u8]) -> Option<gimli::DwarfSections<Slice>> {
     let bytes = crate::file_bytes::map(path).ok()?;
     let file = object::File::parse(&bytes[..]).ok()?;
@@ -156,7 +156,7 @@ impl Debug {
         })
     }
 
-    /// Only entries that may be such a variable are parsed: they are few.
+    /// Only entries that may be such a variable are parsed: there are few.
     fn collect(&self, unit: &Unit, all: &mut Variables) -> gimli::Result<()> {
         let mut entries = unit.entries_raw(None)?;
         while !entries.is_empty() {
@@ -223,7 +223,7 @@ impl Debug {
             .find(|v| address - v.address < v.size.max(1))
     }
 
-    /// Finds the variables now, not when the first is asked for.
+    /// Finds the variables now, and not when the first is asked for.
     pub fn warm(&self) {
         self.variables();
     }

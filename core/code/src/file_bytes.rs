@@ -11,7 +11,7 @@ use flagfinder_files::open_regular;
 use memmap2::Mmap;
 use object::{CompressionFormat, ObjectSection};
 
-/// What a packed section may unpack to: so much, and so much more for each of its bytes. Debug
+/// A packed section may unpack to so many bytes, and to so many more for each of its bytes. Debug
 /// information unpacks to five times its size.
 const UNPACKED: u64 = 1 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
@@ -34,7 +34,7 @@ pub(crate) fn unpacked<'d>(section: &impl ObjectSection<'d>) -> Option<Cow<'d, [
     if packed.uncompressed_size > most.saturating_add(UNPACKED) {
         return None;
     }
-    // object takes all that zstd has, whatever the header announces.
+    // The crate `object` takes whatever zstd delivers, whatever the header announces.
     if packed.format == CompressionFormat::Zstandard {
         let bytes = packed.uncompressed_size as usize;
         let whole = zstd::bulk::decompress(packed.data, bytes).ok()?;

@@ -19,7 +19,7 @@ pub type Registers = [Option<u64>; 16];
 pub struct Frame {
     /// Where it goes on: behind the call, but for the innermost one.
     pub pc: u64,
-    /// Those that are known once the calls within it have returned.
+    /// The registers that are known once the calls within it have returned.
     pub registers: Registers,
 }
 

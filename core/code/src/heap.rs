@@ -34,12 +34,11 @@ pub struct Moment {
     pub block: u32,
 }
 
-/// What was allocated, as far as an address is concerned: later allocations hide
-/// earlier ones at the same address.
+/// What was allocated, by address: later allocations hide earlier ones at the same address.
 ///
-/// Blind spot: events carry no times, so the order between threads is only as good as
-/// the timed events around them. A free by one thread and a malloc by another within
-/// that gap may be taken the wrong way round.
+/// Blind spot: events carry no times, so the order between threads is only as good as the timed
+/// events around them. A free by one thread and a malloc by another within that gap may be put in
+/// the wrong order.
 #[derive(Clone, Debug, Default)]
 pub struct AllocationLog {
     live: BTreeMap<u64, Allocation>,

@@ -62,11 +62,11 @@ pub(crate) struct Image {
     pub linkage: Vec<Range<u64>>,
     pub tls: Option<TlsSegment>,
     pub tls_relocations: Vec<TlsRelocation>,
-    /// Extents and names of writable sections; they may be missing from a stripped file.
+    /// Extents and names of writable sections; a stripped file may lack them.
     sections: Vec<(Range<u64>, String)>,
     pub symbols: Symbols,
     pub go: Option<GoFunctions>,
-    /// Why its file is not believed, or not fully.
+    /// Why its file is not used, or not fully.
     pub note: Option<String>,
     pub debug_file: Option<PathBuf>,
     debug: OnceLock<Option<Debug>>,
@@ -314,7 +314,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// How many samples of code stand in the file as they ran, and how many do not.
+/// How many samples of code the file has as they ran, and how many it has not.
 fn compare(file: &object::File<'_>, samples: &[(u64, Box<[u8]>)]) -> (usize, usize) {
     let mut counts = (0, 0);
     for (address, code) in samples {

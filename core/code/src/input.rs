@@ -11,10 +11,10 @@ use crate::heap::AllocationLog;
 use crate::maps::Maps;
 use crate::module::ModuleIdentity;
 
-/// Blocks compared with a file that has no build-id.
+/// Most blocks that are compared with a file that has no build-id.
 const SAMPLES: usize = 32;
 
-/// A process's first thread sets its fs_base this early, or not at all.
+/// A process's first thread sets its fs_base within so many sections, or not at all.
 const START_SECTIONS: usize = 8;
 
 /// A module, and where it lies in the process.
@@ -95,7 +95,7 @@ pub struct NamesInput {
     pub threads: Vec<ThreadInput>,
     /// Empty unless they were read from a trace.
     pub allocations: AllocationLog,
-    /// Read from the process. Where it is silent, static blocks are computed.
+    /// Read from the process. If there is none, static blocks are computed.
     pub tls_blocks: Vec<TlsBlock>,
 }
 

@@ -26,7 +26,7 @@ use crate::thread_blocks;
 const PAGE: u64 = 4096;
 /// glibc: "this thread has no block of that module yet".
 const UNALLOCATED: u64 = u64::MAX;
-/// A dtv longer than this is no dtv.
+/// A longer dtv is no dtv.
 const MODULE_LIMIT: u64 = 1 << 16;
 
 impl NamesInput {

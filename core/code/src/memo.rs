@@ -6,8 +6,8 @@ use std::sync::{PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
 
-/// Answers by question; may be asked by several threads. Of two that find the same at once, both
-/// answers are the same.
+/// Answers by question; several threads may ask. If two find the same answer at once, both answers
+/// are the same.
 #[derive(Debug)]
 pub(crate) struct Memo<K, V>(RwLock<FxHashMap<K, V>>);
 

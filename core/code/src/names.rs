@@ -67,7 +67,7 @@ pub struct Names {
     /// What [`Names::module_data`] said, by module and offset: each reads through a compilation
     /// unit's types.
     told: Memo<(usize, u64), DataName>,
-    /// What [`Names::variables`] said, by address: each reads through a function's scopes.
+    /// What [`Names::variables`] said, by address: each answer reads through a function's scopes.
     pub(crate) variables: Memo<u64, Arc<[Variable]>>,
 }
 
@@ -89,7 +89,7 @@ impl Names {
     }
 
     /// Reads what naming code and variables takes, module by module while `goes_on` says so, for
-    /// processes that will be forked. Large debug information is left to those who need it.
+    /// processes that will be forked. Large debug information is read only when it is needed.
     pub fn warm(&self, goes_on: impl Fn() -> bool) {
         let modules = 0..self.images.len();
         for index in modules.take_while(|_| goes_on()) {
@@ -131,7 +131,8 @@ impl Names {
         self.outer_callers.insert(address, callers);
     }
 
-    /// For whom a standard library allocated: the first caller that is not one itself.
+    /// The caller for whom a standard library allocated: the first one that is not itself such a
+    /// library.
     pub(crate) fn beyond(&self, site: &Code, allocation: u64) -> Option<Code> {
         if !site.is_standard_library() {
             return None;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::image::Image;
 use crate::ModuleInput;
 
-/// Images that are kept for the next process, the one asked for last at the end.
+/// Most images that are kept for the next process; the one that was asked for last is at the end.
 static SHARED: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 const MOST_SHARED: usize = 16;
 
@@ -104,7 +104,7 @@ mod tests {
             return; // this linker writes none
         };
         let is_shared = |of: &ModuleInput| Arc::ptr_eq(&shared_image(of), &shared_image(of));
-        // Another test's look at the list, at the same moment, makes it read once more.
+        // If another test looks at the list at the same moment, it is read once more.
         assert!((0..1000).any(|_| is_shared(&module(&own, build_id))));
         assert!(!is_shared(&module(&own, &[])));
         let replaced = shared_image(&module(&own, &[7; 20]));

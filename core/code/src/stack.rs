@@ -15,10 +15,10 @@ use crate::names::Names;
 
 const SHORTEST_CALL: usize = 2;
 const LONGEST_CALL: usize = 7;
-/// A proven caller further on than this is another frame's.
+/// A proven caller farther away than this belongs to another frame.
 const LOOK_AHEAD: usize = 4;
 
-/// What is behind a return address.
+/// What lies in front of a return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CallSite {
     return_address: u64,
@@ -50,7 +50,7 @@ impl CallSites {
                 return None;
             }
             let bytes = code(address - LONGEST_CALL as u64, LONGEST_CALL);
-            // Longest first, as a call's tail may look like a shorter one.
+            // The longest first, as the end of a call may look like a shorter one.
             (SHORTEST_CALL..=bytes.len()).rev().find_map(|length| {
                 let start = address - length as u64;
                 let tail = &bytes[bytes.len() - length..];

@@ -20,7 +20,7 @@ use crate::ahead::field_of;
 
 /// Where indexes are kept; none are, unless this is set.
 static KEPT_IN: OnceLock<PathBuf> = OnceLock::new();
-/// Bytes that are kept of all indexes.
+/// Most bytes that are kept of all indexes.
 const MOST: u64 = 256 << 20;
 const EXTENSION: &str = "stores";
 const MAGIC: &[u8; 8] = b"ffstore1";
@@ -56,7 +56,7 @@ impl StoreIndex {
             return kept;
         }
         let index = StoreIndex::made(code, start);
-        // One that can't be kept is made again the next time.
+        // If it can't be kept, it is made again the next time.
         let saved = fs::create_dir_all(folder).and_then(|()| index.save(&path, hash));
         if saved.is_ok() {
             remove_oldest(folder, MOST);
@@ -165,7 +165,7 @@ fn field_key((displacement, bytes): (u64, usize)) -> u64 {
     ((bytes as u64) << 32 | u64::from(displacement as u32)) & !PLACE
 }
 
-/// Bounds what the folder holds.
+/// Limits the size of the folder.
 fn remove_oldest(folder: &Path, most: u64) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;

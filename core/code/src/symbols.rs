@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolFlags};
 
-/// Walking back over nested symbols ends here.
+/// The walk back over nested symbols ends after so many.
 const NESTED_LIMIT: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +66,8 @@ impl Symbols {
                 object::elf::STT_FUNC | object::elf::STT_GNU_IFUNC => &mut self.code,
                 object::elf::STT_TLS => &mut self.tls,
                 object::elf::STT_OBJECT | object::elf::STT_COMMON => &mut self.data,
-                // Assembly labels. Among data they are the linker's marks (`_edata`), which
-                // name nothing.
+                // Assembly labels. Among data they are the linker's marks (`_edata`), which name
+                // nothing.
                 object::elf::STT_NOTYPE if is_code => &mut self.code,
                 _ => continue,
             };
@@ -101,7 +101,7 @@ fn is_executable<'d>(section: &impl ObjectSection<'d>) -> bool {
 impl SymbolTable {
     fn add(&mut self, start: u64, size: u64, name: &str, untyped: bool, local: bool) {
         let underscores = name.bytes().take_while(|&b| b == b'_').count();
-        // Mangled names start with underscores that say nothing.
+        // The underscores at the start of mangled names say nothing.
         let underscores = if name.starts_with("_Z") || name.starts_with("_R") {
             0
         } else {

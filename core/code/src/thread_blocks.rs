@@ -11,14 +11,14 @@ use crate::address_space::AddressSpace;
 use crate::input::ThreadInput;
 use crate::maps::Maps;
 
-/// The thread's id lies so far behind `fs:0`: glibc, musl. Looked for there only: in a container
-/// ids are small numbers, which stand everywhere.
+/// Distances of the thread's id from `fs:0`: glibc, musl. It is looked for only there: in a
+/// container ids are small numbers, which stand everywhere.
 const ID_AT: [usize; 2] = [0x2d0, 0x30];
-/// Bytes from `fs:0` to behind the farther one.
+/// Bytes from `fs:0` to behind the farther of the two.
 const ID_WITHIN: usize = 0x2d4;
 /// Blocks are aligned at least so.
 const ALIGNMENT: usize = 16;
-/// Thread stacks have their block on top, so the ends of all mappings are searched first. To read
+/// Thread stacks have their block on top, so the ends of all mappings are searched first. Reading
 /// hundreds of whole stacks takes seconds.
 const TOP: u64 = 64 << 10;
 /// Larger mappings are searched at their ends only: arenas have no blocks.
@@ -53,7 +53,7 @@ fn candidates(maps: &Maps) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The ends of all, then what is before, small ones first. A block may lie across the border.
+/// The ends of all, then the parts before, small ones first. A block may lie across the border.
 fn in_order(all: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let border = |start: u64, end: u64| start.max(end.saturating_sub(TOP));
     let mut parts: Vec<(u64, u64)> = all
@@ -78,7 +78,7 @@ fn blocks(start: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     })
 }
 
-/// What stands where C libraries keep the id.
+/// The value at the places where C libraries keep the id.
 fn ids(block: &[u8]) -> Vec<u32> {
     let words = ID_AT.iter().filter_map(|&at| block.get(at..at + 4));
     words

@@ -21,7 +21,7 @@ pub struct Word {
 pub struct VariableWord {
     /// The variable's, as the source has it.
     pub name: String,
-    /// What part of the variable it is.
+    /// The part of the variable.
     pub word: Word,
 }
 

@@ -132,9 +132,9 @@ impl Unwind {
     }
 }
 
-/// All that the section describes, up to where it is damaged. Asked for by address again and again,
-/// while the section itself can only be read from its beginning (the table in `.eh_frame_hdr` is
-/// not in every file).
+/// All that the section describes, up to where it is damaged. It is asked for by address again and
+/// again, while the section can only be read from its beginning (not every file has the table in
+/// `.eh_frame_hdr`).
 fn functions(frames: &EhFrame<Slice>, bases: &BaseAddresses) -> Vec<(Range<u64>, EhFrameOffset)> {
     let mut common = FxHashMap::default();
     let mut found = Vec::new();

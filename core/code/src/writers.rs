@@ -17,13 +17,13 @@ use crate::store_index::StoreIndex;
 
 /// Larger segments are left out: they take too long.
 const LARGEST: u64 = 128 << 20;
-/// With so many stores the search ends: they do not tell who writes the word.
+/// After so many stores the search ends: they do not show who writes the word.
 const MOST: usize = 256;
 
 /// The code that stores to a word.
 #[derive(Clone, Debug, Default)]
 pub struct Writers {
-    /// The search ends once it has 256.
+    /// The search ended at 256 stores.
     pub stores: Vec<Store>,
     /// The code of the module was too large.
     pub is_left_out: bool,

@@ -30,7 +30,7 @@ pub trait Sealed: Pod {
     fn seals(&mut self) -> (&mut u32, &mut u32);
     /// As the header announces it.
     fn payload(&self) -> Payload;
-    /// Whether its numbers can be.
+    /// Whether its numbers are possible.
     fn is_sane(&self) -> bool {
         self.payload().raw_bytes <= Self::MOST_RAW
     }
@@ -173,7 +173,7 @@ impl Loader {
     /// The system's, or [`payload_damage`].
     pub fn read<H: Sealed>(&mut self, storage: &Storage, section: &Section<H>) -> Result<&[u8]> {
         let payload = section.header.payload();
-        // What can't be packed grows a little.
+        // A payload that can't be packed grows a little.
         if payload.stored_bytes > H::MOST_RAW + (1 << 20) {
             let found = format!("a stored size of {} bytes", payload.stored_bytes);
             return Err(payload_damage(found));

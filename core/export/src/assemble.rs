@@ -20,7 +20,7 @@ const LONGEST: usize = 200;
 /// Events are numbered, from behind the times that the builder gives.
 const FIRST_EVENT: u64 = 1 << 32;
 
-/// General registers, where known.
+/// General registers, if known.
 pub(crate) type Known = [Option<u64>; 16];
 
 /// The thread that is recorded, and where it stands. Zero: unknown.

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::ExportError;
 
-/// Of what kind the writer of the file was: any text.
+/// The kind of tool that wrote the file: any text.
 const FLAVOR: &str = "flagfinder";
 
 /// What the file holds.
@@ -18,7 +18,7 @@ pub struct Coverage {
     pub blocks: u64,
     /// Modules of the process, also those of which no block ran.
     pub modules: u64,
-    /// Blocks that ran and that the format has no place for: generated code, the vdso.
+    /// Blocks that ran but have no place in the format: generated code, the vdso.
     pub outside: u64,
 }
 

@@ -12,7 +12,7 @@ use iced_x86::{FlowControl, Mnemonic as M};
 /// What an instruction does to the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// None of the others; conditional branches are such.
+    /// None of the others; a conditional branch belongs here.
     Plain = 0,
     /// Enters the kernel.
     Syscall = 1,
@@ -76,11 +76,11 @@ impl Plan {
                 bytes: if fits && plain { memory.bytes as u8 } else { 0 },
             }
         });
-        // Where return addresses lie on the stack the flow itself tells.
+        // The flow itself tells where return addresses lie on the stack.
         let silent = matches!(kind, Kind::Repeated | Kind::Return);
         let all = decoded.registers_written;
         let written = (0..16).filter(|number| all >> number & 1 == 1);
-        // Nobody computes what a segment register holds.
+        // The evaluator does not compute what a segment register holds.
         let from_segment = decoded.operands[1] == decoded::Operand::Other;
         let computed = kind != Kind::Repeated
             && is_computed(&format!("{:?}", decoded.mnemonic))

@@ -114,7 +114,7 @@ impl Stepping {
         Ok(mapped.collect())
     }
 
-    /// What is to be read around the instruction at `pc`, of which `bytes` are the first; replaces
+    /// What is to be read around the instruction at `pc`, whose first bytes are `bytes`; replaces
     /// what was there.
     pub fn plan(&mut self, pc: u64, bytes: &[u8]) -> &Plan {
         let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();

@@ -61,7 +61,7 @@ pub fn tenet(
         return Err(error.into());
     }
     lines.out.flush()?;
-    // The first line is none's, and where the last one went is not known.
+    // The first line belongs to no instruction, and it is not known where the last one went.
     let instructions = lines.written.saturating_sub(1);
     Ok(Exported {
         instructions,
@@ -108,7 +108,7 @@ fn instructions(thread: &Thread, span: &ValueSpan) -> Result<u64, ExportError> {
 }
 
 struct Lines<'o> {
-    /// Instructions still to be passed over.
+    /// Instructions that are still skipped.
     skip: u64,
     shown: [Option<u64>; 16],
     /// The memory part of the line under way; it ends where the next instruction tells `rip`.

@@ -57,7 +57,7 @@ pub(crate) enum Load {
     Nothing,
     /// Recorded, so far behind the beginning of the block's values.
     Slot(u32),
-    /// What this thread stored there.
+    /// This thread stored it there.
     Shadow,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Operation {
     /// A later instruction may read the flags that it sets.
     pub flags: bool,
     pub load: Load,
-    /// It stores, which the reference says where.
+    /// It stores; its reference says where.
     pub store: bool,
     /// It is a call or a return.
     pub calls: bool,
@@ -146,7 +146,7 @@ fn plain(kind: Kind) -> Operation {
     }
 }
 
-/// Does it leave all that the machine knows as it was?
+/// Does the instruction leave everything that the machine knows as it was?
 fn is_idle(code: &Decoded, slots: &[Slot]) -> bool {
     touches_vectors_only(code)
         && !code.memory.iter().any(|memory| memory.write)
@@ -281,7 +281,7 @@ fn straight(code: &Decoded, operation: Operation) -> Option<Operation> {
         (Kind::Scale, Operand::Immediate(factor)) if from != CONSTANT => factor,
         (Kind::Scale, _) => return None,
         (Kind::Shift(_), _) => {
-            // Other counts leave flags undefined in ways of their own.
+            // Other counts leave flags undefined in other ways.
             let moved = constant & if bits == 64 { 63 } else { 31 };
             if from != CONSTANT || moved == 0 || moved >= u64::from(bits) {
                 return None;
@@ -334,7 +334,7 @@ fn leaving(code: &Decoded, operation: Operation) -> Option<Operation> {
     })
 }
 
-/// Notes which flags nobody reads before they are set again; who comes behind the block may read
+/// Notes which flags nobody reads before they are set again; the code behind the block may read
 /// all.
 fn drop_unread_flags(operations: &mut [Operation]) {
     let mut read = STATUS;

@@ -429,7 +429,7 @@ fn resources(
         }
     }
     if instruction.mnemonic() != Mnemonic::Lea {
-        // What only forms the address is no value; operands that do both count.
+        // A register that only forms the address is no value; operands that do both count.
         let mut named = 0;
         for i in 0..instruction.op_count() {
             if instruction.op_kind(i) == OpKind::Register && access(info.op_access(i)).0 {
@@ -438,11 +438,11 @@ fn resources(
         }
         reads = reads & !address | named;
     }
-    // The stack pointer's own course says nothing about data.
+    // The changes of the stack pointer say nothing about data.
     reads &= !general(RSP);
     let mut flags = flag_resources(status_bits(instruction.rflags_read()));
     if instruction.is_string_instruction() {
-        // The direction flag and the pointers' steps are no data either.
+        // The direction flag and the steps of the pointers are no data either.
         flags = 0;
         writes &= !(general(6) | general(7));
     }
@@ -474,7 +474,7 @@ pub fn is_syscall(instruction: &Instruction) -> bool {
         || (instruction.code() == Code::Int_imm8 && instruction.immediate8() == 0x80)
 }
 
-/// Known part of a value in text: hex, or `?`.
+/// The known part of a value in text: hex, or `?`.
 pub fn hex(value: Value, bits: u32) -> String {
     value
         .get(bits)

@@ -20,7 +20,7 @@ pub struct Codes {
     pub(crate) compact: Box<[Operation]>,
     /// Those that access memory and have no part in `compact`.
     pub(crate) left_out: Box<[u32]>,
-    /// It loads, and the tracer was not asked to record what.
+    /// It loads, and the tracer was not asked to record the values.
     pub slotless: bool,
 }
 

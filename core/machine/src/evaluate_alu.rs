@@ -206,8 +206,8 @@ impl Evaluator {
         }
     }
 
-    /// The compared memory is wider than a recorded value: only what is unchanged
-    /// for certain stays known.
+    /// The compared memory is wider than a recorded value: only what is certainly unchanged stays
+    /// known.
     fn compare_exchange_wide(&mut self, code: &Decoded) {
         let bits = if code.mnemonic == M::Cmpxchg8b {
             32

@@ -36,8 +36,8 @@ pub struct Recorded {
     pub addresses: [Option<u64>; 2],
     /// (register number, bytes, value) after the instruction.
     pub registers: [Option<(u8, u8, u64)>; 4],
-    /// What its block loads was not recorded: only the own stack may still be as this thread left
-    /// it.
+    /// The loads of its block were not recorded: only the own stack may still be as this thread
+    /// left it.
     pub missing: bool,
 }
 
@@ -372,8 +372,8 @@ impl Evaluator {
         self.add_rsp(-bytes);
     }
 
-    /// Result flags of additions and subtractions are set by the caller; this sets
-    /// the three that follow from the result.
+    /// The caller sets the result flags of additions and subtractions; this sets the three that
+    /// follow from the result.
     pub(crate) fn set_result_flags(&mut self, result: u64, bits: u32) {
         let result = result & mask(bits);
         let mut flags = 0;

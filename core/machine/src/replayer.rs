@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-//! The evaluator over a recorded thread: feeds instructions, recorded values and events
-//! to a [`Visitor`].
+//! The evaluator over a recorded thread: feeds instructions, recorded values and events to a
+//! [`Visitor`].
 //!
-//! A block whose outcome contradicts what was computed makes everything unknown again
-//! until the next checkpoint teaches it: rather nothing than something wrong.
-//! Blind spots: memory that system calls fill is known only where `syscalls::outputs` says
-//! so; a signal handler that began before the span leaves nothing known when it returns.
+//! If a block's outcome contradicts what was computed, everything becomes unknown until the next
+//! checkpoint: an unknown value is better than a wrong one. Blind spots: memory that system calls
+//! fill is known only if `syscalls::outputs` says so; a signal handler that began before the span
+//! leaves nothing known when it returns.
 
 use std::ops::ControlFlow;
 
@@ -20,12 +20,12 @@ use crate::decoded_blocks::DecodedBlocks;
 use crate::evaluator::{Access, Evaluator, Recorded};
 use crate::value::{Machine, Value, DF, STATUS};
 
-/// Signal handlers within signal handlers whose interrupted states are kept.
+/// How many interrupted states of nested signal handlers are kept.
 const INTERRUPTED: usize = 16;
 /// Number of rflags among a checkpoint's registers.
 const RFLAGS: usize = 17;
 
-/// What of a block's instructions a visitor is shown. The less, the faster.
+/// What of a block's instructions a visitor is shown. The less it is, the faster the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
     /// Each, before and after.
@@ -67,7 +67,7 @@ pub trait Visitor {
 /// How a replay went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Times that knowledge was dropped because it contradicted the flow.
+    /// How often knowledge was dropped because it contradicted the flow.
     pub contradictions: u64,
 }
 
@@ -212,7 +212,8 @@ impl<V: Visitor> Replay<'_, '_, V> {
         let Some(codes) = blocks.get(block) else {
             return;
         };
-        // Loads that nobody recorded must not be answered from what this thread stored long ago.
+        // Loads whose values were not recorded must not be answered from what this thread stored
+        // long ago.
         let missing = Recorded {
             missing: codes.slotless || values.is_none() && !block.slots.is_empty(),
             ..Recorded::default()
@@ -262,7 +263,7 @@ impl<V: Visitor> Replay<'_, '_, V> {
             Event::SyscallEnter(call) => {
                 self.call = Some((call.number, call.args));
                 if let Some(registers) = &call.registers {
-                    // rax, rcx and r11 are already what the call makes of them, and so may be the
+                    // rax, rcx and r11 already hold what the call makes of them, and so may the
                     // flags.
                     let valid = registers.valid & !(1 | 1 << 1 | 1 << 11 | 1 << RFLAGS);
                     self.adopt(valid, &registers.values);
@@ -336,7 +337,7 @@ impl SlotReader<'_> {
             .is_some_and(|slot| usize::from(slot.instruction) == index)
     }
 
-    /// What of it can be used.
+    /// The part of it that can be used.
     #[inline]
     pub fn recorded(&mut self, code: &Decoded, index: usize) -> Recorded {
         let mut recorded = self.take(index);

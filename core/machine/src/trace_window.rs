@@ -18,9 +18,10 @@ use crate::window::{Interruption, Syscall, Window};
 
 /// Longest window, in instructions.
 const STEPS: u32 = 400_000;
-/// Bytes of values that about suffice for it.
+/// So many bytes of values are usually enough for it.
 const VALUE_BYTES: u64 = 512 << 10;
-/// Bytes of flow that certainly do: a block has an instruction or more, and takes 8 bytes at most.
+/// So many bytes of flow are always enough: a block has an instruction or more, and takes 8 bytes
+/// at most.
 const FLOW_BYTES: u64 = STEPS as u64 * 8;
 
 struct Filler {
@@ -77,7 +78,7 @@ impl Visitor for Filler {
             let at = self.window.len();
             self.window.interruptions.push((at, Interruption::Moved));
         }
-        // Now and then is enough: it is about registers that do not change.
+        // Asking now and then is enough: it is about registers that do not change.
         if self.window.len() % 64 == 0 {
             self.window.registers = machine.registers;
         }

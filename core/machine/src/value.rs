@@ -258,14 +258,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Everything but the segment bases is unknown from here.
+    /// From here on everything but the segment bases is unknown.
     pub fn forget(&mut self) {
         self.registers = [Value::UNKNOWN; 16];
         self.flags = Value::UNKNOWN;
         self.shadow.clear();
     }
 
-    /// A call ran that nobody saw: what the calling convention preserves is as before.
+    /// An unseen call ran: what the calling convention preserves is as before.
     pub fn forget_call(&mut self) {
         for number in CALL_CLOBBERS {
             self.registers[usize::from(number)] = Value::UNKNOWN;

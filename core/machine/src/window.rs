@@ -31,7 +31,7 @@ pub struct Syscall {
 }
 
 impl Syscall {
-    /// Did it take data over or hand some on?
+    /// Did it take data, or hand some on?
     pub fn moves_data(&self) -> bool {
         syscalls::consumes(self.number) && self.result.is_some_and(|result| result > 0)
     }
@@ -87,7 +87,7 @@ pub struct Window {
 /// See `Window::clock`.
 pub const CLOCK_STEPS: u32 = 16;
 
-/// Steps back in search of a register's value.
+/// Most steps back in search of a register's value.
 const REACH: u32 = 4000;
 
 /// Decoded instructions are decoded anew where they arrive.
@@ -199,7 +199,7 @@ impl Window {
             None => self.kept(register),
         }
     }
-    /// An atomic that puts back what was there tells nothing new: a spinner on a
+    /// An atomic that puts back what was there shows nothing new: a thread that spins on a
     /// test-and-set lock does not write its flag.
     pub fn is_silent(&self, step: u32) -> bool {
         let value = |write| {
@@ -257,7 +257,7 @@ impl Window {
     }
 
     /// These stretches (first step, end) of windows, one behind the other; what ran between two of
-    /// them counts as called over.
+    /// them counts as a call that ran unseen.
     pub fn join(parts: &[(&Window, u32, u32)]) -> Window {
         let mut joined = Window::default();
         if let Some((last, ..)) = parts.last() {
@@ -277,8 +277,8 @@ impl Window {
         joined
     }
 
-    /// Also those that no step of the stretches executes: whatever wrote a register may have done
-    /// so in between.
+    /// Also registers that no step of the stretches writes: any code in between may have written
+    /// them.
     fn take_codes(&mut self, codes: &[Decoded]) -> Vec<u32> {
         let number = |code: &Decoded| {
             let likeness = FxBuildHasher.hash_one(code.instruction);

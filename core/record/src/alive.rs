@@ -12,8 +12,8 @@ use std::thread::JoinHandle;
 
 use crate::pool::Pool;
 
-/// The kernel's `struct robust_list_head`, of a list without entries: only `pending` is used, so
-/// nothing that stands in shared memory is followed as a pointer.
+/// The kernel's `struct robust_list_head` of a list without entries. Only `pending` is used, so
+/// nothing in shared memory is followed as a pointer.
 #[repr(C)]
 struct RobustList {
     next: *const RobustList,

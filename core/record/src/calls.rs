@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-//! What a thread's system calls say about it: does it take over data, did its wait bring nothing?
+//! What a thread's system calls say about it: does it take data, and do its waits end without any?
 
 use flagfinder_linux::syscalls::{self, Role};
 use flagfinder_linux::timeout::{self, Limit};
 use flagfinder_trace::Event;
 
-/// Does the call end with data that the thread has now?
+/// Does the thread have new data when the call ends?
 pub fn takes_data(event: &Event) -> bool {
     let &Event::SyscallExit { number, result, .. } = event else {
         return false;

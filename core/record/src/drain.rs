@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-//! Taking chunks out of the pool: workers compress FULL chunks and free them; at
-//! the end the half-filled ones are collected too.
+//! Taking chunks out of the pool: workers compress FULL chunks and free them; at the end
+//! half-filled chunks are collected too.
 //!
-//! The target waits for its flow and for nothing else. So one worker is there for flow, and the
-//! others, which compress values, get little processor time that anybody else wants. What they do
-//! not manage stays in the pool, uncompressed, until there is no room for it: then of the thread
-//! with most of it the oldest goes, but never a thread's first chunks.
+//! The target waits for its flow and for nothing else. So one worker serves flow, and the others,
+//! which compress values, get little of the processor time that others want. Values that they do
+//! not manage to compress stay in the pool until there is no room: then the thread with most of
+//! them loses its oldest chunk, but never its first chunks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,16 +26,15 @@ use crate::spinning::FullChunks;
 const SPARE_NICENESS: i32 = 10;
 /// How long a worker sleeps when no doorbell rings.
 const IDLE: Duration = Duration::from_millis(20);
-/// How long FULL chunks are still drained once the recording is over; a tracer that
-/// does not heed `stop` fills more for ever.
+/// How long FULL chunks are still drained once the recording is over: a tracer that ignores `stop`
+/// would fill more for ever.
 const LAST_DRAIN: Duration = Duration::from_secs(60);
-/// A partial chunk is cut this far behind its last nonzero byte: no event ends in
-/// more zeros.
+/// A partial chunk is cut so many bytes behind its last nonzero byte: no event ends in more zeros.
 const ZERO_TAIL: usize = 512;
-/// A thread's first chunks of values are never let go: how things were set up.
+/// So many first chunks of values of a thread are never dropped: they show how things were set up.
 const HEAD_CHUNKS: u64 = 48;
 
-/// What a worker is there for.
+/// What a worker takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
     /// Flow and what describes it; values once the recording is over.
@@ -55,9 +54,9 @@ pub struct Drain<'a> {
     taken: Vec<AtomicBool>,
     pub busy: AtomicU32,
     pub stop: AtomicBool,
-    /// Chunks of values that had to go.
+    /// Chunks of values that were dropped.
     pub let_go: AtomicU64,
-    /// For the one who looks for spinning threads.
+    /// The flow that the search for spinning threads looks at.
     pub full: Option<FullChunks>,
 }
 
@@ -153,8 +152,8 @@ impl<'a> Drain<'a> {
         if !self.claim(index) {
             return;
         }
-        // Only now does it stand still: since it was looked at, another worker may have written it,
-        // and the target filled it again, with flow.
+        // Only now the chunk stands still. Since it was looked at, another worker may have written
+        // it, and the target may have filled it again, with flow.
         let chunk = self.pool.chunk(index);
         if chunk.stream == p::STREAM_VALUES && thread_of(&chunk) == thread && chunk.seq == seq {
             self.let_go.fetch_add(1, Ordering::Relaxed);
@@ -171,7 +170,7 @@ impl<'a> Drain<'a> {
         let chunk = self.pool.chunk(index);
         let used = chunk.used.min(self.pool.chunk_bytes);
         if chunk.stream == p::STREAM_FLOW {
-            // Whatever the file's flow mentions, the file describes.
+            // The file describes every block that its flow names.
             self.save(writer, p::STREAM_META, |other| other.pid == chunk.pid);
             if let Some(full) = &self.full {
                 full.offer(&chunk, self.pool.full_data(index, used));
@@ -204,7 +203,7 @@ impl<'a> Drain<'a> {
         sink.append(&section);
         if chunk.stream == p::STREAM_META {
             for text in tracer_notes(data) {
-                // It stands in the file: only the caller is to hear of it, and once.
+                // It is in the file. Only the caller hears of it, and once.
                 let level = NoteLevel::Lost;
                 let note = Note { level, text };
                 if !sink.notes.contains(&note) {
@@ -225,7 +224,7 @@ impl<'a> Drain<'a> {
     /// Writes what is finished of chunks that are still being written, so that it is
     /// in the file should this process be killed. For META and FLOW.
     fn save(&self, writer: &mut ChunkWriter, stream: u32, of: impl Fn(&Chunk) -> bool) {
-        // Held throughout: nobody drains a chunk of which a part is being saved.
+        // Held throughout, so that nobody drains a chunk of which a part is being saved.
         let mut saved = lock(&self.saved);
         for index in self.pool.span() {
             if self.pool.state(index).load(Ordering::Acquire) != p::CHUNK_OWNED {
@@ -245,7 +244,8 @@ impl<'a> Drain<'a> {
                     p::STREAM_META => settled_records(&data),
                     _ => settled_bytes(&data),
                 };
-                // FULL by now is as good, FREE is not: it was OWNED by another then.
+                // A chunk that is FULL by now will do. One that is FREE will not: it belonged to
+                // another thread when it was OWNED.
                 let still = self.pool.chunk(index).ts_open == chunk.ts_open
                     && self.pool.state(index).load(Ordering::Acquire) != p::CHUNK_FREE;
                 if settled > 0 && still {
@@ -272,8 +272,8 @@ impl<'a> Drain<'a> {
         })
     }
 
-    /// Takes a FULL chunk: META and FLOW before VALUES, since only those make the
-    /// target wait; the oldest first.
+    /// Takes a FULL chunk: META and FLOW before VALUES, as the target waits only for those; the
+    /// oldest first.
     fn take(&self, with_values: bool) -> Option<u32> {
         loop {
             let mut best: Option<(u32, (bool, u64))> = None;
@@ -342,7 +342,7 @@ impl<'a> Drain<'a> {
     pub fn collect(&self, dead: bool, of: impl Fn(u32) -> bool) -> Result<(), Failure> {
         let mut writer = ChunkWriter::new()?;
         let mut buffer = Vec::new();
-        // A tracer that still runs makes a block's record before its flow comes to the block: the
+        // A tracer that still runs makes a block's record before its flow reaches the block, so the
         // records are read last.
         let chunks = || 0..self.pool.chunk_count;
         let passes = [false, true];
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    /// Is what is FULL by now let go, when a chunk of values was to be?
+    /// Are chunks that are FULL by now dropped, if a chunk of values has to go?
     fn is_let_go(now: Chunk) -> bool {
         let folder = std::env::temp_dir();
         let pool = Pool::create_in(&folder, Level::Values, CHUNK_BYTES, 8, None).expect("a pool");

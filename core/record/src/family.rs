@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //! The processes that write to the pool, as the kernel knows them.
 //!
-//! What stands in shared memory is the target's word: it says which processes to ask about, never
-//! which to end. A process introduces itself by a lock on the pool's file
+//! What stands in shared memory is the target's word: it says which processes to ask about, but
+//! never which to end. A process introduces itself by a lock on the pool's file
 //! (`include/ff_protocol.h`); the kernel says who holds it, in this process's pid namespace. From
-//! then on it is known by a pidfd, which never names another one.
+//! then on a pidfd stands for it, which never names another process.
 //!
 //! Blind spots: a process whose tracer could not introduce it (fcntl forbidden) is recorded under
 //! the pid that it has in its own namespace, is not waited for and not ended.
@@ -71,8 +71,8 @@ impl Family {
         }
     }
 
-    /// Does it descend from a member? One whose parent has ended no longer shows whom it descends
-    /// from: it must be the target's user's, who could end it himself, and younger than the target.
+    /// Does it descend from a member? If its parent has ended, its descent can't be seen. Then it
+    /// must belong to the target's user, who could end it himself, and be younger than the target.
     fn is_ours(&self, pid: u32, members: &BTreeMap<u32, Member>) -> bool {
         let mut at = pid;
         for _ in 0..DEEPEST {
@@ -103,7 +103,7 @@ impl Family {
     fn by_state(&self, wanted: bool) -> Vec<u32> {
         let mut members = lock(&self.members);
         for member in members.values_mut() {
-            // Its pidfd is of no more use.
+            // Its pidfd is no longer needed.
             if !member.runs() {
                 *member = Member::Ended;
             }
@@ -139,7 +139,7 @@ impl Family {
 }
 
 impl Member {
-    /// A zombie does not.
+    /// A zombie does not run.
     fn runs(&self) -> bool {
         let Member::Runs(pidfd) = self else {
             return false;

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A process that has come to so many blocks for the first time, within the time asked, is on its
-/// way.
+/// A process that has reached so many blocks for the first time, within the time asked, makes
+/// progress.
 const NEW_BLOCKS: u32 = 1000;
-/// Or one that has taken over data so often; less often may be a timer's wake-ups.
+/// It also does if it has taken data so often; fewer times may be a timer's wake-ups.
 const TAKEN: u32 = 64;
 
 /// How far a process had come, and when; as far back as the time asked.

@@ -43,7 +43,7 @@ impl Observer {
             });
             if demanded || observed.next <= now {
                 let changed = observed.look(pid, sink);
-                // A program whose maps change all the time is not looked at more for it.
+                // A program whose maps change all the time is not looked at more often for that.
                 let longest = if changed { LONGEST / 2 } else { LONGEST };
                 observed.interval = (observed.interval * 2).min(longest);
                 observed.next = now + observed.interval;
@@ -94,8 +94,8 @@ fn own_id(task: &Path) -> Option<u32> {
     ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
 }
 
-/// For how long a thread has waited for a processor in its life; zero where the kernel does not
-/// tell, or knows it by another number.
+/// How long a thread has waited for a processor in its life; zero if the kernel does not tell, or
+/// knows the thread by another number.
 pub fn waited_for_processor(pid: u32, tid: u32) -> Duration {
     if own_id(Path::new(&format!("/proc/{pid}"))).is_some() {
         return Duration::ZERO;

@@ -25,7 +25,7 @@ use crate::user::User;
 const MIB: u64 = 1 << 20;
 /// FULL chunks that may wait for the recorder, in bytes; beyond it tracers wait.
 const BACKLOG_BYTES: u64 = 256 * MIB;
-/// The least that a pool is good for.
+/// The least that a pool needs.
 const MINIMUM_BYTES: u64 = 24 * MIB;
 const MAXIMUM_BYTES: u64 = 4 << 30;
 /// Two per thread; the target reserves address space for all of them.
@@ -36,8 +36,8 @@ const _: () = assert!(
     std::mem::size_of::<ShmHeader>() + p::INTRODUCTIONS * std::mem::size_of::<Introduction>()
         <= DESCRIPTORS as usize
 );
-/// Chunks are given backing memory ahead in steps of so many, so that a full
-/// tmpfs is noticed here and never becomes a SIGBUS in the target.
+/// Backing memory is given ahead for so many chunks at once, so that a full tmpfs is noticed here
+/// and never becomes a SIGBUS in the target.
 const BACKING_STEP: u32 = 16;
 /// A tracer's search may pass a chunk that is freed behind it and take a later one.
 const BACKING_SLACK: u32 = 4;
@@ -333,7 +333,8 @@ impl Pool {
         // SAFETY: inside the map; nobody else writes a chunk that is FULL or whose
         // owner is dead.
         unsafe { std::ptr::write_bytes(self.data(index), 0, size) };
-        // Between its next claim and description nobody must take it for the old owner's.
+        // Between its next claim and its description, the chunk must not be taken for the old
+        // owner's.
         self.owner(index).store(0, Ordering::Relaxed);
         header_word!(self, live_count, AtomicU32)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
@@ -400,7 +401,7 @@ impl Pool {
     /// Raises the limit of live chunks while `owned` chunks are being written: all
     /// of those, and a backlog.
     pub fn grow(&self, owned: u32, full: u32) -> Room {
-        // One at a time: the supervisor and a worker call this.
+        // One caller at a time: the supervisor and a worker call this.
         let _growing = lock(&self.growing);
         let backlog = (BACKLOG_BYTES / u64::from(self.chunk_bytes)) as u32;
         let live = owned + full;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! What the program prints, on its way through the recorder, which waits for a text in it.
 //!
-//! The program gets a terminal where the recorder's own stream is one, else a pipe: it buffers,
-//! colours and breaks lines as it does without us. Bytes pass unchanged, as soon as they come.
-//! Streams that are the same to us stay the same to the program, so that what it prints keeps its
-//! order.
+//! The program gets a terminal if the recorder's own stream is one, else a pipe, so it buffers,
+//! colours and breaks lines as it does without us. Bytes pass unchanged, as soon as they come. If
+//! two of our streams are the same, the program's are too, so that its output keeps its order.
 //!
 //! Blind spots: a text that the program holds in a buffer is not printed yet; a program that asks
 //! its output for input (curses does, on some terminals) gets none.
@@ -20,7 +19,7 @@ use crate::user::User;
 
 /// Most bytes that are copied at once.
 const MOST: usize = 1 << 16;
-/// Between looks whether to stop, and how large the terminal is, in ms.
+/// Time between looks whether to stop, and how large the terminal is, in ms.
 const LOOK_MS: i32 = 100;
 
 /// The streams that go through the recorder.
@@ -37,7 +36,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// One way from the program to where the recorder's own output goes.
+/// A way from the program to the recorder's own output.
 struct Stream {
     from: OwnedFd,
     to: OwnedFd,
@@ -79,8 +78,8 @@ impl Printed {
         self.shared.seen.load(Ordering::Acquire)
     }
 
-    /// Passes on what was printed by now. What somebody still prints to is handed to a process that
-    /// goes on.
+    /// Passes on what was printed by now. Streams to which somebody still prints are handed to a
+    /// process that goes on.
     pub fn finish(mut self) -> io::Result<()> {
         drop(self.ends.take());
         self.shared.stop.store(true, Ordering::Release);
@@ -176,7 +175,7 @@ impl Stream {
         }
     }
 
-    /// A program that runs on without us must not die of printing.
+    /// A program that runs on without us must not die because it prints.
     fn hand_over(self) -> io::Result<()> {
         let mut cat = Command::new("cat");
         cat.stdin(self.from).stdout(self.to).stderr(Stdio::null());
@@ -188,7 +187,7 @@ impl Stream {
 /// Looks for a text in what comes piece by piece.
 struct Search {
     text: Vec<u8>,
-    /// What came last, if the text may have begun in it.
+    /// The last bytes, if the text may have begun in them.
     tail: Vec<u8>,
 }
 
@@ -249,7 +248,7 @@ fn write_all(fd: RawFd, mut bytes: &[u8]) -> io::Result<()> {
         let error = io::Error::last_os_error();
         match error.kind() {
             io::ErrorKind::Interrupted => {}
-            // Somebody else has made it non-blocking.
+            // Another process has made it non-blocking.
             io::ErrorKind::WouldBlock => {
                 is_ready(fd, libc::POLLOUT, LOOK_MS);
             }
@@ -281,8 +280,8 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// Both ends of a terminal like `own`: to read from, to write to. It changes nothing of what is
-/// written, `own` does.
+/// Both ends of a terminal like `own`: one to read from, one to write to. It passes bytes
+/// unchanged; `own` changes them.
 fn terminal_like(own: RawFd) -> io::Result<(OwnedFd, OwnedFd)> {
     // SAFETY: plain system calls on descriptors that are nobody else's; the structure is plain
     // numbers.

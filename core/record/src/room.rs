@@ -8,8 +8,8 @@ use std::path::Path;
 pub const PREFIX: &str = "flagfinder-";
 pub const SUFFIX: &str = ".pool";
 
-/// Marks the file as one whose recorder lives: until it is closed, which the kernel does for a
-/// recorder that is killed.
+/// Marks the file as one whose recorder lives. The kernel removes the mark when the file is closed,
+/// also for a recorder that is killed.
 pub fn claim(file: &File) -> std::io::Result<()> {
     // SAFETY: a plain system call on an open file.
     match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {

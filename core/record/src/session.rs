@@ -34,19 +34,18 @@ use crate::unrecorded::Unrecorded;
 use crate::user::User;
 
 const TICK: Duration = Duration::from_millis(50);
-/// At first the pool must grow with the target's threads, and short programs' maps
-/// are wanted.
+/// At first the pool has to grow with the target's threads, and maps of short programs are wanted.
 const FIRST_TICK: Duration = Duration::from_millis(5);
 const AT_FIRST: Duration = Duration::from_millis(300);
-/// Between looks for spinning threads, progress reports and looks at dead children.
+/// Time between looks for spinning threads, progress reports, and looks at dead children.
 const LOOK: Duration = Duration::from_millis(250);
-/// A thread's flow is in the file after this, however slowly it fills a chunk.
+/// After this time a thread's flow is in the file, however slowly it fills a chunk.
 const SAVE_AFTER_NS: u64 = 1_000_000_000;
-/// Tracers that wait for a chunk although none will come are released after this.
+/// After this time tracers are released that wait for a chunk although none will come.
 const STARVED: Duration = Duration::from_secs(2);
-/// When a thread spins, children that had ended by then keep so many bytes in the file, the newest.
+/// If a thread spins, children that had ended before keep so many bytes in the file, the newest.
 const ENDED_BYTES: u64 = 64 << 20;
-/// After the recorder was asked to end, how long the target may take to do so.
+/// How long the target may take to end once the recorder was asked to end.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Records until the target ends, one of the options says so, or `progress` breaks. That is
@@ -138,9 +137,9 @@ struct Session<'a> {
     spin: Option<SpinWatch>,
     unrecorded: Unrecorded,
     started: Instant,
-    /// Since when tracers have been waiting and got nothing.
+    /// Since when tracers have waited and got nothing.
     starved: Option<Instant>,
-    /// Since when a signal has asked for the end.
+    /// When a signal asked for the end.
     asked: Option<Instant>,
     /// Children that had ended before anything was killed.
     ended_before: BTreeSet<u32>,
@@ -298,7 +297,7 @@ impl Session<'_> {
     /// Ends the target if so asked, and takes the pool away from what goes on: while a busy loop
     /// fills chunks, the workers are never done.
     fn still_the_target(&mut self) {
-        // A process takes its time to die; what it last waited for did not last that much longer.
+        // A process takes its time to die, but its last wait did not last that much longer.
         self.end.ts = clock::monotonic();
         self.name_unrecorded();
         let main = self.target.pid();
@@ -313,7 +312,7 @@ impl Session<'_> {
         if stopped_early && self.options.then == Then::Kill && !failed {
             self.kill();
         }
-        // Also for processes of which nobody knows.
+        // Also for processes that are not known.
         self.drain.pool.close();
     }
 

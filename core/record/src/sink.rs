@@ -17,10 +17,10 @@ use flagfinder_trace::{
 use crate::error::Result;
 use crate::options::Last;
 
-/// Removed sections are reclaimed once they make up so much of the file: copying
-/// the rest then costs less than writing it did.
+/// Removed sections are reclaimed once they make up this part of the file: then copying the rest
+/// costs less than writing it did.
 const RECLAIM_BYTES: u64 = 16 << 20;
-/// How many sections may be given up so that META and END fit on a full disk.
+/// How many sections may be dropped so that META and END fit on a full disk.
 const SACRIFICE: usize = 256;
 
 #[derive(Clone, Copy)]
@@ -33,8 +33,8 @@ struct Kept {
     age: u64,
 }
 
-/// By what a flight recorder drops: flow by its end, values by their begin, so that
-/// values never outlive the flow they belong to.
+/// The order in which a flight recorder drops sections: flow by its end, values by their beginning,
+/// so that values never outlive their flow.
 fn age(header: &SectionHeader) -> u64 {
     match header.section_kind() {
         Some(SectionKind::Values) => header.ts_open,
@@ -51,7 +51,7 @@ pub struct Sink {
     last: Option<Last>,
     /// Sections behind INFO, in file order.
     sections: Vec<Kept>,
-    /// Limited sections: (age, index in `sections`), the oldest first. Not the file's
+    /// Limited sections: (age, index in `sections`), the oldest first. This is not the file's
     /// order: values wait longest before they are written.
     by_age: BTreeSet<(u64, usize)>,
     limited_bytes: u64,
@@ -59,7 +59,7 @@ pub struct Sink {
     pub dropped_sections: u64,
     pub flow_bytes: u64,
     pub values_bytes: u64,
-    /// Who has flow here: process, image (it changes with exec), thread.
+    /// The threads that have flow here: process, image (exec changes it), thread.
     pub threads: BTreeSet<(u32, u64, u32)>,
     pub notes: Vec<Note>,
     /// META that came after the failure.
@@ -254,8 +254,8 @@ impl Sink {
         self.notes.push(note);
     }
 
-    /// Of the flow and values of those processes keeps the newest `most` bytes. What describes them
-    /// stays.
+    /// Of the flow and values of those processes keeps the newest `most` bytes. Their descriptions
+    /// stay.
     pub fn bound_processes(&mut self, pids: &BTreeSet<u32>, most: u64) {
         let runs = |kept: &Kept| matches!(kept.kind, SectionKind::Flow | SectionKind::Values);
         let theirs = |kept: &Kept| kept.live && runs(kept) && pids.contains(&kept.pid);
@@ -266,7 +266,7 @@ impl Sink {
             let newest = last.entry(kept.pid).or_insert(0);
             *newest = kept.age.max(*newest);
         }
-        // Whole processes: a part of one is of no use.
+        // Only whole processes: a part of one is of no use.
         let mut by_end: Vec<(u64, u32)> = last.into_iter().map(|(pid, end)| (end, pid)).collect();
         by_end.sort_unstable();
         let mut dropped = 0;
@@ -307,7 +307,7 @@ impl Sink {
         end.dropped_sections = self.dropped_sections;
         for _ in 0..=SACRIFICE {
             let (bytes, sections) = (self.end_of_sections(), self.sections.len() as u64 + 1);
-            // Cuts off what a failed write left.
+            // Removes what a failed write left.
             if self.writer.truncate(bytes, sections).is_err() {
                 break;
             }

@@ -37,39 +37,39 @@ use crate::lock::lock;
 use crate::observe::waited_for_processor;
 use crate::pool::Pool;
 
-/// More distinct blocks than this are no spin loop (an interpreter's loop has
-/// several hundred).
+/// A spin loop has at most so many distinct blocks (an interpreter's loop has several hundred).
 const MOST_BLOCKS: usize = 4096;
-/// Blocks looked at per thread and look.
+/// Blocks that are looked at per thread and look.
 const SAMPLE: usize = 1 << 16;
-/// So many blocks may still turn up in a set that holds, or a tenth of it: what a
-/// loop does rarely, and what the samples missed.
+/// So many blocks, or a tenth of the set, may still join a set that holds: blocks that a loop
+/// executes rarely, or that the samples missed.
 const LATECOMERS: usize = 8;
-/// Executions of each block, on average, that count as going round.
+/// Executions of each block, on average, for a loop that repeats.
 const ROUNDS: u64 = 4;
 
-/// A stay counts as idling from this part of the time asked: an idle worker's stays differ in
+/// A stay of this part of the time asked counts as idling: the stays of an idle worker differ in
 /// length.
 const IDLED: u32 = 4;
-/// Looks that a stay takes at least: one look alone may show any part of longer work.
+/// Looks that a stay takes at least: a single look may show any part of longer work.
 const LOOKS: u32 = 2;
-/// Loops remembered per thread, the newest; a pool's worker has one or two that it idles in.
+/// Most loops that are remembered per thread, the newest; a pool's worker has one or two in which
+/// it idles.
 const MOST_LOOPS: usize = 8;
-/// Two looks show the same loop if they have so many hundredths of all their blocks in common.
+/// Two looks show the same loop if they share so many hundredths of all their blocks.
 const SAME_LOOP: usize = 80;
 
-/// Time spent waiting for a processor counts for one part of so many.
+/// Of the time spent waiting for a processor one part in so many counts.
 const WAITING_COUNTS: u32 = 4;
 
-/// Blocks a second below which a thread mostly sleeps.
+/// A thread that executes fewer blocks a second mostly sleeps.
 const BUSY: u64 = 100_000;
-/// An idle server has to go round for so many times the time asked.
+/// An idle server ends the recording after so many times the time asked.
 const IDLE_FOR: u32 = 10;
 /// A thread of an image: pid, the image's time stamp (it changes with exec), tid.
 type ThreadKey = (u32, u64, u32);
 
-/// Flow that threads filled chunks with, at most one chunk a thread between two looks.
-/// What a busy thread is writing changes hands too fast to be looked at.
+/// Flow with which threads filled chunks, at most one chunk a thread between two looks. The chunk
+/// that a busy thread is writing changes too fast to be looked at.
 #[derive(Default)]
 pub struct FullChunks {
     newest: Mutex<HashMap<ThreadKey, Sample>>,
@@ -109,7 +109,7 @@ pub struct SpinWatch {
 }
 
 struct Suspect {
-    /// Flow position looked at last.
+    /// The last flow position that was looked at.
     position: u64,
     set: HashSet<u32>,
     since: Instant,
@@ -117,11 +117,11 @@ struct Suspect {
     latecomers: usize,
     /// Flow bytes executed since then.
     bytes: u64,
-    /// Since then it has waited for descriptors for as long as it may.
+    /// Since then it has waited for descriptors up to its time limit.
     timed_out: bool,
     /// Where it is at present.
     stay: Stay,
-    /// Loops that it stayed in for long, and left.
+    /// Loops in which it stayed for long, and which it left.
     left: VecDeque<HashSet<u32>>,
 }
 
@@ -146,8 +146,8 @@ impl SpinWatch {
         }
     }
 
-    /// Looks once; returns the threads that have been spinning for the time asked, once they are a
-    /// reason to end.
+    /// Looks once. Returns the threads that have been spinning for the time asked, once they are a
+    /// reason to end the recording.
     pub fn look(&mut self, pool: &Pool, full: &FullChunks) -> Vec<ThreadKey> {
         let mut samples: Vec<_> = std::mem::take(&mut *lock(&full.newest))
             .into_iter()
@@ -214,7 +214,7 @@ impl SpinWatch {
         self.blocks.clear();
         let mut events = Vec::new();
         flagfinder_trace::decode_units(&sample.raw, 0, &mut self.blocks, &mut events);
-        // Only what was executed since the last look, as far as it is still here.
+        // Only what was executed since the last look, if it is still here.
         let fresh = ((sample.position - suspect.position) / 2).min(SAMPLE as u64) as usize;
         let seen = self.blocks.len().saturating_sub(fresh.max(1));
         let fresh = &self.blocks[seen..];
@@ -224,8 +224,8 @@ impl SpinWatch {
         let timed_out = times_out(late);
         let newest = fresh.iter().copied().max().unwrap_or(0);
         let growth = self.growth.entry((key.0, key.1)).or_default();
-        // For longer than is asked of a loop: the thread that has just come to one ends the
-        // recording, and no other one that sleeps all the time.
+        // The process's growth is watched for longer than a loop has to last. So the thread that
+        // has just come to a loop ends the recording, and no other one that sleeps all the time.
         growth.add(newest, taken as u32, now, self.wanted * 3 / 2);
         suspect.timed_out |= timed_out;
         suspect.add(fresh, sample.position, now, self.wanted)
@@ -302,7 +302,7 @@ impl Suspect {
         self.bytes as f64 / 2.0 >= BUSY as f64 * seconds
     }
 
-    /// Is it like a server that nobody asks anything, and not yet for long?
+    /// Is it like a server that nobody asks anything, and has not been for long?
     fn idles(&self, now: Instant, wanted: Duration) -> bool {
         self.timed_out && now - self.since < wanted * IDLE_FOR
     }
@@ -315,8 +315,8 @@ impl Suspect {
         self.see(&fresh, executed, now, wanted);
         self.latecomers += fresh.difference(&self.set).count();
         if self.latecomers > LATECOMERS.max(self.set.len() / 10) {
-            // A set that had held for long was another loop; a young one was only
-            // incompletely seen.
+            // If the set had held for long, this is another loop; a young set was only seen in
+            // part.
             if now - self.since > wanted / 2 {
                 self.set = fresh;
             } else {
@@ -347,7 +347,7 @@ impl Stay {
         }
     }
 
-    /// Is it a stay in this loop?
+    /// Is the stay in this loop?
     fn is_in(&self, blocks: &HashSet<u32>) -> bool {
         let common = self.blocks.intersection(blocks).count();
         let all = self.blocks.len() + blocks.len() - common;

@@ -17,7 +17,7 @@ use crate::user::User;
 pub struct Target {
     child: Child,
     exit: Option<TargetExit>,
-    /// Filters of system calls that it had when it was seen last.
+    /// How many filters of system calls it had when it was seen last.
     filters: u32,
 }
 
@@ -65,7 +65,7 @@ impl Target {
         // SAFETY: between fork and exec only system calls are made.
         unsafe {
             command.pre_exec(move || {
-                // Python ignores it, as it does SIGPIPE, which `Command` sets back.
+                // Python ignores it, like SIGPIPE, which `Command` sets back.
                 libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
                 let Some(user) = &user else { return Ok(()) };
                 let groups = libc::setgroups(user.groups.len(), user.groups.as_ptr());
@@ -109,7 +109,7 @@ impl Target {
         self.exit
     }
 
-    /// Sends a signal while the process is still ours to name.
+    /// Sends a signal while the pid is still the child's.
     pub fn signal(&mut self, number: i32) {
         if self.exit().is_none() {
             // SAFETY: the pid is that of our unreaped child.
@@ -117,7 +117,7 @@ impl Target {
         }
     }
 
-    /// Has it put itself into a sandbox, beyond what we live in ourselves?
+    /// Has it put itself into a sandbox, besides the one in which we run?
     pub fn is_confined(&self) -> bool {
         self.filters > filters_of(std::process::id()).unwrap_or(0)
     }

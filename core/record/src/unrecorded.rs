@@ -13,9 +13,9 @@ use flagfinder_waits::proc;
 
 use crate::family::started;
 
-/// Between two looks: each reads all of /proc.
+/// Time between two looks: each reads all of /proc.
 const EVERY: Duration = Duration::from_secs(1);
-/// A thread that was busy for so long is told of.
+/// A thread that was busy for so long is reported.
 const LONG: Duration = Duration::from_secs(2);
 /// The part of the time, in hundredths, that a busy thread runs or waits for a processor.
 const BUSY: u32 = 80;
@@ -61,7 +61,7 @@ impl Unrecorded {
             return;
         }
         self.looked = Some(now);
-        // Those whose parent has ended descend from nobody any more.
+        // A process whose parent has ended descends from nobody any more.
         let known = self.known.keys().copied();
         let roots: Vec<u32> = std::iter::once(root).chain(known).collect();
         let mut before = std::mem::take(&mut self.known);

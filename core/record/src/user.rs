@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString};
 
-/// A user to whom the target is handed.
+/// A user as whom the target runs.
 #[derive(Clone, Debug)]
 pub struct User {
     pub uid: u32,

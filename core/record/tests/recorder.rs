@@ -25,7 +25,7 @@ fn writer() -> &'static Path {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let out = folder.join("ff_writer");
-        // One test starts this binary again: it must not take away what others run.
+        // One test starts this binary again: it must not remove what others run.
         let new = folder.join(format!("ff_writer.{}", std::process::id()));
         let status = Command::new("cc")
             .args(["-O2", "-std=gnu11", "-I"])

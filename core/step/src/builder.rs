@@ -43,7 +43,7 @@ impl Default for WindowBuilder {
 }
 
 impl WindowBuilder {
-    /// The instruction at `pc` and its number in the window; `None` when there is no readable code.
+    /// The instruction at `pc` and its number in the window; `None` if there is no readable code.
     pub fn decode(&mut self, space: &mut dyn ReadMemory, pc: u64) -> Option<(Instruction, u32)> {
         let mut bytes = [0u8; 15];
         let got = space.read(pc, &mut bytes);

@@ -117,7 +117,8 @@ impl Entry {
         if !has_ended && info.si_code == 0 {
             return Change::None;
         }
-        // Whoever started our own child waits for it, too; another's parent is told once we were.
+        // The process that started our own child waits for it, too; the parent of another one hears
+        // of it after us.
         if has_ended && pid == self.own {
             return Change::Ended;
         }
@@ -138,7 +139,7 @@ impl Entry {
         found.map(|(_, trap)| trap)
     }
 
-    /// Lets it go on; is it at the entry: then it stays stopped, and all are let go.
+    /// Lets it go on. If it is at the entry, it stays stopped, and all are let go.
     fn stopped(&mut self, pid: i32, status: i32, program: &str) -> Result<bool> {
         let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
         let mut deliver = 0;
@@ -166,7 +167,7 @@ impl Entry {
                 let trap = self.trap(pid).filter(|_| signal == libc::SIGTRAP);
                 if let Some(trap) = trap.filter(|trap| trap.is_hit(pid)) {
                     self.traced.remove(&pid);
-                    // The signal that it gets on the way out stops it there.
+                    // The signal stops it there, on its way out.
                     let stopped = libc::SIGSTOP as usize;
                     let detached = trap
                         .remove(pid)
@@ -177,7 +178,7 @@ impl Entry {
             }
             _ => {}
         }
-        // One that was killed meanwhile is told of later.
+        // It is reported later if it was killed meanwhile.
         let _ = request(libc::PTRACE_CONT, pid, 0, deliver);
         Ok(false)
     }
@@ -237,7 +238,7 @@ impl Trap {
         registers(pid).is_ok_and(|registers| registers.rip == self.address + 1)
     }
 
-    /// The instruction is as it was, and the next one of a thread that has just trapped.
+    /// Puts the instruction back, and lets a thread that has just trapped execute it.
     fn remove(self, pid: i32) -> std::io::Result<()> {
         memory(pid)?.write_all_at(&[self.content], self.address)?;
         let mut registers = registers(pid)?;

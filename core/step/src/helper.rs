@@ -21,7 +21,7 @@ use crate::error::{unable_by, Result};
 
 /// The process whose death ends this helper; 0 in every other process.
 static PARENT: AtomicI32 = AtomicI32::new(0);
-/// How long a blocking call may go on unbroken.
+/// How long a blocking call may take before it is interrupted.
 const TICK: Duration = Duration::from_millis(10);
 static ASKED_TO_END: AtomicBool = AtomicBool::new(false);
 
@@ -94,7 +94,7 @@ impl Helper {
         unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
-    /// Nobody needs more than what it has done by now: it lets go and returns that.
+    /// What it has done by now is enough: it lets go and returns that.
     pub fn ask_to_end(&self) {
         // SAFETY: our own child, not yet waited for.
         unsafe { libc::kill(self.pid, libc::SIGTERM) };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //! A thread that stands still for a moment, and for how long.
 //!
-//! While it does, nobody else may take the processor from us: where we may (CAP_SYS_NICE), we go
-//! before all others meanwhile. The time that the thread waits for a processor before it can stop
-//! is no pause: it would have waited as well without us.
+//! Meanwhile no other thread may take the processor from us: if we may (CAP_SYS_NICE), we go before
+//! all others. The time for which the thread waits for a processor before it can stop is no pause:
+//! it would have waited without us as well.
 
 use std::mem::zeroed;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use flagfinder_linux::futex;
 use crate::error::Result;
 use crate::ptrace::Tracee;
 
-/// Calls at which a thread is stopped on its way to a wake.
+/// Most calls at which a thread is stopped on its way to a wake.
 const MOST_CALLS: u32 = 100;
 
 /// See the module. Dropping it lets the thread go on.
 pub struct Pause {
     tracee: Tracee,
-    /// For how long it was kept from running before it stood still where it stands.
+    /// For how long it was kept from running before this stop.
     until_stopped: Duration,
     stopped: Instant,
     // Behind the tracee: the thread is let go first.
@@ -54,12 +54,13 @@ impl Pause {
         &self.tracee
     }
 
-    /// Lets the thread go on until another thread has woken it from a wait for a futex's word: who
-    /// waits for its turn has it then. `timed`: from a wait with a time limit. `false`: that did
-    /// not come within `patience`, and the thread stands where it is now. In between it stops at
-    /// its calls for a moment.
+    /// Lets the thread go on until another thread has woken it from a wait for a futex's word: then
+    /// it has its turn. `timed`: from a wait with a time limit. `false`: that did not come within
+    /// `patience`, and the thread stands where it is now. In between it stops at its calls for a
+    /// moment.
     ///
     /// # Errors
+    ///
     /// As [`Tracee::stop`].
     pub fn until_woken(&mut self, patience: Duration, timed: bool) -> Result<bool> {
         let begin = Instant::now();
@@ -79,7 +80,7 @@ impl Pause {
         Ok(false)
     }
 
-    /// Lets the thread go on. For how long it was kept from running.
+    /// Lets the thread go on. Returns for how long it was kept from running.
     pub fn end(self) -> Duration {
         let Pause {
             tracee,

@@ -81,12 +81,12 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        // If the program has changed it meanwhile, that is to stay.
+        // If the program has changed it meanwhile, that stays.
         if Processors::of(self.tid) != Some(self.here) {
             return;
         }
-        // The kernel remembers what was asked for beside what the cpuset leaves of it. To ask for
-        // all leaves a thread that never asked as it was.
+        // The kernel keeps what was asked for apart from what the cpuset leaves of it. A thread
+        // that never asked is left as it was by a request for all.
         let all = Processors::ALL.give(self.tid) && Processors::of(self.tid) == Some(self.own);
         if !all {
             self.own.give(self.tid);

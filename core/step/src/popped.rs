@@ -26,8 +26,8 @@ pub fn takes_flags(instruction: &Instruction) -> bool {
     )
 }
 
-/// Does what the instruction would; the registers after it. `None`, and nothing is done, where only
-/// the processor can do it: other segments, half-size forms, flags that no tracer may set.
+/// Does what the instruction would do; returns the registers after it. `None`, and nothing is done,
+/// if only the processor can do it: other segments, half-size forms, flags that no tracer may set.
 pub fn carry_out(
     tracee: &Tracee,
     before: &libc::user_regs_struct,

@@ -19,7 +19,7 @@ use crate::{helper, restart};
 const EVENT_STOP: i32 = 128;
 /// What `si_code` says of a SIGTRAP that the code itself raised with int3.
 const SI_KERNEL: i32 = 0x80;
-/// How often a thread is looked at that should stop but does not.
+/// How often a thread is looked at that should stop and has not.
 const QUICK_LOOK: Duration = Duration::from_micros(50);
 const SLOW_LOOK: Duration = Duration::from_millis(2);
 
@@ -40,7 +40,7 @@ pub struct Tracee {
     gone: bool,
 }
 
-/// What a wait brought.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     Step,
@@ -123,7 +123,7 @@ impl Tracee {
             self.gone = true;
             return Stop::Gone;
         }
-        // What was under way (a step, a signal) may come first; the interrupt still stands.
+        // A step or a signal that was under way may come first; the interrupt still comes.
         let begin = Instant::now();
         loop {
             match self.wait_even_if_unwanted(patience.saturating_sub(begin.elapsed())) {
@@ -137,8 +137,8 @@ impl Tracee {
                     self.stopped = false;
                 }
                 Stop::Exec if !self.stepped => {
-                    // It was on its way to another program, and stops at the beginning of that. Any
-                    // trap takes an interrupt that has not arrived.
+                    // It is about to become another program, and stops at the beginning of that.
+                    // Any trap takes an interrupt that has not arrived.
                     let goes_on = request(libc::PTRACE_CONT, self.tid, 0, 0)
                         .and_then(|_| request(libc::PTRACE_INTERRUPT, self.tid, 0, 0));
                     if goes_on.is_err() {
@@ -248,8 +248,8 @@ impl Tracee {
         }
     }
 
-    /// Waits for the next stop, at most `patience`; gives up early when nobody wants the
-    /// result any more.
+    /// Waits for the next stop, at most `patience`; gives up early if nobody wants the result any
+    /// more.
     pub fn wait(&mut self, patience: Duration) -> Stop {
         self.wait_for(patience, true)
     }
@@ -400,7 +400,7 @@ impl Tracee {
         let mut word = [0u8; 8];
         if self.read(rsp, &mut word) == 8 {
             let flags = u64::from_le_bytes(word) & !TRAP;
-            // Failure leaves what a plain debugger leaves as well.
+            // If it fails, the flag stays as a plain debugger leaves it.
             let _ = request(
                 libc::PTRACE_POKEDATA,
                 self.tid,

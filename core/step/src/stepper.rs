@@ -19,13 +19,13 @@ use crate::{helper, popped};
 pub struct Limits {
     /// Most instructions.
     pub steps: u32,
-    /// Longest time in all for which the thread is kept from running: its sleep in system
-    /// calls does not count.
+    /// Longest time for which the thread is kept from running; its sleep in system calls does not
+    /// count.
     pub pause: Duration,
     /// Wall time for everything.
     pub time: Duration,
-    /// The same where the thread sleeps most of the time: a thread that looks once a second is seen
-    /// to look only a few times.
+    /// The same if the thread sleeps most of the time: a thread that looks once a second is seen to
+    /// look only a few times.
     pub time_asleep: Duration,
     /// Longest wait for one system call to return.
     pub syscall: Duration,
@@ -83,7 +83,7 @@ pub struct Stepped {
 
 /// A call that takes longer than this slept.
 const CALL_ITSELF: Duration = Duration::from_micros(200);
-/// Steps before `enough` is asked first; later ever more seldom.
+/// Steps before `enough` is asked first; later it is asked ever more seldom.
 const FIRST_QUESTION: u32 = 1000;
 
 /// Steps thread `tid` and lets it go again. `enough` is asked now and then and may
@@ -125,11 +125,11 @@ impl ReadMemory for Tracee {
 
 struct Stepper {
     builder: WindowBuilder,
-    /// Time that the thread spent in system calls by its own wish.
+    /// Time for which the thread slept in system calls by itself.
     asleep: Duration,
     /// Number of steps at which `enough` is asked again.
     next_question: u32,
-    /// How long `enough` thought about it the last time; it takes longer for more steps.
+    /// How long `enough` took the last time; it takes longer for more steps.
     answer_takes: Duration,
 }
 
@@ -148,7 +148,7 @@ impl Stepper {
         loop {
             if let Some(number) = processor.filter(|_| pin.is_none()) {
                 pin = Pin::to(number, tracee.tid);
-                // Refused once, refused again.
+                // If it was refused once, it is refused again.
                 processor = pin.is_some().then_some(number);
             }
             let spent = begin.elapsed();
@@ -195,7 +195,7 @@ impl Stepper {
             match stop {
                 Stop::Step => {}
                 Stop::Signal(number) => {
-                    // The code's own fault, or one that its call let in: deliver it with
+                    // A signal of the code itself, or one that its call let in, is delivered with
                     // the next step.
                     let number = number as u32;
                     let at = self.builder.window.len();
@@ -215,9 +215,9 @@ impl Stepper {
                 self.builder.finish(tracee, &now, &after, in_syscall);
             }
             now = after;
-            // Past its time, whoever sleeps is asked after each sleep.
+            // If its time is over, a thread that sleeps is asked after each sleep.
             let overtime = in_syscall && begin.elapsed() > limits.time;
-            // An answer that would come when the budget is spent is of no use: the thread waits for
+            // An answer that comes only when the budget is spent is of no use: the thread waits for
             // it, too.
             let in_time = held + 2 * self.answer_takes <= limits.pause;
             if in_time && (overtime || self.builder.window.len() >= self.next_question) {

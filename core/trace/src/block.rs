@@ -137,8 +137,8 @@ impl Block {
 }
 
 const PAGE: usize = 4096;
-/// Ids count from 1: no program has more blocks than these pages hold. A damaged id must not become
-/// a page.
+/// Ids count from 1. No program has more blocks than these pages hold, and a damaged id must not
+/// become a page.
 const MOST_PAGES: usize = 4096;
 
 /// A process's blocks. Lookup is two array reads; ids may be sparse (lost META).

@@ -270,7 +270,7 @@ impl TraceBuilder {
         self.make_room(index, 4);
         let state = &mut self.threads[index];
         let pos = state.flow.start_pos + state.flow.bytes.len() as u64;
-        // A checkpoint is that of the very next block, though it may have no slots.
+        // A checkpoint belongs to the very next block, even if that has no slots.
         let has_registers = state.open_values && state.checkpoint.valid != 0;
         if (has_registers || !values.is_empty()) && state.values_on {
             if state.values.bytes.len() + values.len() > section_bytes {
@@ -315,7 +315,7 @@ impl TraceBuilder {
         self.threads[thread.0].killed = true;
     }
 
-    /// Pretends that `sections` VALUES chunks were lost here.
+    /// Takes `sections` VALUES chunks to be lost here.
     pub fn lose_values(&mut self, thread: ThreadHandle, sections: u64) {
         self.cut_values(thread.0);
         let values = &mut self.threads[thread.0].values;

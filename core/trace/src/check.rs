@@ -368,7 +368,7 @@ impl<'a> FlowCheck<'a> {
     }
 }
 
-/// The spans without what has no slots anyway: that may be a billion blocks of a loop.
+/// The spans without the parts that have no slots: those may be a billion blocks of a loop.
 fn with_values(thread: &Thread) -> Vec<ValueSpan> {
     let mut stretches: Vec<ValueSpan> = Vec::new();
     for span in thread.value_spans() {
@@ -402,7 +402,7 @@ fn check_values(thread: &Thread, lost: &mut Lost, report: &mut Report) -> Result
                     blocks += u64::from(block.values.is_some());
                     last = block.pos;
                 }
-                // Behind lost flow the section in hand is no longer used up.
+                // Behind lost flow the present section is no longer used up.
                 ReplayItem::Gap { .. }
                 | ReplayItem::Event {
                     event: Event::Gap { .. },

@@ -36,17 +36,17 @@ impl DecodedFlow {
 pub struct FlowDecoder<'a> {
     thread: &'a Thread,
     loader: SectionLoader,
-    /// What sections held that were nothing but rounds, the one met last in the end.
+    /// Sections that were nothing but rounds; the one met last is at the end.
     folded: Vec<Folded>,
 }
 
-/// Sections remembered: a chunk holds no whole number of rounds, so that each begins elsewhere in
-/// one until that comes round.
+/// Most sections that are remembered. A chunk holds no whole number of rounds, so each begins
+/// elsewhere in a round until that repeats.
 const REMEMBERED: usize = 16;
 
 /// A section that was nothing but rounds.
 struct Folded {
-    /// Of what stands in the file: who has the same holds the same.
+    /// As it stands in the file: sections with the same bytes hold the same.
     checksum: u64,
     stored_bytes: u64,
     raw_bytes: u64,
@@ -150,7 +150,7 @@ impl<'a> FlowDecoder<'a> {
         Some(section)
     }
 
-    /// Unpacks the section. `false`: its bytes could not be had.
+    /// Unpacks the section. `false`: its bytes could not be read.
     fn load(&mut self, section: &Section, out: &mut DecodedFlow) -> Result<bool> {
         let loaded = self
             .loader
@@ -179,7 +179,7 @@ fn unfold(section: &Section, out: &mut DecodedFlow) {
     }
 }
 
-/// Longest round looked for, in units.
+/// Longest round that is looked for, in units.
 const ROUND_LIMIT: usize = 512;
 /// Fewest rounds worth folding.
 const ROUNDS: usize = 16;
@@ -188,8 +188,8 @@ const ROUNDS: usize = 16;
 fn fold(section: &Section, out: &mut DecodedFlow) -> bool {
     let raw = &out.raw;
     let limit = (raw.len() / 2 / ROUNDS).min(ROUND_LIMIT);
-    // Only the shortest round of the beginning can be one of the whole: longer ones that fit there
-    // are several of it. A section that is nothing but rounds up to some place is gone through
+    // Only the shortest round at the beginning can be one of the whole section: longer ones that
+    // fit there consist of several. A section that is nothing but rounds up to some place is read
     // once.
     let head = &raw[..(4 * limit).min(raw.len())];
     let repeats =

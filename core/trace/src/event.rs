@@ -35,8 +35,8 @@ pub struct SyscallEnter {
     pub registers: Option<Registers>,
 }
 
-/// What a thread's flow holds beside blocks. Times are CLOCK_MONOTONIC ns,
-/// addresses run-time addresses.
+/// What a thread's flow holds besides blocks. Times are CLOCK_MONOTONIC ns, addresses run-time
+/// addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The thread begins, or its recording does: what a whole flow begins with.
@@ -100,7 +100,7 @@ pub enum Event {
         /// `protocol::TRANSFER_*`.
         cause: u32,
     },
-    /// An allocator returned memory; of nested calls only the outermost is told.
+    /// An allocator returned memory; of nested calls only the outermost is reported.
     Alloc {
         /// Of the memory; 0: realloc failed or freed it.
         addr: u64,
@@ -113,7 +113,7 @@ pub enum Event {
         /// 1 malloc, 2 calloc, 3 realloc, 4 aligned (`enum ff_alloc_kind`).
         kind: u32,
     },
-    /// An allocator was given memory back; not told of a null pointer.
+    /// An allocator was given memory back; not reported for a null pointer.
     Free {
         /// Of the memory.
         addr: u64,

@@ -74,7 +74,7 @@ mod tests {
     fn each_exec_begins_another_image() {
         let images = numbered(vec![
             process(7, 10, &[(7, Ended::Exec)]),
-            // Its other threads end without a word.
+            // Its other threads end without an event.
             process(7, 20, &[(7, Ended::Open), (8, Ended::Exec)]),
             process(7, 30, &[(7, Ended::Open)]),
         ]);

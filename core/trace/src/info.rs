@@ -40,7 +40,7 @@ pub struct Info {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NoteLevel {
-    /// Another way than the best one was taken.
+    /// The best way did not work, so another one was taken.
     Fallback,
     /// A part of the run is not in the trace.
     Lost,
@@ -96,9 +96,9 @@ pub struct ProcessEnd {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct End {
-    /// The first that came.
+    /// The reason that came first.
     pub reason: EndReason,
-    /// The target first, then its children, of which only whether they run is known.
+    /// The target first, then its children; of these it is known only whether they run.
     pub processes: Vec<ProcessEnd>,
     /// Threads found spinning, when that ended the recording.
     pub spinning_threads: Vec<u32>,

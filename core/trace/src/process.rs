@@ -8,7 +8,7 @@ use crate::event::{decode_record, encode_record};
 use crate::protocol as p;
 use crate::thread::Thread;
 
-/// Faults that are told; a hostile file may have one in every few bytes.
+/// Most faults that are reported; a hostile file may have one in every few bytes.
 const MOST_FAULTS: usize = 1000;
 
 /// A stretch of a module in memory, as the loader mapped it.
@@ -310,7 +310,7 @@ fn index_in<T>(all: &[T], one: &T) -> Option<usize> {
     (index < all.len()).then_some(index)
 }
 
-/// The first of many are enough, and one fault twice in a row says nothing more.
+/// The first of many are enough, and the same fault is reported once.
 pub(crate) fn add_fault(faults: &mut Vec<String>, text: String) {
     if faults.len() < MOST_FAULTS && faults.last() != Some(&text) {
         faults.push(text);

@@ -19,7 +19,7 @@ pub(crate) fn latest(starts: &[u64], ts: u64) -> usize {
 pub(crate) fn split_streams(group: &[Section], kind: SectionKind) -> Vec<Stream> {
     let mut threads: BTreeMap<u32, Stream> = BTreeMap::new();
     for section in group.iter().filter(|s| s.header.kind == kind as u16) {
-        // META is the process's: whichever thread handed a chunk over.
+        // META belongs to the process, whichever thread handed a chunk over.
         let tid = if kind == SectionKind::Meta {
             0
         } else {

@@ -232,8 +232,8 @@ impl Thread {
     }
 
     /// Where chunks of flow begin, behind the one in which a VALUES section begins at `pos`, and
-    /// before `until`. Chunks end together: had a block in these a slot, another VALUES section
-    /// would begin there.
+    /// before `until`. Chunks end together, so if a block in these had a slot, another VALUES
+    /// section would begin there.
     fn without_slots(&self, pos: u64, until: u64) -> impl DoubleEndedIterator<Item = u64> + '_ {
         let behind = self.flow_section_at(pos) + 1;
         let before = self

@@ -88,7 +88,7 @@ pub fn unite(separated: &mut Vec<u8>, raw_bytes: usize) -> Option<()> {
     Some(())
 }
 
-/// Where the times of system calls stand. What is not flow ends the search.
+/// The places of the times of system calls. The search ends where the bytes are no flow.
 fn find(raw: &[u8]) -> Vec<Time> {
     let mut times = Vec::new();
     let short = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);

@@ -147,11 +147,11 @@ impl Trace {
     }
 }
 
-/// What opening may unpack to: so much, and so much more for each byte of the file. Real files stay
+/// Opening may unpack so many bytes, and so many more for each byte of the file. Real files stay
 /// far below.
 const UNPACKED: u64 = 16 << 20;
 const UNPACKED_PER_BYTE: u64 = 64;
-/// What one section of JSON may unpack to: so much, and so much more for each of its bytes. Its
+/// One section of JSON may unpack to so many bytes, and to so many more for each of its bytes. Its
 /// lists take ten times as much once they are read, and more in Python.
 const JSON_UNPACKED: u64 = 1 << 20;
 const JSON_PER_BYTE: u64 = 32;
@@ -438,7 +438,7 @@ impl Opener {
     }
 }
 
-/// What a thread's flow ends with.
+/// The event with which a thread's flow ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Exit,
@@ -446,7 +446,7 @@ enum Ending {
     Open,
 }
 
-/// A damaged end tells nothing; it counts as an exit.
+/// A damaged end shows nothing; it counts as an exit.
 fn ending(thread: &Thread) -> Ending {
     if thread.flow_is_partial() {
         return Ending::Open;

@@ -79,7 +79,7 @@ pub struct SectionEncoder {
 
 /// zstd's level: 1 keeps up with a tracer; flow shrinks 27 to 400 times already.
 const ZSTD_LEVEL: i32 = 1;
-/// Compressing less than this saves nothing.
+/// It is not worth compressing less than this.
 const COMPRESS_FROM: usize = 128;
 
 impl SectionEncoder {

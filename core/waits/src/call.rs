@@ -42,7 +42,7 @@ pub fn timeout(call: &Call, memory: &dyn AddressSpace) -> Option<Timeout> {
     }
 }
 
-/// Descriptors that the call waits for; many are cut.
+/// Descriptors that the call waits for; a long list is cut.
 pub fn descriptors(call: &Call, memory: &dyn AddressSpace) -> Vec<i32> {
     const MOST: u64 = 64;
     match named(call.number, &call.args) {

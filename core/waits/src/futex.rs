@@ -37,7 +37,7 @@ pub struct Held {
     pub is_robust: bool,
 }
 
-/// Kind of a word that is cleared when a thread ends.
+/// A word that is cleared when a thread ends.
 pub const THREAD: &str = "thread";
 
 /// Of the word of a priority-inheriting or robust lock: its owner's id, and what else it says.
@@ -60,7 +60,7 @@ pub fn word(call: &Call, memory: &dyn AddressSpace, threads: &BTreeMap<u32, u32>
     let value = memory.number(address, 4);
     let known = |tid: u64| threads.get(&u32::try_from(tid).ok()?).copied();
     let (kind, owner) = if futex::takes_lock(futex::command(&call.args)) {
-        // Another process may own it; its id is one of ours where the namespace is.
+        // Another process may own it; its id is ours if the namespace is.
         let ours = threads.iter().all(|(own, tid)| own == tid);
         let owner = value.map(|word| word & TID_MASK);
         let owner = owner.and_then(|id| known(id).or(ours.then_some(id as u32)));

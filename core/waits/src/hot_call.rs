@@ -17,9 +17,9 @@ use crate::inherited::{inherited, Inherited};
 use crate::ready::{because, because_of, Asked, Because, Does};
 use crate::Owners;
 
-/// Descriptors of one call that are told.
+/// Most descriptors of one call that are reported.
 const TOLD: usize = 4;
-/// Entries of a poll, or descriptors in an epoll descriptor, that are looked at.
+/// Most entries of a poll, or descriptors in an epoll descriptor, that are looked at.
 const MOST: u64 = 64;
 
 /// A descriptor that a call is about.
@@ -55,7 +55,7 @@ pub struct Found {
     pub(crate) set: Option<String>,
 }
 
-/// A call, and what it gave.
+/// A call and its results.
 #[derive(Clone, Debug, Default)]
 pub struct HotCall {
     /// As x86-64 Linux counts them.
@@ -68,7 +68,7 @@ pub struct HotCall {
     pub found: Vec<Found>,
 }
 
-/// One that the call is about, before it was looked at.
+/// A descriptor of the call, before it was looked at.
 struct One {
     fd: i32,
     via: Option<i32>,
@@ -97,7 +97,7 @@ pub fn told(pid: u32, call: &HotCall, memory: &dyn AddressSpace, owners: &mut Ow
             inherited_from: inherited(pid, one.fd),
         });
     }
-    // What is not ready, or not known to be, tells nothing beside what is.
+    // A descriptor that is not ready, or not known to be, says nothing beside one that is.
     let is_ready = |one: &Told| one.because.is_some_and(|b| b != Because::NotReady);
     if told.iter().any(is_ready) {
         told.retain(is_ready);
@@ -179,7 +179,7 @@ fn ones(pid: u32, call: &HotCall, memory: &dyn AddressSpace) -> Vec<One> {
                 let fd = seen.and_then(|one| one.fd).or(now)?;
                 let events = memory.number(place + 4, 2).unwrap_or(0) as u16 as i16;
                 let bits = seen.and_then(|one| one.events).map(|bits| bits as i16);
-                // What was seen of one entry says that the others were not ready.
+                // If one entry was seen to be ready, the others were not.
                 (fd >= 0 && (bits.is_some() || found.is_empty())).then(|| One {
                     fd,
                     via: None,

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub enum Sure {
     /// The kernel says that it is one open file.
     Seen,
-    /// A standard descriptor is set by whoever starts a program; or what the kernel tells of the
-    /// two descriptors is alike, and whether they are one it does not say.
+    /// Whoever starts a program sets its standard descriptors; or the kernel's facts about the two
+    /// descriptors are alike, but it does not say whether they are one.
     Assumed,
 }
 
@@ -43,7 +43,7 @@ pub fn inherited(pid: u32, fd: i32) -> Option<Inherited> {
     });
     let numbers = links.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let mut numbers: Vec<i32> = numbers.collect();
-    // Where several are the same, the one with the same number is the plainest answer.
+    // If several are the same, the one with the same number is the plainest answer.
     numbers.sort_by_key(|other| (*other != fd, *other));
     let mut alike = None;
     for other in numbers {
@@ -57,7 +57,7 @@ pub fn inherited(pid: u32, fd: i32) -> Option<Inherited> {
     if alike.is_some() {
         return Some(from(alike, Sure::Assumed));
     }
-    // What the first process started long ago says nothing: a daemon sets its own.
+    // What the first process started long ago says nothing: a daemon sets its own descriptors.
     let is_standard = (0..=libc::STDERR_FILENO).contains(&fd) && parent != 1;
     is_standard.then(|| from(None, Sure::Assumed))
 }

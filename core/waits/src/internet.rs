@@ -133,15 +133,15 @@ impl InternetSocket {
         local == remote || local.is_loopback() && remote.is_loopback()
     }
 
-    /// Whether what is sent to this address of the machine reaches it. One that listens at any
-    /// address has only the port in common.
+    /// Whether a message to this address of the machine reaches the socket. A socket that listens
+    /// at any address has only the port in common.
     fn serves(&self, to: SocketAddr) -> bool {
         let takes_all = self.local.ip().is_unspecified();
         self.local.port() == to.port() && (takes_all || self.local.ip() == to.ip())
     }
 
-    /// The other end among these; one that is connected to this one comes before one that takes
-    /// messages from anybody. Its inode is 0 until it is accepted.
+    /// The other end among these. A socket that is connected to this one comes before one that
+    /// takes messages from anybody. Its inode is 0 until it is accepted.
     pub fn peer<'s>(&self, all: &'s [InternetSocket]) -> Option<&'s InternetSocket> {
         let is_other = |other: &&InternetSocket| {
             self.remote.port() != 0
@@ -176,8 +176,8 @@ fn endpoint(text: &str) -> Option<SocketAddr> {
     ))
 }
 
-/// `None`: it is no such socket. One that was made in another network namespace than its process
-/// is in now is found there.
+/// `None`: it is no such socket. A socket that was made in another network namespace than its
+/// process is in now is found there.
 pub fn connection(pid: u32, inode: u32) -> Option<Connection> {
     let of = |holder: &u32| {
         let all = table(*holder);
@@ -212,7 +212,7 @@ fn other_end(own: &InternetSocket, all: &[InternetSocket]) -> Option<OtherEnd> {
     if let Some(other) = other.filter(|other| other.inode != 0) {
         return Some(OtherEnd::Socket(other.inode));
     }
-    // Where the queue of who listens is full, the other end does not exist yet.
+    // If the listener's queue is full, the other end does not exist yet.
     let is_asked = other.is_some() || own.state == SYN_SENT && own.is_near();
     (is_asked && !own.is_datagram).then(|| {
         let mut listening = all.iter().filter(|socket| socket.is_listening());

@@ -61,7 +61,7 @@ fn held<'t>(table: &'t str, inode: &str, pid: u32) -> Vec<Line<'t>> {
     of_file.into_iter().filter(own).collect()
 }
 
-/// Processes whose open file holds the lock: it may have been inherited, or handed on.
+/// Processes whose open file holds the lock; they may have inherited it, or been handed it.
 fn holders_of(line: &Line, inode: &str, waiter: u32) -> Vec<u32> {
     if line.kind == "POSIX" && line.pid > 0 {
         return vec![line.pid as u32];

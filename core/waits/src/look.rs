@@ -15,12 +15,12 @@ use crate::owners::Owners;
 use crate::proc::Call;
 use crate::{call, descriptor, futex, locks, proc, relatives};
 
-/// More threads are not looked at.
+/// Most threads that are looked at.
 const MOST: usize = 2000;
-/// Of the other ends of descriptors, these many processes are named.
+/// Most processes that are named of the other ends of descriptors.
 const MOST_PEERS: usize = 16;
 
-/// What binds a blocked thread to those whom it waits for.
+/// Why one thread waits for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
@@ -76,7 +76,7 @@ impl Looked {
     pub const UNKNOWN: char = '?';
 }
 
-/// What was seen, and what could not be.
+/// What was seen, and what could not be seen.
 #[derive(Debug, Default)]
 pub struct Look {
     /// By process, those that were asked for first.
@@ -124,7 +124,7 @@ fn whom(
     }
     if locks::takes_file_lock(call.number, &call.args) {
         let locks = locks::on_file(pid, call.args[0] as i32).unwrap_or_default();
-        // One that it has itself may be of another process, which inherited it.
+        // A descriptor of its own may be another process's as well, which inherited it.
         let others = locks.holders.into_iter().map(|(holder, _)| holder);
         return Some((
             How::FileLock,

@@ -22,7 +22,8 @@ pub struct Owner {
     pub reads: bool,
 }
 
-/// Looking through a large machine's processes must not take longer than the answer is worth.
+/// How long a search through the processes of a large machine may take: no longer than the answer
+/// is worth.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// By what /proc/PID/fd/N links to: `pipe:[123]`.
@@ -31,7 +32,7 @@ pub struct Owners {
     by_target: Option<FxHashMap<String, Vec<Owner>>>,
     /// Not every process could be looked at.
     pub partial: bool,
-    /// Longer than usual, where the other end is what is asked for.
+    /// Longer than usual, if the other end is what is asked for.
     patience: Option<Duration>,
 }
 

@@ -90,7 +90,7 @@ pub fn because(pid: u32, fd: i32, asked: &Asked) -> Option<(Because, String)> {
     decide(file, asked, now)
 }
 
-/// The same by what the descriptor linked to and by what the call gave, without asking the kernel.
+/// The same by the link of the descriptor and the result of the call, without asking the kernel.
 pub fn because_of(target: &str, asked: &Asked) -> Option<(Because, String)> {
     let file = match target {
         "/dev/null" => File::Null,

@@ -218,7 +218,7 @@ pub(crate) fn operand(memory: &UsedMemory) -> Option<(u64, u8, u8, u8, u8)> {
     ))
 }
 
-/// A compare-and-exchange that found another value: it wrote nothing new.
+/// A compare-and-exchange that found another value wrote nothing.
 pub(crate) fn failed_exchange(instruction: &Instruction, rflags: u64) -> bool {
     const ZERO_FLAG: u64 = 1 << 6;
     instruction.mnemonic() == Mnemonic::Cmpxchg && rflags & ZERO_FLAG == 0

@@ -11,15 +11,16 @@ use std::time::{Duration, Instant};
 use crate::protocol::{Hit, HIT_SITE, WATCH_MAX};
 use crate::site::Site;
 
-/// Hits until the hooks rest. A hit takes up to 30 us, and some hundred come until the hooks are
-/// off.
+/// Hits after which the hooks rest. A hit takes up to 30 us, and some hundred come until the hooks
+/// are off.
 const HITS: u64 = 100;
-/// For how long at least: the hooks then cost a percent or two.
+/// How long they rest at least: then the hooks cost a percent or two.
 const REST: Duration = Duration::from_secs(1);
-/// How many times longer the hooks rest than it took to remove them: until then they may trap.
+/// How many times longer the hooks rest than it took to remove them: until they are removed they
+/// may trap.
 const REST_FOR_REMOVAL: u32 = 50;
 /// How often it is checked whether the hooks should rest, and which words there are. A wait may end
-/// a few ms after it began, and a hot instruction costs until the hooks are off.
+/// a few ms after it began, and a hot instruction costs time until the hooks are off.
 const TICK: Duration = Duration::from_millis(2);
 
 /// A word that a site used.

@@ -88,7 +88,7 @@ impl Interpreter {
         naming.access(hit.ip, &hit.registers, hit.place, word.place())
     }
 
-    /// Of code that never writes: where it shows what it read.
+    /// If the code never writes: where it shows what it read.
     pub fn read_site(&self, hit: &Hit, naming: &mut Naming) -> Option<ReadSite> {
         if hit.kind == HIT_SITE {
             return None;
@@ -258,8 +258,8 @@ impl Interpreter {
                 word.was_written(hit, event.value);
             }
             EventKind::Read => {
-                // A read shows that the word has changed unseen, even where it doesn't show into
-                // what.
+                // A read shows that the word has changed unseen, even if it does not show the new
+                // value.
                 let unchanged = before.filter(|&value| seen.allows(value));
                 choose(proven.old, (unchanged, ValueSource::Before));
                 event.previous = event.value;

@@ -20,7 +20,7 @@ use crate::protocol::{Hit, HIT_WATCH, MARK_LAST};
 use crate::seen::Look;
 use crate::timeline::Queue;
 
-/// A handler is this late at most, ns. Beyond, an order by values would be chance.
+/// Most ns by which a handler is late. Beyond that an order by values would be chance.
 pub(crate) const RACE: u64 = 1_000_000;
 
 /// Takes those hits out of the queue that were made before `hit`, the next in time; none for most.
@@ -37,7 +37,7 @@ pub(crate) fn made_before(
     let this = look(hit);
     let mut found = Vec::new();
     match (this.kind, this.left) {
-        // Somebody's write has been seen, but has not been reported.
+        // A write whose value was seen, but that has not been reported.
         (EventKind::Read, _) if !this.seen.allows(before) => {
             let mut rivals = queue.next_of_others(hit, RACE).into_iter();
             let write = rivals.find(|(_, rival)| {

@@ -160,7 +160,7 @@ impl Perf {
         let read_sites = &mut self.read_sites;
         self.ring.drain(most, |record| {
             if let Some((ip, site)) = Hit::read(record).and_then(&mut take) {
-                // Without room BPF sends every read, and thinning happens here.
+                // If there is no room, BPF sends every read, and reads are thinned out here.
                 read_sites.insert(ip, site);
             }
         })

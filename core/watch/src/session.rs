@@ -26,21 +26,22 @@ use crate::timeline::{Queue, Thinner, THINNING};
 use crate::until::Until;
 use crate::Result;
 
-/// A value that an event did not know is looked for in the next one, if that follows within so
-/// many.
+/// A value that an event did not know is taken from the next event, if that follows within so many
+/// ns.
 const HINDSIGHT: usize = 64;
-/// Records taken from the ring at a time: more than it holds.
+/// Records that are taken from the ring at a time: more than it holds.
 const DRAINED: usize = 1 << 17;
-/// Events handed out at a time.
+/// Events that are handed out at a time.
 const BATCH: usize = 8192;
-/// After so many new records taking more of them comes first: interpreting costs ten times as much.
+/// After so many new records, taking more of them comes first: interpreting costs ten times as
+/// much.
 const BUSY: usize = 4096;
-/// Events handed out meanwhile.
+/// How many events are handed out meanwhile.
 const BUSY_BATCH: usize = 256;
-/// For how long events wait for the hooks to rest.
+/// How long events wait for the hooks to rest.
 const HURRY: Duration = Duration::from_millis(20);
-/// Hits that may wait here, of at most 736 bytes: a target may have more of the CPU than we do.
-/// Then the ring fills, and what it can't take is counted.
+/// Most hits that wait here, of at most 736 bytes: a target may have more of the CPU than we do.
+/// Then the ring fills, and hits that find no room are counted.
 const WAITING: usize = 1 << 19;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -380,7 +381,7 @@ impl Watch {
         if perf.make_room(&self.sites, number + 1) {
             self.pace.rest(Instant::now(), Duration::ZERO);
         }
-        // Another tool may have taken the last register: then this one is not watched.
+        // If another tool has taken the last register, this word is not watched.
         if perf.watch(number as u32, used.place, false).is_ok() {
             self.interpreter
                 .add(used.place, used.object, &self.naming.memory);
@@ -399,7 +400,7 @@ impl Watch {
                 perf.unhook();
                 self.pace.rest(begin, begin.elapsed());
             }
-            // They were set before: a refusal means that the process is gone.
+            // They were set before, so a refusal means that the process is gone.
             Hooks::Set => drop(perf.hook(self.pid, &self.sites, words)),
         }
     }

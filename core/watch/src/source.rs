@@ -153,7 +153,7 @@ impl Source {
         }
     }
 
-    /// What only BPF does: a debugger's words are all known when it begins.
+    /// Only BPF does this: a debugger's words are all known when it begins.
     pub fn perf(&mut self) -> Option<&mut Perf> {
         match self {
             Source::Perf(perf) => Some(perf),

@@ -23,7 +23,7 @@ pub const THINNING: &str = "of the reads of one word by one instruction in one t
 and the last of all are events; `reads` counts those that an event stands for, itself included. The word's value changing between \
 two reads counts as a write.";
 
-/// Hits are this late at most: CPUs hand over at once, but a thread may be interrupted between its
+/// Hits are at most so late: CPUs hand over at once, but a thread may be interrupted between its
 /// hit and its record.
 const LATENESS: u64 = 20_000_000;
 

@@ -10,7 +10,7 @@ struct Writer {
     tid: u32,
     lane: u64,
     ts: u64,
-    /// In its handler memory still held what it had written.
+    /// In its handler, memory still held the value that it had written.
     stood: bool,
 }
 
@@ -24,8 +24,8 @@ pub(crate) struct Word {
     pub object: Option<u64>,
     /// When the watch began.
     pub first: Option<u64>,
-    /// It had changed by the time that writes trapped: those before this time tell no previous
-    /// value.
+    /// The word had changed by the time that writes trapped: accesses before this time tell no
+    /// previous value.
     unsure_until: u64,
     /// What the last event left.
     last: Option<u64>,
@@ -52,8 +52,8 @@ impl Word {
         }
     }
 
-    /// Writes trap now, and this is the value: one that changed before is not what the first write
-    /// replaces.
+    /// Writes trap now, and this is the value. If it changed before, the first write does not
+    /// replace the old value.
     pub fn armed(&mut self, value: Option<u64>, ts: u64) {
         if value != self.first {
             (self.first, self.last) = (value, value);
@@ -80,8 +80,8 @@ impl Word {
         self.last
     }
 
-    /// What an access found that shows nothing of it itself; `None` for a read that is told of
-    /// late, when the word may have changed.
+    /// The value found by an access that does not show it itself; `None` for a read that is
+    /// reported late, when the word may have changed.
     pub fn at_read(&self, hit: &Hit) -> Option<u64> {
         self.last.filter(|_| hit.ts >= self.at)
     }
