@@ -76,7 +76,7 @@ def test_compare_names_the_code_of_calls_that_did_not_block(recorder: Recorder) 
     assert reads["ratio"] is None
 
 
-def test_who_gets_what_it_asks_for_is_innocent(recorder: Recorder) -> None:
+def test_a_thread_that_gets_what_it_asks_for_is_innocent(recorder: Recorder) -> None:
     _, found = recorded_calls(recorder, "serves")
     classes = {found["class"], *(culprit["class"] for culprit in found["culprits"])}
     assert "HotCalls" not in classes

@@ -122,7 +122,7 @@ def test_a_message_that_woke_nobody_leads_to_its_sender(recorder: Recorder, how:
 
 
 @pytest.mark.usefixtures("recorder")
-def test_who_wakes_from_outside_the_target_has_a_name(tmp_path: Path) -> None:
+def test_a_waker_from_outside_the_target_has_a_name(tmp_path: Path) -> None:
     fifo, path = tmp_path / "fifo", tmp_path / "run.events"
     os.mkfifo(fifo)
     script = f"exec 3>{fifo}; for i in 1 2 3; do sleep 0.3; echo $i >&3; done"

@@ -39,7 +39,7 @@ def test_a_deadlock_is_named_as_a_circle(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("mode", in_turn(["unix", "tcp", "backlog", "child", "file"]))
-def test_who_never_does_its_part_is_the_culprit(
+def test_the_thread_that_never_does_its_part_is_the_culprit(
     recorder: Recorder, tmp_path: Path, mode: str
 ) -> None:
     recorded = recorder.record(

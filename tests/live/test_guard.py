@@ -100,7 +100,7 @@ def test_a_script_that_polls_in_a_child_is_told_by_its_code() -> None:
 
 
 @pytest.mark.live
-def test_idle_is_who_neither_computes_nor_reads_nor_writes() -> None:
+def test_a_command_is_idle_if_it_neither_computes_nor_reads_nor_writes() -> None:
     begin = time.monotonic()
     busy = "i=0; while [ $i -lt 30 ]; do i=$((i+1)); echo $i; sleep 0.1; done"
     ran = flagfinder(

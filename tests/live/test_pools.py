@@ -42,7 +42,7 @@ def recorded(folder: Path, *command: str | Path) -> tuple[Path, Path, tuple[int,
     ],
 )
 @pytest.mark.usefixtures("tracer")
-def test_who_waits_for_the_stopped_worker_is_named(pool: str, tmp_path: Path) -> None:
+def test_the_thread_that_waits_for_the_stopped_worker_is_named(pool: str, tmp_path: Path) -> None:
     normal, spin, (address, size) = recorded(tmp_path, build("pools", tmp_path), pool)
     found = diff(normal, spin)
     first = found["flags"][0]

@@ -73,7 +73,7 @@ def test_the_report_says_that_the_debt_decided(thread: tuple[dict[str, Any], int
 
 @pytest.mark.live
 @pytest.mark.parametrize("thread", ["by_library"], indirect=True)
-def test_of_a_routine_of_the_library_its_caller_is_named(
+def test_the_caller_of_a_library_routine_is_named(
     thread: tuple[dict[str, Any], int],
 ) -> None:
     report, _ = thread
@@ -94,7 +94,7 @@ def test_one_of_two_words_is_not_said_to_be_sure(thread: tuple[dict[str, Any], i
 
 
 @pytest.mark.live
-def test_of_a_field_that_no_thread_owes_the_function_is_told_that_writes_it(tmp_path: Path) -> None:
+def test_the_function_that_writes_a_field_is_named_if_no_thread_owes_it(tmp_path: Path) -> None:
     source = SOURCE.with_name("unstarted.c")
     with started([compiled(tmp_path / "unstarted", source, "-O1")]) as process:
         wait_for_rounds(process)

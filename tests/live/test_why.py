@@ -351,7 +351,7 @@ def test_the_chain_may_begin_with_any_thread(program: Path, tmp_path: Path) -> N
     [["/bin/dash", "-c", "sleep 1000 & wait"], ["timeout", "1000", "sleep", "1000"]],
     ids=["dash", "timeout"],
 )
-def test_who_sleeps_until_a_child_ends_waits_for_that(command: list[str]) -> None:
+def test_a_process_that_sleeps_until_a_child_ends_waits_for_it(command: list[str]) -> None:
     """They sleep in rt_sigsuspend, which names no child."""
     with started(command) as process:
         wait_until(
@@ -370,7 +370,7 @@ def test_who_sleeps_until_a_child_ends_waits_for_that(command: list[str]) -> Non
 
 
 @pytest.mark.live
-def test_a_child_of_a_shell_that_goes_round_is_not_to_blame_for_its_end(tmp_path: Path) -> None:
+def test_the_child_of_a_looping_shell_is_not_blamed_for_its_end(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     loop = f": > '{begun}'; while [ ! -e '{tmp_path}/never' ]; do sleep 0.05; done"
     with started(["/bin/dash", "-c", loop]) as process:

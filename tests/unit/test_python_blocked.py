@@ -65,7 +65,7 @@ def test_two_locks_are_taken_in_two_orders() -> None:
     )
 
 
-def test_a_queue_is_filled_by_who_comes_to_put() -> None:
+def test_a_queue_is_filled_by_the_thread_that_comes_to_put() -> None:
     ask = [("Condition.wait", 0), ("Queue.get", 0), ("<listcomp>", 10), ("ask", 10)]
     found = look(ask, [("work", 13)], [("ask", 11)])
     assert found == Blocked(
@@ -100,11 +100,11 @@ def test_the_statement_is_told(stack: list[tuple[str, int]], text: str) -> None:
         [("run", 0)],  # none of the program's code
     ],
 )
-def test_what_the_source_does_not_tell_is_not_said(stack: list[tuple[str, int]]) -> None:
+def test_nothing_is_said_that_the_source_does_not_tell(stack: list[tuple[str, int]]) -> None:
     assert look(stack) is None
 
 
-def test_who_waits_for_a_lock_does_not_hold_it() -> None:
+def test_a_thread_that_waits_for_a_lock_does_not_hold_it() -> None:
     found = look([("one", 4)], [("two", 6)])
     assert found is not None
     assert found.owed == {}

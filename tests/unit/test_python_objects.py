@@ -64,7 +64,7 @@ def test_a_counter_in_bytecode_is_no_word_of_the_programs() -> None:
     assert sorted_(report(word("counter", 0.6, size=2), LENGTH)) == (["length"], ["counter"])
 
 
-def test_of_two_slots_neither_is_preferred() -> None:
+def test_neither_of_two_slots_is_preferred() -> None:
     other = word("other", 0.45, "_Py_NoneStruct")
     assert sorted_(report(LENGTH, other, SLOT))[0] == ["length", "other", "slot"]
 

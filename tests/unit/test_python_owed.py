@@ -73,5 +73,5 @@ def test_what_the_thread_can_still_come_to(when: str, body: str) -> None:
         ("results['a']", "read()\nresults['b'] = 1", 2),
     ],
 )
-def test_what_is_over_or_is_about_something_else(when: str, body: str, at: int) -> None:
+def test_past_code_and_other_objects_answer_nothing(when: str, body: str, at: int) -> None:
     assert not owed(when, body, at)

@@ -65,7 +65,7 @@ def shown(report: dict[str, Any], capsys: pytest.CaptureFixture[str], explain: b
     return capsys.readouterr().out
 
 
-def test_of_several_threads_with_a_store_ahead_none_is_said_to_owe(
+def test_none_of_several_threads_with_a_store_ahead_is_said_to_owe(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def told(*tids: int) -> str:
@@ -175,7 +175,7 @@ def test_long_names_fit_and_explain_has_them_whole(capsys: pytest.CaptureFixture
     assert inner in " ".join(shown(report, capsys, explain=True).split())
 
 
-def test_who_waits_for_the_first_is_a_chain(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_thread_that_waits_for_the_first_is_a_chain(capsys: pytest.CaptureFixture[str]) -> None:
     chain = "thread 22 (main) polls done, which thread 21 (app) is to write"
     assert f"chain      {chain}" in shown({**REPORT, "chains": [chain]}, capsys)
 
@@ -275,7 +275,7 @@ def test_threads_that_do_the_same_are_one_line(capsys: pytest.CaptureFixture[str
         (24_000, None, 800.0, False),
     ],
 )
-def test_who_was_not_seen_for_long_is_to_be_given_more(
+def test_a_thread_that_was_seen_shortly_gets_a_larger_budget_as_advice(
     steps: int, rounds: int | None, pause_ms: float, more: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     looked = replace(

@@ -20,7 +20,7 @@ fn text(left: Expression, leaves: Relation, right: Expression) -> String {
 }
 
 #[test]
-fn of_two_positions_the_next_one_is_tried_before_others() {
+fn the_next_position_of_two_is_tried_before_others() {
     let at = |address| Expression::Load {
         address,
         bits: 32,
@@ -54,7 +54,7 @@ fn of_two_positions_the_next_one_is_tried_before_others() {
 }
 
 #[test]
-fn what_was_loaded_stands_on_the_left() {
+fn the_loaded_value_stands_on_the_left() {
     let zero = Expression::Number(0);
     let text_of = |leaves| text(zero.clone(), leaves, load(32));
     assert_eq!(text_of(Relation::NotEqual), "value != 0x0");
@@ -63,7 +63,7 @@ fn what_was_loaded_stands_on_the_left() {
 }
 
 #[test]
-fn of_counts_those_that_are_zero_owe_nothing() {
+fn a_zero_count_of_a_sum_owes_nothing() {
     let word = |address, value| {
         let bits = 32;
         Box::new(Expression::Load {
@@ -154,7 +154,7 @@ fn a_tag_is_a_check() {
 }
 
 #[test]
-fn bits_and_bounds_are_asked_for_otherwise_than_values() {
+fn tests_of_bits_and_bounds_differ_from_tests_of_values() {
     let asks = |left: Expression, leaves| {
         let condition = Condition {
             left,
@@ -213,7 +213,7 @@ fn not_two(address: u64, value: u64) -> Expression {
 }
 
 #[test]
-fn of_a_sum_the_word_that_keeps_it_is_found() {
+fn the_word_that_keeps_a_sum_as_it_is_is_found() {
     let condition = Condition {
         left: Expression::Binary(
             Operator::Add,
@@ -280,7 +280,7 @@ fn a_version_is_checked_and_a_zero_is_waited_on() {
 }
 
 #[test]
-fn of_an_address_only_that_it_is_none_is_tested() {
+fn an_address_is_only_tested_for_null() {
     let condition = |left, value| Condition {
         left,
         right: Expression::Number(value),

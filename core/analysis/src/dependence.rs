@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_unseen_call_leaves_depends_on_nothing_known() {
+    fn registers_of_an_unseen_call_depend_on_nothing_known() {
         let mut window = Window::default();
         let mut factory = InstructionInfoFactory::new();
         // mov eax, 1; mov ebx, 1; call; then, behind the call: test eax, eax; test ebx, ebx

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_many_words_are_reached_by_is_the_state_of_the_thread() {
+    fn a_register_that_reaches_many_words_points_to_thread_state() {
         let found = generated(&[0, 8, 16, 24, 32], 0);
         assert!(found.holds_loop);
         assert!(found.is_context(STATE + 0x40) && !found.is_context(STATE + 0x4_0000));

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_with_a_piece_of_the_program_is_an_operand() {
+    fn a_word_beside_a_piece_of_the_program_is_an_operand() {
         let program = Interpreted {
             words: vec![0x1000, 0x1008, 0x9000],
             ..Interpreted::default()
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_shares_with_a_constant_is_copied_when_it_is_written() {
+    fn an_object_of_a_variable_and_a_constant_is_copied_on_write() {
         let pointer = |at, object| Pointer { at, object };
         let shared = |way: &[Pointer], holds: u64| {
             let program = Interpreted {

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fewer_cases_are_told() {
+    fn the_smaller_set_of_cases_is_shown() {
         let (here, there) = (0x1100, 0x1200);
         let one_stays = tested(&[(0, there), (1, here), (2, there)]);
         assert_eq!(one_stays, ("state != 0x1".into(), Some(true)));

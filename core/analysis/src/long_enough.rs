@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_scan_reads_is_another_word_each_time() {
+    fn a_scan_reads_another_word_each_time() {
         let reads = |addresses: [u64; 3]| {
             let mut window = Window::default();
             let mut factory = InstructionInfoFactory::new();

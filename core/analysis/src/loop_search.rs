@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_marked_a_lock_once_does_not_write_it_any_more() {
+    fn a_thread_that_marked_a_lock_once_does_not_write_it_again() {
         assert_eq!(left(20, &[0]), 19);
         assert_eq!(left(20, &[0, 9]), 20, "now and then");
         assert_eq!(left(20, &[18]), 20, "just now");

@@ -51,7 +51,7 @@ fn is_same(now: i32, otherwise: i32) -> bool {
 }
 
 #[test]
-fn an_error_in_place_of_an_error_lets_nobody_go() {
+fn another_error_does_not_end_the_loop() {
     assert!(is_same(-libc::EBUSY, -libc::EINVAL));
     assert!(is_same(1, 1));
     assert!(!is_same(-libc::EBUSY, 0));
@@ -105,7 +105,7 @@ fn tests_r14(code: &[(u64, &[u8])]) -> bool {
 }
 
 #[test]
-fn what_the_other_way_leaves_may_be_tested_later() {
+fn values_of_the_other_way_may_be_tested_later() {
     let test = (0x7000, &[0x49, 0x83, 0xfe, 0x03][..]); // cmp r14, 3
     let copy = (0x7000, &[0x4c, 0x89, 0xf0][..]); // mov rax, r14
     let test_copy = (0x7000, &[0x48, 0x85, 0xc0][..]); // test rax, rax
@@ -197,7 +197,7 @@ fn what_only_checks_something_more_skips_it() {
 }
 
 #[test]
-fn a_function_that_always_answers_alike_tells_nothing() {
+fn a_function_with_a_constant_result_says_nothing() {
     const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
     let way = |ending: &[u8]| answers_alike(&[CALL, ending].concat());
     assert!(way(&[0x31, 0xc0, 0xc3]), "xor eax, eax; ret");
@@ -210,7 +210,7 @@ fn a_function_that_always_answers_alike_tells_nothing() {
 }
 
 #[test]
-fn what_is_tested_later_must_lead_out() {
+fn a_later_test_must_lead_out() {
     let mut found = FxHashMap::default();
     for branch in [1, 2, 3, 4, 5] {
         found.insert(branch, OtherWay::Stays);

@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_items_out_of_a_ring_passes_on() {
+    fn a_thread_that_takes_items_from_a_ring_moves_on() {
         assert!(goes_on(12, |round| (round, round)));
         assert!(goes_on(96, |round| (round % 16, round)), "again and again");
         assert!(!goes_on(4, |round| (round, round)), "too few");
     }
 
     #[test]
-    fn who_asks_the_same_words_again_waits() {
+    fn a_thread_that_reads_the_same_words_again_waits() {
         assert!(!goes_on(96, |_| (0, 0)));
         assert!(!goes_on(96, |round| (0, round)), "a count of another's");
         assert!(!goes_on(96, |round| (round % 16, 0)), "empty queues");

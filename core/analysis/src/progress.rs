@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_does_the_same_again() {
+    fn a_waiting_thread_repeats_the_same() {
         assert!(progress(0, |_| Vec::new()).repeats);
         assert!(progress(1, |_| Vec::new()).repeats);
         assert!(!progress(4, |_| Vec::new()).repeats);

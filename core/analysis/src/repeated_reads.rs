@@ -161,19 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_at_many_places_walks() {
+    fn a_thread_that_reads_at_many_places_walks_through_the_file() {
         let same = |places| same_at(false, libc::SYS_pread64, places, &[7; 40]);
         assert_eq!(same(2), 38);
         assert_eq!(same(16), 0);
     }
 
     #[test]
-    fn the_same_again_is_an_answer() {
+    fn a_repeated_read_of_the_same_is_an_answer() {
         assert_eq!(same(true, &[7, 7, 7]), 2);
     }
 
     #[test]
-    fn what_changes_is_data() {
+    fn a_read_that_changes_is_data() {
         assert_eq!(same(true, &[7, 8, 9]), 0);
         assert_eq!(same(false, &[7, 7, 7]), 0, "a pipe");
     }

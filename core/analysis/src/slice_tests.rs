@@ -73,7 +73,7 @@ fn a_counter_is_the_threads_own_doing() {
 }
 
 #[test]
-fn what_stays_as_it_is_counts_nothing() {
+fn a_value_that_stays_is_no_count() {
     for round in [[JGE, NOP, CMP], [NOP, CMP, JGE], [CMP, JGE, NOP]] {
         let exits = exits(round);
         assert_eq!(exits.len(), 1);

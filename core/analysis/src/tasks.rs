@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_nothing_but_go_s_runtime_schedules() {
+    fn a_thread_that_runs_only_gos_runtime_schedules() {
         let window = window([SCHEDULER, SCHEDULER - 8, SCHEDULER - 16].repeat(5));
         let spin = crate::loop_search::find(&window, &[]).expect("repeats");
         let schedules = |functions: [Option<&str>; 3]| {

@@ -153,7 +153,7 @@ fn a_jump_that_goes_to_several_places_is_no_exit() {
 }
 
 #[test]
-fn what_a_called_object_answers_is_decided_by_which_object_it_is() {
+fn the_choice_of_a_called_object_decides_its_answer() {
     assert_eq!(exits(&POLLED), [(Transfer::Branch, vec![STATE, OBJECT])]);
 }
 

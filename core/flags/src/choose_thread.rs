@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_what_only_it_reads_owes_nothing() {
+    fn a_thread_that_writes_its_own_word_owes_nothing() {
         let mut worker = report(1, 0.9, &[2, 3]);
         worker.flags[0].writers[1].foreign = false;
         let found = choose(vec![worker, report(2, 0.8, &[4])]).expect("two reports");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_run_does_not_wait() {
+    fn a_thread_that_does_not_run_does_not_wait() {
         let mut worker = report(1, 0.99, &[2]);
         worker.stood_still = Some(9);
         let found = choose(vec![worker.clone(), report(2, 0.7, &[1])]).expect("two reports");
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wait_for_each_other_stay_in_order() {
+    fn threads_that_wait_for_each_other_stay_in_order() {
         assert_eq!(
             chosen(vec![report(1, 0.9, &[2]), report(2, 0.9, &[1])]),
             Some(1)

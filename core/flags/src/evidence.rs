@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_the_words_of_others_counts_only_where_this_ones_is_not_known() {
+    fn writes_to_other_threads_words_count_only_if_none_to_this_one_is_known() {
         let elsewhere = |tid| Store {
             tid,
             address: WORD + 0x800,
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_differs_from_run_to_run_says_nothing_for_a_word() {
+    fn a_value_that_differs_from_run_to_run_says_nothing_for_a_word() {
         let left = Counterpart {
             exit_value: Some(0x7000),
             ..Counterpart::default()
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_what_the_loop_goes_on_with_lets_nobody_go() {
+    fn a_write_of_the_value_that_the_loop_goes_on_with_ends_no_loop() {
         assert!(!is_written(Some(0), false));
         assert!(is_written(Some(1), false));
         assert!(is_written(None, false), "not known");
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_in_both_runs_is_not_missing() {
+    fn a_write_of_both_runs_is_not_missing() {
         let in_normal = store(Some(1), false);
         let in_spin = |count| Store {
             normal: false,
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_virtual_machine_changes_itself_is_its_own() {
+    fn a_word_that_a_virtual_machine_changes_is_its_own() {
         assert!(judged(&[1], true, true) < -0.3);
         assert!(judged(&[1], false, true) > 0.0, "a signal handler's flag");
         assert!(judged(&[2], true, true) > 0.5);

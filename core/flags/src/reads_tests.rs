@@ -40,7 +40,7 @@ fn lets_go(executions: &[(u64, bool)]) -> (bool, bool) {
 }
 
 #[test]
-fn what_is_the_same_before_and_after_did_not_end_the_wait() {
+fn a_value_that_stays_the_same_did_not_end_the_wait() {
     assert_eq!(lets_go(&[(0, false), (0, false), (1, true)]), (true, false));
     assert_eq!(lets_go(&[(7, false), (7, true)]), (false, true));
     let taken_each_time = [(0, true), (0, true)];

@@ -202,7 +202,7 @@ fn the_value_that_another_wrote_and_the_normal_run_left_with_is_what_is_missing(
 }
 
 #[test]
-fn what_a_virtual_machine_left_with_by_its_own_doing_tells_nothing() {
+fn a_value_that_a_virtual_machine_itself_changed_tells_nothing() {
     let own = "the normal run left with 0x7 there, written by itself";
     let machine = |is| {
         judged(polls(), |o, _| {
@@ -232,7 +232,7 @@ fn a_bound_that_another_thread_sets_may_be_the_flag_all_the_same() {
 }
 
 #[test]
-fn what_others_change_is_data_where_the_loop_looks_elsewhere_in_most_rounds() {
+fn a_word_that_others_change_is_data_if_the_loop_reads_elsewhere_in_most_rounds() {
     let looks_there_each = |rounds: u64| {
         program(&|a| {
             let mut again = a.create_label();
@@ -251,7 +251,7 @@ fn what_others_change_is_data_where_the_loop_looks_elsewhere_in_most_rounds() {
 }
 
 #[test]
-fn what_others_change_is_data_where_the_loop_writes_ever_new_data() {
+fn a_word_that_others_change_is_data_if_the_loop_writes_new_data() {
     let changes = "its value changes while the loop goes on";
     let writes = |step: i32, word: fn(u64) -> u64| {
         polls_and(&move |a| {
@@ -307,7 +307,7 @@ fn the_item_that_a_round_takes_is_no_flag() {
 }
 
 #[test]
-fn where_the_thread_itself_moves_towards_the_end_other_words_end_nothing() {
+fn other_words_end_nothing_if_the_thread_itself_moves_towards_the_end() {
     let nearer = "the normal run left by what the thread itself moves on, and not by this";
     let takes = |step| judged(takes_items_and_polls(step), set_by_another);
     takes(8).no_flag().says(WORD, nearer);

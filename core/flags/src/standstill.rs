@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn who_yields_now_where_it_computed_before_runs() {
+    fn a_thread_that_now_yields_still_runs() {
         let chunks: Vec<(u64, u64)> = (1..=20).map(|n| (n * 10 * MS, (n + 1) * 10 * MS)).collect();
         let idle = |last_call| idle_ns(&chunks, last_call, 5000 * MS);
         assert_eq!(idle(4900 * MS), None);

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_alike_the_one_that_its_neighbour_leads_to() {
+    fn the_twin_to_which_a_neighbour_leads_is_chosen() {
         let load = LOAD.len() as u64;
         let theirs = [
             (0x7000, TEST),

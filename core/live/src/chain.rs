@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_last_of_a_chain_comes_first() {
+    fn the_thread_next_to_the_end_of_a_chain_comes_first() {
         let threads = vec![
             thread(1, Some(4)),
             thread(2, None),

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_words_that_can_t_be_told_apart_both_are_named() {
+    fn both_of_two_words_that_look_alike_are_named() {
         let both = [("a", 0.65), ("b", 0.61)];
         let flags = both.map(|(name, score)| (word(name, score, LEAVES), Standing::Nobody));
         let thread = decided(flags.to_vec());
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_the_wait_overtakes_nothing() {
+    fn a_word_that_does_not_end_the_wait_overtakes_none() {
         let behind = |flag: Value| {
             vec![
                 (word("flag", 0.65, LEAVES), Standing::ByCode),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_store_ahead_alone_tells_decides_nothing() {
+    fn a_store_ahead_alone_decides_nothing() {
         let after = |of_first, of_other| {
             let (one, other) = (word("a", 0.6, LEAVES), word("b", 0.6, LEAVES));
             first(vec![(one, of_first), (other, of_other)])

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_takes_over_unless_it_may_not_be_touched() {
+    fn a_running_thread_takes_over_unless_it_may_not_be_stepped() {
         let (pid, tid) = (std::process::id(), this_thread());
         let known = |may| Sleepers::new(pid, [(tid, may)].into_iter());
         let (sleeper, untouchable) = (known(true), known(false));

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_it_is_the_one_that_is_owed() {
+    fn the_owed_word_of_several_is_the_flag() {
         let words = [("length", "leaves"), ("state", "leaves")];
         assert_eq!(flag(&words, None), None);
         assert_eq!(flag(&words, Some(1)).as_deref(), Some("state"));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_it_is_the_one_that_looks_least_like_a_check() {
+    fn the_word_least_like_a_check_is_the_flag() {
         let mut words = vec![word("length", "leaves"), word("state", "leaves")];
         words[0]["confidence"] = json!(0.3);
         assert_eq!(settled(words, None).flags[0]["name"], "state");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_on_the_machines_stack_is_no_flag_unless_it_is_owed() {
+    fn a_word_on_the_machines_stack_is_a_flag_only_if_it_is_owed() {
         let words = || vec![word("local", "leaves")];
         let thread = settled(words(), None);
         assert!(!thread.has_flag() && thread.reason.contains("its own frame"));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_written_is_no_flag() {
+    fn a_word_that_is_never_written_is_no_flag() {
         let thread = settled(vec![word("boxed", "leaves")], Some(0));
         assert!(!thread.has_flag() && thread.reason.contains("object of Integer never changes"));
         let mut shared = word("slot", "leaves");
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_interpreted_program_it_is_the_only_word_that_ends_its_loop() {
+    fn the_flag_of_an_interpreted_program_is_the_only_word_that_ends_its_loop() {
         let module = json!("interpreter");
         let machine = || VirtualMachine {
             readers: reader().into_iter().collect(),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_copy_stands_for_the_thread_only_a_debt_counts() {
+    fn without_a_copy_only_an_owed_word_is_a_flag() {
         let in_place = |standing| {
             let mut thread = ThreadReport {
                 flags: json!([word("state", "leaves")]),
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tried_out_is_no_flag() {
+    fn a_word_that_is_not_tried_is_no_flag() {
         let mut thread = settled(vec![word("state", "leaves")], None);
         assert!(thread.has_flag());
         thread.flags[0]["proof"] = Value::Null;
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_threads_the_last_have_nothing_tried_out() {
+    fn the_last_of_many_threads_have_no_words_tried() {
         let thread = settled(vec![word("request", "returns")], None);
         assert!(is_late(&thread, LATEST * 2) && !is_late(&thread, LATEST / 2));
         let thread = settled(vec![word("state", "leaves")], None);

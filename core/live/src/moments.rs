@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn of_copies_without_a_flag_the_one_that_saw_most_words_speaks() {
+    fn the_copy_with_most_words_is_reported_if_none_has_a_flag() {
         let agreed = agree(vec![copy(None, 1), copy(None, 3), copy(None, 2)]);
         assert_eq!(agreed.report.considered.len(), 3);
         assert!(!agreed.report.gets_on);

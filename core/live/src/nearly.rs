@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn else_there_is_none_as_before() {
+    fn without_a_proved_word_there_is_no_flag() {
         let stays = Some(("returns", Some(9)));
         for words in [
             vec![("stop", LEAVES, Standing::ByCode)],

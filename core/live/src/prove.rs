@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_tried_keeps_its_place() {
+    fn a_candidate_that_could_not_be_tried_keeps_its_place() {
         let tried = [("call", None), ("count", Some("leaves"))];
         assert_eq!(order(&tried), ["call", "count"]);
     }

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_queues_for_the_processor_is_hot() {
+    fn a_thread_that_only_waits_for_a_processor_is_hot() {
         // SAFETY: cannot fail.
         let processor = unsafe { libc::sched_getcpu() } as usize;
         let (over, starved) = (AtomicBool::new(false), AtomicU32::new(0));

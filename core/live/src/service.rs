@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hotspot_polls_for_itself_is_no_flag() {
+    fn a_word_that_hotspot_polls_for_itself_is_no_flag() {
         let timer = reads(HOTSPOT, 20.0);
         assert!(timer.serves && !timer.has_flag());
         assert!(timer.reason.contains("_should_terminate"));

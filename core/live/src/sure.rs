@@ -341,7 +341,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_two_words_that_no_copy_tells_apart_none_is_sure() {
+    fn neither_of_two_words_is_sure_if_no_copy_tells_them_apart() {
         let two = |one, other| {
             let flags = vec![
                 (word("a", 0.65, LEAVES), one),

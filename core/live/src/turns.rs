@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_waits_for_its_turn_shows_nothing_of_itself() {
+    fn a_copy_that_only_waits_for_its_turn_shows_nothing() {
         let clock = |step| call(step, libc::SYS_clock_gettime, [1, 0, 0, 0, 0, 0], 0);
         let wake = |step| call(step, libc::SYS_futex, [0x5008, 0x81, 1, 0, 0, 0], 0);
         let turn = |step| [clock(step), wake(step + 10), wait(step + 20, 0x5000)];

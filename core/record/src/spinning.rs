@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn who_spins_for_the_first_time_ends_it() {
+    fn a_thread_that_spins_for_the_first_time_ends_the_recording() {
         let mut looks = Looks::new();
         let found = looks.look(12, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
         assert!(none(&found[..8]), "not yet for two seconds");
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_nobody_asks_ends_it_much_later() {
+    fn an_idle_server_ends_the_recording_much_later() {
         let begin = Instant::now();
         let mut suspect = Suspect::new(begin);
         assert!(!suspect.idles(begin + WANTED, WANTED));
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn who_idles_again_ends_it_only_when_nobody_gets_on() {
+    fn a_worker_that_idles_again_ends_it_only_if_no_thread_makes_progress() {
         let mut looks = Looks::new();
         let found = looks.look(4, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
         assert!(none(&found));
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_processor_does_not_spin_meanwhile() {
+    fn a_thread_that_waits_for_a_processor_does_not_spin_meanwhile() {
         let mut looks = Looks::new();
         for _ in 0..2 {
             let found = looks.look(2, |_| vec![(MAIN, 500..510)]);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_blocked_does_not_get_on() {
+    fn a_blocked_thread_makes_no_progress() {
         let mut looks = Looks::new();
         looks.look(4, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
         looks.look(2, |n| vec![(MAIN, works(n + 4)), (WORKER, works(n + 4))]);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn another_loop_than_the_one_it_idled_in_ends_it() {
+    fn a_new_loop_of_an_idle_worker_ends_the_recording() {
         let mut looks = Looks::new();
         looks.look(4, |n| vec![(MAIN, works(n)), (WORKER, IDLES)]);
         looks.look(2, |n| vec![(MAIN, works(n + 4)), (WORKER, works(n + 4))]);

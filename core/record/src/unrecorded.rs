@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_processor_wants_it_as_much() {
+    fn waiting_for_a_processor_counts_as_using_it() {
         let began = Instant::now();
         let second = Duration::from_secs(1);
         let busy_after = |wanted: [u64; 3]| {

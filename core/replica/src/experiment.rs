@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_beside_a_word_hands_over_what_it_belongs_to() {
+    fn a_thread_that_waits_beside_a_word_has_handed_over_its_lock() {
         let blocks = |number: libc::c_long, operation: libc::c_int| Halt::Blocks {
             number: number as u32,
             arguments: [0x5058, operation as u64, 0, 0, 0, 0],

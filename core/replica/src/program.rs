@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_other_places_only_is_behind_the_loop() {
+    fn a_copy_that_comes_only_to_other_places_is_behind_the_loop() {
         let program = program(0..4);
         let mut way = Way::default();
         (100..100 + BEHIND - 1).for_each(|place| way.go(&program, place));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_most_places_again_goes_round() {
+    fn a_copy_that_comes_to_most_places_again_repeats_the_loop() {
         let program = program(0..4);
         let mut way = Way::default();
         [0, 1, 50]

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_urgent_is_as_before() {
+    fn a_threads_urgency_is_restored() {
         let before = policy();
         let urgent = Urgent::now();
         let meanwhile = policy();

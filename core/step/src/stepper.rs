@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sleeps_most_of_the_time_is_given_more_of_it() {
+    fn a_thread_that_mostly_sleeps_gets_more_time() {
         let limits = Limits::default();
         let spent = Duration::from_secs(2);
         assert_eq!(limits.time_for(spent / 2, spent), limits.time);

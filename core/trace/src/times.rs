@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_separated_is_united() {
+    fn separated_times_are_put_back() {
         for tail in [
             &[][..],
             &[0, 0, 0, 9, 9, 9],

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_owes_a_connection_that_finds_its_queue_full() {
+    fn a_listener_with_a_full_queue_owes_the_connection() {
         let line = |local: &str, remote: &str, state: &str, inode: &str| {
             format!("0: {local} {remote} {state} 0:0 00:0 00000000 0 0 {inode} 1")
         };

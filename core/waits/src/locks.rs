@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_leads_to_the_line_of_who_holds() {
+    fn a_waiting_line_leads_to_the_holders_line() {
         let table = "1: POSIX  ADVISORY  WRITE 10 08:01:7 0 EOF\n\
                      2: FLOCK  ADVISORY  WRITE 12 08:01:9 0 EOF\n\
                      2: -> FLOCK  ADVISORY  WRITE 13 08:01:9 0 EOF\n\

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_go_to_who_is_bound_there() {
+    fn datagrams_go_to_the_socket_bound_there() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_so_until_it_changed_is_written_with_its_last_use() {
+    fn a_descriptors_old_file_is_written_with_its_last_use() {
         let mut number = Number::new();
         number.sees(libc::SYS_read, 1);
         let [(false, looked)] = number.taken()[..] else {

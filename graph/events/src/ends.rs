@@ -117,7 +117,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn who_reads_a_pipe_is_found_though_it_is_not_recorded() {
+    fn an_unrecorded_reader_of_a_pipe_is_found() {
         let mut cat = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pipe = cat.stdin.take().unwrap();
         let pid = std::process::id();

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wakes_is_looked_up_once_and_who_was_interrupted_is_not() {
+    fn a_waker_is_looked_up_once_and_an_interrupted_thread_is_not() {
         let own = std::process::id();
         let (task, softirq) = (1, 2);
         let mut outsiders = Outsiders::default();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_cpu_of_another_is_looked_up() {
+    fn a_thread_that_takes_anothers_cpu_is_looked_up() {
         let own = std::process::id();
         for (state, known) in [(STATE_SLEEPS, 0), (STATE_PREEMPTED, 1)] {
             let switch = Event {

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_ended_lives_no_more_though_it_is_there() {
+    fn a_zombie_does_not_live() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         // Waits for its end, and leaves it there.

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_still_writing_has_sent_too_and_only_once() {
+    fn a_writer_that_is_still_in_its_call_has_sent_once() {
         let mut messages = messages();
         begin(&mut messages, 1, WRITE, 10);
         assert_eq!(call(&mut messages, 2, READ, 20, 4), [10]);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn who_completes_its_own_request_goes_on_with_it() {
+    fn a_thread_that_completes_its_own_request_goes_on_with_it() {
         let mut requests = submitted();
         assert_eq!(requests.complete(0x1000, 1, 0, 5), Some(ORDER));
         assert_eq!(requests.complete(0x1000, 1, 0, 6), None);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn who_completes_it_for_another_wakes_it_at_once() {
+    fn a_thread_that_completes_anothers_request_wakes_it_at_once() {
         for (by, cpu, ts, found) in [
             (2, 0, 10, Some(ORDER)),
             (3, 0, 10, None),

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_the_cpu_of_a_thread_that_could_run_is_named() {
+    fn the_thread_that_had_a_starved_threads_cpu_is_named() {
         let told = starved(&graph(20), 0).unwrap();
         assert_eq!((told.dur, told.tid), (80, Some(6)));
         assert_eq!(told.thread.as_deref(), Some("t6"));

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn who_could_run_and_had_no_cpu_is_told_from_who_ran() {
+    fn a_starved_thread_differs_from_one_that_ran() {
         let mut graph = graph(2);
         graph.vertices.change(1, |row| row.end += 5_000_000);
         let all = of(&graph, 0, graph.meta.last);

@@ -94,7 +94,7 @@ fn whole_call_stacks_tell_requests_apart_that_wait_in_one_function() {
 }
 
 #[test]
-fn without_stacks_those_who_were_asked_do() {
+fn without_stacks_the_asked_threads_tell_requests_apart() {
     let mut asks = rounds(false);
     asks.push(ask(B, 0, true, false));
     let found = explained(&recording(asks).graph(), &of_main());
@@ -103,7 +103,7 @@ fn without_stacks_those_who_were_asked_do() {
 }
 
 #[test]
-fn who_never_answered_before_is_not_taken_for_another() {
+fn a_thread_that_never_answered_before_is_not_taken_for_another() {
     let mut asks: Vec<Ask> = (0..5).map(|_| ask(A, 1, true, true)).collect();
     asks.push(ask(B, 2, true, false));
     let found = explained(&recording(asks).graph(), &of_main());

@@ -60,7 +60,7 @@ fn hot(found: &Diagnosis) -> &Hot {
 }
 
 #[test]
-fn who_opened_the_descriptor_and_passed_it_on_is_named() {
+fn the_process_that_opened_the_descriptor_and_passed_it_on_is_named() {
     let found = diagnosis(&recording(&[(OPENAT, 5)], READ, 0));
     assert_eq!(found.doing, "calling read on pipe:[7] over and over");
     let hot = hot(&found);

@@ -212,7 +212,7 @@ fn what_was_computed_is_told_with_who_asked_for_it() {
 
 /// A thread looks every ms, and another has the CPU for long before each of its looks.
 #[test]
-fn who_polls_on_a_busy_machine_polls() {
+fn polling_is_seen_on_a_busy_machine() {
     let mut all = Recording::of(&[1, 2]);
     for _ in 0..30 {
         all.passes(MS / 100);

@@ -82,7 +82,7 @@ fn while_it_looks_in_vain_it_waits_for_the_writer() {
 }
 
 #[test]
-fn who_looks_once_and_finds_it_written_has_not_waited() {
+fn a_thread_that_looks_once_and_finds_the_flag_written_has_not_waited() {
     let path = path(0);
     assert!(path.waits.is_empty(), "{:?}", path.waits);
     assert_eq!(share(&path, WRITER), 0);

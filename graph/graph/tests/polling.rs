@@ -54,7 +54,7 @@ fn an_unlike_wait_of_unknown_end_parts_polling() {
 }
 
 #[test]
-fn who_computes_for_as_long_as_it_sleeps_does_not_poll() {
+fn a_thread_that_computes_as_long_as_it_sleeps_does_not_poll() {
     let found = rounds(&[(90, 100); 30], |_| true);
     assert_ne!(found.class, Class::RepeatedYield);
     // A look that takes longer than a very short pause is still a look.

@@ -44,7 +44,7 @@ fn the_end_of_a_futex_s_time_is_known_without_its_result() {
 }
 
 #[test]
-fn of_other_calls_the_result_tells_it() {
+fn the_end_of_other_calls_is_known_by_their_result() {
     assert_eq!(told(POLL, true, Some(0)), "poll until its timeout");
     assert_eq!(told(POLL, true, Some(1)), "poll");
     assert_eq!(told(POLL, true, None), "poll");

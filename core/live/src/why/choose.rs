@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_on_comes_before_what_comes_back() {
+    fn a_way_that_leads_on_comes_before_a_circle() {
         let reads = End::outside(RootKind::Input, "nobody has typed");
         let ways = vec![
             way(2, Known::Assumed, circle_to(0)),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_waits_for_comes_before_the_time_limit_of_its_parents_call() {
+    fn a_childs_wait_comes_before_the_time_limit_of_its_parents_call() {
         let blamed = |child: End| {
             let limited = End::idle(RootKind::Timer, "it is limited in time");
             let ways = vec![
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_comes_before_what_is_assumed() {
+    fn a_known_link_comes_before_an_assumed_one() {
         let sleeps = || End::outside(RootKind::Timer, "it sleeps");
         let ways = vec![
             way(2, Known::Assumed, ends(2, sleeps())),

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_owes_is_read_from_the_report_of_spin() {
+    fn the_owing_thread_is_read_from_the_report_of_spin() {
         let code = json!({"module": "app", "offset": "0x12", "symbol": "finish+0x2"});
         let item = json!({
             "pid": 7, "tid": 9, "name": "worker", "code": code, "value": "0x1",
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_threads_with_a_store_ahead_none_is_known_to_owe() {
+    fn none_of_several_threads_with_a_store_ahead_is_known_to_owe() {
         let by_code = |tid: u32| debtor(1, &json!({"tid": tid, "known": "by-code"}));
         let mut several: Vec<Debtor> = [2, 3].into_iter().filter_map(by_code).collect();
         doubt(&mut several);

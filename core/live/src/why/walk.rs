@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_before_a_circle_is_not_in_it() {
+    fn a_thread_that_waits_before_a_circle_is_not_in_it() {
         let waits = FxHashMap::from_iter([(1, 2), (2, 3), (3, 2), (4, 5)]);
         let is_in = |tid| comes_back(&waits, tid);
         assert!(!is_in(1) && is_in(2) && is_in(3) && !is_in(4) && !is_in(5));
