@@ -22,7 +22,7 @@ import pytest
 
 from flagfinder_pytest import watchdog
 
-# Of the real-time signals this one is likely nobody's: libraries take them from the lower end.
+# Probably no library uses this real-time signal: they take them from the lower end.
 _SIGNAL = signal.SIGRTMAX - 2
 _PR_SET_PTRACER = 0x59616D61
 
@@ -191,7 +191,7 @@ class _OverTime:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Adds the story."""
+        """Adds the story to the report of a test that hung."""
         report = yield
         text = self._stories.pop(item.nodeid, None)
         if text is not None:
@@ -203,6 +203,6 @@ class _OverTime:
         return report
 
     def pytest_enter_pdb(self) -> None:
-        """A debugger has no time limit."""
+        """While a debugger is open, no time counts."""
         if self._clock is not None:
             self._clock.stop()

@@ -108,7 +108,7 @@ def _tell(run: _Run, number: int) -> bool:
     """Why that phase hangs, to the run; whether the run goes on."""
     found = _ask(run.pid)
     if run.clock.read()[0] != number:
-        return True  # it was slow
+        return True  # the phase has ended meanwhile
     os.ftruncate(run.story, 0)
     os.pwrite(run.story, found, 0)
     for _ in range(_SIGNALS if run.signal else 0):

@@ -303,7 +303,7 @@ class Stepper:
 
     def _learn(self, pc: int) -> tuple[Any, ...]:
         if not self._in_traced(pc):
-            self._step_over(RETURN)  # fell into it: nothing of the kind is compiled
+            self._step_over(RETURN)  # control fell into it, which no compiler generates
             self._all_registers()
             pc = self._frame().GetPC()
         kind, reads, after, targets = self._sink.plan(pc, self._read_some(pc, LONGEST))
@@ -417,7 +417,9 @@ class Stepper:
         return name
 
     def _read_fast(self, address: int, size: int) -> bytes:
-        """Past lldb, which takes a hundred times as long. Empty where it can't be read."""
+        """Reads memory without lldb, which takes a hundred times as long. Empty if it can't be
+        read.
+        """
         try:
             content = os.pread(self._memory, size, address)
         except (OSError, OverflowError):

@@ -26,7 +26,7 @@ REPRODUCIBLE = ("tests/unit/", "tests/cli/")
 ANSWERS = "tests/live/test_spin_"
 TOO_BUSY = ["MachineTooBusyError", "TimeoutExpired", "TimeoutError", "Failed: Timeout"]
 MOST_TRIES = 5
-MOST_SECOND_TRIES = 6  # more are a fault of ours, and fail the run
+MOST_SECOND_TRIES = 6  # more is our fault, and fails the run
 
 
 def rows(name: str) -> list[tuple[str, ...]]:
@@ -110,7 +110,7 @@ def note(report: pytest.TestReport) -> None:
 
 
 def too_many() -> list[str]:
-    """Why the run fails though each test ended as it may."""
+    """Why the run fails although each test ended in an expected way."""
     found = [
         f"{one.pattern} failed {one.failures} times of {one.runs}, at a measured rate of "
         f"{one.rate:.2f}"

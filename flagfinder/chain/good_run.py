@@ -65,12 +65,12 @@ class SeenWord:
     address: int
     readers: dict[int, Read] = field(default_factory=dict)
     writes: dict[tuple[object, ...], Wrote] = field(default_factory=dict)
-    # By the hooked instructions, which are among the others where those were trapped.
+    # Writes by hooked instructions. If the word's writes trapped, `writes` has them as well.
     early: dict[tuple[object, ...], Wrote] = field(default_factory=dict)
 
     def written(self) -> list[Wrote]:
-        """In the order of the first of each. A hooked instruction runs elsewhere, in no module:
-        where it stands its hook tells.
+        """The writes, ordered by the first of each. A hooked instruction runs from a copy outside
+        of all modules; its hook tells where the instruction itself stands.
         """
         hooked = {(one.tid, one.value): one for one in self.early.values()}
 
@@ -83,8 +83,9 @@ class SeenWord:
 
 @dataclass(frozen=True)
 class GoodRun:
-    """What a good run came to. ``words`` has those of each flag, in the order of the flags, and
-    ``read`` whether the instruction that reads it was seen; None: it was not watched for that.
+    """The result of a good run. ``words`` has those of each flag, in the order of the flags.
+    ``read`` tells whether the instruction that reads it was seen; None: it was not watched for
+    that.
     """
 
     pid: int
@@ -96,7 +97,9 @@ class GoodRun:
 
 
 class _Plan:
-    """What is watched for which flag: words by name first, then hooked instructions."""
+    """The words and instructions that are watched for each flag: words by name first, then hooked
+    instructions.
+    """
 
     def __init__(self, flags: Sequence[FlagFields], modules: set[str]) -> None:
         self.words: list[WordRequest] = []

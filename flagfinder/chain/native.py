@@ -80,7 +80,7 @@ def find_native(
         run = run_well(normal, watched, Path(asked.program).name, options.environment, announce)
     doubts = [*run.notes, *_doubts(run)]
     flags = [_told(flag, run, number, asked, thread) for number, flag in enumerate(watched)]
-    # What the good run wrote to end its wait comes before what it did not.
+    # Words that the good run wrote to end its wait come first.
     flags.sort(key=lambda told: not told.ends)
     rest = [flag for flag in thread["flags"] if flag not in watched]
     thread = copy.copy(thread)
@@ -164,8 +164,8 @@ def _doubts(run: GoodRun) -> list[str]:
 
 @dataclass(frozen=True)
 class _Told:
-    """A flag with what the good run tells of it. ``ends``: somebody wrote there what ends the
-    wait.
+    """A flag with what the good run tells of it. ``ends``: a thread wrote a value there that ends
+    the wait.
     """
 
     flag: FlagFields
@@ -185,7 +185,7 @@ def _told(
         )
 
     def ending(word: SeenWord) -> Wrote | None:
-        """What ended the first wait. Later the memory may be another object's."""
+        """The write that ended the first wait. Later the memory may belong to another object."""
         reads = [read for tid, read in word.readers.items() if is_like(tid, read.thread)]
         begin = min((read.first for read in reads), default=0)
         others = [
@@ -267,9 +267,9 @@ def _owed(wrote: Wrote, like: SpinThreadFields, run: GoodRun, asked: SpinReport)
 def _thread_like(
     wrote: Wrote, run: GoodRun, asked: SpinReport, flag: FlagFields
 ) -> SpinThreadFields | None:
-    """The bad run's thread that corresponds to the one that wrote: the first to the first. Of
-    others those with its name; of these the one that is to come to the same function, or is in the
-    same calls. None: there is none, or more than one.
+    """The bad run's thread that corresponds to the one that wrote. The first thread corresponds to
+    the first. Of the others it is one of the same name: the one that is to come to the same
+    function, or is in the same calls. None: there is none, or more than one.
     """
     threads = asked.raw["threads"]
     if wrote.tid == run.pid:

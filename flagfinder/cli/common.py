@@ -171,7 +171,7 @@ class Parser(argparse.ArgumentParser):
         return super().add_argument(*names, **options)
 
     def needs(self, option: str, what: str, holds: Callable[[argparse.Namespace], bool]) -> None:
-        """Refuses ``option`` where it would do nothing: unless ``holds`` is true of the parsed
+        """Refuses ``option``, which would do nothing, unless ``holds`` is true of the parsed
         options.
 
         ``what`` completes "it ...", as in "goes with --stacks only".

@@ -83,7 +83,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             try:
                 _write(output, hang, command)
                 terminal.message(f"wrote {output}/why.txt, why.json, why.html")
-            except OSError as error:  # the story is told all the same
+            except OSError as error:  # the story still goes to the screen
                 terminal.warning(f"{output} can't be written: {error.strerror}")
             else:
                 if options.core:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""``flagfinder why``: a process, a core file or two recordings in; who keeps it and why out."""
+"""``flagfinder why``. In: a process, a core file or two recordings. Out: which thread keeps it from
+going on, and why.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,7 @@ def _recorded(options: argparse.Namespace, terminal: Terminal) -> WhyReport:
 
 
 def _others(pid: int, report: WhyReport, terminal: Terminal) -> tuple[WhyReport, ...]:
-    """Of the processes that it started, but for this one and its helpers."""
+    """The reports of the processes that it started, without this one and its helpers."""
     ours = {os.getpid(), *descendants(os.getpid())}
     asked = ask([one for one in descendants(pid) if one not in ours], [report])
     for note in asked.notes:

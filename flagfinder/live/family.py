@@ -49,7 +49,7 @@ class Family:
                     asked.add(pid)
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-                        os.kill(pid, signal.SIGCONT)  # who is stopped hears no SIGTERM
+                        os.kill(pid, signal.SIGCONT)  # a stopped process does not handle SIGTERM
             time.sleep(0.02)
         process.wait()
         for pid in asked - {process.pid}:

@@ -34,7 +34,7 @@ class Poked:
 
 
 def poke(plan: Plan) -> Poked:
-    """Writes, and looks whether the thread went on.
+    """Writes the value, and looks whether the thread goes on.
 
     Raises PermissionDeniedError or UnavailableError, also when the process of the plan has ended.
     """

@@ -231,7 +231,7 @@ def _add_python(raw: SpinFields, read: Callable[[set[int]], dict[int, PythonCode
     for thread in threads:
         code = codes.get(thread["tid"])
         thread["python"] = code.to_raw() if code is not None else None
-    # Nobody hangs for a lock that goes from thread to thread.
+    # A lock that goes from thread to thread is not what a thread hangs for.
     is_handed_on = sum(code.gil > 0 for code in codes.values()) > 1
     for thread in threads:
         _add_python_word(thread, is_handed_on=is_handed_on)
@@ -258,7 +258,7 @@ def _tells_little(thread: SpinThreadFields) -> int:
 
 
 def _add_python_word(thread: SpinThreadFields, *, is_handed_on: bool) -> None:
-    """What the Python loop asks decides which of the interpreter's words counts.
+    """The question of the Python loop decides which of the interpreter's words counts.
 
     ``is_handed_on``: several threads had the interpreter's lock.
     """
@@ -278,7 +278,7 @@ def _add_python_word(thread: SpinThreadFields, *, is_handed_on: bool) -> None:
     for flag in thread["flags"]:
         flag.setdefault(
             "owed", []
-        )  # of the interpreter's words only the engine's own were asked about
+        )  # the engine asked only about the interpreter's words that it ranks itself
         flag.setdefault(
             "owed_by_nobody",
             None if flag["owed"] else "it was not asked about: Python code named it",

@@ -55,7 +55,7 @@ def ask(pids: Iterable[int], before: Iterable[WhyReport] = ()) -> Asked:
 
 
 def _only_sleeps(report: WhyReport) -> bool:
-    """A process that sleeps by itself tells less than one that waits for another."""
+    """A process that sleeps by itself explains less than one that waits for another."""
     return report.root.kind == "timer" and report.root.pid == report.pid
 
 

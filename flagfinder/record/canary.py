@@ -60,7 +60,7 @@ def check_canary(tracer: Tracer, announce: Callable[[str], None]) -> None:
 
 
 def _differences(tracer: Tracer) -> str:
-    """What the canary sees otherwise when traced; empty when nothing."""
+    """What the canary sees differently when it is traced; empty if nothing."""
     program = tracer.directory / "ff_canary"
     with tempfile.TemporaryDirectory(prefix="flagfinder-canary-") as directory:
         theirs = _traced_side(Path(directory))

@@ -130,7 +130,7 @@ def ensure_tracer(progress: Progress) -> Tracer:
 
 
 def missing_tools() -> dict[str, str]:
-    """What a build needs and is not there, or is too old: Debian's packages by what is missing."""
+    """What a build needs and does not find, or finds too old, with the Debian package of each."""
     needed = _CLIENT_TOOLS if os.environ.get("DYNAMORIO_HOME") else _CLIENT_TOOLS | _DYNAMORIO_TOOLS
     missing = {tool: package for tool, package in needed.items() if shutil.which(tool) is None}
     if "cargo" in needed.keys() - missing.keys() and _cargo_version() < _OLDEST_CARGO:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from flagfinder.shared.visible import visible
 
-# Characters of Unicode's basic plane that XML 1.0 forbids, beyond those that `visible` replaces.
+# Characters of Unicode's basic plane that XML 1.0 forbids and `visible` does not replace.
 _FORBIDDEN = re.compile("[\ufffe\uffff]")
 
 Problem = tuple[Literal["failure", "error"], str, str, str]

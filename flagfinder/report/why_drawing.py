@@ -93,7 +93,7 @@ class Drawing:
         (x1, y1), (x2, y2) = self._place(link.waiter), self._place(link.owed_by)
         wide = _WIDTH - 40
         y1, y2 = y1 + _BOX // 2, y2 + _BOX // 2
-        if x1 == x2:  # within a process, round its right side
+        if x1 == x2:  # within a process, along its right side
             start, end, bend = x1 + wide, x2 + wide, x1 + wide + 46 + 8 * number
             path = f"M{start} {y1 - 6}C{bend} {y1},{bend} {y2},{end} {y2 + 6}"
         elif x1 < x2:

@@ -118,7 +118,7 @@ def gated(
 
 
 def _keep_capabilities_here() -> None:
-    """What was given to this command only (``setpriv --ambient-caps``) is not for what it
-    starts.
+    """Capabilities that were given to this command only (``setpriv --ambient-caps``) do not go to
+    what it starts.
     """
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)

@@ -133,7 +133,7 @@ class LldbHelper:
         return self._process.pid
 
     def tell(self, line: str) -> None:
-        """Hands over a line; one that nobody wants any more is dropped."""
+        """Hands over a line; it is dropped if the helper has ended."""
         if self._wishes is not None:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._wishes, line.encode() + b"\n")

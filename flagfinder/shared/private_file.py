@@ -18,7 +18,7 @@ def create_private(path: Path) -> BinaryIO:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Writes such a file. One that can't be written to its end is removed: a part of it would pass
+    """Writes such a file. If it can't be written to its end it is removed: a part would be taken
     for the whole.
     """
     file = create_private(path)

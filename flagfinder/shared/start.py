@@ -124,7 +124,7 @@ def hear_interrupts() -> None:
 # The package imports this module before any other.
 if _is_command():
     shield()
-    # Nobody could tell of Ctrl-C while the command's own modules are read: it just ends then.
+    # While the command reads its own modules, no code can report Ctrl-C: the command just ends.
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _is_deaf = True

@@ -84,7 +84,7 @@ def _watch(
 
 
 def _tell(channel: socket.socket, fields: dict[str, object]) -> None:
-    """Nobody need be there to read it."""
+    """The reader may be gone."""
     with contextlib.suppress(OSError):
         channel.sendall(json.dumps(fields).encode() + b"\n")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Records between the thread that gets them from a trapper and the one that wants them.
 
-Whoever reads the output slowly must not hold up a process that stops at each access, so nothing
-here ever waits to be taken.
+A slow reader of the output must not hold up a process that stops at each access, so adding records
+never waits.
 """
 
 from __future__ import annotations

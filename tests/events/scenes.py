@@ -49,7 +49,9 @@ class Scene:
         return recorder.record(self.program, *words, options=options, under=("env", "CROWD=1"))
 
     def innocents(self, recorded: Recorded, found: dict[str, Any]) -> list[str]:
-        """Who is named in a diagnosis and has no part in the hang: roles, or names of threads."""
+        """The innocents that a diagnosis names: roles or names of threads without a part in the
+        hang.
+        """
         roles = {tid: role for role, tid in recorded.roles.items()}
         named = [roles.get(culprit["tid"], culprit["thread"]) for culprit in found["culprits"]]
         return [name for name in named if name not in {self.culprit, *self.others}]
@@ -66,7 +68,7 @@ class Scene:
         )
 
     def truth(self, recorded: Recorded) -> tuple[Any, ...]:
-        """What it has to say."""
+        """What a diagnosis has to say of it."""
         roles = recorded.roles
         return (roles["main"], self.of_main, roles[self.culprit], self.of_culprit, self.is_circular)
 
@@ -77,7 +79,7 @@ def _scene(line: str, of_main: str, of_culprit: str, *others: str, **more: Any) 
 
 
 def _endless(line: str, *others: str, is_circular: bool = False) -> Scene:
-    """One that hangs for ever, as the culprit does."""
+    """A scene that hangs for ever, as its culprit does."""
     return _scene(
         line, "LongWait", "LongWait", *others, is_circular=is_circular, least=1200 * MS, seconds=1.5
     )

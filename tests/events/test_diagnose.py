@@ -77,7 +77,7 @@ def test_a_wake_becomes_an_edge_from_the_waker(
     recorded = recorder.record("wakes", mode)
     found = causes_after(build(recorded), recorded.roles["waiter"], call)
     assert len(found) >= ROUNDS
-    # Waiting for the waker's end is a wait for a futex too.
+    # A thread that waits for the waker's end waits for a futex, too.
     assert {kind for kind, _ in found} - {"exit"} == {edge}
     assert {tid for _, tid in found} == {recorded.roles["waker"]}
     waits = [

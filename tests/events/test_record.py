@@ -36,7 +36,7 @@ def test_the_waker_is_recorded(
     found = list(wakes(recorded, recorded.roles["waiter"], call))
     assert len(found) >= ROUNDS
     assert {(waker, seen) for waker, seen, _ in found} == {(recorded.roles["waker"], context)}
-    # Waiting for the waker's end is a wait for a futex too.
+    # A thread that waits for the waker's end waits for a futex, too.
     assert waker_call in {by for _, _, by in found} <= {waker_call, "exit"}
 
 

@@ -18,7 +18,7 @@ SOURCES = Path(__file__).parent / "why"
 
 @dataclass(frozen=True)
 class Truth:
-    """Who is to blame; None where no certain process or thread is."""
+    """The process or thread to blame; None if there is no single one."""
 
     kind: str
     pid: int | None
@@ -40,7 +40,7 @@ def planted(
         wait_until(process, lambda: out.read_text().endswith("\n"))
         kind, *ids = out.read_text().split()[1:]
         pid, tid = (int(number) or None for number in ids)
-        time.sleep(0.3)  # it is about to wait itself
+        time.sleep(0.3)  # in a moment it waits itself
         yield process, Truth(kind, pid, tid)
         assert process.poll() is None, "the program did not survive"
 

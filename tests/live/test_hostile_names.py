@@ -71,7 +71,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def spinning(program: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """It spins already."""
+    """The program spins by then."""
     with started([program, "spin"]) as process:
         time.sleep(1)
         yield process

@@ -43,7 +43,7 @@ OWED = (
 )
 # There it is a thread of a child.
 OF_CHILD = "shared_memory"
-# There data that were made up reach the store. Elsewhere the thread asks what it has read.
+# In these samples made-up data lead to the store. In the others the thread tests what it has read.
 PROVED = (
     "global_flag",
     "heap_object",
@@ -238,7 +238,7 @@ def test_poke_writes_into_the_process_that_was_looked_at(
     plan = plan_poke(pid)
     earlier = dataclasses.replace(
         plan, started=plan.started - 1
-    )  # it ended, and its number was given again
+    )  # it ended, and its id was given to another process
     with pytest.raises(UnavailableError, match="another one"):
         poke(earlier)
     assert poke(plan).before != plan.value, "nothing was written before"

@@ -127,7 +127,7 @@ def test_reads_are_told_from_writes_and_thinned(writers: Path, backend: list[str
     assert {event["value"] for event in before} == {"0x0"}
     assert spinning[-1]["value"] == "0x1"
     assert events == sorted(events, key=lambda event: event["ts"])
-    # All that spinning in a few events.
+    # The events are few, though the reader spins all the time.
     assert len(events) < 20
     assert sum(event["reads"] for event in spinning) > (5 if stops else 1000)
     assert end["hits"] == sum(event.get("reads", 1) for event in events)

@@ -117,7 +117,7 @@ def look(pid: int, *, timeout: float) -> dict[int, SeenStack]:
 def _run(command: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
     """The exit status, and what it wrote.
 
-    The engine forks meanwhile, and its processes would hold the ends of pipes: so there are none.
+    There are no pipes: the engine forks meanwhile, and its processes would hold their ends.
     """
     with _scratch("py-spy output") as output, _scratch("py-spy complaint") as complaint:
         try:

@@ -34,9 +34,9 @@ _FIRST_TIME = 2.0  # seconds after which a machine is too busy to get even one
 _ENOUGH = 6  # looks from which "in all of them" says something
 _FRAMES = 64
 _VALUE_WIDTH = 80
-# The looks were all in the loop, and it does nothing but ask and pause: only a name may be
-# misleading (a property, a `sleep` of the program's own). Below what the engine gives to a word
-# that it saw deciding.
+# Confidence if all looks were in the loop, and it does nothing but ask and pause: only a name may
+# mislead (a property, a `sleep` of the program's own). It is lower than what the engine gives to a
+# word that it saw decide.
 _CONFIDENCE = 0.8
 _INTERPRETER = re.compile(r"/(lib)?python[23](\.\d+)?[a-z]*(\.so[.\d]*)?$")
 
@@ -269,8 +269,8 @@ def _looks(pid: int, most: int, enough: Event) -> list[dict[int, SeenStack]]:
         try:
             looks.append(look(pid, timeout=left if looks else _FIRST_TIME))
         except UnreadableError as error:
-            # Memory was read while it changed, mostly; but a reason that stays is not asked for
-            # twelve times.
+            # Mostly memory was read while it changed. A reason that stays is not asked for twelve
+            # times.
             failure = error
             if not looks and number == 2:
                 break
@@ -293,15 +293,15 @@ def _loop(stacks: Sequence[SeenStack], sources: Sources) -> tuple[PythonLoop | N
         )
         if isinstance(loops, str):
             note = loops
-            break  # a loop further out would pass for the innermost one
+            break  # else an outer loop would be taken for the innermost one
         for loop in loops:
             if not _is_one_stay(loop, frames):
                 continue
             found = _described(loop, frames, len(stacks), sources)
             first = first or found
             if loop.kind != "counts":
-                # Around a loop that comes to an end by itself, one that waits is what counts; else
-                # it is just there.
+                # If a loop ends by itself, a loop around it that waits counts; any other outer loop
+                # does not.
                 return (found if found.when is not None else first), None
     return first, note
 

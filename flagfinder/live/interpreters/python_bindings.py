@@ -105,8 +105,8 @@ class Bindings:
             self._counts(loop.target)
         self.counters |= {name for name in self._values if name in self._reached(name)}
         self.own = set(self.counters)
-        # What is computed from those alone, and what only gets constants (`changed = True`), is the
-        # loop's as well.
+        # Names that are computed from those alone, or that only get constants (`changed = True`),
+        # are the loop's as well.
         while more := {name for name in self._values.keys() - self.own if self._is_own(name)}:
             self.own |= more
 
@@ -128,7 +128,7 @@ class Bindings:
 
     def _is_own(self, name: str) -> bool:
         values = self._values[name]
-        # What a call answers is its own, whatever it is given: a back-off's delay.
+        # A call's result comes from that call, whatever its arguments are: a back-off's delay.
         answered = any(
             isinstance(n, ast.Call) and not asks(n)
             for value in values

@@ -79,8 +79,8 @@ class Sources:
         return self._parse_content(file, content)
 
     def _parse_command(self) -> ast.Module | str:
-        """What follows ``-c`` on the command line. Code that this makes from text has the same
-        name.
+        """The code that follows ``-c`` on the command line. Code that this program compiles from
+        text has the same file name.
         """
         unreadable = f"the source {_COMMAND} can't be read"
         try:

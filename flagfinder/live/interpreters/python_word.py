@@ -21,7 +21,7 @@ from flagfinder.live.interpreters.python import PythonLoop
 if TYPE_CHECKING:
     from flagfinder.flags.fields import FlagFields
 
-# Of the two sources neither is in doubt; that they mean the same word is inferred from its value.
+# Neither source is in doubt, but only the value shows that both mean the same word.
 _CONFIDENCE = 0.7
 
 
@@ -49,7 +49,7 @@ def sort_words(
 
 
 def _asked(loop: PythonLoop) -> str | None:
-    """The only thing that ends the loop from outside."""
+    """The only way in which the loop is ended from outside."""
     asked = {way.when for way in loop.exits if way.foreign and way.way != "raise"}
     return asked.pop() if len(asked) == 1 else None
 

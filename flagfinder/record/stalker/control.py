@@ -39,14 +39,14 @@ class Report:
         self._descriptor = descriptor
 
     def fail(self, what: str, found: str, fix: str, kind: str = "unavailable") -> int:
-        """Says why nothing is recorded; the status to end with. Nobody need be there to read it."""
+        """Says why nothing is recorded; returns the status to end with. The reader may be gone."""
         fields = {"what": what, "found": found, "fix": fix, "kind": kind}
         with contextlib.suppress(OSError):
             os.write(self._descriptor, json.dumps(fields).encode() + b"\n")
         return 1
 
     def close(self) -> None:
-        """Nothing more will be said."""
+        """Closes the report: nothing more follows."""
         os.close(self._descriptor)
 
 
@@ -135,7 +135,7 @@ def _record(
     says: Report, state: Pool, library: str, agent: str, pid: int, gate: socket.socket
 ) -> int:
     try:
-        # An extra, which another user may lack.
+        # An optional package, which another user may not have.
         frida: Any = importlib.import_module("frida")
     except ImportError as error:
         return says.fail("Frida can't be used", str(error), "Try: pip install 'flagfinder[frida]'")

@@ -15,14 +15,14 @@ jobs: list[object] = []
 
 
 class Job:
-    """What is waited for."""
+    """The object that the threads poll."""
 
     def __init__(self) -> None:
         self.done = False
 
 
 def blamed() -> None:
-    """Says which thread it is."""
+    """Prints the id of the thread to blame."""
     print(f"BLAMED {threading.get_native_id()}", flush=True)
 
 
@@ -56,7 +56,7 @@ def fill(jobs: list[object]) -> None:
 
 
 def idle(job: Job) -> None:
-    """Has set what is polled, long ago, to what it still is."""
+    """It set the polled object long ago, to the value that it still has."""
     job.done = False
     while True:
         time.sleep(1000)
