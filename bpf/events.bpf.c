@@ -28,8 +28,8 @@ struct {
     MAP_TYPE(value, struct stack_record);
 } scratch SECTION(".maps");
 
-/* Calls that wait for a time have their timer among their own variables, and it is known without a
- * record who armed it.
+/* A call that waits for a time keeps its timer among its own variables, so no record is needed to
+ * tell who armed it.
  */
 INLINE int is_own_timer(struct task_struct *task, __u64 timer)
 {
@@ -66,7 +66,7 @@ struct {
     MAP_TYPE(value, struct copy_record);
 } copies SECTION(".maps");
 
-/* The reader finds the callers by unwind tables: bpf has no way to read those. */
+/* The reader finds the callers by unwind tables, which BPF can't read. */
 INLINE void copy_stack(struct task_struct *task)
 {
     __u32 zero = 0;
@@ -119,7 +119,7 @@ INLINE int record_switch(int preempted, struct task_struct *prev, struct task_st
         return 0;
     __u8 flags = state_of(preempted, state);
     __u64 call =
-        preempted ? 0 : call_of(prev); /* one that could go on and gives way by itself yields */
+        preempted ? 0 : call_of(prev); /* one that could go on yields if it gives way by itself */
     if (call)
         record1(FF_EVENT_SWITCH, flags, id_of(prev), id_of(next), call);
     else
@@ -316,9 +316,9 @@ INLINE int is_wide(__u64 number)
     return 0;
 }
 
-/* A look at what runs, by the clock, costs the others nothing. It tells where a thread that
- * computes spends its time. And where no other thread can run, sched_yield returns without a
- * switch, which would tell of it: a thread that does little else is found in it. */
+/* A look by the clock at what runs costs other threads nothing. It shows where a thread that
+ * computes spends its time. If no other thread can run, sched_yield returns without a switch, so no
+ * event tells of it; a thread that does little else is found in it. */
 SECTION("perf_event")
 int ff_clock(void *context)
 {

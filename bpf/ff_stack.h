@@ -22,8 +22,8 @@ INLINE __u64 is_within(__u64 value, __u64 from, __u64 bytes)
     return sign >> 63;
 }
 
-/* Keeps those words that lie in code, at most `most` and the place in the program itself, which
- * comes first. Returns how many; 0: the stack can't be read. */
+/* Keeps the words that lie in code, at most `most`, and in front of them the place in the program
+ * itself. Returns how many; 0: the stack can't be read. */
 INLINE __u64 scan_stack(struct task_struct *task, struct ff_event_process *ranges,
                         struct scan *scan, __u64 most)
 {

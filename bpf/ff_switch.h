@@ -20,8 +20,8 @@ int ff_sched_switch_state_second(__u64 *context)
     return record_switch(context[0], (void *)context[2], (void *)context[3], context[1]);
 }
 
-/* Without the state it is read where another CPU may just be changing it: a thread that is woken at
- * this very moment seems to have been preempted. */
+/* If the tracepoint has no state, it is read from the task, while another CPU may change it: a
+ * thread that is woken at this moment looks preempted. */
 SECTION("tp_btf/sched_switch")
 int ff_sched_switch_stateless(__u64 *context)
 {

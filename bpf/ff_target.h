@@ -55,8 +55,8 @@ INLINE struct ff_events_cpu *this_cpu(void)
     return bpf_map_lookup_elem(&cpus, &zero);
 }
 
-/* The asm keeps the compiler from joining loads from a map and from a task: the verifier wants them
- * apart. */
+/* The asm keeps the compiler from merging loads from a map and from a task: the verifier refuses
+ * merged ones. */
 INLINE __u64 ids_before_end(struct task_struct *task)
 {
     __u32 kernel = task->pid;
@@ -135,7 +135,7 @@ INLINE __u8 state_of(int preempted, __u32 state)
 {
     if (preempted || !state)
         return FF_STATE_PREEMPTED;
-    if (state & 0x400) /* a kernel thread without work */
+    if (state & 0x400) /* a thread of the kernel that has no work */
         return FF_STATE_OTHER;
     if (state & 1)
         return FF_STATE_SLEEPS;
@@ -178,7 +178,7 @@ INLINE int leave(struct task_struct *task, __u32 id, __u32 process)
     if (ff_here.level) {
         __u32 kernel = task->pid;
         __u64 ids = id | (__u64)process << 32;
-        bpf_map_update_elem(&ended, &kernel, &ids, BPF_ANY); /* the oldest make room */
+        bpf_map_update_elem(&ended, &kernel, &ids, BPF_ANY); /* the oldest entries make room */
     }
     if (task->signal->live.counter)
         return 0;

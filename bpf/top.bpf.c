@@ -23,7 +23,7 @@ struct {
     MAP_TYPE(value, struct ff_top_sums);
 } waits SECTION(".maps");
 
-/* Ready without a processor, by thread. */
+/* How long each thread was ready without a processor. */
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
     MAP_NUMBER(max_entries, 16384);
@@ -31,7 +31,7 @@ struct {
     MAP_TYPE(value, struct ff_top_sums);
 } delays SECTION(".maps");
 
-/* ns of that, by who had the processor. */
+/* ns of that time, by the thread that had the processor. */
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
     MAP_NUMBER(max_entries, 65536);
@@ -53,7 +53,7 @@ struct {
     MAP_TYPE(value, struct ff_top_stack);
 } stacks SECTION(".maps");
 
-/* By thread: waits that had begun before the counting. */
+/* By thread: waits that began before the counting. */
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
     MAP_NUMBER(max_entries, 16384);
@@ -86,7 +86,7 @@ struct {
     MAP_TYPE(value, struct copy);
 } copy_scratch SECTION(".maps");
 
-/* Who had this CPU in its last turns, in a circle. */
+/* The threads that had this CPU last, in a ring. */
 struct turn {
     __u64 since;
     __u32 tid;
@@ -142,7 +142,7 @@ INLINE __u32 slot_of(__u64 ns)
     return slot & (FF_TOP_SLOTS - 1);
 }
 
-/* Other CPUs may add to the same sums: the longest is right unless two come at once. */
+/* Other CPUs may add to the same sums, so the longest time is wrong if two are added at once. */
 INLINE void add_to(void *map, const void *key, __u64 ns)
 {
     struct ff_top_sums *sums = bpf_map_lookup_elem(map, key);
@@ -150,7 +150,7 @@ INLINE void add_to(void *map, const void *key, __u64 ns)
         struct here *place = this_place();
         if (!place)
             return;
-        /* It is all zero. */
+        /* All of it is zero. */
         if (bpf_map_update_elem(map, key, &place->sums, BPF_NOEXIST)) {
             sums = bpf_map_lookup_elem(map, key);
             if (!sums) {
@@ -426,7 +426,7 @@ int ff_sched_waking(__u64 *context)
     return 0;
 }
 
-/* Only where results are asked for. */
+/* Only if results are asked for. */
 SECTION("tp_btf/sys_exit")
 int ff_sys_exit(__u64 *context)
 {

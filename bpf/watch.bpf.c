@@ -67,7 +67,7 @@ struct {
     MAP_TYPE(value, struct ff_watch_read_site);
 } read_sites SECTION(".maps");
 
-/* No LRU map: what it lets go of would take reads with it that were held back. */
+/* No LRU map: with an entry that it drops, the reads would be lost that were held back. */
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
     MAP_NUMBER(max_entries, 16384);
@@ -75,7 +75,7 @@ struct {
     MAP_TYPE(value, struct ff_watch_held);
 } readers SECTION(".maps");
 
-/* Too big for the stack. */
+/* Too large for BPF's stack. */
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
     MAP_NUMBER(max_entries, 1);
@@ -195,7 +195,7 @@ INLINE __u64 read_word(__u64 address, __u32 size, __u32 *marks)
     return value;
 }
 
-/* What held reads of one reader come to. */
+/* One record that stands for the held reads of one reader. */
 INLINE void submit_held(const struct ff_watch_reader *reader, const struct ff_watch_held *held,
                         __u8 kind)
 {
@@ -278,7 +278,7 @@ int ff_watch(struct event *context)
     __u32 place = word->place, reads = word->reads, size = word->size;
     count_hit();
 
-    /* Whole 8-byte reads of the context only; so it is copied first. */
+    /* The context may only be read by whole 8 bytes, so it is copied first. */
     struct registers registers = context->registers;
     __u32 marks = 0;
     if ((registers.cs & 3) != USER_MODE) {

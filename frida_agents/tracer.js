@@ -25,7 +25,7 @@ function load(path) {
   api = {
     start: native('ff_start', 'pointer', ['pointer', 'pointer']),
     first: native('ff_first', 'pointer', ['uint32']),
-    // Without the lock of JavaScript while it waits.
+    // It does not hold JavaScript's lock while it waits.
     arrival: native('ff_arrival', 'pointer', ['uint32', 'pointer'], { scheduling: 'cooperative' }),
     isInHand: native('ff_is_in_hand', 'uint32', ['pointer']),
     followed: native('ff_followed', 'void', ['pointer'], { scheduling: 'cooperative' }),
@@ -41,7 +41,7 @@ function follow(tid, data) {
     try {
       Stalker.follow(tid, { transform: api.transform, data });
     } catch {
-      // Once more.
+      // Frida did not stop the thread: try again.
     }
     if (api.isInHand(data)) return true;
     Thread.sleep(0.01);

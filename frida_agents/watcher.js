@@ -14,7 +14,7 @@ function addressOf(name) {
   return new NativeFunction(bridge.find, 'pointer', [])();
 }
 
-// By its number alone: to enumerate threads, Frida stops each of them.
+// The thread is made from its id alone: to enumerate threads, Frida stops each of them.
 function watch(id) {
   const thread = new Thread(id);
   words.forEach(({ address, size, conditions }, i) => thread.setHardwareWatchpoint(i, ptr(address), size, conditions));
@@ -50,7 +50,7 @@ rpc.exports = {
     if (!wrong.isNull()) throw new Error(wrong.readCString());
     Interceptor.attach(libc.getExportByName('sigaction'), { onEnter: library.getExportByName('ff_on_sigaction') });
     api = {
-      // Without the lock of JavaScript while it waits.
+      // It does not hold JavaScript's lock while it waits.
       newborn: native('ff_newborn', 'uint32', [], { scheduling: 'cooperative' }),
       mayLive: native('ff_may_live', 'void', ['uint32']),
       end: native('ff_watch_end', 'void', []),
@@ -72,7 +72,7 @@ rpc.exports = {
       try {
         words.forEach((_, i) => thread.unsetHardwareWatchpoint(i));
       } catch {
-        // It has ended.
+        // The thread has ended.
       }
     }
     watched.clear();

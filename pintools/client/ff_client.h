@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of the client know of each other. */
+/* What the parts of the client share. */
 #ifndef FF_CLIENT_H
 #define FF_CLIENT_H
 
@@ -124,7 +124,7 @@ void dr_leave_at_execve(bool leave);
 
 /* ---- ff_exec.c: programs that the tracer cannot go along into ---------------- */
 void ff_exec_init(const char *pool_path, const char *client_path);
-/* In front of an exec, which leaves the tracer if it must. */
+/* In front of an exec; leaves the tracer if the program can't be traced. */
 void ff_exec_enter(const char *application_path, bool is_execveat);
 
 /* ---- ff_events.c, ff_heap.c ------------------------------------------------ */
@@ -134,8 +134,8 @@ void ff_heap_module(const module_data_t *module, uint64_t base);
 /* Hooks the block at `pc`, if an allocator begins or returns there. Before anything else is
  * inserted. */
 void ff_heap_insert_top(void *drcontext, instrlist_t *ilist, instr_t *first, app_pc pc);
-/* Does this instruction leave an allocator (or may it)? Then its hook, before it; rax must not
- * be reserved there. */
+/* If this instruction leaves an allocator, or may, puts its hook before it; rax must not be
+ * reserved there. */
 bool ff_heap_leaves(instr_t *instr);
 void ff_heap_insert_leave(void *drcontext, instrlist_t *ilist, instr_t *where);
 

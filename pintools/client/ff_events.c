@@ -95,7 +95,7 @@ static bool on_syscall_enter(void *drcontext, int number)
         write_exec(thread, (const char *)enter.args[number == SYS_execve ? 0 : 1]);
         ff_exec_enter((const char *)enter.args[number == SYS_execve ? 0 : 1],
                       number == SYS_execveat);
-        /* Nobody comes back to hand these over. */
+        /* The thread does not come back to hand these over. */
         ff_meta_flush();
         ff_thread_flush(thread);
     } else if (number == SYS_close_range) {
@@ -108,9 +108,9 @@ static bool on_syscall_enter(void *drcontext, int number)
                 request.stack_pointer = state.xsp;
             ff_thread_expect(request.stack_pointer, thread->tid);
         }
-        /* A fork's copy finds whole what our lock guards: DynamoRIO first brings all threads to
-         * where they are in no client's code. The lock must not be held for that, they may wait for
-         * it. */
+        /* What our lock guards is whole in a fork's copy: DynamoRIO first brings all threads to
+         * places outside of clients' code. The lock must not be held meanwhile, as they may wait
+         * for it. */
     }
     return true;
 }

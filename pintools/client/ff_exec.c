@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an exec starts: can it be traced? What cannot is left to run by itself, and said to be. */
+/* Can the program that an exec starts be traced? If not, it runs untraced, and a note says so. */
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -145,7 +145,7 @@ __attribute__((used, visibility("hidden"))) bool ff_fault_handle(int signal, con
     struct store store;
     if (signal == SIGBUS)
         return make_unaligned_store(info, registers);
-    /* Sent by somebody, or an address that no pointer can have. */
+    /* A signal that a process sent, or an address that no pointer can have. */
     if (info->si_code <= 0 || (uint64_t)address < FF_GUARD_BYTES)
         return false;
     struct ff_thread *thread = ff_thread_here();
@@ -174,7 +174,7 @@ __asm__(".text\n"
         ".globl ff_fault_entry\n"
         ".type ff_fault_entry, @function\n"
         "ff_fault_entry:\n"
-        /* Nobody here is prepared for alignment checks. */
+        /* This code is not prepared for alignment checks. */
         "    pushf\n"
         "    andl $~0x40000, (%rsp)\n"
         "    popf\n"

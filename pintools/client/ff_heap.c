@@ -44,7 +44,8 @@ static hashtable_t entries; /* pc -> struct allocator * */
 static hashtable_t returns; /* pc -> anything */
 static struct allocator *allocators;
 
-/* A call whose frame is gone did return, past our hook: by longjmp, or before it was there. */
+/* A call whose frame is gone has returned without our hook: by longjmp, or before the hook was
+ * there. */
 static bool is_nested(const struct ff_call *outer, uint64_t stack_pointer)
 {
     return outer->is_open && outer->stack_pointer > stack_pointer;
@@ -117,7 +118,7 @@ static void on_return(uint64_t popped, uint64_t stack_pointer, uint64_t result)
         ff_thread_event(thread, FF_EVENT_ALLOC, &call->event, sizeof call->event);
 }
 
-/* Saves everything. */
+/* Saves all registers. */
 static void on_jump_out(uint64_t stack_pointer)
 {
     const struct ff_call *call = &ff_thread_here()->call;

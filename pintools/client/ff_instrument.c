@@ -131,7 +131,7 @@ static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilis
     }
     uint8_t code[INSTRUCTIONS_MOST * 17];
     uint32_t code_bytes = (uint32_t)(end - start);
-    /* None: DynamoRIO made the instruction, the program has none there. */
+    /* NULL: DynamoRIO made the instruction, the program has none there. */
     if (code_bytes == 0 || code_bytes > sizeof code || !dr_safe_read(start, code_bytes, code, NULL))
         return DR_EMIT_DEFAULT;
     struct ff_slot slots[INSTRUCTIONS_MOST * 2 + FF_CAPTURES_MOST];
@@ -225,7 +225,7 @@ static void insert_top(void *drcontext, instrlist_t *ilist, instr_t *where, stru
         drreg_unreserve_register(drcontext, ilist, where, reg);
 }
 
-/* A register for one use, none of those that `busy` uses. */
+/* A register for one use, which `busy` does not use. */
 static reg_id_t borrow(void *drcontext, instrlist_t *ilist, instr_t *where, struct block *block,
                        opnd_t busy)
 {
@@ -275,7 +275,7 @@ static void insert_load(void *drcontext, instrlist_t *ilist, instr_t *where,
         (opnd_get_segment(from) == DR_SEG_FS || opnd_get_segment(from) == DR_SEG_GS)) {
         from = flatten_segment(drcontext, ilist, where, from, value);
     } else if (opnd_is_rel_addr(from) || opnd_is_abs_addr(from)) {
-        /* Our copy may be out of a displacement's reach. */
+        /* A displacement may not reach from our copy. */
         put(ilist, where,
             INSTR_CREATE_mov_imm(drcontext, opnd_create_reg(value),
                                  OPND_CREATE_INTPTR((ptr_int_t)opnd_get_addr(from))));

@@ -143,7 +143,7 @@ uint32_t ff_pool_introduce(uint32_t own_pid)
     if (place == NULL)
         return own_pid;
     ring();
-    /* A recorder that is stopped must not stop the program for good. */
+    /* A stopped recorder must not stop the program for good. */
     for (int i = 0; i < TRIES && (pid = FF_LOAD(place->pid)) == 0 && is_anyone_reading(); i++) {
         struct timespec patience = {0, 100000000};
         ff_syscall6(SYS_futex, (long)&place->pid, FUTEX_WAIT, 0, (long)&patience, 0, 0);
@@ -207,7 +207,7 @@ static void describe(struct ff_buffer *buffer, enum ff_stream stream, uint32_t p
     chunk->image_ts = image_ts;
 }
 
-/* False: no chunk is to be had now. */
+/* False: there is no chunk now. */
 static bool try_claim(struct ff_buffer *buffer, bool spare)
 {
     if (!enter_live(spare))

@@ -16,7 +16,7 @@
  *     Not for syscall: the SYSCALL_EXIT event has its result. */
 #include "ff_slots.h"
 
-/* Nothing of it is to be recorded but what it loads. */
+/* Only what it loads is recorded. */
 static bool is_computed(int opcode)
 {
     switch (opcode) {
