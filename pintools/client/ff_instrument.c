@@ -131,7 +131,7 @@ static dr_emit_flags_t on_analysis(void *drcontext, void *tag, instrlist_t *ilis
     }
     uint8_t code[INSTRUCTIONS_MOST * 17];
     uint32_t code_bytes = (uint32_t)(end - start);
-    /* NULL: DynamoRIO made the instruction, the program has none there. */
+    /* No bytes: DynamoRIO made the instruction, the program has none there. */
     if (code_bytes == 0 || code_bytes > sizeof code || !dr_safe_read(start, code_bytes, code, NULL))
         return DR_EMIT_DEFAULT;
     struct ff_slot slots[INSTRUCTIONS_MOST * 2 + FF_CAPTURES_MOST];
