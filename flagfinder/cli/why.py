@@ -92,11 +92,6 @@ def add_parser(subparsers: Subparsers) -> None:
         "is about threads that are stepped, and recordings have none",
         lambda parsed: len(parsed.target) < 2,
     )
-    parser.needs(
-        "--budget",
-        "is about threads that are stepped, and recordings have none",
-        lambda o: len(o.target) == 1,
-    )
 
 
 def run(options: argparse.Namespace, terminal: Terminal) -> int:

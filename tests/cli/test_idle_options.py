@@ -56,6 +56,7 @@ IDLE = [
 USED = [
     "diff a b --emit gdb",
     "why a b --thread 5",
+    "why --core x --budget 1",
     "record -o x --level values --values-in=ranges -- /no/such/program",
     "record -o x --then leave -- /no/such/program",
     "trace export t -o x.tenet --instructions 5 --tid 5",
