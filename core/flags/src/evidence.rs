@@ -247,7 +247,7 @@ impl Outside {
             let written = || stores.into_iter().flatten().filter(|store| store.normal);
             let writers: BTreeSet<u32> = written().map(|store| store.tid).collect();
             if written().any(|store| self.is_foreign(store)) {
-                let why = "what others wrote in the normal run they wrote here as well";
+                let why = "other threads made the same writes in both runs";
                 add(-0.1, why.into());
             } else if !writers.is_empty() {
                 let left_with = counterpart.and_then(|c| c.exit_value);
@@ -279,7 +279,7 @@ impl Outside {
                 let why = format!("the normal run left with {value:#x} there, written by itself");
                 add(0.0, why);
             } else if counterpart.is_some_and(Counterpart::was_no_reason) {
-                let why = "what the normal run left with there did not end its wait";
+                let why = "the value with which the normal run left did not end its wait";
                 add(-0.15, why.into());
             } else {
                 add(0.15, format!("the normal run left with {value:#x} there"));

@@ -251,7 +251,7 @@ fn one(
     }
     let beside = is_beside(window, analysis, outside, candidate);
     if beside {
-        let why = "the normal run left by what the thread itself moves on, and not by this";
+        let why = "the normal run left by a word that the thread itself moves on, not by this";
         scale.add(0.0, why);
     }
     let unwritten = !outside.is_written_by_others(candidate);
@@ -381,7 +381,7 @@ fn exit_bonus(
         why.push(reason);
     } else if depths.guard[index] {
         bonus -= 0.2;
-        why.push("generated code tests types and bounds so, and here several words".into());
+        why.push("generated code tests types and bounds like this, and several words here".into());
     }
     (bonus, why, own)
 }

@@ -100,7 +100,7 @@ fn rounds(round: &[(u64, &[u8])], address: u64, bytes: u32, value: u64) -> Windo
 
 fn is_called_a_check(flag: &Flag) -> bool {
     let mut evidence = flag.evidence.iter();
-    evidence.any(|why| why.contains("tests types and bounds so, and here"))
+    evidence.any(|why| why.contains("tests types and bounds like this"))
 }
 
 #[test]

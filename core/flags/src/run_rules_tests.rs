@@ -136,7 +136,7 @@ fn a_word_that_another_thread_wrote_is_more_likely_than_one_of_the_readers_own()
 
 #[test]
 fn a_write_made_in_both_runs_ends_no_wait() {
-    let both = "what others wrote in the normal run they wrote here as well";
+    let both = "other threads made the same writes in both runs";
     let also = |value| {
         judged(polls(), |o, _| {
             written(o, true, OTHER_TID, 7);
@@ -182,7 +182,7 @@ fn a_word_with_which_the_normal_run_left_is_more_likely() {
 
 #[test]
 fn a_value_that_did_not_end_the_normal_runs_wait_tells_nothing() {
-    let no_reason = "what the normal run left with there did not end its wait";
+    let no_reason = "the value with which the normal run left did not end its wait";
     let in_vain = |is| judged(polls(), |o, _| left_with(o, Some(6)).in_vain = is);
     in_vain(true).says(WORD, no_reason);
     in_vain(false).says_not(WORD, no_reason);
@@ -308,7 +308,7 @@ fn the_item_that_a_round_takes_is_no_flag() {
 
 #[test]
 fn other_words_end_nothing_if_the_thread_itself_moves_towards_the_end() {
-    let nearer = "the normal run left by what the thread itself moves on, and not by this";
+    let nearer = "the normal run left by a word that the thread itself moves on, not by this";
     let takes = |step| judged(takes_items_and_polls(step), set_by_another);
     takes(8).no_flag().says(WORD, nearer);
     takes(0).polls(WORD).says_not(WORD, nearer);

@@ -53,7 +53,7 @@ pub(crate) fn set_behind(thread: &mut ThreadReport) {
     };
     let by = score(own).max(score(&flags[at]));
     let (own, other) = (text(&own["name"]), text(&flags[at]["name"]));
-    let why = format!("a copy that went on by it moved {own}, the thread's own word");
+    let why = format!("a copy that this word let go on moved {own}, the thread's own word");
     if let Value::Array(explain) = &mut thread.explain {
         explain.push(json!(format!("{other} comes before {own}: {why}")));
     }
@@ -110,7 +110,7 @@ mod tests {
             (&flag["name"], &flag["confidence"]),
             (&json!("tail"), &json!(0.65))
         );
-        let why = "a copy that went on by it moved head, the thread's own word";
+        let why = "a copy that this word let go on moved head, the thread's own word";
         assert_eq!(flag["evidence"], json!([why]));
         let flags = thread.flags.as_array().expect("flags");
         assert!(is_own(flags, &thread.moves, &flags[1]));

@@ -91,7 +91,7 @@ impl Whereabouts {
         let elsewhere = self.seen.iter().filter(|(pc, _)| !is_here(**pc));
         let (all, elsewhere) = (self.count(), elsewhere.map(|(_, n)| n).sum::<u32>());
         if all < LEAST {
-            return Some("it could not be seen where it is".into());
+            return Some("where it is could not be seen".into());
         }
         let unseen = self.transfers_unlike(window);
         if unseen * u64::from(ELSEWHERE) > u64::from(all) {

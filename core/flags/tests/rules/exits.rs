@@ -167,7 +167,7 @@ fn a_lock_that_the_c_library_itself_waits_for_is_the_programs() {
 
 #[test]
 fn one_of_many_words_that_generated_code_tests_is_a_guard() {
-    let guard = "generated code tests types and bounds so, and here several words";
+    let guard = "generated code tests types and bounds like this, and several words here";
     let tests = |start: u64, words: u64| {
         begins_at(start, &|a| {
             let mut again = a.create_label();
