@@ -119,7 +119,7 @@ impl Questions {
     }
 }
 
-/// The last bytes, so many.
+/// The address of the last of so many bytes.
 #[inline]
 fn end_of(address: u64, bytes: u32) -> u64 {
     address.saturating_add(u64::from(bytes.max(1)) - 1)
@@ -210,7 +210,7 @@ impl Stores {
                 None
             };
             let key = (watched.candidate, self.tid, pc);
-            // What is known of the thread leaves room for what comes now.
+            // The memory of the known store's stack is used again.
             let known = self.found.get_mut(&key);
             let mut stack = known.map_or(Vec::new(), |known| std::mem::take(&mut known.stack));
             stack.clear();

@@ -94,7 +94,7 @@ impl Helper {
         unsafe { libc::poll(&mut poll, 1, 0) > 0 }
     }
 
-    /// What it has done by now is enough: it lets go and returns that.
+    /// Asks the helper to let go and to return what it has done by now.
     pub fn ask_to_end(&self) {
         // SAFETY: our own child, not yet waited for.
         unsafe { libc::kill(self.pid, libc::SIGTERM) };

@@ -26,8 +26,8 @@ use crate::timeline::{Queue, Thinner, THINNING};
 use crate::until::Until;
 use crate::Result;
 
-/// A value that an event did not know is taken from the next event, if that follows within so many
-/// ns.
+/// A value that an event did not know is taken from the next event of its word, if that is among so
+/// many events.
 const HINDSIGHT: usize = 64;
 /// Records that are taken from the ring at a time: more than it holds.
 const DRAINED: usize = 1 << 17;

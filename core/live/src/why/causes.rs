@@ -186,7 +186,7 @@ pub(super) struct Blocked {
     pub name: String,
     pub address: Option<u64>,
     pub debt: Option<Owing>,
-    /// Without a thread that is known to owe it.
+    /// The root if no thread is known to owe it.
     pub root: RootKind,
     /// How the call came back in the normal run.
     pub there: Option<String>,

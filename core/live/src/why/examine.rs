@@ -131,7 +131,7 @@ fn is_futex(call: &Call) -> bool {
     i64::from(call.number) == libc::SYS_futex
 }
 
-/// This holds for a poll of nothing as well.
+/// Is it a sleep, or a poll of nothing?
 fn is_sleep(call: &Call) -> bool {
     let is_pause = i64::from(call.number) == libc::SYS_pause;
     syscalls::role(call.number, &call.args) == Role::Sleep && !is_pause
