@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Does `diff` name the hang, and not a worker that idles? Real pools in which one worker is frozen.
+"""Whether `diff` names the hang, and not an idle worker, in real pools of which one worker is
+frozen.
 
 Each pool is recorded once as it should be and several times with a worker frozen after some rounds.
 An answer is right if its thread is one that waits for the frozen one, and its word is one that

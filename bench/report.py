@@ -76,7 +76,7 @@ def folded(
     """
     same: dict[tuple[str | bool, ...], list[Sequence[str]]] = {}
     for line in lines:
-        # What misses its bar is one only with what also does.
+        # A figure that misses its bar is one row only with others that miss it.
         key = [
             text if place not in spread else text.startswith("**")
             for place, text in enumerate(line)
@@ -107,7 +107,7 @@ def facts(run: Mapping[str, Any]) -> str:
     """When, where and how a run was made."""
     command = run.get("command", "")
     command = command if "`" in command else command.partition(" ")[0]
-    # What "idle" was by number, the file tells.
+    # The file has the load of an idle machine as a number.
     load = run["load"].split(",")[0] if run["load"].startswith("idle") else run["load"]
     made = [run["date"], run["machine"], f"load {load}" if load[0].isdigit() else load]
     made += [command if "`" in command else f"`{command}`"] if command else []

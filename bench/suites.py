@@ -156,7 +156,7 @@ def go_parts(sources: Path, scratch: Path) -> Iterator[Part]:
             name = f"{program.stem}:{letters}" if letters else program.stem
             # With the variable, tests that compile programs are skipped.
             command = ["env", "GO_GCFLAGS=-N", str(program), "-test.short", "-test.v"]
-            # That one takes half a minute by itself.
+            # This test takes half a minute by itself.
             command += [f"-test.run=^Test[{letters}]"] if letters else []
             command += ["-test.skip=^TestMemmoveOverflow$"]
             yield Part(name, command, r"^\s*--- (?P<outcome>\w+): (?P<name>\S+)", folder=scratch)
@@ -232,7 +232,7 @@ def compare(part: Part, scratch: Path, patience: float, row: Row) -> None:
     recorded = outcomes(part, scratch, patience, recorded=True)
     seconds = (between - began, time.monotonic() - between)
     if "endless" in (plain[ITSELF], recorded[ITSELF]):
-        # What it did not reach tells nothing.
+        # Tests that it did not reach say nothing.
         print(
             f"{row.suite} {part.name}: given up, {seconds[0]:.0f} s, {seconds[1]:.0f} s", flush=True
         )
@@ -242,7 +242,7 @@ def compare(part: Part, scratch: Path, patience: float, row: Row) -> None:
         plain_again, recorded_again = (
             outcomes(part, scratch, patience, recorded=way) for way in (False, True)
         )
-        # Of those that are not the same twice without us nothing can be said.
+        # Tests that differ between two runs without flagfinder say nothing.
         different &= differing(plain, recorded_again) - differing(plain, plain_again)
     row.tests += len(plain)
     row.passed += sum(outcome in GOOD for outcome in plain.values())

@@ -28,7 +28,7 @@ static void *worker(void *argument)
     if (number == FAILING && !rolls_back)
         return NULL;
     __atomic_store_n(&slots[number].transaction, 0, __ATOMIC_RELEASE);
-    if (number == WORKERS - 1) /* Only now does the scan come to the failing worker's slot. */
+    if (number == WORKERS - 1) /* The scan comes to the failing worker's slot only now. */
         announce_flag(&slots[FAILING].transaction, sizeof slots[0].transaction);
     return NULL;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* On a loaded machine anybody may come late. So who is to wait is waited for, not trusted to be
- * there by now. */
+/* On a loaded machine any thread may come late. So a program checks that a thread waits, before
+ * another one wakes it. */
 #include "roles.h"
 #include <sys/types.h>
 
 enum { LOOK_US = 4000 };
 
-/* Returns once this thread sleeps in this call: what wakes it is what the caller does next. */
+/* Returns once this thread sleeps in this call. Then the caller wakes it by what it does next. */
 static void until_sleeping(pid_t tid, long call)
 {
     char path[32];

@@ -53,7 +53,7 @@ static void *hold(void *nice_value)
     pthread_barrier_wait(&together);
     if (late_nice)
         be_nice((int)(intptr_t)nice_value);
-    if (!nice_value) /* else its rivals keep it from being done too early */
+    if (!nice_value) /* else its rivals keep it from finishing in time */
         until_sleeping(getpid(), SYS_futex);
     compute_for_a_while();
     pthread_mutex_unlock(&lock);
@@ -100,7 +100,7 @@ int main(int count, char **words)
     pthread_t thread[1 + BACKGROUND];
     tell("main");
     come_together();
-    usleep(LOADED_US); /* meanwhile the recorder learns where code is */
+    usleep(LOADED_US); /* in this time the recorder learns where code is */
     pthread_barrier_init(&together, NULL, threads + 1);
     if (inverted) {
         cpu_set_t one;

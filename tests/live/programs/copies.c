@@ -35,7 +35,7 @@ static void wait_beside_another(void)
         sched_yield();
 }
 
-/* How it is scheduled is nothing that a copy is told. */
+/* A copy is not told how its thread is scheduled. */
 static void wait_and_ask(void)
 {
     while (!never)

@@ -47,7 +47,7 @@ static void *compute(void *number)
     return number;
 }
 
-/* Signals are for others: poll's answer is the kernel's, or a tracer's fault. */
+/* Other threads get the signals. So if poll returns EINTR, a tracer is at fault. */
 static void *nap(void *unused)
 {
     sigset_t all;

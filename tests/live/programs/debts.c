@@ -12,7 +12,7 @@ static volatile unsigned long handled;
 static volatile unsigned char all[4096];
 static pthread_t waiting;
 
-/* It never leaves its loop by what comes: it takes that, and looks again. */
+/* It does not leave its loop when something comes: it takes that, and looks again. */
 static void *serve(void *unused)
 {
     unsigned taken = 0;
@@ -42,7 +42,7 @@ static void *count_up(void *unused)
     return unused;
 }
 
-/* What is read makes the count go up; the end of it stops the server. */
+/* Each read raises the count; the end of the input stops the server. */
 static void served(void)
 {
     pthread_create(&waiting, NULL, serve, NULL);
@@ -91,7 +91,7 @@ static void nobody(void)
         pause();
 }
 
-/* By pointer: a thread that takes one way has no other way's code ahead. */
+/* Called by pointer, so that a thread on one way has no code of another way ahead. */
 static void (*volatile ways[])(void) = {served, joined, by_library, nobody};
 
 int main(int argc, char **argv)

@@ -23,7 +23,8 @@ static void announce(const void *word, size_t size) { fprintf(stderr, "FLAG addr
 
 static void nap() { usleep(500); }
 
-// The library's checks (is there a mutex, is the index inside) end the program, not the wait.
+// Checks of the library (whether there is a mutex, whether the index is inside) end the program,
+// not the wait.
 struct Server {
   std::mutex mutex;
   std::vector<int> states = std::vector<int>(3);
@@ -97,7 +98,7 @@ static void status_file(const char *path) {
   while (!file_says(path, "ready\n")) nap();
 }
 
-// How the ring is read depends on its kind: another one's readers would look at the same ends, and
+// The ring's kind decides how it is read. Readers of another kind would look at the same ends, and
 // then compete.
 static struct {
   alignas(64) volatile unsigned head;
@@ -151,7 +152,7 @@ static void precondition() {
   while (unprocessed(&pool) > 0) sched_yield();
 }
 
-// How many there are bounds a count in each round; that it is not below two is tested first.
+// Their number bounds a count in each round. Before that it is tested that it is at least two.
 static volatile int workers;
 
 static void bounded_scan() {
@@ -165,7 +166,7 @@ static void bounded_scan() {
   }
 }
 
-// What has to be done now and then, or once nobody else is there, is done in passing.
+// Work that is due now and then, or once no other thread is there, is done on the way.
 static struct Collector {
   unsigned uses;
   long handles;
@@ -189,7 +190,7 @@ static void in_passing() {
   while (steal() == 0) sched_yield();
 }
 
-// What the other end has not read yet, as the kernel tells.
+// How many bytes the other end has not read yet, as the kernel tells.
 static void unsent() {
   int ends[2], left = 0;
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0 || write(ends[0], "hello", 5) != 5) exit(1);
@@ -200,7 +201,7 @@ static void unsent() {
   } while (left > 0);
 }
 
-// Somebody else's process, which is looked for once a second, by who is told not to give up.
+// A foreign process, which is looked for once a second by a program with the order not to give up.
 static void seldom() {
   static volatile int patient = 1;
   const pid_t child = fork();
@@ -219,8 +220,7 @@ struct Timer {
   volatile uint32_t options, status;
 };
 
-// Fails as long as another thread runs the timer; it would fail otherwise if there were no such
-// timer.
+// Fails as long as another thread runs the timer; with another error if there were no such timer.
 __attribute__((noinline)) static int try_stop(Timer *timer) {
   if (!(timer->options & 1)) return -22;
   volatile Status before;
@@ -236,7 +236,7 @@ static void other_error() {
   while (try_stop(timer) != 0) nap();
 }
 
-// What the library knows of a node (its head, its key) lies in front of the word.
+// The library's own part of a node (its head, its key) lies in front of the word.
 static std::map<std::string, int> by_name;
 
 __attribute__((noinline)) static bool is_named(const std::string &name) { return by_name.find(name)->second != 0; }

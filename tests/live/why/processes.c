@@ -212,7 +212,7 @@ static void shared_word(const char *folder)
         sched_yield();
 }
 
-/* What its code does next can't be told. */
+/* It is not known what its code does next. */
 static void stopped_sharer(const char *folder)
 {
     (void)folder;

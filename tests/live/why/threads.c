@@ -96,7 +96,7 @@ static void *beat(void *unused)
     return unused;
 }
 
-/* The heartbeat could signal, and never would. */
+/* The heartbeat thread could signal, but it never does. */
 static void lost_wakeup_beside_a_heartbeat(const char *folder)
 {
     start(beat, NULL);
@@ -105,7 +105,7 @@ static void lost_wakeup_beside_a_heartbeat(const char *folder)
     pthread_join(worker, NULL);
 }
 
-/* Two threads may signal, and nothing says which was to. */
+/* Two threads may signal, and nothing says which one was to. */
 static void any_of_two(const char *folder)
 {
     start(idle, NULL);
