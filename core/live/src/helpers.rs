@@ -61,7 +61,6 @@ impl<'a> Helpers<'a> {
     /// Starts a helper for each of these threads.
     ///
     /// # Errors
-    ///
     /// When the system gives no process.
     pub fn start(&mut self, threads: &[(u32, String)]) -> Result<(), Failure> {
         let (pid, names) = (self.pid, self.names);
@@ -90,7 +89,6 @@ impl<'a> Helpers<'a> {
     /// until `most` are; returns those.
     ///
     /// # Errors
-    ///
     /// When the system gives no process.
     pub fn follow(&mut self, sleepers: &Sleepers, most: usize) -> Result<Vec<u32>, Failure> {
         let first = self.started.len();

@@ -85,7 +85,6 @@ impl Child {
     /// A further process with the content of this one, which belongs to the calling thread as well.
     ///
     /// # Errors
-    ///
     /// When the system gives no process.
     pub(crate) fn another(&self) -> Result<Child> {
         let flags = libc::CLONE_PARENT | libc::CLONE_PTRACE | libc::SIGCHLD;
@@ -207,7 +206,6 @@ impl Child {
     /// Executes one instruction; a system call is skipped.
     ///
     /// # Errors
-    ///
     /// When the process is gone.
     pub fn step(&self) -> Result<Stop> {
         request(libc::PTRACE_SYSEMU_SINGLESTEP, self.pid, 0, 0)?;
@@ -254,7 +252,6 @@ impl Child {
     /// Puts a page with this content at the address.
     ///
     /// # Errors
-    ///
     /// When the system refuses.
     pub fn map(&self, page: u64, content: &[u8; PAGE as usize], protection: i32) -> Result<()> {
         let writable = libc::PROT_READ | libc::PROT_WRITE;

@@ -149,7 +149,6 @@ impl Child {
     /// From now on stores to these words stop it, and no others.
     ///
     /// # Errors
-    ///
     /// When the process is gone, or the processor can't watch them.
     fn watch(&self, words: &[Watched]) -> Result<()> {
         let unfit = || Error::from_raw_os_error(libc::ENOSPC);

@@ -115,7 +115,6 @@ impl<'a> Replica<'a> {
     /// Another copy in the state of this one.
     ///
     /// # Errors
-    ///
     /// When the system gives no process for it.
     pub fn copy(&self) -> Result<Replica<'a>> {
         let mut own = self.own.clone();

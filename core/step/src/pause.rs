@@ -60,7 +60,6 @@ impl Pause {
     /// moment.
     ///
     /// # Errors
-    ///
     /// As [`Tracee::stop`].
     pub fn until_woken(&mut self, patience: Duration, timed: bool) -> Result<bool> {
         let begin = Instant::now();
