@@ -88,7 +88,7 @@ _NONE: CallsFields = {"count": 0, "total": 0, "longest": 0, "errors": {}}
 
 
 def compare_events(good: Path | str, bad: Path | str) -> Comparison:
-    """Compares two recordings. Raises BadTraceError for a file that is none."""
+    """Compares two recordings. Raises BadTraceError for a file that is no recording of events."""
     profiles: list[ProfileFields] = [
         json.loads(_core.profile(EventFile(path).core)) for path in (good, bad)
     ]

@@ -299,7 +299,7 @@ def import_events(recording: Path | str, output: Path | str) -> EventImport:
     it has tracepoints of the scheduler, system calls (raw_syscalls), signals and timers (perf's
     only). Times are the recorder's clock. There are no stacks, and no names of descriptors.
 
-    Raises BadTraceError for what is no such recording.
+    Raises BadTraceError for a file that is no such recording.
     """
     fields = json.loads(_core.import_events(os.fspath(recording), os.fspath(output)))
     return EventImport(Path(output), fields["events"], fields["lost"], fields["skipped"])
@@ -317,8 +317,8 @@ class EventFindings:
 
 
 class EventFile:
-    """A recording of events. Raises BadTraceError for what is none, is newer, or has lost its
-    description.
+    """A recording of events. Raises BadTraceError for a file that is no recording, is newer, or has
+    lost its description.
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -51,7 +51,8 @@ def top_of_file(
 ) -> Top:
     """Of a recording, of processes ``pids`` only if there are any.
 
-    Raises BadTraceError for what is none, UsageError where the question can't be answered from it.
+    Raises BadTraceError for a file that is no recording, UsageError if it can't answer the
+    question.
     """
     asked = as_request(question or TopQuestion(), pids, False)
     return Top(_named(EventFile(path).core.top(asked)), "recorded", None)

@@ -32,7 +32,7 @@ _CLOSING = {"<": ">", "(": ")", "{": "}", "[": "]"}
 
 
 def short_name(text: str) -> str:
-    """The text with every name in it shortened; what is no name stays as it is.
+    """The text with every name in it shortened; all else stays as it is.
 
     Template arguments and long parameter lists become ``…``, ``std::__cxx11::basic_string<..>``
     becomes ``std::string``, hashes of Rust and ABI tags of C++ go, of a lambda its number stays.

@@ -160,7 +160,7 @@ class Terminal:
         Returns the number of the choice, from 1. ``choices``: the lines of each, those behind the
         first are details.
         """
-        # Only who is asked waits for the import.
+        # Only a command that asks imports it.
         from prompt_toolkit.application import create_app_session  # noqa: PLC0415
         from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415
         from prompt_toolkit.output import create_output  # noqa: PLC0415

@@ -111,7 +111,7 @@ def import_tenet(path: Path, images: Sequence[Image], output: Path) -> ImportCou
     """Makes a recording of a Tenet text trace; the code comes from the images.
 
     Returns how many instructions there were, and how many of them lie outside all images (the
-    recording has gaps there). Raises BadTraceError for what is no Tenet trace.
+    recording has gaps there). Raises BadTraceError for a file that is no Tenet trace.
     """
     given = [(os.fspath(image.path), image.base) for image in images]
     instructions, outside = _core.import_tenet(os.fspath(path), given, os.fspath(output))

@@ -225,7 +225,7 @@ class Trace:
 
 
 def open_trace(path: str | os.PathLike[str]) -> Trace:
-    """Opens a recording. Raises BadTraceError if it is none, FlagfinderError if it can't be
-    read.
+    """Opens a recording. Raises BadTraceError if the file is no trace, FlagfinderError if it can't
+    be read.
     """
     return Trace(Path(path), _core.Trace.open(os.fspath(path)))

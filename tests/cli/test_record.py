@@ -99,7 +99,8 @@ def test_output_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_ctrl_c_keeps_the_trace(tmp_path: Path, pair: Pair) -> None:
     trace = tmp_path / "x.trace"
-    # Who runs the tests may ignore SIGINT, as a shell's background jobs do, and that is inherited.
+    # The tests may run with SIGINT ignored, as a shell's background jobs do, and programs inherit
+    # that.
     attentive = ["env", "--default-signal=INT"]
     with subprocess.Popen(
         [*attentive, *FLAGFINDER, "record", "-o", trace, "--", pair.program, "spin"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`diagnose` asks where two threads ended waits that went well: the answer decides who is
+"""`diagnose` asks if two threads ended waits that went well: the answer decides which one is
 blamed.
 """
 

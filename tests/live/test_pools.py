@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Of a pool whose workers spin while there is no work, one worker has stopped: `diff` names who
-waits for its answer, and not a worker that idles.
+"""One worker of a pool has stopped, and the others spin while there is no work: `diff` names the
+thread that waits for its answer, and not a worker that idles.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Parses a line; `None` when it is none.
+    /// Parses a line; `None` if it is no mapping.
     fn parse(line: &str) -> Option<Mapping> {
         let mut rest = line;
         let mut field = || {

@@ -269,8 +269,8 @@ pub enum Own {
     Code,
     /// It lies in the thread's state, to which generated code has a pointer.
     State,
-    /// It lies in an object that is a constant of the program's code and the value of a variable:
-    /// who writes to the variable copies the object first.
+    /// It lies in an object that is a constant of the program's code and the value of a variable: a
+    /// thread that writes to the variable copies the object first.
     Shared,
 }
 

@@ -4,9 +4,9 @@
 /// `1: -> POSIX  ADVISORY  WRITE 1234 08:02:131 0 EOF`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'t> {
-    /// With its colon: `1:`. Those who wait for a lock have the lock's.
+    /// With its colon: `1:`. A process that waits for a lock has the number of the lock.
     pub id: &'t str,
-    /// It is no lock, but somebody who waits for one.
+    /// The line is no lock, but a process that waits for one.
     pub is_blocked: bool,
     /// `FLOCK`, `POSIX`, `OFDLCK`.
     pub kind: &'t str,

@@ -67,8 +67,8 @@ impl Original {
         }
     }
 
-    /// Makes a copy and lets it go round until `enough` is seen of it. Where it waits for its turn,
-    /// `turn` tells from what it does which word says so.
+    /// Makes a copy and lets it go round until `enough` is seen of it. If it waits for its turn,
+    /// `turn` finds the word that would tell that the turn has come, from what the copy does.
     ///
     /// # Errors
     /// When the thread can't be copied.

@@ -3,9 +3,9 @@
 //! `while (ring.head == ring.tail)`.
 //!
 //! In: the words that keep the loop for as long as they are so far apart, and which of them a copy
-//! gave another value once one of the others let it go on. Out: the thread's own words. Who takes
-//! from a ring moves its own index on as soon as the other's lets it; so does who puts into one.
-//! What it waits for is the other's index, whoever else moves its own. Blind spots: copies that
+//! gave another value once one of the others let it go on. Out: the thread's own words. A thread
+//! that takes from a ring, or puts into one, moves its own index on as soon as the other index lets
+//! it. It waits for the other index, whichever thread else moves its own. Blind spots: copies that
 //! crash before they come so far; a thread that takes back what it waits for.
 
 use flagfinder_replica::Word;

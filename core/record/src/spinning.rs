@@ -388,8 +388,8 @@ mod tests {
             }
         }
 
-        /// Who has spun by the end of each of these looks; `at` gives what each thread executes in
-        /// the look of that number.
+        /// The threads that have spun by the end of each of these looks; `at` gives what each
+        /// thread executes in the look of that number.
         fn look(
             &mut self,
             looks: u32,

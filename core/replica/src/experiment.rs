@@ -117,7 +117,8 @@ pub enum Unfit {
 
 impl<'a> Experiment<'a> {
     /// Copies the thread and lets the copy go round until it shows nothing new, for at most `time`.
-    /// `readers`: the instructions by which an interpreter reads its program; none: it is none.
+    /// `readers`: the instructions by which an interpreter reads its program; empty: the thread
+    /// runs no interpreter.
     ///
     /// # Errors
     /// When the system gives no process.

@@ -149,7 +149,7 @@ impl Sealed for SectionHeader {
 
 pub(crate) type Section = flagfinder_container::Section<SectionHeader>;
 
-/// All sections of a trace, and what is none.
+/// All sections of a trace, and the bytes that belong to none.
 ///
 /// # Errors
 /// The system's.

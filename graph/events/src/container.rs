@@ -124,7 +124,7 @@ pub(crate) fn room(storage: &Storage) -> u64 {
     UNPACKED.saturating_add(storage.bytes().saturating_mul(UNPACKED_PER_BYTE))
 }
 
-/// All blocks of a file, and what is none.
+/// All blocks of a file, and the bytes that belong to none.
 pub(crate) fn scan_blocks(storage: &Storage) -> Result<(Vec<Block>, Vec<Damage>)> {
     scan(storage).map_err(|error| damaged(0, error.to_string()))
 }

@@ -22,7 +22,7 @@ use crate::container::{Block, Loader, Storage};
 use crate::error::{damaged, io, Failure, Result};
 use crate::event::Event;
 
-/// Batches that wait for who reads them: decoded blocks, by CPU, and pieces of the order.
+/// Batches that wait for their reader: decoded blocks, by CPU, and pieces of the order.
 const AHEAD: usize = 2;
 
 fn decode(loader: &mut Loader, block: &Block, events: &mut Vec<Event>) -> Result<()> {

@@ -2,8 +2,9 @@
 //! Waits that had not ended when somebody looked: edges from those who are waited for.
 //!
 //! In: what threads were in at marks and in the end, as the recorder read it from the live
-//! processes. Out: an edge `holds` from who has what a thread waits for (a lock, its own end), an
-//! edge `peer` from who is at the other end of its descriptors. Both lead to the vertex that ends
+//! processes. Out: an edge `holds` from the thread that has what another one waits for (a lock, its
+//! own end), an edge `peer` from a thread at the other end of its descriptors. Both lead to the
+//! vertex that ends
 //! in the wait, where all others say why a vertex began.
 
 use flagfinder_events::{Call, Holder, How, Looked};

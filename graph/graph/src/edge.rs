@@ -87,7 +87,7 @@ impl EdgeKind {
         matches!(self, EdgeKind::Timer | EdgeKind::IoUring)
     }
 
-    /// It comes from who is waited for, and leads to who waits.
+    /// It comes from the thread that is waited for, and leads to the waiting one.
     pub fn is_awaited(self) -> bool {
         matches!(self, EdgeKind::Holds | EdgeKind::Peer)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-//! io_uring: from who submitted a request to whom its completion woke.
+//! io_uring: from the thread that submitted a request to the thread that its completion woke.
 //!
 //! In: submissions and completions, by the request's address. Out: which vertex ordered what a
 //! thread goes on with. A request is completed by a thread of its process: by the one that

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //! Who is at the other side of a pseudo terminal, for the program that made it: expect, script,
-//! sshd, a terminal's window. The other way, the wait ends at who would type.
+//! sshd, a terminal's window. For a program that reads the terminal, the wait ends at the person
+//! who would type.
 
 use std::fs;
 
