@@ -83,7 +83,11 @@ pub fn look(
             time: EACH,
             gives_back: true,
         };
-        let turn = if number < TRUE_TURNS { &|_: &_| None } else { turn };
+        let turn = if number < TRUE_TURNS {
+            &|_: &_| None
+        } else {
+            turn
+        };
         let copied = original.copy(&live, &pages, how, &shows_rounds, turn)?;
         let window = copied.round.window;
         if waits_again(&window) {
