@@ -23,7 +23,7 @@ WIDTH = 98
 MANY = 5  # so many names in one row are counted instead
 OPENING = """\
 What flagfinder costs, and how often it was right. `make report` renders this page from the files of
-bench/results that its headings name; they also hold notes, older runs, commands, and the names where
+bench/results that its headings name; they also hold notes, older runs, commands, and names where
 rows are one. [bench/README.md](../bench/README.md) says how to measure. A bar stands in the
 head of its column; a figure in **bold** misses it. `load` is the load average that others caused:
 on a busy machine seconds say little. Where no machine is named, none was noted."""

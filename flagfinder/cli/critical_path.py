@@ -21,7 +21,6 @@ from flagfinder.cli.common import (
 )
 from flagfinder.graph.critical_path import critical_path
 from flagfinder.graph.graph import open_graph
-from flagfinder.report.graph_report import show_critical_path
 from flagfinder.report.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -69,5 +68,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.json:
         print_json(terminal, "critical-path", found.raw)
     else:
+        from flagfinder.report.graph_report import show_critical_path
+
         show_critical_path(terminal, found, options.limit)
     return EXIT_FOUND

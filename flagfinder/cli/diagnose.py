@@ -22,7 +22,6 @@ from flagfinder.flags.flag_file import read_flag
 from flagfinder.graph.diagnose import diagnose
 from flagfinder.graph.graph import EventGraph, open_graph
 from flagfinder.report.debuggers import DEBUGGERS, hang_script
-from flagfinder.report.graph_report import show_diagnosis
 from flagfinder.report.questions import AnswerFile, Ask, on_terminal
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
@@ -117,5 +116,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     elif options.json:
         print_json(terminal, "diagnose", found.raw)
     else:
+        from flagfinder.report.graph_report import show_diagnosis
+
         show_diagnosis(terminal, found)
     return EXIT_FOUND

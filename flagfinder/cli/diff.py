@@ -12,7 +12,6 @@ from flagfinder.cli.common import EXIT_FOUND, EXIT_NOTHING_FOUND, TID, VERBS, Su
 from flagfinder.diff.diff import Divergence, diff
 from flagfinder.flags.flags import Report, find_flags
 from flagfinder.report.debuggers import DEBUGGERS, script
-from flagfinder.report.diff_report import show_report
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import duration
 from flagfinder.shared.errors import UsageError
@@ -155,6 +154,8 @@ def show(
     if as_json:
         terminal.answer(report.raw)
     else:
+        from flagfinder.report.diff_report import show_report
+
         show_report(terminal, report, explain)
         if spin is None:
             pass  # nothing was recorded that could be looked into

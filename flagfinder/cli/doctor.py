@@ -7,8 +7,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from flagfinder.chain.doctor import examine
 from flagfinder.cli.common import (
     EXIT_FOUND,
@@ -52,9 +50,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     else:
         for check in report.checks:
             sign, style = _OPTIONAL if check.optional and not check.works else _SIGNS[check.works]
-            line = Text(f"{check.name:<14}", "bold").append(f"{sign:<5}", style).append(check.found)
-            terminal.result(line)
+            terminal.line((f"{check.name:<14}", "bold"), (f"{sign:<5}", style), (check.found, ""))
             if check.fix:
                 fix = check.fix.replace("\n", f"\n{'':24}")
-                terminal.result(Text(f"{'':19}fix: {fix}  (for {check.serves})"))
+                terminal.result(f"{'':19}fix: {fix}  (for {check.serves})")
     return EXIT_FOUND if report.works else EXIT_NOTHING_FOUND

@@ -23,7 +23,6 @@ from flagfinder.cli.common import (
 )
 from flagfinder.graph.export import FORMATS, export_graph
 from flagfinder.graph.graph import build_graph, open_graph
-from flagfinder.report.graph_report import show_summary, show_vertices
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.errors import UsageError
 
@@ -104,6 +103,8 @@ def _build(options: argparse.Namespace, terminal: Terminal) -> int:
         fields: GraphBuildFields = {"file": str(options.output), **summary}
         print_json(terminal, "graph-build", fields)
     else:
+        from flagfinder.report.graph_report import show_summary
+
         show_summary(terminal, summary)
         terminal.next_command("flagfinder", "diagnose", options.output, "--auto")
     return EXIT_FOUND
@@ -114,6 +115,8 @@ def _info(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.json:
         print_json(terminal, "graph-info", summary)
     else:
+        from flagfinder.report.graph_report import show_summary
+
         show_summary(terminal, summary)
     return EXIT_FOUND
 
@@ -126,6 +129,8 @@ def _query(options: argparse.Namespace, terminal: Terminal) -> int:
         fields: GraphQueryFields = {"vertices": vertices}
         print_json(terminal, "graph-query", fields)
     else:
+        from flagfinder.report.graph_report import show_vertices
+
         show_vertices(terminal, vertices, graph.span()[0])
     return EXIT_FOUND if vertices else EXIT_NOTHING_FOUND
 

@@ -20,7 +20,6 @@ from flagfinder.report.junit import Problem, junit_xml
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
-from flagfinder.report.why_report import show_why
 from flagfinder.shared.errors import FlagfinderError, UsageError
 from flagfinder.shared.private_file import create_private
 from flagfinder.shared.visible import quote_command, visible
@@ -93,6 +92,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
         if _on_github():
             terminal.raw(_annotation(hang))
         if hang.reports:
+            from flagfinder.report.why_report import show_why
+
             with _without_commands(terminal):
                 show_why(terminal, hang.reports[0])
 

@@ -24,7 +24,6 @@ from flagfinder.cli.common import (
 )
 from flagfinder.live.poke import Poked, poke, try_poke
 from flagfinder.live.poke_plan import Plan, plan_poke
-from flagfinder.report.diff_report import proof_text
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.errors import UsageError
 
@@ -115,6 +114,8 @@ def _try(options: argparse.Namespace, terminal: Terminal, plan: Plan) -> int:
         fields: PokeFields = {**_planned(plan), "proof": tried}
         print_json(terminal, "poke", fields)
     else:
+        from flagfinder.report.diff_report import proof_text
+
         terminal.result(proof_text(proof))
         terminal.message(f"process {plan.pid} was not changed")
         terminal.next_command("flagfinder", "poke", str(plan.pid))

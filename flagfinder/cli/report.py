@@ -19,7 +19,6 @@ from flagfinder.cli.common import (
 from flagfinder.cli.diagnose import nothing_found
 from flagfinder.graph.diagnose import diagnose
 from flagfinder.graph.graph import open_graph
-from flagfinder.report.hang_page import hang_page
 from flagfinder.report.terminal import Terminal
 from flagfinder.shared.private_file import write_private
 
@@ -57,6 +56,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             return EXIT_NOTHING_FOUND
         terminal.warning(nothing_found(graph, options.thread))
         return EXIT_NOTHING_FOUND
+    from flagfinder.report.hang_page import hang_page
+
     page = hang_page(graph, found).encode()
     write_private(options.output, page)
     if options.json:

@@ -17,7 +17,6 @@ from flagfinder.cli.common import (
     add_verb,
 )
 from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_THREADS, spin
-from flagfinder.report.spin_report import show_spin
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 
@@ -94,5 +93,7 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
     if options.json:
         terminal.answer(report.raw)
     else:
+        from flagfinder.report.spin_report import show_spin
+
         show_spin(terminal, report, options.explain)
     return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND

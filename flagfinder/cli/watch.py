@@ -30,7 +30,6 @@ from flagfinder.cli.common import (
 )
 from flagfinder.flags.flag_file import read_flag
 from flagfinder.report.terminal import Terminal
-from flagfinder.report.watch_report import LiveEvents, show_header, show_summary
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.private_file import create_private
 from flagfinder.shared.visible import quote_command
@@ -256,6 +255,8 @@ def _created(path: Path) -> TextIO:
 def _watch(
     watch: Watch, options: argparse.Namespace, terminal: Terminal, file: TextIO | None
 ) -> int:
+    from flagfinder.report.watch_report import LiveEvents, show_header, show_summary
+
     live = LiveEvents(terminal, watch.header)
     is_shown = not (options.json or options.json_lines)
     events: list[str] = []

@@ -28,7 +28,6 @@ from flagfinder.live.why_chain import WhyReport
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count
 from flagfinder.report.why_page import why_page
-from flagfinder.report.why_report import show_why
 from flagfinder.shared.errors import UsageError
 from flagfinder.shared.private_file import create_private
 from flagfinder.trace.trace import open_trace
@@ -115,6 +114,8 @@ def run(options: argparse.Namespace, terminal: Terminal) -> int:
             fields = {**fields, "others": [other.raw for other in others]}
         terminal.answer(fields)
         return EXIT_FOUND if report.found else EXIT_NOTHING_FOUND
+    from flagfinder.report.why_report import show_why
+
     show_why(terminal, report)
     for other in others or ():
         terminal.result(f"process {other.pid} ({other.program}):")

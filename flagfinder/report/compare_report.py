@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from flagfinder.graph.compare import CallDifference, Calls, Comparison, code_name
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import bar, duration
@@ -54,12 +52,13 @@ def _times(row: CallDifference) -> str:
 
 
 def _show_row(terminal: Terminal, row: CallDifference, most: int) -> None:
-    head = Text(f"{row.call:<16}", "bold").append(f" {code_name(row)}", "default")
-    terminal.result(head.append(f", {_times(row)}", "dim"))
+    terminal.line(
+        (f"{row.call:<16}", "bold"), (f" {code_name(row)}", ""), (f", {_times(row)}", "dim")
+    )
     for label, calls, style in (("good", row.good, "cyan"), ("bad", row.bad, "red")):
         total, longest = duration(calls.total), duration(calls.longest)
         numbers = f"  {label:<5}{calls.count:>10,} calls {total:>9}, longest {longest:>9} "
-        terminal.result(Text(numbers).append(bar(calls.total, most), style))
+        terminal.line((numbers, ""), (bar(calls.total, most), style))
         if calls.errors:
             failed = ", ".join(
                 f"{name} {number:,}" for name, number in sorted(calls.errors.items())
@@ -71,9 +70,8 @@ def show_comparison(terminal: Terminal, found: Comparison, limit: int) -> None:
     """What differs most first, two bars each."""
     rows = found.rows[:limit]
     most = max((calls.total for row in rows for calls in (row.good, row.bad)), default=0)
-    terminal.result(
-        Text(f"good run {duration(found.good_span)}, bad run {duration(found.bad_span)}", "dim")
-    )
+    spans = f"good run {duration(found.good_span)}, bad run {duration(found.bad_span)}"
+    terminal.line((spans, "dim"))
     for row in rows:
         _show_row(terminal, row, most)
     if len(found.rows) > limit:

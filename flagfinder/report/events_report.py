@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from flagfinder.graph.events import EventImport, EventRecording
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, duration, size
@@ -142,4 +140,4 @@ def show_summary(terminal: Terminal, summary: EventsInfoFields) -> None:
     if summary["damaged_blocks"]:
         rows.append(("damage", count(summary["damaged_blocks"], "block")))
     for label, value in rows:
-        terminal.result(Text(f"{label:<13}", "bold").append(value, "default"))
+        terminal.line((f"{label:<13}", "bold"), (value, ""))

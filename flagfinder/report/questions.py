@@ -9,10 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.text import Text
-
 from flagfinder.graph.diagnose import Choice, Question
-from flagfinder.report.terminal import Terminal
+from flagfinder.report.terminal import Piece, Terminal
 from flagfinder.report.units import duration, relative
 from flagfinder.shared.errors import UsageError
 
@@ -67,7 +65,7 @@ class AnswerFile:
         """The next answer. Raises UsageError, with the question, where there is none, or none that
         fits.
         """
-        shown = "\n".join(line.plain for line in lines(question))
+        shown = "\n".join("".join(text for text, _ in line) for line in lines(question))
         if self._taken == len(self._answers):
             raise UsageError(
                 "A question is left without an answer",
@@ -93,13 +91,13 @@ class AnswerFile:
         return len(self._answers) - self._taken
 
 
-def lines(question: Question) -> list[Text]:
+def lines(question: Question) -> list[list[Piece]]:
     """The question, then its choices with their numbers."""
-    shown = [Text(_head(question), "bold")]
+    shown = [[(_head(question), "bold")]]
     for number, choice in enumerate(question.choices, 1):
         words, *sites = _choice(question, choice)
-        shown.append(Text(f"  {number}  ", "cyan").append(words, "default"))
-        shown += [Text(f"       {site}", "dim") for site in sites]
+        shown.append([(f"  {number}  ", "cyan"), (words, "")])
+        shown += [[(f"       {site}", "dim")] for site in sites]
     return shown
 
 

@@ -13,18 +13,23 @@ import textwrap
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
-from rich.console import Console
-from rich.text import Text
-
-from flagfinder.report.names import WIDTH, short_text, wrapped
 from flagfinder.shared.errors import FlagfinderError
 from flagfinder.shared.private_file import create_private
 from flagfinder.shared.visible import quote_command, visible
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+# rich takes as long to import as all else that a command needs. It is imported where styles are
+# shown: a command with --json needs none.
+
 ColorChoice = Literal["auto", "always", "never"]
+Piece = tuple[str, str]  # a text and its style, as rich names it; "": none
 _TAB = "\t"
 # Control characters that text of many lines has of its own.
 _LAYOUT = "\n\t"
@@ -90,18 +95,48 @@ class Terminal:
         self, color: ColorChoice = "auto", quiet: bool = False, answers: Answers | None = None
     ) -> None:
         self._answers = answers or Answers()
-        never = color == "never" or (color == "auto" and bool(os.environ.get("NO_COLOR")))
-        force = True if color == "always" else None
-        self.out = _console(sys.stdout, never, force)
-        self.err = _console(sys.stderr, never, force)
+        self._color = "never" if color == "auto" and os.environ.get("NO_COLOR") else color
         # Whether names are shown as the compiler made them (``--explain``).
         self.names_in_full = False
         self._quiet = quiet
         self._live = sys.stderr.isatty()
 
+    @cached_property
+    def _out(self) -> Console:
+        return _console(sys.stdout, self._color)
+
+    @cached_property
+    def _err(self) -> Console:
+        return _console(sys.stderr, self._color)
+
+    def _has_styles(self, stream: TextIO) -> bool:
+        return self._color == "always" or stream.isatty() or "FORCE_COLOR" in os.environ
+
+    def _tell(self, *pieces: Piece, end: str = "\n") -> None:
+        """Pieces of text, each with its style, to stderr; they have no control characters."""
+        if self._has_styles(sys.stderr):
+            from rich.text import Text
+
+            self._err.print(Text.assemble(*pieces), end=end, soft_wrap=True)
+        else:
+            sys.stderr.write("".join(text for text, _ in pieces) + end)
+            sys.stderr.flush()
+
     def result(self, text: Text | str) -> None:
         """One line of the result, to stdout, never cut or wrapped by rich."""
-        self.out.print(_plain(self.out, text), soft_wrap=True)
+        if isinstance(text, str):
+            self.raw(visible(text, _TAB))
+        else:
+            self._out.print(_plain(self._out, text), soft_wrap=True)
+
+    def line(self, *pieces: Piece) -> None:
+        """One line of the result, to stdout, in pieces, each with its style."""
+        if self._has_styles(sys.stdout):
+            from rich.text import Text
+
+            self.result(Text.assemble(*pieces))
+        else:
+            self.result("".join(text for text, _ in pieces))
 
     def paragraph(self, text: Text, indent: int = 0) -> None:
         """A piece of the result with its names shortened, in lines of at most 100 columns, all but
@@ -109,7 +144,11 @@ class Terminal:
 
         What has no space to part at (a path, an address) may be longer.
         """
-        text = _plain(self.out, text)
+        from rich.text import Text
+
+        from flagfinder.report.names import WIDTH, short_text, wrapped
+
+        text = _plain(self._out, text)
         text = text if self.names_in_full else short_text(text)
         for number, line in enumerate(wrapped(text, WIDTH, indent)):
             self.result(Text(" " * indent if number else "").append_text(line))
@@ -132,26 +171,25 @@ class Terminal:
     def message(self, text: str) -> None:
         """One line about what is being done, to stderr; silent with ``--quiet``."""
         if not self._quiet:
-            self.err.print(Text(f"flagfinder: {visible(text, _TAB)}"), soft_wrap=True)
+            self._tell((f"flagfinder: {visible(text, _TAB)}", ""))
 
     def warning(self, text: str) -> None:
         """One line that the user must know, to stderr, ``--quiet`` or not."""
-        head = Text("flagfinder: ").append("warning: ", "yellow")
-        self.err.print(head.append(visible(text, _TAB)), soft_wrap=True)
+        self._tell(("flagfinder: ", ""), ("warning: ", "yellow"), (visible(text, _TAB), ""))
 
-    def question(self, lines: list[Text]) -> None:
+    def question(self, lines: list[list[Piece]]) -> None:
         """What the user is asked, to stderr: stdout is for the result."""
         for line in lines:
-            self.err.print(_plain(self.err, line), soft_wrap=True)
+            self._tell(*((visible(text, _TAB), style) for text, style in line))
 
     def prompt(self, text: str) -> None:
         """What stands before the answer, without an end of line."""
-        self.err.print(Text(visible(text, _TAB), "bold"), end="", soft_wrap=True)
+        self._tell((visible(text, _TAB), "bold"), end="")
 
     @property
     def has_menu(self) -> bool:
         """Whether ``menu`` can be drawn, and keys be read one by one."""
-        return sys.stdin.isatty() and self._live and not self.err.is_dumb_terminal
+        return sys.stdin.isatty() and self._live and not self._err.is_dumb_terminal
 
     def menu(self, question: str, choices: list[list[str]]) -> int:
         """Lets the user choose, on stderr, by arrow keys or digits, and Enter; the first choice is
@@ -161,12 +199,12 @@ class Terminal:
         first are details.
         """
         # Only a command that asks imports it.
-        from prompt_toolkit.application import create_app_session  # noqa: PLC0415
-        from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415
-        from prompt_toolkit.output import create_output  # noqa: PLC0415
-        from prompt_toolkit.shortcuts import choice  # noqa: PLC0415
+        from prompt_toolkit.application import create_app_session
+        from prompt_toolkit.key_binding import KeyBindings
+        from prompt_toolkit.output import create_output
+        from prompt_toolkit.shortcuts import choice
 
-        width = max(20, self.err.width - _MENU_MARGIN)
+        width = max(20, self._err.width - _MENU_MARGIN)
         cut = [
             [piece for line in lines for piece in textwrap.wrap(visible(line), width)]
             for lines in choices
@@ -185,25 +223,19 @@ class Terminal:
     def next_command(self, *words: str | os.PathLike[str]) -> None:
         """The last line of a result: what to run now. To stderr: it is no part of the result."""
         if not self._quiet:
-            self.err.print(
-                Text("Next: ", "bold").append(quote_command(*words), "cyan"), soft_wrap=True
-            )
+            self._tell(("Next: ", "bold"), (quote_command(*words), "cyan"))
 
     def error(self, error: FlagfinderError) -> None:
         """The four parts of an error, to stderr."""
-        head = Text("flagfinder: ").append(visible(error.what), "bold red")
-        self.err.print(head, soft_wrap=True)
+        self._tell(("flagfinder: ", ""), (visible(error.what), "bold red"))
         for label, part in (
             ("found", error.found),
             ("fix", error.fix),
             ("still works", error.still_works),
         ):
             if part:
-                lines = [visible(line, _TAB) for line in part.split("\n")]
-                body = Text(f"  {label + ':':<13}", "bold").append(lines[0], "default")
-                for line in lines[1:]:
-                    body.append(f"\n{'':15}{line}", "default")
-                self.err.print(body, soft_wrap=True)
+                lines = f"\n{'':15}".join(visible(line, _TAB) for line in part.split("\n"))
+                self._tell((f"  {label + ':':<13}", "bold"), (lines, ""))
 
     def traceback(self) -> None:
         """Where the error that is being handled came from, to stderr."""
@@ -243,21 +275,24 @@ class ProgressLine:
             self._shown = False
 
 
-def _plain(console: Console, text: Text | str) -> Text:
+def _plain(console: Console, text: Text) -> Text:
     """The text, styles kept, without control characters."""
-    if isinstance(text, str):
-        return Text(visible(text, _TAB))
+    from rich.text import Text
+
     if visible(text.plain, _TAB) == text.plain:
         return text
     pieces = text.render(console)
     return Text.assemble(*((visible(piece.text, _TAB), piece.style or "") for piece in pieces))
 
 
-def _console(stream: object, never: bool, force: bool | None) -> Console:
+def _console(stream: TextIO, color: str) -> Console:
+    from rich.console import Console
+
+    never = color == "never"
     return Console(
-        file=stream,  # type: ignore[arg-type]
+        file=stream,
         no_color=never,
-        force_terminal=False if never else force,
+        force_terminal=False if never else True if color == "always" else None,
         highlight=False,
         markup=False,
         emoji=False,

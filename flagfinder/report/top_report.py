@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from rich.text import Text
-
 from flagfinder.graph.top import Top
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import bar, count, short_time
@@ -54,23 +52,22 @@ def _histogram(terminal: Terminal, bars: Sequence[BarFields]) -> None:
     for one in bars:
         to = "" if one["to"] is None else short_time(one["to"])
         label = f"{short_time(one['from']):>11} to {to:<8}{one['count']:>9,} "
-        terminal.result(Text(label).append(bar(one["count"], most), "cyan"))
+        terminal.line((label, ""), (bar(one["count"], most), "cyan"))
 
 
 def _wait(terminal: Terminal, row: TopWaitFields) -> None:
     failed = f" = {row['errno']}" if row["errno"] else ""
-    line = Text(_times(row)).append(f"  {row['call'] or '(no call)'}{failed}", "bold")
-    terminal.result(line.append(f"  {_who(row)}", "default"))
+    call = f"  {row['call'] or '(no call)'}{failed}"
+    terminal.line((_times(row), ""), (call, "bold"), (f"  {_who(row)}", ""))
     for site in row["stack"][:_FRAMES]:
-        terminal.result(Text(f"            {site}", "dim"))
+        terminal.line((f"            {site}", "dim"))
     if len(row["stack"]) > _FRAMES:
-        terminal.result(
-            Text(f"            {len(row['stack']) - _FRAMES} more call sites: --json", "dim")
-        )
+        more = len(row["stack"]) - _FRAMES
+        terminal.line((f"            {more} more call sites: --json", "dim"))
 
 
 def _delay(terminal: Terminal, row: TopDelayFields) -> None:
-    terminal.result(Text(_times(row)).append(f"  {_who(row)}", "bold"))
+    terminal.line((_times(row), ""), (f"  {_who(row)}", "bold"))
     for other in row["instead"][:_OTHERS]:
         terminal.result(f"{short_time(other['total']):>21} of it {_who(other)} had the processor")
     if len(row["instead"]) > _OTHERS:
@@ -81,18 +78,15 @@ def _delay(terminal: Terminal, row: TopDelayFields) -> None:
 
 
 def _call(terminal: Terminal, row: TopCallFields) -> None:
-    line = Text(_times(row)).append(f"  {row['call'] or '(no call)'}", "bold")
-    terminal.result(line.append(f"  {_who(row)}", "default"))
+    call = f"  {row['call'] or '(no call)'}"
+    terminal.line((_times(row), ""), (call, "bold"), (f"  {_who(row)}", ""))
     _histogram(terminal, row["histogram"])
 
 
 def _earlier(terminal: Terminal, row: TopEarlierFields) -> None:
-    line = Text(f"{short_time(row['dur']):>9} or longer").append(
-        f"  {row['call'] or '(call not known)'}", "bold"
-    )
-    terminal.result(
-        line.append(f"  {_who(row)}{', unfinished' if row['unfinished'] else ''}", "default")
-    )
+    call = f"  {row['call'] or '(call not known)'}"
+    who = f"  {_who(row)}{', unfinished' if row['unfinished'] else ''}"
+    terminal.line((f"{short_time(row['dur']):>9} or longer", ""), (call, "bold"), (who, ""))
 
 
 def _table(
@@ -103,7 +97,7 @@ def _table(
     limit: int,
 ) -> None:
     terminal.result("")
-    terminal.result(Text(title, "bold"))
+    terminal.line((title, "bold"))
     if not rows:
         terminal.result("  nothing")
     for row in rows[:limit]:
@@ -115,7 +109,7 @@ def _table(
 def show_top(terminal: Terminal, top: Top, limit: int) -> None:
     """Blocked time by place, by thread and call, and delays: ``limit`` rows of each."""
     fields = top.fields
-    terminal.result(Text(f"counted for {short_time(fields['span'])}", "dim"))
+    terminal.line((f"counted for {short_time(fields['span'])}", "dim"))
     _table(terminal, "blocked, by place", fields["waits"], _wait, limit)
     _table(terminal, "blocked, by thread and call", fields["calls"], _call, limit)
     _table(terminal, "ready to run, without a processor", fields["delays"], _delay, limit)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from flagfinder.report.terminal import Terminal
 from flagfinder.report.units import count, size
 from flagfinder.shared.visible import quote_command
@@ -49,18 +47,13 @@ def show_trace(terminal: Terminal, trace: Trace) -> None:
         ("size", size(trace.path.stat().st_size)),
         ("ended", ended),
     ):
-        terminal.result(Text(f"{label:<9}", "bold").append(value, "default"))
+        terminal.line((f"{label:<9}", "bold"), (value, ""))
     for note in trace.notes:
-        terminal.result(
-            Text(f"{'note':<9}", "bold").append(f"{note.level}: {note.text}", "default")
-        )
+        terminal.line((f"{'note':<9}", "bold"), (f"{note.level}: {note.text}", ""))
     for process in trace.processes:
         modules = count(len(process.modules), "module")
-        terminal.result(
-            Text(f"{'process':<9}", "bold").append(
-                f"{process.pid}{_image(process)} {process.path}, {modules}", "default"
-            )
-        )
+        facts = f"{process.pid}{_image(process)} {process.path}, {modules}"
+        terminal.line((f"{'process':<9}", "bold"), (facts, ""))
         for thread in process.threads:
             summary = thread.summary()
             gaps = f", {count(summary.gaps, 'gap')}" if summary.gaps else ""

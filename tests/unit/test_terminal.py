@@ -55,7 +55,7 @@ WAYS: dict[str, tuple[Callable[[Terminal], Any], int]] = {
     "paragraph": (lambda terminal: terminal.paragraph(Text("in ").append(HOSTILE, "bold"), 4), 2),
     "message": (lambda terminal: terminal.message(HOSTILE), 1),
     "warning": (lambda terminal: terminal.warning(HOSTILE), 1),
-    "question": (lambda terminal: terminal.question([Text(HOSTILE), Text("2")]), 2),
+    "question": (lambda terminal: terminal.question([[(HOSTILE, "")], [("2", "bold")]]), 2),
     "prompt": (lambda terminal: terminal.prompt(HOSTILE), 0),
     "next command": (lambda terminal: terminal.next_command("flagfinder", HOSTILE), 1),
     "error": (lambda terminal: terminal.error(hostile_error()), 7),

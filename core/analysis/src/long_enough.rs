@@ -10,26 +10,33 @@ use crate::loop_search;
 use crate::slice::Slicer;
 use crate::spin_loop::SpinLoop;
 
-/// What tells whether a window is long enough to judge by.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    /// Whole iterations of the loop at the window's end.
-    pub iterations: u64,
-    /// They are an interpreter's: many of them may be one iteration of the loop that it runs.
-    pub interprets: bool,
-    /// Something else than the thread itself decides when the loop is left. If not, it may be the
-    /// pause within another loop, of which the window shows too little.
-    pub waits_for_others: bool,
+/// An interpreter's loop goes round once for each piece of the program that it runs: so many for
+/// one iteration of that.
+const PIECES: u64 = 10;
+
+/// The loop at a window's end.
+pub struct Seen<'w> {
+    window: &'w Window,
+    spin: SpinLoop,
 }
 
-/// Looks at the loop at the window's end; `None` without one.
-pub fn seen(window: &Window) -> Option<Seen> {
+impl Seen<'_> {
+    /// Are there so many iterations, and does something but the thread itself decide when the loop
+    /// is left? If not, it may be the pause within another loop, of which the window shows too
+    /// little.
+    pub fn shows(&self, iterations: u64) -> bool {
+        // Questions are asked of growing windows: the cheap ones come first.
+        let (window, spin) = (self.window, &self.spin);
+        spin.iterations >= iterations
+            && (spin.iterations >= iterations * PIECES || !interpreter::interprets(window, spin))
+            && waits_for_others(window, spin)
+    }
+}
+
+/// Looks for the loop at the window's end; `None` without one.
+pub fn seen(window: &Window) -> Option<Seen<'_>> {
     let spin = loop_search::find(window, &[])?;
-    Some(Seen {
-        iterations: spin.iterations,
-        interprets: interpreter::interprets(window, &spin),
-        waits_for_others: waits_for_others(window, &spin),
-    })
+    Some(Seen { window, spin })
 }
 
 /// Does an exit of the loop depend on something that the thread itself does not change? The

@@ -7,14 +7,14 @@
 //! Blind spots: pointers that were computed before the window and that no variable holds
 //! any more, pointers kept in vector registers.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 
 use flagfinder_analysis::runtime::is_runtime_module;
 use flagfinder_code::{DataKind, Names, StackFrame, TypeRef, ValuePlace};
 use flagfinder_machine::decoded::{general, Decoded, MemoryReference, Operand, Segment};
 use flagfinder_machine::Window;
 use iced_x86::Mnemonic as M;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::naming::short_name;
 
@@ -61,6 +61,8 @@ pub(crate) struct Explorer<'a> {
     window: &'a Window,
     names: &'a Names,
     left: Cell<u32>,
+    /// Steps that stored to an address, in order; found out when first asked for.
+    stores: OnceCell<FxHashMap<u64, Vec<u32>>>,
     /// The word is read by the C library itself.
     for_runtime: Cell<bool>,
 }
@@ -72,6 +74,7 @@ impl<'a> Explorer<'a> {
             window,
             names,
             left,
+            stores: OnceCell::new(),
             for_runtime: Cell::new(false),
         }
     }
@@ -399,10 +402,19 @@ impl<'a> Explorer<'a> {
 
     /// The last step before that stored to exactly this address.
     fn stored(&self, before: u32, address: u64) -> Option<u32> {
-        (0..before).rev().find(|&step| {
-            let mut stores = self.window.accesses(step).iter().filter(|a| a.write);
-            stores.any(|a| a.address == Some(address))
-        })
+        let stores = self.stores.get_or_init(|| {
+            let mut stores: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
+            for step in 0..self.window.len() {
+                let written = self.window.accesses(step).iter().filter(|a| a.write);
+                for address in written.filter_map(|a| a.address) {
+                    stores.entry(address).or_default().push(step);
+                }
+            }
+            stores
+        });
+        let steps = stores.get(&address)?;
+        let later = steps.partition_point(|&step| step < before);
+        later.checked_sub(1).map(|at| steps[at])
     }
 
     /// The last step before that wrote the register.

@@ -4,6 +4,7 @@
 use flagfinder_analysis::{failing_call, own_position, Analysis, Candidate, LoopKind};
 use flagfinder_machine::Window;
 
+use crate::access_path::Explorer;
 use crate::evidence::Outside;
 use crate::naming::{short_name, Naming};
 use crate::rank::{self, Ranked, ENOUGH, ENOUGH_ALONE, INTERPRETER_ALONE};
@@ -39,6 +40,7 @@ pub fn report(
         analysis,
         naming,
         outside,
+        explorer: Explorer::new(window, naming.spin),
         rounds: iterations_that_count(analysis, ranked.first(), outside.live),
         explain: Vec::new(),
     };

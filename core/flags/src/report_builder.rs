@@ -5,6 +5,7 @@ use flagfinder_analysis::Analysis;
 use flagfinder_code::Code;
 use flagfinder_machine::Window;
 
+use crate::access_path::Explorer;
 use crate::evidence::Outside;
 use crate::naming::Naming;
 
@@ -16,6 +17,7 @@ pub(crate) struct Builder<'a> {
     pub analysis: &'a Analysis,
     pub naming: &'a Naming<'a>,
     pub outside: &'a Outside,
+    pub explorer: Explorer<'a>,
     /// A call made in so many iterations counts as one that keeps the loop going.
     pub rounds: usize,
     /// What was found on the way, for `--explain`.

@@ -4,7 +4,6 @@
 use flagfinder_code::{Code, DataKind, DataName, Names};
 use iced_x86::FlowControl;
 
-use crate::access_path::Explorer;
 use crate::evidence::{made_by_others, Store};
 use crate::naming::{short_name, Naming};
 use crate::rank::Ranked;
@@ -31,8 +30,7 @@ impl Builder<'_> {
                 short_name(&names.data(address), address)
             }
         };
-        let explorer = Explorer::new(self.window, names);
-        let reached = explorer.reached(candidate.step, candidate.address);
+        let reached = self.explorer.reached(candidate.step, candidate.address);
         let field = reached.as_ref().and_then(|reached| reached.field.clone());
         let name = match &reached {
             Some(reached) if data.symbol.is_none() && field.is_some() => {

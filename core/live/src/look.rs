@@ -157,10 +157,6 @@ impl Unlike {
     }
 }
 
-/// An interpreter's loop needs so many times the iterations: it goes round once for each piece of
-/// the program that it runs.
-pub const PIECES: u64 = 10;
-
 /// As the time runs out, fewer iterations are enough.
 pub(crate) fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
     let wanted = match waited {
@@ -168,8 +164,7 @@ pub(crate) fn is_enough(seen: &Seen, waited: Duration, time: Duration) -> bool {
         _ if waited > time / 4 => 12,
         _ => 40,
     };
-    let pieces = if seen.interprets { PIECES } else { 1 };
-    seen.waits_for_others && seen.iterations >= wanted * pieces
+    seen.shows(wanted)
 }
 
 /// Does the window show enough, after this part of the time?

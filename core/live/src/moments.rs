@@ -16,10 +16,9 @@ use flagfinder_code::AddressSpace;
 use flagfinder_failure::Failure;
 use flagfinder_flags::{has_flag, Flag, Report, Verdict};
 use flagfinder_machine::Window;
-use flagfinder_replica::{Live, Moment, Pages};
+use flagfinder_replica::{Live, Moment, Pages, Word};
 use flagfinder_step::is_abandoned;
 
-use crate::look::PIECES;
 use crate::memory::{refused, Memory};
 use crate::original::{takes_input, How, Original, TAKES};
 use crate::tried::halted;
@@ -71,7 +70,7 @@ pub fn look(
     let memory = Memory::open(pid).map_err(|e| refused(pid, &e))?;
     let begin = Instant::now();
     original.has_pages = false;
-    let turn = |window: &Window| given(&report(window));
+    let turn: &dyn Fn(&Window) -> Option<Word> = &|window| given(&report(window));
     let mut seen: Vec<Agreed> = Vec::new();
     let mut windows = Vec::new();
     let mut missing = String::from("no copy was made");
@@ -85,8 +84,12 @@ pub fn look(
             time: EACH,
             gives_back: true,
         };
-        let given = |window: &Window| turn(window).filter(|_| number >= TRUE_TURNS);
-        let copied = original.copy(&live, &pages, how, &shows_rounds, &given)?;
+        let turn = if number < TRUE_TURNS {
+            &|_: &_| None
+        } else {
+            turn
+        };
+        let copied = original.copy(&live, &pages, how, &shows_rounds, turn)?;
         let window = copied.round.window;
         if waits_again(&window) {
             missing = "its copies wait for their turn".into();
@@ -183,10 +186,7 @@ fn agree(mut seen: Vec<Agreed>) -> Agreed {
 /// Where there are several copies, each may show less than a single one would have to.
 fn shows_rounds(_: &Window, seen: Option<&Seen>) -> bool {
     const ROUNDS: u64 = 12;
-    seen.is_some_and(|seen| {
-        let pieces = if seen.interprets { PIECES } else { 1 };
-        seen.waits_for_others && seen.iterations >= ROUNDS * pieces
-    })
+    seen.is_some_and(|seen| seen.shows(ROUNDS))
 }
 
 /// Has the word another value than its copies saw?
