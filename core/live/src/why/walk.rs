@@ -183,7 +183,7 @@ impl<'a> Walk<'a> {
         };
         if obstacle.debtors.is_empty() {
             let end = obstacle.otherwise.clone();
-            let first = link(None, Known::Seen, end.what.clone());
+            let first = link(None, obstacle.known, end.what.clone());
             let found = Chosen::end(end, node);
             return vec![Way::new(first, found, false, true)];
         }
@@ -214,6 +214,14 @@ impl<'a> Walk<'a> {
                     Chosen::end(End::unknown(what), node)
                 }
                 _ => self.explore(place, trail),
+            };
+            let found = match &debtor.who {
+                Who::Process(pid, Some(file))
+                    if direct && !is_on(self.processes, *pid, place.1, file) =>
+                {
+                    found.of_one_elsewhere(place)
+                }
+                _ => found,
             };
             let code = debtor.code.clone();
             let code = code.or_else(|| self.examined.get(&place.1).and_then(Examined::code));
