@@ -62,7 +62,7 @@ def _only_sleeps(report: WhyReport) -> bool:
 
 
 def asked_in_code(pids: Sequence[int]) -> list[AskedFields]:
-    """What threads of these processes ask or are blocked in, by the code of Python and of shells."""
+    """What threads of these processes ask or are blocked in, by code of Python and of shells."""
     ours = [pid for pid in pids if runs_python(pid)][:_PYTHON]
     with ThreadPoolExecutor(_PYTHON) as pool:
         asked = [one for found in pool.map(asked_in_python, ours) for one in found]

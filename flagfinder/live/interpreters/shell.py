@@ -20,7 +20,7 @@ from flagfinder.shared.regular_file import open_regular
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-    from flagfinder.live.interpreters.fields import AskedFields
+    from flagfinder.live.interpreters.fields import AskedFields, ScriptFields
 
 _SHELLS = {"ash", "bash", "dash", "ksh", "ksh93", "mksh", "sh", "yash", "zsh"}
 _LARGEST = 1 << 20  # bytes of a script
@@ -38,14 +38,6 @@ _ALWAYS = ("true", ":", "[ 1 ]", "((1))", "(( 1 ))", "test 1")
 
 
 @dataclass(frozen=True)
-class Script:
-    """A script's text, and how people call it."""
-
-    name: str
-    text: bytes
-
-
-@dataclass(frozen=True)
 class Polling:
     """A loop that asks and sleeps. ``asks``: the conditions that end it; ``line``: from 1."""
 
@@ -54,27 +46,73 @@ class Polling:
     pause: str
 
 
-def asked_in_shell(pid: int) -> AskedFields | None:
-    """What the script of process ``pid`` asks again and again; None where that is no shell, or the
-    text does not tell.
+@dataclass(frozen=True)
+class Script:
+    """A script's text, and how people call it; ``-c`` if the command line holds it."""
+
+    name: str
+    text: bytes
+
+
+@dataclass(frozen=True)
+class ScriptLoop:
+    """The loop that a shell is in, of the script ``file``."""
+
+    file: str
+    loop: Polling
+
+    @property
+    def asks(self) -> str:
+        """What it asks, and where that stands."""
+        conditions = " or ".join(f"`{ask}`" for ask in self.loop.asks)
+        return f"{conditions} ({self.file}:{self.loop.line})"
+
+    @property
+    def told(self) -> str:
+        """The same as a sentence."""
+        return f"its script asks {self.asks} again and again, with `{self.loop.pause}` in between"
+
+    def to_raw(self) -> ScriptFields:
+        """As ``spin --json`` prints it."""
+        loop = self.loop
+        asks = list(loop.asks)
+        return {"file": self.file, "line": loop.line, "asks": asks, "pause": loop.pause}
+
+    @classmethod
+    def from_raw(cls, raw: ScriptFields) -> ScriptLoop:
+        """The reverse."""
+        return cls(raw["file"], Polling(tuple(raw["asks"]), raw["line"], raw["pause"]))
+
+
+def shell_loop(pid: int) -> ScriptLoop | None:
+    """The loop in which process ``pid`` asks again and again; None where that is no shell, or the
+    text of its script does not tell.
     """
     script = _script(pid)
     if script is None:
         return None
     for _ in range(_LOOKS):
-        found = {polling(script.text, words) for words in _children(pid)} - {None}
+        told = [polling(script.text, words) for words in _children(pid)]
+        found = {loop for loop in told if loop is not None}
         if found:
-            return _fields(pid, script, found.pop()) if len(found) == 1 else None
+            return ScriptLoop(script.name, found.pop()) if len(found) == 1 else None
         time.sleep(_BETWEEN)
     return None
 
 
-def _fields(pid: int, script: Script, loop: Polling | None) -> AskedFields | None:
+def asked_in_shell(pid: int) -> AskedFields | None:
+    """The same, as ``why`` takes it."""
+    loop = shell_loop(pid)
     if loop is None:
         return None
-    name = f"{' or '.join(f'`{ask}`' for ask in loop.asks)} ({script.name}:{loop.line})"
-    nobody = f"its script asks {name} again and again, with `{loop.pause}` in between"
-    return {"tid": pid, "name": name, "owed": [], "nobody": nobody, "blocks": False}
+    return {
+        "tid": pid,
+        "name": loop.asks,
+        "owed": [],
+        "nobody": loop.told,
+        "blocks": False,
+        "tells_all": True,
+    }
 
 
 def _script(pid: int) -> Script | None:

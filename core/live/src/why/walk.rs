@@ -107,7 +107,8 @@ impl<'a> Walk<'a> {
 
     /// A thread of another process that polls is stepped, as those of the first are.
     fn step(&mut self, pid: u32, tid: u32) {
-        if self.spun.contains_key(&tid) || self.to_step == 0 {
+        let is_told = self.asked.get(&tid).is_some_and(|one| one.tells_all);
+        if self.spun.contains_key(&tid) || self.to_step == 0 || is_told {
             return;
         }
         let Some(process) = self.processes.get(pid) else {
