@@ -15,7 +15,7 @@ from flagfinder.flags.fields import (
     Outcome,
     Verdict,
 )
-from flagfinder.live.interpreters.fields import PythonFields
+from flagfinder.live.interpreters.fields import PythonFields, ScriptFields
 
 SpinClass = Literal["RepeatedYield", "LongRunning", "LongWait"]
 Via = Literal["replica", "in-place"]
@@ -71,7 +71,7 @@ class SpinThreadFields(_Class):
     seen: in a copy (``via`` is ``replica``) or in the thread itself (``in-place``); ``via_reason``
     says why there, both are null where none were. ``pause_ms`` is for how long the thread itself
     stood still. ``python`` is missing where no Python runs, null where none of it could be read of
-    this thread.
+    this thread. ``script`` is there where a shell asks something in a loop.
     """
 
     tid: int
@@ -93,6 +93,7 @@ class SpinThreadFields(_Class):
     via: Via | None
     via_reason: str | None
     python: NotRequired[PythonFields | None]
+    script: NotRequired[ScriptFields]
 
 
 @final

@@ -6,7 +6,7 @@ copies looked at; where a copy does not do what its thread does, that is single-
 than ``budget`` seconds. Blocked threads are described without being touched. Where CPython runs,
 its own code is read as well (``interpreters.python``), without stopping anything. A thread whose
 code tells what it waits for, or that it waits for nothing, is not stepped, and no words are tried
-out in its copy.
+out in its copy. Of a shell the text of its script tells that (``interpreters.shell``).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from flagfinder.live.interpreters.python import (
     runs_python,
 )
 from flagfinder.live.interpreters.python_word import sort_words
+from flagfinder.live.interpreters.shell import ScriptLoop, shell_loop
 from flagfinder.shared.build import build
 from flagfinder.shared.machine import require_own_proc
 
@@ -67,7 +68,8 @@ class SpinThread:
     running. ``via`` says where its instructions were seen, in a copy or in place, and
     ``via_reason`` why there; both are None where none were.
 
-    ``python`` is None when it runs no Python, or when that could not be read.
+    ``python`` is None when it runs no Python, or when that could not be read. ``script`` is the
+    loop in which a shell asks something.
     """
 
     tid: int
@@ -82,6 +84,7 @@ class SpinThread:
     explain: tuple[str, ...]
     wait: Wait | None
     python: PythonCode | None
+    script: ScriptLoop | None
     steps: int
     pause_ms: float
     via: Via | None = None
@@ -150,7 +153,8 @@ class SpinReport:
     def found(self) -> bool:
         """Whether it is named what some thread polls: a flag, or an expression in Python."""
         return any(
-            thread.flag is not None or thread.waits_until is not None for thread in self.threads
+            thread.flag is not None or thread.waits_until is not None or thread.script is not None
+            for thread in self.threads
         )
 
 
@@ -179,7 +183,11 @@ def spin(
         return raw
 
     if not runs_python(pid):
-        return SpinReport._from_raw(engine())
+        loop = None if in_place or (threads and pid not in threads) else shell_loop(pid)
+        raw = engine(lambda tid: "known" if loop is not None and tid == pid else None)
+        if loop is not None:
+            _add_script(raw, loop)
+        return SpinReport._from_raw(raw)
     if in_place:  # Python's code is not read while its threads are held.
         raw = engine()
         _add_python(raw, partial(read_python, pid))
@@ -214,6 +222,15 @@ def look_at_core(
         budget,
     )
     return SpinReport.from_json(raw)
+
+
+def _add_script(raw: SpinFields, loop: ScriptLoop) -> None:
+    """What a shell asks, which has one thread."""
+    for thread in raw["threads"]:
+        if thread["tid"] == raw["pid"]:
+            thread["script"] = loop.to_raw()
+            thread["class"] = "RepeatedYield"
+            thread["reason"] = loop.told
 
 
 def _add_python(raw: SpinFields, read: Callable[[set[int]], dict[int, PythonCode]]) -> None:
@@ -308,6 +325,7 @@ def _thread(raw: SpinThreadFields) -> SpinThread:
         flags=tuple(flag_from_raw(item) for item in raw.get("flags") or ()),
         wait=_wait(raw.get("wait")),
         python=PythonCode.from_raw(python) if python else None,
+        script=ScriptLoop.from_raw(raw["script"]) if "script" in raw else None,
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from flagfinder import _core
 from flagfinder.live.interpreters.python import runs_python
 from flagfinder.live.interpreters.python_owed import asked_in_python
+from flagfinder.live.interpreters.shell import asked_in_shell
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.machine import require_own_proc
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _PATIENCE = 6.0  # s, for all processes together: none is begun after that
 _BUDGET = 0.3
 _PYTHON = 4  # processes whose Python code is read, at the same time
+_SHELLS = 64  # processes of which it is asked whether a shell runs them
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def ask(pids: Iterable[int], before: Iterable[WhyReport] = ()) -> Asked:
     require_own_proc()
     seen = {pid for report in before for pid in _in_chain(report)}
     unseen = [pid for pid in pids if pid not in seen]
-    asked, left = _core.why_each(unseen, json.dumps(_asked_in_python(unseen)), _BUDGET, _PATIENCE)
+    asked, left = _core.why_each(unseen, json.dumps(asked_in_code(unseen)), _BUDGET, _PATIENCE)
     reports = [WhyReport.from_json(text) for _, text, _ in asked if text is not None]
     notes = [f"process {pid}: {what[0]}: {what[1]}" for pid, _, what in asked if what is not None]
     if left:
@@ -59,10 +61,13 @@ def _only_sleeps(report: WhyReport) -> bool:
     return report.root.kind == "timer" and report.root.pid == report.pid
 
 
-def _asked_in_python(pids: Sequence[int]) -> list[AskedFields]:
+def asked_in_code(pids: Sequence[int]) -> list[AskedFields]:
+    """What threads of these processes ask or are blocked in, by code of Python and of shells."""
     ours = [pid for pid in pids if runs_python(pid)][:_PYTHON]
     with ThreadPoolExecutor(_PYTHON) as pool:
-        return [asked for found in pool.map(asked_in_python, ours) for asked in found]
+        asked = [one for found in pool.map(asked_in_python, ours) for one in found]
+    shells = map(asked_in_shell, pids[:_SHELLS])
+    return asked + [one for one in shells if one is not None]
 
 
 def _in_chain(report: WhyReport) -> set[int]:

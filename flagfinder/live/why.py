@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flagfinder import _core
-from flagfinder.live.interpreters.python import runs_python
-from flagfinder.live.interpreters.python_owed import asked_in_python
 from flagfinder.live.spin import DEFAULT_BUDGET, DEFAULT_CORE_BUDGET
+from flagfinder.live.tree import asked_in_code, descendants
 from flagfinder.live.why_chain import WhyReport
 from flagfinder.shared.machine import require_own_proc
 from flagfinder.shared.visible import quote_command
@@ -36,7 +35,7 @@ def why(
     number of threads and which are about to be stepped. Raises what ``spin`` raises.
     """
     require_own_proc()
-    asked = asked_in_python(pid) if runs_python(pid) else []
+    asked = asked_in_code([pid, *descendants(pid)])
     return WhyReport.from_json(_core.why(pid, thread, budget, json.dumps(asked), told))
 
 

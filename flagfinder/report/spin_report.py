@@ -107,7 +107,9 @@ def _show_thread(terminal: Terminal, thread: SpinThread, explain: bool) -> None:
         label_line(terminal, "no flag", Text(f"at the level of machine words: {thread.reason}"))
     if thread.python is not None:
         show_python(terminal, thread.python, explain)
-    if thread.flag is None and thread.wait is not None:
+    # Of a shell its own code tells nothing.
+    is_shown = thread.flag is None and (thread.script is None or explain)
+    if is_shown and thread.wait is not None:
         for code in thread.wait.stack[: _STACK_SHOWN if not explain else None]:
             label_line(terminal, "in", code_text(code))
     for note in thread.notes if explain else ():
@@ -131,6 +133,13 @@ def _headline(thread: SpinThread) -> Text:
             Text(f"{thread.kind}: ", "bold green")
             .append(f"{who} waits in Python until ")
             .append(thread.waits_until, "bold")
+        )
+    if flag is None and thread.script is not None:
+        return (
+            Text(f"{thread.kind}: ", "bold green")
+            .append(f"{who} asks ")
+            .append(thread.script.asks, "bold")
+            .append(f" again and again, with `{thread.script.loop.pause}` in between")
         )
     if flag is None:
         return Text(f"{thread.kind}: ", "bold yellow").append(f"{who}: {thread.reason}")

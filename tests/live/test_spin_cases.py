@@ -18,8 +18,18 @@ from typing import Any, BinaryIO
 import driver
 import pytest
 import truth
-from harness import assert_found, flagfinder, kill_session, wait_for_rounds, wait_until
+from harness import (
+    assert_found,
+    flagfinder,
+    kill_session,
+    run,
+    wait_for_rounds,
+    wait_until,
+)
 
+# A core has of a sleeping goroutine only the scheduler's threads, and of CPython a thread that may
+# be about to hand its lock over.
+NOT_IN_A_CORE = ("go_sleep", "python_attribute")
 HANGS = 1.5  # seconds until the thread that answers a client has come to where it hangs
 
 
@@ -75,3 +85,25 @@ def test_true_flag_is_first(source: Path, variant: str, tmp_path: Path) -> None:
         owed = flag["owed"][0] if flag["owed"] else {}
         assert owed.get("known") == expect["owed"], flag["owed_by_nobody"]
         assert owed["tid"] != thread["tid"]
+
+
+@pytest.mark.soak
+@pytest.mark.live
+@pytest.mark.parametrize(("source", "variant"), truth.all_cases(usual=0, turn=1))
+def test_a_core_has_the_same_flag(source: Path, variant: str, tmp_path: Path) -> None:
+    expect = json.loads((source / "expect.json").read_text())
+    written = tmp_path / "stderr"
+    with (
+        written.open("wb") as stderr,
+        spinning(source, expect, variant, tmp_path, stderr) as process,
+    ):
+        made = run(["gcore", "-o", tmp_path / "core", str(process.pid)], timeout=120)
+        assert made.returncode == 0, made.stderr
+    ran = flagfinder("core", "--json", str(tmp_path / f"core.{process.pid}"), timeout=120)
+    threads = json.loads(ran.stdout)["threads"]
+    if expect["flag"]["kind"] == "syscall" or source.name in NOT_IN_A_CORE:
+        sure = [flag for one in threads for flag in one["flags"] if flag["confidence"] >= 0.5]
+        assert not sure, "what the core does not hold is not made up for"
+        return
+    assert_found(ran)
+    truth.assert_true_flag(threads[0]["flags"], expect["flag"], written.read_text(), tmp_path)

@@ -108,3 +108,21 @@ def test_script_that_waits_for_a_file(language: str, options: list[str], tmp_pat
     first = json.loads(ran.stdout)["threads"][0]["flags"][0]
     assert first["kind"] == "syscall", first
     assert re.search("stat|access", first["symbol"]), first
+
+
+@pytest.mark.live
+def test_a_shell_that_sleeps_in_between_is_told_by_its_script(tmp_path: Path) -> None:
+    """Its own code tells nothing, and it is not held."""
+    script, begun = tmp_path / "wait.sh", tmp_path / "begun"
+    script.write_text(f"touch '{begun}'\nwhile ! test -f ready; do\n  sleep 0.1\ndone\n")
+    with started(["bash", script], cwd=tmp_path) as process:
+        wait_until(process, begun.exists)
+        ran = flagfinder("spin", "--json", str(process.pid), timeout=60)
+        shown = flagfinder("spin", str(process.pid), timeout=60)
+        assert_found(ran)
+        (tmp_path / "ready").touch()
+        assert process.wait(timeout=60) == 0
+    [thread] = json.loads(ran.stdout)["threads"]
+    asks = {"file": "wait.sh", "line": 2, "asks": ["while ! test -f ready"], "pause": "sleep 0.1"}
+    assert (thread["script"], thread["flags"], thread["pause_ms"]) == (asks, [], 0)
+    assert "asks `while ! test -f ready` (wait.sh:2) again and again" in shown.stdout

@@ -377,6 +377,70 @@ def test_the_child_of_a_looping_shell_is_not_blamed_for_its_end(tmp_path: Path) 
         wait_until(process, begun.exists)
         report = why(process.pid)
     assert report["root"]["kind"] != "ended", report["story"]
+    [link] = report["links"]
+    assert "/never' ]` (-c:1)" in link["waits_for"]["name"] and link["known"] == "by-code"
+
+
+@pytest.mark.live
+def test_what_a_shell_asks_between_two_sleeps_is_told_by_its_script(tmp_path: Path) -> None:
+    script = tmp_path / "wait.sh"
+    begun = tmp_path / "begun"
+    script.write_text(f"touch {begun}\nuntil grep -q up state 2>/dev/null; do\n  sleep 1\ndone\n")
+    with started(["timeout", "1000", "bash", script], cwd=tmp_path) as process:
+        wait_until(process, begun.exists)
+        report = why(process.pid)
+    asks = "`until grep -q up state 2>/dev/null` (wait.sh:2)"
+    assert report["links"][-1]["waits_for"]["name"] == asks, report["story"]
+    assert (
+        report["root"]["what"]
+        == f"its script asks {asks} again and again, with `sleep 1` in between"
+    )
+
+
+SERVER = """
+import socket, sys
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+clients = []
+while True:
+    clients.append(listening.accept())
+"""
+CLIENT = """
+import asyncio, sys
+async def main():
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[1]))
+    print("connected", flush=True)
+    print(await reader.readline())
+asyncio.run(main())
+"""
+IDLE = """
+import asyncio
+async def main():
+    print("connected", flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.live
+def test_an_event_loops_channel_to_itself_explains_nothing_beside_a_connection() -> None:
+    with started([PYTHON, "-c", SERVER], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().decode().strip()
+        with started([PYTHON, "-c", CLIENT, port], stdout=subprocess.PIPE) as client:
+            assert client.stdout is not None and client.stdout.readline()
+            report = why(client.pid)
+        assert report["root"]["pid"] == server.pid, report["story"]
+        assert "waits for something else" in report["root"]["what"], report["story"]
+
+
+@pytest.mark.live
+def test_an_event_loop_with_nothing_else_waits_for_itself() -> None:
+    with started([PYTHON, "-c", IDLE], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        report = why(process.pid)
+    assert report["root"]["kind"] == "deadlock", report["story"]
+    assert "only process" in report["root"]["what"], report["story"]
 
 
 def test_a_process_that_is_not_there_is_told() -> None:

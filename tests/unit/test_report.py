@@ -238,6 +238,7 @@ def _thread(tid: int, reason: str = "it does something else each time") -> SpinT
         explain=(),
         wait=None,
         python=None,
+        script=None,
         steps=0,
         pause_ms=0.0,
     )

@@ -70,6 +70,17 @@ class PythonFields(TypedDict):
     note: str | None
 
 
+class ScriptFields(TypedDict):
+    """The loop of a shell's script that asks and sleeps. ``asks``: the conditions that end it.
+    ``file``: ``-c`` if the command line holds the script.
+    """
+
+    file: str
+    line: int
+    asks: list[str]
+    pause: str
+
+
 class AskedOfFields(TypedDict):
     """A thread whose code gives what is asked another value; ``reason`` says which code."""
 
@@ -79,7 +90,7 @@ class AskedOfFields(TypedDict):
 
 class AskedFields(TypedDict):
     """What a thread asks in its loop, or ``blocks`` in; ``nobody`` says why no thread is in
-    ``owed``.
+    ``owed``. ``tells_all``: the machine's code need not be looked at.
     """
 
     tid: int
@@ -87,3 +98,4 @@ class AskedFields(TypedDict):
     owed: list[AskedOfFields]
     nobody: str
     blocks: bool
+    tells_all: bool

@@ -90,6 +90,7 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
                 f"{_file(loop.file)}:{loop.line}), and no function on another thread's Python "
                 "stack changes that",
                 "blocks": False,
+                "tells_all": False,
             }
         )
     return found
@@ -103,7 +104,14 @@ def _blocked_of(
         owed: list[AskedOfFields] = [
             {"tid": other, "reason": reason} for other, reason in what.owed.items()
         ]
-        yield {"tid": tid, "name": what.text, "owed": owed, "nobody": "", "blocks": True}
+        yield {
+            "tid": tid,
+            "name": what.text,
+            "owed": owed,
+            "nobody": "",
+            "blocks": True,
+            "tells_all": False,
+        }
 
 
 def _file(path: str) -> str:

@@ -18,6 +18,9 @@ pub struct Asked {
     /// It does not ask, but is blocked, if it is in a call without a time limit.
     #[serde(default)]
     pub blocks: bool,
+    /// The machine's code need not be looked at, as that of a shell, which would be held meanwhile.
+    #[serde(default)]
+    pub tells_all: bool,
 }
 
 /// A thread that gives what is asked another value.

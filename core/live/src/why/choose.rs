@@ -32,6 +32,21 @@ impl Chosen {
         }
     }
 
+    /// The chain leads to a thread that has the other end, and is in a call on another file. Where
+    /// it waits for whatever comes there, that it does so is what keeps the one that asks.
+    pub fn of_one_elsewhere(mut self, (pid, tid): (u32, u32)) -> Chosen {
+        if let Outcome::Root(root, weight @ Weight::Idle) = &mut self.outcome {
+            if (root.pid, root.tid) == (Some(pid), Some(tid)) {
+                *weight = Weight::Outside;
+                root.what = format!(
+                    "it has the other end, and waits for something else: {}",
+                    root.what
+                );
+            }
+        }
+        self
+    }
+
     /// The chain ends at this thread.
     pub fn end(end: End, last: &Node) -> Chosen {
         let weight = end.weight;
@@ -206,7 +221,9 @@ fn nobody(ways: Vec<Way>, node: &Node, at: usize, nested: bool) -> Chosen {
     };
     match &way.outcome {
         Outcome::Circle { at: to, note } => {
-            let note = note.clone().or(by_elimination.then_some(what));
+            // Where one is left, the circle says more.
+            let note = note.clone();
+            let note = note.or((by_elimination && count > 1).then_some(what));
             let outcome = Outcome::Circle { at: *to, note };
             close(Way { outcome, ..way }, node, at)
         }
@@ -257,17 +274,13 @@ fn circle(links: &[Link]) -> String {
         true => format!("thread {}", node.tid),
         false => format!("process {} ({})", node.pid, node.name),
     };
-    let mut text = named(&links[0].waiter);
-    for (index, link) in links.iter().enumerate() {
-        let Some(owed) = &link.owed_by else { continue };
-        text += if index == 0 {
-            " waits for "
-        } else {
-            ", which waits for "
-        };
-        text += &named(&owed.node);
-    }
-    text
+    let mut names = vec![named(&links[0].waiter)];
+    let owing = links.iter().filter_map(|link| link.owed_by.as_ref());
+    names.extend(owing.map(|owed| named(&owed.node)));
+    // Of threads of one process behind each other its name says it all.
+    names.dedup();
+    let (first, others) = (&names[0], names[1..].join(", which waits for "));
+    format!("{first} waits for {others}")
 }
 
 #[cfg(test)]
@@ -345,6 +358,20 @@ mod tests {
             root(&choose(back(), &node(1), 0, false)).kind,
             RootKind::Deadlock
         );
+    }
+
+    #[test]
+    fn who_has_the_other_end_and_waits_elsewhere_does_not_serve_it() {
+        let idle = || ends(2, End::idle(RootKind::Input, "no client has connected"));
+        let told = |place| match idle().of_one_elsewhere(place).outcome {
+            Outcome::Root(root, weight) => (root.what, weight),
+            other => panic!("{other:?}"),
+        };
+        let (what, weight) = told((1, 2));
+        assert!(what.ends_with("something else: no client has connected"));
+        assert_eq!(weight, Weight::Outside);
+        let (what, weight) = told((1, 3));
+        assert_eq!((&*what, weight), ("no client has connected", Weight::Idle));
     }
 
     #[test]

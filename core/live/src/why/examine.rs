@@ -79,7 +79,8 @@ pub fn examine(
     }
     let asks = stepped.is_some_and(ThreadReport::has_flag)
         || activity.wants >= pick::HOT
-        || activity.sleeps >= POLLS;
+        || activity.sleeps >= POLLS
+        || activity.call.is_some_and(|call| is_for_child(&call));
     if let Some(asked) = asked.filter(|asked| asks && !asked.blocks) {
         let stack = stack(process, &activity);
         let state = State::Waits(vec![flags::in_source(pid, asked)]);
@@ -125,6 +126,14 @@ pub fn examine(
         ))),
     };
     Examined { state, stack }
+}
+
+/// A shell pauses in a loop by a child.
+fn is_for_child(call: &Call) -> bool {
+    matches!(
+        i64::from(call.number),
+        libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork
+    )
 }
 
 fn is_futex(call: &Call) -> bool {
@@ -273,7 +282,7 @@ fn in_call(
         _ if takes_file_lock(call.number, &call.args) => {
             vec![locked::file_lock(pid, call.args[0] as i32)]
         }
-        libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_vfork => children::ends(pid, Some(call)),
+        _ if is_for_child(call) => children::ends(pid, Some(call)),
         libc::SYS_pause | libc::SYS_rt_sigsuspend | libc::SYS_rt_sigtimedwait => {
             children::signal(pid, tid, &name)
         }

@@ -6,38 +6,15 @@ use std::fs;
 use flagfinder_linux::proc::link;
 
 use super::obstacle::{Debtor, End, Obstacle, Weight, Who};
+use super::place::{Place, MOST_HOLDERS};
 use super::process::{name, Process, Processes};
 use super::report::{Kind, RootKind};
+use super::sockets::socket;
 use super::terminal;
 use flagfinder_waits::descriptor::{self, between, is_epoll, watched};
-use flagfinder_waits::internet::{connection, OtherEnd};
 use flagfinder_waits::is_fifo;
-use flagfinder_waits::unix::{self, UnixEnd};
 
 const MOST_WATCHED: usize = 16;
-const MOST_HOLDERS: usize = 8;
-
-/// Where a descriptor leads.
-struct Place<'t> {
-    pid: u32,
-    tid: u32,
-    fd: i32,
-    /// `read on fd 3`
-    call: &'t str,
-    target: String,
-}
-
-impl Place<'_> {
-    fn named(&self, what: &str) -> String {
-        format!("{} on fd {}, {what}", self.call, self.fd)
-    }
-    fn ends(&self, what: &str, end: End) -> Vec<Obstacle> {
-        vec![Obstacle::ends(Kind::Call, self.named(what), end)]
-    }
-    fn owed(&self, what: &str, debtors: Vec<Debtor>) -> Vec<Obstacle> {
-        vec![Obstacle::owed(Kind::Call, self.named(what), debtors)]
-    }
-}
 
 /// One for each thing that may end the call; several only for an epoll descriptor.
 pub fn obstacles(
@@ -131,11 +108,13 @@ pub fn each(
     beside_others(found.collect())
 }
 
-/// A timer is set only while something is due. Beside other descriptors an unset timer is no fault.
+/// A timer is set only while something is due, and a channel to itself wakes a thread only when
+/// there is news: beside other descriptors neither explains anything.
 fn beside_others(mut all: Vec<Obstacle>) -> Vec<Obstacle> {
     if all.len() > 1 {
         let ends = all.iter_mut().map(|obstacle| &mut obstacle.otherwise);
-        for end in ends.filter(|end| end.kind == RootKind::Timer && end.weight == Weight::Fault) {
+        let is_own = |end: &End| matches!(end.kind, RootKind::Timer | RootKind::Deadlock);
+        for end in ends.filter(|end| is_own(end) && end.weight == Weight::Fault) {
             end.weight = Weight::Idle;
         }
     }
@@ -342,121 +321,6 @@ fn alone(
         ),
     };
     place.ends(what, end)
-}
-
-fn socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
-    if let Some(connection) = connection(place.pid, inode) {
-        let what = connection.name.clone();
-        if connection.is_listening {
-            let end = End::idle(
-                RootKind::Input,
-                format!("no client has connected to {what}"),
-            );
-            return place.ends(&what, end);
-        }
-        return match connection.end {
-            OtherEnd::Socket(peer) => holders(processes, place, &what, peer, ""),
-            OtherEnd::Pending(Some(listener)) => holders(
-                processes,
-                place,
-                &what,
-                listener,
-                "has not accepted the connection: it ",
-            ),
-            OtherEnd::Pending(None) | OtherEnd::Elsewhere if connection.is_datagram => {
-                let end = End::idle(RootKind::Peer, format!("no datagram has come to {what}"));
-                place.ends(&what, end)
-            }
-            _ => {
-                let text = format!(
-                    "the other end of {what} is on another machine, or is gone without a word \
-                     (state: {})",
-                    connection.state
-                );
-                place.ends(&what, End::outside(RootKind::Peer, text))
-            }
-        };
-    }
-    unix_socket(processes, place, inode)
-}
-
-fn unix_socket(processes: &mut Processes, place: &Place, inode: u32) -> Vec<Obstacle> {
-    let Some(name) = unix::name(place.pid, inode) else {
-        let end = End::unknown("what kind of socket it is could not be told");
-        return place.ends("a socket", end);
-    };
-    let path = name.path.map_or(String::new(), |path| format!(" {path}"));
-    let what = format!("Unix socket{path}");
-    if name.is_listening {
-        let end = End::idle(
-            RootKind::Input,
-            format!("no client has connected to {what}"),
-        );
-        return place.ends(&what, end);
-    }
-    let end = match unix::end(place.pid, inode) {
-        Ok(end) => end,
-        Err(error) => {
-            let end = End::unknown(format!("the kernel does not tell its other end: {error}"));
-            return place.ends(&what, end);
-        }
-    };
-    match end {
-        Some(UnixEnd::Socket(peer)) => holders(processes, place, &what, peer, ""),
-        Some(UnixEnd::Pending(listener)) => {
-            let reason = "has not accepted the connection: it ";
-            holders(processes, place, &what, listener, reason)
-        }
-        None => {
-            let end = End::idle(
-                RootKind::Peer,
-                format!("{what} has no peer: anybody may send"),
-            );
-            place.ends(&what, end)
-        }
-    }
-}
-
-/// Processes that have the socket of the other end.
-fn holders(
-    processes: &mut Processes,
-    place: &Place,
-    what: &str,
-    inode: u32,
-    did: &str,
-) -> Vec<Obstacle> {
-    let target = format!("socket:[{inode}]");
-    let owners = processes.owners.of(&target).to_vec();
-    if owners.is_empty() {
-        let end = match processes.owners.partial {
-            true => End::unknown("not every process could be looked at for the other end"),
-            false => End::outside(
-                RootKind::Peer,
-                format!("no process of this pid namespace holds the other end of {what}"),
-            ),
-        };
-        return place.ends(what, end);
-    }
-    let mut debtors: Vec<Debtor> = Vec::new();
-    // A process that only inherited the socket owes nothing as long as others have it.
-    let foreign = owners.iter().any(|owner| owner.pid != place.pid);
-    let asked = owners
-        .iter()
-        .filter(|owner| !foreign || owner.pid != place.pid);
-    for owner in asked.take(MOST_HOLDERS) {
-        let who = match owner.pid == place.pid {
-            true => Who::Process(owner.pid, None),
-            false => Who::Process(owner.pid, Some(target.clone())),
-        };
-        let reason = format!(
-            "process {} ({}) {did}holds the other end, fd {}",
-            owner.pid, owner.name, owner.fd
-        );
-        if !debtors.iter().any(|debtor| debtor.who == who) {
-            debtors.push(Debtor::seen(who, reason));
-        }
-    }
-    place.owed(what, debtors)
 }
 
 #[cfg(test)]

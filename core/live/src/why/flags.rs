@@ -143,7 +143,9 @@ pub fn in_source(pid: u32, asked: &Asked) -> Obstacle {
     let mut debtors: Vec<Debtor> = asked.owed.iter().map(debtor).collect();
     doubt(&mut debtors);
     if debtors.is_empty() {
-        return Obstacle::ends(Kind::Flag, &asked.name, End::unknown(&asked.nobody));
+        let known = Known::ByCode;
+        let nobody = Obstacle::ends(Kind::Flag, &asked.name, End::unknown(&asked.nobody));
+        return Obstacle { known, ..nobody };
     }
     Obstacle::owed(Kind::Flag, &asked.name, debtors)
 }

@@ -23,10 +23,12 @@ mod java;
 mod java_objects;
 mod locked;
 mod obstacle;
+mod place;
 mod process;
 mod recorded;
 mod report;
 mod sender;
+mod sockets;
 mod stopped;
 mod story;
 mod terminal;
@@ -41,6 +43,7 @@ use flagfinder_failure::Failure;
 use flagfinder_replica::CoreFile;
 
 use crate::dead::{look_at_core, CoreOptions};
+use crate::pick::Told;
 use crate::report::{Class, SpinReport, ThreadReport};
 use crate::spin::{spin, Progress, SpinOptions};
 pub use asked::Asked;
@@ -77,7 +80,14 @@ pub fn why(
         threads: options.thread.into_iter().collect(),
         ..options.spin.clone()
     };
-    let spun = spin(pid, &spin_options, told, |_| None)?;
+    let is_told = |tid| {
+        options
+            .asked
+            .iter()
+            .any(|one| one.tid == tid && one.tells_all)
+    };
+    let by_program = |tid| is_told(tid).then_some(Told::Known);
+    let spun = spin(pid, &spin_options, told, by_program)?;
     let mut processes = Processes::default();
     let mut report = follow(spun, &mut processes, options.thread, &options.asked, true);
     finish(&mut report, &processes);

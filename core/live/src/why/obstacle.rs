@@ -112,6 +112,8 @@ pub struct Obstacle {
     pub by_elimination: bool,
     /// What the thread waits for if nobody owes it.
     pub otherwise: End,
+    /// How it is known then.
+    pub known: Known,
     pub reason: String,
 }
 
@@ -129,6 +131,7 @@ impl Obstacle {
             debtors: Vec::new(),
             by_elimination: false,
             otherwise: end,
+            known: Known::Seen,
         }
     }
 

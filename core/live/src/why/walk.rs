@@ -107,7 +107,8 @@ impl<'a> Walk<'a> {
 
     /// A thread of another process that polls is stepped, as those of the first are.
     fn step(&mut self, pid: u32, tid: u32) {
-        if self.spun.contains_key(&tid) || self.to_step == 0 {
+        let is_told = self.asked.get(&tid).is_some_and(|one| one.tells_all);
+        if self.spun.contains_key(&tid) || self.to_step == 0 || is_told {
             return;
         }
         let Some(process) = self.processes.get(pid) else {
@@ -183,7 +184,7 @@ impl<'a> Walk<'a> {
         };
         if obstacle.debtors.is_empty() {
             let end = obstacle.otherwise.clone();
-            let first = link(None, Known::Seen, end.what.clone());
+            let first = link(None, obstacle.known, end.what.clone());
             let found = Chosen::end(end, node);
             return vec![Way::new(first, found, false, true)];
         }
@@ -214,6 +215,14 @@ impl<'a> Walk<'a> {
                     Chosen::end(End::unknown(what), node)
                 }
                 _ => self.explore(place, trail),
+            };
+            let found = match &debtor.who {
+                Who::Process(pid, Some(file))
+                    if direct && !is_on(self.processes, *pid, place.1, file) =>
+                {
+                    found.of_one_elsewhere(place)
+                }
+                _ => found,
             };
             let code = debtor.code.clone();
             let code = code.or_else(|| self.examined.get(&place.1).and_then(Examined::code));

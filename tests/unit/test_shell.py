@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""What a shell's script asks between two sleeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from flagfinder.live.interpreters.shell import operand, polling
+
+SLEEP = [b"sleep", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("while ! test -f ready; do sleep 1; done", ("while ! test -f ready",)),
+        ("until curl -sf $URL >/dev/null; do sleep 1; done", ("until curl -sf $URL >/dev/null",)),
+        ("while true; do [ -e a ] && break; sleep 1; done", ("[ -e a ]",)),
+        ("for i in 1 2; do if pgrep x; then break; fi; sleep 1; done", ("if pgrep x",)),
+        ("while :; do nc -z h 1 || exit 1; sleep 1; done", ("nc -z h 1",)),
+        ("f() { until [ -s a ]; do\n sleep $N; done; }; f", ("until [ -s a ]",)),
+        ("while [ ! -e a ]; do for x in 1; do echo $x; done; sleep 1; done", ("while [ ! -e a ]",)),
+    ],
+)
+def test_the_conditions_that_end_the_loop_are_told(text: str, asks: tuple[str, ...]) -> None:
+    loop = polling(text.encode(), SLEEP)
+    assert loop is not None and loop.asks == asks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while read line; do build $line; done",  # it has no pause
+        "sleep 1; while ! test -f a; do build; done",  # the pause is not the loop's
+        "while ! test -f a; do sleep 2; done",  # another pause than the child's
+        "while :; do backup; sleep 1; done",  # nothing is asked
+        "until a; do sleep 1; done; until b; do sleep 1; done",  # one of two
+        "if (((",
+    ],
+)
+def test_other_scripts_tell_nothing(text: str) -> None:
+    assert polling(text.encode(), SLEEP) is None
+
+
+def test_the_command_that_is_asked_belongs_to_the_loop_too() -> None:
+    text = b"sleep 1\nuntil pg_isready -h db; do\n  sleep 2\ndone\n"
+    loop = polling(text, [b"/usr/bin/pg_isready", b"-h", b"db"])
+    assert loop is not None
+    assert (loop.asks, loop.line, loop.pause) == (("until pg_isready -h db",), 2, "sleep 2")
+
+
+def test_a_long_condition_is_cut() -> None:
+    loop = polling(b"until " + b"a" * 200 + b"/name; do sleep 1; done", SLEEP)
+    assert loop is not None and len(loop.asks[0]) == 120 and loop.asks[0].endswith("a/name")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("sh wait.sh a", (False, b"wait.sh")),
+        ("bash -e -o pipefail wait.sh", (False, b"wait.sh")),
+        ("bash -eo pipefail wait.sh", (False, b"wait.sh")),
+        ("sh -c TEXT name", (True, b"TEXT")),
+        ("bash -lc -- TEXT", (True, b"TEXT")),
+        ("bash --norc", (False, None)),
+        ("-bash", (False, None)),
+    ],
+)
+def test_where_the_script_stands(words: str, found: tuple[bool, bytes | None]) -> None:
+    assert operand(words.encode().split()) == found
