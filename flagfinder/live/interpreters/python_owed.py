@@ -11,7 +11,7 @@ on no stack yet; another object's attribute of the same name.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,7 +74,7 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
         if loop is None or loop.when is None or not loop.is_answer:
             continue
         when = ast.parse(loop.when, mode="eval").body
-        places = list(_places(when, loop))
+        places = list(_places(when, loop, list(_files(code, loop))))
         others = {other: codes[other].frames for other in codes if other != tid}
         answers = {
             other: _answer(frames, when, places, sources) for other, frames in others.items()
@@ -110,7 +110,15 @@ def _file(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _places(when: ast.expr, loop: PythonLoop) -> Iterator[_Place]:
+def _files(code: PythonCode, loop: PythonLoop) -> Iterator[str]:
+    """That of the loop, and of the function that called it: it may have handed over what is asked."""
+    yield loop.file
+    for frame, caller in zip(code.frames, code.frames[1:], strict=False):
+        if (frame.function, frame.file) == (loop.function, loop.file) and caller.file != loop.file:
+            yield caller.file
+
+
+def _places(when: ast.expr, loop: PythonLoop, files: Iterable[str]) -> Iterator[_Place]:
     local = {value.name for value in loop.values}
     for node in [when, *within(when)]:
         if (
@@ -124,7 +132,7 @@ def _places(when: ast.expr, loop: PythonLoop) -> Iterator[_Place]:
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             yield _Place("item", repr(node.slice.value), "")
         elif isinstance(node, ast.Name) and node.id not in local:
-            yield _Place("variable", node.id, loop.file)
+            yield from (_Place("variable", node.id, file) for file in files)
 
 
 def _answer(
