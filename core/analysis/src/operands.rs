@@ -251,10 +251,15 @@ impl<'w> Builder<'w> {
         let is_plain = code.mnemonic == M::Cmp && less == Expression::Number(0);
         let (sides, bits, _) = from.tested().filter(|_| is_plain)?;
         let own = [0, 1].map(|index| self.operand(compares, code, index, depth));
-        if [&sides.0, &sides.1] != [&own[0], &own[1]] {
-            return None;
-        }
-        let is_below = Expression::Test(Relation::Below, bits, Box::new(sides.clone()));
+        let is_same = [&sides.0, &sides.1] == [&own[0], &own[1]];
+        // GCC compares once more, the other way round.
+        let is_mirrored = [&sides.1, &sides.0] == [&own[0], &own[1]];
+        let relation = match (is_same, is_mirrored) {
+            (true, _) => Relation::Below,
+            (_, true) => Relation::Above,
+            _ => return None,
+        };
+        let is_below = Expression::Test(relation, bits, Box::new(sides.clone()));
         let order = binary(Operator::Sub, from, is_below);
         let whole = Expression::Number(mask(subtracts.bits(0)));
         Some(binary(Operator::And, order, whole))

@@ -165,8 +165,19 @@ fn two_numbers_that_are_put_in_order_are_compared() {
     // movzx eax, al; test eax, eax; je
     let is_equal: [&[u8]; 3] = [&[0x0f, 0xb6, 0xc0], &[0x85, 0xc0], &[0x74, 0x10]];
     let of = |order: &[&[u8]], test: &[&[u8]]| asked(&[&COMPARED[..], order, test].concat());
-    assert_eq!(of(&without_sign, &is_less), "value >= 0xf");
-    assert_eq!(of(&without_sign, &is_equal), "value == 0xf");
+    // mov edx, 15; cmp edx, eax; setb cl; cmp eax, edx; sbb cl, 0; movzx eax, cl
+    let mirrored: [&[u8]; 6] = [
+        &[0xba, 15, 0, 0, 0],
+        &[0x39, 0xc2],
+        &[0x0f, 0x92, 0xc1],
+        &[0x39, 0xd0],
+        &[0x80, 0xd9, 0],
+        &[0x0f, 0xb6, 0xc1],
+    ];
+    for order in [&without_sign[..], &mirrored] {
+        assert_eq!(of(order, &is_less), "value >= 0xf");
+        assert_eq!(of(order, &is_equal), "value == 0xf");
+    }
     assert_eq!(of(&with_sign, &is_less), "value >= 0xf (signed)");
     assert_eq!(of(&with_sign, &is_equal), "value == 0xf");
 }

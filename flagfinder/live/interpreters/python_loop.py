@@ -392,9 +392,13 @@ def _does_work(loop: LoopNode, exits: tuple[Exit, ...], bindings: Bindings) -> b
     """Whether there is more in it than pauses, questions, counting, and what decides its exits."""
     deciding = _deciding_calls(loop, exits, bindings)
     counted = {node.target for node in of_loop(loop) if isinstance(node, ast.AugAssign)}
+    # What an exception is made of is evaluated as the loop ends.
+    raised = {
+        part for node in of_loop(loop) if isinstance(node, ast.Raise) for part in within(node)
+    }
     for node in of_loop(loop):
         if isinstance(node, ast.Call):
-            if not is_harmless(node) and node not in deciding:
+            if not is_harmless(node) and node not in deciding and node not in raised:
                 return True
         elif isinstance(node, (ast.Yield, ast.YieldFrom, ast.Delete, ast.Import, ast.ImportFrom)):
             return True

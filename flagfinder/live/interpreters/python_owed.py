@@ -111,7 +111,9 @@ def _file(path: str) -> str:
 
 
 def _files(code: PythonCode, loop: PythonLoop) -> Iterator[str]:
-    """That of the loop, and of the function that called it: it may have handed over what is asked."""
+    """That of the loop, and of the code that called its function and may have handed over the
+    question.
+    """
     yield loop.file
     for frame, caller in zip(code.frames, code.frames[1:], strict=False):
         if (frame.function, frame.file) == (loop.function, loop.file) and caller.file != loop.file:

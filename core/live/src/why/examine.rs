@@ -100,9 +100,10 @@ pub fn examine(
     }
     let stack = stack(process, &activity);
     let state = match activity.call {
-        // Another's sleep is a heartbeat. This one is said to hang, so it asks something.
+        // Another's sleep is a heartbeat. This one is said to hang, or is all that its process does,
+        // so it asks something.
         Some(call)
-            if begins
+            if (begins || is_alone(process))
                 && is_sleep(&call)
                 && (polls(process, &activity, &call)
                     || slept_before(process, &activity, &call))
@@ -130,6 +131,10 @@ fn is_futex(call: &Call) -> bool {
     i64::from(call.number) == libc::SYS_futex
 }
 
+fn is_alone(process: &Process) -> bool {
+    !process.is_dead && process.tids().len() == 1
+}
+
 /// Also a poll of nothing.
 fn is_sleep(call: &Call) -> bool {
     let is_pause = i64::from(call.number) == libc::SYS_pause;
@@ -139,9 +144,7 @@ fn is_sleep(call: &Call) -> bool {
 /// A process of one thread that started others and waits for a limited time, again and again, looks
 /// in between how they do.
 fn may_ask_about_children(process: &Process) -> bool {
-    !process.is_dead
-        && process.tids().len() == 1
-        && !flagfinder_waits::children(process.pid).is_empty()
+    is_alone(process) && !flagfinder_waits::children(process.pid).is_empty()
 }
 
 /// It goes to sleep again and again. A core does not tell, but a sleep so short leads to another.
