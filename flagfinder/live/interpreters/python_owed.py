@@ -11,6 +11,7 @@ on no stack yet; another object's attribute of the same name.
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,14 +72,17 @@ def asked_of(codes: Mapping[int, PythonCode], sources: Sources) -> list[AskedFie
             found += blocks
             if blocks:
                 continue
-        if loop is None or loop.when is None or not loop.is_answer:
+        if loop is None or not loop.is_likely:
             continue
-        when = ast.parse(loop.when, mode="eval").body
+        when = _question(loop)
         places = list(_places(when, loop, list(_files(code, loop))))
         others = {other: codes[other].frames for other in codes if other != tid}
         answers = {
             other: _answer(frames, when, places, sources) for other, frames in others.items()
         }
+        # What may do work may ask others than the threads of its own process.
+        if not loop.is_answer and not any(answers.values()):
+            continue
         found.append(
             {
                 "tid": tid,
@@ -104,6 +108,23 @@ def _blocked_of(
             {"tid": other, "reason": reason} for other, reason in what.owed.items()
         ]
         yield {"tid": tid, "name": what.text, "owed": owed, "nobody": "", "blocks": True}
+
+
+def _question(loop: PythonLoop) -> ast.expr:
+    """What ends the loop. Where an exception decides: what may raise it, and what the names come
+    from.
+    """
+    try:
+        return ast.parse(loop.when or "()", mode="eval").body
+    except SyntaxError:
+        return ast.Tuple(list(_sources(loop)), ast.Load())
+
+
+def _sources(loop: PythonLoop) -> Iterator[ast.expr]:
+    for way in loop.exits:
+        for source in (way.when.partition(" does not raise ")[0], *way.where.values()):
+            with contextlib.suppress(SyntaxError):  # `each of ..`
+                yield ast.parse(source, mode="eval").body
 
 
 def _file(path: str) -> str:
